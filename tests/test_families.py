@@ -60,4 +60,10 @@ def test_what_an_objective_says_of_the_server_holds_under_the_plain_mean_alone()
     assert weighting == _METHODS
 
 
+@pytest.mark.parametrize("method", ["fediir+ga", "fedomg+ga+iir"])
+def test_in_a_composition_a_papers_value_wins_over_our_choice_for_another_part(method: str) -> None:
+    assert method_defaults(parse_method(method), PACS.name).protocol["batch_norm"] == "frozen"  # FedIIR's code
+    assert method_defaults(parse_method(method), "rotatedmnist").protocol["batch_norm"] == "reestimate"
+
+
 _METHODS = {"fedavg": "samples", "fediir": "uniform", "fednova": "samples", "fednova+iir": "samples"}

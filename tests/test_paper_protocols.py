@@ -5,8 +5,9 @@ import pytest
 
 from fdg_plugins.cli.sweep_options import ProtocolName
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.plugins.composition import published
+from fdg_plugins.plugins.composition import parse_method, published
 from fdg_plugins.recipes import make_recipe, settings_of
+from fdg_plugins.recipes.settings import job_settings
 from fdg_plugins.settings.named_protocols import PROTOCOLS, protocol_settings
 from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS
 from fdg_plugins.settings.protocol import Protocol
@@ -65,6 +66,25 @@ def test_batch_norm_is_frozen_for_every_method_where_the_released_code_does_it()
         assert "batch_norm" in settings_of("fedavg")
     assert "batch_norm" not in protocol_settings("fediir", "rotatedmnist")  # a network without BatchNorm
     assert "batch_norm" not in protocol_settings("feddim", "pacs")
+
+
+@pytest.mark.parametrize(
+    ("paper", "method", "rule"),
+    [
+        ("feddg-ga", "fedga", "average"),  # our reestimate gives way
+        ("feddg-ga", "fedavg", "average"),
+        ("feddg-ga", "fediir", "frozen"),  # FedIIR's code
+        ("feddg-ga", "fediir+ga", "frozen"),
+        ("fediir", "fedga", "frozen"),
+        ("fedomg", "fedga", "reestimate"),  # the protocol names nothing
+    ],
+)
+def test_a_papers_protocol_wins_over_our_choice_for_a_method_and_not_over_its_papers(
+    paper: str, method: str, rule: str
+) -> None:
+    settings = FederatedRuns().base_settings(paper, "pacs", method)
+    given = {name: value for name, value in settings.items() if name in settings_of(method)}
+    assert job_settings(parse_method(method), "pacs", given).protocol.get("batch_norm", "average") == rule
 
 
 def test_a_data_set_that_the_paper_does_not_use_is_refused() -> None:

@@ -10,7 +10,9 @@ from fdg_plugins.analysis.printed_names import NETWORKS
 from fdg_plugins.analysis.table import Facts, MethodRows
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.data.skew import EQUAL
+from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.settings.families import dataset_protocol
+from fdg_plugins.settings.method_defaults import method_defaults
 from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS
 from fdg_plugins.settings.protocol import SGD, Protocol
 
@@ -70,13 +72,15 @@ def _of_training(facts: Facts, paper: str, method: MethodRows) -> Iterator[str]:
     if protocol is None:
         return
     published = PAPER_PROTOCOLS.get(paper, {}).get(facts.dataset, {})
+    demanded = method_defaults(parse_method(method.method), facts.dataset).demanded
+    own = {name for name in method.own_fields if name in demanded or name not in published}
     for name, words in IN_WORDS.items():
         value = getattr(protocol, name)
-        if name in published and name not in method.own_fields and value != published[name]:
+        if name in published and name not in own and value != published[name]:
             yield words.format(value) if isinstance(words, str) else words[value]
     for name, usual in USUAL.items():
         value = getattr(protocol, name)
-        if name not in method.own_fields and value != published.get(name, usual):
+        if name not in own and value != published.get(name, usual):
             yield f"{name} {value}"
     yield from _of_participation(facts, method, protocol)
 

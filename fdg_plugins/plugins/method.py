@@ -103,6 +103,8 @@ class Default:
     entry applies only if the method is composed with this one, by key. ``protocol``, ``server``, ``weighting`` and
     ``objective`` are settings of the protocol, of the aggregator, of the method's weighting and of its objective. For
     a method without an aggregator, ``server`` applies under the plain mean, not under another method's direction.
+    ``source``: the paper or the code that has them, or ``ours`` and why. A choice of ours for the protocol gives way to
+    what another part of a composition, or a paper's protocol, demands.
     """
 
     on: str = ANY_DATASET
@@ -112,6 +114,11 @@ class Default:
     weighting: Mapping[str, Any] = field(default_factory=dict)
     objective: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the settings are a choice of ours, and no paper or code has them."""
+        return self.source.startswith("ours")
 
     def __or__(self, other: "Default") -> "Default":
         """Return both combined; the other's settings override this one's."""
@@ -229,6 +236,9 @@ class Method:
 
         ``datasets``: the names of the data set, from the most general (its family) to the most specific (its own).
         """
+        return reduce(or_, self.entries_on(*datasets, beside=beside), Default())
+
+    def entries_on(self, *datasets: str, beside: Collection[str] = ()) -> list[Default]:
+        """Return the entries that apply, as for :meth:`defaults_on`; later ones override earlier ones."""
         places = [(name, company) for company in (None, *sorted(beside)) for name in (ANY_DATASET, *datasets)]
-        entries = [entry for place in places for entry in self.defaults if (entry.on, entry.beside) == place]
-        return reduce(or_, entries, Default())
+        return [entry for place in places for entry in self.defaults if (entry.on, entry.beside) == place]

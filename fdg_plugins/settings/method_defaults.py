@@ -12,8 +12,10 @@ A setting that no record names takes the default of its class and is omitted fro
 0.0001
 """
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+from functools import reduce
+from operator import or_
+from typing import Any, NamedTuple
 
 from fdg_plugins.data.catalogue import dataset_spec
 from fdg_plugins.plugins.composition import BASE, Composition
@@ -24,27 +26,45 @@ from fdg_plugins.settings.families import Settings
 
 
 class MethodDefaults(NamedTuple):
-    """Settings by the part of the job that owns them: aggregator, weighting, objective, and protocol."""
+    """Settings by the part of the job that owns them: aggregator, weighting, objective, and protocol.
+
+    ``demanded``: the fields of ``protocol`` whose values are those of a method's paper or code, and no choice of ours.
+    """
 
     server: Settings
     weighting: Settings
     objective: Settings
     protocol: Settings
+    demanded: Collection[str] = ()
 
 
 def method_defaults(method: Composition, dataset: DatasetRef) -> MethodDefaults:
     """Return the defaults of a method on a data set; raise ``SettingsError`` if it is not in the catalogue."""
     spec = dataset_spec(dataset)
     records = [METHODS.find(part) for part in (method.direction, method.objective, method.weighting)]
-    direction, objective, weighting = (
-        Default() if record is None else record.defaults_on(*spec.families, spec.name, beside=_others(record, records))
+    parts = [
+        [] if record is None else record.entries_on(*spec.families, spec.name, beside=_others(record, records))
         for record in records
-    )
+    ]
+    direction, objective, weighting = (reduce(or_, entries, Default()) for entries in parts)
     server = dict(direction.server)
     if method.direction == BASE:  # the plain mean, under which an objective's or a weighting's server settings apply
         server |= {**weighting.server, **objective.server}
-    protocol = {**direction.protocol, **objective.protocol, **weighting.protocol}
-    return MethodDefaults(server, weighting.weighting, objective.objective, protocol)
+    return MethodDefaults(server, weighting.weighting, objective.objective, *_protocol(parts))
+
+
+def _protocol(parts: Iterable[Sequence[Default]]) -> tuple[Settings, Collection[str]]:
+    """Return the fields of the protocol that the parts set, and which of them a paper or its code demands.
+
+    Of two parts the later wins, except that a choice of ours never replaces what the paper of another part demands.
+    """
+    values: dict[str, Any] = {}
+    demanded: set[str] = set()
+    for entries in parts:
+        own = {name: (value, entry.is_ours) for entry in entries for name, value in entry.protocol.items()}
+        values |= {name: value for name, (value, is_ours) in own.items() if not (is_ours and name in demanded)}
+        demanded |= {name for name, (_, is_ours) in own.items() if not is_ours}
+    return values, frozenset(demanded)
 
 
 def _others(record: Method, parts: Iterable[Method | None]) -> list[str]:

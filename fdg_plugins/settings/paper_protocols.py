@@ -35,7 +35,7 @@ _TWO_LAYERS = {"image_size": 224, "head": "two_layer", "batch_size": 32}
 _DIGITS = {"model": "groupnorm_convnet", "image_size": 28, "head": "linear", "batch_size": 64}
 
 _FEDOMG = {**_STEPS, **_PHOTOGRAPHS, "rounds": 100, "local_epochs": 5, "batch_size": 16, "learning_rate": 1e-3}
-_FEDDG_GA = {**_FEDOMG, "rounds": 40}
+_FEDDG_GA = {**_FEDOMG, "rounds": 40, "batch_norm": "average"}  # of all entries, ``FedAvg`` of ``fed_merge.py``
 _FEDOMG_FL = {
     **_CONSTANT,
     "model": "cnn",

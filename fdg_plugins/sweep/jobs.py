@@ -64,10 +64,11 @@ class FederatedRuns(RunKind):
     def base_settings(self, protocol: str, dataset: DatasetRef, method: str) -> Mapping[str, Any]:
         """Return all settings of the protocol, because a recipe knows only its own.
 
-        Under a paper's protocol, a method keeps what its record demands of the sites' training.
+        Under a paper's protocol, a method keeps what its paper or code demands of the sites' training; our own choices
+        for it give way to what the protocol names.
         """
         settings = protocol_settings(protocol, dataset)
-        own = method_defaults(parse_method(method), dataset).protocol if protocol in PAPER_PROTOCOLS else {}
+        own = method_defaults(parse_method(method), dataset).demanded if protocol in PAPER_PROTOCOLS else ()
         return {name: value for name, value in settings.items() if name not in own}
 
     def write_job(self, run: PlannedRun, data: DataFound, working: Path) -> Written:

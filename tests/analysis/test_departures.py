@@ -63,8 +63,13 @@ def test_baselines_with_frozen_batch_norm_are_compared_with_the_paper_that_froze
     assert reasons(FEDAVG, "fediir", {"batch_norm": "average"}) == ("batch_norm average",)
 
 
-def test_a_setting_that_belongs_to_the_method_is_no_departure() -> None:
-    assert reasons(FEDGA, "feddg-ga", {"batch_norm": "reestimate"}) == ()
+def test_our_choice_for_a_method_is_a_departure_where_the_papers_protocol_names_another() -> None:
+    assert reasons(FEDGA, "feddg-ga", {}) == ()
+    assert reasons(FEDGA, "feddg-ga", {"batch_norm": "reestimate"}) == ("batch_norm reestimate",)
+
+
+def test_a_setting_of_the_method_that_the_papers_protocol_does_not_name_is_no_departure() -> None:
+    assert reasons(FEDGA, "fedomg", {"batch_norm": "reestimate"}) == ()
 
 
 @pytest.mark.parametrize(

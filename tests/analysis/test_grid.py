@@ -240,7 +240,7 @@ def test_another_network_is_another_protocol() -> None:
 
 def test_numbers_are_compared_only_under_the_papers_own_protocol() -> None:
     own: dict[str, Any] = {"local_epochs": 1, "batch_size": 32, "learning_rate": 2.5e-3, "head": "two_layer"}
-    own["keep_momentum"] = False
+    own |= {"keep_momentum": False, "batch_norm": "frozen"}
     of_fediir = [run("a", FEDAVG, protocol={**own, "weight_decay": 0.0, "lr_decay_factor": 1.0})]
     (*_, differences) = texts(grid(of_fediir, against="fediir").groups[0])
     assert differences[1].startswith("ours minus FedIIR paper")
