@@ -114,8 +114,11 @@ METHOD = Method(
             Difference(
                 point="T",
                 paper="trace of the Fisher information",
-                code="mean gradients of batches, squared and summed; also of sites not drawn, for the log",
-                ours="the same, of the sites that train",
+                code=(
+                    "mean gradients of whole batches, squared and summed, an incomplete last one dropped; also of "
+                    "sites not drawn, for the log"
+                ),
+                ours="the same, of the sites that train; fewer images than a batch are one",
             ),
             Difference(
                 point="all T zero",

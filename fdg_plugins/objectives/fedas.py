@@ -11,7 +11,7 @@ Algorithm -> here, with features z, mu_k the mean features of class k by the ext
 - parameter alignment: the extractor alone, by plain SGD along ``sum_k mean_{i: y_i = k} |z_i - mu_k|^2 / D``
   -> :func:`alignment_loss`
 - then extractor and personal head, by cross entropy -> :class:`LocalAlignment`
-- ``T = sum_b |grad L_b|^2`` of the trained model, the report -> :func:`squared_lengths`
+- ``T = sum_b |grad L_b|^2`` of the trained model, the report -> :func:`fisher_trace` over :func:`equal_batches`
 - client synchronisation: weights in proportion to T -> :mod:`fdg_plugins.aggregators.fedas`
 
 Shapes: class means mu ``[Y, D]``, held ``[Y]``: classes of which the site has images; T a scalar.
@@ -29,7 +29,7 @@ means of a new site are those of the initial extractor. Neither paper nor code d
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -63,7 +63,10 @@ from fdg_plugins.objectives.objective import (
     evaluating,
     to_report,
 )
+from fdg_plugins.tasks import DEFAULT_TASK, Task
 from fdg_plugins.values import check_count, check_number
+
+Batch = tuple[torch.Tensor, torch.Tensor]  # images [B, C, H, W] and labels [B]
 
 REPORT_FISHER_TRACE = "fisher_trace"
 MODEL, MEANS, HELD = "model/", "class_means", "classes_held"
@@ -81,7 +84,8 @@ class FedASObjective(Objective):
             zero, and before a site has kept a model, training is FedAvg's, bit for bit.
         align_lr: learning rate of the alignment, at least 0; 0.01 in the authors' code.
         fisher_batch: images of a batch whose gradient is squared, from 1 to 64; 16 in the authors' code, the batch of
-            its training. With 1, T is the trace of the empirical Fisher information, at one backward pass per image.
+            its training. Images left over after the last whole batch do not count. With 1, T is the trace of the
+            empirical Fisher information, at one backward pass per image.
     """
 
     name: ClassVar[str] = "as"
@@ -214,12 +218,14 @@ class LocalAlignment(LocalRisk):
 
     def observe_trained(self, model: ExtractorClassifier, seen: Iterable[FeatureBatch], num_classes: int) -> None:
         """Note class means, Fisher trace and entries of the trained model."""
-        device = device_of(model)
-        total = ClassSums(num_classes, model.feature_size, device)
-        trace = torch.zeros((), dtype=torch.float64, device=device)
-        for batch in seen:
-            total.add(*batch.samples(batch.features))
-            trace = trace + squared_lengths(model, batch, self.settings.fisher_batch)
+        total = ClassSums(num_classes, model.feature_size, device_of(model))
+
+        def noted() -> Iterator[Batch]:
+            for batch in seen:
+                total.add(*batch.samples(batch.features))
+                yield batch.images, batch.targets
+
+        trace = fisher_trace(model, equal_batches(noted(), self.settings.fisher_batch), self.task)
         means = class_means_of(total)
         self.notes.trace = trace.reshape(1).float()
         self.notes.kept = to_report(
@@ -255,19 +261,39 @@ def alignment_loss(features: torch.Tensor, labels: torch.Tensor, to: ClassMeans)
     return feature_penalty(features, labels, to.means, to.held, shares) / features.shape[1]
 
 
-def squared_lengths(model: ExtractorClassifier, batch: FeatureBatch, size: int) -> torch.Tensor:
-    """Return ``sum_b |grad L_b|^2`` over parts of at most ``size`` images of a batch, a float64 scalar.
+def equal_batches(batches: Iterable[Batch], size: int) -> Iterator[Batch]:
+    """Yield the images and targets of ``batches``, in order, in batches of exactly ``size`` images.
 
-    L_b is the mean loss of part b, in evaluation mode and without autocast; the gradient is that of all trainable
+    What is left over is dropped, as by the authors' loader: the mean of fewer images has a longer gradient. Fewer than
+    ``size`` images in all are one batch.
+    """
+    left: Batch | None = None
+    dropped = False  # whether what is left over follows whole batches
+    for images, targets in batches:
+        if left is not None:
+            images, targets = torch.cat([left[0], images]), torch.cat([left[1], targets])
+        for part in zip(images.split(size), targets.split(size), strict=True):
+            whole = len(part[0]) == size
+            left, dropped = (None if whole else part), dropped or whole
+            if whole:
+                yield part
+    if left is not None and not dropped:
+        yield left
+
+
+def fisher_trace(model: ExtractorClassifier, batches: Iterable[Batch], task: Task = DEFAULT_TASK) -> torch.Tensor:
+    """Return ``sum_b |grad L_b|^2``, a float64 scalar.
+
+    L_b is the mean loss of batch b, in evaluation mode and without autocast; the gradient is that of all trainable
     parameters. Parameters, their gradients and modes stay as they are.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     total = torch.zeros((), dtype=torch.float64, device=device_of(model))
-    with evaluating(model), torch.enable_grad():
-        for images, targets in zip(batch.images.split(size), batch.targets.split(size), strict=True):
-            loss = batch.task.loss(model(images).float(), targets)
+    for images, targets in batches:
+        with evaluating(model), torch.enable_grad():
+            loss = task.loss(model(images).float(), targets)
             gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-            total = total + squared_length(gradient for gradient in gradients if gradient is not None)
+        total = total + squared_length(gradient for gradient in gradients if gradient is not None)
     return total
 
 
@@ -349,7 +375,7 @@ class TraceReports(WeightReports):
 
     def _batches(self, site: str) -> int:
         facts = self._facts.get(site)
-        return 1 if facts is None else max(1, math.ceil(facts.num_train / self.fisher_batch))
+        return 1 if facts is None else max(1, facts.num_train // self.fisher_batch)
 
     def floors(self, lengths: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
         """Return the length of an ordinary gradient: T vanishes at a site that has fitted its images."""

@@ -20,7 +20,8 @@ from fdg_plugins.objectives.fedas import (
     REPORT_FISHER_TRACE,
     ClassMeans,
     alignment_loss,
-    squared_lengths,
+    equal_batches,
+    fisher_trace,
 )
 from tests.objectives.local_steps import copy_of, plain, same, train_steps
 from tests.objectives.objective_batches import CLASSES, Batch, make_batches
@@ -242,49 +243,60 @@ def test_memory_that_does_not_fit_is_refused_by_name(linear_model: ExtractorClas
 # --- the Fisher trace ---
 
 
-def test_the_trace_is_the_sum_of_squared_gradients_of_batches_in_evaluation_mode(
-    linear_model: ExtractorClassifier,
-) -> None:
-    model, batches = linear_model, make_batches(linear_model, sizes=(5, 4))
-    total = 0.0
-    model.eval()
-    for images, labels in batches:
-        for part, targets in zip(images.split(2), labels.split(2), strict=True):
-            model.zero_grad()
-            torch.nn.functional.cross_entropy(model(part), targets).backward()
-            total += sum(float(p.grad.double().square().sum()) for p in model.parameters() if p.grad is not None)
-    model.zero_grad(set_to_none=True)
-    found = sum(float(squared_lengths(model, batch, 2)) for batch in see(model.train(), batches))
-    assert found == pytest.approx(total, rel=1e-5)
-    assert model.training
-    local = make_objective({"name": "as", "fisher_batch": 2}).local({}, model, SITE)
+def reported_trace(model: ExtractorClassifier, batches: list[Batch], size: int) -> float:
+    """Return T as a site reports it that reads its training split in ``batches``."""
+    local = make_objective({"name": "as", "fisher_batch": size}).local({}, model, SITE)
     local.observe_trained(model, see(model, batches), CLASSES)
     report = local.report(NOTHING)
     assert report.keys() == {REPORT_FISHER_TRACE}
-    assert float(report[REPORT_FISHER_TRACE]) == pytest.approx(total, rel=1e-5)
+    return float(report[REPORT_FISHER_TRACE])
+
+
+def test_the_trace_is_the_sum_of_squared_gradients_of_batches_in_evaluation_mode(
+    linear_model: ExtractorClassifier,
+) -> None:
+    model, ((images, labels),) = linear_model, make_batches(linear_model, sizes=(8,))
+    total = 0.0
+    model.eval()
+    for part, targets in zip(images.split(2), labels.split(2), strict=True):
+        model.zero_grad()
+        torch.nn.functional.cross_entropy(model(part), targets).backward()
+        total += sum(float(p.grad.double().square().sum()) for p in model.parameters() if p.grad is not None)
+    model.zero_grad(set_to_none=True)
+    assert reported_trace(model.train(), [(images, labels)], 2) == pytest.approx(total, rel=1e-5)
+    assert model.training
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_with_batches_of_one_image_it_does_not_depend_on_how_the_images_are_batched(
+@pytest.mark.parametrize("size", [1, 3, 4])
+def test_the_trace_does_not_depend_on_how_the_images_arrive(linear_model: ExtractorClassifier, size: int) -> None:
+    images, labels = make_batches(linear_model, sizes=(8,))[0]
+    traces = [
+        reported_trace(linear_model, list(zip(images.split(way), labels.split(way), strict=True)), size)
+        for way in ([8], [3, 5], [1] * 8, [4, 4])
+    ]
+    assert traces == pytest.approx([traces[0]] * 4, rel=1e-5)
+
+
+def test_an_image_that_fills_no_batch_does_not_move_the_trace_and_few_images_are_one_batch(
     linear_model: ExtractorClassifier,
 ) -> None:
-    model = linear_model
-    images, labels = make_batches(model, sizes=(8,))[0]
-    order = torch.tensor([5, 2, 7, 0, 1, 6, 3, 4])
-    ways = ([8], [3, 5], [1] * 8)
-    batchings = [list(zip(images[order].split(way), labels[order].split(way), strict=True)) for way in ways]
-    traces = [sum(float(squared_lengths(model, one, 1)) for one in see(model, batches)) for batches in batchings]
-    assert traces == pytest.approx([traces[0]] * 3, rel=1e-5)
-    assert float(squared_lengths(model, next(see(model, [(images, labels)])), 8)) < traces[0] / 8, "a mean is shorter"
+    images, labels = make_batches(linear_model, sizes=(9,))[0]
+    whole = reported_trace(linear_model, [(images[:8], labels[:8])], 4)
+    assert reported_trace(linear_model, [(images, labels)], 4) == pytest.approx(whole, rel=1e-5)
+    few = [(images[:2], labels[:2]), (images[2:3], labels[2:3])]
+    assert [len(part) for part, _ in equal_batches(few, 4)] == [3]
+    one = float(fisher_trace(linear_model, [(images[:3], labels[:3])]))
+    assert reported_trace(linear_model, few, 4) == pytest.approx(one, rel=1e-5)
 
 
 def test_a_frozen_parameter_has_no_part_in_the_trace(linear_model: ExtractorClassifier) -> None:
     model = linear_model
-    (batch,) = see(model, make_batches(model, sizes=(4,)))
-    everything = float(squared_lengths(model, batch, 4))
+    batches = make_batches(model, sizes=(4,))
+    everything = float(fisher_trace(model, batches))
     for parameter in model.extractor.parameters():
         parameter.requires_grad_(False)
-    head = float(squared_lengths(model, batch, 4))
+    head = float(fisher_trace(model, batches))
     assert 0 < head < everything
 
 
@@ -338,7 +350,7 @@ def test_a_site_with_many_images_is_no_outlier_and_one_with_long_gradients_is(
 ) -> None:
     exchange, images = exchange_of(linear_model), {"art": 60, "large": 24_000, "photo": 100}
     exchange.begin_round({}, {site: SiteFacts(1, 1.0, 0.1, number, (number,)) for site, number in images.items()})
-    per_batch = {site: 5.0 * math.ceil(number / 16) for site, number in images.items()}
+    per_batch = {site: 5.0 * (number // 16) for site, number in images.items()}
     assert exchange.lengths(per_batch)[REPORT_FISHER_TRACE] == pytest.approx(dict.fromkeys(images, 5**0.5))
     long = length_ratios(exchange.lengths({**per_batch, "photo": 400 * per_batch["photo"]})[REPORT_FISHER_TRACE])
     assert long == pytest.approx({"art": 1.0, "large": 1.0, "photo": 20.0})
