@@ -4,7 +4,7 @@ r"""Predictions of a classifier whose weights are perturbed against it, which Fe
 Reference: Yan, Guo, "Local and Global Flatness for Federated Domain Generalization" (FedLGF), ECCV 2024, as its
 authors' code computes it.
 
-Functions, with p the predictions of the classifier as it is:
+Functions, with p the predictions of the model that is trained and p(s delta) those of the perturbed classifier:
 
 - ``W + s delta`` ("weight"), or ``U diag(relu(S + s delta)) V'`` with ``W = U diag(S) V'`` ("singular"), for each
   linear layer; biases stay -> :class:`Perturbed`
@@ -15,8 +15,8 @@ Functions, with p the predictions of the classifier as it is:
 Shapes: features ``[B, D]``; predictions and logits ``[B, Y]``; a weight ``[O, I]``; delta of its shape, each row of
 unit length, or ``[min(O, I)]``.
 
-Degenerate cases: ``s1 = 0`` gives p up to rounding, exactly for "weight". A gradient of zero gives p too. A weight that
-is not finite gives NaN.
+Degenerate cases: ``s1 = 0`` gives p(0) up to rounding, exactly for "weight". A gradient of zero gives p(0) too. A
+weight that is not finite gives NaN.
 """
 
 import math
@@ -112,13 +112,16 @@ def _decomposed(weight: torch.Tensor) -> _Factors:
 
 
 def adversarial_predictions(
-    perturbed: Perturbed, features: torch.Tensor, draw: Draw, probing: float, size: float
+    perturbed: Perturbed, features: torch.Tensor, reference: torch.Tensor, draw: Draw, probing: float, size: float
 ) -> torch.Tensor:
-    """Return the predictions ``[B, Y]`` of a classifier perturbed where its predictions change most, without a graph.
+    """Return the predictions ``[B, Y]`` of a classifier perturbed to where they depart most from ``reference``.
+
+    They have no graph.
 
     Args:
         perturbed: the classifier.
         features: its inputs ``[B, D]``.
+        reference: predictions ``[B, Y]``, of this classifier or of another.
         draw: returns random numbers of a given shape, for the perturbation at which the gradient is taken.
         probing: s0, the length of that perturbation.
         size: s1, the length of the final one.
@@ -126,9 +129,7 @@ def adversarial_predictions(
     features = features.detach()
     start = {name: delta.requires_grad_() for name, delta in perturbed.drawn(draw).items()}
     with torch.enable_grad():
-        with torch.no_grad():
-            own = functional_call(perturbed.classifier, dict(perturbed.parameters), (features,)).softmax(dim=1)
-        divergence = divergence_from(own, perturbed.logits(features, start, probing))
+        divergence = divergence_from(reference.detach(), perturbed.logits(features, start, probing))
         gradients = torch.autograd.grad(divergence, list(start.values()))
     worst = perturbed.unit(dict(zip(start, gradients, strict=True)))
     with torch.no_grad():

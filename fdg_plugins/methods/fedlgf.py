@@ -12,7 +12,7 @@ Cost: one more pass of the extractor per step, without gradients, and about thre
 decomposition of each linear layer of the head, for which torch makes an accelerator wait.
 
 Equation: ``CE + lambda_l KL(q_l || p) + lambda_g KL(q_g || p)``; q are predictions ``[B, Y]`` of the current and of the
-received head with weights moved by ``size`` in the direction in which predictions change most.
+received head with weights moved by ``size`` in the direction in which predictions depart most from p.
 
 Settings: 0.1 of a singular value, or of the length of a row, is an absolute length: its effect depends on the size of
 the weights. The values of one kind of perturbation do not fit the other.
@@ -67,8 +67,8 @@ METHOD = Method(
             meaning="a head perturbed by s; |δ| = 1 for the singular values of a layer, or for each row of a weight",
         ),
         Equation(
-            formula="δ̂ = ∇_δ KL(p_h ‖ p_h(s₀ δ₀)), of length 1",
-            meaning="δ₀ random, of length 1: the direction in which predictions change most",
+            formula="δ̂ = ∇_δ KL(p ‖ p_h(s₀ δ₀)), of length 1",
+            meaning="δ₀ random, of length 1: the direction in which predictions depart most from p",
         ),
         Equation(formula="q = p_h(s₁ δ̂)", meaning="target: q_l of the current head, q_g of the received one; constant"),
         Equation(formula="CE + λ_l KL(q_l ‖ p) + λ_g KL(q_g ‖ p)", meaning="what a site minimises"),
@@ -104,16 +104,16 @@ METHOD = Method(
     differences=Differences(
         rows=(
             Difference(
-                point="p_h in the direction of q_g",
+                point="direction of q_g",
                 paper="not established",
-                code="not established whether that of the received or of the current model",
-                ours="that of the received one",
+                code="away from the predictions p of the model that is trained",
+                ours="the same",
             ),
             Difference(
                 point="heads of two layers",
                 paper="not established",
-                code="not established whether singular values have length 1 per layer or over all layers",
-                ours="per layer",
+                code="perturbations of singular values have length 1 per layer",
+                ours="the same",
             ),
             Difference(
                 point="BatchNorm",

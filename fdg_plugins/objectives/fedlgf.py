@@ -9,7 +9,7 @@ Terms of the authors' code -> here, with p the predictions of the model that is 
 ``fdg_plugins.core.flatness``:
 
 - q_l: predictions of the current head, perturbed against it, on the current features -> local flatness
-- q_g: predictions of the head as received, perturbed against it, on the features of the extractor as received
+- q_g: predictions of the head as received, perturbed away from p, on the features of the extractor as received
 - ``CE + lambda_l KL(q_l || p) + lambda_g KL(q_g || p)``, q_l and q_g constant -> :class:`LocalFlatness`
 
 Shapes: features ``[B, D]``, predictions ``[B, Y]``.
@@ -138,11 +138,12 @@ class LocalFlatness(LocalRisk):
         return loss
 
     def _divergence(self, head: Perturbed, features: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-        """Return ``KL(q || p)``, with q the adversarial predictions of ``head`` on ``features [B, D]``."""
+        """Return ``KL(q || p)``, with q the predictions of ``head``, perturbed away from p, on ``features [B, D]``."""
         with torch.autocast(features.device.type, enabled=False):
             settings = self.settings
             dtype = next(iter(head.weights.values())).dtype
-            q = adversarial_predictions(head, features.to(dtype), self._draw, settings.probing, settings.size)
+            p = logits.detach().softmax(dim=1).to(dtype)
+            q = adversarial_predictions(head, features.to(dtype), p, self._draw, settings.probing, settings.size)
             return divergence_from(q.to(logits.dtype), logits)
 
     def _draw(self, shape: tuple[int, ...]) -> torch.Tensor:

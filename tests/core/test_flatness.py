@@ -29,6 +29,7 @@ def head(request: pytest.FixtureRequest) -> nn.Module:
 
 
 FEATURES = normal(9, 7, 6)
+ELSEWHERE = normal(8, 7, 4).softmax(dim=1)  # predictions of another classifier
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -36,7 +37,7 @@ def test_a_perturbation_of_size_zero_changes_nothing(head: nn.Module, kind: Kind
     perturbed = Perturbed.of(head, kind)
     deltas = perturbed.drawn(lambda shape: normal(0, *shape))
     torch.testing.assert_close(perturbed.logits(FEATURES, deltas, 0.0), head(FEATURES))
-    q = adversarial_predictions(perturbed, FEATURES, lambda shape: normal(1, *shape), 0.1, 0.0)
+    q = adversarial_predictions(perturbed, FEATURES, ELSEWHERE, lambda shape: normal(1, *shape), 0.1, 0.0)
     torch.testing.assert_close(q, head(FEATURES).softmax(dim=1))
 
 
@@ -56,7 +57,9 @@ def test_a_weight_that_is_not_finite_gives_predictions_of_nan_and_no_error(kind:
     head = torch.nn.Linear(5, 3)
     with torch.no_grad():
         head.weight[1, 2] = value
-    found = adversarial_predictions(Perturbed.of(head, kind), torch.randn(4, 5), torch.randn, 0.1, 1.0)
+    found = adversarial_predictions(
+        Perturbed.of(head, kind), torch.randn(4, 5), torch.full((4, 3), 1 / 3), torch.randn, 0.1, 1.0
+    )
     assert found.shape == (4, 3)
     assert bool(found.isnan().any())
 
@@ -72,16 +75,18 @@ def test_singular_values_move_by_the_perturbation_and_never_below_zero() -> None
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize("reference", ["its own predictions", "those of another classifier"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_direction_is_the_gradient_by_finite_differences(kind: Kind) -> None:
+def test_the_direction_is_the_gradient_by_finite_differences(kind: Kind, reference: str) -> None:
     head = nn.Linear(3, 2).double()
     perturbed = Perturbed.of(head, kind)
     start = perturbed.drawn(lambda shape: normal(3, *shape))["weight"]
     features = normal(4, 5, 3)
-    own = head(features).softmax(dim=1).detach()
+    own = reference == "its own predictions"
+    p = head(features).softmax(dim=1).detach() if own else normal(5, 5, 2).softmax(dim=1)
 
     def divergence(delta: torch.Tensor) -> float:
-        return divergence_from(own, perturbed.logits(features, {"weight": delta}, 0.1)).item()
+        return divergence_from(p, perturbed.logits(features, {"weight": delta}, 0.1)).item()
 
     numeric = torch.zeros_like(start)
     for place in range(start.numel()):
@@ -90,7 +95,7 @@ def test_the_direction_is_the_gradient_by_finite_differences(kind: Kind) -> None
         numeric.view(-1)[place] = (divergence(start + moved) - divergence(start - moved)) / 2e-5
     worst = perturbed.unit({"weight": numeric})
     expected = perturbed.logits(features, worst, 0.3).softmax(dim=1)
-    q = adversarial_predictions(perturbed, features, lambda shape: normal(3, *shape), 0.1, 0.3)
+    q = adversarial_predictions(perturbed, features, p, lambda shape: normal(3, *shape), 0.1, 0.3)
     torch.testing.assert_close(q, expected, rtol=1e-5, atol=1e-7)
 
 
@@ -99,7 +104,7 @@ def test_predictions_change_more_than_under_a_random_perturbation_of_the_same_le
     head: nn.Module, kind: Kind
 ) -> None:
     perturbed, own = Perturbed.of(head, kind), head(FEATURES).softmax(dim=1).detach()
-    q = adversarial_predictions(perturbed, FEATURES, lambda shape: normal(5, *shape), 0.01, 0.01)
+    q = adversarial_predictions(perturbed, FEATURES, own, lambda shape: normal(5, *shape), 0.01, 0.01)
     seeds = iter(range(100))
     random = [perturbed.drawn(lambda shape: normal(next(seeds), *shape)) for _ in range(20)]
     changes = [divergence_from(own, perturbed.logits(FEATURES, deltas, 0.01)) for deltas in random]
@@ -111,7 +116,8 @@ def test_predictions_change_more_than_under_a_random_perturbation_of_the_same_le
 def test_no_graph_and_no_gradient_are_left_behind(head: nn.Module, kind: Kind) -> None:
     features = FEATURES.clone().requires_grad_()
     before = copy.deepcopy(head.state_dict())
-    q = adversarial_predictions(Perturbed.of(head, kind), features, lambda shape: normal(6, *shape), 0.1, 0.1)
+    p = head(features).softmax(dim=1)
+    q = adversarial_predictions(Perturbed.of(head, kind), features, p, lambda shape: normal(6, *shape), 0.1, 0.1)
     assert not q.requires_grad
     assert features.grad is None
     assert all(parameter.grad is None for parameter in head.parameters())

@@ -51,7 +51,7 @@ def test_the_loss_is_the_described_one(model: ExtractorClassifier, kind: Literal
     logits, q = current(images), []
     for network in (current, received):  # first the local term, then the global one
         head = Perturbed.of(network.classifier, kind)
-        q.append(adversarial_predictions(head, network.features(images), draw, 1.0, 0.5))
+        q.append(adversarial_predictions(head, network.features(images), logits.softmax(dim=1), draw, 1.0, 0.5))
     expected = cross_entropy(logits, labels) + 0.3 * divergence_from(q[0], logits) + 0.2 * divergence_from(q[1], logits)
     torch.testing.assert_close(local.loss(current, images, labels), expected)
 
