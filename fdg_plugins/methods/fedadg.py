@@ -71,9 +71,9 @@ METHOD = Method(
         "included."
     ),
     letters=(
-        "F extractor; C head; z = F(x) features [D]; y label; G generator, g = G(u, y), u uniform on [0, 1)^D; D "
-        "discriminator: 1 generated, 0 real; w classification_weight; t generator_target; CE cross entropy with "
-        "smoothed labels"
+        "F extractor; C head; z = F(x) features [D]; y label; G generator, g = G(u, y), u uniform on [0, 1)^D, one "
+        "draw per batch; D discriminator: 1 generated, 0 real; w classification_weight; t generator_target; CE cross "
+        "entropy with smoothed labels: 1 − ε of the right class, ε/(Y − 1) of each other one; ε smoothing"
     ),
     equations=(
         Equation(formula="D: mean (1 − D(g, y))² + D(z, y)²", meaning="first step of a batch; only D moves"),
@@ -91,7 +91,7 @@ METHOD = Method(
             code="0.85",
             remark="1 has no adversary, and with smoothing 0 is FedAvg, bit for bit",
         ),
-        SettingSource(name="smoothing", paper="not established", code="0.01; 0.2 for VLCS"),
+        SettingSource(name="smoothing", symbol="ε", paper="not established", code="0.01; 0.2 for VLCS"),
         SettingSource(
             name="warmup",
             paper="not established",
@@ -130,6 +130,18 @@ METHOD = Method(
                 paper="not established",
                 code="noise 2048, 4096 and 1024 units, at 2048 features",
                 ours="D, 2 D and D/2 for D features: the same at 2048",
+            ),
+            Difference(
+                point="initial weights of generator and discriminator",
+                paper="not established",
+                code="Xavier uniform with gain 0.5; Kaiming uniform",
+                ours="torch's, 1/√6 of the latter",
+            ),
+            Difference(
+                point="features in the discriminator's step",
+                paper="not established",
+                code="in evaluation mode, by a pass of their own",
+                ours="those of the next step, in training mode: one pass of the extractor",
             ),
             Difference(
                 point="optimiser of F and C",

@@ -7,7 +7,7 @@ Reference: Zhang, Lei, Shi, Huang, Chen, "Federated Learning with Domain General
 2021.
 
 Steps on one batch, in the order of the authors' code -> here, with F the extractor, C the head, G the generator, D the
-discriminator, z = F(x), g = G(u, y) and u uniform on [0, 1):
+discriminator, z = F(x), g = G(u, y) and u uniform on [0, 1), drawn once per batch:
 
 - (a) D: ``mean (1 - D(g, y))^2 + D(z, y)^2`` -> :meth:`LocalAdversarial.discriminator_loss`
 - (b) F and C: ``w CE(C(z), y) + (1 - w) mean (1 - D(z, y))^2``, with smoothed labels
@@ -63,8 +63,8 @@ class FedADGObjective(Objective):
     Args:
         classification_weight: w in [0, 1], the weight of the cross entropy, 1 - w being that of the features; 0.85 in
             the authors' code for PACS.
-        smoothing: share of a label that is spread over all classes, in [0, 1]; 0.01 in the authors' code for PACS, 0.2
-            for VLCS.
+        smoothing: share of a label that is spread over the other classes, in [0, 1]; 0.01 in the authors' code for
+            PACS, 0.2 for VLCS.
         warmup: share of a round's epochs, in [0, 1] and rounded down, with cross entropy alone; 3 of 10 in the authors'
             code.
         adversary_rate: learning rate of G and D relative to the site's, above 0; 0.7 in the authors' code.
@@ -146,7 +146,7 @@ def restore(discriminator: FeatureDiscriminator, validator: PayloadValidator, te
 
 @dataclass(frozen=True)
 class LocalSmoothed(LocalRisk):
-    """Mean cross entropy with the share ``smoothing`` of every label spread over all classes."""
+    """Mean cross entropy with the share ``smoothing`` of every label spread over the other classes, evenly."""
 
     smoothing: float
 
@@ -161,8 +161,9 @@ class LocalSmoothed(LocalRisk):
         logits = model.classifier(features).float()
         if self.smoothing == 0:
             return self.task.loss(logits, labels)
-        spread = -logits.log_softmax(dim=1).mean()  # over the batch and all classes
-        return (1 - self.smoothing) * self.task.loss(logits, labels) + self.smoothing * spread
+        of_label = self.task.loss(logits, labels)
+        of_others = -logits.log_softmax(dim=1).sum(dim=1).mean() - of_label
+        return (1 - self.smoothing) * of_label + self.smoothing / max(logits.shape[1] - 1, 1) * of_others
 
 
 @dataclass
@@ -172,6 +173,7 @@ class Turn:
     epochs: int = 0
     of_discriminator: bool = False
     features: torch.Tensor | None = None
+    noise: torch.Tensor | None = None
     generator_loss: torch.Tensor | None = None
 
 
@@ -213,13 +215,15 @@ class LocalAdversarial(LocalSmoothed):
             self.turn.features = network.features(images)
             return self.discriminator_loss(network, self.turn.features, targets)
         kept, self.turn.features = self.turn.features, None
+        noise, self.turn.noise = self.turn.noise, None
         features = network.features(images) if kept is None else kept
         self._let_discriminator_learn(False)
         classification = self.classification_loss(network, features, targets)
         with torch.autocast(features.device.type, enabled=False):
             code = class_code(targets, network.last_layer.out_features)
             judged = self.discriminator(features.float(), code)
-            generated = self.discriminator(self._generated(network, code), code)
+            noise = self._draw(network, code) if noise is None else noise
+            generated = self.discriminator(network.generator(noise, code), code)
             generator_loss = (generated - self.settings.generator_target).square().mean()
             adversarial = (1 - judged).square().mean()
         self.turn.generator_loss = generator_loss.detach()
@@ -233,8 +237,9 @@ class LocalAdversarial(LocalSmoothed):
         self._let_discriminator_learn(True)
         with torch.autocast(features.device.type, enabled=False):
             code = class_code(labels, network.last_layer.out_features)
+            self.turn.noise = self._draw(network, code)
             with torch.no_grad():
-                generated = self._generated(network, code)
+                generated = network.generator(self.turn.noise, code)
             of_generated = (1 - self.discriminator(generated, code)).square()
             return (of_generated + self.discriminator(features.detach().float(), code).square()).mean()
 
@@ -269,7 +274,6 @@ class LocalAdversarial(LocalSmoothed):
         for parameter in self.discriminator.parameters():
             parameter.requires_grad_(learns)
 
-    def _generated(self, network: GeneratingClassifier, code: torch.Tensor) -> torch.Tensor:
-        """Return features ``[B, D]`` by the generator, from new noise."""
-        noise = torch.rand(len(code), network.generator.size, generator=self.noise)
-        return network.generator(on_device(noise, code.device), code)
+    def _draw(self, network: GeneratingClassifier, code: torch.Tensor) -> torch.Tensor:
+        """Return new noise ``[B, D]`` for a batch of codes of labels, on their device."""
+        return on_device(torch.rand(len(code), network.generator.size, generator=self.noise), code.device)

@@ -50,6 +50,12 @@ def copy_of(module: nn.Module) -> State:
     return {name: value.clone() for name, value in module.state_dict().items()}
 
 
+def smoothed(labels: torch.Tensor, share: float) -> torch.Tensor:
+    """Return the probabilities of classes: ``1 - share`` of the label, the rest evenly of the others."""
+    right = labels[:, None] == torch.arange(CLASSES)
+    return torch.where(right, 1 - share, share / (CLASSES - 1))
+
+
 def test_training_is_the_three_steps_written_out(linear_model: ExtractorClassifier) -> None:
     network = generating_network(adapted(linear_model))
     by_hand = copy.deepcopy(network)
@@ -65,13 +71,14 @@ def test_training_is_the_three_steps_written_out(linear_model: ExtractorClassifi
     noise = torch_generator(7, "photo", 3, "adg")
     for images, labels in [*batches, *batches]:
         code = class_code(labels, CLASSES)
+        u = torch.rand(len(code), 128, generator=noise)  # one draw for the steps of D and G
 
-        def g(code: torch.Tensor = code) -> torch.Tensor:
-            return by_hand.generator(torch.rand(len(code), 128, generator=noise), code)
+        def g(code: torch.Tensor = code, u: torch.Tensor = u) -> torch.Tensor:
+            return by_hand.generator(u, code)
 
         z = by_hand.features(images)
         step(of_d, ((1 - d(g().detach(), code)) ** 2 + d(z.detach(), code) ** 2).mean())
-        classification = cross_entropy(by_hand.classifier(z), labels, label_smoothing=0.1)
+        classification = cross_entropy(by_hand.classifier(z), smoothed(labels, 0.1))
         step(of_network, 0.6 * classification + 0.4 * ((1 - d(z, code)) ** 2).mean())
         step(of_g, (d(g(), code) ** 2).mean())
     torch.testing.assert_close(copy_of(network), copy_of(by_hand), rtol=1e-4, atol=1e-5)
@@ -98,7 +105,7 @@ def test_every_part_is_trained_and_the_reported_loss_is_that_of_the_network(netw
     assert not any(torch.equal(of_d[name], value) for name, value in copy_of(local.discriminator).items())
     z, (images, labels) = plain.features(batch[0][0]), batch[0]
     judged = local.discriminator(z, class_code(labels, CLASSES))  # D after its one step
-    expected = 0.85 * cross_entropy(plain.classifier(z), labels, label_smoothing=0.01)
+    expected = 0.85 * cross_entropy(plain.classifier(z), smoothed(labels, 0.01))
     expected = expected + 0.15 * ((1 - judged) ** 2).mean()
     assert loss == pytest.approx(expected.item(), rel=1e-5)
     assert len(images) == 4
@@ -113,6 +120,17 @@ def test_a_discriminator_that_knows_nothing_costs_a_half_and_a_quarter(network: 
     features = network.features(images)
     assert local.discriminator_loss(network, features, labels).item() == pytest.approx(0.5)
     assert local.loss(network, images, labels).item() == pytest.approx(0.25 + 0.25)  # of the features, of the generator
+
+
+@pytest.mark.parametrize("share", [0.01, 0.2, 1.0])
+def test_a_smoothed_label_leaves_its_share_to_the_other_classes_alone(
+    linear_model: ExtractorClassifier, share: float
+) -> None:
+    model = linear_model.eval()
+    local = make_objective({"name": "adg", "classification_weight": 1, "smoothing": share}).local({}, model, SITE)
+    images, labels = make_batches(model)[0]
+    expected = cross_entropy(model(images), smoothed(labels, share))
+    torch.testing.assert_close(local.loss(model, images, labels), expected)
 
 
 @pytest.mark.parametrize("target", [0, 1])
