@@ -152,6 +152,12 @@ METHOD = Method(
                 ours="as the code on photographs (batch_norm frozen); elsewhere training mode",
             ),
             Difference(
+                point="initial weights of the head",
+                paper="not said",
+                code="Kaiming normal, standard deviation √(2/D) for D inputs",
+                ours="torch's, uniform, standard deviation √(1/3D), as for every method",
+            ),
+            Difference(
                 point="optimiser",
                 paper="SGD",
                 code="SGD, momentum 0.9, fresh every round",

@@ -122,6 +122,12 @@ METHOD = Method(
                 ours="batch_norm of the protocol; the received model is used in evaluation mode",
             ),
             Difference(
+                point="initial weights of the head",
+                paper="not established",
+                code="Kaiming normal, standard deviation √(2/D) for D inputs",
+                ours="torch's, uniform, standard deviation √(1/3D), as for every method",
+            ),
+            Difference(
                 point="epochs per round", paper="not established", code="1", ours="local_epochs of the protocol"
             ),
             Difference(point="averaging", paper="not established", code="uniform", ours="weighting"),

@@ -22,6 +22,7 @@ from fdg_plugins.models import (
     model_names,
     parameter_kinds,
 )
+from fdg_plugins.plugins.methods import METHODS
 
 SMALL = (
     "convnet",
@@ -171,6 +172,21 @@ def test_a_linear_head_is_the_default_and_reads_the_features() -> None:
         "classifier.weight",
         "classifier.bias",
     }
+
+
+@pytest.mark.parametrize("head", ["linear", "two_layer"])
+@pytest.mark.parametrize("method", ["fediir", "fedlgf"])
+def test_a_new_head_is_narrower_than_in_the_code_of_others_and_their_pages_say_so(method: str, head: str) -> None:
+    layers = [
+        layer
+        for layer in build_model("resnet18", 65, seed=1, head=head).classifier.modules()
+        if isinstance(layer, nn.Linear)
+    ]
+    for layer in layers:
+        assert float(layer.weight.detach().std()) == pytest.approx((3 * layer.in_features) ** -0.5, rel=0.02)
+    (row,) = (row for row in METHODS.get(method).differences.rows if row.point == "initial weights of the head")
+    assert "√(2/D)" in str(row.code)
+    assert "√(1/3D)" in row.ours
 
 
 def test_a_two_layer_head_halves_the_features_before_the_last_layer() -> None:
