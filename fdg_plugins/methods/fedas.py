@@ -29,7 +29,7 @@ high T and most of the weight; the guard refuses a T per batch of more than `out
 Paper or code: the authors' code is followed in loss, rate and T. There the sites of a round align one object in turn;
 here each its own copy.
 
-Together: any direction but FedNova's, which counts steps of the plain loss. FedDG-GA and ARFL set the weights too, and
+Together: any direction but FedNova's, which counts steps of all parameters. FedDG-GA and ARFL set the weights too, and
 other objectives train the sites; they are refused.
 """
 

@@ -93,7 +93,7 @@ METHOD = Method(
         "A site with twice the steps of the same gradient counts by pᵤ, not twice that.",
         "Float buffers are averaged with p; integer buffers move by the largest update.",
         "A site that does not say how far its steps went is refused by name.",
-        "An objective whose term shortens the steps, which aᵤ as reported leaves out, is refused.",
+        "An objective that shortens steps or trains parts in turn, which aᵤ as reported leaves out, is refused.",
     ),
     differences=Differences(
         compared="authors' code, Flower",

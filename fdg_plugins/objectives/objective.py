@@ -178,7 +178,7 @@ class Objective(ABC):
     reads_step_lengths: ClassVar[bool] = False  # whether it uses step lengths, known only for SGD
     needs_labelled_images: ClassVar[bool] = False  # whether it requires one class per image
     needs_flat_images: ClassVar[bool] = False  # whether it requires images with two sides, not volumes
-    changes_effective_steps: ClassVar[bool] = False  # whether steps are shorter than the effective steps say
+    changes_effective_steps: ClassVar[bool] = False  # whether a parameter moves less than the effective steps say
     needs_shared: ClassVar[Shared] = "nothing"  # what must be shared, because the server reads it
     needs_trained: ClassVar[tuple[str, ...]] = ()  # parts of the network that have steps of their own, by module
     personalises: ClassVar[bool] = False  # whether each site has a model of its own, which it judges too

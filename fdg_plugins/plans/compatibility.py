@@ -78,9 +78,11 @@ def _check_gap_split(protocol: Protocol, aggregator: UpdateAggregator) -> None:
 def _check_steps(protocol: Protocol, objective: Objective, aggregator: UpdateAggregator) -> None:
     """Raise ``SettingsError`` for an objective whose steps are not those that the method, or SGD, counts on."""
     if aggregator.reads_effective_steps and objective.changes_effective_steps:
+        in_parts = bool(objective.needs_trained)  # a part of the network has steps of its own
+        reason = "not every step trains all parameters" if in_parts else "its term shortens the steps"
         raise SettingsError(
-            f"objective {objective.name!r} does not go with aggregator {type(aggregator).__name__}: its term shortens "
-            "the steps, which the effective steps that the sites report leave out."
+            f"objective {objective.name!r} does not go with aggregator {type(aggregator).__name__}: {reason}, which "
+            "the effective steps that the sites report leave out."
         )
     if objective.plain_sgd and protocol.momentum:
         raise SettingsError(
