@@ -45,7 +45,8 @@ def site_config(
     """Write a site's own config, local/fdg_site.json of its kit; what it says already stays.
 
     No job can change this file, and it does not leave the site. The site reads it at the start of every task: no
-    restart is needed. Its other settings (docs/security.md) are added by hand.
+    restart is needed. Its other settings (docs/security.md) are added by hand. Of a site in containers, the paths are
+    those that its containers have (docs/containers.md).
 
     --gpus and --gpu-memory are written into local/resources.json instead, for FLARE's resource manager, which reads
     them when the site starts (docs/gpus.md).
@@ -66,12 +67,9 @@ def site_config(
     if found.end != SITE:
         raise SettingsError(f"kit {kit} is a server's, expected that of a site.")
     paths = {"data_root": data_root, "dataset_file": dataset_file}
-    for option, path in paths.items():
-        if path is not None and not path.exists():
-            raise DataError(f"--{option.replace('_', '-')} {path} is not there.")
     resources = _lending(found, gpus, gpu_memory)
     texts = {"domain": domain, "part": part, "role": role, "device": device}
-    given = {name: str(path.resolve()) for name, path in paths.items() if path is not None}
+    given = {name: _place(name, path, found) for name, path in paths.items() if path is not None}
     given |= {name: text for name, text in texts.items() if text is not None}
     site, file = site_of_kit(kit), kit / "local" / FILE_NAME
     entry = update_site_config(file, site, given)
@@ -81,6 +79,25 @@ def site_config(
     if resources is not None:
         write_json(found.target, resources)
         say(f"{found.target}: lends {lent_gpus(resources, kit)} to jobs from the site's next start")
+
+
+def _place(name: str, path: Path, kit: "Kit") -> str:
+    """Return the path that an option names, as the site's config has it; raise ``DataError`` if it is not there.
+
+    A path that only the site's containers have is taken as it is, with a warning.
+    """
+    from fdg_plugins.flare.kits import runs_in_containers
+
+    option = f"--{name.replace('_', '-')} {path}"
+    if not runs_in_containers(kit.resources):
+        if not path.exists():
+            raise DataError(f"{option} is not there.")
+        return str(path.resolve())
+    if not path.is_absolute():
+        raise SettingsError(f"{option} is relative, expected the absolute path in the containers of the site.")
+    if not path.exists():
+        say(f"Warning: {option} is not there, expected in the containers of the site.", "yellow", on_stderr=True)
+    return str(path)  # links of this machine are not those of a container
 
 
 def _lending(kit: "Kit", gpus: int | None, memory: float | None) -> dict[str, Any] | None:

@@ -23,16 +23,23 @@ STORAGE = "job storage"
 SHARED = Path("/tmp")
 
 
-def check_data_root(site: str, config: SiteConfig) -> Finding:
-    """Return whether the data root that a site's config names is there, and what it holds; no image is read."""
+def check_data_root(site: str, config: SiteConfig, *, in_containers: bool = False) -> Finding:
+    """Return whether the data root that a site's config names is there, and what it holds; no image is read.
+
+    ``in_containers``: the site's jobs run in containers, so that a path of theirs need not be there on this machine.
+    """
     root, file = config.data_root, config.dataset_file
     if root is None:
         text = "none is named: the site draws a STAND-IN, unless the environment of its process has FDG_DATA_ROOT"
         return warning(DATA_ROOT, text)
+    if in_containers and not os.path.lexists(root):
+        return warning(DATA_ROOT, f"{root} is not there: only jobs in containers that have it find their images")
     if not root.is_dir():
         return problem(DATA_ROOT, f"{root} is no folder")
     if not os.access(root, os.R_OK | os.X_OK):
         return problem(DATA_ROOT, f"{root} cannot be read by this user; does the site run as another?")
+    if in_containers and file is not None and not os.path.lexists(file):
+        return warning(DATA_ROOT, f"dataset_file {file} is not there: only jobs in containers that have it find it")
     if file is not None and not file.is_file():
         return problem(DATA_ROOT, f"dataset_file {file} is no file")
     return _check_contents(root, config.domain or split_site(site)[0])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A participant's startup kit, and the reduction of its ``class_allow_list`` to the minimum."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from fdg_plugins.storage import read_json, write_json
 
 CLIENT_FILE = "fed_client.json"
 ENDS = {"fed_server.json": SERVER, CLIENT_FILE: SITE}
+CONTAINER_LAUNCHERS = ("docker_launcher", "k8s_launcher")  # written by nvflare deploy prepare
 
 
 class Kit(NamedTuple):
@@ -92,6 +93,13 @@ def _read_resources(source: Path) -> dict[str, Any]:
     if not isinstance(resources, dict):
         raise SettingsError(f"file {source} holds {shorten(resources)}, expected an object.")
     return resources
+
+
+def runs_in_containers(resources: Mapping[str, Any]) -> bool:
+    """Return whether a kit with these resources is for Docker or Kubernetes: its paths are those of containers."""
+    components = resources.get("components")
+    found = [one for one in components if isinstance(one, dict)] if isinstance(components, list) else []
+    return any(one.get("id") in CONTAINER_LAUNCHERS for one in found)
 
 
 def site_of_kit(folder: Path) -> str:

@@ -62,6 +62,26 @@ def test_what_is_invalid_is_named_and_nothing_is_written(kit: Path, arguments: l
     assert not (kit / "local" / FILE_NAME).exists()
 
 
+@pytest.mark.parametrize("launcher", ["docker_launcher", "k8s_launcher"])
+def test_a_path_that_only_the_sites_containers_have_is_written_with_a_warning(kit: Path, launcher: str) -> None:
+    (kit / "local" / "resources.json").write_text(json.dumps({"components": [{"id": launcher}]}))
+    result = run(kit, "--data-root", "/data/default/images")
+    assert result.exit_code == 0, result.output
+    assert "--data-root /data/default/images is not there" in " ".join(result.stderr.split())
+    assert written(kit)["site-1"]["data_root"] == "/data/default/images"
+    result = run(kit, "--data-root", "images")
+    assert result.exit_code == 2
+    assert "--data-root images is relative" in " ".join(result.stderr.split())
+
+
+def test_a_path_in_containers_keeps_its_links_of_this_machine(kit: Path, tmp_path: Path) -> None:
+    (kit / "local" / "resources.json").write_text(json.dumps({"components": [{"id": "docker_launcher"}]}))
+    (tmp_path / "link").symlink_to(kit)
+    result = run(kit, "--data-root", tmp_path / "link")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert written(kit)["site-1"]["data_root"] == str(tmp_path / "link")
+
+
 def test_gpus_are_written_for_flares_manager_and_nothing_else_changes(kit: Path) -> None:
     resources = kit / "local" / "resources.json"
     resources.rename(default := kit / "local" / "resources.json.default")

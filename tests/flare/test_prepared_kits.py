@@ -80,6 +80,9 @@ def test_a_prepared_kit_is_hardened_again_with_the_launcher_in_it(
     assert f"{runtime}_launcher" in components
     if end == SITE:
         assert resources["allow_log_streaming"] is False
+        place = ["--data-root", "/data/default/images"]
+        said = CliRunner().invoke(app, ["site-config", "--kit", str(prepared), *place])
+        assert said.exit_code == 0, said.output
     else:
         assert "returning_sites" in components
         storage = resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"]

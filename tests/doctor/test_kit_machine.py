@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a kit names on the machine where it lies, and what of it only containers have."""
+
+from pathlib import Path
+
+import pytest
+
+from fdg_plugins.doctor.finding import Status
+from fdg_plugins.doctor.kit_machine import check_data_root
+from fdg_plugins.settings.site_config import SiteConfig
+
+
+@pytest.mark.parametrize(("in_containers", "status"), [(True, Status.WARNING), (False, Status.PROBLEM)])
+def test_a_data_root_that_is_not_there_is_a_warning_only_where_jobs_run_in_containers(
+    tmp_path: Path, in_containers: bool, status: Status
+) -> None:
+    config = SiteConfig(data_root=tmp_path / "images")
+    assert check_data_root("photo", config, in_containers=in_containers).status == status
+    config = SiteConfig(data_root=tmp_path, dataset_file=tmp_path / "dataset.toml")
+    assert check_data_root("photo", config, in_containers=in_containers).status == status
+
+
+@pytest.mark.parametrize("in_containers", [True, False])
+def test_a_data_root_that_is_a_file_is_a_problem_everywhere(tmp_path: Path, in_containers: bool) -> None:
+    (tmp_path / "file").touch()
+    config = SiteConfig(data_root=tmp_path / "file")
+    assert check_data_root("photo", config, in_containers=in_containers).status == Status.PROBLEM
