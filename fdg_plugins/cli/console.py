@@ -42,9 +42,19 @@ class OneLineErrors(TyperGroup):
             command.help = escape(re.sub(r"(?<!\n)\n(?!\n)", " ", command.help or ""))
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; an ``FDGError`` ends it with exit code 2."""
+        """Run the command; an ``FDGError``, and a path that the system refuses, end it with exit code 2."""
         try:
             return super().invoke(ctx)
         except FDGError as error:
-            say(visible(f"Error: {' '.join(str(error).split())}"), style="red", on_stderr=True)
+            _say_mistake(str(error))
             raise typer.Exit(USER_MISTAKE) from error
+        except OSError as error:
+            if error.filename is None:
+                raise
+            # Even to ask whether a path is there fails where the user may not look, or its name is too long.
+            _say_mistake(f"path {error.filename} cannot be used: {error.strerror}.")
+            raise typer.Exit(USER_MISTAKE) from error
+
+
+def _say_mistake(sentence: str) -> None:
+    say(visible(f"Error: {' '.join(sentence.split())}"), style="red", on_stderr=True)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command ``fdg`` itself: help that comes at once, and users' mistakes without tracebacks."""
 
+import errno
 import json
 import os
 import subprocess
@@ -75,6 +76,32 @@ def test_a_users_mistake_ends_with_2_and_no_traceback(arguments: list[str]) -> N
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
     assert done.stderr.strip()
+
+
+@pytest.mark.parametrize("command", [["doctor", "--kit"], ["harden", "--kit"], ["report"], ["poc", "stop", "--folder"]])
+def test_a_path_that_the_system_refuses_ends_with_2_and_one_line(command: list[str], tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, [*command, str(tmp_path / ("n" * 300))])
+    assert result.exit_code == 2, result.output
+    assert "cannot be used: File name too long." in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_folder_that_the_user_may_not_enter_ends_with_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(Path, "is_dir", refuse)
+    result = CliRunner().invoke(app, ["doctor", "--kit", str(tmp_path)])
+    assert result.exit_code == 2, result.output
+    assert result.stderr == f"Error: path {tmp_path} cannot be used: Permission denied.\n"
+
+
+def test_an_error_of_the_system_that_names_no_path_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path) -> bool:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(Path, "is_dir", fail)
+    assert isinstance(CliRunner().invoke(app, ["doctor", "--kit", "kit"]).exception, OSError)
 
 
 def test_the_versions_are_printed() -> None:

@@ -142,3 +142,13 @@ def test_what_a_list_written_before_keeps_harden_from_is_told(kits: Path, end: s
 def test_harden_refuses_a_folder_that_is_no_kit(tmp_path: Path) -> None:
     said = CliRunner().invoke(app, ["harden", "--kit", str(tmp_path)])
     assert said.exit_code != 0
+
+
+def test_harden_names_a_folder_that_has_the_name_of_its_file(kits: Path, tmp_path: Path) -> None:
+    kit = Path(shutil.copytree(kits / name_of(SITE), tmp_path / "kit"))
+    policy = kit / "local" / "authorization.json"
+    policy.unlink()
+    policy.mkdir()
+    said = CliRunner().invoke(app, ["harden", "--kit", str(kit)])
+    assert said.exit_code == 2
+    assert f"path {policy} cannot be used: Is a directory." in " ".join(said.stderr.split())
