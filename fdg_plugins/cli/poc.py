@@ -54,11 +54,21 @@ def choose_site_data(
 
     chosen = choose_data(data, dataset, data_root)
     domains = {} if chosen.dataset is None else sites_of(chosen.dataset)
-    roots = dict(_site_root(text) for text in site_data)
+    roots = _site_roots(site_data)
     for root in filter(None, (chosen.root, *roots.values())):
         if not root.is_dir():
             raise DataError(f"data root {root} is not there, expected a folder that holds the data sets.")
     return SiteData(domains, chosen.root, roots, chosen.file)
+
+
+def _site_roots(texts: Sequence[str]) -> dict[str, Path]:
+    """Return the folder of each site in ``SITE=DIR``; raise ``SettingsError`` for a site that is named twice."""
+    roots: dict[str, Path] = {}
+    for site, root in map(_site_root, texts):
+        if site in roots:
+            raise SettingsError(f"--site-data names site {site!r} twice, expected each site once.")
+        roots[site] = root
+    return roots
 
 
 def _site_root(text: str) -> tuple[str, Path]:
@@ -115,6 +125,7 @@ def start(
     lent = None if gpus is None and gpu_memory is None else checked_gpus(gpus or 0, gpu_memory)
     sites = tuple(chosen.domains) or None
     project = known_project(folder, port, admin_port, sites) if provisioned else read_project(port, admin_port, sites)
+    chosen.check_sites(project.sites)
     for number in project.ports:
         check_port(number)
     if not provisioned:

@@ -2,7 +2,7 @@
 """The startup kits of a federation on one machine: provisioned by FLARE, with the policies of cautious operators."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from fdg_plugins.flare.cautious_kits import harden
 from fdg_plugins.flare.gpus import Lent, lend_gpus
 from fdg_plugins.flare.kits import read_kit
 from fdg_plugins.flare.provisioning import provision_kits
+from fdg_plugins.naming import expected_one_of
 from fdg_plugins.poc.project import STATE_FILE, Project, write_state
 from fdg_plugins.settings.site_config import FILE_NAME, update_site_config
 from fdg_plugins.storage import make_private_folder, write_json
@@ -32,6 +33,12 @@ class SiteData(NamedTuple):
     root: Path | None = None
     roots: Mapping[str, Path] = {}
     file: Path | None = None
+
+    def check_sites(self, sites: Sequence[str]) -> None:
+        """Raise ``SettingsError`` for a data root of a site that is none of ``sites``."""
+        for site in self.roots:
+            if site not in sites:
+                raise SettingsError(f"--site-data names site {site!r}, {expected_one_of(site, sites)}")
 
     def entry(self, site: str) -> dict[str, str]:
         """Return what the options say about a site's data, in the form of its config."""

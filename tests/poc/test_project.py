@@ -70,3 +70,20 @@ def test_gpus_that_flare_could_not_count_are_refused_before_anything_is_written(
     assert result.exit_code == 2
     assert told in " ".join(result.stderr.split())
     assert not (tmp_path / "poc").exists()
+
+
+@pytest.mark.parametrize(
+    ("sites", "told"),
+    [
+        (["phto"], "--site-data names site 'phto', did you mean 'photo'?"),
+        (["photo", "sketch", "photo"], "--site-data names site 'photo' twice"),
+    ],
+)
+def test_data_of_a_site_that_is_not_there_or_named_twice_is_refused_before_anything_is_written(
+    tmp_path: Path, sites: list[str], told: str
+) -> None:
+    options = [word for site in sites for word in ("--site-data", f"{site}={tmp_path}")]
+    result = CliRunner().invoke(app, ["poc", "start", "--folder", str(tmp_path / "poc"), *options])
+    assert result.exit_code == 2
+    assert told in " ".join(result.stderr.split())
+    assert not (tmp_path / "poc").exists()
