@@ -95,7 +95,8 @@ def centralised(
     try:
         with chosen_model(model) as own:
             values = own.added_to(read_values(settings or []))
-            plan = _plan(algorithm, chosen.dataset or "pacs", target, seed, values, protocol, environment)
+            pooled = "pacs" if chosen.dataset is None else chosen.dataset
+            plan = _plan(algorithm, pooled, target, seed, values, protocol, environment)
             record = _carry_out(plan, environment, to)
     except Stopped as stopped:
         file = to / RESULTS_FILE

@@ -123,7 +123,7 @@ def _made(
     """Write the job of a method, and return a description of the result."""
     from fdg_plugins.cli.jobs import export_method
 
-    target, files = export_method(method, dataset or "pacs", to, name, plugins, settings)
+    target, files = export_method(method, "pacs" if dataset is None else dataset, to, name, plugins, settings)
     brings = f"the code of {', '.join(files)}" if files else "no code"
     return f"{target}: written; it brings {brings}"
 

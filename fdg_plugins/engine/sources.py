@@ -100,9 +100,11 @@ class RecipeJob(JobSource):
 
     def __init__(self, asked: Asked, environment: Mapping[str, str]) -> None:
         method = _method(asked.what)
-        dataset, protocol = asked.dataset or DATASET, asked.protocol or PAPER
-        target = asked.target or dataset_spec(dataset).domains[0]
-        seed = asked.seed or SEED
+        # An empty text is a wrong value, not one that is left out.
+        dataset = DATASET if asked.dataset is None else asked.dataset
+        protocol = PAPER if asked.protocol is None else asked.protocol
+        target = dataset_spec(dataset).domains[0] if asked.target is None else asked.target
+        seed = SEED if asked.seed is None else asked.seed
         runs = FederatedRuns()
         of_protocol = _known(runs.base_settings(protocol, dataset, method), runs.settings_of(method))
         settings = {**of_protocol, **asked.settings}
@@ -139,7 +141,8 @@ class FolderJob(JobSource):
         job, (dataset, target, seed) = self._folder.resolve().name, (protocol.dataset, protocol.target, protocol.seed)
         self.title = f"job {job}"
         name = _name(job, dataset, target, seed)
-        self.run = PlannedRun(name, dataset, asked.protocol or PAPER, job, target, seed, settings)
+        named = PAPER if asked.protocol is None else asked.protocol
+        self.run = PlannedRun(name, dataset, named, job, target, seed, settings)
 
     def check_place(self, folder: Path) -> None:
         """Raise ``SettingsError`` for a folder in the job itself, which is copied."""
@@ -164,10 +167,10 @@ class FolderJob(JobSource):
         """Return all settings that are given for the job, those of a named protocol that it has included."""
         own = {"dataset": asked.dataset, "target": asked.target, "seed": asked.seed}
         given = {name: value for name, value in own.items() if value is not None}
-        dataset = asked.dataset or self._protocol(stand_in=False).dataset
+        dataset = self._protocol(stand_in=False).dataset if asked.dataset is None else asked.dataset
         changed = {**environment_settings(self.environment), **asked.settings}
         known = {*Protocol.model_fields, *flat_names(self._aggregator.settings(), changed)}
-        of_protocol = _known(protocol_settings(asked.protocol or PAPER, dataset), known)
+        of_protocol = _known(protocol_settings(PAPER if asked.protocol is None else asked.protocol, dataset), known)
         of_protocol.pop(PER_DOMAIN, None)  # the job has its sites
         return {**of_protocol, **given, **asked.settings}
 
@@ -202,7 +205,10 @@ def _known(settings: Mapping[str, Any], known: Collection[str]) -> dict[str, Any
 
 
 def as_variables(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return settings as ``FDG_*`` variables."""
+    """Return settings as ``FDG_*`` variables; raise ``SettingsError`` for an empty text, which counts as unset."""
+    for name, value in settings.items():
+        if isinstance(value, str) and not value.strip():
+            raise SettingsError(f"{name} is {value!r}, expected a value.")
     return {as_variable(name): _as_text(value) for name, value in settings.items()}
 
 

@@ -120,7 +120,8 @@ def make_request(asked: Asked, earlier: Request | None) -> Request:
     """Return the complete request: from this call, else from the folder, else the default."""
     plain = {"dataset": "pacs", "protocol": PAPER, "methods": (), "targets": (ALL,), "seeds": (0,), "settings": {}}
     before: dict[str, Any] = {name: getattr(earlier, name) for name in plain} if earlier else plain
-    asked_for = {name: getattr(asked, name) or value for name, value in before.items()}
+    given_here = {name: getattr(asked, name) for name in before}
+    asked_for = {name: before[name] if value is None else value for name, value in given_here.items()}
     if not asked_for["methods"]:
         raise SettingsError("--methods is missing: a new sweep needs at least one, such as --methods fedavg,fedomg.")
     given: dict[str, Any] = {}

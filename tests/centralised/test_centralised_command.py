@@ -162,6 +162,12 @@ def test_the_command_offers_every_algorithm_and_teaches_by_example() -> None:
     assert "fdg centralised erm" in result.stdout
 
 
+def test_an_empty_name_of_a_data_set_does_not_run_the_default(tmp_path: Path) -> None:
+    result = command("erm", "--dataset", "", "--target", "photo", "--to", tmp_path / "run")
+    assert result.exit_code == 2
+    assert "data set '' is unknown" in " ".join(result.stderr.split())
+
+
 def test_an_unknown_algorithm_is_refused_in_one_sentence(tmp_path: Path) -> None:
     result = command("irmm", "--target", "angle_0", "--to", tmp_path / "run")
     assert result.exit_code == 2

@@ -99,6 +99,7 @@ def test_the_target_the_seed_and_settings_of_a_job_that_is_made_are_chosen(job: 
     made = ("--method", "fedomg", "--to", tmp_path / "other")
     check_refusal(run(*made, "--set", "target=sketch"), "--set names 'target', which a run takes from --target")
     check_refusal(run(*made, "--set", "rounds=2,3"), "with one value")
+    check_refusal(run(*made, "--dataset", ""), "data set '' is unknown")
     assert not (tmp_path / "other").exists()
 
 

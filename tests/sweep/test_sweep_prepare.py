@@ -86,6 +86,7 @@ def test_a_data_root_is_looked_into(tmp_path: Path, data_root: Path) -> None:
         ({"methods": ("fedomh",)}, "method is 'fedomh', which is neither .*; did you mean 'fedomg'?"),
         ({"methods": ("fedomg+ga", "fedomg+ga")}, "methods names fedomg.ga twice"),
         ({"dataset": "packs"}, "data set 'packs' is unknown"),
+        ({"dataset": ""}, "data set '' is unknown"),
         ({"targets": ("photo",)}, "--targets names 'photo', expected all, or domains of rotateddigits: angle_0"),
         ({"protocol": "short"}, "protocol is 'short', expected one of paper, quick"),
         ({"settings": {"round": (1,)}}, "did you mean 'rounds'"),
