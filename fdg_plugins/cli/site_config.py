@@ -8,6 +8,7 @@ import typer
 
 from fdg_plugins.cli.console import say
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.values import shorten, visible
 
 if TYPE_CHECKING:
     from fdg_plugins.flare.kits import Kit
@@ -19,10 +20,10 @@ def site_config(
         str | None, typer.Option(help="Domain that the site holds; default: the site's name.", show_default=False)
     ] = None,
     data_root: Annotated[
-        Path | None, typer.Option(help="Folder that holds the site's data sets.", show_default=False)
+        str | None, typer.Option(metavar="PATH", help="Folder that holds the site's data sets.", show_default=False)
     ] = None,
     dataset_file: Annotated[
-        Path | None, typer.Option(help="File about a data set of your own.", show_default=False)
+        str | None, typer.Option(metavar="PATH", help="File about a data set of your own.", show_default=False)
     ] = None,
     part: Annotated[
         str | None, typer.Option(help="Share of the domain: 3/10 is the third of ten equal parts.", show_default=False)
@@ -67,37 +68,57 @@ def site_config(
     if found.end != SITE:
         raise SettingsError(f"kit {kit} is a server's, expected that of a site.")
     paths = {"data_root": data_root, "dataset_file": dataset_file}
+    _check_domain(domain)
     resources = _lending(found, gpus, gpu_memory)
     texts = {"domain": domain, "part": part, "role": role, "device": device}
-    given = {name: _place(name, path, found) for name, path in paths.items() if path is not None}
+    given = {name: _place(name, text, found) for name, text in paths.items() if text is not None}
     given |= {name: text for name, text in texts.items() if text is not None}
     site, file = site_of_kit(kit), kit / "local" / FILE_NAME
     entry = update_site_config(file, site, given)
-    say(f"{file}: site {site}")
+    say(visible(f"{file}: site {site}"))
     for name, value in entry.items():
-        say(f"  {name}: {value}")
+        say(visible(f"  {name}: {value}"))
     if resources is not None:
         write_json(found.target, resources)
-        say(f"{found.target}: lends {lent_gpus(resources, kit)} to jobs from the site's next start")
+        say(visible(f"{found.target}: lends {lent_gpus(resources, kit)} to jobs from the site's next start"))
 
 
-def _place(name: str, path: Path, kit: "Kit") -> str:
+def _check_domain(domain: str | None) -> None:
+    """Raise ``SettingsError`` for a domain that no folder of images can have as its name."""
+    from fdg_plugins.plugins.own_dataset import is_folder_name
+
+    if domain is not None and not is_folder_name(domain):
+        raise SettingsError(
+            f"--domain is {shorten(domain)}, expected a folder's name: no '/', no control characters, no '.' in front."
+        )
+
+
+def _place(name: str, text: str, kit: "Kit") -> str:
     """Return the path that an option names, as the site's config has it; raise ``DataError`` if it is not there.
 
     A path that only the site's containers have is taken as it is, with a warning.
     """
     from fdg_plugins.flare.kits import runs_in_containers
 
-    option = f"--{name.replace('_', '-')} {path}"
-    if not runs_in_containers(kit.resources):
-        if not path.exists():
-            raise DataError(f"{option} is not there.")
-        return str(path.resolve())
-    if not path.is_absolute():
-        raise SettingsError(f"{option} is relative, expected the absolute path in the containers of the site.")
-    if not path.exists():
-        say(f"Warning: {option} is not there, expected in the containers of the site.", "yellow", on_stderr=True)
-    return str(path)  # links of this machine are not those of a container
+    path, option = Path(text), f"--{name.replace('_', '-')} {text}"
+    in_containers = runs_in_containers(kit.resources)
+    if not text or (in_containers and not path.is_absolute()):
+        where = "the absolute path in the containers of the site" if in_containers else "a path"
+        raise SettingsError(f"--{name.replace('_', '-')} is {shorten(text)}, expected {where}.")
+    if path.exists():
+        _check_kind(option, path, is_folder=name == "data_root")
+    elif in_containers:
+        warning = f"Warning: {option} is not there, expected in the containers of the site."
+        say(visible(warning), "yellow", on_stderr=True)
+    else:
+        raise DataError(f"{option} is not there.")
+    return str(path if in_containers else path.resolve())  # links of this machine are not those of a container
+
+
+def _check_kind(option: str, path: Path, *, is_folder: bool) -> None:
+    """Raise ``DataError`` for a file where a folder is expected, and the other way round."""
+    if not (path.is_dir() if is_folder else path.is_file()):
+        raise DataError(f"{option} is no {'folder' if is_folder else 'file'}, expected one.")
 
 
 def _lending(kit: "Kit", gpus: int | None, memory: float | None) -> dict[str, Any] | None:

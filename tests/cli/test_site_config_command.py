@@ -53,6 +53,12 @@ def test_what_the_file_says_already_stays(kit: Path) -> None:
         (["--device", "tpu"], "device"),
         (["--part", "0/3"], "part"),
         (["--data-root", "/nowhere/at/all"], "--data-root /nowhere/at/all is not there."),
+        (["--data-root", ""], "--data-root is '', expected a path."),
+        (["--data-root", "/dev/null"], "--data-root /dev/null is no folder, expected one."),
+        (["--dataset-file", "/"], "--dataset-file / is no file, expected one."),
+        (["--domain", ""], "--domain is '', expected a folder's name"),
+        (["--domain", ".."], "--domain is '..', expected a folder's name"),
+        (["--domain", "/dev/null"], "--domain is '/dev/null', expected a folder's name"),
     ],
 )
 def test_what_is_invalid_is_named_and_nothing_is_written(kit: Path, arguments: list[str], told: str) -> None:
@@ -60,6 +66,16 @@ def test_what_is_invalid_is_named_and_nothing_is_written(kit: Path, arguments: l
     assert result.exit_code == 2
     assert told in " ".join(result.stderr.split())
     assert not (kit / "local" / FILE_NAME).exists()
+
+
+def test_what_the_file_says_in_no_utf8_is_printed_escaped(kit: Path) -> None:
+    (kit / "local" / FILE_NAME).write_text(json.dumps({"site-1": {"domain": "x\udcff"}}))
+    result = run(kit, "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    assert "  domain: x\\udcff" in result.stdout
+    result = run(kit, "--domain", "y\udcff")
+    assert result.exit_code == 2
+    assert r"--domain is 'y\udcff', expected a folder's name" in " ".join(result.stderr.split())
 
 
 @pytest.mark.parametrize("launcher", ["docker_launcher", "k8s_launcher"])
@@ -71,7 +87,7 @@ def test_a_path_that_only_the_sites_containers_have_is_written_with_a_warning(ki
     assert written(kit)["site-1"]["data_root"] == "/data/default/images"
     result = run(kit, "--data-root", "images")
     assert result.exit_code == 2
-    assert "--data-root images is relative" in " ".join(result.stderr.split())
+    assert "--data-root is 'images', expected the absolute path in the containers" in " ".join(result.stderr.split())
 
 
 def test_a_path_in_containers_keeps_its_links_of_this_machine(kit: Path, tmp_path: Path) -> None:
