@@ -20,11 +20,11 @@ from nvflare.fuel.flare_api.api_spec import (
     JobNotDone,
     JobNotFound,
 )
-from nvflare.fuel.flare_api.flare_api import new_secure_session
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.flare.kits import person_of_kit
 from fdg_plugins.flare.received_streams import tidy_received_streams
+from fdg_plugins.flare.sessions import open_session
 from fdg_plugins.messages import shorten
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.storage import read_json
@@ -123,9 +123,7 @@ class Server:
     def _connected(self) -> Any:
         """Return the session, a new one if there is none."""
         if self._session is None:
-            self._session = new_secure_session(
-                self._person, self._folder, timeout=self._timeout, auto_login_max_tries=1
-            )
+            self._session = open_session(self._person, self._folder, self._timeout, tries=1)
         return self._session
 
     def submit(self, job: Path, patience: float = 0.0) -> str:

@@ -50,6 +50,7 @@ SIMULATOR = "recognising the simulator"
 STATS = "answering `nvflare job stats`"
 TENSORBOARD = "naming a run in TensorBoard"
 PERSON = "reading a person's startup kit"
+SESSION = "a session with a server"
 PROVISIONING = "provisioning a federation on one machine"
 BUILDER = "writing policies into provisioned kits"
 RECIPE = "a recipe"
@@ -176,6 +177,10 @@ INTERNALS = (
         TENSORBOARD, f"{_TRACKING}.tb.tb_event_writer", "TensorBoardEventWriter._add_summary", ("writer", "summary")
     ),
     Internal(PERSON, "nvflare.tool.kit.kit_config", "resolve_admin_user_and_dir_from_startup_kit"),
+    Internal(SESSION, "nvflare.fuel.flare_api.flare_api", "Session.api"),
+    Internal(SESSION, "nvflare.fuel.flare_api.flare_api", "Session.try_connect", ("timeout",)),
+    Internal(SESSION, "nvflare.fuel.hci.client.api", "AdminAPI.auto_login_max_tries"),
+    Internal(SESSION, "nvflare.fuel.hci.client.api", "AdminAPI.close", ("self",)),
     Internal(PROVISIONING, f"{_LIGHTER}.constants", "CtxKey.BUILD_ERROR"),
     Internal(PROVISIONING, f"{_LIGHTER}.constants", "CtxKey.CURRENT_PROD_DIR"),
     Internal(PROVISIONING, f"{_LIGHTER}.prov_utils", "prepare_builders", ("project_dict",)),

@@ -138,12 +138,12 @@ def _listens(port: int) -> bool:
 
 def connected_sites(project: Project, folder: Path) -> set[str]:
     """Return the sites that the server knows, as its first person sees it; none while it cannot be asked."""
-    from nvflare.fuel.flare_api.flare_api import new_secure_session
+    from fdg_plugins.flare.sessions import open_session
 
     person = project.people[0]
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            session = new_secure_session(person, str(folder / person), timeout=LOGIN_TIMEOUT_S)
+            session = open_session(person, str(folder / person), LOGIN_TIMEOUT_S)
             try:
                 return {client.name for client in session.get_system_info().client_info}
             finally:

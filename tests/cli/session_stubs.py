@@ -72,7 +72,7 @@ class FakeFlare:
         self._current = Step("none", False)
 
     def connect(self, person: str, kit: str, timeout: float, **_: Any) -> "FakeFlare":
-        """Open a session, as ``new_secure_session`` does."""
+        """Open a session, as ``open_session`` does."""
         assert person == "lead@example.org"
         print("Connecting to FLARE ...")  # noqa: T201 - as FLARE does
         self.timeouts.append(timeout)
@@ -153,7 +153,7 @@ def make_person_kit(folder: Path) -> Path:
 
 def run(flare: FakeFlare, monkeypatch: pytest.MonkeyPatch, *arguments: object) -> Result:
     """Run ``fdg`` with the arguments against the server, without its waits."""
-    monkeypatch.setattr(watch, "new_secure_session", flare.connect)
+    monkeypatch.setattr(watch, "open_session", flare.connect)
     monkeypatch.setattr(watch, "POLL_S", 0.0)
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A person's session with the server of a federation; Ctrl-C while it is being opened ends it too."""
+
+import contextlib
+from typing import Any
+
+from nvflare.fuel.flare_api.flare_api import Session
+
+from fdg_plugins.flare.internals import SESSION, require
+
+
+def open_session(person: str, folder: str, timeout: float, tries: int | None = None) -> Any:
+    """Return a session of ``person``, whose startup kit is in ``folder``, as FLARE's ``new_secure_session`` does.
+
+    ``timeout``: seconds to wait for an unreachable server. ``tries``: the most logins that are tried, None: FLARE's own
+    number. FLARE leaves an interrupted session as it is, and then its threads, which go on looking for the server, keep
+    the process from ending.
+    """
+    require(SESSION)
+    session = Session(person, folder)
+    if tries is not None:
+        session.api.auto_login_max_tries = tries
+    try:
+        session.try_connect(timeout)
+    except Exception:
+        with contextlib.suppress(Exception):
+            session.close()
+        raise
+    except BaseException:
+        session.api.close()  # not that of the session, which would first tell the server
+        raise
+    return session

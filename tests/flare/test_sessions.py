@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A session with FLARE's server that is interrupted while it is being opened."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from fdg_plugins.flare.provisioning import provision_kits
+from fdg_plugins.poc.project import read_project
+
+# The session's threads already look for the server when its login begins.
+CODE = """
+import sys
+from nvflare.fuel.hci.client import api
+from fdg_plugins.flare.sessions import open_session
+
+def interrupt(*_, **__):
+    raise KeyboardInterrupt
+
+api.Authenticator = interrupt
+open_session(sys.argv[1], sys.argv[2], 5.0)
+"""
+
+
+def test_who_interrupts_a_login_has_the_process_end(tmp_path: Path) -> None:
+    project = read_project(1)  # nobody listens there
+    person = project.people[0]
+    kit = provision_kits(project.content, tmp_path) / person
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, person, kit],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert "KeyboardInterrupt" in done.stderr
