@@ -161,7 +161,10 @@ def status(folder: Folder = WORKSPACE) -> None:
 @poc_app.command()
 def stop(folder: Folder = WORKSPACE) -> None:
     """End every process of the federation, also after a crash; kits, logs and jobs stay."""
-    from fdg_plugins.poc.processes import end_all
+    from fdg_plugins.poc.processes import end_all, processes
+    from fdg_plugins.poc.project import check_holds_federation
 
     folder = folder.resolve()
+    if not processes(folder):
+        check_holds_federation(folder)
     say(f"stopped: {end_all(folder)} processes ended, none is left")

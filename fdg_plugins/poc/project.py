@@ -51,12 +51,17 @@ def _with_sites(participants: Sequence[dict[str, Any]], sites: Sequence[str]) ->
     return [*(member for member in participants if member["type"] != "client"), *clients]
 
 
+def check_holds_federation(folder: Path) -> None:
+    """Raise ``DataError`` for a folder into which no federation was provisioned."""
+    if not (folder / STATE_FILE).exists():
+        raise DataError(f"folder {folder} holds no federation, expected one that start has made.")
+
+
 def known_project(
     folder: Path, port: int | None = None, admin_port: int | None = None, sites: Sequence[str] | None = None
 ) -> Project:
     """Return the project that was provisioned into ``folder``; raise an error for other ports or sites than it has."""
-    if not (folder / STATE_FILE).exists():
-        raise DataError(f"folder {folder} holds no federation, expected one that start has made.")
+    check_holds_federation(folder)
     state = read_state(folder)
     ports = state["ports"]
     for wanted, fixed in ((port, ports[0]), (admin_port, ports[1])):

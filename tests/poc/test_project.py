@@ -42,11 +42,17 @@ def test_a_folder_without_a_federation_is_named(tmp_path: Path, content: str | N
 
 
 def test_the_command_refuses_what_is_not_there(tmp_path: Path) -> None:
-    for arguments in (["status"], ["start", "--data-root", str(tmp_path / "nothing")]):
+    for arguments in (["status"], ["stop"], ["start", "--data-root", str(tmp_path / "nothing")]):
         result = CliRunner().invoke(app, ["poc", *arguments, "--folder", str(tmp_path)])
         assert result.exit_code == 2
         assert str(tmp_path) in " ".join(result.stderr.split())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_federation_without_processes_is_stopped_again(tmp_path: Path) -> None:
+    write_state(tmp_path, {"version": 1, "ports": (9000, 9001), "sites": ["a", "b"], "pids": {}})
+    result = CliRunner().invoke(app, ["poc", "stop", "--folder", str(tmp_path)])
+    assert (result.exit_code, result.stdout) == (0, "stopped: 0 processes ended, none is left\n")
 
 
 @pytest.mark.parametrize("name", ["two words", "a&b", "it's"])
