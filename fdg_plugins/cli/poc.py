@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 # FLARE and torch are loaded by what needs them: stopping and looking must not take their seconds, nor fail with them.
 
 Folder = Annotated[Path, typer.Option(help="Folder of the federation; fdg poc start makes it.")]
+PortOption = Annotated[
+    int | None, typer.Option(min=1, max=65535, metavar="N", help="Port of the server for the sites; default 8002.")
+]
+AdminPortOption = Annotated[
+    int | None,
+    typer.Option(min=1, max=65535, metavar="N", help="Port of the server for people; default: port + 1."),
+]
 WORKSPACE = Path("poc", "workspace")
 
 poc_app = typer.Typer(
@@ -82,8 +89,8 @@ def _site_root(text: str) -> tuple[str, Path]:
 @poc_app.command()
 def start(
     folder: Folder = WORKSPACE,
-    port: Annotated[int | None, typer.Option(help="Port of the server for the sites; default 8002.")] = None,
-    admin_port: Annotated[int | None, typer.Option(help="Port of the server for people; default: port + 1.")] = None,
+    port: PortOption = None,
+    admin_port: AdminPortOption = None,
     data_root: Annotated[
         Path | None, typer.Option(help="Data root of every site, which holds the data sets; default: the stand-in.")
     ] = None,

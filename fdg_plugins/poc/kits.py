@@ -13,7 +13,7 @@ from fdg_plugins.flare.gpus import Lent, lend_gpus
 from fdg_plugins.flare.kits import read_kit
 from fdg_plugins.flare.provisioning import provision_kits
 from fdg_plugins.naming import expected_one_of
-from fdg_plugins.poc.project import STATE_FILE, Project, write_state
+from fdg_plugins.poc.project import STATE_FILE, Project, State, write_state
 from fdg_plugins.settings.site_config import FILE_NAME, update_site_config
 from fdg_plugins.storage import make_private_folder, write_json
 
@@ -67,7 +67,7 @@ def provision(project: Project, folder: Path) -> None:
     for kit in sorted(kits.iterdir()):
         shutil.move(kit, folder / kit.name)
     kits.rmdir()
-    write_state(folder, {"version": 1, "ports": project.ports, "sites": project.sites, "pids": {}})
+    write_state(folder, State(ports=project.ports, sites=project.sites))
 
 
 def configure(project: Project, folder: Path, data: SiteData, lent: Lent | None = None) -> None:

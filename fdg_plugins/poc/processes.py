@@ -122,12 +122,11 @@ def wait_until_ready(project: Project, folder: Path) -> None:
         if _listens(project.ports[1]):
             known = connected_sites(project, folder)
             missing = [site for site in project.sites if site not in known]
-    state = read_state(folder)
     pids = {
-        name: sorted(process.pid for process in processes(folder) if belongs(process, folder / name))
+        name: tuple(sorted(process.pid for process in processes(folder) if belongs(process, folder / name)))
         for name in (project.server["name"], *project.sites)
     }
-    write_state(folder, {**state, "pids": pids})
+    write_state(folder, read_state(folder).model_copy(update={"pids": pids}))
 
 
 def _listens(port: int) -> bool:

@@ -1,18 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who is in a federation on one machine, and what its folder remembers of it."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import pydantic
 import yaml
 
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.values import first_problem
 
 PROJECT_FILE = Path(__file__).with_name("project.yml")
 STATE_FILE = "federation.json"
+
+
+Port = Annotated[int, pydantic.Field(ge=1, le=65535)]
+
+
+class State(pydantic.BaseModel):
+    """What the folder of a federation remembers: its ports, its sites, and the processes that it had when started."""
+
+    model_config = pydantic.ConfigDict(frozen=True)
+
+    version: int = 1
+    ports: tuple[Port, Port]
+    sites: tuple[str, ...] | None = None  # folders of version 0.1.0 have no entry
+    pids: dict[str, tuple[int, ...]] = {}
 
 
 class Project(NamedTuple):
@@ -38,8 +53,10 @@ def read_project(port: int | None = None, admin_port: int | None = None, sites: 
     for participant in content["participants"]:
         members[participant["type"]].append(participant)
     server = members["server"][0]
-    server["fed_learn_port"] = port or server["fed_learn_port"]
-    server["admin_port"] = admin_port or (port + 1 if port else server["admin_port"])
+    if port is not None:
+        server["fed_learn_port"], server["admin_port"] = port, port + 1
+    if admin_port is not None:
+        server["admin_port"] = admin_port
     names = {kind: tuple(member["name"] for member in found) for kind, found in members.items()}
     return Project(content, server, names["client"], names["admin"])
 
@@ -63,14 +80,14 @@ def known_project(
     """Return the project that was provisioned into ``folder``; raise an error for other ports or sites than it has."""
     check_holds_federation(folder)
     state = read_state(folder)
-    ports = state["ports"]
+    ports = state.ports
     for wanted, fixed in ((port, ports[0]), (admin_port, ports[1])):
         if wanted not in (None, fixed):
             raise SettingsError(
                 f"port {wanted} was asked for, but {folder} was provisioned for {ports[0]} and {ports[1]}; "
                 "other ports need another folder."
             )
-    project = read_project(ports[0], ports[1], state.get("sites"))  # folders of version 0.1.0 have no entry
+    project = read_project(ports[0], ports[1], state.sites)
     if sites is not None and sorted(sites) != sorted(project.sites):
         raise SettingsError(
             f"sites {', '.join(sites)} were asked for (--dataset), but {folder} was provisioned for "
@@ -79,17 +96,19 @@ def known_project(
     return project
 
 
-def read_state(folder: Path) -> dict[str, Any]:
+def read_state(folder: Path) -> State:
     """Return what the folder remembers; raise ``DataError`` if that cannot be read."""
+    file = folder / STATE_FILE
     try:
-        state: dict[str, Any] = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"file {folder / STATE_FILE} cannot be read: {error}.") from error
-    return state
+        return State.model_validate_json(file.read_bytes())
+    except OSError as error:
+        raise DataError(f"file {file} cannot be read: {error.strerror}.") from error
+    except pydantic.ValidationError as error:
+        raise DataError(f"file {file} cannot be used: {first_problem(error)}") from error
 
 
-def write_state(folder: Path, state: Mapping[str, Any]) -> None:
+def write_state(folder: Path, state: State) -> None:
     """Replace what the folder remembers."""
     temporary = folder / f".{STATE_FILE}"
-    temporary.write_text(json.dumps(state, indent=1), encoding="utf-8")
+    temporary.write_text(state.model_dump_json(indent=1), encoding="utf-8")
     temporary.replace(folder / STATE_FILE)

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from fdg_plugins.cli.main import app
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.poc.project import PROJECT_FILE, STATE_FILE, known_project, read_project, write_state
+from fdg_plugins.poc.project import PROJECT_FILE, STATE_FILE, State, known_project, read_project, write_state
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,7 +25,7 @@ def test_other_sites_belong_to_the_organisations_in_turn() -> None:
 
 
 def test_a_folder_keeps_its_ports_and_sites(tmp_path: Path) -> None:
-    write_state(tmp_path, {"version": 1, "ports": (9000, 9001), "sites": ["a", "b"], "pids": {}})
+    write_state(tmp_path, State(ports=(9000, 9001), sites=("a", "b")))
     assert known_project(tmp_path, 9000, None, ["b", "a"]).sites == ("a", "b")
     with pytest.raises(SettingsError, match=r"^port 9002 was asked for, but .* was provisioned for 9000 and 9001;"):
         known_project(tmp_path, 9002)
@@ -33,10 +33,24 @@ def test_a_folder_keeps_its_ports_and_sites(tmp_path: Path) -> None:
         known_project(tmp_path, sites=["a", "c"])
 
 
-@pytest.mark.parametrize("content", [None, "{"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        "{",
+        "{}",
+        "[]",
+        "null",
+        '{"ports": [1]}',
+        '{"ports": [8002, 0]}',
+        '{"ports": [8002, 8003], "sites": [5]}',
+        "[" * 100_000,
+        "\udcff",
+    ],
+)
 def test_a_folder_without_a_federation_is_named(tmp_path: Path, content: str | None) -> None:
     if content is not None:
-        (tmp_path / STATE_FILE).write_text(content)
+        (tmp_path / STATE_FILE).write_text(content, errors="surrogateescape")
     with pytest.raises(DataError, match=str(tmp_path)):
         known_project(tmp_path)
 
@@ -50,7 +64,7 @@ def test_the_command_refuses_what_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_federation_without_processes_is_stopped_again(tmp_path: Path) -> None:
-    write_state(tmp_path, {"version": 1, "ports": (9000, 9001), "sites": ["a", "b"], "pids": {}})
+    write_state(tmp_path, State(ports=(9000, 9001), sites=("a", "b")))
     result = CliRunner().invoke(app, ["poc", "stop", "--folder", str(tmp_path)])
     assert (result.exit_code, result.stdout) == (0, "stopped: 0 processes ended, none is left\n")
 
@@ -63,6 +77,20 @@ def test_a_folder_that_flares_scripts_would_split_is_refused_before_anything_is_
     assert result.exit_code == 2
     assert "expected a path without blanks" in " ".join(result.stderr.split())
     assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize("option", ["--port", "--admin-port"])
+@pytest.mark.parametrize("number", ["0", "65536"])
+def test_a_port_that_does_not_exist_is_refused(tmp_path: Path, option: str, number: str) -> None:
+    # Already by the option: the folder that is not usable is not looked at.
+    result = CliRunner().invoke(app, ["poc", "start", "--folder", str(tmp_path / "two words"), option, number])
+    assert result.exit_code == 2
+    assert f"Invalid value for '{option}'" in result.stderr
+
+
+def test_a_folder_of_version_0_1_0_has_the_sites_of_the_project(tmp_path: Path) -> None:
+    (tmp_path / STATE_FILE).write_text('{"version": 1, "ports": [9000, 9001], "pids": {"photo": [1, 2]}}')
+    assert known_project(tmp_path).sites == read_project().sites
 
 
 @pytest.mark.parametrize(
