@@ -118,7 +118,10 @@ def _check_question(given: set[str]) -> None:
 
 
 def _delta_in_force(delta: float | None, policy: "Policy") -> float:
-    asked = DELTA if delta is None else delta
+    """Return the smaller of both deltas; raise ``SettingsError`` for a wrong one, whatever the policy says."""
+    from fdg_plugins.core.accounting import checked_delta
+
+    asked = DELTA if delta is None else checked_delta(delta)
     return asked if policy.delta is None else min(asked, policy.delta)
 
 
@@ -169,6 +172,7 @@ def _plan(
     if noise is None:
         assert epsilon is not None
         noise = gaussian_noise_multiplier(epsilon, delta, rounds)
+    mu_of_equal(rounds, noise)  # refuses a wrong noise multiplier, also where the policy's is larger
     in_force = max(noise, policy.noise_multiplier or noise)
     return Plan(rounds, in_force, epsilon_of_mu(mu_of_equal(rounds, in_force), delta))
 

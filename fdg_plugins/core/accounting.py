@@ -62,7 +62,7 @@ def gaussian_noise_multiplier(epsilon: float, delta: float, releases: int) -> fl
     It is rounded up: :func:`gaussian_epsilon` of that many releases with it is at most ``epsilon``. Raises
     ``SettingsError`` naming the value out of range, also if no float is large or small enough.
     """
-    epsilon, delta = _positive("epsilon", epsilon), _fraction(delta)
+    epsilon, delta = _positive("epsilon", epsilon), checked_delta(delta)
     _check_releases(releases)
     sigma = SENSITIVITY * math.sqrt(releases) / _mu_of_epsilon(epsilon, delta)
     while epsilon_of_mu(mu_of_equal(releases, sigma), delta) > epsilon:
@@ -114,7 +114,7 @@ def mu_of_equal(releases: int, noise_multiplier: float) -> float:
 
 def epsilon_of_mu(mu: float, delta: float) -> float:
     """Return the smallest epsilon of a Gaussian mechanism with ``mu`` >= 0 at ``delta`` in (0, 1), rounded up."""
-    delta = _fraction(delta)
+    delta = checked_delta(delta)
     half = mu / 2
     if half == 0 or _keeps(0.0, half, delta):
         return 0.0
@@ -177,7 +177,8 @@ def _positive(what: str, value: float) -> float:
     return number
 
 
-def _fraction(delta: float) -> float:
+def checked_delta(delta: float) -> float:
+    """Return delta as a float; raise ``SettingsError`` unless it is in (0, 1)."""
     number = _number(delta)
     if not 0 < number < 1:
         expected = "a number between 0 and 1, both excluded"

@@ -120,6 +120,22 @@ def test_more_than_any_number_is_null_in_json() -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
+        (["--delta", 2], "delta is 2, expected a number between 0 and 1"),
+        (["--delta", "nan"], "delta is nan, expected"),
+        (["--noise", -8, "--rounds", 3], "noise multiplier is -8, expected a finite number above zero"),
+        (["--noise", 8, "--rounds", 3, "--delta", 2], "delta is 2, expected"),
+    ],
+)
+def test_a_stricter_policy_hides_no_mistake(kit: Path, arguments: list[object], complaint: str) -> None:
+    (kit / "local" / "fdg_privacy.json").write_text('{"noise_multiplier": 16.0, "delta": 1e-6}')
+    result = run("--kit", kit, *arguments)
+    assert result.exit_code == 2
+    assert complaint in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
         ([], "--noise or --epsilon is missing"),
         (["--rounds", 3], "--noise or --epsilon is missing"),
         (["--noise", 8], "--rounds is missing"),
