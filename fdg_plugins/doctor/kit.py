@@ -22,7 +22,7 @@ from fdg_plugins.flare.allow_list import (
     other_entries,
 )
 from fdg_plugins.flare.components import SERVER, SITE
-from fdg_plugins.flare.kits import ENDS, Kit, read_kit, site_of_kit
+from fdg_plugins.flare.kits import ENDS, Kit, read_kit, runs_in_containers, site_of_kit
 from fdg_plugins.flare.rights import OPERATE, SHELL, roles_with
 from fdg_plugins.messages import shorten
 from fdg_plugins.naming import nearest
@@ -79,7 +79,7 @@ def examine_kit(folder: Path) -> tuple[Finding, ...]:
     if kit.end == SITE:
         findings += [
             ok(STREAMING, "false") if kit.resources.get(STREAMING) is False else warning(STREAMING, STREAMED),
-            *guarded(FILE_NAME, lambda: check_site_config(local / FILE_NAME, site_of_kit(folder))),
+            *guarded(FILE_NAME, lambda: check_site_config(kit, site_of_kit(folder))),
             *guarded(GPUS, lambda: check_lent_gpus(kit.resources, f"kit {folder}")),
             *guarded(PRIVACY, lambda: check_scopes(local / PRIVACY)),
             *guarded(POLICY_FILE, lambda: check_policy(local / POLICY_FILE)),
@@ -146,14 +146,15 @@ def check_signed(startup: Path, end: str) -> Iterator[Finding]:
         yield warning(SIGNED, f"is {shorten(value)} in startup/{file}, expected true, as which FLARE reads it")
 
 
-def check_site_config(path: Path, site: str) -> Iterator[Finding]:
+def check_site_config(kit: Kit, site: str) -> Iterator[Finding]:
     """Yield whether the config of the kit's ``site`` can be read; a job ends here if the file has none of it."""
+    path = kit.target.with_name(FILE_NAME)
     if not os.path.lexists(path):
         yield warning(FILE_NAME, "is not there: the environment of the site's process decides")
         return
     config = read_site_config(site, path, {}, shared=False)
     yield ok(FILE_NAME, f"settings of {site}")
-    yield check_data_root(site, config)
+    yield check_data_root(site, config, in_containers=runs_in_containers(kit.resources))
 
 
 def check_server_config(path: Path) -> Iterator[Finding]:

@@ -384,6 +384,14 @@ def test_the_data_root_is_looked_for(tmp_path: Path) -> None:
     assert findings(kit, "data root") == [("problem", f"dataset_file {own / 'none.toml'} is no file")]
 
 
+def test_a_data_root_that_only_containers_have_is_a_warning(tmp_path: Path) -> None:
+    kit = make_kit(tmp_path / "kit", components=[{"id": "docker_launcher"}])
+    write(kit, "fdg_site.json", {"photo": {"data_root": "/data/default/images"}})
+    text = "/data/default/images is not there: only jobs in containers that have it find their images"
+    assert findings(kit, "data root") == [("warning", text)]
+    assert run(kit).exit_code == 0
+
+
 def test_gpus_are_those_with_which_flares_manager_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", fake_nvidia_smi(tmp_path / "bin", [16384]))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
