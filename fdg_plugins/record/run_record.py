@@ -7,7 +7,7 @@ of tensors, times are seconds. A loss that is not finite is null.
 """
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -326,55 +326,51 @@ class RunRecord(Recorded):
     def _selected(self) -> EvaluationRecord | None:
         """Return the model that no later one beats, the earliest of equal ones.
 
-        A model beats the best before it by its central score over the domains or sites of which both have one: before
-        all have been drawn for a round, means would be over different domains. A single answer decides nothing.
+        A model beats the best before it by its central score over the sites of which both have one: before all have
+        been drawn for a round, scores would be over different sites. A single answer decides nothing.
         """
         best: EvaluationRecord | None = None
-        names: tuple[str, ...] = ()  # of the domains or sites of which the best has a score
+        sites: tuple[str, ...] = ()  # of which the best has a score
         value = 0.0  # of the best, over these
         for evaluation, known in self._known_scores():
             # Nothing that is known is forgotten, so the later model has a score of each of them.
-            if best is None or self._goodness([known[name] for name in names]) > value:
-                best, names, value = evaluation, tuple(known), self._goodness(list(known.values()))
+            if best is None or self._goodness({site: known[site] for site in sites}) > value:
+                best, sites, value = evaluation, tuple(known), self._goodness(known)
         return best
 
-    def _goodness(self, scores: Sequence[float]) -> float:
-        return self.score.goodness(_CENTRES[self.protocol.selection](scores))
+    def _goodness(self, scores: Mapping[str, Evaluation]) -> float:
+        return self.score.goodness(self._centre(scores))
+
+    def _centre(self, scores: Mapping[str, Evaluation]) -> float:
+        """Return the mean over the domains of the sites that gave these scores, or their median over the sites."""
+        if self.protocol.selection == "median":
+            return statistics.median_low(one.value(self.score.name) for one in scores.values())
+        return mean(list(self._domain_scores(self.sums_by_domain(scores)).values()))
 
     def source_score(self, after_round: int) -> float | None:
         """Return the central score of the model after a round, over all that is known then; None if it has none."""
-        centre = _CENTRES[self.protocol.selection]
-        found = (known for evaluation, known in self._known_scores() if evaluation.after_round == after_round)
-        return next((centre(list(known.values())) for known in found), None)
+        found = (
+            self._centre(known) for evaluation, known in self._known_scores() if evaluation.after_round == after_round
+        )
+        return next(found, None)
 
-    def _known_scores(self) -> Iterator[tuple[EvaluationRecord, Mapping[str, float]]]:
-        """Yield each model that a source evaluated, with its score of each source domain; of each site for the median.
+    def _known_scores(self) -> Iterator[tuple[EvaluationRecord, Mapping[str, Evaluation]]]:
+        """Yield each model that a source evaluated, with the evaluation of each source site.
 
-        For a domain or site that did not evaluate a model, its last known score counts. A site that misses a round
-        therefore does not decide the selection, and a site that left for good does not end it.
+        For a site that did not evaluate a model, its last known evaluation counts. A site that misses a round therefore
+        does not decide the selection, and a site that left for good does not end it.
         """
-        known: dict[str, float] = {}
+        known: dict[str, Evaluation] = {}
         for evaluation in self._standing:
-            sources = self._source_scores(evaluation)
-            known.update(sources)
-            if sources:
+            answered = {site: evaluation.sites[site] for site in self.sources if site in evaluation.sites}
+            known.update(answered)
+            if answered:
                 yield evaluation, known
-
-    def _source_scores(self, evaluation: EvaluationRecord) -> dict[str, float]:
-        """Return the scores for model selection: by domain for the mean, by site for the median."""
-        if self.protocol.selection == "median":
-            return {
-                site: evaluation.sites[site].value(self.score.name) for site in self.sources if site in evaluation.sites
-            }
-        return {domain: value for domain, value in evaluation.domains.items() if domain != self.protocol.target}
 
 
 def mean(values: Sequence[float]) -> float:
     """Return the mean of at least one number."""
     return sum(values) / len(values)
-
-
-_CENTRES: Mapping[str, Callable[[Sequence[float]], float]] = {"mean": mean, "median": statistics.median_low}
 
 
 def domain_sums(scores: Mapping[str, Evaluation], domains: Mapping[str, str]) -> dict[str, dict[str, SumAndCount]]:

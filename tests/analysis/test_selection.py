@@ -55,7 +55,7 @@ def test_a_model_that_was_taken_back_is_chosen_by_no_rule() -> None:
 def test_the_score_of_the_selected_model_counts_the_last_known_one_of_a_source_that_was_absent() -> None:
     record = finished(accuracies=TARGETS, sources=[(0.75, 0.75, 0.3), (0.76, 0.76, 0.2), (0.1, 0.1, 0.1)])
     evaluation = record.evaluations[1]
-    evaluation.domains.pop(record.sources[-1])
+    evaluation.sites.pop(record.sources[-1])
     record.choices = record.choose({})
     assert source_score(record) == pytest.approx((0.76 + 0.76 + 0.3) / 3)
 

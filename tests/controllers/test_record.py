@@ -125,6 +125,27 @@ def test_a_site_that_answers_late_does_not_decide_the_selection(selection: Liter
         assert choices(record)["source_validation"] == min(after, 2)
 
 
+@pytest.mark.parametrize("selection", ["mean", "median"])
+def test_which_sites_of_a_domain_answered_does_not_decide_the_selection(selection: Literal["mean", "median"]) -> None:
+    record = run_record(selection=selection)
+    for after, (cartoon, first, second) in enumerate([(0.1, 0.9, 0.1), (0.1, 0.9, None), (0.1, 0.92, 0.12)]):
+        of_sites = {"cartoon": cartoon, "photo-1": first, "photo-2": second}
+        record.add_evaluation(after, {site: evaluation(score) for site, score in of_sites.items() if score is not None})
+    assert choices(record)["source_validation"] == 2
+    assert record.source_score(1) == record.source_score(0)
+
+
+def test_with_one_site_of_each_domain_drawn_a_model_is_compared_over_the_same_sites() -> None:
+    """Each model is better than the one before it; photo-1, drawn for every second one, scores higher than photo-2."""
+    record = run_record()
+    for after in range(6):
+        score, site = 0.1 * after, ("photo-1", "photo-2")[after % 2]
+        drawn = {"cartoon": evaluation(score), site: evaluation(score + (0.4 if site == "photo-1" else 0.0))}
+        record.add_evaluation(after, drawn, expected=drawn)
+        assert choices(record)["source_validation"] == after
+    assert record.source_score(5) == pytest.approx((0.5 + (0.8 + 0.5) / 2) / 2)
+
+
 def test_a_source_that_is_gone_for_good_does_not_end_the_selection() -> None:
     record = run_record()
     record.add_evaluation(0, scores(0.1, 0.1, 0.1))
