@@ -382,8 +382,9 @@ class Rounds:
         self.undo.snapshot.put_back(*self._parts)
         self.undo.forget()
         self.aggregator.reset_stats()
-        undone = next(one for one in reversed(self.record.rounds) if one.aggregation is not None and not one.undone)
-        undone.undone = True
+        undone = self.record.withdraw_last_step()
+        self.record.choices = self.record.choose(FILES)
+        self.files.restore_selected()
         reason = f"sites could not train on the model after round {undone.round}, whose step was taken back"
         if culprit is not None:
             self.record.left_out.setdefault(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.controllers.channel import ReportChannel
+from fdg_plugins.controllers.guard import standing_steps
 from fdg_plugins.errors import DataError
 from fdg_plugins.objectives import Exchange
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, Checkpoint
@@ -62,7 +63,7 @@ class RunFiles:
         if self.state is not None:
             checkpoint = self._checkpoint(self.channel.exchange)
             checkpoint.write(self.state / CHECKPOINT_FILE, self._checkpoint_text.of(self.record))
-            self._forget_others(self.state)
+        self._forget_others()
         self.save_record()
 
     def save_last(self) -> None:
@@ -81,19 +82,20 @@ class RunFiles:
     def keep_selected(self, after_round: int) -> None:
         """Keep the evaluated model. It is the last one saved, except for the initial model, which is saved here.
 
-        In the state, it is beside the one selected before: until the next checkpoint, the run goes on from that.
+        A copy is beside those of the models selected before: until the next checkpoint, the run goes on from these.
         """
         if after_round == 0:
             self.model.save(self.folder / LAST_FILE, self.description(after_round))
         keep_file(self.folder / LAST_FILE, self.folder / SELECTED_FILE)
-        if self.state is not None:
-            keep_file(self.folder / LAST_FILE, self.state / selected_file(after_round), private=True)
+        keep_file(self.folder / LAST_FILE, self._copies / selected_file(after_round), private=self.state is not None)
 
     def restore_selected(self) -> None:
-        """Copy the model that the run's record says was selected, if there is one, to the results of this job."""
-        name = self._name_of_selected()
-        if self.state is not None and name is not None and (self.state / name).exists():
-            keep_file(self.state / name, self.folder / SELECTED_FILE)
+        """Make the selected model in the results that of the record, by its copy; remove it if the record has none."""
+        selected = self._selected_round()
+        if selected is None:
+            (self.folder / SELECTED_FILE).unlink(missing_ok=True)
+        elif (self._copies / selected_file(selected)).exists():
+            keep_file(self._copies / selected_file(selected), self.folder / SELECTED_FILE)
 
     def keep_local_models(self) -> None:
         """Keep the sites' models of the last round in the state too, for a job that hands out the results."""
@@ -105,15 +107,23 @@ class RunFiles:
         if self.state is not None:
             _keep_all(self.state / LOCAL_FOLDER, self.folder / LOCAL_FOLDER, private=False)
 
-    def _forget_others(self, state: Path) -> None:
-        """Remove the models from the state that the checkpoint does not call selected."""
-        for path in state.glob(selected_file("*")):
-            if path.name != self._name_of_selected():
-                path.unlink()
+    @property
+    def _copies(self) -> Path:
+        """The folder with copies of selected models."""
+        return self.folder if self.state is None else self.state
 
-    def _name_of_selected(self) -> str | None:
-        rounds = (one.after_round for one in self.record.choices if one.rule == "source_validation")
-        return next(map(selected_file, rounds), None)
+    def _forget_others(self) -> None:
+        """Remove the copies of models but the selected one, and the one before if undoing the last step selects it."""
+        selected, steps = self._selected_round(), standing_steps(self.record)
+        copies = {int(path.stem.rpartition("_")[2]): path for path in self._copies.glob(selected_file("*"))}
+        needed = {selected}
+        if selected is not None and steps and selected >= (step := steps[-1][0].round):
+            needed |= {max((after for after in copies if after < step), default=None)}
+        for after_round in copies.keys() - needed:
+            copies[after_round].unlink()
+
+    def _selected_round(self) -> int | None:
+        return next((one.after_round for one in self.record.choices if one.rule == "source_validation"), None)
 
     def remove_state(self) -> None:
         """Remove the state for resuming; raise ``DataError`` if the disk does not allow it."""

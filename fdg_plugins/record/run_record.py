@@ -109,7 +109,7 @@ class RoundRecord(Recorded):
     empty: they were averaged. ``failures`` maps each site without a usable answer to the reason; ``refused_reports``
     each site whose report was refused. ``bytes_in_files`` is the size of the updates that FLARE wrote to files as
     they arrived. ``aggregation`` is None if the model was left unchanged; ``reason`` then says why. ``undone``: sites
-    could not train on the resulting model, so the step was undone in the next round. In a centralised run, a round is
+    could not train on the resulting model, so the step was undone in a later round. In a centralised run, a round is
     the steps before an evaluation, and ``aggregation`` and ``reason`` are None.
     """
 
@@ -305,6 +305,14 @@ class RunRecord(Recorded):
                 break
             count += 1
         return count
+
+    def withdraw_last_step(self) -> RoundRecord:
+        """Mark the last step that stands as undone, with every evaluation since; return its round."""
+        undone = next(one for one in reversed(self.rounds) if one.aggregation is not None and not one.undone)
+        undone.undone = True
+        for evaluation in self.evaluations:
+            evaluation.undone |= evaluation.after_round >= undone.round
+        return undone
 
     def choose(self, files: Mapping[str, str]) -> list[Choice]:
         """Return each selection rule's choice among the evaluated models, with the rule's file in ``files``.

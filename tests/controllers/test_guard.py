@@ -20,13 +20,16 @@ from fdg_plugins.core.outliers import length_ratios, usual_length
 from fdg_plugins.errors import FDGError
 from fdg_plugins.messages import TASK_TRAIN
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
+from fdg_plugins.record.run_files import SELECTED_FILE
 from fdg_plugins.record.run_record import RunRecord
+from fdg_plugins.storage import load_tensors
 from fdg_plugins.testing.inputs import same_bits
 from tests.controllers.federation_stubs import SOURCES, evaluation
 from tests.controllers.rounds_stubs import (
     SAMPLES,
     Answer,
     all_well,
+    description,
     judged,
     make_rounds,
     report_of,
@@ -228,8 +231,11 @@ def test_a_step_after_which_sites_cannot_train_is_taken_back_and_who_stood_out_i
     assert third.drawn == HONEST
     assert rounds.model.state["w"].tolist() == [2.0, 0.0]  # of rounds 3 and 4
     assert rounds.record.evaluations[1].undone
-    chosen = {choice.rule: choice.after_round for choice in rounds.record.choices}
-    assert chosen == {"last": 4, "source_validation": 0, "oracle": 0}  # not the ruined one, whose accuracy is best
+    assert chosen(rounds) == {
+        "last": 4,
+        "source_validation": 0,
+        "oracle": 0,
+    }  # not the ruined one, whose accuracy is best
     assert any("photo-1, which stood out in it, is left out" in text for text in sites.warnings)
 
 
@@ -248,10 +254,78 @@ def test_sites_whose_updates_could_not_even_be_rounded_count_as_unable_to_train(
 
 def test_a_ruin_in_the_last_round_is_taken_back_too(tmp_path: Path) -> None:
     rounds, _ = make_rounds(tmp_path, ruined(after=5), outlier_ratio=0.0, rounds=1)
-    run(rounds, 1)
+    rounds.run_round(1)
+    restored = rounds.evaluate_last()
     assert rounds.record.rounds[0].undone
     assert rounds.model.state["w"].tolist() == [0.0, 0.0]
-    assert rounds.record.evaluations[-1].source_mean is not None
+    assert (restored.after_round, restored.undone) == (0, False)
+    assert [one.undone for one in rounds.record.evaluations] == [False, True]
+    assert chosen(rounds) == {"last": 0, "source_validation": 0, "oracle": 0}
+
+
+def chosen(rounds: Rounds) -> dict[str, int]:
+    return {choice.rule: choice.after_round for choice in rounds.record.choices}
+
+
+def seen_late(task: str, site: str, number: int, sent: FLModel) -> Answer:
+    """The step of round 1 ruins the model, which only cartoon judges in round 2, with the best score of all."""
+    answer = ruined(after=5)(task, site, number, sent)
+    if number != 2:
+        return answer
+    if task != TASK_TRAIN:
+        return judged(1.0)
+    report = report_of(site, received=evaluation(1.0)).model_dump()
+    return trained(site, update([1.0, 0.0]), samples=SAMPLES[site], report=report) if site == "cartoon" else None
+
+
+def with_state(rounds: Rounds, folder: Path) -> Rounds:
+    """Return the same rounds with a folder for going on."""
+    parts = (rounds.messenger, rounds.aggregator, rounds.model, rounds.record)
+    return Rounds(*parts, rounds.files.folder, state=folder)
+
+
+@pytest.mark.parametrize("kind", ["no state", "state", "resumed"])
+@pytest.mark.parametrize("last", [2, 3])
+def test_a_step_that_is_taken_back_after_a_round_without_one_withdraws_every_evaluation_since(
+    tmp_path: Path, kind: str, last: int
+) -> None:
+    rounds, _ = make_rounds(tmp_path, seen_late, outlier_ratio=0.0, rounds=last)
+    rounds = rounds if kind == "no state" else with_state(rounds, tmp_path / "state")
+    rounds.run_round(1)
+    second, _ = rounds.run_round(2)
+    assert second.aggregation is None
+    assert chosen(rounds) == {"last": 1, "source_validation": 1, "oracle": 1}
+    if kind == "resumed":
+        other, sites = make_rounds(tmp_path / "other", seen_late, outlier_ratio=0.0, rounds=last)
+        rounds = with_state(other, tmp_path / "state")
+        rounds.go_on()
+        sites.asked += [[], []]  # those of the rounds before
+    if last == 3:
+        rounds.run_round(3)
+    judged_last = rounds.evaluate_last()
+    rounds.files.save()
+    assert [one.undone for one in rounds.record.evaluations] == [False, True, True, False][: last + 1]
+    assert judged_last.after_round == {2: 0, 3: 3}[last]
+    assert chosen(rounds) == {"last": judged_last.after_round, "source_validation": 0, "oracle": 0}
+    assert description(rounds.files.folder / SELECTED_FILE)["after_round"] == "0"
+    assert load_tensors(rounds.files.folder / SELECTED_FILE)["w"].tolist() == [0.0, 0.0]
+
+
+def test_a_model_that_is_withdrawn_leaves_no_selected_one_where_none_was_before(tmp_path: Path) -> None:
+    def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
+        answer = seen_late(task, site, number, sent)
+        if task != TASK_TRAIN or number > 1 or not isinstance(answer, FLModel):
+            return answer
+        report = report_of(site, received=None, local=None, epoch_losses=None).model_dump()
+        return trained(site, answer.params, samples=SAMPLES[site], report=report)
+
+    rounds, _ = make_rounds(tmp_path, script, outlier_ratio=0.0, rounds=2)
+    rounds.run_round(1)
+    rounds.run_round(2)
+    assert (tmp_path / SELECTED_FILE).exists()
+    rounds.evaluate_last()
+    assert chosen(rounds) == {"last": 0, "oracle": 0}
+    assert not (tmp_path / SELECTED_FILE).exists()
 
 
 def test_one_site_s_word_takes_no_step_back(tmp_path: Path) -> None:
@@ -301,29 +375,22 @@ def crash_in_round_2(rounds: Rounds, when: str) -> None:
 
 @pytest.mark.parametrize("when", ["checkpoint not replaced", "checkpoint replaced", "round complete"])
 def test_a_run_that_goes_on_after_a_crash_takes_back_what_an_unbroken_one_does(when: str, tmp_path: Path) -> None:
-    def with_state(folder: Path) -> Rounds:
+    def rounds_in(folder: Path) -> Rounds:
         folder.mkdir(exist_ok=True)
-        rounds, sites = make_rounds(folder, late_ruin, outlier_ratio=0.0, rounds=5)
-        return Rounds(
-            sites,  # type: ignore[arg-type]
-            rounds.aggregator,
-            rounds.model,
-            rounds.record,
-            folder,
-            state=tmp_path / "state" / folder.name,
-        )
+        rounds, _ = make_rounds(folder, late_ruin, outlier_ratio=0.0, rounds=5)
+        return with_state(rounds, tmp_path / "state" / folder.name)
 
     def late_ruin(task: str, site: str, number: int, sent: FLModel) -> Answer:
         return ruined(after=10)(task, site, 1 if sent.current_round == 1 else 2, sent)
 
-    unbroken = with_state(tmp_path / "unbroken")
+    unbroken = rounds_in(tmp_path / "unbroken")
     for number in range(1, 4):
         unbroken.run_round(number)
-    broken = with_state(tmp_path / "broken")
+    broken = rounds_in(tmp_path / "broken")
     crash_in_round_2(broken, when)
     kept = {BEFORE_FILE, NEXT_FILE}.intersection(path.name for path in (tmp_path / "state" / "broken").iterdir())
     assert kept == {BEFORE_FILE if when == "round complete" else NEXT_FILE}
-    resumed = with_state(tmp_path / "broken")
+    resumed = rounds_in(tmp_path / "broken")
     for number in range(len(resumed.go_on().rounds) + 1, 4):
         resumed.run_round(number)
     assert resumed.record.rounds[1].undone
