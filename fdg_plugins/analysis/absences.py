@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the updates of a run lacked: sites that sent none in some rounds, and those that sent them with noise.
+"""What a run lacked: sites that sent no update in some rounds, those that sent them with noise, held-out sites that
+did not evaluate some models.
 
-The scores are then those of a smaller federation, or of one under differential privacy.
+The scores are then those of a smaller federation, or of one under differential privacy; the models that not every
+held-out site evaluated have none on the held-out domain.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,8 +41,14 @@ def noised(record: RunRecord) -> dict[str, int]:
     return {site: count for site, count in counts.items() if count}
 
 
-def notes_on_updates(runs: Iterable[Run]) -> list[str]:
-    """Return a note for each federated run that went on without some updates, or whose updates had noise."""
+def unjudged(record: RunRecord) -> dict[str, int]:
+    """Return the number of evaluations without a held-out site, by site; those in all evaluations are left out."""
+    counts = {site: sum(site not in one.sites for one in record.evaluations) for site in record.held_out}
+    return {site: count for site, count in counts.items() if count}
+
+
+def notes_on_absences(runs: Iterable[Run]) -> list[str]:
+    """Return a note for each federated run that lacks some updates or held-out scores, or whose updates had noise."""
     notes = []
     for run in runs:
         if is_centralised(run.method):
@@ -49,14 +57,17 @@ def notes_on_updates(runs: Iterable[Run]) -> list[str]:
             notes.append(f"{run.folder} went on without the updates of {_sites(run, missing)}.")
         if noise := noised(run.record):
             notes.append(f"{run.folder} has updates with the noise of differential privacy: {_sites(run, noise)}.")
+        if lacking := unjudged(run.record):
+            of = f"of {len(run.record.evaluations)} evaluations"
+            notes.append(f"{run.folder} lacks the scores of the held-out site {_sites(run, lacking, of)}.")
     return notes
 
 
-def _sites(run: Run, counts: Mapping[str, int]) -> str:
-    """Return the sites with most rounds, each with the number of them."""
-    rounds = len(run.record.rounds)
+def _sites(run: Run, counts: Mapping[str, int], of: str | None = None) -> str:
+    """Return the sites with the highest counts, each with its count; ``of``: of what, the run's rounds by default."""
+    total = of or f"of {len(run.record.rounds)} rounds"
     most = sorted(counts, key=lambda site: (-counts[site], site))
-    named = [f"{site} in {counts[site]} of {rounds} rounds{_left(run, site)}" for site in most[:MOST_NAMED]]
+    named = [f"{site} in {counts[site]} {total}{_left(run, site)}" for site in most[:MOST_NAMED]]
     more = [f"{len(most) - MOST_NAMED} more sites"] if len(most) > MOST_NAMED else []
     return ", ".join([*named, *more])
 

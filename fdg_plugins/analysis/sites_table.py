@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fdg_plugins.analysis.absences import notes_on_updates
+from fdg_plugins.analysis.absences import notes_on_absences
 from fdg_plugins.analysis.cells import MISSING, NOT_PRINTED, Cell, Grid
 from fdg_plugins.analysis.comparable import check_comparable, without_repeats
 from fdg_plugins.analysis.estimates import Estimate, estimate, over_seeds_in_words, span_of
@@ -24,7 +24,8 @@ from fdg_plugins.analysis.runs import Run, grouped
 from fdg_plugins.analysis.selection import LAST, selected
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.record.run_record import EvaluationRecord, domain_sums
+from fdg_plugins.record.pooling import domain_sums
+from fdg_plugins.record.run_record import EvaluationRecord
 from fdg_plugins.tasks import TASKS, ScoreKind, SumAndCount
 
 DATASETS = ("mnist", "cifar10", "cifar100", "emnist")  # in the paper's order
@@ -88,7 +89,7 @@ def sites_grid(runs: Sequence[Run], against: str | None = None, digits: int = 2)
     header = ("method", "participation", "on", *(column.title for column in columns))
     notes = [f"{copy.folder} repeats {first.folder} and is counted once." for copy, first in copies]
     caption = _caption(kept, counted=writer.counted)
-    notes += notes_on_updates(kept)
+    notes += notes_on_absences(kept)
     return Grid(caption, header, 3, groups, (*_notes(kept, against), *writer.notes, *notes))
 
 
@@ -145,8 +146,8 @@ def _pooled(run: Run) -> dict[str, dict[str, SumAndCount]]:
         if all(site in scores for site in run.record.sources):
             own = {site: scores[site] for site in run.record.sources}
             pooled[place] = domain_sums(own, dict.fromkeys(own, place))[place]
-    if found.target is not None:
-        pooled[PUBLISHED] = run.record.sums_by_domain(found.sites)[run.record.protocol.target]
+    if (published := run.record.sums_by_domain(found.sites).get(run.record.protocol.target)) is not None:
+        pooled[PUBLISHED] = published
     return pooled
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fdg_plugins.analysis.absences import absences, noised, notes_on_updates
+from fdg_plugins.analysis.absences import absences, noised, notes_on_absences
 from fdg_plugins.analysis.choosing import OPTION, Choices, choose, notes_on
 from fdg_plugins.analysis.comparable import check_comparable, settings_key, without_repeats
 from fdg_plugins.analysis.estimates import Estimate, average, estimate
@@ -154,7 +154,7 @@ def build_table(
     methods.sort(key=lambda rows: (method_order(rows.method), rows.label))
     notes = [f"{copy.folder} repeats {first.folder} and is counted once." for copy, first in choices.copies]
     notes += notes_on(choices.chosen, _labels(firsts, chosen, named=False), facts.score)
-    notes += _unjudged(runs, rules) + notes_on_updates(runs)
+    notes += _unjudged(runs, rules) + notes_on_absences(runs)
     return Table(facts, (*domains, AVERAGE), tuple(rules), tuple(methods), against, tuple(notes))
 
 

@@ -7,12 +7,13 @@ of tensors, times are seconds. A loss that is not finite is null.
 """
 
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 import pydantic
 
 from fdg_plugins.messages import CensusReply, Checked, Evaluation, TrainingLoss
+from fdg_plugins.record.pooling import domain_sums, mean, quotient
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import TASKS, ScoreKind, SumAndCount, Task
 
@@ -146,7 +147,7 @@ class PersonalScores(Recorded):
 class EvaluationRecord(Recorded):
     """The evaluation of the global model after a round, by site, and its score by domain.
 
-    ``target`` is None if no held-out site answered. ``undone``: the model was withdrawn, so no rule selects it.
+    ``target`` is None unless all held-out sites answered. ``undone``: the model was withdrawn, so no rule selects it.
     ``derived``: by name and domain, the scores that follow from sums over the domain's sites; not written if the task
     has none. ``personal``: the scores of the sites' own models, not written under a method without them. No held-out
     site has one, and no rule selects by them.
@@ -269,12 +270,17 @@ class RunRecord(Recorded):
         )
 
     def sums_by_domain(self, scores: Mapping[str, Evaluation]) -> dict[str, dict[str, SumAndCount]]:
-        """Return each score of each domain, pooled over its sites, as a sum and a count."""
-        return domain_sums(scores, {site: reply.domain for site, reply in self.census.items()})
+        """Return each score of each domain, pooled over its sites, as a sum and a count.
+
+        The held-out domain has none unless all of its sites evaluated the model: a part of it is another domain.
+        """
+        partial = set() if all(site in scores for site in self.held_out) else {*self.held_out}
+        judged = {site: score for site, score in scores.items() if site not in partial}
+        return domain_sums(judged, {site: reply.domain for site, reply in self.census.items()})
 
     def _domain_scores(self, sums: Mapping[str, Mapping[str, SumAndCount]]) -> dict[str, float]:
         """Return the run's score of each domain."""
-        return {domain: _quotient(found[self.score.name]) for domain, found in sums.items()}
+        return {domain: quotient(found[self.score.name]) for domain, found in sums.items()}
 
     def _source_summary(
         self, scores: Mapping[str, Evaluation], domains: Mapping[str, float], judges: Iterable[str]
@@ -374,24 +380,3 @@ class RunRecord(Recorded):
             known.update(answered)
             if answered:
                 yield evaluation, known
-
-
-def mean(values: Sequence[float]) -> float:
-    """Return the mean of at least one number."""
-    return sum(values) / len(values)
-
-
-def domain_sums(scores: Mapping[str, Evaluation], domains: Mapping[str, str]) -> dict[str, dict[str, SumAndCount]]:
-    """Return each score of each domain, pooled over the samples of its sites, as a sum and a count."""
-    found: dict[str, dict[str, SumAndCount]] = {domain: {} for domain in sorted({domains[site] for site in scores})}
-    for site, score in sorted(scores.items()):
-        of_domain = found[domains[site]]
-        for name, one in score.sums.items():
-            total, count = of_domain.get(name, (0.0, 0))
-            of_domain[name] = (total + one.sum, count + one.count)
-    return found
-
-
-def _quotient(one: SumAndCount) -> float:
-    total, count = one
-    return total / count

@@ -4,7 +4,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from fdg_plugins.record.run_record import Choice, EvaluationRecord, RoundRecord, RunRecord, mean
+from fdg_plugins.record.pooling import mean
+from fdg_plugins.record.run_record import Choice, EvaluationRecord, RoundRecord, RunRecord
 
 Summary = tuple[float | None, float | None]
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fdg_plugins.analysis import Run
-from fdg_plugins.analysis.absences import absences, noised, notes_on_updates
+from fdg_plugins.analysis.absences import absences, noised, notes_on_absences
 from fdg_plugins.analysis.departures import departures
 from fdg_plugins.analysis.table import build_table
 from fdg_plugins.controllers import RunRecord
@@ -128,7 +128,7 @@ def test_a_site_whose_update_is_missing_is_named_with_its_rounds() -> None:
     assert absences(made.record) == {"sketch": 2}
     made.record.left_out["sketch"] = "takes no further part: its privacy budget is spent."
     text = "runs/a went on without the updates of sketch in 2 of 3 rounds (it took no further part)."
-    assert notes_on_updates([made]) == [text]
+    assert notes_on_absences([made]) == [text]
     table = build_table([made], against="fedomg")
     assert text in table.notes
     assert departures(table.facts, table.methods[0].printed[0], table.methods[0]) == ("rounds without sketch",)
@@ -146,11 +146,18 @@ def test_a_site_under_differential_privacy_is_named_with_its_rounds() -> None:
     assert noised(made.record) == {"cartoon": 1, "sketch": 2}
     named = "sketch in 2 of 2 rounds, cartoon in 1 of 2 rounds"
     text = f"runs/a has updates with the noise of differential privacy: {named}."
-    assert notes_on_updates([made]) == [text]
+    assert notes_on_absences([made]) == [text]
     table = build_table([made], against="fedomg")
     assert text in table.notes
     words = "noise on the updates of cartoon and sketch"
     assert departures(table.facts, table.methods[0].printed[0], table.methods[0]) == (words,)
+
+
+def test_a_held_out_site_without_scores_is_named_with_its_evaluations() -> None:
+    made = Run(run("a").folder, finished(accuracies=(0.5, None, None)))
+    text = "runs/a lacks the scores of the held-out site photo in 2 of 3 evaluations."
+    assert notes_on_absences([made]) == [text]
+    assert text in build_table([made]).notes
 
 
 def test_a_site_that_is_not_drawn_is_not_absent() -> None:

@@ -92,7 +92,10 @@ def test_a_run_that_nobody_judged_is_missing_and_named() -> None:
     table = build_table(runs, ("last", "oracle"))
     assert cells(table)["photo"].by_seed == {1: 0.5}
     assert cells(table, result=1)["photo"].count == 2
-    assert table.notes == ("runs/a has no accuracy on photo for the rule last, and is missing there.",)
+    assert table.notes == (
+        "runs/a has no accuracy on photo for the rule last, and is missing there.",
+        "runs/a lacks the scores of the held-out site photo in 1 of 2 evaluations.",
+    )
 
 
 def test_a_copy_is_counted_once_and_named() -> None:

@@ -11,8 +11,9 @@ import pytest
 from fdg_plugins.controllers import SCHEMA_VERSION, RunRecord
 from fdg_plugins.errors import DataError
 from fdg_plugins.record.checkpoint import check_continues, other_arithmetic
-from fdg_plugins.record.run_record import AggregationRecord, domain_sums
-from tests.controllers.federation_stubs import DOMAINS, evaluation, round_record, run_record, scores
+from fdg_plugins.record.pooling import domain_sums
+from fdg_plugins.record.run_record import AggregationRecord
+from tests.controllers.federation_stubs import DOMAINS, census_reply, evaluation, round_record, run_record, scores
 
 
 def choices(record: RunRecord) -> dict[str, int]:
@@ -51,6 +52,18 @@ def test_a_target_that_nobody_judged_is_none_and_not_zero() -> None:
     made = run_record().add_evaluation(0, scores(0.2, 0.8, 0.8))
     assert made.target is None
     assert made.source_mean == pytest.approx(0.5)
+
+
+def test_a_part_of_the_held_out_sites_gives_no_score_of_the_target_and_wins_no_oracle() -> None:
+    record = run_record()
+    record.held_out = ("sketch", "sketch-2")
+    record.census["sketch-2"] = census_reply("sketch")
+    both = {name: evaluation(score, split="test") for name, score in (("sketch", 0.9), ("sketch-2", 0.1))}
+    whole = record.add_evaluation(0, {**scores(0.2, 0.8, 0.8), **both})
+    assert whole.target == whole.domains["sketch"] == pytest.approx(0.5)
+    part = record.add_evaluation(1, scores(0.2, 0.8, 0.8, sketch=0.9))
+    assert (part.target, "sketch" in part.domains, "sketch" in part.sites) == (None, False, True)
+    assert choices(record) == {"last": 1, "source_validation": 0, "oracle": 0}
 
 
 @pytest.mark.parametrize("missing", ["cartoon", "photo-1"])
