@@ -6,7 +6,7 @@ stands out.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -107,6 +107,19 @@ class Guard:
                 f"the step, over server_lr, would be {_times(length / reference)} as long as the longest update, "
                 f"{self._limit}."
             )
+
+    def finds_ruined(self, sites: Collection[str], not_finite: Collection[str]) -> bool:
+        """Return whether more than half of ``sites``, which were sent the model, are among those it is not finite for.
+
+        These must be at least two sources, counted over the rounds since the model's step, unless only one is left: if
+        one site is drawn for a round, it cannot take back another's step on its own.
+        """
+        steps, record = standing_steps(self.record), self.record
+        since = [one for one in record.rounds if steps and one.round > steps[-1][0].round]
+        doubting = {*not_finite, *(site for one in since for site in one.not_finite)}.intersection(record.sources)
+        sources_left = [site for site in record.sources if site not in record.left_out]
+        most = 2 * len(set(not_finite).intersection(sites)) > len(sites)
+        return most and len(doubting) >= min(2, len(sources_left))
 
     def standing_out(self) -> str | None:
         """Return the site with the most outlying update in the last round that took a step; None if none is clear."""

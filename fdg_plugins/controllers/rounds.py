@@ -3,7 +3,6 @@
 
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
@@ -98,6 +97,7 @@ class Rounds:
             statistics=answers.statistics,
             failures=dict(sorted({**failures, **answers.refused_updates}.items())),
             refused_reports=dict(sorted(answers.refused_reports.items())),
+            not_finite=tuple(sorted(answers.not_finite)),
             local=dict(sorted(answers.local.items())),
             aggregation=aggregation,
             reason=reason,
@@ -108,15 +108,11 @@ class Rounds:
             bytes_in_files=answers.bytes_in_files,
         )
         record.rounds.append(finished)
-        with self._keeping_what_was_before(stepped=aggregation is not None):
+        with self.undo.keeping(stepped=aggregation is not None):
             self.files.save()
         if broken:
             self.undo.remove()
         return finished, evaluation
-
-    def _keeping_what_was_before(self, *, stepped: bool) -> AbstractContextManager[None]:
-        keeps = stepped and self.files.state is not None
-        return self.undo.keeping(self.files.checkpoint_file()) if keeps else nullcontext()
 
     def evaluate_last(self) -> EvaluationRecord:
         """Have every site evaluate the model after the last round; return the evaluation.
@@ -372,8 +368,8 @@ class Rounds:
         return AggregationRecord.from_report(result.meta[META_REPORT]), None
 
     def _is_broken(self, sites: tuple[str, ...], answers: Answers) -> bool:
-        """Return whether a step can be undone and its model gave more than half of ``sites`` no finite number."""
-        return self.undo.snapshot is not None and 2 * len(answers.not_finite.intersection(sites)) > len(sites)
+        """Return whether a step can be undone and ruined the model by the word of ``sites``."""
+        return self.undo.snapshot is not None and self.guard.finds_ruined(sites, answers.not_finite)
 
     def _take_back(self) -> str:
         """Undo the last step, exclude the site that clearly stood out in it, if any, and return the reason."""

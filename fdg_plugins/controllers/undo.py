@@ -11,7 +11,7 @@ import torch
 
 from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.objectives import Exchange
-from fdg_plugins.record.checkpoint import Checkpoint, read_checkpoint
+from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, Checkpoint, read_checkpoint
 from fdg_plugins.storage import keep_file
 from fdg_plugins.training.global_model import GlobalModel
 
@@ -59,13 +59,13 @@ class Undo:
         self.snapshot: Snapshot | None = None
 
     @contextmanager
-    def keeping(self, checkpoint: Path) -> Iterator[None]:
+    def keeping(self, *, stepped: bool) -> Iterator[None]:
         """Keep the checkpoint from before the step just taken, by hard link if possible, while the block replaces it.
 
-        Until it has been replaced, the one kept before is still the one that may be needed, so neither is lost if the
-        process ends in between.
+        ``stepped``: whether a step was taken; otherwise nothing is kept. Until the checkpoint has been replaced, the
+        one kept before is still the one that may be needed, so neither is lost if the process ends in between.
         """
-        if self.folder is None or not checkpoint.exists():
+        if not stepped or self.folder is None or not (checkpoint := self.folder / CHECKPOINT_FILE).exists():
             yield
             return
         following = self.folder / NEXT_FILE

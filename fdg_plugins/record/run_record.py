@@ -108,10 +108,11 @@ class RoundRecord(Recorded):
 
     ``statistics`` are the sites on whose images the model that was sent had its normalization statistics measured;
     empty: they were averaged. ``failures`` maps each site without a usable answer to the reason; ``refused_reports``
-    each site whose report was refused. ``bytes_in_files`` is the size of the updates that FLARE wrote to files as
-    they arrived. ``aggregation`` is None if the model was left unchanged; ``reason`` then says why. ``undone``: sites
-    could not train on the resulting model, so the step was undone in a later round. In a centralised run, a round is
-    the steps before an evaluation, and ``aggregation`` and ``reason`` are None.
+    each site whose report was refused. ``not_finite``: the sites where the model that was sent gave no finite loss or
+    update. ``bytes_in_files`` is the size of the updates that FLARE wrote to files as they arrived. ``aggregation`` is
+    None if the model was left unchanged; ``reason`` then says why. ``undone``: sites could not train on the resulting
+    model, so the step was undone in a later round. In a centralised run, a round is the steps before an evaluation, and
+    ``aggregation`` and ``reason`` are None.
     """
 
     round: int
@@ -120,6 +121,7 @@ class RoundRecord(Recorded):
     statistics: tuple[str, ...] = ()
     failures: dict[str, str]
     refused_reports: dict[str, str] = pydantic.Field(default_factory=dict)
+    not_finite: tuple[str, ...] = ()
     local: dict[str, LocalRecord]
     aggregation: AggregationRecord | None = None
     reason: str | None = None

@@ -336,6 +336,57 @@ def test_one_site_s_word_takes_no_step_back(tmp_path: Path) -> None:
     assert rounds.record.left_out == {}
 
 
+def test_one_site_s_word_takes_no_step_back_if_one_site_is_drawn_for_a_round(tmp_path: Path) -> None:
+    nothing = {"received": evaluation(0.5, loss=math.nan).model_dump()}
+    script = spoiled(LIAR, of_liar(**nothing))
+    rounds, _ = make_rounds(tmp_path, script, outlier_ratio=0.0, rounds=9, sites_per_round=1, min_sites=1)
+    run(rounds, 9)
+    told = [finished.not_finite for finished in rounds.record.rounds]
+    assert told == [(LIAR,) if finished.drawn == (LIAR,) else () for finished in rounds.record.rounds]
+    assert 0 < told.count((LIAR,)) < 9
+    assert not any(finished.undone for finished in rounds.record.rounds)
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_a_ruin_is_taken_back_once_two_sites_have_found_it_if_one_site_is_drawn_for_a_round(
+    tmp_path: Path, is_resumed: bool
+) -> None:
+    def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
+        sick = bool(sent.params["w"].abs().max() > 5)
+        if task != TASK_TRAIN:
+            return judged(0.5)
+        w = [math.nan if sick else 30.0 if sent.current_round == 0 else 1.0, 0.0]
+        report = report_of(site, received=evaluation(0.5, loss=math.nan if sick else 1.0)).model_dump()
+        return trained(site, update(w), samples=SAMPLES[site], report=report)
+
+    def rounds_in(folder: Path) -> Rounds:
+        made, _ = make_rounds(folder, script, outlier_ratio=0.0, rounds=9, sites_per_round=1, min_sites=1)
+        return with_state(made, tmp_path / "state")
+
+    rounds, found = rounds_in(tmp_path / "first"), set[str]()
+    rounds.run_round(1)
+    for number in range(2, 10):
+        if is_resumed:
+            rounds = rounds_in(tmp_path / str(number))
+            rounds.go_on()
+        finished, _ = rounds.run_round(number)
+        found |= {*finished.drawn}
+        assert finished.aggregation is None
+        assert rounds.record.rounds[0].undone == (len(found) == 2)
+        if len(found) == 2:
+            break
+    assert rounds.model.state["w"].tolist() == [0.0, 0.0]
+    assert rounds.run_round(len(rounds.record.rounds) + 1)[0].aggregation is not None
+
+
+def test_the_word_of_the_only_source_that_is_left_takes_a_step_back(tmp_path: Path) -> None:
+    rounds, _ = make_rounds(tmp_path, ruined(after=5), outlier_ratio=0.0, rounds=2, min_sites=1)
+    rounds.run_round(1)
+    rounds.record.left_out = dict.fromkeys(HONEST, "has left.")
+    rounds.run_round(2)
+    assert rounds.record.rounds[0].undone
+
+
 def test_ruin_that_nobody_stands_out_in_is_taken_back_and_counts_as_rounds_without_a_step(tmp_path: Path) -> None:
     def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
         sick = bool(sent.params["w"].abs().max() > 5)
