@@ -35,7 +35,7 @@ class Answers:
     local training behind each usable update.
     ``refused_reports`` and ``refused_updates``: reasons for each refusal. ``not_finite``: sites where the model that
     was sent gave no finite loss or update. ``statistics``: sites whose normalization statistics the model that was sent
-    has. ``bytes_up``: bytes received; ``bytes_in_files``: bytes held in files.
+    has. ``bytes_up``: bytes of all tensors that arrived; ``bytes_in_files``: of updates in files.
     """
 
     scores: dict[str, Evaluation] = field(default_factory=dict)
@@ -68,6 +68,7 @@ class Reception:
 
     def take_update(self, site: str, answer: FLModel) -> None:
         """Take a site's update and its training report."""
+        self._count(answer)
         try:
             self._take_update(site, answer)
         finally:
@@ -118,8 +119,6 @@ class Reception:
             seconds=report.seconds,
             keeps_state=report.keeps_state,
         )
-        answers.bytes_up += self._bytes_on_the_wire(answer)
-        answers.bytes_in_files += sum(map(size_of, filter(is_reference, answer.params.values())))
 
     def _take_personal(self, site: str, score: Evaluation | None) -> None:
         """Record the score of a site's own model; refuse one that the site cannot have."""
@@ -137,8 +136,13 @@ class Reception:
             self.answers.not_finite.add(site)
             raise
 
-    def _bytes_on_the_wire(self, answer: FLModel) -> int:
-        """Return the size of an update on the wire, in bytes; a rounded update has been widened since."""
-        rounded = self.record.protocol.update_precision != "float32"
-        came = answer.meta.get(META_UPDATE_BYTES) if rounded else None  # set by a filter only if rounded
-        return count_bytes(answer.params) if came is None else came
+    def _count(self, answer: FLModel) -> None:
+        """Add the size of an update as it arrived, whether or not it can be used; a rounded one has been widened since.
+
+        Nothing in the answer has been checked yet, so the size that the filter has noted counts only if it can be.
+        """
+        size, came = count_bytes(answer.params), (answer.meta or {}).get(META_UPDATE_BYTES)
+        is_rounded = self.record.protocol.update_precision != "float32"  # else no filter has set it
+        self.answers.bytes_up += came if is_rounded and isinstance(came, int) and 0 <= came <= size else size
+        if isinstance(answer.params, Mapping):
+            self.answers.bytes_in_files += sum(map(size_of, filter(is_reference, answer.params.values())))

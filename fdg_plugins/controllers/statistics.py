@@ -39,9 +39,9 @@ class SiteStatistics:
 
     def take(self, site: str, answer: FLModel) -> None:
         """Keep a site's statistics; raise ``ContributionError`` if they are malformed or not of its images."""
+        self.num_bytes += count_bytes(answer.metrics)
         validator = PayloadValidator(f"site {site}: normalization statistics", ContributionError)
         self._by_site[site] = read_payload(validator, answer.metrics, self.layers, self.num_train[site])
-        self.num_bytes += count_bytes(answer.metrics)
 
     def refuse_outliers(self) -> dict[str, str]:
         """Exclude the sites whose inputs of a layer are far larger than is usual; return the reason for each."""

@@ -109,10 +109,12 @@ class RoundRecord(Recorded):
     ``statistics`` are the sites on whose images the model that was sent had its normalization statistics measured;
     empty: they were averaged. ``failures`` maps each site without a usable answer to the reason; ``refused_reports``
     each site whose report was refused. ``not_finite``: the sites where the model that was sent gave no finite loss or
-    update. ``bytes_in_files`` is the size of the updates that FLARE wrote to files as they arrived. ``aggregation`` is
-    None if the model was left unchanged; ``reason`` then says why. ``undone``: sites could not train on the resulting
-    model, so the step was undone in a later round. In a centralised run, a round is the steps before an evaluation, and
-    ``aggregation`` and ``reason`` are None.
+    update. ``bytes_down`` counts the tensors sent to each site that was asked, ``bytes_up`` all that arrived in time,
+    refused ones among them; the tasks after the last round count in neither. ``bytes_in_files`` is the size of the
+    updates that FLARE wrote to files as they arrived. ``aggregation`` is None if the model was left unchanged;
+    ``reason`` then says why. ``undone``: sites could not train on the resulting model, so the step was undone in a
+    later round. In a centralised run, a round is the steps before an evaluation, and ``aggregation`` and ``reason`` are
+    None.
     """
 
     round: int

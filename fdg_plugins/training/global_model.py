@@ -150,6 +150,6 @@ def initial_model(protocol: Protocol, num_classes: int, num_sites: int = 1) -> S
     return Start(start, record, exchange, model.last_layer_names)
 
 
-def count_bytes(tensors: Mapping[str, Any]) -> int:
-    """Return the total size of tensors or arrays, in memory or in files, in bytes."""
-    return sum(size_of(value) for value in tensors.values())
+def count_bytes(tensors: Any) -> int:
+    """Return the total size of tensors or arrays by name, in memory or in files, in bytes; 0 for anything else."""
+    return sum(map(size_of, tensors.values())) if isinstance(tensors, Mapping) else 0

@@ -19,6 +19,7 @@ from fdg_plugins.record.run_files import LAST_FILE, SELECTED_FILE
 from fdg_plugins.state.site_memory import PERSONAL, read_memory
 from fdg_plugins.storage import load_tensors
 from fdg_plugins.testing.inputs import same_bits
+from fdg_plugins.training.global_model import count_bytes
 from tests.controllers.test_federation import PROTOCOL, Job
 from tests.controllers.test_resume import ServerKilled, dying
 
@@ -244,13 +245,18 @@ LIES: list[Any] = [
 def test_statistics_that_cannot_be_are_refused_by_name(
     tmp_path: Path, lie: Callable[[State], Any], reason: str
 ) -> None:
+    came: dict[tuple[str, str], int] = {}
+
     def forge(site: str, task: str, answer: Shareable) -> None:
         if (site, task) == ("photo", TASK_STATISTICS):
             lie(from_shareable(answer).data)
+        if task in (TASK_STATISTICS, TASK_TRAIN):
+            came.setdefault((site, task), count_bytes(from_shareable(answer).data))
 
     finished = RuleJob(tmp_path, "reestimate", forge, rounds=1).finished().record.rounds[0]
     assert finished.statistics == ("art_painting", "cartoon")
     assert finished.sites == SOURCES
+    assert finished.bytes_up == sum(came.values()), "refused ones count too"
     with pytest.raises(AssertionError, match=reason):
         raise AssertionError(finished.failures["photo"])
 

@@ -21,10 +21,12 @@ from fdg_plugins.messages import (
 from fdg_plugins.record.run_files import LAST_FILE, SELECTED_FILE
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.storage import load_tensors
+from fdg_plugins.training.global_model import count_bytes
 from tests.controllers.federation_stubs import HELD_OUT, SOURCES, evaluation
 from tests.controllers.rounds_stubs import (
     MODEL_BYTES,
     SAMPLES,
+    UPDATES,
     Answer,
     all_well,
     description,
@@ -103,7 +105,7 @@ def timeless(record: RunRecord) -> str:
     return json.dumps(value)
 
 
-def test_bytes_are_those_of_the_model_sent_and_of_the_usable_updates(tmp_path: Path) -> None:
+def test_bytes_are_those_of_the_model_sent_and_of_the_updates_that_came(tmp_path: Path) -> None:
     def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
         return "is away." if site == "photo-2" else all_well()(task, site, number, sent)
 
@@ -125,6 +127,16 @@ def test_of_rounded_updates_the_bytes_count_with_which_they_came(tmp_path: Path)
         rounds, _ = make_rounds(tmp_path, script, update_precision=precision)
         finished, _ = rounds.run_round(1)
         assert finished.bytes_up == came * 3
+
+
+@pytest.mark.parametrize("claim", [10**9, -1, "14"])
+def test_a_size_that_cannot_be_that_of_an_update_does_not_count(tmp_path: Path, claim: Any) -> None:
+    def claims(answer: FLModel) -> Answer:
+        answer.meta[META_UPDATE_BYTES] = claim
+        return answer
+
+    rounds, _ = make_rounds(tmp_path, spoiled("photo-1", claims), update_precision="bfloat16")
+    assert rounds.run_round(1)[0].bytes_up == MODEL_BYTES * 3
 
 
 def test_updates_that_a_privacy_filter_turned_into_arrays_are_used_and_counted(tmp_path: Path) -> None:
@@ -183,7 +195,9 @@ def test_a_contribution_that_cannot_be_used_is_refused_by_name_and_the_round_goe
         raise AssertionError(finished.failures["photo-1"])
     assert finished.sites == ("cartoon", "photo-2")
     assert rounds.model.state["w"].tolist() == [2.5, 2.0]
-    assert finished.bytes_up == MODEL_BYTES * 2
+    refused = spoil(trained("photo-1", UPDATES["photo-1"]))
+    assert isinstance(refused, FLModel)
+    assert finished.bytes_up == MODEL_BYTES * 2 + count_bytes(refused.params)
 
 
 @pytest.mark.parametrize("answer", [FLModel(metrics={"accuracy": 0.5}), FLModel(params={"w": 1})])
