@@ -9,7 +9,7 @@ Participation: as under FedAvg. Nothing is exchanged and nothing is kept, so abs
 
 Buffers: averaged as under FedAvg; the penalty does not include them.
 
-Cost: a copy of the received parameters at each site.
+Cost: a copy of the received parameters at each site, and of their differences in a step.
 
 Equation: a site minimises ``CE + strength/2 |theta_u - theta|^2`` over its trainable parameters, P values.
 
@@ -17,8 +17,9 @@ Settings: the pull acts through learning rate times ``strength`` times the numbe
 to nothing: at 1e-3, 0.1 and a hundred steps the product is 0.01, with momentum 0.9 about 0.1. More epochs or a larger
 learning rate call for less.
 
-Paper or code: the paper's squared norm is in the loss, which under SGD with momentum is FedDG-GA's code exactly. The
-benchmark's unsquared norms of single tensors are not reproduced.
+Paper or code: the gradient of the paper's squared norm is added to that of the loss before the optimiser's step, which
+is the penalised loss exactly, and under SGD with momentum FedDG-GA's code. The benchmark's unsquared norms of single
+tensors are not reproduced.
 
 Together: any weighting, and any direction that does not count steps.
 """
@@ -79,7 +80,7 @@ METHOD = Method(
                     "FedDG-GA: its gradient, in the momentum buffer, which is the same; FedDG benchmark: norms of "
                     "the tensors, not squared, which is another method"
                 ),
-                ours="as the paper, in the loss",
+                ours="as the paper; its gradient μ (θᵤ − θ) is added to that of the loss",
             ),
             Difference(
                 point="weight decay",

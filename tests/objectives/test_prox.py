@@ -3,6 +3,7 @@
 
 import copy
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import make_objective
-from fdg_plugins.objectives.fedprox import FedProxObjective, LocalProximal, proximal_term
+from fdg_plugins.objectives.fedprox import FedProxObjective, LocalProximal, add_proximal_gradients
 from tests.objectives.local_steps import copy_of, plain, same, train_steps
 from tests.objectives.objective_batches import Batch, make_batches
 
@@ -26,43 +27,88 @@ def moved(model: ExtractorClassifier) -> ExtractorClassifier:
     return model
 
 
+def half_distance(parameters: Iterable[torch.Tensor], start: Iterable[torch.Tensor]) -> torch.Tensor:
+    """Return ``1/2 |theta_u - theta|^2``, differentiable."""
+    parts = [(own - other).square().sum() for own, other in zip(parameters, start, strict=True)]
+    return torch.stack(parts).sum() / 2
+
+
+def proximal(strength: float, model: ExtractorClassifier) -> LocalProximal:
+    local = FedProxObjective(strength=strength).local({}, model)
+    assert isinstance(local, LocalProximal)
+    return local
+
+
 # --- the definition ---
 
 
-def test_loss_and_gradients_are_those_of_the_definition(model: ExtractorClassifier, batches: list[Batch]) -> None:
+def test_loss_and_gradients_of_a_step_are_those_of_the_definition(
+    model: ExtractorClassifier, batches: list[Batch]
+) -> None:
     images, labels = batches[0]
     start = [parameter.detach().clone() for parameter in model.parameters()]
-    local = FedProxObjective(strength=0.3).local({}, model)
+    local = proximal(0.3, model)
     moved(model.eval())
-    parameters = list(model.parameters())
-    loss = local.loss(model, images, labels)
-    entropy = cross_entropy(model(images), labels)
-    distance = sum(((own - other) ** 2).sum() for own, other in zip(parameters, start, strict=True))
-    torch.testing.assert_close(loss, entropy + 0.3 / 2 * distance)
-    gradients = zip(torch.autograd.grad(loss, parameters), torch.autograd.grad(entropy, parameters), strict=True)
-    for (ours, plain_gradient), own, other in zip(gradients, parameters, start, strict=True):
-        torch.testing.assert_close(ours, plain_gradient + 0.3 * (own.detach() - other), rtol=1e-5, atol=1e-6)
+    expected = cross_entropy(model(images), labels) + 0.3 * half_distance(model.parameters(), start)
+    gradients = torch.autograd.grad(expected, list(model.parameters()))
+
+    def compute_gradients() -> torch.Tensor:
+        loss = local.loss(model, images, labels)
+        loss.backward()
+        return loss.detach()
+
+    loss = local.step(model, compute_gradients, torch.optim.SGD(model.parameters(), lr=0))
+    assert (loss.shape, loss.dtype, loss.requires_grad) == ((), torch.float32, False)
+    torch.testing.assert_close(loss, expected.detach())
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-5, atol=1e-6)
+
+
+def test_no_pass_backwards_goes_through_the_term(model: ExtractorClassifier, batches: list[Batch]) -> None:
+    """On a CPU, that takes longer than the rest of the step."""
+    local = proximal(0.3, model)
+    moved(model.eval())
+    assert torch.equal(local.loss(model, *batches[0]), plain(model).loss(model, *batches[0]))
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_training_is_that_of_the_penalised_loss(momentum: float, linear_model: ExtractorClassifier) -> None:
+    """Also with momentum and weight decay, because the optimizer gets the gradient of the whole loss."""
+    reference, images_and_labels = copy.deepcopy(linear_model), make_batches(linear_model)
+    start = [parameter.detach().clone() for parameter in reference.parameters()]
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.05, momentum=momentum, weight_decay=5e-4)
+    for images, labels in images_and_labels:
+        optimizer.zero_grad()
+        (cross_entropy(reference(images), labels) + 0.7 * half_distance(reference.parameters(), start)).backward()
+        optimizer.step()
+    train_steps(linear_model, proximal(0.7, linear_model), [images_and_labels], momentum=momentum)
+    for ours, expected in zip(linear_model.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_the_gradient_of_the_term_is_the_distance_itself() -> None:
-    parameters = [torch.tensor([3.0, -1.0], requires_grad=True), torch.tensor([[2.0]], requires_grad=True)]
-    received = [torch.tensor([1.0, 1.0]), torch.tensor([[2.0]])]
-    term = proximal_term(parameters, received)
-    term.backward()
-    assert (term.item(), term.dtype) == (4.0, torch.float32)  # (2^2 + 2^2) / 2
-    assert parameters[0].grad is not None
-    assert parameters[1].grad is not None
-    assert parameters[0].grad.tolist() == [2.0, -2.0]
-    assert parameters[1].grad.tolist() == [[0.0]]
+    parameters, received = [torch.tensor([3.0, -1.0]), torch.tensor([[2.0]])], [torch.ones(2), torch.ones(1, 1) * 2]
+    for parameter in parameters:
+        parameter.grad = torch.full_like(parameter, 5.0)
+    term = add_proximal_gradients(parameters, received, 0.5)
+    assert term.dtype == torch.float32
+    assert term.item() == pytest.approx(4.0)  # (2^2 + 2^2) / 2
+    assert [parameter.grad.tolist() for parameter in parameters if parameter.grad is not None] == [[6, 4], [[5]]]
 
 
-def test_the_term_agrees_with_finite_differences_in_double_precision() -> None:
+def test_the_gradient_agrees_with_finite_differences_in_double_precision() -> None:
     start, strength, step = torch.tensor([0.5, -2.0, 1.0], dtype=torch.float64), 0.7, 2.0**-6
-    point = torch.tensor([0.75, 1.0, -1.0], dtype=torch.float64, requires_grad=True)
-    (gradient,) = torch.autograd.grad(strength * proximal_term([point], [start]), point)
+    point = torch.tensor([0.75, 1.0, -1.0], dtype=torch.float64)
+
+    def term(at: torch.Tensor) -> tuple[float, torch.Tensor]:
+        at.grad = torch.zeros_like(at)
+        value = strength * add_proximal_gradients([at], [start], strength).item()
+        return value, at.grad
+
+    gradient = term(point)[1]
     for index in range(3):
         shift = step * torch.eye(3, dtype=torch.float64)[index]
-        ends = [strength * proximal_term([point + sign * shift], [start]).item() for sign in (1, -1)]
+        ends = [term(point + sign * shift)[0] for sign in (1, -1)]
         assert (ends[0] - ends[1]) / (2 * step) == pytest.approx(gradient[index].item(), rel=1e-4)
 
 
@@ -70,20 +116,25 @@ def test_the_term_agrees_with_finite_differences_in_double_precision() -> None:
 def test_on_a_quadratic_the_local_fixed_point_lies_between_optimum_and_start(strength: float) -> None:
     """f = 1/2 |x - b|^2: descent ends at (b + mu x0) / (1 + mu)."""
     optimum, start = torch.tensor([2.0, -3.0]), torch.tensor([-1.0, 1.0])
-    point = start.clone().requires_grad_()
+    point = start.clone()
     for _ in range(200):
-        loss = 0.5 * (point - optimum).square().sum() + strength * proximal_term([point], [start])
-        (gradient,) = torch.autograd.grad(loss, point)
-        point = (point - gradient / (1 + 2 * strength)).detach().requires_grad_()
-    torch.testing.assert_close(point.detach(), (optimum + strength * start) / (1 + strength))
+        point.grad = point - optimum
+        add_proximal_gradients([point], [start], strength)
+        point = point - point.grad / (1 + 2 * strength)
+    torch.testing.assert_close(point, (optimum + strength * start) / (1 + strength))
 
 
-def test_buffers_are_not_in_the_term(linear_model: ExtractorClassifier) -> None:
-    local = FedProxObjective(strength=1.0).local({}, linear_model)
+def test_neither_buffers_nor_fixed_parameters_are_in_the_term(linear_model: ExtractorClassifier) -> None:
+    local = proximal(1.0, linear_model)
     for buffer in linear_model.buffers():
         buffer.fill_(100)
-    assert isinstance(local, LocalProximal)
-    assert proximal_term(linear_model.parameters(), local.received).item() == 0.0
+    fixed, *trained = linear_model.parameters()
+    with torch.no_grad():
+        fixed.fill_(100)
+    for parameter in trained:
+        parameter.grad = torch.zeros_like(parameter)
+    assert add_proximal_gradients(linear_model.parameters(), local.received, 1.0).item() == 0.0
+    assert fixed.grad is None
 
 
 # --- training ---
@@ -116,13 +167,12 @@ def test_the_stronger_the_nearer_the_model_stays(linear_model: ExtractorClassifi
         trained = copy.deepcopy(linear_model)
         local = FedProxObjective(strength=strength).local({}, trained)
         train_steps(trained, local, [batches] * 2, lr=0.02, momentum=0.0)
-        distances.append(proximal_term(trained.parameters(), start).item())
+        distances.append(half_distance(trained.parameters(), start).item())
     assert distances[0] > distances[1] > distances[2] > 0
 
 
 def test_what_is_held_fixed_does_not_move_with_the_model(model: ExtractorClassifier) -> None:
-    local = FedProxObjective().local({}, model)
-    assert isinstance(local, LocalProximal)
+    local = proximal(0.1, model)
     before = [value.clone() for value in local.received]
     moved(model)
     assert all(torch.equal(value, kept) for value, kept in zip(local.received, before, strict=True))
@@ -130,12 +180,16 @@ def test_what_is_held_fixed_does_not_move_with_the_model(model: ExtractorClassif
 
 
 def test_under_autocast_the_term_keeps_its_precision(linear_model: ExtractorClassifier) -> None:
-    local = FedProxObjective(strength=1.0).local({}, linear_model)
-    assert isinstance(local, LocalProximal)
+    local = proximal(1.0, linear_model)
     moved(linear_model)
-    exact = proximal_term(linear_model.parameters(), local.received)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(proximal_term(linear_model.parameters(), local.received), exact)
+    found = []
+    for enabled in (False, True):
+        for parameter in linear_model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            term = add_proximal_gradients(linear_model.parameters(), local.received, 0.3)
+        found.append([term, *(parameter.grad for parameter in linear_model.parameters())])
+    assert all(map(torch.equal, *found))
 
 
 # --- settings ---
