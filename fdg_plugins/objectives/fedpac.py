@@ -30,6 +30,7 @@ for an unseen domain.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -192,8 +193,12 @@ class LocalAlignment(LocalRisk):
         return self.phase.epoch <= self.settings.head_epochs
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return CE, in the extractor's phase with ``lambda / D`` times the squared distance to the prototypes."""
-        features = model.features(images)
+        """Return CE, in the extractor's phase with ``lambda / D`` times the squared distance to the prototypes.
+
+        In the head's phase the features have no graph: the pass backwards, most of a step, would serve nothing.
+        """
+        with torch.no_grad() if self.trains_head else nullcontext():
+            features = model.features(images)
         loss = self.task.loss(model.classifier(features).float(), targets)
         if self.trains_head or self.settings.strength == 0 or self.prototypes is None or self.present is None:
             return loss

@@ -100,6 +100,23 @@ def test_without_alignment_it_alternates_bit_for_bit(model: ExtractorClassifier,
     assert same(copy_of(model), copy_of(other))
 
 
+def test_while_the_head_is_trained_the_extractor_has_no_pass_backwards_but_counts_its_statistics(
+    linear_model: ExtractorClassifier,
+) -> None:
+    model, (images, labels) = linear_model.train(), make_batches(linear_model)[0]
+    local = make_objective("pac").local({}, model, SITE)
+    head, buffers = set(model.head_names), {name for name, _ in model.named_buffers()}
+    for expected in (head, {name for name, _ in model.named_parameters()}):
+        local.prepare(model)
+        before = copy_of(model)
+        model.zero_grad()
+        local.loss(model, images, labels).backward()
+        assert {name for name, parameter in model.named_parameters() if parameter.grad is not None} == expected
+        after = copy_of(model)
+        assert buffers
+        assert {name for name in after if not torch.equal(after[name], before[name])} == buffers
+
+
 def test_the_term_is_the_mean_squared_distance_to_the_prototypes_that_there_are(
     linear_model: ExtractorClassifier,
 ) -> None:
