@@ -58,7 +58,7 @@ def ascended(parameters: Sequence[nn.Parameter], radius: float) -> Iterator[None
             gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
             scale = radius / (squared_norm(gradients).sqrt() + SMALLEST_NORM)
             for parameter, gradient in zip(parameters, gradients, strict=True):
-                parameter.add_(gradient * scale)
+                parameter.addcmul_(gradient, scale)  # without a tensor for e
         yield
     finally:
         # Restored from a copy, because (w + e) - e equals w only up to rounding.

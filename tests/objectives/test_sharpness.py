@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fdg_plugins.core.sharpness import ascended, sharpness_aware_gradients, unchanged_buffers
 from fdg_plugins.errors import SettingsError
@@ -191,6 +192,29 @@ def test_the_ascent_itself_would_not_be_undone_by_subtraction() -> None:
         assert point[0].item() == pytest.approx(1 + step)
     assert torch.equal(point.detach(), before)
     assert not torch.equal(subtracted, before)
+
+
+class LargeTensors(TorchDispatchMode):
+    """Collects the memory of results of at least ``size`` elements."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.found: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and result.numel() >= self.size:
+            self.found.add(result.untyped_storage().data_ptr())
+        return result
+
+
+def test_the_ascent_takes_the_memory_of_one_copy_of_the_parameters() -> None:
+    point = nn.Parameter(torch.ones(10_000))
+    point.grad = torch.ones(10_000)
+    with LargeTensors(5_000) as large, ascended([point], 0.6):
+        pass
+    assert len(large.found - {point.data_ptr(), point.grad.data_ptr()}) == 1
 
 
 def test_an_error_during_the_second_pass_puts_parameters_and_buffers_back(
