@@ -24,6 +24,7 @@ from cases import (
     images,
     local_step,
     memory,
+    method_steps,
     one_process,
     precision,
     round_overhead,
@@ -66,7 +67,9 @@ def test_the_compiled_case_gives_well_formed_rows_and_compiles_in_the_first_pass
     assert first.ours > 10 * later.ours
 
 
-@pytest.mark.parametrize("case", ["server_step", "guard", "solver", "iir_step", "local_step", "precision"])
+@pytest.mark.parametrize(
+    "case", ["server_step", "guard", "solver", "iir_step", "method_steps", "local_step", "precision"]
+)
 def test_a_case_gives_well_formed_rows(case: str) -> None:
     assert_well_formed(CASES[case](True))
 
@@ -318,5 +321,5 @@ def test_the_script_prints_and_writes_one_table_and_the_machine(
 
 def test_every_case_can_be_asked_for() -> None:
     modules = {dim_bytes, dim_penalty, flower, guard, iir_step, images, local_step, memory, scale, server_step, solver}
-    modules |= {bare_command, compiled, one_process, precision, round_overhead, whole_job, wire}
+    modules |= {bare_command, compiled, method_steps, one_process, precision, round_overhead, whole_job, wire}
     assert {module.__name__.removeprefix("cases."): module.rows for module in modules} == CASES
