@@ -9,7 +9,7 @@ Participation: as under FedAvg. Nothing is exchanged and nothing is kept, so abs
 
 Buffers: averaged as under FedAvg; the penalty does not include them.
 
-Cost: a copy of the received parameters at each site, and of their differences in a step.
+Cost: a copy of the received parameters at each site, and their differences in a step.
 
 Equation: a site minimises ``CE + strength/2 |theta_u - theta|^2`` over its trainable parameters, P values.
 
@@ -17,9 +17,8 @@ Settings: the pull acts through learning rate times ``strength`` times the numbe
 to nothing: at 1e-3, 0.1 and a hundred steps the product is 0.01, with momentum 0.9 about 0.1. More epochs or a larger
 learning rate call for less.
 
-Paper or code: the gradient of the paper's squared norm is added to that of the loss before the optimiser's step, which
-is the penalised loss exactly, and under SGD with momentum FedDG-GA's code. The benchmark's unsquared norms of single
-tensors are not reproduced.
+Paper or code: the gradient of the paper's term is added to that of the loss. Under SGD with momentum, this is exactly
+FedDG-GA's code. The benchmark's unsquared norms of single tensors are not reproduced.
 
 Together: any weighting, and any direction that does not count steps.
 """
@@ -48,7 +47,7 @@ METHOD = Method(
         venue="MLSys",
         year=2020,
     ),
-    acts=("objective",),
+    acts=("step",),
     objective="fdg_plugins.objectives.fedprox:FedProxObjective",
     defaults=(Default(objective={"strength": 0.1}, source="FedDG-GA's code"),),
     in_composition=(

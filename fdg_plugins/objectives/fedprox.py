@@ -98,8 +98,7 @@ def add_proximal_gradients(
 ) -> torch.Tensor:
     """Add ``mu (theta_u - theta)`` to the gradients of ``parameters``; return ``1/2 |theta_u - theta|^2``, float32.
 
-    ``received``: theta, in the order of ``parameters`` and with the same shapes. A parameter without a gradient is not
-    trained, and does not count.
+    ``received``: theta, in the order of ``parameters``. A parameter without a gradient is not trained, nor counted.
     """
     trained = [(own, own.grad, other) for own, other in zip(parameters, received, strict=True) if own.grad is not None]
     own, gradients, fixed = (list(tensors) for tensors in zip(*trained, strict=True))
