@@ -36,6 +36,7 @@ class Internal(NamedTuple):
 
 ASKING = "the workflow"
 IDENTITY = "knowing which site asks for a task"
+ERRORS = "going on after an error reply"
 HOLDING = "holding requests back"
 ORIGIN = "telling where a task comes from"
 FILTERS = "reading the filters of a result"
@@ -90,6 +91,7 @@ INTERNALS = (
     Internal(ASKING, _COMMUNICATOR, "WFCommServer.process_task_check", ("task_id", "fl_ctx")),
     Internal(ASKING, _COMMUNICATOR, "WFCommServer.get_client_disconnect_time", ("client_name",)),
     Internal(IDENTITY, _SERVER_RUNNER, "ServerRunner.process_task_request", ("client", "fl_ctx")),
+    Internal(ERRORS, _SERVER_RUNNER, "ServerRunner.ABORT_RETURN_CODES"),
     Internal(HOLDING, _SERVER_RUNNER, "ServerRunner.process_task_request", ("client", "fl_ctx")),
     Internal(HOLDING, "nvflare.private.defs", "SpecialTaskName.TRY_AGAIN"),
     Internal(HOLDING, "nvflare.private.defs", "SpecialTaskName.END_RUN"),

@@ -10,6 +10,7 @@ from nvflare.apis.signal import Signal
 from nvflare.app_common.workflows.model_controller import ModelController
 
 from fdg_plugins.flare.held_requests import HeldRequests
+from fdg_plugins.flare.internals import ERRORS, InternalsError, fetch
 from fdg_plugins.flare.local_tasks import LocalTasks
 from fdg_plugins.flare.peers import mark_asking_sites
 from fdg_plugins.values import one_line
@@ -59,7 +60,8 @@ class Workflow(ModelController):
         runner = fl_ctx.get_prop(FLContextKey.RUNNER)
         self.requests = getattr(fl_ctx.get_engine(), "local_tasks", None) or self.requests
         if runner is not None:
-            for problem in filter(None, (mark_asking_sites(runner), self.requests.begin(runner))):
+            problems = (mark_asking_sites(runner), pass_on_error_replies(runner), self.requests.begin(runner))
+            for problem in filter(None, problems):
                 self.warning(problem)
         try:
             super().control_flow(abort_signal, fl_ctx)
@@ -87,3 +89,17 @@ class Workflow(ModelController):
         if not self.note_answer(client_name, result):
             return False
         return bool(super()._accept_train_result(client_name, result, fl_ctx, is_unknown_task))
+
+
+def pass_on_error_replies(runner: Any) -> str | None:
+    """Make ``runner``, FLARE's server runner, pass every error reply of a site on to its workflow.
+
+    By default, it ends the job when a single site replies with one of three codes, such as ``TASK_UNKNOWN``. Returns
+    None, or a sentence if this FLARE version lacks the internal, and such a reply may still end the job.
+    """
+    try:
+        fetch(ERRORS, "ServerRunner.ABORT_RETURN_CODES")
+    except InternalsError as error:
+        return str(error)
+    runner.ABORT_RETURN_CODES = []
+    return None

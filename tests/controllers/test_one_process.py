@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 from nvflare.apis.dxo import from_shareable
+from nvflare.apis.fl_constant import ReservedKey
+from nvflare.apis.shareable import Shareable
+from nvflare.private.fed.server.server_runner import ServerRunner
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fdg_plugins.controllers import RunRecord
@@ -90,6 +93,25 @@ def test_a_site_that_writes_to_what_it_received_changes_it_for_itself_only(
     honest, spoilt = record_in(tmp_path / "honest"), record_in(tmp_path / "spoilt")
     losses = [{site: local.epoch_losses for site, local in one.rounds[0].local.items()} for one in (honest, spoilt)]
     assert {site for site in losses[0] if losses[0][site] != losses[1][site]} == {"angle_15"}
+
+
+@pytest.mark.parametrize("code", ServerRunner.ABORT_RETURN_CODES)
+def test_an_error_reply_after_which_flare_ends_jobs_costs_its_site_the_round_alone(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = LocalSite.send_task_result
+
+    def refuse(self: LocalSite, result: Shareable, *arguments: Any, **options: Any) -> bool:
+        if (self.name, result.get_header(ReservedKey.TASK_NAME)) == ("angle_45", TASK_TRAIN):
+            result.set_return_code(code)
+        return send(self, result, *arguments, **options)
+
+    monkeypatch.setattr(LocalSite, "send_task_result", refuse)
+    assert made(job_of("fedavg", tmp_path, rounds=1)).run()
+    record = record_in(tmp_path)
+    assert record.status == "finished"
+    assert record.rounds[0].failures == {"angle_45": f"answered with the error {code}."}
+    assert len(record.rounds[0].sites) == 4
 
 
 @pytest.mark.parametrize("limit", [{"task_timeout": 2}, {"patience": 2, "min_sites": 2}])

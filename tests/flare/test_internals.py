@@ -17,6 +17,7 @@ from fdg_plugins.flare.disk_offload import tensors_in_files
 from fdg_plugins.flare.filter_chain import result_filters, scope_filters
 from fdg_plugins.flare.held_requests import HeldRequests
 from fdg_plugins.flare.internals import (
+    ERRORS,
     FILTERS,
     HOLDING,
     INTERNALS,
@@ -35,6 +36,7 @@ from fdg_plugins.flare.origin import FetchedTasks
 from fdg_plugins.flare.quiet import BOOKKEEPING
 from fdg_plugins.flare.simulator import in_simulator
 from fdg_plugins.flare.stats import answer_stats
+from fdg_plugins.flare.workflow import pass_on_error_replies
 
 PACKAGE = Path(fdg_plugins.__file__).parent
 # What FLARE documents for those who write components, recipes and tools.
@@ -110,11 +112,12 @@ def test_what_is_a_convenience_is_done_without(without: Callable[[str], None]) -
     assert not in_simulator(fl_ctx)
     without(STATS)
     answer_stats("group", dict, "any event", fl_ctx)
-    without(HOLDING)
     runner = SimpleNamespace()
-    problem = HeldRequests().begin(runner)
-    assert problem is not None
-    assert "is gone" in problem
+    for need, begin in ((HOLDING, HeldRequests().begin), (ERRORS, pass_on_error_replies)):
+        without(need)
+        problem = begin(runner)
+        assert problem is not None
+        assert "is gone" in problem
     assert vars(runner) == {}
 
 
