@@ -59,7 +59,8 @@ class Weighting(ABC):
     def report(self, contributions: Sequence[Contribution]) -> dict[str, list[Any]]:
         """Return the quantities from which the weights were computed, beyond those of every contribution.
 
-        Each is a list ``[U]`` in the order of ``contributions``.
+        Each is a list ``[U]`` in the order of ``contributions``, of numbers, truth values, short texts or None. The
+        record of the round keeps a name that it does not know under ``own``; what it cannot hold stops the step.
         """
         return {}
 

@@ -355,6 +355,7 @@ class Rounds:
             if len(answers.local) < needed:
                 raise FDGError(f"{len(answers.local)} usable updates came, fewer than min_sites {needed}.")
             result = take_step(self.aggregator)
+            aggregation = AggregationRecord.from_report(result.meta[META_REPORT])
             self.guard.step(result.params, self.aggregator.server_lr, longest)
             self.model.apply(result.params)
             self.channel.commit(TASK_TRAIN)
@@ -365,7 +366,7 @@ class Rounds:
         save_local_models(self.files.folder, before.model, updates, self.files.description(len(self.record.rounds)))
         self.files.keep_local_models()
         self.undo.snapshot = before
-        return AggregationRecord.from_report(result.meta[META_REPORT]), None
+        return aggregation, None
 
     def _is_broken(self, sites: tuple[str, ...], answers: Answers) -> bool:
         """Return whether a step can be undone and ruined the model by the word of ``sites``."""

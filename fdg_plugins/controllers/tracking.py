@@ -36,13 +36,14 @@ def round_scalars(finished: RoundRecord) -> Iterator[Scalar]:
 
 
 def _aggregation_scalars(aggregation: AggregationRecord) -> Iterator[Scalar]:
-    for name, value in aggregation:
+    values = {name: value for name, value in aggregation if name != "own"}
+    for name, value in {**(aggregation.own or {}), **values}.items():
         numbers = _numbers(name, value)
-        yield from ((tag, number) for tag, number in numbers.items() if number is not None)
+        yield from ((tag, float(number)) for tag, number in numbers.items() if isinstance(number, int | float))
 
 
-def _numbers(name: str, value: Any) -> dict[str, float | None]:
-    """Return what is shown of a value by tag: each number of a mapping, how many sites a tuple names, or the number."""
+def _numbers(name: str, value: Any) -> dict[str, Any]:
+    """Return what is shown of a value by tag: each value of a mapping, how many sites a tuple names, or the value."""
     if isinstance(value, dict):
         return {f"{name}/{site}": number for site, number in value.items()}
     return {f"server/{name}": float(len(value)) if isinstance(value, tuple) else value}

@@ -12,7 +12,9 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
+from fdg_plugins.errors import FDGError
 from fdg_plugins.messages import CensusReply, Checked, Evaluation, TrainingLoss
+from fdg_plugins.record.own_values import OwnValues, by_field
 from fdg_plugins.record.pooling import domain_sums, mean, quotient
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import TASKS, ScoreKind, SumAndCount, Task
@@ -74,6 +76,7 @@ class AggregationRecord(Recorded):
 
     ``idle``: the sites whose updates were too short to be matched. ``cancelled``: whether the matched ones cancelled.
     ``grouping_loss``: how far the matching of group means is above the optimum over all sites, relative to it.
+    ``own``: what a plug-in's weighting or direction reports beyond this, by its names.
     """
 
     weights: dict[str, float]
@@ -93,14 +96,12 @@ class AggregationRecord(Recorded):
     idle: tuple[str, ...] = ()
     cancelled: bool = False
     clip_factors: dict[str, float] | None = None
+    own: OwnValues | None = None
 
     @classmethod
     def from_report(cls, report: Mapping[str, Any]) -> "AggregationRecord":
-        """Return the record of an aggregator's report, whose lists ``[U]`` are in the order of ``sites``."""
-        sites = report["sites"]
-        values = {name: value for name, value in report.items() if name != "sites"}
-        by_site = {k: dict(zip(sites, v, strict=True)) if isinstance(v, list) else v for k, v in values.items()}
-        return cls.model_validate(by_site)
+        """Return the record of an aggregator's report; raise ``FDGError`` in one sentence if it cannot be recorded."""
+        return cls.read(by_field(report, cls.model_fields), "the aggregator's report", FDGError)
 
 
 class RoundRecord(Recorded):

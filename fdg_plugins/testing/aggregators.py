@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 from fdg_plugins.aggregators import FedAvgAggregator, RunFacts, UpdateAggregator
-from fdg_plugins.errors import ContributionError
+from fdg_plugins.errors import ContributionError, FDGError
 from fdg_plugins.messages import META_REPORT
+from fdg_plugins.record.run_record import AggregationRecord
 from fdg_plugins.testing.inputs import (
     COUNTER,
     EQUAL_CLASSES,
@@ -267,6 +268,12 @@ def figures_are_those_of_the_step(class_: AggregatorClass) -> None:
         torch.testing.assert_close(report[name], value, rtol=1e-9, atol=1e-12, msg=name)
 
 
+def what_it_reports_can_be_recorded(class_: AggregatorClass) -> None:
+    """Its report holds numbers, truth values, nulls and short texts, each for the round or in a list ``[U]``."""
+    report = run_round(made(class_), random_updates()).meta[META_REPORT]
+    assert not refusal_of(partial(AggregationRecord.from_report, report), FDGError)
+
+
 AGGREGATOR_CONTRACT: tuple[Callable[[AggregatorClass], None], ...] = (
     every_setting_has_a_default_and_a_line,
     weights_lie_on_the_simplex,
@@ -284,5 +291,6 @@ AGGREGATOR_CONTRACT: tuple[Callable[[AggregatorClass], None], ...] = (
     a_refused_update_is_named_and_leaves_no_trace,
     every_family_of_updates_gives_a_usable_step,
     figures_are_those_of_the_step,
+    what_it_reports_can_be_recorded,
 )
 """The complete contract of an aggregator."""

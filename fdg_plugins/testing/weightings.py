@@ -9,7 +9,8 @@ from functools import partial
 import torch
 
 from fdg_plugins.aggregators import Contribution, RoundOf, Weighting
-from fdg_plugins.errors import ContributionError
+from fdg_plugins.errors import ContributionError, FDGError
+from fdg_plugins.record.run_record import AggregationRecord
 from fdg_plugins.testing.inputs import ROUNDS, SITES, contributions, refusal_of
 
 WeightingClass = type[Weighting]
@@ -99,6 +100,18 @@ def what_it_reads_changes_its_weights(class_: WeightingClass) -> None:
     assert not torch.equal(*weights)
 
 
+def what_it_reports_can_be_recorded(class_: WeightingClass) -> None:
+    """Its report holds numbers, truth values, nulls and short texts, each for the round or in a list ``[U]``."""
+    weigh, told = class_(), of_round(class_)
+    by_site = dict.fromkeys(
+        ("weights", "coefficients", "update_norms", "cosines_with_mean", "cosines_with_direction"),
+        weigh(told, round_of(0)).tolist(),
+    )
+    known = {"sites": [one.site for one in told], **by_site, "mean_norm": 1.0, "direction_norm": 1.0}
+    report = {**known, **weigh.report(told)}
+    assert not refusal_of(partial(AggregationRecord.from_report, report), FDGError)
+
+
 def of_round(class_: WeightingClass, sites: Iterable[str] = SITES, number: int = 0) -> list[Contribution]:
     """Return the contributions of sites, with the reports that the rule reads; those of other rounds differ."""
     told = contributions(sites, number)
@@ -124,5 +137,6 @@ WEIGHTING_CONTRACT: tuple[Callable[[WeightingClass], None], ...] = (
     what_cannot_be_weighed_is_refused_by_its_site,
     what_it_learns_from_is_declared,
     what_it_reads_changes_its_weights,
+    what_it_reports_can_be_recorded,
 )
 """The complete contract of a weighting."""

@@ -77,6 +77,13 @@ class Forgetful(Uniform):
         return torch.softmax(samples * self.rounds / samples.sum(), 0)
 
 
+class Secretive(Uniform):
+    """Reports what no record can hold."""
+
+    def report(self, contributions: Sequence[Contribution]) -> dict[str, list[Any]]:
+        return {"spread": [object() for _ in contributions]}
+
+
 def kept(promise: Promise, member: type[Weighting]) -> bool:
     try:
         promise(member)
@@ -92,6 +99,7 @@ def kept(promise: Promise, member: type[Weighting]) -> bool:
         (Heavy, {"weights_lie_on_the_simplex", "sites_that_say_the_same_weigh_the_same"}),
         (FirstOnly, {"sites_that_say_the_same_weigh_the_same", "permuted_sites_permute_the_weights"}),
         (Forgetful, {"a_state_that_was_saved_goes_on_as_if_unbroken"}),
+        (Secretive, {"what_it_reports_can_be_recorded"}),
     ],
 )
 def test_a_weighting_that_breaks_a_promise_is_found(bad: type[Weighting], broken: set[str]) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+import torch
 
 from fdg_plugins.controllers import SCHEMA_VERSION, RunRecord
-from fdg_plugins.errors import DataError
+from fdg_plugins.errors import DataError, FDGError
 from fdg_plugins.record.checkpoint import check_continues, other_arithmetic
 from fdg_plugins.record.pooling import domain_sums
 from fdg_plugins.record.run_record import AggregationRecord
@@ -177,16 +178,44 @@ def test_a_choice_names_its_file_and_the_oracle_has_none() -> None:
 # --- aggregation ------------------------------------------------------------------------------------
 
 
+NUMBERS = ("weights", "coefficients", "update_norms", "cosines_with_mean", "cosines_with_direction")
+REPORT = {"sites": ["b", "a"], **{name: [1.0, 2.0] for name in NUMBERS}, "mean_norm": 3.0, "direction_norm": 4.0}
+
+
 def test_lists_of_a_report_are_keyed_by_site_in_the_order_of_the_report() -> None:
-    numbers = ("weights", "coefficients", "update_norms", "cosines_with_mean", "cosines_with_direction")
-    report = {"sites": ["b", "a"], **{name: [1.0, 2.0] for name in numbers}, "mean_norm": 3.0, "direction_norm": 4.0}
-    record = AggregationRecord.from_report(report)
+    record = AggregationRecord.from_report(REPORT)
     assert record.weights == record.cosines_with_direction == {"b": 1.0, "a": 2.0}
-    assert (record.gamma, record.objective, record.mean_norm) == (None, None, 3.0)
-    with pytest.raises(ValueError, match="shorter"):
-        AggregationRecord.from_report({**report, "weights": [1.0]})
-    with pytest.raises(ValueError, match="extra"):
-        AggregationRecord.from_report({**report, "unheard_of": 1.0})
+    assert (record.gamma, record.objective, record.mean_norm, record.own) == (None, None, 3.0, None)
+
+
+def test_what_a_plug_in_reports_of_its_own_is_recorded_by_its_name_and_read_again() -> None:
+    own = {"spread": 0.5, "loud": True, "kind": "plain", "own": 7, "rank": [2, None], "far": float("nan")}
+    record = AggregationRecord.from_report({**REPORT, **own})
+    assert record.own is not None
+    assert record.own["rank"] == {"b": 2, "a": None}
+    again = AggregationRecord.model_validate_json(record.model_dump_json())
+    assert again.own == {**own, "rank": {"b": 2, "a": None}, "far": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "what"),
+    [
+        ("weights", [1.0], r"weights has 1 values, expected one for each of \['b', 'a'\]"),
+        ("gamma", "high", "gamma is 'high', but input should be a valid dictionary"),
+        ("spread", [1.0], r"spread has 1 values, expected one for each of \['b', 'a'\]"),
+        ("spread", torch.ones(2), r"own\.spread is tensor\(.*\), but expected a number"),
+        ("spread", [[1.0], [2.0]], r"own\.spread is a mapping of 2 keys, but expected a number"),
+        ("text", "x" * 10**6, r"own\.text is 'x.*, but expected a number.* or a text of at most 200 characters"),
+        ("number", 10**100, r"own\.number is .*, but expected a number"),
+        ("keys", {object(): 1.0}, r"own\.keys is a mapping of 1 keys, but expected a number"),
+        ("x" * 1000, 1.0, "but string should have at most 200 characters"),
+        ("many", {str(place): 1.0 for place in range(10**5)}, r"own\.many is a mapping of 100000 keys, but expected"),
+    ],
+)
+def test_a_report_that_cannot_be_recorded_is_refused_by_its_name(name: str, value: object, what: str) -> None:
+    with pytest.raises(FDGError, match=f"^the aggregator's report: .*{what}") as caught:
+        AggregationRecord.from_report({**REPORT, name: value})
+    assert len(str(caught.value)) < 600
 
 
 # --- JSON -------------------------------------------------------------------------------------------

@@ -2,15 +2,16 @@
 """Rounds with real aggregators and scripted sites: the step, the selection, the record, and what goes wrong."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
-from fdg_plugins.aggregators import FedOMGAggregator
+from fdg_plugins.aggregators import Contribution, FedAvgAggregator, FedOMGAggregator
+from fdg_plugins.aggregators.base import Direction
 from fdg_plugins.messages import (
     META_REQUEST,
     META_UPDATE_BYTES,
@@ -273,6 +274,35 @@ def test_a_step_that_is_not_finite_leaves_the_model_and_the_record_says_why(tmp_
 
 
 # --- files ------------------------------------------------------------------------------------------
+
+
+class Talkative(FedAvgAggregator):
+    """A plug-in's direction, which reports something of its own."""
+
+    said: ClassVar[dict[str, Any]] = {}
+
+    def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
+        return super().direction(weights, contributions)._replace(report=self.said)
+
+
+def test_what_a_plug_in_reports_of_its_own_is_in_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Talkative, "said", {"spread": 0.5, "rank": [1, 2, 3]})
+    rounds, _ = make_rounds(tmp_path, all_well(), Talkative())
+    run(rounds, 2)
+    own = {"spread": 0.5, "rank": {"cartoon": 1, "photo-1": 2, "photo-2": 3}}
+    assert [one["aggregation"]["own"] for one in read_strictly(tmp_path)["rounds"]] == [own, own]
+
+
+@pytest.mark.parametrize("said", [{"spread": torch.ones(3)}, {"rank": [1, 2]}, {"gamma": "high"}])
+def test_a_report_that_cannot_be_recorded_leaves_the_model_and_the_record_says_why(
+    said: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Talkative, "said", said)
+    rounds, _ = make_rounds(tmp_path, all_well(), Talkative())
+    finished, _ = rounds.run_round(1)
+    assert rounds.model.state["w"].tolist() == [0.0, 0.0]
+    assert finished.aggregation is None
+    assert (finished.reason or "").startswith("the aggregator's report: ")
 
 
 def test_the_record_is_valid_after_every_round_and_losses_that_are_not_finite_are_null(tmp_path: Path) -> None:

@@ -49,6 +49,15 @@ def test_a_round_gives_its_losses_times_and_what_the_server_made_of_the_updates(
     assert not any(tag.startswith(("gamma", "server/gamma", "server/objective")) for tag in scalars)
 
 
+def test_numbers_of_a_plug_in_s_own_report_are_shown_and_texts_are_not() -> None:
+    finished = round_record(3)
+    assert finished.aggregation is not None
+    finished.aggregation.own = {"spread": 0.5, "rank": {"cartoon": 2, "photo-1": None}, "kind": "plain"}
+    scalars = dict(round_scalars(finished))
+    assert (scalars["server/spread"], scalars["rank/cartoon"]) == (0.5, 2.0)
+    assert not any(tag in scalars for tag in ("server/kind", "rank/photo-1", "server/own"))
+
+
 def test_a_round_without_a_step_gives_no_number_of_one() -> None:
     scalars = dict(round_scalars(round_record(3, aggregation=None)))
     assert set(scalars) == {"round/seconds", "round/sites", "train_loss/cartoon", "train_loss/photo-1"}
