@@ -18,6 +18,7 @@ from typing import Any
 
 from fdg_plugins.controllers.kept_results import KEPT
 from fdg_plugins.errors import DataError
+from fdg_plugins.record.left_files import TRACKED, gather
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.record.run_folder import RUNS, make_run_folder
 from fdg_plugins.storage import locked, read_json, write_json, writing
@@ -54,11 +55,11 @@ def make_folder(to: Path | None, name: str, now: datetime) -> Path:
 
 @contextmanager
 def held(folder: Path, results: Path) -> Iterator[dict[str, Any] | None]:
-    """Hold a run's folder for this process, without what a killed execution of the run has left.
+    """Hold a run's folder for this process, without the workspace that a killed execution of the run has left.
 
-    Yields None; or the record, unchecked, if that execution has finished nevertheless, since its processes went on: its
-    results are then still in ``results``, relative to the folder, for :func:`settle`. Raises ``DataError`` if another
-    process executes the run.
+    What that execution has tracked stays. Yields None; or the record, unchecked, if it has finished nevertheless, since
+    its processes went on: its results are then still in ``results``, relative to the folder, for :func:`settle`. Raises
+    ``DataError`` if another process executes the run.
     """
     with ExitStack() as stack:
         with writing(folder):  # and not during the run, whose errors are others
@@ -70,6 +71,8 @@ def held(folder: Path, results: Path) -> Iterator[dict[str, Any] | None]:
         end_processes(folder.absolute())
         found = finished_record(folder / results / RESULTS_FILE)
         if found is None:
+            with writing(folder):
+                gather(folder / results, folder, TRACKED)
             shutil.rmtree(folder / WORKSPACE, ignore_errors=True)
         yield found
 
@@ -88,23 +91,13 @@ def settle(folder: Path, results: Path, content: Mapping[str, Any], reason: str 
     """
     left = folder / results
     with writing(folder):
-        for name in filter(lambda name: (left / name).exists(), KEPT):
-            _move(left / name, folder / name)
+        gather(left, folder, KEPT)
         shutil.rmtree(folder / WORKSPACE, ignore_errors=True)
         if reason is None or not can_resume(folder):
             shutil.rmtree(folder / STATE, ignore_errors=True)
     write_json(folder / RUN_FILE, dict(content))
     if reason is not None and (folder / RESULTS_FILE).exists():
         _mark_stopped(folder / RESULTS_FILE, reason)
-
-
-def _move(source: Path, target: Path) -> None:
-    """Move a file, replacing the target, or the content of a folder into the target."""
-    if not (source.is_dir() and target.is_dir()):
-        source.rename(target)
-        return
-    for path in source.iterdir():
-        _move(path, target / path.name)
 
 
 def _mark_stopped(file: Path, reason: str) -> None:

@@ -5,7 +5,8 @@ sweep.json               the request
 runs/<name>/             job/, run.json, results.json, log.txt, and the models if they are kept
 failed/<name>/           log.txt, reason.txt
 plugins/<name>.py        plug-in files that the runs use
-running/<name>/          the working folder of a run; if it was interrupted, job/, log.txt and state/ remain
+running/<name>/          the working folder of a run; if it was interrupted, job/, log.txt and state/ remain, and what
+                         MLflow or Weights & Biases have of it
 """
 
 import shutil
@@ -18,6 +19,7 @@ from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.flare.trackers import MLFLOW_FILE, WANDB_FOLDER
 from fdg_plugins.plugins.files import check_names_differ
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
+from fdg_plugins.record.left_files import databases_in, gather
 from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.storage import locked, read_json, write_bytes, write_json, writing
 from fdg_plugins.sweep.plan import PlannedRun
@@ -34,6 +36,7 @@ WORKSPACE = "workspace"
 STATE = "state"
 _OWN = {SWEEP_FILE, "runs", "failed", "running", "plugins", ".lock"}
 _LOCK_FILE = ".lock"
+_TRACKERS = (MLFLOW_FILE, WANDB_FOLDER)
 
 
 class Store:
@@ -144,9 +147,7 @@ class Store:
             write_json(working / RUN_FILE, {**run.content(), "seconds": round(seconds, 1)})
             # Who asks for the sites' models wants them, also without the global ones.
             local = (LOCAL_FOLDER,) if run.settings.get("keep_local_models") else ()
-            for name in (*(KEPT_MODELS if keep_models else local), MLFLOW_FILE, WANDB_FOLDER, RESULTS_FILE):
-                if (left / name).exists():
-                    (left / name).rename(working / name)
+            gather(left, working, (*(KEPT_MODELS if keep_models else local), *_TRACKERS, RESULTS_FILE))
             self.runs.mkdir(exist_ok=True)
             working.rename(self.runs / run.name)
             _clear_kept(self.runs / run.name)
@@ -206,12 +207,20 @@ def can_resume(working: Path) -> bool:
 
 def _clear_working(working: Path) -> None:
     """Remove a working folder, or all of it that a run which can be resumed does not need."""
-    kept = {JOB, LOG_FILE, STATE} if can_resume(working) else set()
+    kept = _needed_to_go_on(working) if can_resume(working) else set()
     for path in working.glob("*"):
         if path.name not in kept:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     with suppress(OSError):  # if there is none, or it is not empty
         working.rmdir()
+
+
+def _needed_to_go_on(working: Path) -> set[str]:
+    """Return what stays of an interrupted run that goes on, after moving there what its trackers have kept."""
+    for record in _records_in(working):
+        if record.parent != working:
+            gather(record.parent, working, _TRACKERS)
+    return {JOB, LOG_FILE, STATE, WANDB_FOLDER, *databases_in(working)}
 
 
 def finished_record(file: Path) -> dict[str, Any] | None:

@@ -65,6 +65,44 @@ def test_what_an_earlier_part_of_the_run_has_left_is_replaced_or_added_to(ended:
     assert {path.name for path in (ended / "tb_events").iterdir()} == {"earlier", "later"}
 
 
+def test_each_part_of_a_resumed_run_has_a_database_of_its_own_and_none_is_lost(ended: Path) -> None:
+    for number in range(3):
+        (ended / RESULTS).mkdir(parents=True, exist_ok=True)
+        (ended / RESULTS / "mlflow.db").write_text(f"part {number}")
+        settle(ended, RESULTS, {}, "stopped")
+    left = {path.name: path.read_text() for path in ended.glob("mlflow*")}
+    assert left == {"mlflow.db": "part 0", "mlflow-2.db": "part 1", "mlflow-3.db": "part 2"}
+
+
+def test_what_a_killed_execution_has_tracked_stays_when_the_run_goes_on(ended: Path) -> None:
+    (ended / "mlflow.db").write_text("earlier")
+    (ended / RESULTS / "mlflow.db").write_text("later")
+    (ended / RESULTS / "mlflow.db-journal").write_text("of the later")
+    (ended / RESULTS / "tb_events" / "later").write_text("events")
+    (ended / RESULTS / "wandb").mkdir()
+    with held(ended, RESULTS):
+        assert {path.name for path in ended.iterdir()} == {
+            *("log.txt", "state", "tb_events", "wandb"),
+            *("mlflow.db", "mlflow-2.db", "mlflow-2.db-journal"),
+        }
+        assert (ended / "tb_events" / "later").exists()
+        assert (ended / "mlflow.db").read_text() == "earlier"
+
+
+def test_a_link_to_the_latest_run_is_replaced_and_the_run_it_led_to_stays_as_it_was(ended: Path) -> None:
+    for place, name in ((ended, "run-1"), (ended / RESULTS, "run-2")):
+        (place / "wandb" / name).mkdir(parents=True)
+        (place / "wandb" / name / "file").write_text(name)
+        (place / "wandb" / "latest-run").symlink_to(name)
+    settle(ended, RESULTS, {}, reason=None)
+    assert {path.name for path in (ended / "wandb").iterdir()} == {"run-1", "run-2", "latest-run"}
+    assert {name: (ended / "wandb" / name / "file").read_text() for name in ("run-1", "run-2", "latest-run")} == {
+        "run-1": "run-1",
+        "run-2": "run-2",
+        "latest-run": "run-2",
+    }
+
+
 def test_the_state_stays_as_long_as_it_is_of_use(ended: Path) -> None:
     checkpoint = ended / "state" / "server" / "fdg_state" / "job" / "checkpoint.safetensors"
     for reason, is_kept in (("stopped", True), (None, False)):

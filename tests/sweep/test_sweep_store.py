@@ -103,6 +103,25 @@ def test_an_interrupted_run_goes_on_with_what_it_has_left(tmp_path: Path) -> Non
     assert names(tmp_path) == {"runs"}
 
 
+def test_what_was_tracked_before_an_interruption_stays(tmp_path: Path) -> None:
+    store, left = Store(tmp_path), Path(WORKSPACE, "server", "simulate_job")
+    for number in range(3):
+        working = store.begin(RUN.name)
+        (working / "state" / "server" / "fdg_state" / "job").mkdir(parents=True, exist_ok=True)
+        (working / "state" / "server" / "fdg_state" / "job" / "checkpoint.safetensors").touch()
+        (working / left / "wandb" / f"offline-run-{number}").mkdir(parents=True)
+        (working / left / "mlflow.db").write_text(f"part {number}")
+        (working / left / RESULTS_FILE).write_text("{}")
+    store.keep(RUN, left, 1.0, keep_models=False)
+    kept = store.runs / RUN.name
+    assert {path.name: path.read_text() for path in kept.glob("mlflow*")} == {
+        "mlflow.db": "part 0",
+        "mlflow-2.db": "part 1",
+        "mlflow-3.db": "part 2",
+    }
+    assert names(kept / "wandb") == {"offline-run-0", "offline-run-1", "offline-run-2"}
+
+
 def test_one_sweep_at_a_time_works_in_a_folder(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from fdg_plugins.sweep.store import Store\n"
