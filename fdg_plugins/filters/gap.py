@@ -42,9 +42,9 @@ from fdg_plugins.plugins.reports import CheckedReports
 from fdg_plugins.privacy.reasons import may_tell_names, reason_of
 from fdg_plugins.state.checked_files import read_checked_json, write_checked_json
 from fdg_plugins.state.folders import state_folder
+from fdg_plugins.state.site_memory import GAP_FILE
 from fdg_plugins.tasks import TASKS, ScoreKind
 
-GAP_FILE = "fdg_gap.json"
 GAP_STATE, UNCHECKED_STATE = 3, 2
 LARGEST_GAP = 1e6  # far beyond the cross entropy of any useful model
 LOSS = "loss"
@@ -59,7 +59,8 @@ class GapReportFilter(Filter):
     """At a site, on the result of ``train``: attaches the gap.
 
     The metrics of the site's own model are kept in the run's folder at the site. They must persist across rounds
-    without the site, across processes, and across the jobs of one run.
+    without the site, across processes, and across the jobs of one run, so the site's training report then says that it
+    keeps a state, without which the run is not resumed.
 
     Args:
         metric: ``"loss"`` (paper), or the name of the task's score, such as ``"accuracy"`` (released code; its sign
@@ -100,6 +101,7 @@ class GapReportFilter(Filter):
         round_number = int(shareable.get_header(AppConstants.CURRENT_ROUND, 0))
         gap = self._gap(_values(received), memory.before(round_number).get(self.metric))
         memory.keep(round_number, _values(local))
+        dxo.set_meta_prop(META_REPORT, {**dxo.meta[META_REPORT], "keeps_state": True})
         if math.isfinite(gap):
             dxo.set_meta_prop(META_GAP, gap)
         return dxo.update_shareable(shareable)

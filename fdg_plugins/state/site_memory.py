@@ -2,7 +2,7 @@
 """The state that a site keeps between rounds, in the run's folder: a method's memory, personal parameters, momentum.
 
 The last two rounds are kept. If the server died before it saved a round and repeats that round, the site starts it
-again from its earlier state.
+again from its earlier state. The filter that reports the gap keeps a file of its own beside them.
 """
 
 import re
@@ -18,6 +18,9 @@ from fdg_plugins.state.checked_files import VERSION, load_checked_tensors, save_
 MEMORY_VERSION = "2"
 
 MEMORY, PERSONAL, MOMENTUM = KINDS = ("memory", "personal", "momentum")
+
+GAP_FILE = "fdg_gap.json"
+"""What the filter that reports the gap keeps of the site's own models (:mod:`fdg_plugins.filters.gap`)."""
 
 _NAMES = {kind: re.compile(rf"fdg_{kind}_(0|[1-9][0-9]{{0,8}})\.safetensors") for kind in KINDS}
 _KEPT = 2
@@ -36,7 +39,7 @@ def has_memory(folder: Path) -> bool:
 
     Raises ``DataError`` if the folder cannot be read.
     """
-    return any(_rounds(folder, kind) for kind in KINDS)
+    return any(_rounds(folder, kind) for kind in KINDS) or (folder / GAP_FILE).exists()
 
 
 def clear_memory(folder: Path) -> None:
@@ -47,6 +50,8 @@ def clear_memory(folder: Path) -> None:
     for kind in KINDS:
         for number in _rounds(folder, kind):
             _remove(_file(folder, number, kind))
+    if (folder / GAP_FILE).exists():
+        _remove(folder / GAP_FILE)
 
 
 def read_memory(folder: Path, round_number: int, kind: str = MEMORY) -> dict[str, torch.Tensor]:

@@ -307,8 +307,20 @@ def test_in_a_simulation_the_states_of_the_sites_go_without_a_message(
     assert job.states == []
 
 
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_a_run_does_not_go_on_without_what_sites_kept_for_their_gaps(tmp_path: Path, rounds: int) -> None:
+    gap: dict[str, Any] = {"aggregator": "fedga", "settings": {"rounds": 3}}
+    killed(tmp_path, TASK_EVALUATE, rounds + 1, objective="erm", **gap)
+    shutil.rmtree(tmp_path / "sites" / "angle_15" / "fdg_state")
+    job = MethodJob(tmp_path, resume="job", **gap)
+    job.run()
+    assert job.panics == [
+        "run job cannot go on: site angle_15 has lost its state of the run, from which it would go on."
+    ]
+
+
 def test_where_sites_keep_nothing_nothing_can_be_lost(tmp_path: Path) -> None:
-    plain: dict[str, Any] = {"settings": {"rounds": 2}}
+    plain: dict[str, Any] = {"settings": {"rounds": 2}, "filters": {"down": ([], []), "up": ([], [])}}
     killed(tmp_path, TASK_EVALUATE, 2, objective="erm", aggregator="fedavg", **plain)
     shutil.rmtree(tmp_path / "sites" / "angle_15" / "fdg_state")
     assert MethodJob(tmp_path, resume="job", **plain).finished().record.resumed_after == [1]

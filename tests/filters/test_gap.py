@@ -144,6 +144,11 @@ def test_the_memory_of_the_site_belongs_to_the_run_and_outlives_its_job(site_con
         assert meta_of(GapReportFilter().process(later, site_context)).get(META_GAP) == gap
 
 
+def test_the_report_then_says_that_the_site_keeps_a_state_also_after_its_first_round(site_context: FLContext) -> None:
+    told = meta_of(GapReportFilter().process(result((2.0, 0.1), (0.5, 0.8)), site_context))[META_REPORT]
+    assert told["keeps_state"] is True
+
+
 def test_an_error_reply_passes_untouched_and_keeps_the_state(site_context: FLContext) -> None:
     GapReportFilter().process(result((2.0, 0.1), (0.5, 0.8)), site_context)
     error = make_reply(ReturnCode.EXECUTION_EXCEPTION)
