@@ -55,7 +55,6 @@ from fdg_plugins.state.folders import state_folder
 from fdg_plugins.state.hold import Submitter, held_run
 from fdg_plugins.tasks import TASKS
 from fdg_plugins.training.global_model import initial_model
-from fdg_plugins.values import check_number
 
 MAX_IDLE_ROUNDS = 3
 SLOW_FROM_SCRATCH = 0.5
@@ -75,7 +74,7 @@ class FederationController(Messenger):
         protocol: fields of :class:`~fdg_plugins.settings.protocol.Protocol` that differ from its defaults.
         stand_in_protocol: protocol fields, or aggregator settings, that override the above when the sites have no
             real data and use the stand-in.
-        poll: interval between checks for answers, in seconds.
+        poll: interval between checks for answers, in seconds, from 0.0001 to 60.
         aggregator: the server's aggregation rule, a name or ``{"name": ..., <its settings>}``
             (:func:`~fdg_plugins.aggregators.make_aggregator`).
         resume: id of the job that started the run; this job continues that run after its last complete round.
@@ -130,7 +129,7 @@ class FederationController(Messenger):
             raise  # FLARE logs the traceback and ends the job
 
     def _run(self) -> None:
-        check_number("poll", self.poll)
+        self.check_poll()
         require(ASKING)
         tracking = chosen_tracker(self.tracking, os.environ)
         start_reporting()

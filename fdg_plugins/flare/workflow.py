@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """FLARE's ``ModelController`` with features it has no public API for: poll interval, late answers, error replies."""
 
+from contextlib import suppress
 from typing import Any
 
 from nvflare.apis.fl_constant import FLContextKey
@@ -9,13 +10,15 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 from nvflare.app_common.workflows.model_controller import ModelController
 
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.held_requests import HeldRequests
 from fdg_plugins.flare.internals import ERRORS, InternalsError, fetch
 from fdg_plugins.flare.local_tasks import LocalTasks
 from fdg_plugins.flare.peers import mark_asking_sites
-from fdg_plugins.values import one_line
+from fdg_plugins.values import check_number, one_line
 
 LONGEST_NAME = 100
+SHORTEST_POLL_S, LONGEST_POLL_S = 0.0001, 60  # below, a thread would spin; above, no abort and no timeout is noticed
 
 
 class Workflow(ModelController):
@@ -35,7 +38,9 @@ class Workflow(ModelController):
     def set_communicator(self, communicator: Any) -> None:
         """Make FLARE's task monitor poll as often as this workflow, and report late sites."""
         super().set_communicator(communicator)
-        communicator._task_check_period = self.poll
+        with suppress(SettingsError):  # the subclass says so once it runs; FLARE's monitor would end without a word
+            self.check_poll()
+            communicator._task_check_period = self.poll
         known = getattr(communicator, "process_task_check", None)
         if known is None:
             return
@@ -67,6 +72,10 @@ class Workflow(ModelController):
             super().control_flow(abort_signal, fl_ctx)
         finally:
             self.requests.end()
+
+    def check_poll(self) -> None:
+        """Raise ``SettingsError`` unless ``poll`` is a number of seconds that a monitor can wait between looks."""
+        check_number("poll", self.poll, at_least=SHORTEST_POLL_S, at_most=LONGEST_POLL_S)
 
     def is_lost(self, site: str) -> bool:
         """Return whether FLARE considers the site disconnected."""

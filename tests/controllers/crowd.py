@@ -52,7 +52,7 @@ class Crowd:
     def __init__(self, folder: Path, sites: dict[str, str], **arguments: Any) -> None:
         self.sites = sites
         self.controller = Watched(
-            **{"protocol": PROTOCOL, "aggregator": {"name": "fedomg", "server_lr": 1.0}, "poll": 0.0, **arguments}
+            **{"protocol": PROTOCOL, "aggregator": {"name": "fedomg", "server_lr": 1.0}, "poll": 0.0001, **arguments}
         )
         self.engine = QuietEngine(folder, tuple(sites))
 

@@ -326,12 +326,13 @@ def test_a_site_that_the_job_names_and_that_is_not_connected_stops_the_job(tmp_p
     assert told.startswith("site ward_1 of the job's deploy_map does not take part (2 in all): it was not connected")
 
 
-@pytest.mark.parametrize("poll", [-1, "fast", None])
-def test_a_poll_that_is_no_time_stops_the_job_before_any_site_is_asked(tmp_path: Path, poll: Any) -> None:
+@pytest.mark.parametrize("poll", [-1, 0, 1e-9, 61, 1e9, 1e30, "fast", None])
+def test_a_poll_that_is_no_time_to_wait_stops_the_job_before_any_site_is_asked(tmp_path: Path, poll: Any) -> None:
     job = Job(tmp_path, poll=poll)
+    assert not hasattr(job.controller.communicator, "_task_check_period"), "FLARE's monitor keeps its own"
     job.run()
     assert job.asked == []
-    assert job.panics[0].startswith("poll is ")
+    assert job.panics == [f"poll is {poll!r}, expected a number from 0.0001 to 60."]
 
 
 @pytest.mark.usefixtures("real_data")
