@@ -95,7 +95,10 @@ class FedDGGAWeighting(Weighting):
         self._weights = {str(site): float(weight) for site, weight in state["weights"].items()}
 
 
-WEIGHTINGS: ClassesOf[Weighting] = ClassesOf("weighting", {"uniform": Uniform, "samples": Samples})
+PLAIN_WEIGHTINGS: dict[str, type[Weighting]] = {"uniform": Uniform, "samples": Samples}
+"""The weightings that make no method: a setting of an aggregator."""
+
+WEIGHTINGS: ClassesOf[Weighting] = ClassesOf("weighting", PLAIN_WEIGHTINGS)
 
 
 def make_weighting(spec: str | Mapping[str, Any]) -> Weighting:

@@ -22,8 +22,9 @@ from fdg_plugins.settings.protocol import Protocol
 def method_name(method: Method) -> str:
     """Return the name of aggregator, weighting and objective together: ``fedomg``, ``fedomg+ga+dim``, ``fediir``.
 
-    Compositions of FedAvg that were published under a name have that name. An aggregator that this package does not
-    know is named by its class. A centralised run has its algorithm in the place of an aggregator.
+    Compositions of FedAvg that were published under a name have that name. Of a plug-in that is not at hand, an
+    aggregator is named by its class, a weighting or objective as in the record. A centralised run has its algorithm in
+    the place of an aggregator.
     """
     for name, algorithm in ALGORITHMS.items():
         if method.aggregator == algorithm.__name__:

@@ -242,7 +242,8 @@ def _show_next(outcome: "Outcome", store: "Store", going_on: "list[str]") -> Non
     if outcome.stopped:
         say(f"stopped; to go on: {shlex.join(going_on)}")
     elif any(store.runs.glob("*")):
-        say(f"next: {shlex.join(['fdg', 'report', str(store.folder)])}")
+        plugins = (text for file in store.plugin_files([]) for text in ("--plugin", str(file)))
+        say(f"next: {shlex.join(['fdg', 'report', str(store.folder), *plugins])}")
 
 
 def _sum_up(prepared: "Prepared", store: "Store", outcome: "Outcome") -> None:

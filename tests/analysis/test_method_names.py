@@ -37,12 +37,26 @@ def method(aggregator: str, objective: str = "erm", **settings: Any) -> Method:
         (method("FedOMGAggregator", weighting="samples"), "fedomg"),
         (method("FedOMGAggregator", weighting=GA), "fedomg+ga"),
         (method("FedOMGAggregator", "dim", weighting="ga"), "fedomg+ga+dim"),
+        (method("FedAvgAggregator", weighting="fedga"), "fedga"),
         (method("MyAggregator", weighting="uniform"), "MyAggregator"),
         (method("MyAggregator", "mine", weighting="ga"), "MyAggregator+ga+mine"),
     ],
 )
 def test_a_method_is_its_aggregator_its_weighting_and_its_objective(made: Method, name: str) -> None:
     assert method_name(made) == name
+
+
+@pytest.mark.parametrize(
+    ("made", "title"),
+    [
+        (method("FedAvgAggregator", weighting={"name": "root"}), "FedAvg + root"),
+        (method("FedOMGAggregator", weighting="root"), "FedOMG + root"),
+        (method("FedOMGAggregator", "dim", weighting="root"), "FedOMG + root + DIM"),
+        (method("FedAvgAggregator", "mine", weighting="mine"), "FedAvg + mine"),
+    ],
+)
+def test_a_weighting_of_a_plug_in_that_is_not_loaded_stays_in_the_name(made: Method, title: str) -> None:
+    assert method_title(method_name(made)) == title
 
 
 @pytest.mark.parametrize("job", sorted(path.name for path in JOBS.iterdir() if path.is_dir()))

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -17,6 +18,7 @@ from typer.testing import CliRunner, Result
 from fdg_plugins.cli.console import OneLineErrors
 from fdg_plugins.cli.report import report
 from fdg_plugins.cli.sweep import sweep
+from fdg_plugins.plugins.files import forget_files
 from fdg_plugins.sweep import jobs, references
 from fdg_plugins.sweep.processes import processes_below
 from fdg_plugins.sweep.store import MODEL_FILES
@@ -28,6 +30,7 @@ DIGITS = ("--dataset", "rotateddigits", "--targets", "angle_0", "--methods", "fe
 BOTH = ("--dataset", "rotateddigits", "--targets", "angle_0", "--methods", "fedavg,irm")
 PROGRAMS = ((jobs, "SIMULATOR"), (references, "FDG"))
 REAL_FDG = references.FDG
+CLIPPED = Path(__file__).parents[2] / "custom" / "clipped_fedavg.py"
 # The command with the fake simulator in a process of its own, for the tests that send it signals.
 DRIVER = f"""
 import signal, sys
@@ -73,6 +76,21 @@ def test_every_finished_run_is_kept_and_the_next_command_named(tmp_path: Path) -
     content = (tmp_path / "sweep" / "sweep.json").read_text()
     assert json.loads(content)["request"]["protocol"] == "paper"
     assert str(tmp_path) not in content, "nothing in it is of this machine"
+
+
+@pytest.fixture
+def _forget() -> Iterator[None]:
+    yield
+    forget_files()
+
+
+@pytest.mark.usefixtures("_forget")
+def test_the_command_that_shows_a_sweep_names_the_plug_ins_that_the_sweep_keeps(tmp_path: Path) -> None:
+    options = ("--dataset", "rotateddigits", "--targets", "angle_0", "--methods", "clipped_fedavg")
+    first = run("--to", tmp_path / "sweep", *options, "--plugin", CLIPPED)
+    shown = f"next: fdg report {tmp_path / 'sweep'} --plugin {tmp_path / 'sweep' / 'plugins' / CLIPPED.name}\n"
+    assert first.stdout.endswith(shown), first.output
+    assert run("--to", tmp_path / "sweep").stdout.endswith(shown), "also without the option"
 
 
 def test_the_folder_alone_says_what_is_left_to_do_and_lists_may_grow(tmp_path: Path) -> None:
