@@ -13,7 +13,7 @@ from typing import Any
 from fdg_plugins.aggregators.base import UpdateAggregator
 from fdg_plugins.plugins.classes import ClassesOf
 
-AGGREGATORS: ClassesOf[UpdateAggregator] = ClassesOf("aggregator")
+AGGREGATORS: ClassesOf[UpdateAggregator] = ClassesOf("aggregator", UpdateAggregator)
 
 
 def make_aggregator(spec: str | Mapping[str, Any]) -> UpdateAggregator:

@@ -98,7 +98,7 @@ class FedDGGAWeighting(Weighting):
 PLAIN_WEIGHTINGS: dict[str, type[Weighting]] = {"uniform": Uniform, "samples": Samples}
 """The weightings that make no method: a setting of an aggregator."""
 
-WEIGHTINGS: ClassesOf[Weighting] = ClassesOf("weighting", PLAIN_WEIGHTINGS)
+WEIGHTINGS: ClassesOf[Weighting] = ClassesOf("weighting", Weighting, PLAIN_WEIGHTINGS)
 
 
 def make_weighting(spec: str | Mapping[str, Any]) -> Weighting:

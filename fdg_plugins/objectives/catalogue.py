@@ -10,7 +10,7 @@ from fdg_plugins.objectives.objective import Objective
 from fdg_plugins.plugins.classes import ClassesOf
 from fdg_plugins.values import check_settings_known, read_like
 
-OBJECTIVES: ClassesOf[Objective] = ClassesOf("objective", {ERMObjective.name: ERMObjective})
+OBJECTIVES: ClassesOf[Objective] = ClassesOf("objective", Objective, {ERMObjective.name: ERMObjective})
 
 
 def make_objective(spec: str | Mapping[str, Any]) -> Objective:

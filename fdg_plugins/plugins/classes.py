@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.naming import expected_one_of
 from fdg_plugins.plugins.method import Method
 from fdg_plugins.plugins.methods import METHODS
@@ -24,22 +24,50 @@ class ClassesOf(Mapping[str, type[C]]):
 
     Args:
         role: the role of the classes in a method.
+        base: the class of which each is a subclass.
         plain: classes that belong to no published method.
     """
 
-    def __init__(self, role: Role, plain: Mapping[str, type[C]] | None = None) -> None:
+    def __init__(self, role: Role, base: type[Any], plain: Mapping[str, type[C]] | None = None) -> None:
         self.role: Role = role
+        self._base = base
         self._plain = dict(plain or {})
 
     def __getitem__(self, name: str) -> type[C]:
-        """Return the class of that name; raise ``KeyError`` if there is none."""
+        """Return the class of that name; raise ``KeyError`` if there is none.
+
+        Raises ``SettingsError`` for a class of a plug-in that cannot be loaded or does not keep the contract.
+        """
         if name in self._plain:
             return self._plain[name]
         method = METHODS.find(name)
         if method is None or getattr(method, self.role) is None:
             raise KeyError(name)
-        loaded: type[C] = load_target(getattr(method, self.role))
+        return self._loaded(method)
+
+    def _loaded(self, method: Method) -> type[C]:
+        """Return the class of a method; raise ``SettingsError`` unless it is one of this role that can be made."""
+        target = getattr(method, self.role)
+        try:
+            found = load_target(target)
+        except FDGError:
+            raise
+        except Exception as error:  # a module of a plug-in may raise anything
+            problem = f"{target!r}, which cannot be loaded ({type(error).__name__}: {error})"
+            raise self._unusable(method, problem, "; a file gives the class itself") from error
+        if not isinstance(found, type) or not issubclass(found, self._base):
+            raise self._unusable(method, str(getattr(found, "__qualname__", shorten(found))))
+        if missing := sorted(getattr(found, "__abstractmethods__", ())):
+            problem = f"{found.__qualname__}, which does not define {' and '.join(missing)}"
+            raise self._unusable(method, problem, f" with {' and '.join(missing)}")
+        loaded: type[C] = found
         return loaded
+
+    def _unusable(self, method: Method, problem: str, hint: str = "") -> SettingsError:
+        return SettingsError(
+            f"{self.role} of method {method.key!r} is {problem}, expected a subclass of {self._base.__name__}{hint}.",
+            public=f"{self.role} {self.name_of(method)!r} is brought by a plug-in that cannot be used here.",
+        )
 
     def __contains__(self, name: object) -> bool:
         """Return whether the name is known, without loading its class."""

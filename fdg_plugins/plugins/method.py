@@ -157,7 +157,8 @@ class Method:
         letters, equations, settings, exact, differences, leaves, together: the contents of its page.
 
     Raises:
-        SettingsError: for an invalid key, an unknown value in ``acts``, or a method without a class.
+        SettingsError: for an invalid key, an unknown value in ``acts``, or a method without a class or with another
+            thing in the place of one.
     """
 
     key: str
@@ -189,8 +190,17 @@ class Method:
         self._check_acts()
         if (self.aggregator, self.weighting, self.objective) == (None, None, None):
             raise SettingsError(f"method {self.key!r} names no class, expected aggregator, weighting or objective.")
+        for role in ("aggregator", "weighting", "objective"):
+            given = getattr(self, role)
+            if given is not None and not isinstance(given, str | type):
+                raise SettingsError(
+                    f"{role} of method {self.key!r} is {_described(given)}, expected a class, or text such as "
+                    "'package.module:Name'."
+                )
 
     def _check_acts(self) -> None:
+        if isinstance(self.acts, str):
+            raise SettingsError(f"acts of method {self.key!r} is text, expected a tuple such as ({self.acts!r},).")
         if not self.acts or (unknown := set(self.acts) - set(get_args(Point))):
             what = sorted(unknown)[0] if self.acts else "nothing"
             raise SettingsError(f"method {self.key!r} acts on {what!r}, expected one of {', '.join(get_args(Point))}.")
@@ -242,3 +252,10 @@ class Method:
         """Return the entries that apply, as for :meth:`defaults_on`; later ones override earlier ones."""
         places = [(name, company) for company in (None, *sorted(beside)) for name in (ANY_DATASET, *datasets)]
         return [entry for place in places for entry in self.defaults if (entry.on, entry.beside) == place]
+
+
+def _described(value: object) -> str:
+    """Return what stands where a class belongs: ``the function small_net``, ``an instance of RootWeighting``."""
+    kind = type(value).__name__
+    name = getattr(value, "__qualname__", None)
+    return f"an instance of {kind}" if name is None else f"the {kind} {name}"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files at hand: loaded from one folder and nowhere else, under a name that shadows nothing."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -154,3 +155,93 @@ def test_a_method_does_not_take_the_name_of_a_reference_by_being_named_without_i
     assert kind_of("fedirm").canonical_name("FedIRM") == "fedirm"
     assert {kind_of(name).program for name in REFERENCES} == {"fdg centralised"}
     assert tuple(ALGORITHMS) == REFERENCES
+
+
+RULE = """
+from fdg_plugins.aggregators import UpdateAggregator, Weighting
+from fdg_plugins.objectives import Objective
+from fdg_plugins.plugins.method import Method, Reference
+
+def small_net(num_classes):
+    return None
+
+class Rule(Weighting):
+    def __call__(self, contributions, round_of=None):
+        return None
+
+class Misspelt(Weighting):
+    def __cal__(self, contributions, round_of=None):
+        return None
+
+class Standing(UpdateAggregator):
+    pass
+
+class Idle(Objective):
+    pass
+
+METHOD = Method(
+    key="rule",
+    title="Rule",
+    line="of a test",
+    reference=Reference(authors="us", title="ours", venue="here", year=2026),
+    {given},
+)
+"""
+
+
+def write_rule(path: Path, given: str) -> Path:
+    acts = "" if given.startswith("acts") else "acts=('weighting',), "
+    path.write_text(RULE.format(given=acts + given), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("weighting=small_net", "weighting of method 'rule' is the function small_net, expected a class, or text"),
+        ("weighting=Rule()", "weighting of method 'rule' is an instance of Rule, expected a class, or text such as"),
+        ("aggregator=Rule()", "aggregator of method 'rule' is an instance of Rule, expected a class, or text such as"),
+        ("acts=('weighting'), weighting=Rule", "acts of method 'rule' is text, expected a tuple such as ('weighting',"),
+    ],
+)
+def test_a_record_with_another_thing_in_the_place_of_a_class_is_refused(custom: Path, given: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(message)):
+        load_file(write_rule(custom / "rule.py", given))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("weighting=int", "weighting of method 'rule' is int, expected a subclass of Weighting."),
+        (
+            "weighting=Misspelt",
+            "weighting of method 'rule' is Misspelt, which does not define __call__, expected a subclass of Weighting "
+            "with __call__.",
+        ),
+        (
+            "aggregator=Standing",
+            "aggregator of method 'rule' is Standing, which does not define direction, expected a subclass of "
+            "UpdateAggregator with direction.",
+        ),
+        (
+            "objective=Idle",
+            "objective of method 'rule' is Idle, which does not define local, expected a subclass of Objective with "
+            "local.",
+        ),
+        (
+            "weighting='rule:Rule'",
+            "weighting of method 'rule' is 'rule:Rule', which cannot be loaded (ModuleNotFoundError: No module named "
+            "'rule'), expected a subclass of Weighting; a file gives the class itself.",
+        ),
+        (
+            "weighting='json:Rule'",
+            "weighting of method 'rule' is 'json:Rule', which cannot be loaded (AttributeError: module 'json' has no "
+            "attribute 'Rule'), expected a subclass of Weighting; a file gives the class itself.",
+        ),
+    ],
+)
+def test_a_class_that_cannot_play_its_role_is_refused_in_one_sentence(custom: Path, given: str, message: str) -> None:
+    load_file(write_rule(custom / "rule.py", given))
+    with pytest.raises(SettingsError, match=re.escape(message)) as refused:
+        make_recipe("rule", "pacs")
+    assert refused.value.public.endswith(" 'rule' is brought by a plug-in that cannot be used here.")
