@@ -140,6 +140,8 @@ def _job(composition: "Composition", run: "Run", dataset: str) -> Iterator[Rende
 
 
 def _formulas(record: "Method") -> Iterator[RenderableType]:
+    if not record.equations:  # a plug-in's method need not state any
+        return
     yield _section("Formulas")
     yield _indented(record.letters, "dim")
     grid = _grid()
@@ -150,6 +152,8 @@ def _formulas(record: "Method") -> Iterator[RenderableType]:
 
 
 def _settings(record: "Method", settings: dict[str, Any], dataset: str) -> Iterator[RenderableType]:
+    if not settings:
+        return
     yield _section(f"Settings, as a job on {dataset} runs them")
     sources = {source.name: source for source in record.settings}
     grid = _grid(3)

@@ -45,7 +45,9 @@ def test_a_page_has_every_section_and_every_formula_unbroken(name: str) -> None:
     result = run(name)
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
-    places = [next(index for index, line in enumerate(lines) if line.startswith(section)) for section in SECTIONS]
+    empty = set() if settings_in(run_of(parse_method(name), "pacs"), METHODS.get(name)) else {"Settings"}
+    sections = [section for section in SECTIONS if section not in empty]
+    places = [next(index for index, line in enumerate(lines) if line.startswith(section)) for section in sections]
     assert places == sorted(places)
     for equation in METHODS.get(name).equations:
         for formula in equation.formula.splitlines():

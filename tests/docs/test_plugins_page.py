@@ -42,6 +42,9 @@ def test_the_file_is_complete(file: Path) -> None:
 def test_the_commands_know_its_names(file: Path, tmp_path: Path) -> None:
     explained = CliRunner().invoke(app, ["explain", "fedroot", "--plugin", str(file)])
     assert "FedRoot: weights follow the square root" in explained.output
+    sections = ("In a job on", "Formulas", "Settings", "What leaves a site")
+    shown = [section for section in sections if f"\n{section}" in explained.output]
+    assert shown == ["In a job on", "What leaves a site"], "no section is empty"
     command = ["export-job", "--method", "fedomg+root", "--plugin", str(file), "--to", str(tmp_path / "jobs")]
     made = CliRunner().invoke(app, command)
     assert "it brings the code of my_method.py" in made.output, made.output
