@@ -6,8 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from fdg_plugins.aggregators import Contribution, FedAvgAggregator
-from fdg_plugins.aggregators.base import Direction
+from fdg_plugins.aggregators import Contribution, Direction, FedAvgAggregator
 from fdg_plugins.plugins.method import Equation, Method, Reference
 
 

@@ -25,6 +25,7 @@ from fdg_plugins.aggregators.fednova import FedNovaAggregator
 from fdg_plugins.aggregators.fedomg import FedOMGAggregator
 from fdg_plugins.aggregators.flat_settings import flat_names, read_weighting, weighting_names
 from fdg_plugins.aggregators.named import AGGREGATORS, make_aggregator
+from fdg_plugins.aggregators.returned import Direction
 from fdg_plugins.aggregators.step import take_step
 from fdg_plugins.aggregators.weighting_rule import RoundOf, Weighting
 from fdg_plugins.aggregators.weightings import WEIGHTINGS, FedDGGAWeighting, make_weighting
@@ -34,6 +35,7 @@ __all__ = [
     "WEIGHTINGS",
     "ARFLWeighting",
     "Contribution",
+    "Direction",
     "FedAvgAggregator",
     "FedCSAAggregator",
     "FedDGGAWeighting",

@@ -38,6 +38,7 @@ from fdg_plugins.aggregators.admission import check_weighting
 from fdg_plugins.aggregators.contributions import Contribution, read_contribution, read_model
 from fdg_plugins.aggregators.flat_settings import folded
 from fdg_plugins.aggregators.metrics import mean_metrics
+from fdg_plugins.aggregators.returned import Direction, checked_direction, checked_report, checked_weights
 from fdg_plugins.aggregators.weighting_rule import RoundOf, Weighting
 from fdg_plugins.aggregators.weightings import is_brought, make_weighting
 from fdg_plugins.core.gram import gram_matrix
@@ -51,13 +52,6 @@ from fdg_plugins.messages import META_REPORT
 from fdg_plugins.values import check_number, check_settings_known, read_like
 
 AGGREGATOR_STATE = 1
-
-
-class Direction(NamedTuple):
-    """A direction as coefficients ``[U]`` of the updates, float64, and the values that the method reports about it."""
-
-    coefficients: torch.Tensor
-    report: dict[str, Any]
 
 
 class KnownGram(NamedTuple):
@@ -267,20 +261,22 @@ class UpdateAggregator(ModelAggregator):
         """Return the step of the round as an update of the global model, with the report in its meta data.
 
         Its metrics are the means of the sites' (:mod:`fdg_plugins.aggregators.metrics`). Without an accepted
-        contribution the update is empty, and the model stays as it is. The contributions are dropped.
+        contribution the update is empty, and the model stays as it is. The contributions are dropped. Raises
+        ``FDGError`` if weighting or direction return something else than the contract says.
         """
         if not self._contributions:
             self.warning("No usable contribution in this round: the global model stays as it is.")
             return FLModel(params_type=ParamsType.DIFF, params={}, meta={META_REPORT: {"sites": []}})
         contributions = [self._contributions[site] for site in sorted(self._contributions)]
-        weights = self.rule()(contributions, self._round_of or self._round_in_context())
-        direction = self.direction(weights, contributions)
+        rule, count = self.rule(), len(contributions)
+        weights = checked_weights(rule, rule(contributions, self._round_of or self._round_in_context()), count)
+        direction = checked_direction(self, self.direction(weights, contributions), count)
         step = self._step(weights, direction.coefficients, contributions)
         report = {
             "sites": [contribution.site for contribution in contributions],
             "weights": weights.tolist(),
             "coefficients": direction.coefficients.tolist(),
-            **self.rule().report(contributions),
+            **checked_report(rule, rule.report(contributions), count),
             **direction.report,
         }
         arrays = all(contribution.arrays for contribution in contributions)

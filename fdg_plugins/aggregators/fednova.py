@@ -30,8 +30,9 @@ from typing import Any, ClassVar
 
 import torch
 
-from fdg_plugins.aggregators.base import Direction, UpdateAggregator
+from fdg_plugins.aggregators.base import UpdateAggregator
 from fdg_plugins.aggregators.contributions import Contribution
+from fdg_plugins.aggregators.returned import Direction
 from fdg_plugins.errors import ContributionError
 
 

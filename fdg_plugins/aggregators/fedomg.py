@@ -30,8 +30,9 @@ from typing import Any, ClassVar
 
 import torch
 
-from fdg_plugins.aggregators.base import Direction, UpdateAggregator
+from fdg_plugins.aggregators.base import UpdateAggregator
 from fdg_plugins.aggregators.contributions import Contribution
+from fdg_plugins.aggregators.returned import Direction
 from fdg_plugins.core.conflict import least_conflict
 from fdg_plugins.core.grouping import group_gram, group_means, group_weights, match_groups, relative_loss
 from fdg_plugins.core.matching import (

@@ -10,7 +10,7 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
 from fdg_plugins.aggregators import Contribution, FedAvgAggregator, FedOMGAggregator, UpdateAggregator, take_step
 from fdg_plugins.aggregators import base as base_module
-from fdg_plugins.aggregators.base import Direction
+from fdg_plugins.aggregators.returned import Direction
 from fdg_plugins.core import measures as measures_module
 from fdg_plugins.errors import FDGError
 from fdg_plugins.messages import META_REPORT

@@ -15,8 +15,8 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
 from fdg_plugins.aggregators import AGGREGATORS, Contribution, RunFacts, UpdateAggregator, make_aggregator
 from fdg_plugins.aggregators import contributions as reading
-from fdg_plugins.aggregators.base import Direction
 from fdg_plugins.aggregators.contributions import read_contribution
+from fdg_plugins.aggregators.returned import Direction
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.errors import ContributionError, DataError
 from fdg_plugins.flare.stored_tensor import StoredTensor

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the rules of a round return, checked where they are called: a plug-in may return anything.
+
+Shapes: weights and coefficients ``[U]``, a value for each update of the round.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from fdg_plugins.errors import FDGError
+from fdg_plugins.values import shorten
+
+
+class Direction(NamedTuple):
+    """A direction as coefficients ``[U]`` of the updates, float64, and the values that the method reports about it."""
+
+    coefficients: torch.Tensor
+    report: dict[str, Any]
+
+
+def checked_weights(rule: object, weights: Any, count: int) -> torch.Tensor:
+    """Return the weights that ``rule`` made of ``count`` updates, float64 ``[U]``; raise ``FDGError`` for others."""
+    return _checked(f"weighting {type(rule).__name__}", "weights", weights, count)
+
+
+def checked_direction(aggregator: object, direction: Any, count: int) -> Direction:
+    """Return the direction of ``aggregator`` for ``count`` updates; raise ``FDGError`` if it breaks the contract."""
+    name = type(aggregator).__name__
+    if not isinstance(direction, Direction):
+        raise FDGError(
+            f"aggregator {name}: direction returned a {type(direction).__name__}, expected a Direction of coefficients "
+            "and a report."
+        )
+    coefficients = _checked(f"aggregator {name}", "coefficients", direction.coefficients, count)
+    return Direction(coefficients, checked_report(aggregator, direction.report, count))
+
+
+def checked_report(rule: object, report: Any, count: int) -> dict[str, Any]:
+    """Return what ``rule`` reports, whose lists are ``[U]``; raise ``FDGError`` for anything else."""
+    name = type(rule).__name__
+    if not isinstance(report, Mapping):
+        raise FDGError(f"{name} reports a {type(report).__name__}, expected a dict.")
+    for key, value in report.items():
+        if isinstance(value, list) and len(value) != count:
+            raise FDGError(f"{name} reports {shorten(key)} with {len(value)} values, expected {count}, one per update.")
+    return dict(report)
+
+
+def _checked(rule: str, what: str, values: Any, count: int) -> torch.Tensor:
+    """Return ``values`` as float64 ``[U]`` on the CPU; raise ``FDGError`` unless they are ``count`` finite numbers."""
+    if not isinstance(values, torch.Tensor) or not values.is_floating_point():
+        came = f"of {values.dtype}" if isinstance(values, torch.Tensor) else f"as a {type(values).__name__}"
+        raise FDGError(f"{rule} returned {what} {came}, expected a tensor of torch.float64.")
+    if values.shape != (count,):
+        raise FDGError(
+            f"{rule} returned {what} of shape {shorten(list(values.shape))}, expected [{count}], one per update."
+        )
+    if wrong := int((~values.isfinite()).sum()):
+        raise FDGError(f"{rule} returned {what} of which {wrong} are NaN or infinite, expected finite numbers.")
+    return values.detach().to("cpu", torch.float64)
