@@ -5,6 +5,7 @@ The full text is for the log of the participant where the error occurs. A site m
 file, path or image, so an error has a second text for others, :attr:`FDGError.public`: a category and counts.
 """
 
+import traceback
 from typing import ClassVar
 
 
@@ -53,3 +54,14 @@ class ContributionError(FDGError, ValueError):
     """One site's contribution cannot be used; the round continues without it."""
 
     category = "a contribution cannot be used."
+
+
+def told(error: Exception) -> str:
+    """Return an error as one sentence: the text of an :class:`FDGError`, any other's text with its type."""
+    return str(error) if isinstance(error, FDGError) else f"{type(error).__name__}: {error}"
+
+
+def logged(error: Exception) -> str:
+    """Return an error for this participant's log: in one sentence, and an unforeseen one with its traceback."""
+    trace = "" if isinstance(error, FDGError) else "\n" + "".join(traceback.format_exception(error)).rstrip()
+    return told(error) + trace

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run lacked: sites that sent no update in some rounds, those that sent them with noise, held-out sites that
-did not evaluate some models.
+"""What a run lacked: sites that sent no update in some rounds or sent them with noise, rounds whose updates did not
+change the model, held-out sites that did not evaluate some models.
 
-The scores are then those of a smaller federation, or of one under differential privacy; the models that not every
-held-out site evaluated have none on the held-out domain.
+The scores are then those of a smaller federation, of one under differential privacy, or of fewer rounds; the models
+that not every held-out site evaluated have none on the held-out domain.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from fdg_plugins.analysis.names import is_centralised
 from fdg_plugins.analysis.runs import Run
 from fdg_plugins.record.run_record import RunRecord
+from fdg_plugins.record.text import unchanged
 
 MOST_NAMED = 3
 
@@ -48,7 +49,7 @@ def unjudged(record: RunRecord) -> dict[str, int]:
 
 
 def notes_on_absences(runs: Iterable[Run]) -> list[str]:
-    """Return a note for each federated run that lacks some updates or held-out scores, or whose updates had noise."""
+    """Return a note for each thing that a federated run lacked, or whose updates had noise."""
     notes = []
     for run in runs:
         if is_centralised(run.method):
@@ -60,6 +61,8 @@ def notes_on_absences(runs: Iterable[Run]) -> list[str]:
         if lacking := unjudged(run.record):
             of = f"of {len(run.record.evaluations)} evaluations"
             notes.append(f"{run.folder} lacks the scores of the held-out site {_sites(run, lacking, of)}.")
+        if (idle := unchanged(run.record)) is not None:
+            notes.append(f"{run.folder}: {idle}.")
     return notes
 
 

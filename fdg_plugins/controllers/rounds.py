@@ -16,7 +16,7 @@ from fdg_plugins.controllers.messenger import Messenger, Request, StragglerTimeo
 from fdg_plugins.controllers.run_files import FILES, RunFiles
 from fdg_plugins.controllers.statistics import SiteStatistics
 from fdg_plugins.controllers.undo import Snapshot, Undo
-from fdg_plugins.errors import DataError, FDGError, SettingsError
+from fdg_plugins.errors import DataError, FDGError, SettingsError, logged, told
 from fdg_plugins.messages import (
     META_REPORT,
     META_REQUEST,
@@ -361,8 +361,8 @@ class Rounds:
             self.channel.commit(TASK_TRAIN)
         except (FDGError, ArithmeticError) as error:
             before.put_back(*self._parts)  # this also restores the weights derived from the round's reports
-            self.messenger.warning(f"The model stays as it was: {error}")
-            return None, str(error)
+            self.messenger.warning(f"The model stays as it was: {logged(error)}")
+            return None, told(error)
         save_local_models(self.files.folder, before.model, updates, self.files.description(len(self.record.rounds)))
         self.files.keep_local_models()
         self.undo.snapshot = before

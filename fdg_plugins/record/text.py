@@ -58,8 +58,27 @@ def round_line(record: RunRecord, finished: RoundRecord, received: EvaluationRec
         f"target {record.protocol.target} {record.score.text(received.target)}{_personal(record, received)}",
         f"{finished.seconds:.1f} s",
         f"ETA {duration(seconds_left(record, finished.round))}",
+        *([f"model unchanged: {_clause(finished.reason)}"] if finished.reason is not None else []),
     ]
     return " | ".join(parts)
+
+
+def unchanged(record: RunRecord) -> str | None:
+    """Return how many rounds left the model unchanged, or were undone, and why the last did; None if all changed it."""
+    idle = [one for one in record.rounds if one.reason is not None or one.undone]
+    if not idle:
+        return None
+    last, rounds = idle[-1], len(record.rounds)
+    count = (
+        "no round changed the model, whose scores are those of the initial one"
+        if len(idle) == rounds
+        else f"{len(idle)} of {rounds} rounds left the model unchanged"
+    )
+    return f"{count}; the last, round {last.round}, because: {_clause(last.reason or 'its step was undone')}"
+
+
+def _clause(reason: str) -> str:
+    return " ".join(reason.split()).rstrip(".")
 
 
 def seconds_left(record: RunRecord, after_round: int) -> float:
@@ -122,7 +141,12 @@ def final_table(record: RunRecord) -> str:
 def _remarks(record: RunRecord) -> list[str]:
     has_personal = any(evaluation.personal is not None for evaluation in record.evaluations)
     personal = "Personal: each site's own model on its validation split. The target has none."
-    return [*_remarks_of_task(record), *([personal] if has_personal else [])]
+    idle = unchanged(record)
+    return [
+        *_remarks_of_task(record),
+        *([personal] if has_personal else []),
+        *([f"{idle[0].upper()}{idle[1:]}."] if idle is not None else []),
+    ]
 
 
 def _remarks_of_task(record: RunRecord) -> list[str]:

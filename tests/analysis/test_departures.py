@@ -134,6 +134,16 @@ def test_a_site_whose_update_is_missing_is_named_with_its_rounds() -> None:
     assert departures(table.facts, table.methods[0].printed[0], table.methods[0]) == ("rounds without sketch",)
 
 
+def test_a_run_with_rounds_that_left_the_model_is_named_with_their_number_and_the_last_reason() -> None:
+    made = Run(run("a").folder, with_rounds(ALL, ALL, ALL))
+    assert notes_on_updates([made]) == []
+    for finished_round in made.record.rounds[1:]:
+        finished_round.reason = f"ArithmeticError: flat {finished_round.round}."
+    text = "runs/a: 2 of 3 rounds left the model unchanged; the last, round 3, because: ArithmeticError: flat 3."
+    assert notes_on_updates([made]) == [text]
+    assert text in build_table([made]).notes
+
+
 def test_a_site_under_differential_privacy_is_named_with_its_rounds() -> None:
     made = Run(run("a").folder, with_rounds(ALL, ALL))
     open_, withheld = (

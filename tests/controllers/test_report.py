@@ -90,6 +90,16 @@ def test_the_line_of_a_round_calls_what_is_missing_missing() -> None:
     assert "sites 0/3 | train loss missing | initial model: source val missing, target sketch missing" in line
 
 
+def test_the_line_of_a_round_that_left_the_model_says_so_and_why() -> None:
+    record = run_record()
+    received = record.add_evaluation(0, scores(0.75, 0.5, 1.0, 0.25))
+    record.rounds.append(round_record(1, aggregation=None, reason="1 usable updates came, fewer than min_sites 2."))
+    line = round_line(record, record.rounds[0], received)
+    assert line.endswith(" | model unchanged: 1 usable updates came, fewer than min_sites 2")
+    record.rounds.append(round_record(2))
+    assert "unchanged" not in round_line(record, record.rounds[1], received)
+
+
 def test_the_line_of_an_evaluation_names_the_model_and_the_target() -> None:
     received = run_record().add_evaluation(2, scores(0.75, 0.5, 1.0))
     assert evaluation_line(run_record(), received) == ("model after round 2: source val 75.0 %, target sketch missing")
@@ -121,6 +131,19 @@ def test_the_table_shows_each_choice_with_its_round_and_its_accuracies() -> None
     ]
     assert set(rule) == {"-"}
     assert "validation splits, the target on all its images" in note
+
+
+def test_below_the_table_stand_the_rounds_that_left_the_model_with_the_last_reason() -> None:
+    record = finished_record()
+    record.rounds[1] = round_record(2, aggregation=None, reason="ArithmeticError: too\nflat.")
+    assert final_table(record).splitlines()[-1] == (
+        "1 of 2 rounds left the model unchanged; the last, round 2, because: ArithmeticError: too flat."
+    )
+    record.rounds[0].undone = True
+    assert final_table(record).splitlines()[-1] == (
+        "No round changed the model, whose scores are those of the initial one; the last, round 2, because: "
+        "ArithmeticError: too flat."
+    )
 
 
 def test_the_columns_of_the_table_are_aligned() -> None:

@@ -273,6 +273,19 @@ def test_a_step_that_is_not_finite_leaves_the_model_and_the_record_says_why(tmp_
     assert rounds.model.state is kept
 
 
+def test_an_unforeseen_error_of_a_rule_leaves_the_model_and_is_logged_with_its_traceback(tmp_path: Path) -> None:
+    class Broken(FedAvgAggregator):
+        def direction(self, weights: torch.Tensor, contributions: Any) -> Any:
+            raise ZeroDivisionError("by zero")
+
+    rounds, sites = make_rounds(tmp_path, all_well(), Broken())
+    finished, _ = rounds.run_round(1)
+    assert (finished.aggregation, finished.reason) == (None, "ZeroDivisionError: by zero")
+    (warning,) = sites.warnings
+    assert warning.startswith("The model stays as it was: ZeroDivisionError: by zero\nTraceback (most recent")
+    assert "in direction" in warning
+
+
 # --- files ------------------------------------------------------------------------------------------
 
 
