@@ -276,7 +276,7 @@ class UpdateAggregator(ModelAggregator):
             "sites": [contribution.site for contribution in contributions],
             "weights": weights.tolist(),
             "coefficients": direction.coefficients.tolist(),
-            **checked_report(rule, rule.report(contributions), count),
+            **checked_report(rule, rule.report(contributions)),
             **direction.report,
         }
         arrays = all(contribution.arrays for contribution in contributions)

@@ -136,11 +136,11 @@ def test_a_site_whose_update_is_missing_is_named_with_its_rounds() -> None:
 
 def test_a_run_with_rounds_that_left_the_model_is_named_with_their_number_and_the_last_reason() -> None:
     made = Run(run("a").folder, with_rounds(ALL, ALL, ALL))
-    assert notes_on_updates([made]) == []
+    assert notes_on_absences([made]) == []
     for finished_round in made.record.rounds[1:]:
         finished_round.reason = f"ArithmeticError: flat {finished_round.round}."
     text = "runs/a: 2 of 3 rounds left the model unchanged; the last, round 3, because: ArithmeticError: flat 3."
-    assert notes_on_updates([made]) == [text]
+    assert notes_on_absences([made]) == [text]
     assert text in build_table([made]).notes
 
 
