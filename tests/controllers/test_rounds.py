@@ -10,8 +10,7 @@ import pytest
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
-from fdg_plugins.aggregators import Contribution, FedAvgAggregator, FedOMGAggregator
-from fdg_plugins.aggregators.base import Direction
+from fdg_plugins.aggregators import Contribution, Direction, FedAvgAggregator, FedOMGAggregator
 from fdg_plugins.messages import (
     META_REQUEST,
     META_UPDATE_BYTES,
