@@ -39,12 +39,12 @@ def verify_data_set(spec: "KnownSpec", root: Path, *, images: bool) -> None:
 
 def find_own(place: str, data_root: Path | None) -> "tuple[ImageFolderSpec | SegmentationSpec, Path, FileRules]":
     """Return the record of a user's own data set, its data root, and what its file says; tell what it has."""
-    from fdg_plugins.cli.own_data import summary
+    from fdg_plugins.cli.own_data import introduce
     from fdg_plugins.data.catalogue import described_spec
     from fdg_plugins.data.own_folder import own_data
 
     own = own_data(place, data_root if place.endswith(".toml") else None)
-    say(summary(own))
+    introduce(own)
     spec = described_spec(own.dataset)
     return spec, own.root, own.rules
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fdg_plugins.data.image_facts import ImageFacts
     from fdg_plugins.data.own_files import FileRules
     from fdg_plugins.data.specs import ImageFolderSpec, Sample
+    from fdg_plugins.data.unused import Unused
 
 IN_A_ROW = 8
 SHOWN = 10
@@ -32,8 +33,9 @@ def check_images(spec: "ImageFolderSpec", root: Path, rules: "FileRules", sheets
 
     facts: dict[str, ImageFacts] = {}
     skipped = 0
+    unused: dict[str, Unused] = {}
     for domain in [name for name in spec.domains if (root / spec.folder / name).is_dir()]:
-        samples, left_out = list_domain(existing_folders(root, spec, domain), spec, domain, rules)
+        samples, left_out, unused[domain] = list_domain(existing_folders(root, spec, domain), spec, domain, rules)
         facts[domain] = image_facts(root / spec.folder, track(samples, f"decoding {domain}", len(samples)))
         skipped += len(left_out)
     if not facts:
@@ -41,7 +43,12 @@ def check_images(spec: "ImageFolderSpec", root: Path, rules: "FileRules", sheets
     show(_facts_table(spec, facts))
     if skipped:
         say(f"left out    {skipped:,} files that are known to be bad, or excluded")
-    for line in (*_absent(spec, facts), *_turned(facts), *_duplicates(spec, facts)):
+    for line in (
+        *_absent(spec, facts),
+        *_unused(root / spec.folder, unused),
+        *_turned(facts),
+        *_duplicates(spec, facts),
+    ):
         say(line)
     if sheets is not None:
         _write_sheet(sheets / f"{spec.name}.png", spec, root, facts)
@@ -87,6 +94,13 @@ def _absent(spec: "ImageFolderSpec", facts: "dict[str, ImageFacts]") -> Iterator
         lacking = [name for name, count in _counts(spec, found.samples).items() if not count]
         if lacking:
             yield f"absent      {domain} has no image of {', '.join(lacking)}"
+
+
+def _unused(base: Path, unused: "dict[str, Unused]") -> Iterator[str]:
+    """Yield a line for each kind of files and folders in a domain that a run would pass over."""
+    for domain, found in unused.items():
+        for phrase in found.phrases(base):
+            yield f"not used    {domain}: {phrase}"
 
 
 def _turned(facts: "dict[str, ImageFacts]") -> Iterator[str]:

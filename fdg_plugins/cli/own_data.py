@@ -61,7 +61,7 @@ def choose_data(data: Path | None, dataset: str | None, data_root: Path | None) 
     if dataset is not None and dataset.startswith("{"):
         return ChosenData(_described(dataset), data_root)
     own = _own_data(data, dataset, data_root)
-    say(summary(own))
+    introduce(own)
     return ChosenData(own.dataset, own.root, None if own.file_is_found else own.file)
 
 
@@ -82,6 +82,20 @@ def _own_data(data: Path | None, dataset: str | None, data_root: Path | None) ->
             f"--data and --dataset {dataset} exclude each other: --dataset takes a file such as mydata.toml with it."
         )
     return own_data(dataset, data or data_root)
+
+
+def introduce(own: "OwnData") -> None:
+    """Say what a data set of the user's own has, and warn of folders of images that are no domain or class of it."""
+    from fdg_plugins.plugins.own_dataset import shorten_names
+
+    say(summary(own))
+    if own.ignored:
+        say(
+            f"Warning: not used: {shorten_names(own.ignored)}; no image is where it is expected, "
+            "<domain>/<class>/<image>, with a suffix that is read.",
+            style="yellow",
+            on_stderr=True,
+        )
 
 
 def summary(own: "OwnData") -> str:

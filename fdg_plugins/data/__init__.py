@@ -12,10 +12,11 @@ A site finds its data root, opens its domain once and builds a loader for every 
 ``mnist``, ``digits``, ``rotated``, ``published`` and ``attribute_lists`` list the images, ``own_folder``, ``own_files``
 and ``own_splits`` find a user's own, ``site_names`` names the sites of domains, ``splits`` divides a domain and its
 parts, ``skew`` divides it by classes, ``domains`` opens a domain, ``decoding`` reads a file, ``soundness`` finds
-damaged files, ``augmentation`` draws, ``colours`` and ``transforms`` make views. ``sources`` says what a source
-provides: ``image_files`` caches decoded images, ``attribute_files`` also tells their attribute in evaluations,
-``image_array`` has them in memory, and ``pair_files`` has images with masks, read by ``pair_reading`` and ``nifti`` and
-transformed by ``presets``. ``images`` makes batches of any source. The package reads only files below the data root.
+damaged files, ``unused`` says what is passed over, ``augmentation`` draws, ``colours`` and ``transforms`` make views.
+``sources`` says what a source provides: ``image_files`` caches decoded images, ``attribute_files`` also tells their
+attribute in evaluations, ``image_array`` has them in memory, and ``pair_files`` has images with masks, read by
+``pair_reading`` and ``nifti`` and transformed by ``presets``. ``images`` makes batches of any source. The package reads
+only files below the data root.
 
 ``origins`` says where the data sets come from, and ``preparation`` prepares downloaded data on disk; a run needs
 neither.

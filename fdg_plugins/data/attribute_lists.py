@@ -11,8 +11,8 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from fdg_plugins.data.folders import IMAGE_SUFFIXES, image_names, is_file, is_folder, refuse_outside
-from fdg_plugins.data.specs import AttributeSample, AttributeSpec
+from fdg_plugins.data.folders import image_names, is_file, is_folder, refuse_outside
+from fdg_plugins.data.specs import IMAGE_SUFFIXES, AttributeSample, AttributeSpec
 from fdg_plugins.errors import DataError
 from fdg_plugins.values import shorten
 

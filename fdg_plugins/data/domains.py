@@ -50,7 +50,8 @@ class DomainData:
 
     ``images`` is their source, from which ``fdg_plugins.data.images`` makes batches. ``test`` are
     the images that evaluate a held-out domain: the whole domain, or those in its official test list. ``skipped`` are
-    files left out because they are known to be bad, ``left_out`` those that the site found damaged.
+    files left out because they are known to be bad, ``left_out`` those that the site found damaged. ``unused`` says,
+    in phrases, what else lies in the folders of the domain.
     """
 
     dataset: str
@@ -64,6 +65,7 @@ class DomainData:
     split_hash: str
     skipped: tuple[str, ...]
     left_out: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
 
 
 def open_domain(
@@ -129,6 +131,7 @@ def open_domain(
         split_hash=split.digest,
         skipped=opened.skipped,
         left_out=opened.left_out,
+        unused=opened.unused,
     )
 
 
@@ -166,6 +169,7 @@ class _Opened(NamedTuple):
     split: Split
     left_out: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
 
 
 class SharedDomains:
@@ -237,7 +241,7 @@ def _in_folders(asked: _Asked, spec: ImageFolderSpec) -> _Opened:
     domain = asked.domain
     root = existing_folders(asked.root_of(spec), spec, domain)
     rules = asked.rules_of(spec, root)
-    listed, skipped = list_domain(root, spec, domain, rules)
+    listed, skipped, unused = list_domain(root, spec, domain, rules)
     kept = tuple(sample for sample in listed if sample.file not in asked.left_out)
     _check_enough(listed, kept, spec, domain)
     left_out = _named(listed, asked.left_out)
@@ -246,7 +250,7 @@ def _in_folders(asked: _Asked, spec: ImageFolderSpec) -> _Opened:
     split = own_split(kept, spec, domain, root, rules, seed=seed, max_samples=max_samples, left_out=left_out)
     split = split or listed_split(kept, spec, domain, root, seed=seed, max_samples=max_samples, left_out=left_out)
     split = split or seeded_split(kept, spec, domain, seed=seed, max_samples=max_samples)
-    return _Opened(images, split, left_out, skipped)
+    return _Opened(images, split, left_out, skipped, tuple(unused.phrases()))
 
 
 def _in_pairs(asked: _Asked, spec: SegmentationSpec, preset: str) -> _Opened:

@@ -3,21 +3,20 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from fdg_plugins.data.links import leads_outside
 from fdg_plugins.data.own_files import NO_RULES, FileRules
-from fdg_plugins.data.specs import ImageFolderSpec, Sample, SegmentationSpec
+from fdg_plugins.data.specs import IMAGE_SUFFIXES, ImageFolderSpec, Sample, SegmentationSpec
+from fdg_plugins.data.unused import OF_SYSTEMS, Unused, has_images_below, is_image_name
 from fdg_plugins.errors import DataError
 from fdg_plugins.naming import nearest
 from fdg_plugins.values import visible
 
 FolderSpec: TypeAlias = ImageFolderSpec | SegmentationSpec
 """The data sets whose images are files in folders of their domains."""
-
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 
 # Control characters and line ends, which could forge lines of logs and lists, and bytes that are not UTF-8.
 _UNUSABLE = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]")
@@ -68,10 +67,16 @@ def _root_hint(root: Path, spec: FolderSpec) -> str:
     return "" if inner is None else f"; {inner.parent} holds {spec.folder}/: use it instead"
 
 
-def list_domain(
-    root: Path, spec: ImageFolderSpec, domain: str, rules: FileRules = NO_RULES
-) -> tuple[tuple[Sample, ...], tuple[str, ...]]:
-    """Return the images of the domain, and its files that are left out, both sorted by name.
+class Listed(NamedTuple):
+    """The images of a domain and its files that are left out, both sorted by name, and what else lies there."""
+
+    images: tuple[Sample, ...]
+    left_out: tuple[str, ...]
+    unused: Unused
+
+
+def list_domain(root: Path, spec: ImageFolderSpec, domain: str, rules: FileRules = NO_RULES) -> Listed:
+    """Return what is in the folders of the domain.
 
     Left out are known bad files, and what ``rules``, the site's own, exclude. A class without images is legal: its
     folder is empty or missing. Raises DataError for a class folder of which nothing is an image, for folders of
@@ -79,9 +84,12 @@ def list_domain(
     """
     found: list[Sample] = []
     skipped: list[str] = []
-    for place in _class_places(root, spec, domain, rules):
+    unused = Unused()
+    for place in _class_places(root, spec, domain, rules, unused):
         for label, name in enumerate(spec.classes):
-            listed = _listed(root, root / spec.folder, f"{place}/{name}", label, f"class {name!r} of domain {domain!r}")
+            where = f"class {name!r} of domain {domain!r}"
+            files = _listed(root, root / spec.folder, f"{place}/{name}", where, rules, unused)
+            listed = [Sample(file, label) for file in files]
             kept = [sample for sample in listed if not _is_left_out(sample, spec, rules)]
             found += kept
             skipped += sorted({sample.file for sample in listed} - {sample.file for sample in kept})
@@ -91,44 +99,86 @@ def list_domain(
             f"folders named {', '.join(spec.classes)}.",
             public=f"domain {domain!r} has no usable image.",
         )
-    return tuple(sorted(found, key=lambda sample: sample.file)), tuple(sorted(skipped))
+    return Listed(tuple(sorted(found, key=lambda sample: sample.file)), tuple(sorted(skipped)), unused)
 
 
-def _class_places(root: Path, spec: ImageFolderSpec, domain: str, rules: FileRules) -> Iterator[str]:
+def _class_places(root: Path, spec: ImageFolderSpec, domain: str, rules: FileRules, unused: Unused) -> Iterator[str]:
     """Yield the folders that hold folders of classes, below the data set's folder: the domain's, or its parts'."""
+    if rules.parts is not None:
+        entries = _entries(root / spec.folder / domain, f"domain {domain!r}")
+        _note_beside(root / spec.folder, domain, entries, rules.part_folders, rules, unused)
     for part in rules.part_folders:
         place = f"{domain}/{part}" if part else domain
         if part and not is_folder(root / spec.folder / place):
             continue  # such as a domain that has no images for tests
         refuse_outside(root, root / spec.folder / place)
-        _check_classes(root, place, spec, domain, rules)
+        entries = _entries(root / spec.folder / place, f"domain {domain!r}")
+        _check_classes(root, place, entries, spec, domain, rules)
+        _note_beside(root / spec.folder, place, entries, spec.classes, rules, unused)
         yield place
+
+
+def _note_beside(
+    base: Path,
+    place: str,
+    entries: Iterable[os.DirEntry[str]],
+    known: Collection[str],
+    rules: FileRules,
+    unused: Unused,
+) -> None:
+    """Note the images in a folder that holds folders, and the folders whose names are not ``known``."""
+    for entry in entries:
+        path = f"{place}/{entry.name}"
+        if is_folder_entry(entry):
+            if rules.excludes(f"{path}/"):
+                unused.excluded.append(f"{path}/")
+            elif entry.name not in known and has_images_below(base / path):
+                unused.folders.append(path)
+        elif is_image_name(entry.name):
+            (unused.excluded if rules.excludes(path) else unused.loose).append(path)
 
 
 def _is_left_out(sample: Sample, spec: ImageFolderSpec, rules: FileRules) -> bool:
     return sample.stem in spec.known_bad or rules.excludes(sample.file)
 
 
-def _listed(root: Path, base: Path, place: str, label: int, where: str) -> list[Sample]:
-    """Return the images in the folder of a class, none if it is empty or missing."""
+def _listed(root: Path, base: Path, place: str, where: str, rules: FileRules, unused: Unused) -> list[str]:
+    """Return the images in the folder of a class, none if it is empty or missing; note what else is there."""
     folder = base / place
     if not is_folder(folder):
         return []
     refuse_outside(root, folder)
-    names = image_names(root, folder, where)
-    if not names and _entries(folder, where):
+    entries = _entries(folder, where)
+    names = _checked_images(root, folder, where, entries, IMAGE_SUFFIXES)
+    if not names and entries:
         suffixes = ", ".join(IMAGE_SUFFIXES)
         raise DataError(
             f"class folder {folder} holds no usable image; expected files ending in {suffixes}.",
             public=f"{where} has no usable image; expected files ending in {suffixes}.",
         )
-    return [Sample(f"{place}/{name}", label) for name in names]
+    for entry in entries:
+        if not is_image_name(entry.name) and entry.name.lower() not in OF_SYSTEMS:
+            _note_inside(base, f"{place}/{entry.name}", entry, rules, unused)
+    return [f"{place}/{name}" for name in names]
 
 
-def _check_classes(root: Path, place: str, spec: ImageFolderSpec, domain: str, rules: FileRules) -> None:
+def _note_inside(base: Path, path: str, entry: os.DirEntry[str], rules: FileRules, unused: Unused) -> None:
+    """Note a folder with images, or a file that is no image, in the folder of a class."""
+    is_inner = is_folder_entry(entry)
+    if rules.excludes(named := f"{path}/" if is_inner else path):
+        unused.excluded.append(named)
+    elif not is_inner:
+        unused.others.append(path)
+    elif has_images_below(base / path):
+        unused.nested.append(path)
+
+
+def _check_classes(
+    root: Path, place: str, entries: Iterable[os.DirEntry[str]], spec: ImageFolderSpec, domain: str, rules: FileRules
+) -> None:
     """Reject a domain with folders of classes that the data set does not have."""
     folder = root / spec.folder / place
-    present = [entry.name for entry in _entries(folder, f"domain {domain!r}") if is_folder_entry(entry)]
+    present = [entry.name for entry in entries if is_folder_entry(entry)]
     extra = sorted(name for name in {*present} - {*spec.classes} if not rules.excludes(f"{place}/{name}/"))
     if spec.described:  # folders of notes and the like; a record, in contrast, knows what its data set has
         extra = [name for name in extra if has_image(folder / name)]
@@ -146,13 +196,9 @@ def has_image(folder: Path) -> bool:
     """Return whether a file named like an image is directly in the folder."""
     try:
         with os.scandir(folder) as entries:
-            return any(_is_image_name(entry.name) for entry in entries)
+            return any(is_image_name(entry.name) for entry in entries)
     except OSError:
         return False
-
-
-def _is_image_name(name: str) -> bool:
-    return not name.startswith(".") and name.lower().endswith(IMAGE_SUFFIXES)
 
 
 def image_names(root: Path, folder: Path, where: str, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> list[str]:
@@ -161,7 +207,13 @@ def image_names(root: Path, folder: Path, where: str, suffixes: tuple[str, ...] 
     Hidden files are ignored. Raises DataError for names that are unusable, links that leave the data root, and anything
     that is not a regular file; its public text calls the folder ``where``.
     """
-    entries = [entry for entry in _entries(folder, where) if entry.name.lower().endswith(suffixes)]
+    return _checked_images(root, folder, where, _entries(folder, where), suffixes)
+
+
+def _checked_images(
+    root: Path, folder: Path, where: str, entries: Iterable[os.DirEntry[str]], suffixes: tuple[str, ...]
+) -> list[str]:
+    entries = [entry for entry in entries if entry.name.lower().endswith(suffixes)]
     check_names(folder, where, (entry.name for entry in entries))
     for entry in entries:
         if entry.is_symlink():

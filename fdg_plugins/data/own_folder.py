@@ -5,7 +5,7 @@ Only names are read, no image. A ``dataset.toml`` in the folder, or beside it, s
 """
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from fdg_plugins.data.catalogue import DATASETS
 from fdg_plugins.data.folders import has_image, is_folder, is_folder_entry
 from fdg_plugins.data.own_files import DATASET_FILE, NO_RULES, DatasetFile, FileRules, read_dataset_file, rules_in
 from fdg_plugins.data.pairs import PARTS as PAIR_FOLDERS
+from fdg_plugins.data.unused import has_images_below
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.plugins.own_dataset import OwnDataset, is_folder_name, plain_name, read_own_dataset, shorten_names
 from fdg_plugins.values import shorten, visible
@@ -31,13 +32,15 @@ class OwnData:
 
     ``dataset``: the description, which runs share. ``root``: the folder that holds the domains, to be the data root.
     ``file``: the ``dataset.toml`` that was read, None if there is none. ``absent``: the classes without a folder of
-    images, by domain, where there are any; legal, as the other sites have them.
+    images, by domain, where there are any; legal, as the other sites have them. ``ignored``: folders of images, below
+    the root, that are no domain or no class, as they hold no image where one is expected.
     """
 
     dataset: OwnDataset
     root: Path
     file: Path | None = None
     absent: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
 
     @property
     def file_is_found(self) -> bool:
@@ -88,7 +91,8 @@ def _described(folder: Path, content: DatasetFile, file: Path | None) -> OwnData
         {"name": name, "title": title, **values}, f"folder {root}" if file is None else str(file)
     )
     absent = {domain: tuple(name for name in dataset.classes if name not in found[domain]) for domain in found}
-    return OwnData(dataset, root, file, {domain: names for domain, names in absent.items() if names})
+    ignored = () if content.task == "segmentation" else tuple(_ignored(root, found, content))
+    return OwnData(dataset, root, file, {domain: names for domain, names in absent.items() if names}, ignored)
 
 
 def _free_name(folder: str) -> str:
@@ -133,6 +137,17 @@ def _found_classes(root: Path, content: DatasetFile) -> dict[str, list[str]]:
 def _classes_in(root: Path, place: str, rules: FileRules) -> list[str]:
     names = [name for name in folder_names(root / place) if not rules.excludes(f"{place}/{name}/")]
     return [name for name in names if has_image(root / place / name)]
+
+
+def _ignored(root: Path, found: Mapping[str, Collection[str]], content: DatasetFile) -> Iterator[str]:
+    """Yield the folders of images that are not used as a whole, unless the file says which are to be used."""
+    rules = rules_in(content)
+    places = [] if content.domains else [*{*folder_names(root)} - found.keys()]
+    if content.classes is None:
+        used = {name for names in found.values() for name in names}
+        for place in (f"{domain}/{part}".strip("/") for domain in found for part in rules.part_folders):
+            places += [f"{place}/{name}" for name in {*folder_names(root / place)} - used]
+    yield from sorted(place for place in places if not rules.excludes(f"{place}/") and has_images_below(root / place))
 
 
 def _found_pairs(root: Path, content: DatasetFile) -> dict[str, tuple[str, ...]]:

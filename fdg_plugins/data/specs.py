@@ -10,6 +10,9 @@ from fdg_plugins.data.site_names import site_names, split_site
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.own_dataset import LARGEST_MASK_VALUE, is_folder_name
 
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
+"""The suffixes of image files in folders; others are not read."""
+
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 

@@ -178,6 +178,8 @@ class SiteWork:
             say(_line(session, f"domain {reply.domain} has no image of {len(absent)} classes: {', '.join(absent)}"))
         for skipped in session.data.skipped:
             say(_line(session, f"skipped {skipped}, which is known to be mislabelled or excluded by the site"))
+        for unused in session.data.unused:
+            say(_line(session, f"domain {reply.domain}, not used: {unused}"))
         for damaged in session.data.left_out:
             say(_line(session, f"left out {damaged}, which cannot be read, is too large or does not fit"))
         return reply.model_dump(mode="json")

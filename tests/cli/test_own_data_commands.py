@@ -73,6 +73,45 @@ def test_check_counts_images_that_viewers_turn_and_names_those_whose_values_do_n
     assert "deep.png has values of more than 8 bits that reach only 399" in " ".join(refused.stdout.split())
 
 
+def test_check_names_what_is_not_used_in_each_domain_and_why(photos: Path) -> None:
+    dog = photos / "photo" / "Hund"
+    for number in range(3):
+        (dog / "inner" / "more").mkdir(parents=True, exist_ok=True)
+        shutil.copy(dog / "bild 0.png", dog / "inner" / "more" / f"{number}.png")
+    (dog / "1.HEIC").write_bytes(b"")
+    (dog / "2.gif").write_bytes(b"")
+    (dog / ".hidden.gif").write_bytes(b"")
+    shutil.copy(dog / "bild 0.png", photos / "photo" / "beside.png")
+    shutil.copytree(photos / "sketch" / "vogel", photos / "sketch" / "birds" / "inner")
+    result = fdg("data", "check", photos)
+    assert result.exit_code == 0, result.output
+    assert [line.split(maxsplit=2)[2] for line in result.stdout.splitlines() if line.startswith("not used")] == [
+        "photo: 1 folder in folders of classes, with 3 images (photo/Hund/inner)",
+        "photo: 2 files with a suffix that is not read: .gif 1, .heic 1 (such as photo/Hund/1.HEIC)",
+        "photo: 1 image in no folder of a class (photo/beside.png)",
+        "sketch: 1 folder without an image where one is expected (sketch/birds)",
+    ]
+    (photos / "dataset.toml").write_text('exclude = ["*.gif", "*.HEIC", "photo/Hund/inner/*", "sketch/birds/*"]')
+    assert "beside.png" in (quiet := fdg("data", "check", photos)).stdout
+    assert quiet.stdout.count("not used") == 1, "what the user leaves out is no news"
+
+
+def test_a_class_or_domain_of_which_nothing_is_usable_is_warned_of_by_every_command(photos: Path) -> None:
+    for domain in ("photo", "sketch"):
+        (photos / domain / "fish").mkdir()
+        (photos / domain / "fish" / "1.gif").write_bytes(b"")
+    (photos / "painting").mkdir()
+    shutil.copy(photos / "photo" / "Hund" / "bild 0.png", photos / "painting")
+    (photos / "lists").mkdir()
+    (photos / "lists" / "notes.txt").write_text("no images")
+    for command in (("data", "check", photos), ("export-job", "--method", "fedavg", "--to", photos.parent / "jobs")):
+        result = fdg(*command, *(() if command[0] == "data" else ("--data", photos)))
+        assert result.exit_code == 0, result.output
+        assert "Warning: not used: painting, photo/fish, sketch/fish; no image is where it is" in result.stderr
+    (photos / "dataset.toml").write_text(f"domains = {json.dumps(DOMAINS)}\nclasses = {json.dumps(CLASSES)}")
+    assert "Warning" not in fdg("data", "check", photos).stderr, "the file says what is to be used"
+
+
 def test_verify_compares_with_the_manifest_that_it_wrote(photos: Path) -> None:
     counted = fdg("data", "verify", photos).stdout
     assert "only the images were counted" in counted

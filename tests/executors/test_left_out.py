@@ -65,6 +65,25 @@ def test_the_census_counts_what_it_leaves_out_and_names_it_in_the_sites_own_log(
     ]
 
 
+def test_the_sites_own_log_says_once_what_is_not_used_and_the_server_hears_no_file(
+    config: SiteConfig, folder: Path
+) -> None:
+    assert config.data_root is not None
+    for place in ("dog/inner", "dog"):
+        (config.data_root / "pacs" / "photo" / place).mkdir(exist_ok=True)
+        (config.data_root / "pacs" / "photo" / place / "unread.gif").write_bytes(b"")
+    said: list[str] = []
+    outcome = do(TASK_CENSUS, config, folder, said)
+    assert [line for line in said if "not used" in line] == [
+        "site photo | domain photo, not used: 1 folder in folders of classes (photo/dog/inner)",
+        "site photo | domain photo, not used: 1 file with a suffix that is not read: .gif 1 (photo/dog/unread.gif)",
+    ]
+    assert not any(name in json.dumps(outcome.value) for name in ("unread", "inner"))
+    later: list[str] = []
+    assert do(TASK_TRAIN, config, folder, later).kind == "ok"
+    assert not any("not used" in line for line in later)
+
+
 def test_later_tasks_find_the_same_split_and_decode_nothing_for_it(
     config: SiteConfig, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
-from fdg_plugins.data.folders import IMAGE_SUFFIXES
 from fdg_plugins.data.preparation.sources import Source
-from fdg_plugins.data.specs import ImageFolderSpec
+from fdg_plugins.data.specs import IMAGE_SUFFIXES, ImageFolderSpec
 from fdg_plugins.errors import DataError
 from fdg_plugins.storage import parse_json
 

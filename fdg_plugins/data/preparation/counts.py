@@ -93,7 +93,7 @@ def _count_domain(
         rules = rules_of(root, None) if spec.described else NO_RULES
     if isinstance(spec, SegmentationSpec):
         return {PAIRS: len(list_pairs(root, spec, domain, rules)[0].all)}
-    samples, skipped = list_domain(existing_folders(root, spec, domain), spec, domain, rules)
+    samples, skipped, _ = list_domain(existing_folders(root, spec, domain), spec, domain, rules)
     known_bad = () if spec.described else skipped
     files = [*(sample.file for sample in samples), *known_bad]
     return _by_class([file.split("/")[-2] for file in files], spec.classes)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from fdg_plugins.data.folders import IMAGE_SUFFIXES
 from fdg_plugins.data.mnist import FILES as MNIST_FILES
 from fdg_plugins.data.mnist import FOLDER as MNIST_FOLDER
 from fdg_plugins.data.preparation.camera_traps import annotated_files
@@ -19,6 +18,7 @@ from fdg_plugins.data.preparation.items import Item
 from fdg_plugins.data.preparation.mask_layouts import expected_pairs, mask_items
 from fdg_plugins.data.preparation.sources import Source
 from fdg_plugins.data.specs import (
+    IMAGE_SUFFIXES,
     AttributeSpec,
     ImageFolderSpec,
     KnownSpec,
