@@ -213,9 +213,16 @@ def _hint_of_folders(root: Path) -> str:
 
 
 def _deeper_hint(root: Path, inner: Collection[str]) -> str:
-    """Return the hint for a folder of folders that hold domains."""
-    deeper = [str(root / name) for name in inner if _count_domains(root / name) > 1 and not _has_parts(root / name)]
-    return f"; the domains seem to be one level deeper: use {' or '.join(deeper[:3])}" if deeper else ""
+    """Return the hint for a folder of folders that hold domains, or of domains whose classes have folders in them."""
+    deeper = [name for name in inner if _count_domains(root / name) > 1 and not _has_parts(root / name)]
+    if not deeper:
+        return ""
+    shared = set.intersection(*({*folder_names(root / name)} for name in deeper))
+    if len(deeper) > 1 and shared:
+        place = root / deeper[0] / min(shared)
+        return f"; images are expected in the folders of classes themselves, such as {place}, not in folders in them"
+    places = " or ".join(str(root / name) for name in deeper[:3])
+    return f"; the domains seem to be one level deeper: use {places}"
 
 
 def _parts_hint(root: Path, inner: Collection[str]) -> str:

@@ -243,6 +243,25 @@ def test_a_folder_on_the_wrong_level_is_told_where_the_domains_are(
         own_data(tmp_path / place)
 
 
+def test_images_in_folders_of_classes_are_not_taken_for_domains_one_level_deeper(photos: Path) -> None:
+    for folder in sorted(photos.glob("*/*")):
+        folder.rename(folder.with_name("moved"))
+        folder.mkdir()
+        folder.with_name("moved").rename(folder / "monday")
+    with pytest.raises(DataError, match=r"expected in the folders of classes themselves, such as .*/Hund, not in") as e:
+        own_data(photos)
+    assert "deeper" not in str(e.value)
+
+
+def test_several_folders_of_other_domains_are_each_proposed(photos: Path, tmp_path: Path) -> None:
+    for number, domain in enumerate(DOMAINS):
+        folder = tmp_path / "all" / str(number // 2)
+        folder.mkdir(parents=True, exist_ok=True)
+        (photos / domain).rename(folder / domain)
+    with pytest.raises(DataError, match=r"one level deeper: use .*/all/0 or .*/all/1"):
+        own_data(tmp_path / "all")
+
+
 def test_two_domains_are_too_few(photos: Path) -> None:
     for domain in DOMAINS[:2]:
         shutil.rmtree(photos / domain)
