@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fdg_plugins.data.image_facts import ImageFacts
     from fdg_plugins.data.own_files import FileRules
     from fdg_plugins.data.specs import ImageFolderSpec, Sample
+    from fdg_plugins.data.splits import Split
     from fdg_plugins.data.unused import Unused
 
 IN_A_ROW = 8
@@ -26,39 +27,53 @@ SHOWN = 10
 def check_images(spec: "ImageFolderSpec", root: Path, rules: "FileRules", sheets: Path | None) -> None:
     """Print the facts of every domain below the resolved data root, and draw a sheet of all into ``sheets``.
 
-    Raises DataError, after all domains, if some images cannot be used.
+    Raises DataError, after all domains, if some images cannot be used, or no run could start.
     """
     from fdg_plugins.data.folders import existing_folders, list_domain
     from fdg_plugins.data.image_facts import image_facts
+    from fdg_plugins.data.own_splits import folder_split
 
     facts: dict[str, ImageFacts] = {}
     skipped = 0
     unused: dict[str, Unused] = {}
+    splits: dict[str, Split] = {}
     for domain in [name for name in spec.domains if (root / spec.folder / name).is_dir()]:
         samples, left_out, unused[domain] = list_domain(existing_folders(root, spec, domain), spec, domain, rules)
+        splits[domain] = folder_split(samples, spec, domain, root, rules, seed=0)
         facts[domain] = image_facts(root / spec.folder, track(samples, f"decoding {domain}", len(samples)))
         skipped += len(left_out)
     if not facts:
         raise DataError(f"folder {root / spec.folder} holds no domain; expected one of {', '.join(spec.domains)}.")
-    show(_facts_table(spec, facts))
+    show(_facts_table(spec, facts, splits))
     if skipped:
         say(f"left out    {skipped:,} files that are known to be bad, or excluded")
-    for line in (
-        *_absent(spec, facts),
-        *_unused(root / spec.folder, unused),
-        *_turned(facts),
-        *_duplicates(spec, facts),
-    ):
+    passed_over = _unused(root / spec.folder, unused)
+    for line in (*_absent(spec, facts), *passed_over, *_turned(facts), *_duplicates(spec, facts)):
         say(line)
+    if missing := [name for name in spec.domains if name not in facts]:
+        say(f"Warning: no folder for {', '.join(missing)}; a run on this machine needs every domain.", "yellow", True)
     if sheets is not None:
         _write_sheet(sheets / f"{spec.name}.png", spec, root, facts)
     _refuse_damaged(facts, f"data set {spec.name} in {root}")
+    _refuse_few(splits)
 
 
-def _facts_table(spec: "ImageFolderSpec", facts: "dict[str, ImageFacts]") -> Table:
-    """Return a row per domain: images, those that cannot be used, counts by class, sizes, formats and grey images."""
+def _refuse_few(splits: "dict[str, Split]") -> None:
+    """Warn of a domain that can only be held out; raise DataError if there is another, so that no run can start."""
+    few = [name for name, split in splits.items() if not split.train or not split.validation]
+    if not few:
+        return
+    problem = f"no image to train or to validate on in {', '.join(few)}"
+    hint = "a class of two images or more has one for validation, unless dataset.toml divides the domains"
+    if len(few) > 1:
+        raise DataError(f"{problem}, expected both in every domain but the held-out one; {hint}.")
+    say(f"Warning: {problem}, which can only be held out; {hint}.", "yellow", True)
+
+
+def _facts_table(spec: "ImageFolderSpec", facts: "dict[str, ImageFacts]", splits: "dict[str, Split]") -> Table:
+    """Return a row per domain: images, their split, the unusable, counts by class, sizes, formats and grey images."""
     table = Table(show_edge=False, pad_edge=False)
-    for head in ("domain", "images", "unusable"):
+    for head in ("domain", "images", "training", "validation", "unusable"):
         table.add_column(head, justify="left" if head == "domain" else "right")
     for head in ("fewest in a class", "most in a class", "height x width", "formats", "grey"):
         table.add_column(head, overflow="fold")
@@ -66,7 +81,11 @@ def _facts_table(spec: "ImageFolderSpec", facts: "dict[str, ImageFacts]") -> Tab
         counts = _counts(spec, found.samples)
         fewest, most = min(counts, key=lambda name: counts[name]), max(counts, key=lambda name: counts[name])
         table.add_row(
-            *(domain, f"{len(found.samples):,}", f"{len(found.damaged):,}"),
+            domain,
+            *(
+                f"{len(counted):,}"
+                for counted in (found.samples, splits[domain].train, splits[domain].validation, found.damaged)
+            ),
             *(f"{counts[name]:,} ({name})" for name in (fewest, most)),
             _sizes(found),
             ", ".join(f"{name} {count:,}" for name, count in sorted(found.formats.items())),

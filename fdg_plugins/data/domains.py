@@ -18,7 +18,7 @@ from fdg_plugins.data.decoding import MOST_PIXELS
 from fdg_plugins.data.folders import FolderSpec, existing_folders, existing_root, list_domain
 from fdg_plugins.data.image_files import ImageFiles
 from fdg_plugins.data.own_files import NO_RULES, FileRules, rules_of
-from fdg_plugins.data.own_splits import own_split
+from fdg_plugins.data.own_splits import folder_split
 from fdg_plugins.data.pair_files import PairFiles
 from fdg_plugins.data.pairs import list_pairs, split_pairs
 from fdg_plugins.data.presets import preset_of
@@ -35,7 +35,7 @@ from fdg_plugins.data.specs import (
     Sample,
     SegmentationSpec,
 )
-from fdg_plugins.data.splits import Split, listed_split, part_of, seeded_split
+from fdg_plugins.data.splits import Split, part_of, seeded_split
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.naming import perhaps
 from fdg_plugins.plugins.own_dataset import DatasetRef
@@ -247,9 +247,7 @@ def _in_folders(asked: _Asked, spec: ImageFolderSpec) -> _Opened:
     left_out = _named(listed, asked.left_out)
     images = ImageFiles(root / spec.folder, asked.image_memory, asked.max_pixels)
     seed, max_samples = asked.seed, asked.max_samples
-    split = own_split(kept, spec, domain, root, rules, seed=seed, max_samples=max_samples, left_out=left_out)
-    split = split or listed_split(kept, spec, domain, root, seed=seed, max_samples=max_samples, left_out=left_out)
-    split = split or seeded_split(kept, spec, domain, seed=seed, max_samples=max_samples)
+    split = folder_split(kept, spec, domain, root, rules, seed=seed, max_samples=max_samples, left_out=left_out)
     return _Opened(images, split, left_out, skipped, tuple(unused.phrases()))
 
 

@@ -81,6 +81,7 @@ def _described_by(file: Path, beside: Path, given: str | Path | None) -> OwnData
 
 def _described(folder: Path, content: DatasetFile, file: Path | None) -> OwnData:
     root = folder.resolve()
+    _check_parts(root, content)
     found = _found_pairs(root, content) if content.task == "segmentation" else _found_classes(root, content)
     domains, classes = tuple(found), tuple(sorted({name for names in found.values() for name in names}))
     given = {name: getattr(content, name) for name in _DESCRIBED if getattr(content, name) is not None}
@@ -93,6 +94,23 @@ def _described(folder: Path, content: DatasetFile, file: Path | None) -> OwnData
     absent = {domain: tuple(name for name in dataset.classes if name not in found[domain]) for domain in found}
     ignored = () if content.task == "segmentation" else tuple(_ignored(root, found, content))
     return OwnData(dataset, root, file, {domain: names for domain, names in absent.items() if names}, ignored)
+
+
+def _check_parts(root: Path, content: DatasetFile) -> None:
+    """Raise DataError for a part whose folder no domain has; one domain alone may lack some, as the held-out one."""
+    rules = rules_in(content)
+    places = [name for name in content.domains or folder_names(root) if not rules.excludes(f"{name}/")]
+    present = [root / name for name in places if is_folder(root / name)]
+    if content.parts is None or len(present) < 2:
+        return
+    for purpose in ("train", "validation", "test"):
+        part = getattr(content.parts, purpose)
+        if part is not None and not any(is_folder(domain / part) for domain in present):
+            inner = shorten_names(folder_names(present[0])) or "no folder"
+            raise DataError(
+                f"parts.{purpose} of the {DATASET_FILE} of {root} is {part!r}, a folder that no domain has; expected "
+                f"the name of one in each domain: {present[0].name}/ holds {inner}."
+            )
 
 
 def _free_name(folder: str) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The split of a domain of a user's own data set, as its site's ``dataset.toml`` gives it: by folders or by lists.
+"""The split of a domain in image folders; for a user's own, ``dataset.toml`` may give it, by folders or by lists.
 
 Either names the images for training and for validation; all others never train. A held-out domain is judged on all its
 images, as everywhere in this package.
@@ -10,10 +10,30 @@ from pathlib import Path
 
 from fdg_plugins.data.folders import refuse_outside
 from fdg_plugins.data.own_files import DOMAIN, FileRules, Lists, Parts
-from fdg_plugins.data.specs import DatasetSpec, Sample
-from fdg_plugins.data.splits import Split, given_split, seeded_split
+from fdg_plugins.data.specs import DatasetSpec, ImageFolderSpec, Sample
+from fdg_plugins.data.splits import Split, given_split, listed_split, seeded_split
 from fdg_plugins.errors import DataError
 from fdg_plugins.values import shorten
+
+
+def folder_split(
+    samples: Sequence[Sample],
+    spec: ImageFolderSpec,
+    domain: str,
+    base: Path,
+    rules: FileRules,
+    *,
+    seed: int,
+    max_samples: int | None = None,
+    left_out: Collection[str] = (),
+) -> Split:
+    """Return the split of image folders: that of ``rules``, else of the official lists, else the seeded one.
+
+    The arguments and errors are those of :func:`own_split` and :func:`~fdg_plugins.data.splits.listed_split`.
+    """
+    split = own_split(samples, spec, domain, base, rules, seed=seed, max_samples=max_samples, left_out=left_out)
+    split = split or listed_split(samples, spec, domain, base, seed=seed, max_samples=max_samples, left_out=left_out)
+    return split or seeded_split(samples, spec, domain, seed=seed, max_samples=max_samples)
 
 
 def own_split(

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from fdg_plugins.engine.engine import Engine, Launch
-from fdg_plugins.engine.sources import JobSource
+from fdg_plugins.engine.sources import FolderJob, JobSource
 from fdg_plugins.engine.threads import sites_at_once
 from fdg_plugins.objectives import check_any_network
 from fdg_plugins.settings.protocol import Protocol
@@ -27,7 +27,9 @@ def check_run(source: JobSource) -> DataFound:
         protocol = source.write_job(_UNSEEN, Path(folder)).protocol
     TASKS.get(protocol.task).check_packages()
     check_any_network(protocol)
-    return look_at_data(source.run.dataset, source.environment)
+    # The sites of a job folder may hold some of the domains only.
+    targets = () if isinstance(source, FolderJob) else (source.run.target,)
+    return look_at_data(source.run.dataset, source.environment, targets)
 
 
 def make_launch(

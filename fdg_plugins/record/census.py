@@ -9,6 +9,7 @@ from fdg_plugins.messages import CensusReply
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import DEFAULT_TASK, Task
 
+_PURPOSES = {"num_train": "training", "num_validation": "validation", "num_test": "test"}
 NEEDED_IMAGES = {"held_out": ("num_test",), "source": ("num_train", "num_validation")}  # by role; none may be zero
 
 
@@ -187,4 +188,7 @@ def _check_images(site: str, reply: CensusReply, role: str) -> None:
     """Raise ``CensusError`` for a split without images that the site's role needs."""
     for name in NEEDED_IMAGES[role]:
         if getattr(reply, name) == 0:
-            raise CensusError(f"site {site} has {name} 0, expected at least one example in the role {role!r}.")
+            raise CensusError(
+                f"site {site} has no {_PURPOSES[name]} image of domain {reply.domain!r}, expected at least one in the "
+                f"role {role!r}."
+            )

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fdg_plugins.data import dataset_spec, find_data_root, open_domain
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.data import DomainData, dataset_spec, find_data_root, open_domain
+from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.naming import perhaps
 from fdg_plugins.objectives import check_any_network
 from fdg_plugins.plugins.own_dataset import DatasetRef
@@ -66,7 +66,7 @@ def prepare(asked: Asked, store: Store, environment: Mapping[str, str], *, in_on
     earlier = store.read()
     request = make_request(asked, earlier.request if earlier else None)
     plan, grids = runs_of(request)
-    data = look_at_data(request.dataset, environment)
+    data = look_at_data(request.dataset, environment, {run.target for run in plan})
     if earlier is not None:
         check_continues(earlier, request, data, store.folder)
     checked = check_runs(plan, store, data, in_one_process=in_one_process)
@@ -96,19 +96,32 @@ def runs_of(request: Request) -> tuple[tuple[PlannedRun, ...], dict[str, Grid]]:
     return make_plan(request, base_of, settings_of), make_grids(request, base_of, settings_of)
 
 
-def look_at_data(dataset: DatasetRef, environment: Mapping[str, str]) -> DataFound:
+def look_at_data(dataset: DatasetRef, environment: Mapping[str, str], targets: Collection[str] = ()) -> DataFound:
     """Return the number of images per domain in the place where the runs will find them.
 
     Without a data root, this is the stand-in, which is drawn if it does not exist. Raises ``DataError`` for a data root
-    that does not exist or does not contain the data set.
+    that does not exist or does not contain the data set, and for a domain that has no images to train or validate on
+    where another one of ``targets`` is held out.
     """
     root, cache, file = (_path(name, environment) for name in ("FDG_DATA_ROOT", "FDG_CACHE", "FDG_DATASET_FILE"))
     found = find_data_root(dataset, root, cache)
     images: dict[str, int] = {}
     for domain in dataset_spec(dataset).domains:
         data = open_domain(found.path, dataset, domain, seed=0, dataset_file=file)
+        if {*targets} - {domain}:
+            _check_source(data)
         images[domain] = len({sample.file for sample in (*data.train, *data.validation, *data.test)})
     return DataFound(stand_in=found.stand_in, images=images)
+
+
+def _check_source(data: DomainData) -> None:
+    """Raise ``DataError`` for a domain on which no site could train, or none be judged."""
+    if not data.train or not data.validation:
+        raise DataError(
+            f"domain {data.domain!r} of data set {data.dataset} has {len(data.train):,} training and "
+            f"{len(data.validation):,} validation images, expected at least one of each unless it is held out; "
+            "a class of two images or more has one for validation."
+        )
 
 
 def _path(name: str, environment: Mapping[str, str]) -> Path | None:

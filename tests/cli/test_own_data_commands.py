@@ -208,3 +208,51 @@ def test_doctor_says_what_the_folder_has(photos: Path) -> None:
     (own,) = [one for one in found if one["check"] == "data, own"]
     assert own["status"] == "problem"
     assert "use its parent" in own["text"]
+
+
+def divided(root: Path, *domains: str, parts: tuple[str, ...] = ("",), count: int = 2) -> Path:
+    """Write ``count`` images of each of two classes in each part of each domain; return the folder."""
+    for domain in domains:
+        for place in (root / domain / part / name for part in parts for name in ("x", "y")):
+            place.mkdir(parents=True)
+            for number in range(count):
+                Image.new("RGB", (9, 9), (number, len(domain), 9)).save(place / f"{number}.png")
+    return root
+
+
+def test_one_image_of_each_class_is_too_few_for_a_check_and_for_a_run_alike(tmp_path: Path) -> None:
+    odd = divided(divided(tmp_path / "odd", "a", count=3), "b", "c", count=1)
+    checked = fdg("data", "check", odd)
+    assert checked.exit_code == 2
+    assert re.search(r"^a +│ +6 │ +4 │ +2 │", checked.stdout, re.MULTILINE)
+    assert "no image to train or to validate on in b, c, expected both" in " ".join(checked.stderr.split())
+    run = fdg("run", "fedavg", "--data", odd, "--target", "b", "--to", tmp_path / "run")
+    assert (run.exit_code, (tmp_path / "run").exists()) == (2, False)
+    assert "domain 'c' of data set odd has 2 training and 0 validation images" in " ".join(run.stderr.split())
+    shutil.rmtree(odd / "c")
+    held_out = fdg("data", "check", divided(odd, "c"))
+    assert held_out.exit_code == 0
+    assert "in b, which can only be held out" in " ".join(held_out.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('train = "train"\nvalidation = "valid"', "parts.validation .* is 'valid', .* a/ holds train, val"),
+        ('train = "training"\nvalidation = "val"', "parts.train .* is 'training', .* a/ holds train, val"),
+    ],
+)
+def test_a_part_that_no_domain_has_is_named(tmp_path: Path, text: str, problem: str) -> None:
+    root = divided(tmp_path / "odd", "a", "b", "c", parts=("train", "val"))
+    (root / "dataset.toml").write_text(f"[parts]\n{text}\n")
+    for command in (("data", "check", root), ("run", "fedavg", "--data", root)):
+        result = fdg(*command)
+        assert result.exit_code == 2
+        assert re.search(problem, " ".join(result.stderr.split()))
+
+
+def test_a_domain_without_a_folder_is_named_but_no_error_as_a_site_has_its_own_alone(photos: Path) -> None:
+    (photos / "dataset.toml").write_text('domains = ["photo", "sketch", "quick draw"]')
+    result = fdg("data", "check", photos)
+    assert result.exit_code == 0
+    assert "no folder for quick draw; a run on this machine needs every domain" in " ".join(result.stderr.split())

@@ -102,10 +102,13 @@ def test_a_site_on_the_stand_in_among_real_data_is_refused_with_what_to_set(draw
             "site photo-2 accepts only the role 'held_out', "
             "but holding domain 'photo' its role in this run is 'source'.",
         ),
-        ({"num_train": 0}, "site photo-2 has num_train 0, expected at least one example in the role 'source'."),
+        (
+            {"num_train": 0},
+            "site photo-2 has no training image of domain 'photo', expected at least one in the role 'source'.",
+        ),
         (
             {"num_validation": 0},
-            "site photo-2 has num_validation 0, expected at least one example in the role 'source'.",
+            "site photo-2 has no validation image of domain 'photo', expected at least one in the role 'source'.",
         ),
     ],
 )
@@ -118,7 +121,7 @@ def test_a_source_that_does_not_fit_is_refused_by_name(changes: dict[str, Any], 
     [
         (
             {"num_test": 0, "num_train": 0, "num_validation": 0, "class_counts": (0, 0)},
-            "site sketch has num_test 0, expected at least one example in the role 'held_out'.",
+            "site sketch has no test image of domain 'sketch', expected at least one in the role 'held_out'.",
         ),
         ({"num_test": 11}, "site sketch counts 10 images by class, but 11 in all."),
         (
