@@ -11,6 +11,7 @@ from rich.table import Table
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.data_tables import show, track
 from fdg_plugins.cli.output import write_output
+from fdg_plugins.cli.own_data import warn_of_idle
 from fdg_plugins.errors import DataError
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def check_masks(spec: "SegmentationSpec", root: Path, rules: "FileRules", sheets
     from fdg_plugins.data.pairs import list_pairs
     from fdg_plugins.data.preparation import count_images
 
+    rules = rules.watched()
     facts: dict[str, MaskFacts] = {}
     for domain in count_images(root, spec, rules):
         pairs = list_pairs(root, spec, domain, rules)[0].all
@@ -38,6 +40,7 @@ def check_masks(spec: "SegmentationSpec", root: Path, rules: "FileRules", sheets
             sound = [pair for pair in pairs if pair not in facts[domain].damaged]
             _write_sheet(sheets / f"{domain}.png", spec, root, sound)
     show(_facts_table(spec, facts))
+    warn_of_idle(rules, root / spec.folder)
     _refuse_damaged(facts.values(), f"data set {spec.name} in {root}")
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.data_tables import show, track
 from fdg_plugins.cli.output import write_output
+from fdg_plugins.cli.own_data import warn_of_idle
 from fdg_plugins.errors import DataError
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def check_images(spec: "ImageFolderSpec", root: Path, rules: "FileRules", sheets
     from fdg_plugins.data.image_facts import image_facts
     from fdg_plugins.data.own_splits import folder_split
 
+    rules = rules.watched()
     facts: dict[str, ImageFacts] = {}
     skipped = 0
     unused: dict[str, Unused] = {}
@@ -50,6 +52,7 @@ def check_images(spec: "ImageFolderSpec", root: Path, rules: "FileRules", sheets
     passed_over = _unused(root / spec.folder, unused)
     for line in (*_absent(spec, facts), *passed_over, *_turned(facts), *_duplicates(spec, facts)):
         say(line)
+    warn_of_idle(rules, root / spec.folder)
     if missing := [name for name in spec.domains if name not in facts]:
         say(f"Warning: no folder for {', '.join(missing)}; a run on this machine needs every domain.", "yellow", True)
     if sheets is not None:

@@ -10,6 +10,7 @@ from fdg_plugins.cli.console import say
 from fdg_plugins.errors import SettingsError
 
 if TYPE_CHECKING:
+    from fdg_plugins.data.own_files import WatchedRules
     from fdg_plugins.data.own_folder import OwnData
     from fdg_plugins.plugins.own_dataset import DatasetRef
 
@@ -95,6 +96,21 @@ def introduce(own: "OwnData") -> None:
             "<domain>/<class>/<image>, with a suffix that is read.",
             style="yellow",
             on_stderr=True,
+        )
+
+
+def warn_of_idle(rules: "WatchedRules", base: Path) -> None:
+    """Warn of patterns of ``exclude`` that match nothing in the domains, which were listed, nor one of these."""
+    from fdg_plugins.data.own_folder import folder_names
+    from fdg_plugins.plugins.own_dataset import shorten_names
+
+    if rules.exclude:
+        for name in folder_names(base):
+            rules.excludes(f"{name}/")
+    if rules.idle:
+        names = shorten_names(rules.idle)
+        say(
+            f"Warning: exclude names {names}, which no file matches; expected <domain>/<class>/<image>.", "yellow", True
         )
 
 

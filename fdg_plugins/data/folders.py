@@ -130,12 +130,10 @@ def _note_beside(
     for entry in entries:
         path = f"{place}/{entry.name}"
         if is_folder_entry(entry):
-            if rules.excludes(f"{path}/"):
-                unused.excluded.append(f"{path}/")
-            elif entry.name not in known and has_images_below(base / path):
+            if not rules.excludes(f"{path}/") and entry.name not in known and has_images_below(base / path):
                 unused.folders.append(path)
-        elif is_image_name(entry.name):
-            (unused.excluded if rules.excludes(path) else unused.loose).append(path)
+        elif is_image_name(entry.name) and not rules.excludes(path):
+            unused.loose.append(path)
 
 
 def _is_left_out(sample: Sample, spec: ImageFolderSpec, rules: FileRules) -> bool:
@@ -157,7 +155,7 @@ def _listed(root: Path, base: Path, place: str, where: str, rules: FileRules, un
             public=f"{where} has no usable image; expected files ending in {suffixes}.",
         )
     for entry in entries:
-        if not is_image_name(entry.name) and entry.name.lower() not in OF_SYSTEMS:
+        if not is_image_name(entry.name):
             _note_inside(base, f"{place}/{entry.name}", entry, rules, unused)
     return [f"{place}/{name}" for name in names]
 
@@ -165,11 +163,11 @@ def _listed(root: Path, base: Path, place: str, where: str, rules: FileRules, un
 def _note_inside(base: Path, path: str, entry: os.DirEntry[str], rules: FileRules, unused: Unused) -> None:
     """Note a folder with images, or a file that is no image, in the folder of a class."""
     is_inner = is_folder_entry(entry)
-    if rules.excludes(named := f"{path}/" if is_inner else path):
-        unused.excluded.append(named)
-    elif not is_inner:
+    if rules.excludes(f"{path}/" if is_inner else path):
+        return
+    if not is_inner and entry.name.lower() not in OF_SYSTEMS:
         unused.others.append(path)
-    elif has_images_below(base / path):
+    elif is_inner and has_images_below(base / path):
         unused.nested.append(path)
 
 

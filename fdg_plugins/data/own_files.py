@@ -8,7 +8,7 @@ by each participant from its own file and never leaves it.
 
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal
@@ -124,6 +124,28 @@ class FileRules:
     def kept(self, paths: Iterable[str]) -> list[str]:
         """Return the paths that are not left out."""
         return [path for path in paths if not self.excludes(path)]
+
+    def watched(self) -> "WatchedRules":
+        """Return the same rules, which note what they match."""
+        return WatchedRules(self.exclude, self.parts, self.lists)
+
+
+@dataclass(frozen=True)
+class WatchedRules(FileRules):
+    """Rules that note which patterns have matched a path that they were asked about."""
+
+    matched: set[str] = field(default_factory=set, compare=False)
+
+    def excludes(self, path: str) -> bool:
+        """Return whether a path is left out, and note all patterns that match it."""
+        found = [pattern for pattern in self.exclude if fnmatchcase(path, pattern)]
+        self.matched.update(found)
+        return bool(found)
+
+    @property
+    def idle(self) -> list[str]:
+        """The patterns that have matched nothing so far."""
+        return [pattern for pattern in self.exclude if pattern not in self.matched]
 
 
 NO_RULES = FileRules()

@@ -30,14 +30,13 @@ class Unused:
 
     ``loose``: images beside the folders of classes. ``others``: files in folders of classes with another suffix.
     ``nested``: folders with images in folders of classes. ``folders``: folders that are no class, or no part, and hold
-    images somewhere. ``excluded``: what would be among these, had the site not excluded it.
+    images somewhere. What the site excludes is none of these.
     """
 
     loose: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
     nested: list[str] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
-    excluded: list[str] = field(default_factory=list)
 
     def phrases(self, base: Path | None = None) -> Iterator[str]:
         """Yield a phrase for each kind that there is; with the data set's folder, nested images are counted."""

@@ -144,7 +144,7 @@ def test_verify_decodes_masks_too_and_follows_a_file_elsewhere(tmp_path: Path) -
     assert refused.exit_code == 2
     assert "cannot be used" in refused.stderr + refused.stdout
     described = tmp_path / "pairs" / "dataset.toml"
-    described.write_text(described.read_text() + 'exclude = ["a/images/1.*"]\n')
+    described.write_text(described.read_text() + 'exclude = ["a/images/1.*", "a/masks/1.*"]\n')
     for command in (("verify", "--images"), ("check",)):
         done = fdg("data", command[0], tmp_path / "pairs", *command[1:])
         assert (done.exit_code, done.stderr) == (0, ""), "what is excluded is not looked at"
@@ -256,3 +256,28 @@ def test_a_domain_without_a_folder_is_named_but_no_error_as_a_site_has_its_own_a
     result = fdg("data", "check", photos)
     assert result.exit_code == 0
     assert "no folder for quick draw; a run on this machine needs every domain" in " ".join(result.stderr.split())
+
+
+def test_a_pattern_that_excludes_nothing_is_told_whatever_it_was_meant_for(photos: Path) -> None:
+    (photos / "old").mkdir()
+    (photos / "photo" / "notes").mkdir()
+    (photos / "photo" / "Hund" / "Thumbs.db").write_bytes(b"")
+    matching = ["old/*", "photo/notes/*", "photo/Hund/*.png", "photo/Hund/bild 0.*", "*.db"]
+    patterns = json.dumps([*matching, "photo/hund/bild 1.jpg", "draft*"])
+    (photos / "dataset.toml").write_text(f"exclude = {patterns}")
+    result = fdg("data", "check", photos)
+    assert result.exit_code == 0, result.output
+    told = " ".join(result.stderr.split())
+    assert told.startswith("Warning: exclude names photo/hund/bild 1.jpg, draft*, which no file matches; expected")
+
+
+def test_a_pattern_that_excludes_no_pair_is_told(tmp_path: Path) -> None:
+    for place in (tmp_path / domain / kind for domain in "abc" for kind in ("images", "masks")):
+        place.mkdir(parents=True)
+        for number in range(3):
+            Image.new("L", (16, 16), int(place.name == "masks")).save(place / f"{number}.png")
+    (tmp_path / "dataset.toml").write_text(
+        'task = "segmentation"\nclasses = ["background", "vessel"]\nexclude = ["*/masks/1.png", "b/x*"]\n'
+    )
+    result = fdg("data", "check", tmp_path)
+    assert "exclude names b/x*, which no file matches" in " ".join(result.stderr.split())
