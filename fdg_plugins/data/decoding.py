@@ -21,7 +21,9 @@ MOST_PIXELS = 50_000_000
 """Pixels of the largest image that is opened, unless the caller sets another limit."""
 
 # Pillow selects the decoder by content, not by suffix: these are all the formats a misnamed image may turn out to have.
+# GIF is one of them only under another suffix, since files ending in .gif are not listed; so no message asks for one.
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
+EXPECTED = tuple(name for name in FORMATS if name != "GIF")
 # Exceptions of Pillow's decoders on broken files, in addition to OSError and its UnidentifiedImageError.
 DECODE_ERRORS = (
     OSError,
@@ -160,7 +162,8 @@ def ignored_orientation(image: Image.Image) -> int:
 
 
 def _unreadable(path: Path, error: Exception, formats: tuple[str, ...] = FORMATS) -> DataError:
+    expected = ", ".join(EXPECTED if formats == FORMATS else formats)
     return DataError(
-        f"image {path} cannot be read ({type(error).__name__}); expected an undamaged {', '.join(formats)} file.",
+        f"image {path} cannot be read ({type(error).__name__}); expected an undamaged {expected} file.",
         public="an image of the split cannot be read.",
     )

@@ -18,6 +18,7 @@ from PIL import Image, ImageFile
 from fdg_plugins.data import PACS, DomainData, check_images, find_damaged, name_some, open_domain, without_damaged
 from fdg_plugins.data.decoding import MOST_PIXELS, TooLargeError, check_image, open_image, read_image
 from fdg_plugins.data.soundness import SHOWN
+from fdg_plugins.data.specs import IMAGE_SUFFIXES
 from fdg_plugins.errors import DataError
 
 IMAGES_PER_CLASS = 5
@@ -122,6 +123,15 @@ def test_what_cannot_be_decoded_is_damaged(tmp_path: Path, content: bytes) -> No
         with pytest.raises(DataError, match=r"image\.jpg cannot be read \(\w+\); expected an undamaged") as caught:
             look(tmp_path / "image.jpg")
         assert caught.value.public == "an image of the split cannot be read."
+
+
+def test_the_formats_that_a_message_expects_are_those_whose_suffixes_are_listed(tmp_path: Path) -> None:
+    (tmp_path / "image.png").write_bytes(b"not an image")
+    with pytest.raises(DataError, match="expected an undamaged") as caught:
+        read_image(tmp_path / "image.png")
+    named = str(caught.value).partition("undamaged ")[2].removesuffix(" file.").split(", ")
+    suffixes = Image.registered_extensions()
+    assert set(named) == {suffixes[suffix] for suffix in IMAGE_SUFFIXES}
 
 
 @REPEATABLE
