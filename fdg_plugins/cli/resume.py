@@ -67,6 +67,7 @@ def _resume_here(folder: Path, data_root: Path | None, threads: int | None) -> i
     """Go on with a run of this machine in its own folder; return the exit code."""
     from fdg_plugins.engine.kept import KeptJob, read_kept
     from fdg_plugins.engine.prepare import check_run
+    from fdg_plugins.plugins.own_dataset import OwnDataset
     from fdg_plugins.record.run_files import RESULTS_FILE
     from fdg_plugins.storage import read_json
     from fdg_plugins.sweep.execute import listening
@@ -76,7 +77,13 @@ def _resume_here(folder: Path, data_root: Path | None, threads: int | None) -> i
     record = read_json(results) if results.exists() else {}
     if isinstance(record, dict) and record.get("status") == "finished":
         raise DataError(f"the run in {folder} has finished: there is nothing to go on with.")
-    source = KeptJob(folder, kept, machine_environment(os.environ, data_root))
+    environment = machine_environment(os.environ, data_root)
+    if isinstance(kept.dataset, OwnDataset) and "FDG_DATA_ROOT" not in environment:
+        raise DataError(
+            f"the run in {folder} is on images of your own, {kept.dataset}, and does not keep where they are; expected "
+            "--data-root DIR, the folder given as --data."
+        )
+    source = KeptJob(folder, kept, environment)
     data = check_run(source)
     with listening() as order:
         ending = follow(folder, source, data, kept, threads or kept.at_once, order)

@@ -23,6 +23,7 @@ from fdg_plugins.engine.names import EngineName
 from fdg_plugins.plugins.files import forget_files
 from fdg_plugins.sweep.processes import processes_below
 from tests.engine.engine_stubs import FakeEngine, fake, record_after
+from tests.own_drawings import draw_own
 
 DIGITS = ("--dataset", "rotateddigits", "--target", "angle_0")
 NAME = "fedavg-rotateddigits-angle_0-seed0"
@@ -157,6 +158,22 @@ def test_a_run_that_ended_early_goes_on_by_the_printed_command(
         2,
         "Error: the run in mine has finished: there is nothing to go on with.\n",
     )
+
+
+def test_a_run_on_own_images_says_what_to_type_if_it_is_resumed_without_their_folder(
+    use_fake: UseFake, tmp_path: Path
+) -> None:
+    use_fake("dies")
+    photos = draw_own(tmp_path / "photos")
+    assert run("fedavg", "--data", photos, "--target", "photo", "--to", "mine").exit_code != 0
+    use_fake()
+    forgotten = CliRunner().invoke(app, ["resume", "mine"])
+    assert (forgotten.exit_code, forgotten.stderr) == (
+        2,
+        "Error: the run in mine is on images of your own, photos, and does not keep where they are; expected "
+        "--data-root DIR, the folder given as --data.\n",
+    )
+    assert CliRunner().invoke(app, ["resume", "mine", "--data-root", str(photos)]).exit_code == 0
 
 
 def test_a_run_whose_process_ends_badly_after_the_last_record_has_finished(use_fake: UseFake) -> None:
