@@ -295,6 +295,13 @@ def test_bars_are_medians_from_zero_with_their_quartiles() -> None:
         assert axes.get_xlabel() == "seconds"
 
 
+def test_bars_of_no_length_have_an_axis(recwarn: pytest.WarningsRecorder) -> None:
+    panel = (Bar("ERM", numbered_look(0), 0.0, 0.0, 0.0, 3),)
+    (axes,) = draw(Bars(name="time", x_label="seconds", panels={"aggregation": panel}, **COMMON)).axes
+    assert axes.get_xlim() == (0, 1)
+    assert not recwarn.list
+
+
 def test_a_surface_marks_its_models_in_both_panels_at_true_proportions() -> None:
     picture = surface()
     loss, error = plotted(draw(picture))

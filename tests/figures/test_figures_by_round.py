@@ -205,6 +205,17 @@ def test_time_is_the_median_over_all_rounds_of_a_method_and_the_slowest_site_cou
     assert bars.caption.endswith("devices of the sites: cpu")
 
 
+def test_the_time_of_a_reference_has_no_panel_of_an_aggregation_that_it_does_not_have() -> None:
+    federated = one_round(1, {"cartoon": Site(), "sketch": Site()})
+    reference = federated.model_copy(update={"aggregation_seconds": 0.0})
+    (alone,) = make_pictures("time", [figure_run(rounds=[reference])])
+    assert isinstance(alone, Bars)
+    assert list(alone.panels) == ["whole round", "local training, slowest site"]
+    (beside,) = make_pictures("time", [figure_run(seed=0, rounds=[reference]), figure_run(seed=1, rounds=[federated])])
+    assert isinstance(beside, Bars)
+    assert [bar.count for bar in beside.panels["aggregation at the server"]] == [1]
+
+
 def test_quartiles_lie_in_order_and_those_of_one_value_are_that_value() -> None:
     assert quartiles([3.0]) == (3.0, 3.0, 3.0)
     lower, median, upper = quartiles([5.0, 1.0, 9.0, 2.0, 2.0])

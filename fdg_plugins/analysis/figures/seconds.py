@@ -17,9 +17,9 @@ def _slowest(finished: RoundRecord) -> float | None:
 PARTS: Mapping[str, Callable[[RoundRecord], float | None]] = {
     "whole round": lambda finished: finished.seconds,
     "local training, slowest site": _slowest,
-    "aggregation at the server": lambda finished: finished.aggregation_seconds,
+    "aggregation at the server": lambda finished: finished.aggregation_seconds or None,
 }
-"""The measured parts of a round, in seconds; None if no site's update was used."""
+"""The measured parts of a round, in seconds; None if no update was used, or nothing is aggregated (a reference)."""
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
@@ -49,7 +49,7 @@ def time_per_round(runs: Sequence[Run]) -> tuple[Bars, ...]:
             origin=origin_of(runs),
             notes=notes,
             x_label="seconds",
-            panels={title: tuple(_bars(groups, part)) for title, part in PARTS.items()},
+            panels={title: bars for title, part in PARTS.items() if (bars := tuple(_bars(groups, part)))},
         ),
     )
 

@@ -50,5 +50,5 @@ def _draw_panel(axes: Axes, panel: Sequence[Bar], labels: Sequence[str]) -> None
         axes.annotate(text, (bar.upper, place), va="center", ha="left", size=SMALL_SIZE, annotation_clip=False)
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.4, -0.6)
-    axes.set_xlim(0, 1.35 * max((bar.upper for bar in panel), default=1.0))
+    axes.set_xlim(0, 1.35 * max((bar.upper for bar in panel), default=1.0) or 1.0)
     axes.grid(visible=False, axis="y")
