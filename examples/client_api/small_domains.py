@@ -7,6 +7,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 CLASSES = 4  # stripes of 1, 2, 3 or 4 periods
 PIXELS = 16
+SEED = 0
 STYLES = {"site-1": (1.0, 0.0), "site-2": (0.7, 0.8), "site-3": (0.5, -1.0)}  # contrast, brightness
 SAMPLES = {"site-1": 96, "site-2": 128, "site-3": 192}
 
@@ -16,6 +17,7 @@ class Net(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        torch.manual_seed(SEED)  # FLARE's server draws the initial model by calling the class
         self.features = nn.Sequential(
             nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()
         )
