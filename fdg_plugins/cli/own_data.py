@@ -101,12 +101,11 @@ def introduce(own: "OwnData") -> None:
 
 def warn_of_idle(rules: "WatchedRules", base: Path) -> None:
     """Warn of patterns of ``exclude`` that match nothing in the domains, which were listed, nor one of these."""
-    from fdg_plugins.data.own_folder import folder_names
     from fdg_plugins.plugins.own_dataset import shorten_names
 
-    if rules.exclude:
-        for name in folder_names(base):
-            rules.excludes(f"{name}/")
+    for path in base.iterdir():
+        if path.is_dir():
+            rules.excludes(f"{path.name}/")
     if rules.idle:
         names = shorten_names(rules.idle)
         say(

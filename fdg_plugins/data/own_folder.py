@@ -98,10 +98,12 @@ def _described(folder: Path, content: DatasetFile, file: Path | None) -> OwnData
 
 def _check_parts(root: Path, content: DatasetFile) -> None:
     """Raise DataError for a part whose folder no domain has; one domain alone may lack some, as the held-out one."""
+    if content.parts is None:
+        return
     rules = rules_in(content)
     places = [name for name in content.domains or folder_names(root) if not rules.excludes(f"{name}/")]
     present = [root / name for name in places if is_folder(root / name)]
-    if content.parts is None or len(present) < 2:
+    if len(present) < 2:
         return
     for purpose in ("train", "validation", "test"):
         part = getattr(content.parts, purpose)

@@ -271,6 +271,12 @@ def test_a_pattern_that_excludes_nothing_is_told_whatever_it_was_meant_for(photo
     assert told.startswith("Warning: exclude names photo/hund/bild 1.jpg, draft*, which no file matches; expected")
 
 
+def test_a_folder_beside_the_named_domains_may_have_any_name(photos: Path) -> None:
+    (photos / "Old stuff ").mkdir()
+    (photos / "dataset.toml").write_text(f'domains = {json.dumps(DOMAINS)}\nexclude = ["*/Hund/bild 0.png"]')
+    assert fdg("data", "check", photos).exit_code == 0
+
+
 def test_a_pattern_that_excludes_no_pair_is_told(tmp_path: Path) -> None:
     for place in (tmp_path / domain / kind for domain in "abc" for kind in ("images", "masks")):
         place.mkdir(parents=True)
