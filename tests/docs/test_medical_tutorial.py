@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,3 +84,8 @@ def test_the_page_has_what_the_test_executes() -> None:
     for place, block in enumerate(blocks()):
         if block.language == "text":
             assert languages[place - 1] == "bash", block.text[:80]
+
+
+def test_the_page_was_printed_by_this_version() -> None:
+    named = re.findall(r"fdg-plugins (\d+\.\d+\.\d+)", PAGE.read_text(encoding="utf-8"))
+    assert set(named) == {version("fdg-plugins")}
