@@ -9,12 +9,13 @@ import torch
 from fdg_plugins.core.travel import ALL, Rule, Rules, rules_of, with_fixed
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.models import ExtractorClassifier, build_model
+from fdg_plugins.models import NETWORKS, ExtractorClassifier, build_model, check_features
 from fdg_plugins.models.adapters import adapter_names, add_adapters
 from fdg_plugins.models.batch_norm import MEAN, batch_norm_buffers, batch_norm_layers
 from fdg_plugins.objectives.catalogue import make_objective
 from fdg_plugins.objectives.objective import Objective
 from fdg_plugins.settings.protocol import ADAPTERS, Protocol
+from fdg_plugins.tasks import TASKS
 
 
 def build_network(protocol: Protocol, num_classes: int) -> ExtractorClassifier:
@@ -52,6 +53,19 @@ def check_any_network(protocol: Protocol) -> None:
     """Raise ``SettingsError`` as :func:`check_network`; the network is built only for a method that not all suit."""
     if type(make_objective(protocol.objective)).check_network is not Objective.check_network:
         check_network(plain_network(protocol, num_classes=2), protocol)
+
+
+def check_brought_network(protocol: Protocol, model: ExtractorClassifier | None = None) -> None:
+    """Raise ``SettingsError`` if a plug-in's network cannot take the protocol's images, or breaks its record.
+
+    ``model``: the network, not adapted yet; None builds it. This package's own networks are covered by tests.
+    """
+    if NETWORKS.origin(protocol.model) is None:
+        return
+    model = plain_network(protocol, num_classes=2) if model is None else model
+    dense = not TASKS.get(protocol.task).one_class_per_image
+    spec = dataset_spec(protocol.dataset)
+    check_features(model, spec.channels, protocol.image_size, dims=spec.dims, dense=dense)
 
 
 def adapt_model(model: ExtractorClassifier, protocol: Protocol) -> ExtractorClassifier:

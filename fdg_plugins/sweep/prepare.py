@@ -10,10 +10,11 @@ from typing import Any
 from fdg_plugins.data import DomainData, dataset_spec, find_data_root, open_domain
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.naming import perhaps
-from fdg_plugins.objectives import check_any_network
+from fdg_plugins.objectives import check_any_network, check_brought_network
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.settings.named_protocols import PAPER
 from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.settings.site_config import read_site_config
 from fdg_plugins.storage import user_path
 from fdg_plugins.sweep.kinds import canonical_method, executing, kind_of
 from fdg_plugins.sweep.plan import Grid, PlannedRun, make_grids, make_plan
@@ -66,6 +67,7 @@ def prepare(asked: Asked, store: Store, environment: Mapping[str, str], *, in_on
     earlier = store.read()
     request = make_request(asked, earlier.request if earlier else None)
     plan, grids = runs_of(request)
+    check_device(environment)
     data = look_at_data(request.dataset, environment, {run.target for run in plan})
     if earlier is not None:
         check_continues(earlier, request, data, store.folder)
@@ -94,6 +96,12 @@ def runs_of(request: Request) -> tuple[tuple[PlannedRun, ...], dict[str, Grid]]:
         return kind_of(method).settings_of(method)
 
     return make_plan(request, base_of, settings_of), make_grids(request, base_of, settings_of)
+
+
+def check_device(environment: Mapping[str, str]) -> None:
+    """Raise ``SettingsError`` if ``FDG_DEVICE`` names a device that this machine does not have."""
+    device = {name: text for name, text in environment.items() if name == "FDG_DEVICE"}
+    read_site_config("of this machine", None, device).torch_device()
 
 
 def look_at_data(dataset: DatasetRef, environment: Mapping[str, str], targets: Collection[str] = ()) -> DataFound:
@@ -184,6 +192,7 @@ def _check_run(run: PlannedRun, kind: RunKind, store: Store, data: DataFound) ->
         written = kind.write_job(run, data, Path(folder))
         TASKS.get(written.protocol.task).check_packages()
         check_any_network(written.protocol)
+        check_brought_network(written.protocol)
         if store.is_finished(run.name) and (found := kind.difference(store.runs / run.name / JOB, Path(folder, JOB))):
             raise SettingsError(
                 f"run {run.name} in {store.runs} was made with other settings ({found}): expected the same, or another "

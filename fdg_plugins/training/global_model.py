@@ -12,13 +12,10 @@ import torch
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.core.stored import Values, whole
 from fdg_plugins.core.travel import Rule
-from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import FDGError
 from fdg_plugins.flare.stored_tensor import size_of
 from fdg_plugins.models import (
-    NETWORKS,
     PretrainedRecord,
-    check_features,
     load_pretrained,
     parameter_kinds,
 )
@@ -26,6 +23,7 @@ from fdg_plugins.models.batch_norm import NormLayer, norm_layers
 from fdg_plugins.objectives import (
     Exchange,
     adapt_model,
+    check_brought_network,
     check_network,
     image_shape,
     make_objective,
@@ -36,7 +34,6 @@ from fdg_plugins.objectives import (
 from fdg_plugins.record.run_files import LOCAL_FOLDER
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import save_tensors, user_path
-from fdg_plugins.tasks import TASKS
 
 
 class GlobalModel:
@@ -137,10 +134,7 @@ def initial_model(protocol: Protocol, num_classes: int, num_sites: int = 1) -> S
         sha256=sha256 or None,
         norm=protocol.normalization,
     )
-    if NETWORKS.origin(protocol.model) is not None:  # this package's own networks are covered by tests
-        dense = not TASKS.get(protocol.task).one_class_per_image
-        spec = dataset_spec(protocol.dataset)
-        check_features(model, spec.channels, protocol.image_size, dims=spec.dims, dense=dense)
+    check_brought_network(protocol, model)
     check_network(model, protocol)
     model = adapt_model(model, protocol)
     exchange = make_objective(protocol.objective).exchange(model, num_classes, num_sites)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.main import app
@@ -90,3 +91,48 @@ def test_an_existing_job_takes_no_network() -> None:
     result = fdg("export-job", job, "--model", "my_net.py:small", "--to", "jobs")
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert "expected --method with them" in " ".join(result.stderr.split())
+
+
+UNSUITED = """
+import torch
+
+
+class Pair(torch.nn.Sequential):
+    def forward(self, images):
+        return super().forward(images), images
+
+
+def pair(num_classes: int, channels: int = 3) -> torch.nn.Module:
+    return Pair(torch.nn.Flatten(), torch.nn.Linear(channels * 32 * 32, num_classes))
+
+
+def fixed(num_classes: int) -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, num_classes))
+"""
+
+
+@pytest.mark.parametrize("command", [("run", "fedavg"), (*SWEEP[:5], "--dry-run")], ids=["run", "sweep"])
+def test_a_network_that_no_run_could_use_is_refused_before_one_starts(command: tuple[str, ...]) -> None:
+    Path("unsuited.py").write_text(UNSUITED, encoding="utf-8")
+    result = fdg(*command, "--model", "unsuited.py:pair")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "the model cannot take images of shape [3, 32, 32]" in result.stderr
+    assert not Path("runs").exists()
+
+
+def test_a_network_for_the_images_of_the_stand_in_alone_is_one_for_its_runs() -> None:
+    Path("unsuited.py").write_text(UNSUITED, encoding="utf-8")
+    result = fdg(*SWEEP[:5], "--model", "unsuited.py:fixed", "--dry-run")
+    assert result.exit_code == 0, result.stderr
+
+
+@pytest.mark.parametrize("command", [("run", "fedavg"), (*SWEEP, "--dry-run")], ids=["run", "sweep"])
+def test_a_device_that_the_machine_does_not_have_is_refused_before_a_run_starts(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("FDG_DEVICE", "cuda")
+    result = fdg(*command)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "device is 'cuda', but this machine has no CUDA device" in result.stderr
+    assert not Path("runs").exists()

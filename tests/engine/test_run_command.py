@@ -214,6 +214,8 @@ def test_it_goes_on_with_as_many_threads_as_it_had_unless_told_otherwise(
 def test_it_goes_on_on_the_device_and_with_the_images_that_it_had_unless_told_otherwise(
     use_fake: UseFake, monkeypatch: pytest.MonkeyPatch, shell: dict[str, str], device: str
 ) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     given = {"FDG_DEVICE": "cpu", "FDG_COMPILE": "no", "FDG_DAMAGED_IMAGES": "leave_out", "FDG_MAX_IMAGE_PIXELS": "999"}
     for name, value in given.items():
         monkeypatch.setenv(name, value)
