@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fdg_plugins.data.folders import refuse_outside
 from fdg_plugins.data.own_files import DOMAIN, FileRules, Lists, Parts
-from fdg_plugins.data.specs import DatasetSpec, ImageFolderSpec, Sample
+from fdg_plugins.data.specs import ImageFolderSpec, Sample
 from fdg_plugins.data.splits import Split, given_split, listed_split, seeded_split
 from fdg_plugins.errors import DataError
 from fdg_plugins.values import shorten
@@ -27,27 +27,7 @@ def folder_split(
     max_samples: int | None = None,
     left_out: Collection[str] = (),
 ) -> Split:
-    """Return the split of image folders: that of ``rules``, else of the official lists, else the seeded one.
-
-    The arguments and errors are those of :func:`own_split` and :func:`~fdg_plugins.data.splits.listed_split`.
-    """
-    split = own_split(samples, spec, domain, base, rules, seed=seed, max_samples=max_samples, left_out=left_out)
-    split = split or listed_split(samples, spec, domain, base, seed=seed, max_samples=max_samples, left_out=left_out)
-    return split or seeded_split(samples, spec, domain, seed=seed, max_samples=max_samples)
-
-
-def own_split(
-    samples: Sequence[Sample],
-    spec: DatasetSpec,
-    domain: str,
-    base: Path,
-    rules: FileRules,
-    *,
-    seed: int,
-    max_samples: int | None = None,
-    left_out: Collection[str] = (),
-) -> Split | None:
-    """Return the split that ``rules`` give of the domain's ``samples``, or None if they give none.
+    """Return the split of the domain's ``samples``: that of ``rules``, else of the official lists, else the seeded one.
 
     ``base`` is the resolved data root, in which the lists are. ``left_out`` are files that are no longer among
     ``samples`` but may still be listed. Raises DataError for a list that cannot be read or does not match the images,
@@ -58,7 +38,8 @@ def own_split(
     elif rules.lists is not None:
         origin, train, validation = "lists", *_by_lists(samples, domain, base, rules, left_out)
     else:
-        return None
+        listed = listed_split(samples, spec, domain, base, seed=seed, max_samples=max_samples, left_out=left_out)
+        return listed or seeded_split(samples, spec, domain, seed=seed, max_samples=max_samples)
     if validation is None:
         drawn = seeded_split(train, spec, domain, seed=seed)
         train, validation, origin = drawn.train, drawn.validation, f"{origin}+90-10@{seed}"
