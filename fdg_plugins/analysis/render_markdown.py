@@ -32,5 +32,5 @@ def _cell(cell: Cell) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return ``text`` with markup escaped; underscores within words are no markup and stay unchanged."""
+    """Return ``text`` with markup escaped; underscores within words are not markup and stay unchanged."""
     return re.sub(r"[\\|*<`\[\]]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)

@@ -45,4 +45,4 @@ def check_varies(runs: Sequence[Run], setting: str, option: str) -> None:
 def _constant(runs: Sequence[Run], setting: str) -> str:
     """Return what is to be said of a setting that does not vary."""
     found = sorted({str(value) for run in runs if (value := value_of(run, setting)) is not None})
-    return f"is {', '.join(found)} in every run of a method" if found else "is no setting of these runs"
+    return f"is {', '.join(found)} in every run of a method" if found else "is not a setting of these runs"

@@ -216,7 +216,7 @@ def _check_warm_up(algorithm: Algorithm, schedule: Schedule) -> None:
 def _refuse_unknown(given: Mapping[str, Any], known: tuple[str, ...], algorithm: str) -> None:
     for name in given:
         if name in _OPTIONS:
-            raise SettingsError(f"{name} is no setting of a centralised run, expected it as {_OPTIONS[name]}.")
+            raise SettingsError(f"{name} is not a setting of a centralised run, expected it as {_OPTIONS[name]}.")
         if name not in known:
             hint = did_you_mean(name, known)
             raise SettingsError(f"a centralised run of {algorithm!r} has no setting {name!r}; {hint}")

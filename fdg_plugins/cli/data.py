@@ -346,4 +346,4 @@ def _report_copy(spec: "KnownSpec", done: "Prepared") -> None:
     for remark in done.plan.remarks:
         say(f"  {remark}")
     if left_out := done.plan.left_out:
-        say(f"  {len(left_out):,} files of the source are no part of the data set, such as {left_out[0]}")
+        say(f"  {len(left_out):,} files of the source are not part of the data set, such as {left_out[0]}")

@@ -51,7 +51,7 @@ def is_own(place: str) -> bool:
 def choose_data(data: Path | None, dataset: str | None, data_root: Path | None) -> ChosenData:
     """Return the data set and data root that the options name; say what a data set of the user's own has.
 
-    Raises ``SettingsError`` for options that exclude each other, ``DataError`` for a folder that is no data set.
+    Raises ``SettingsError`` for options that exclude each other, ``DataError`` for a folder that is not a data set.
     """
     if data is None and not (dataset or "").endswith((".toml", "}")):
         return ChosenData(dataset, data_root)
@@ -86,7 +86,7 @@ def _own_data(data: Path | None, dataset: str | None, data_root: Path | None) ->
 
 
 def introduce(own: "OwnData") -> None:
-    """Say what a data set of the user's own has, and warn of folders of images that are no domain or class of it."""
+    """Say what a data set of the user's own has, and warn of folders of images outside its domains and classes."""
     from fdg_plugins.plugins.own_dataset import shorten_names
 
     say(summary(own))

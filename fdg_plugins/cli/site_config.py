@@ -118,7 +118,7 @@ def _place(name: str, text: str, kit: "Kit") -> str:
 def _check_kind(option: str, path: Path, *, is_folder: bool) -> None:
     """Raise ``DataError`` for a file where a folder is expected, and the other way round."""
     if not (path.is_dir() if is_folder else path.is_file()):
-        raise DataError(f"{option} is no {'folder' if is_folder else 'file'}, expected one.")
+        raise DataError(f"{option} is not a {'folder' if is_folder else 'file'}, expected one.")
 
 
 def _lending(kit: "Kit", gpus: int | None, memory: float | None) -> dict[str, Any] | None:

@@ -82,7 +82,7 @@ class Server:
             self._person, self._folder = person_of_kit(kit)
         except ValueError as error:
             raise DataError(
-                f"folder {kit} is no startup kit of a person: expected one that holds startup/fed_admin.json."
+                f"folder {kit} is not a startup kit of a person: expected one that holds startup/fed_admin.json."
             ) from error
         self._timeout = timeout
         self._session: Any = None

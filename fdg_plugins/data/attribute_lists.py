@@ -27,7 +27,7 @@ def list_attributed(data_root: Path, spec: AttributeSpec, domain: str) -> tuple[
     """Return the resolved data root, and the images of a domain, sorted by file, which is the path below the folder.
 
     Raises DataError for lists that are missing, no text, or have a line of another form, an image that only one of them
-    names or that is not in the folder, names that are no plain names of image files, links that leave the data root,
+    names or that is not in the folder, names that are not plain names of image files, links that leave the data root,
     and a class without images.
     """
     root = data_root.resolve() if is_folder(data_root) else data_root
@@ -126,7 +126,7 @@ def _parts(found: _List, spec: AttributeSpec) -> dict[str, str]:
 
 
 def _check_name(found: _List, number: int, name: str, known: Collection[str]) -> None:
-    """Refuse what is no plain name of an image file, such as a path that leaves the folder, and a second mention."""
+    """Refuse what is not a plain name of an image file, such as a path that leaves the folder, and a second mention."""
     if not _PLAIN_NAME.fullmatch(name) or not name.lower().endswith(IMAGE_SUFFIXES):
         raise found.error(number, f"it names {shorten(name)}", "the name of an image file without any folder")
     if name in known:

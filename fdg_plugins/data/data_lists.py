@@ -94,7 +94,7 @@ class _Reader:
         """Return the labelled images of one of the lists; images for testing may come without a label."""
         entries = lists.get(key, [])
         if not isinstance(entries, list):
-            raise self.error(f"{key!r} is no list, expected one of images with labels")
+            raise self.error(f"{key!r} is not a list, expected one of images with labels")
         unlabelled = key in ("test", "testing")
         pairs = [
             self._pair(entry, f"{key}, entry {number}")

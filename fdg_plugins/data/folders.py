@@ -161,7 +161,7 @@ def _listed(root: Path, base: Path, place: str, where: str, rules: FileRules, un
 
 
 def _note_inside(base: Path, path: str, entry: os.DirEntry[str], rules: FileRules, unused: Unused) -> None:
-    """Note a folder with images, or a file that is no image, in the folder of a class."""
+    """Note a folder with images, or a file that is not an image, in the folder of a class."""
     is_inner = is_folder_entry(entry)
     if rules.excludes(f"{path}/" if is_inner else path):
         return

@@ -33,7 +33,7 @@ class OwnData:
     ``dataset``: the description, which runs share. ``root``: the folder that holds the domains, to be the data root.
     ``file``: the ``dataset.toml`` that was read, None if there is none. ``absent``: the classes without a folder of
     images, by domain, where there are any; legal, as the other sites have them. ``ignored``: folders of images, below
-    the root, that are no domain or no class, as they hold no image where one is expected.
+    the root, that are neither a domain nor a class, as they hold no image where one is expected.
     """
 
     dataset: OwnDataset
@@ -248,7 +248,7 @@ def _deeper_hint(root: Path, inner: Collection[str]) -> str:
 def _parts_hint(root: Path, inner: Collection[str]) -> str:
     """Return the hint for domains that are divided into parts, and for parts that are divided into domains."""
     if inner and _are_parts(inner):
-        return f"; {', '.join(inner)} are no domains, expected them within each domain, as [parts] in {DATASET_FILE}"
+        return f"; {', '.join(inner)} are not domains, expected them within each domain, as [parts] in {DATASET_FILE}"
     divided = [name for name in inner if _has_parts(root / name)]
     if not divided:
         return ""

@@ -91,7 +91,7 @@ def _read_list(
         seen.add(file)
         if file not in by_file:
             raise DataError(
-                f"list {base / path}, line {number}: {shorten(line)} is no image of domain {domain!r}; expected lines "
+                f"list {base / path}, line {number}: {shorten(line)} is not an image of domain {domain!r}; expected "
                 "<class>/<image>.",
                 public=f"{public}, line {number}: it names no image of the domain.",
             )

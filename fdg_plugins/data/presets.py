@@ -123,7 +123,7 @@ def check_preset(name: str, spec: DatasetSpec) -> None:
         preset_of(name, spec)
     elif name:
         raise SettingsError(
-            f"preset (FDG_PRESET) is {name!r}, but {spec.name} is no data set for segmentation; expected none.",
+            f"preset (FDG_PRESET) is {name!r}, but {spec.name} is not a data set for segmentation; expected none.",
             public=True,
         )
 

@@ -26,7 +26,7 @@ class Camera:
 
     ``shade`` is how much darker the dark side is, ``rim`` how much darker the rim is than the centre, both as
     fractions; ``blur`` is a radius in pixels, ``noise`` a deviation in grey levels, ``spots`` the largest number of
-    bright spots, which are no vessels.
+    bright spots, which are not vessels.
     """
 
     ground: Colour

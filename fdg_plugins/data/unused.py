@@ -29,8 +29,8 @@ class Unused:
     """Paths below the data set's folder, by what they are.
 
     ``loose``: images beside the folders of classes. ``others``: files in folders of classes with another suffix.
-    ``nested``: folders with images in folders of classes. ``folders``: folders that are no class, or no part, and hold
-    images somewhere. What the site excludes is none of these.
+    ``nested``: folders with images in folders of classes. ``folders``: folders that are neither classes nor parts, but
+    hold images. What the site excludes is none of these.
     """
 
     loose: list[str] = field(default_factory=list)

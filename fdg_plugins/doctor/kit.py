@@ -280,11 +280,11 @@ def check_policy(path: Path) -> Iterator[Finding]:
 def _check_named_ledger(folder: Path, own: Path) -> Iterator[Finding]:
     """Yield whether releases can be entered into the folder that the policy names, beside that in the kit."""
     if not folder.is_absolute():
-        yield problem(LEDGER, f"{folder} is no absolute path: nothing can be released")
+        yield problem(LEDGER, f"{folder} is not an absolute path: nothing can be released")
     elif os.path.lexists(own) and not (folder.is_dir() and folder.samefile(own.parent)):
         yield problem(LEDGER, f"{own} is not in {folder}, which {POLICY_FILE} names: nothing can be released")
     elif not folder.is_dir():
-        yield warning(LEDGER, f"{folder} is no folder here: only jobs in containers that have it can release anything")
+        yield warning(LEDGER, f"{folder} is not a folder here: only jobs in containers with it can release anything")
     else:
         yield _check_modes_below(folder, LEDGER)
 

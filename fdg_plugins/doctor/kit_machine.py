@@ -35,13 +35,13 @@ def check_data_root(site: str, config: SiteConfig, *, in_containers: bool = Fals
     if in_containers and not os.path.lexists(root):
         return warning(DATA_ROOT, f"{root} is not there: only jobs in containers that have it find their images")
     if not root.is_dir():
-        return problem(DATA_ROOT, f"{root} is no folder")
+        return problem(DATA_ROOT, f"{root} is not a folder")
     if not os.access(root, os.R_OK | os.X_OK):
         return problem(DATA_ROOT, f"{root} cannot be read by this user; does the site run as another?")
     if in_containers and file is not None and not os.path.lexists(file):
         return warning(DATA_ROOT, f"dataset_file {file} is not there: only jobs in containers that have it find it")
     if file is not None and not file.is_file():
-        return problem(DATA_ROOT, f"dataset_file {file} is no file")
+        return problem(DATA_ROOT, f"dataset_file {file} is not a file")
     return _check_contents(root, config.domain or split_site(site)[0])
 
 

@@ -101,7 +101,7 @@ def check_data(environment: Mapping[str, str]) -> Iterator[Finding]:
         text = "unless a site's config names a data root, PACS and vessels are drawn as a STAND-IN"
         yield warning("data", f"FDG_DATA_ROOT is not set: {text}")
     elif not root.is_dir():
-        yield problem("data", f"FDG_DATA_ROOT is {named!r}, but {root} is no folder")
+        yield problem("data", f"FDG_DATA_ROOT is {named!r}, but {root} is not a folder")
     else:
         yield from _check_data_sets(root)
 
@@ -174,7 +174,7 @@ def check_weights(environment: Mapping[str, str]) -> Finding:
         path = user_path(named, environment)
         if path.is_file():
             return ok(WEIGHTS, f"{path}, named by FDG_PRETRAINED_FILE")
-        return problem(WEIGHTS, f"FDG_PRETRAINED_FILE is {named!r}, but {path} is no file")
+        return problem(WEIGHTS, f"FDG_PRETRAINED_FILE is {named!r}, but {path} is not a file")
     return _check_cached_weights(are_demanded=environment.get("FDG_PRETRAINED", "").strip() == "imagenet")
 
 

@@ -234,7 +234,7 @@ def check_names(settings: Mapping[str, Any]) -> None:
                 f"--set names {name!r}, a setting of a machine, expected in the environment as {variable}."
             )
         if name in RECIPES_OWN:
-            raise SettingsError(f"--set names {name!r}, which is no setting of a protocol or method.")
+            raise SettingsError(f"--set names {name!r}, which is not a setting of a protocol or method.")
 
 
 def _method(text: str) -> str:

@@ -38,7 +38,7 @@ def arguments_of(workflow: dict[str, Any]) -> dict[str, Any]:
 def sites_of(job: Path) -> list[str]:
     """Return the sites that the job in folder ``job`` names; FLARE's name for all of them does not count.
 
-    Raises ``DataError`` if the folder is no job.
+    Raises ``DataError`` if the folder is not a job.
     """
     check_is_job(job)
     return sorted(sites_in(apps_of(job, read_json(job / META))))

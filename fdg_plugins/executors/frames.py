@@ -76,7 +76,7 @@ class FrameReader:
         """Return the next frame, or None if it is incomplete; raise ``FrameError`` if the bytes are not a frame."""
         given = min(len(self._buffer), len(MAGIC))
         if self._buffer[:given] != MAGIC[:given]:
-            raise FrameError("what came through the pipe is no frame; is something else writing to it?", public=True)
+            raise FrameError("what came through the pipe is not a frame; is something else writing to it?", public=True)
         if len(self._buffer) < PREFIX.size:
             return None
         _, header, payload = PREFIX.unpack_from(self._buffer)

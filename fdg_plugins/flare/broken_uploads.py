@@ -3,7 +3,7 @@
 
 A site's tensors and arrays do not come with its answer: the server's job process downloads them from the site
 afterwards. FLARE ends that process, and with it the job, if the download fails, for example because the site lost power
-in the middle or because the job has just ended. It does the same for content that is no tensor. Here such a tensor
+in the middle or because the job has just ended. It does the same for content that is not a tensor. Here such a tensor
 becomes a :class:`LostTensor`, which the workflow refuses like any other unusable value.
 """
 

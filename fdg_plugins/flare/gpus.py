@@ -140,6 +140,6 @@ def _component(resources: Mapping[str, Any], name: str) -> dict[str, Any] | None
 
 
 def _components(resources: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the components that resources declare, without entries that are no objects, which FLARE refuses."""
+    """Return the components that resources declare, without entries that are not objects, which FLARE refuses."""
     declared = resources.get("components")
     return [one for one in declared if isinstance(one, dict)] if isinstance(declared, list) else []

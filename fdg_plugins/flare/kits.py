@@ -77,7 +77,7 @@ def read_kit(folder: Path) -> Kit:
     end, local = _end_of(folder / "startup"), folder / "local"
     if end is None or not local.is_dir():
         raise DataError(
-            f"folder {folder} is no startup kit of a server or site: expected local/, and startup/fed_server.json or "
+            f"folder {folder} is not a startup kit of a server or site: expected local/ and startup/fed_server.json or "
             "startup/fed_client.json."
         )
     return Kit(end, local / RESOURCES, _read_resources(resources_file(local)))

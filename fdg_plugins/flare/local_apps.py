@@ -36,7 +36,7 @@ class Deployed(NamedTuple):
 def deploy(job: Path, workspace: Path, job_id: str) -> Deployed:
     """Make the workspaces of server and sites below ``workspace``, each with its app of the job in folder ``job``.
 
-    Raises ``SettingsError`` or ``DataError`` for a folder that is no job, and for names that are no folder names.
+    Raises ``SettingsError`` or ``DataError`` for a folder that is not a job, and for names that are not folder names.
     """
     meta = read_json(job / META)
     apps = dict(_apps(job, meta))
@@ -56,11 +56,11 @@ def deploy(job: Path, workspace: Path, job_id: str) -> Deployed:
 
 
 def check_is_job(job: Path) -> None:
-    """Raise ``DataError`` for a folder that is no job; it names the job beside it whose name is nearest, if one is."""
+    """Raise ``DataError`` for a folder that is not a job; it names the job beside it with the nearest name."""
     if (job / META).is_file():
         return
     near = nearest(str(job), [str(meta.parent) for meta in sorted(job.parent.glob(f"*/{META}"))])
-    raise DataError(f"folder {job} is no job: it has no {META}{f'; did you mean {near[0]!r}?' if near else '.'}")
+    raise DataError(f"folder {job} is not a job: it has no {META}{f'; did you mean {near[0]!r}?' if near else '.'}")
 
 
 def apps_of(job: Path, meta: Any) -> dict[str, Any]:

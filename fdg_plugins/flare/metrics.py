@@ -43,7 +43,7 @@ class Address(NamedTuple):
 def statsd_address(environment: Mapping[str, str]) -> Address | None:
     """Return the address in the operator's environment; None without one.
 
-    Raises ``SettingsError`` for text that is no address, and if the package that sends is not installed.
+    Raises ``SettingsError`` for text that is not an address, and if the package that sends is not installed.
     """
     text = environment.get(VARIABLE, "").strip()
     if not text:

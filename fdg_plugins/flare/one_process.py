@@ -37,7 +37,7 @@ class OneProcessJob:
         at_once: the number of sites whose tasks it does at a time.
 
     Raises:
-        SettingsError, DataError: if the folder is no job.
+        SettingsError, DataError: if the folder is not a job.
         InternalsError: if this FLARE version lacks a required internal.
     """
 

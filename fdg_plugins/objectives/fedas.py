@@ -72,7 +72,7 @@ REPORT_FISHER_TRACE = "fisher_trace"
 MODEL, MEANS, HELD = "model/", "class_means", "classes_held"
 MOST_EPOCHS = 100
 MOST_IMAGES = 64  # of which the batches consist in which a site reads its training split
-USUAL_LENGTH = 1.0  # of a batch's gradient at the start of a training; a trace of few such batches is no outlier
+USUAL_LENGTH = 1.0  # of a batch's gradient at the start of a training; a trace of few such batches is not an outlier
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ def _name_of(path: Path) -> str:
     """Return the name of a file without ``.py``; raise ``SettingsError`` for an invalid one."""
     name = path.name.removesuffix(SUFFIX)
     if path.suffix != SUFFIX or not _NAME.fullmatch(name):
-        raise SettingsError(f"plug-in {path} is no file NAME.py with a name of lower-case letters, digits and '_'.")
+        raise SettingsError(f"plug-in {path} is not a file NAME.py with a name of lower-case letters, digits and '_'.")
     return name
 
 

@@ -103,7 +103,7 @@ class FederationJob(FedJob):
         for name in names:
             if name not in self.sites:
                 raise SettingsError(
-                    f"SimEnv has the client {name!r}, which is no site of job {self.name}, expected of {self.sites}."
+                    f"SimEnv has the client {name!r}, which is not a site of job {self.name}, expected of {self.sites}."
                 )
 
     def _set_all_apps(self) -> None:

@@ -171,7 +171,7 @@ def test_caption_and_csv_tell_all_values_of_a_chosen_setting() -> None:
     ("runs", "setting", "error", "words"),
     [
         (SWEEP, "server_lr", SettingsError, r"setting 'server_lr' \(--choose\) is 0.05 in every run of a method"),
-        (SWEEP, "nope", SettingsError, r"setting 'nope' \(--choose\) is no setting of these runs; expected one that"),
+        (SWEEP, "nope", SettingsError, r"setting 'nope' \(--choose\) is not a setting of these runs; expected one"),
         (SWEEP[:-2], "kappa", DataError, "FedOMG with sketch held out has no seed with .* kappa .*: 0.1, 0.5"),
         ([SWEEP[0], SWEEP[3]], "kappa", DataError, "FedOMG with photo held out has no seed with"),
         (

@@ -62,7 +62,8 @@ def test_a_swept_setting_is_chosen_on_source_validation(tmp_path: Path) -> None:
     refused = command(tmp_path, "--choose", "strength")
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert (
-        "setting 'strength' (--choose) is no setting of these runs; expected one that varies: kappa." in refused.stderr
+        "setting 'strength' (--choose) is not a setting of these runs; expected one that varies: kappa"
+        in refused.stderr
     )
 
 

@@ -24,7 +24,7 @@ from fdg_plugins.training.precision import device_policy
 from fdg_plugins.training.site_images import SiteImages
 
 CPU = torch.device("cpu")
-# What shapes network or images and is no setting: arguments of a run, the method, and what one site a domain leaves.
+# What shapes network or images and is not a setting: arguments of a run, the method, and what one site a domain leaves.
 SET_OTHERWISE = {
     *("dataset", "target", "seed", "task", "objective", "batch_size"),
     *("partition", "dirichlet_alpha", "least_images"),
@@ -196,7 +196,7 @@ def test_every_algorithm_has_a_plan_for_every_protocol(algorithm: str) -> None:
         ({"protocol": "slow"}, "protocol is 'slow', expected one of paper, quick"),
         ({"given": {"rounds": 5}}, "a centralised run of 'irm' has no setting 'rounds'; known are strength"),
         ({"given": {"stength": 5}}, "no setting 'stength'; did you mean 'strength'?"),
-        ({"given": {"seed": 5}}, "seed is no setting of a centralised run, expected it as --seed"),
+        ({"given": {"seed": 5}}, "seed is not a setting of a centralised run, expected it as --seed"),
         ({"given": {"steps": 0}}, "steps is 0, expected a whole number of at least 1"),
         ({"given": {"checkpoint_every": 2.5}}, "checkpoint_every is 2.5"),
         ({"given": {"optimizer": "lbfgs"}}, "optimizer is 'lbfgs', expected one of adam, adamw, sgd"),

@@ -311,10 +311,10 @@ def test_a_broken_file_ends_in_one_sentence_and_stays_as_it_is(tmp_path: Path, c
 
 def test_what_is_no_kit_ends_in_one_sentence(tmp_path: Path) -> None:
     check_refusal(run("--kit", tmp_path / "nowhere"), "nowhere is not there")
-    check_refusal(run("--kit", tmp_path), "is no startup kit of a server or site")
+    check_refusal(run("--kit", tmp_path), "is not a startup kit of a server or site")
     person = make_kit(tmp_path / "person")
     (person / "startup" / "fed_client.json").rename(person / "startup" / "fed_admin.json")
-    check_refusal(run("--kit", person), "is no startup kit of a server or site")
+    check_refusal(run("--kit", person), "is not a startup kit of a server or site")
     empty = make_kit(tmp_path / "empty")
     (empty / "local" / "resources.json").unlink()
     check_refusal(run("--kit", empty), "resources.json.default cannot be read: No such file or directory")

@@ -127,7 +127,7 @@ def test_other_numbers_than_known_end_with_2_and_no_manifest(photos: Path, tmp_p
 def test_what_is_left_out_is_told(tmp_path: Path) -> None:
     path = archive(tmp_path / "x.zip", PHOTOS | {"PACS/readme.md": b"", "PACS/photo/cat/1.jpg": b""})
     result = run("prepare", "pacs", "--from", path, "--any-counts", data_root=tmp_path / "root")
-    assert "2 files of the source are no part of the data set, such as PACS/readme.md" in result.stdout
+    assert "2 files of the source are not part of the data set, such as PACS/readme.md" in result.stdout
 
 
 def test_the_data_root_may_come_from_the_environment(

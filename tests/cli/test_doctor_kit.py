@@ -313,7 +313,7 @@ def test_the_folder_that_the_policy_names_for_the_ledger_is_looked_at(tmp_path: 
     assert status("mounted")[0] == "problem"
     assert status(str(mounted)) == (
         "warning",
-        f"{mounted} is no folder here: only jobs in containers that have it can release anything",
+        f"{mounted} is not a folder here: only jobs in containers with it can release anything",
     )
     mounted.mkdir(mode=0o700)
     assert status(str(mounted))[0] == "ok"
@@ -370,7 +370,7 @@ def test_the_data_root_is_looked_for(tmp_path: Path) -> None:
     write(kit, "fdg_site.json", {"photo": {}})
     assert "STAND-IN" in findings(kit, "data root")[0][1]
     write(kit, "fdg_site.json", {"photo": {"data_root": str(tmp_path / "nothing")}})
-    assert findings(kit, "data root") == [("problem", f"{tmp_path / 'nothing'} is no folder")]
+    assert findings(kit, "data root") == [("problem", f"{tmp_path / 'nothing'} is not a folder")]
     own = tmp_path / "own"
     (own / "ward").mkdir(parents=True)
     write(kit, "fdg_site.json", {"photo": {"domain": "ward", "data_root": str(own)}})
@@ -381,7 +381,7 @@ def test_the_data_root_is_looked_for(tmp_path: Path) -> None:
         f"{own} holds neither a data set of the catalogue nor a folder photo",
     )
     write(kit, "fdg_site.json", {"photo": {"data_root": str(own), "dataset_file": str(own / "none.toml")}})
-    assert findings(kit, "data root") == [("problem", f"dataset_file {own / 'none.toml'} is no file")]
+    assert findings(kit, "data root") == [("problem", f"dataset_file {own / 'none.toml'} is not a file")]
 
 
 def test_a_data_root_that_only_containers_have_is_a_warning(tmp_path: Path) -> None:
@@ -438,5 +438,5 @@ def test_a_job_manager_that_names_no_folder_is_a_problem(tmp_path: Path, argumen
 def test_what_is_no_kit_ends_in_one_sentence(tmp_path: Path) -> None:
     result = run(tmp_path)
     assert result.exit_code == 2
-    assert "is no startup kit of a server or site" in result.stderr
+    assert "is not a startup kit of a server or site" in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1

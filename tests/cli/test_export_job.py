@@ -124,8 +124,8 @@ def test_a_link_is_refused(job: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_no_job_is_refused(job: Path, tmp_path: Path) -> None:
-    check_refusal(run(tmp_path / "nowhere", "--to", tmp_path / "out"), "is no job: it has no meta.json")
-    check_refusal(run(tmp_path, "--to", tmp_path / "out"), "is no job: it has no meta.json")
+    check_refusal(run(tmp_path / "nowhere", "--to", tmp_path / "out"), "is not a job: it has no meta.json")
+    check_refusal(run(tmp_path, "--to", tmp_path / "out"), "is not a job: it has no meta.json")
     check_refusal(run(JOBS / "pacs_fedmog", "--to", tmp_path / "out"), "did you mean")
     (job / "meta.json").write_text('{"name": "x", "deploy_map": {"app_gone": ["server"]}}', encoding="utf-8")
     check_refusal(run(job, "--to", tmp_path / "out"), "app app_gone has no config/config_fed_server.json")

@@ -114,14 +114,14 @@ def test_a_job_without_our_workflow_is_refused(
 
 
 def test_a_folder_that_is_no_job_is_refused(tmp_path: Path, kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_refusal(resume(FakeFlare([BROKEN]), monkeypatch, tmp_path, kit), "is no job: it has no meta.json")
+    check_refusal(resume(FakeFlare([BROKEN]), monkeypatch, tmp_path, kit), "is not a job: it has no meta.json")
 
 
 def test_a_kit_that_is_none_or_anothers_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "site" / "startup").mkdir(parents=True)
     (tmp_path / "site" / "startup" / "fed_client.json").write_text("{}", encoding="utf-8")
     for kit in (tmp_path / "nowhere", tmp_path, tmp_path / "site"):
-        check_refusal(resume(FakeFlare([BROKEN]), monkeypatch, JOB, kit), f"folder {kit} is no startup kit of a person")
+        check_refusal(resume(FakeFlare([BROKEN]), monkeypatch, JOB, kit), f"folder {kit} is not a startup kit of a")
 
 
 @pytest.mark.parametrize("name", ["", "../up", "42", job_id(0).upper() + "G", job_id(0) + "\n"])

@@ -158,7 +158,7 @@ def test_a_line_of_a_list_that_names_no_image_is_refused_by_number(line: str, tm
 
 
 def test_a_list_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"list clipart_train\.txt in .* is no text"):
+    with pytest.raises(DataError, match=r"list clipart_train\.txt in .* is not text"):
         plan("domainnet", tmp_path, LISTED | {"clipart_train.txt": b"\xff\xfe\xff", "clipart_test.txt": b""})
 
 

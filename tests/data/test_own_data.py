@@ -151,7 +151,7 @@ def test_lists_divide_the_domains_and_images_in_none_never_train(photos: Path) -
     assert len(data.test) == 15
     assert data.split == "Meine_Fotos/lists+90-10@0"
     (photos / "photo.txt").write_text("Hund/none.jpg\n")
-    with pytest.raises(DataError, match=r"photo.txt, line 1: 'Hund/none.jpg' is no image of domain 'photo'") as caught:
+    with pytest.raises(DataError, match=r"photo.txt, line 1: 'Hund/none.jpg' is not an image of domain") as caught:
         open_domain(photos, own.dataset, "photo", seed=0)
     assert caught.value.public == "a list of images of domain 'photo', line 1: it names no image of the domain."
 

@@ -551,7 +551,7 @@ def test_an_unknown_or_impossible_preset_lists_the_others(preset: str, changes: 
 
 def test_only_segmentation_has_presets() -> None:
     check_preset("", dataset_spec("pacs"))
-    with pytest.raises(SettingsError, match="'photo', but pacs is no data set for segmentation"):
+    with pytest.raises(SettingsError, match="'photo', but pacs is not a data set for segmentation"):
         make_plans({"preset": "photo"}, {}, {}, [])
 
 

@@ -282,7 +282,11 @@ def test_files_of_a_list_may_lie_anywhere_below_the_data_root(domain: Path) -> N
     [
         ("{", "is not valid JSON", " cannot be read as JSON."),
         ([], "it is no JSON object", ": it is no JSON object, expected one with a list 'training'."),
-        ({"training": {}}, "'training' is no list", ": 'training' is no list, expected one of images with labels."),
+        (
+            {"training": {}},
+            "'training' is not a list",
+            ": 'training' is not a list, expected one of images with labels.",
+        ),
         ({}, "no training image", ": it names no training image, expected a list 'training' of images with labels."),
         (
             {"training": stems(range(2)), "test": stems(range(2, 3)), "testing": stems(range(2, 3))},

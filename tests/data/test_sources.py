@@ -142,7 +142,7 @@ def test_what_is_neither_folder_nor_archive_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"source .*away is not there; expected a folder or an archive \(\.zip, \.tar,"):
         open_source(tmp_path / "away")
     (tmp_path / "x.zip").write_bytes(b"no archive at all")
-    with pytest.raises(DataError, match=r"file .*x\.zip is no zip or tar archive"):
+    with pytest.raises(DataError, match=r"file .*x\.zip is not a zip or tar archive"):
         open_source(tmp_path / "x.zip")
 
 

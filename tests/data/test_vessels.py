@@ -225,7 +225,7 @@ def test_drives_test_images_without_annotations_are_left_out(tmp_path: Path) -> 
         ),
         (
             {**stare()[1], **changed(stare()[0], "im0001.ppm.gz", b"no gzip")},
-            r"file im0001\.ppm\.gz in .*source is no undamaged gzip file",
+            r"file im0001\.ppm\.gz in .*source is not an undamaged gzip file",
         ),
         (
             {**chase(), "copy/Image_01L.jpg": chase()["Image_01L.jpg"]},

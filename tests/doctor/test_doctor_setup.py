@@ -163,7 +163,7 @@ def test_files_of_mnist_that_are_missing_are_named(tmp_path: Path) -> None:
 def test_a_data_root_that_is_no_folder_or_empty_is_a_problem(tmp_path: Path) -> None:
     (found,) = check_data({"FDG_DATA_ROOT": "gone", "PWD": str(tmp_path)})
     assert found.status is Status.PROBLEM
-    assert f"FDG_DATA_ROOT is 'gone', but {tmp_path / 'gone'} is no folder" in found.text
+    assert f"FDG_DATA_ROOT is 'gone', but {tmp_path / 'gone'} is not a folder" in found.text
     (found,) = check_data({"FDG_DATA_ROOT": str(tmp_path)})
     assert found.status is Status.PROBLEM
     assert "holds no data set, expected one of pacs/, " in found.text
@@ -188,7 +188,7 @@ def test_weights_that_are_named_must_be_there(tmp_path: Path) -> None:
     assert check_weights(environment).status is Status.OK
     missing = check_weights({**environment, "FDG_PRETRAINED_FILE": "other.pth"})
     assert missing.status is Status.PROBLEM
-    assert f"{tmp_path / 'other.pth'} is no file" in missing.text
+    assert f"{tmp_path / 'other.pth'} is not a file" in missing.text
 
 
 def test_the_cache_is_the_one_that_is_named(tmp_path: Path) -> None:

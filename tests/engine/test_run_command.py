@@ -273,7 +273,7 @@ def test_only_the_folder_of_a_run_goes_on(content: str | None, sentence: str) ->
     [
         (("fedagv",), "did you mean 'fedavg'"),
         (("vrex",), "fdg centralised vrex runs it"),
-        ((str(JOBS / "pacs_fedmog"),), "pacs_fedmog is no job: it has no meta.json; did you mean"),
+        ((str(JOBS / "pacs_fedmog"),), "pacs_fedmog is not a job: it has no meta.json; did you mean"),
         (("fedavg", "--set", "rounds"), "expected name=value"),
         (("fedavg", "--set", "rounds=1,2"), "expected NAME=VALUE with one value"),
         (("fedavg", "--set", "rounds=0"), "setting rounds (FDG_ROUNDS) is 0"),

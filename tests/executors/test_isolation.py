@@ -425,8 +425,8 @@ def written(content: bytes) -> str:
         ("os.kill(os.getpid(), signal.SIGABRT)", "the training process died of SIGABRT."),
         ("os.kill(os.getpid(), 40)", "the training process died of signal 40."),
         (f"os.write(answers, {GOOD[:30]!r})", "the training process ended with exit code 0."),
-        (written(b"Loading weights\n"), "what came through the pipe is no frame; is something else writing to it?"),
-        (written(b"L"), "what came through the pipe is no frame; is something else writing to it?"),
+        (written(b"Loading weights\n"), "what came through the pipe is not a frame; is something else writing to it?"),
+        (written(b"L"), "what came through the pipe is not a frame; is something else writing to it?"),
         (
             written(PREFIX.pack(MAGIC, MAX_HEADER + 1, 0)),
             f"a frame's header has {MAX_HEADER + 1} bytes, expected at most {MAX_HEADER}.",
@@ -571,7 +571,7 @@ def raw(head: Any, tensors: bytes | None = None) -> list[bytes]:
 @pytest.mark.parametrize(
     ("parts", "problem"),
     [
-        ([b"GET / HTTP/1.1\r\n"], "no frame"),
+        ([b"GET / HTTP/1.1\r\n"], "not a frame"),
         (raw(b"{"), "cannot be read"),
         (raw(b"[" * 200_000), "cannot be read"),
         (raw([]), "not of the expected form"),

@@ -98,7 +98,7 @@ LIES: dict[str, Lie] = {
     "1e300 effective steps": _reported(effective_steps=1e300),
     "a million epochs": _reported(epoch_losses=[0.5] * 1_000_000),
     "a long reason": _error(ESCAPES + "x" * 1_000_000),
-    "a reason that is no text": _error({"deep": [ESCAPES] * 1000}),
+    "a reason that is not text": _error({"deep": [ESCAPES] * 1000}),
     "no reason": _error(None),
     "the truth": lambda shareable: shareable,
     "a false stop": _error(f"budget spent{ESCAPES}", **{STOP: True}),

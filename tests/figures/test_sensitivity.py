@@ -125,7 +125,7 @@ def test_methods_that_differ_in_a_setting_do_not_vary_it() -> None:
             "server_lr",
             "setting 'server_lr' .--setting. is 1.0 in every run of a method; expected one that varies: kappa",
         ),
-        ("kapa", "setting 'kapa' .--setting. is no setting of these runs; expected one that varies: kappa"),
+        ("kapa", "setting 'kapa' .--setting. is not a setting of these runs; expected one that varies: kappa"),
     ],
 )
 def test_a_setting_that_does_not_vary_is_refused(setting: str, reason: str) -> None:

@@ -413,7 +413,7 @@ def test_a_prefix_would_have_allowed_what_a_module_happens_to_import(
 def test_below_an_exact_path_there_is_nothing_to_build(
     authorize: Callable[[str, list[str]], bool], entries: list[str], path: str
 ) -> None:
-    # FLARE's authorizer lets names below an entry pass, but a class is no module to import from.
+    # FLARE's authorizer lets names below an entry pass, but a class is not a module to import from.
     name = f"{path}.__init__"
     if path in entries:
         assert authorize(name, entries)

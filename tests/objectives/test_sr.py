@@ -318,7 +318,7 @@ def test_a_later_round_goes_on_from_what_the_site_kept(linear_network: Extractor
     later = local_of(linear_network, SiteRound("photo", 9, seed=7, memory=kept))
     assert same(later.memory(DONE), kept)
     train_at_a_site(linear_network, later, batches)
-    assert same(kept, local.memory(DONE))  # what was kept is no view of what is trained
+    assert same(kept, local.memory(DONE))  # what was kept is not a view of what is trained
     assert not same(later.memory(DONE), kept)
 
 

@@ -120,7 +120,7 @@ class TarSource(Source):
         with _translated(self._path):
             stream = archive.extractfile(member)
             if stream is None:  # cannot happen for a regular file
-                raise DataError(f"archive {self._path} holds {file}, which is no file.")
+                raise DataError(f"archive {self._path} holds {file}, which is not a file.")
             return read_bounded(stream, f"file {file} in {self._path}")
 
     def _walked(self) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
@@ -165,7 +165,7 @@ def _archive(path: Path) -> Source:
             return ZipSource(path)
         if tarfile.is_tarfile(path):
             return TarSource(path)
-    raise DataError(f"file {path} is no zip or tar archive; expected one of {', '.join(SUFFIXES)}, undamaged.")
+    raise DataError(f"file {path} is not a zip or tar archive; expected one of {', '.join(SUFFIXES)}, undamaged.")
 
 
 def _named(members: Iterator[tuple[str, T]], archive: Path) -> dict[str, T]:

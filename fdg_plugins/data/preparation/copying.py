@@ -167,7 +167,7 @@ def _unpacked(content: bytes, file: str, source: Source) -> bytes:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
             return read_bounded(stream, f"file {file} in {source.name}, unpacked,")
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"file {file} in {source.name} is no undamaged gzip file: {error}.") from error
+        raise DataError(f"file {file} in {source.name} is not an undamaged gzip file: {error}.") from error
 
 
 def _check_space(left: Mapping[str, list[Item]], source: Source, target: Path) -> None:

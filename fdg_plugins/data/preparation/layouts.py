@@ -234,7 +234,7 @@ def _paths_in(source: Source, file: str) -> Iterator[str]:
     try:
         lines = source.read_one(file).decode().splitlines()
     except UnicodeDecodeError as error:
-        raise DataError(f"list {file} in {source.name} is no text; expected lines '<path> <label>'.") from error
+        raise DataError(f"list {file} in {source.name} is not text; expected lines '<path> <label>'.") from error
     for number, line in enumerate(lines, start=1):
         if line.strip():
             yield _path_in(line.strip(), f"list {file} in {source.name}, line {number}")
