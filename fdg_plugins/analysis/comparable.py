@@ -13,6 +13,7 @@ from fdg_plugins.analysis.names import is_centralised, method_fields, method_set
 from fdg_plugins.analysis.runs import Run
 from fdg_plugins.centralised.schedule import SCHEDULE_SETTINGS, SHARED_SETTINGS
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.models.pretrained import OWN_FILE
 from fdg_plugins.settings.protocol import AUTO
 
 # A table ranges over the first two; the others belong to the method, or change no result.
@@ -82,6 +83,8 @@ def _facts(run: Run, apart_from: Collection[str]) -> Iterator[tuple[str, Any]]:
     yield "data set", run.dataset
     yield from _protocol_facts(run, apart_from)
     yield "the source of the initial weights", record.initial_weights.label
+    if record.initial_weights.label == OWN_FILE:  # each network has a file of its own
+        yield f"the SHA-256 of the pretrained file of {record.protocol.model}", record.initial_weights.sha256
     yield "the major version of fdg-plugins", record.versions.get("fdg-plugins", "unknown").split(".")[0]
     yield from _splits(run)
 

@@ -123,6 +123,28 @@ def test_a_domain_may_be_whole_where_it_is_held_out_and_parted_where_it_trains()
         check_comparable([parted_run("photo"), run("whole")])
 
 
+def test_runs_that_started_from_other_pretrained_files_are_not_comparable() -> None:
+    def weights(name: str, digit: str) -> InitialWeights:
+        return InitialWeights(label="pretrained file", file=name, sha256=64 * digit)
+
+    one, renamed, other = (run(name, initial_weights=weights(name, digit)) for name, digit in ("aa", "ba", "cb"))
+    check_comparable([one, renamed])
+    with pytest.raises(SettingsError, match=r"the SHA-256 of the pretrained file of resnet18 is a{64} in runs/a and b"):
+        check_comparable([one, other])
+
+
+def test_each_of_several_networks_may_have_a_pretrained_file_of_its_own() -> None:
+    runs = [
+        run(
+            model,
+            protocol={"model": model},
+            initial_weights=InitialWeights(label="pretrained file", file=model, sha256=64 * digit),
+        )
+        for model, digit in (("resnet18", "a"), ("resnet50", "b"))
+    ]
+    check_comparable(runs, apart_from=("model",))
+
+
 def test_a_copy_is_counted_once_and_named() -> None:
     first, other, copy = run("a"), run("b", seed=1), run("c", started="later", seconds=5.0)
     assert without_repeats([first, other, copy]) == ((first, other), ((copy, first),))

@@ -13,6 +13,7 @@ from fdg_plugins.analysis.figures.picture import Scale
 from fdg_plugins.analysis.figures.sensitivity import AVERAGE
 from fdg_plugins.analysis.varied import varied_settings
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.record.run_record import InitialWeights
 from tests.figures.figure_stubs import DOMAINS, FEDAVG, fedomg, figure_run, with_accuracy
 
 KAPPAS = {0.1: (0.5, 0.6), 0.3: (0.7, 0.9)}
@@ -66,6 +67,21 @@ def test_a_setting_of_the_protocol_may_vary_where_it_is_the_axis() -> None:
     differing = [*runs, with_accuracy(FEDAVG, "photo", 0, 0.5, protocol={"local_epochs": 1, "image_size": 32})]
     with pytest.raises(SettingsError, match=r"image_size of the protocol is 224 in .* and 32 in"):
         chart_of(differing, setting="local_epochs")
+
+
+def test_networks_on_the_axis_may_each_have_a_pretrained_file() -> None:
+    runs = [
+        with_accuracy(
+            FEDAVG,
+            "photo",
+            0,
+            0.5,
+            protocol={"model": model},
+            initial_weights=InitialWeights(label="pretrained file", file=model, sha256=64 * digit),
+        )
+        for model, digit in (("resnet18", "a"), ("resnet50", "b"))
+    ]
+    assert chart_of(runs).categories == ("resnet18", "resnet50")
 
 
 def test_a_data_set_of_ones_own_is_no_axis_and_no_obstacle() -> None:

@@ -26,7 +26,6 @@ from fdg_plugins.analysis.selection import RULES, target_score
 from fdg_plugins.analysis.varied import check_varies, hashable, value_of, varied_settings
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.settings.protocol import Protocol
 
 AVERAGE = "average of the held-out domains"
 DECADE = 10.0
@@ -111,19 +110,10 @@ class _Axis:
 
 def _checked_apart(runs: Sequence[Run], setting: str) -> tuple[tuple[Run, ...], tuple[str, ...]]:
     """Return runs that are comparable except for the varying setting, each once, and notes."""
-    if setting in Protocol.model_fields:
-        check_comparable([_with(run, setting, getattr(runs[0].record.protocol, setting)) for run in runs])
-    else:
-        check_comparable(runs)
+    check_comparable(runs, apart_from=(setting,))
     by_value = grouped(runs, lambda run: str(value_of(run, setting)))
     parts = [checked(part) for part in by_value.values()]
     return tuple(run for kept, _ in parts for run in kept), tuple(note for _, notes in parts for note in notes)
-
-
-def _with(run: Run, setting: str, value: Any) -> Run:
-    """Return the run with another value of a setting of the protocol."""
-    protocol = run.record.protocol.model_copy(update={setting: value})
-    return Run(run.folder, run.record.model_copy(update={"protocol": protocol}))
 
 
 def _all_domains(run: Run) -> tuple[str, ...]:
