@@ -34,9 +34,9 @@ def check_comparable(runs: Sequence[Run], apart_from: Collection[str] = ()) -> N
     ``apart_from``: fields of the protocol that may differ.
 
     Compares the kind of data, the protocol without held-out domain, seed and method, the source of the initial
-    weights, the package's major version, and the splits of each domain over its sites: the number of sites, the
-    numbers of images and, among runs of one seed, the images themselves by their hash. Settings that only concern
-    training are compared among federated runs, and among centralised ones.
+    weights, the package's major version, the source domains of each held-out one, and the splits of each domain over
+    its sites: the number of sites, the numbers of images and, among runs of one seed, the images themselves by their
+    hash. Settings that only concern training are compared among federated runs, and among centralised ones.
     """
     seen: dict[str, tuple[Run, Any]] = {}
     for run in runs:
@@ -86,6 +86,8 @@ def _facts(run: Run, apart_from: Collection[str]) -> Iterator[tuple[str, Any]]:
     if record.initial_weights.label == OWN_FILE:  # each network has a file of its own
         yield f"the SHA-256 of the pretrained file of {record.protocol.model}", record.initial_weights.sha256
     yield "the major version of fdg-plugins", record.versions.get("fdg-plugins", "unknown").split(".")[0]
+    domains = {reply.domain for reply in record.census.values()} - {run.target}
+    yield f"the list of source domains with {run.target} held out", " and ".join(sorted(domains))
     yield from _splits(run)
 
 

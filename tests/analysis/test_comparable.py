@@ -145,6 +145,13 @@ def test_each_of_several_networks_may_have_a_pretrained_file_of_its_own() -> Non
     check_comparable(runs, apart_from=("model",))
 
 
+def test_runs_that_trained_on_other_source_domains_are_not_comparable() -> None:
+    fewer = run("b", FEDOMG, domains=("art_painting", "cartoon", "photo"))
+    message = "source domains with photo held out is art_painting and cartoon and sketch in runs/a and art_painting and"
+    with pytest.raises(SettingsError, match=message):
+        check_comparable([run("a"), fewer])
+
+
 def test_a_copy_is_counted_once_and_named() -> None:
     first, other, copy = run("a"), run("b", seed=1), run("c", started="later", seconds=5.0)
     assert without_repeats([first, other, copy]) == ((first, other), ((copy, first),))
