@@ -5,12 +5,14 @@ import inspect
 import json
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import MISSING, fields
 from functools import cache
 from typing import Any
 
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS
 from fdg_plugins.centralised import ALGORITHMS
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.objectives import OBJECTIVES
 from fdg_plugins.plugins.composition import BASE, find_method, parse_method, published, title_of, weighting_parts
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.record.names import federated_name, named_part
@@ -65,13 +67,14 @@ def method_settings(record: RunRecord) -> dict[str, Any]:
     """Return all settings of a run's method as plain values, including those of weighting and objective.
 
     A setting of the objective that shares its name with one of the aggregator or the protocol is called
-    ``objective <name>``. Defaults of aggregator and weighting are included, so neither specifying them explicitly nor a
-    record from before a setting was added makes a difference.
+    ``objective <name>``. Defaults of aggregator, weighting and objective are included, so neither specifying them
+    explicitly nor a record from before a setting was added makes a difference.
     """
     settings = {**_aggregator_defaults(record.method.aggregator), **record.method.settings}
     if "weighting" in settings:
         settings |= _weighting_settings(settings.pop("weighting"))
-    _, own = named_part(record.method.objective)
+    objective, own = named_part(record.method.objective)
+    own = {**_objective_defaults(objective), **own}
     taken = {*settings, *Protocol.model_fields}
     settings |= {f"objective {name}" if name in taken else name: value for name, value in own.items()}
     settings |= {name: getattr(record.protocol, name) for name in method_fields(record)}
@@ -132,6 +135,15 @@ def _aggregator_defaults(name: str) -> dict[str, Any]:
 
 def _weighting_defaults(name: str) -> dict[str, Any]:
     return _defaults(WEIGHTINGS[name]) if name in WEIGHTINGS else {}
+
+
+def _objective_defaults(name: str) -> dict[str, Any]:
+    """Return the defaults of the objective of that name; none if it is not at hand or cannot be loaded."""
+    try:
+        known = fields(OBJECTIVES[name])
+    except (KeyError, SettingsError):
+        return {}
+    return {field.name: field.default for field in known if field.default is not MISSING}
 
 
 def _defaults(made: Callable[..., Any]) -> dict[str, Any]:

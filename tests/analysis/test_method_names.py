@@ -110,6 +110,15 @@ def test_a_record_from_before_a_setting_was_added_is_of_the_same_method_as_one_w
     assert one == other != damped
 
 
+def test_a_setting_of_the_objective_that_an_older_record_lacks_counts_as_its_default() -> None:
+    older = {"name": "dim", "strength": 0.1, "target": "insight"}
+    one, other, further = (
+        method_settings(finished(FEDAVG.model_copy(update={"objective": spec})))
+        for spec in (older, {**older, "insight_momentum": 0.5}, {**older, "insight_momentum": 0.9})
+    )
+    assert one == other != further
+
+
 def test_settings_of_the_objective_are_told_apart_from_the_protocols() -> None:
     made = FEDOMG.model_copy(update={"objective": DIM})
     settings = method_settings(finished(made))
