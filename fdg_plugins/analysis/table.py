@@ -23,6 +23,7 @@ from fdg_plugins.analysis.names import (
 from fdg_plugins.analysis.papers import AVERAGE, PrintedRow, printed_rows
 from fdg_plugins.analysis.runs import Run, grouped
 from fdg_plugins.analysis.selection import SOURCE_VALIDATION, target_score
+from fdg_plugins.analysis.varied import trained_in_words
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.settings.protocol import Protocol
@@ -214,7 +215,7 @@ def _facts(runs: Sequence[Run], choosing: Sequence[str]) -> Facts:
         seeds=_distinct(run.seed for run in runs),
         versions=_distinct(run.record.versions.get("fdg-plugins", "unknown") for run in runs),
         score=record.score,
-        trained=record.protocol.trained,
+        trained=trained_in_words(runs),
         protocol=federated,
         chosen=_chosen(runs, choosing),
     )

@@ -29,6 +29,12 @@ def varied_settings(runs: Sequence[Run]) -> tuple[str, ...]:
     return tuple(sorted({name for (_, name), found in values.items() if len(found) > 1}))
 
 
+def trained_in_words(runs: Sequence[Run]) -> str:
+    """Return what the sites of runs train, with all that occurs among them; empty for the whole network in all."""
+    found = sorted({run.record.protocol.trained for run in runs})
+    return " or ".join(text or "whole network trained" for text in found) if any(found) else ""
+
+
 def hashable(value: Any) -> Any:
     """Return what tells values apart in a set: the value, or its text if it is a dict or list, as own data sets are."""
     return value if isinstance(value, Hashable) else json.dumps(value, sort_keys=True, default=str)

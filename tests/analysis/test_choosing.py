@@ -167,6 +167,22 @@ def test_caption_and_csv_tell_all_values_of_a_chosen_setting() -> None:
     }
 
 
+def test_the_caption_says_all_that_is_trained_where_that_was_chosen() -> None:
+    best = {FEDAVG.aggregator: "head", FEDGA.aggregator: "all"}
+    runs = [
+        run(
+            f"{method.aggregator}-{part}",
+            method,
+            sources=[(0.7 if best[method.aggregator] == part else 0.6,) * 3],
+            protocol={"trainable": part},
+        )
+        for method in (FEDAVG, FEDGA)
+        for part in ("all", "head")
+    ]
+    caption = to_grid(build_table(runs, choosing=("trainable",))).caption
+    assert ", resnet18, whole network trained or head alone trained, 224 px, " in caption
+
+
 @pytest.mark.parametrize(
     ("runs", "setting", "error", "words"),
     [

@@ -81,7 +81,9 @@ def test_networks_on_the_axis_may_each_have_a_pretrained_file() -> None:
         )
         for model, digit in (("resnet18", "a"), ("resnet50", "b"))
     ]
-    assert chart_of(runs).categories == ("resnet18", "resnet50")
+    chart = chart_of(runs)
+    assert chart.categories == ("resnet18", "resnet50")
+    assert "pretrained file, resnet18 or resnet50, 224 px" in chart.caption
 
 
 def test_a_data_set_of_ones_own_is_no_axis_and_no_obstacle() -> None:

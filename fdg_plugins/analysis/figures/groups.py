@@ -12,6 +12,7 @@ from fdg_plugins.analysis.figures.picture import Line, Origin, Panel
 from fdg_plugins.analysis.figures.style import Look, domain_looks, domain_order, method_looks
 from fdg_plugins.analysis.names import method_order, method_settings, settings_label
 from fdg_plugins.analysis.runs import Key, Run, grouped
+from fdg_plugins.analysis.varied import trained_in_words
 from fdg_plugins.record.text import marks
 
 
@@ -118,8 +119,8 @@ def caption_of(runs: Sequence[Run], lines: Iterable[Line] = ()) -> str:
     parts = [
         f"{mark}{record.data}",
         *weights,
-        record.protocol.model,
-        *sorted({protocol.trained for protocol in protocols} - {""}),
+        " or ".join(sorted({protocol.model for protocol in protocols})),
+        *filter(None, [trained_in_words(runs)]),
         f"{span_of(protocol.image_size for protocol in protocols)} px",
         f"{span_of(protocol.rounds for protocol in protocols)} rounds",
         *_thinned({protocol.max_samples_per_domain for protocol in protocols}),
