@@ -47,6 +47,7 @@ class _Writer:
         self.columns = self.columns or table.columns
         cells = [cell for result in results for cell in result.cells.values()]
         self.counts = sorted({cell.count for cell in cells})
+        self.seeds = sorted({seed for cell in cells for seed in cell.by_seed})  # a run without a score adds none
         self.seeds_differ = len({tuple(cell.by_seed) for cell in cells}) > 1
         self.best = {(block, rule): self._best(block, rule) for block in (False, True) for rule in table.rules}
         self.marks: dict[str, str] = {}
@@ -63,7 +64,7 @@ class _Writer:
         facts, rules = self.table.facts, self.table.rules
         selection = RULES[rules[0]] if len(rules) == 1 else "by several rules"
         parts = [", ".join(_described(facts)), f"selection: {selection}", f"fdg-plugins {', '.join(facts.versions)}"]
-        over = over_seeds_in_words(facts.seeds, self.counts, counted=self.seeds_differ)
+        over = over_seeds_in_words(self.seeds or facts.seeds, self.counts, counted=self.seeds_differ)
         return f"{facts.score.heading}{facts.score.unit}, {over}: {'; '.join(parts)}."
 
     def notes(self) -> list[str]:

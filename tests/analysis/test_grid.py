@@ -193,6 +193,12 @@ def test_methods_that_no_paper_prints_are_named() -> None:
     assert "No printed number: FedOMG." in grid(runs[1:], against="fediir").notes
 
 
+def test_the_caption_names_the_seeds_of_the_cells_and_not_that_of_a_run_without_a_score() -> None:
+    found = grid([run("judged", seed=3), run("not", seed=4, accuracies=(None,))])
+    assert "one seed (3): PACS" in found.caption
+    assert "runs/not has no accuracy on photo for the rule last, and is missing there." in found.notes
+
+
 def test_all_rules_are_set_against_one_printed_row() -> None:
     rows = texts(grid(runs_of(FEDOMG, {"photo": (0.9,)}), rules=("last", "oracle"), against="fedomg").groups[0])
     assert [row[1] for row in rows] == [
