@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the user's request to a plan in which every run has been checked; writes only to a temporary folder."""
 
+import hashlib
 import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from fdg_plugins.settings.site_config import read_site_config
 from fdg_plugins.storage import user_path
 from fdg_plugins.sweep.kinds import canonical_method, executing, kind_of
 from fdg_plugins.sweep.plan import Grid, PlannedRun, make_grids, make_plan
-from fdg_plugins.sweep.request import DataFound, Request, SweepFile, check_continues
+from fdg_plugins.sweep.request import DataFound, Request, SweepFile, check_continues, check_pretrained
 from fdg_plugins.sweep.run_kind import RunKind, Written
 from fdg_plugins.sweep.store import JOB, Store
 from fdg_plugins.sweep.values import split_key
@@ -69,12 +70,16 @@ def prepare(asked: Asked, store: Store, environment: Mapping[str, str], *, in_on
     plan, grids = runs_of(request)
     check_device(environment)
     data = look_at_data(request.dataset, environment, {run.target for run in plan})
+    pretrained = pretrained_digest(environment)
     if earlier is not None:
         check_continues(earlier, request, data, store.folder)
+        check_pretrained(earlier, pretrained, store.folder)
     checked = check_runs(plan, store, data, in_one_process=in_one_process)
     versions = installed_versions(OF_SERVER)
     return Prepared(
-        content=SweepFile(request=request, data=data, versions=earlier.versions if earlier else versions),
+        content=SweepFile(
+            request=request, data=data, versions=earlier.versions if earlier else versions, pretrained=pretrained
+        ),
         plan=plan,
         grids=grids,
         protocols={name: written.protocol for name, written in checked.items()},
@@ -102,6 +107,21 @@ def check_device(environment: Mapping[str, str]) -> None:
     """Raise ``SettingsError`` if ``FDG_DEVICE`` names a device that this machine does not have."""
     device = {name: text for name, text in environment.items() if name == "FDG_DEVICE"}
     read_site_config("of this machine", None, device).torch_device()
+
+
+def pretrained_digest(environment: Mapping[str, str]) -> str:
+    """Return the SHA-256 of the file with pretrained weights that the runs will find; empty if none is named.
+
+    Raises ``DataError`` if it cannot be read.
+    """
+    file = _path("FDG_PRETRAINED_FILE", environment)
+    if file is None:
+        return ""
+    try:
+        with file.open("rb") as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"file {file} (FDG_PRETRAINED_FILE) cannot be read: {error.strerror}.") from error
 
 
 def look_at_data(dataset: DatasetRef, environment: Mapping[str, str], targets: Collection[str] = ()) -> DataFound:

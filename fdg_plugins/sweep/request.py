@@ -43,12 +43,17 @@ class DataFound(Kept):
 
 
 class SweepFile(Kept):
-    """The content of ``sweep.json``. ``versions`` are those of the first call; each run's record has its own."""
+    """The content of ``sweep.json``. ``versions`` are those of the first call; each run's record has its own.
+
+    ``pretrained``: the SHA-256 of the file that ``FDG_PRETRAINED_FILE`` names, from which runs start; empty if it names
+    none, None in sweeps from before this was kept.
+    """
 
     format: Literal[1] = 1
     request: Request
     data: DataFound
     versions: dict[str, str]
+    pretrained: str | None = None
 
 
 def read_sweep_file(path: Path) -> SweepFile | None:
@@ -81,6 +86,16 @@ def check_continues(earlier: SweepFile, request: Request, data: DataFound, folde
         raise DataError(
             f"sweep {folder} was begun on {_describe(earlier.data)}, but this call finds {_describe(data)}: "
             "name the same data root, or another folder with --to."
+        )
+
+
+def check_pretrained(earlier: SweepFile, pretrained: str, folder: Path) -> None:
+    """Raise ``DataError`` if runs of this call would start from other weights than the earlier ones."""
+    if earlier.pretrained not in (None, pretrained):
+        before, now = (f"a file of SHA-256 {one[:16]}" if one else "none" for one in (earlier.pretrained, pretrained))
+        raise DataError(
+            f"sweep {folder} was begun with another pretrained file (FDG_PRETRAINED_FILE): expected {before}, found "
+            f"{now}; name the same, or another folder with --to."
         )
 
 

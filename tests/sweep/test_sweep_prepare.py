@@ -187,6 +187,31 @@ def test_another_version_of_a_package_is_told(tmp_path: Path) -> None:
     assert warning.startswith("the sweep was begun with torch 1.0 and goes on with ")
 
 
+def test_a_sweep_does_not_go_on_with_another_pretrained_file(tmp_path: Path) -> None:
+    one, copy, other = (tmp_path / name for name in ("one.pth", "copy.pth", "other.pth"))
+    for file, content in ((one, b"weights"), (copy, b"weights"), (other, b"others")):
+        file.write_bytes(content)
+    store = Store(tmp_path / "sweep")
+    store.write(prepare(DIGITS, store, {"FDG_PRETRAINED_FILE": str(one)}).content)
+    assert prepare(DIGITS, store, {"FDG_PRETRAINED_FILE": str(copy)}).content == store.read()
+    message = r"another pretrained file \(FDG_PRETRAINED_FILE\): expected a file of SHA-256 [0-9a-f]{16}, found "
+    for environment, found in (
+        ({"FDG_PRETRAINED_FILE": str(other)}, "a file of SHA-256 "),
+        ({}, "none; name the same"),
+    ):
+        with pytest.raises(DataError, match=message + found):
+            prepare(DIGITS, store, environment)
+    with pytest.raises(DataError, match=r"lost.pth \(FDG_PRETRAINED_FILE\) cannot be read: No such file"):
+        prepare(DIGITS, store, {"FDG_PRETRAINED_FILE": str(tmp_path / "lost.pth")})
+
+
+def test_a_sweep_from_before_the_pretrained_file_was_kept_goes_on(tmp_path: Path) -> None:
+    store, file = Store(tmp_path / "sweep"), tmp_path / "one.pth"
+    file.write_bytes(b"weights")
+    store.write(prepare(DIGITS, store, {}).content.model_copy(update={"pretrained": None}))
+    assert prepare(DIGITS, store, {"FDG_PRETRAINED_FILE": str(file)}).content.pretrained
+
+
 def test_the_first_difference_of_two_configs_is_named() -> None:
     one = {"a": 1, "workflows": [{"args": {"kappa": 0.5, "rounds": 3}}]}
     assert difference(one, json.loads(json.dumps(one))) == ""
