@@ -189,9 +189,13 @@ def _label(run: Run, runs: Sequence[Run]) -> str:
 
 
 def _seeds_differ(of_methods: Iterable[Sequence[Run]]) -> bool:
-    """Return whether the cells of the table, one per method and column, have other seeds than one another."""
-    cells = [members for found in of_methods for members in grouped(found, column_of).values()]
-    return len({frozenset(run.seed for run in members) for members in cells}) > 1
+    """Return whether the cells of the table have other seeds than one another: a run may lack a score."""
+    seeds: dict[tuple[int, Column, str], set[int]] = {}
+    for row, found in enumerate(of_methods):
+        for run in found:
+            for what in own_and_published(run):
+                seeds.setdefault((row, column_of(run), what), set()).add(run.seed)
+    return len(set(map(frozenset, seeds.values()))) > 1
 
 
 class _Writer:

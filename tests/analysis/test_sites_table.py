@@ -102,6 +102,14 @@ def test_cells_name_their_number_of_seeds_where_they_have_others() -> None:
     assert sites_grid(runs[:2]).groups[0][0][-1].text == "60.00 ± 14.14"
 
 
+def test_cells_name_their_number_of_seeds_where_a_run_lacks_one_of_the_scores() -> None:
+    runs = [skewed(seed=0, own=0.5), skewed(seed=1, own=0.7)]
+    del runs[1].record.evaluations[-1].sites[SOURCES[0]]  # it did not answer
+    table = sites_grid(runs)
+    assert "over seeds 0, 1 (their number in brackets): " in table.caption
+    assert [row[-1].text for row in table.groups[0]] == ["50.00 (1)", "25.00 ± 0.00 (2)"]
+
+
 def test_csv_beside_the_paper_has_its_number_too() -> None:
     (printed,) = (line for line in lines_of([skewed()], "fedomg") if line["kind"] == "printed")
     assert float(printed["mean"]) == pytest.approx(0.9377)
