@@ -9,7 +9,7 @@ from fdg_plugins.analysis.figures.groups import caption_of, checked, group_runs,
 from fdg_plugins.analysis.figures.picture import Line
 from fdg_plugins.analysis.figures.style import numbered_look
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.record.run_record import InitialWeights
+from fdg_plugins.record.run_record import InitialWeights, Method
 from tests.figures.figure_stubs import FEDAVG, FEDGA, fedomg, figure_run
 
 
@@ -59,6 +59,14 @@ def test_the_caption_says_how_the_numbers_were_made_and_marks_a_stand_in() -> No
     assert caption_of([run]).startswith("[STAND-IN, from scratch] STAND-IN for PACS, resnet18,")
     other = figure_run(initial_weights=InitialWeights(label="pretrained file"))
     assert caption_of([other]).startswith("PACS, pretrained file, resnet18,")
+
+
+def test_the_caption_says_what_a_round_of_a_centralised_reference_is() -> None:
+    erm = Method(aggregator="CentralisedERM", settings={"optimizer": "adam", "steps": 300, "checkpoint_every": 25})
+    reference = figure_run(erm, protocol={"rounds": 12})
+    told = "centralised references of 300 steps, of which 25 make a round here, 3 source sites"
+    assert f"2 rounds, {told}" in caption_of([figure_run(), reference])
+    assert f"224 px, {told}" in caption_of([reference]), "its protocol counts its evaluations as rounds"
 
 
 def test_the_caption_counts_the_seeds_of_the_lines() -> None:
