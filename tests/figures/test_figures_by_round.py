@@ -87,8 +87,9 @@ def test_cosines_are_a_chart_per_method_with_a_line_per_site_and_the_mean_beside
     assert len(lines) == 4
 
 
-def test_where_the_direction_is_the_mean_it_is_shown_once_and_the_title_says_which() -> None:
-    rounds = [one_round(1, {"cartoon": Site(with_direction=0.8, with_mean=0.8)})]
+@pytest.mark.parametrize("rounding", [0.0, 1e-9])
+def test_where_the_direction_is_the_mean_it_is_shown_once_and_the_title_says_which(rounding: float) -> None:
+    rounds = [one_round(1, {"cartoon": Site(with_direction=0.8, with_mean=0.8 + rounding)})]
     (chart,) = charts("cosines", [figure_run(rounds=rounds)])
     assert len(chart.panels[0].lines) == 1
     assert chart.quantities == ("with the direction of the step",)

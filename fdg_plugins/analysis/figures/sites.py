@@ -36,7 +36,7 @@ WITH_MEAN = Quantity("with the weighted mean of the updates", "cosines_with_mean
 GAMMA = Quantity("gamma, weight in the matched direction", "gamma")
 WEIGHT = Quantity("p, reference weight", "weights")
 BOUNDS = {"cosines": (-1.0, 1.0), "weights": (0.0, 1.0)}
-SAME = 1e-6  # largest difference of weights that are called constant
+SAME = 1e-6  # largest difference of weights that are called constant, and of cosines that differ by rounding alone
 
 
 def cosines(runs: Sequence[Run]) -> tuple[Chart, ...]:
@@ -145,8 +145,23 @@ def _lines(group: Group, target: str, quantities: Sequence[Quantity]) -> Iterato
     first = _lines_of(members, quantities[0])
     others = [line for quantity in quantities[1:] for line in _lines_of(members, quantity)]
     yield from first
-    if quantities[0] is not WITH_DIRECTION or [line.points for line in others] != [line.points for line in first]:
+    if quantities[0] is not WITH_DIRECTION or not _are_equal(first, others):
         yield from others
+
+
+def _are_equal(lines: Sequence[Line], others: Sequence[Line]) -> bool:
+    """Return whether lines have the same points of the same sites, up to rounding."""
+    one, other = _values_in(lines), _values_in(others)
+    return one.keys() == other.keys() and all(abs(value - other[at]) <= SAME for at, value in one.items())
+
+
+def _values_in(lines: Sequence[Line]) -> dict[tuple[str, float, int], float]:
+    return {
+        (line.name, x, seed): value
+        for line in lines
+        for x, point in line.points.items()
+        for seed, value in point.by_seed.items()
+    }
 
 
 def _lines_of(runs: Sequence[Run], quantity: Quantity) -> list[Line]:
