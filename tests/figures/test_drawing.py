@@ -4,7 +4,7 @@
 import csv
 import io
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -221,6 +221,29 @@ def test_panels_stand_in_even_rows_and_every_lowest_one_has_its_rounds() -> None
         places = [axes.get_position().y0 for axes in figure.axes]
         assert [len(list(row)) for _, row in itertools.groupby(places)] == rows
         assert sum(axes.get_xlabel() == "round" for axes in figure.axes) == (rows[0])
+
+
+@pytest.mark.parametrize(
+    ("values", "scale", "shown"),
+    [
+        ((0.0001, 0.0003, 0.001, 0.01, 0.1), Scale.LOG, ["0.0001", "0.0003", "0.001", "0.01", "0.1"]),
+        ((0.0, 0.0001, 0.001, 0.01, 0.1), Scale.ZERO_AND_LOG, ["0", "0.0001", "0.001", "0.01", "0.1"]),
+        ((1.0, 1.01, 1.02, 2.0), Scale.LINEAR, ["1", "", "", "2"]),
+    ],
+)
+def test_the_labels_of_tried_values_do_not_overlap_in_a_narrow_panel(
+    values: Sequence[float], scale: Scale, shown: list[str]
+) -> None:
+    points = {value: Estimate(0.5, None, 1) for value in values}
+    panel = Panel("held out: photo", "accuracy", (Line("FedOMG", numbered_look(0), points),))
+    figure = draw(replace(small_chart(), panels=(panel, panel), scale=scale, quantities=(), legend=()))
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    for axes in figure.axes:
+        texts = [label for label in axes.get_xticklabels() if label.get_text()]
+        assert [label.get_text() for label in axes.get_xticklabels()] == shown
+        boxes = [label.get_window_extent() for label in texts]
+        assert all(one.x1 <= other.x0 for one, other in itertools.pairwise(boxes))
 
 
 def test_tried_values_are_the_ticks_also_on_a_logarithmic_axis_and_deviations_are_bars() -> None:

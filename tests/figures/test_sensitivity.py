@@ -93,8 +93,13 @@ def test_a_data_set_of_ones_own_is_no_axis_and_no_obstacle() -> None:
     assert chart_of(runs).x_label == "kappa"
 
 
-def test_values_over_more_than_a_decade_get_a_logarithmic_axis_unless_one_is_zero() -> None:
-    for kappas, scale in (((0.01, 0.5), Scale.LOG), ((0.1, 1.0), Scale.LINEAR), ((0.0, 0.5), Scale.LINEAR)):
+def test_values_over_more_than_a_decade_get_a_logarithmic_axis_beside_zero_too() -> None:
+    for kappas, scale in (
+        ((0.01, 0.5), Scale.LOG),
+        ((0.1, 1.0), Scale.LINEAR),
+        ((0.0, 0.5), Scale.LINEAR),
+        ((0.0, 0.01, 0.5), Scale.ZERO_AND_LOG),
+    ):
         assert chart_of([with_accuracy(fedomg(kappa), "photo", 0, 0.5) for kappa in kappas]).scale is scale
 
 

@@ -95,11 +95,12 @@ class Panel:
 
 
 class Scale(StrEnum):
-    """The kind of the ``x`` axis."""
+    """The kind of the ``x`` axis; ``ZERO_AND_LOG`` begins with zero and is logarithmic from the next value on."""
 
     ROUNDS = "rounds"
     LINEAR = "linear"
     LOG = "log"
+    ZERO_AND_LOG = "zero and log"
     CATEGORIES = "categories"
 
 

@@ -101,8 +101,10 @@ class _Axis:
     def _scale(self) -> Scale:
         if not self._numeric:
             return Scale.CATEGORIES
-        positive = min(self.places) > 0
-        return Scale.LOG if positive and max(self.places) / min(self.places) > DECADE else Scale.LINEAR
+        positive = [place for place in self.places if place > 0]
+        if min(self.places) < 0 or not positive or max(positive) / min(positive) <= DECADE:
+            return Scale.LINEAR
+        return Scale.LOG if len(positive) == len(self.places) else Scale.ZERO_AND_LOG
 
     def place(self, value: Any) -> float:
         return float(value) if self._numeric else float(self.categories.index(str(value)))

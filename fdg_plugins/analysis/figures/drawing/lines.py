@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Charts of lines: panels of axes, solid lines with markers and a standard deviation, dotted ones without, legends."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
@@ -20,7 +21,7 @@ from matplotlib.ticker import (
 
 from fdg_plugins.analysis.estimates import Estimate
 from fdg_plugins.analysis.figures.drawing.canvas import TEXT_SIZE, mark_axes, new_figure, style
-from fdg_plugins.analysis.figures.drawing.words import wrapped
+from fdg_plugins.analysis.figures.drawing.words import inches_of, wrapped
 from fdg_plugins.analysis.figures.picture import MANY_SITES, Chart, Line, Panel, Scale
 from fdg_plugins.analysis.figures.style import GREY
 
@@ -29,6 +30,7 @@ Y_INCHES = 0.45  # of labels and ticks beside a panel
 MARKERS_PER_LINE = 8
 MARKER_SIZE, LINE_WIDTH, THIN = 3.0, 1.0, 0.7
 TICKS = 6
+LABEL_GAP, LINE_HEIGHT = 0.05, 1.2  # inches between labels; of a line of text, in its size
 Stroke = Literal["-", ":", "--", "-."] | tuple[float, tuple[float, ...]]
 STROKES: tuple[Stroke, Stroke] = ("-", ":")
 # Level lines have no markers: those of one colour differ by their dashes.
@@ -130,6 +132,8 @@ def _mark_panel(axes: Axes, chart: Chart, place: int, columns: int, inches: floa
         room = inches / len(chart.categories)
         texts = ["\n".join(wrapped(text, room, TEXT_SIZE)) for text in chart.categories]
         axes.xaxis.set_major_formatter(FuncFormatter(lambda place, _: texts[round(place)]))
+    elif chart.scale is not Scale.ROUNDS:
+        _fit_labels(axes, _places(chart), inches)
     if is_lowest:
         axes.tick_params(labelbottom=True)  # for the lowest panel of a column, even in an upper row
 
@@ -213,14 +217,42 @@ def _set_scale(axes: Axes, chart: Chart) -> None:
     if chart.scale is Scale.ROUNDS:
         axes.xaxis.set_major_locator(MaxNLocator(nbins=TICKS, integer=True, steps=[1, 2, 5, 10]))
         return
-    places = sorted({x for panel in chart.panels for line in panel.lines for x in line.points})
+    places = _places(chart)
     if chart.scale is Scale.LOG:
         axes.set_xscale("log")
+    elif chart.scale is Scale.ZERO_AND_LOG:
+        axes.set_xscale("symlog", linthresh=min(place for place in places if place > 0))
     # Ticks are at the values that were tried.
     labels = [chart.categories[int(place)] if chart.categories else f"{place:g}" for place in places]
     axes.xaxis.set_major_locator(FixedLocator(places))
     axes.xaxis.set_major_formatter(FixedFormatter(labels))
     axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _places(chart: Chart) -> list[float]:
+    """Return all values of ``x``, sorted."""
+    return sorted({x for panel in chart.panels for line in panel.lines for x in line.points})
+
+
+def _fit_labels(axes: Axes, places: Sequence[float], inches: float) -> None:
+    """Turn the labels at ``places`` if they would overlap on an axis of that length, and leave out those that still do.
+
+    The ticks stay.
+    """
+    labels = [f"{place:g}" for place in places]
+    scaled = axes.xaxis.get_transform().transform(np.array(places, dtype=float))
+    at = 0.9 * inches * (scaled - scaled[0]) / max(scaled[-1] - scaled[0], 1e-12)  # a twentieth is free at each end
+    room = [inches_of(label, TEXT_SIZE) for label in labels]
+    if all(at[i + 1] - at[i] > (room[i] + room[i + 1]) / 2 + LABEL_GAP for i in range(len(at) - 1)):
+        return
+    axes.tick_params(axis="x", labelrotation=90)
+    last = -math.inf
+    for i in range(len(labels)):
+        if at[i] - last < TEXT_SIZE * LINE_HEIGHT / 72:
+            labels[i] = ""
+        else:
+            last = at[i]
+    axes.xaxis.set_major_formatter(FixedFormatter(labels))
 
 
 def _set_symmetric_scale(axes: Axes, linear_to: float) -> None:
