@@ -223,6 +223,15 @@ def test_panels_stand_in_even_rows_and_every_lowest_one_has_its_rounds() -> None
         assert sum(axes.get_xlabel() == "round" for axes in figure.axes) == (rows[0])
 
 
+def test_the_markers_of_two_lines_are_at_other_rounds_also_beside_dotted_lines() -> None:
+    points = {float(after): Estimate(0.5, None, 1) for after in range(21)}
+    quantities = ("held-out domain", "source validation")
+    lines = [Line(label, numbered_look(look), points, what) for look, label in enumerate("ab") for what in quantities]
+    (axes,) = draw(small_chart(panels=(Panel("sketch", "accuracy", tuple(lines)),), quantities=quantities)).axes
+    first, second = (line.get_markevery() for line in axes.lines if line.get_linestyle() == "-")
+    assert (first, second) == ((0, 2), (1, 2))
+
+
 @pytest.mark.parametrize(
     ("values", "scale", "shown"),
     [

@@ -147,7 +147,7 @@ def _draw_line(axes: Axes, chart: Chart, panel: Panel, place: int) -> None:
         _draw_plain(axes, line, _level_strokes(chart)[line.label], line.look.colour)
         _draw_band(axes, line, panel.bounds)
     else:
-        _draw_marked(axes, line, place)
+        _draw_marked(axes, line, sum(other.quantity == line.quantity for other in panel.lines[:place]))
         draw = _draw_band if chart.scale is Scale.ROUNDS else _draw_bars
         draw(axes, line, panel.bounds)
 
@@ -168,6 +168,7 @@ def _draw_plain(axes: Axes, line: Line, stroke: Stroke, colour: str) -> None:
 
 
 def _draw_marked(axes: Axes, line: Line, place: int) -> None:
+    """Draw a line with markers; ``place``: among those with markers in its panel."""
     # The lines of a panel have their markers at different rounds, so none hides another's.
     every = max(1, len(line.points) // MARKERS_PER_LINE)
     markers = (place % every, every)
