@@ -226,11 +226,17 @@ def _distinct(values: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def _domains(runs: Sequence[Run]) -> tuple[str, ...]:
-    """Return the domains in the catalogue's order; for an unknown data set, those that the sites named."""
+    """Return the domains' columns in the catalogue's order; for an unknown data set, of those that the sites named."""
     try:
-        return dataset_spec(runs[0].dataset).domains
+        domains = dataset_spec(runs[0].dataset).domains
     except SettingsError:
-        return _distinct(reply.domain for run in runs for reply in run.record.census.values())
+        domains = _distinct(reply.domain for run in runs for reply in run.record.census.values())
+    return tuple(map(_column, domains))
+
+
+def _column(domain: str) -> str:
+    """Return the name of a domain's column, which is not that of the average, whatever a folder is called."""
+    return f"{domain} (domain)" if domain == AVERAGE else domain
 
 
 def _result(runs: Sequence[Run], rule: str, domains: Sequence[str]) -> Result:
@@ -244,7 +250,7 @@ def _cells(runs: Sequence[Run], rule: str, domains: Sequence[str], derived: str 
     for run in runs:
         score = target_score(run.record, rule, derived)
         if score is not None:
-            values[run.target][run.seed] = score
+            values[_column(run.target)][run.seed] = score
     found = {column: estimate(by_seed) for column, by_seed in (*values.items(), (AVERAGE, average(values)))}
     return {column: cell for column, cell in found.items() if cell is not None}
 

@@ -7,6 +7,7 @@ import pytest
 
 from fdg_plugins.analysis import Run, Table, build_table
 from fdg_plugins.analysis.estimates import Estimate
+from fdg_plugins.analysis.papers import AVERAGE
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.record.run_record import Method
 from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDOMG, fedomg, run, runs_of
@@ -132,3 +133,17 @@ def test_the_stand_in_never_stands_beside_printed_numbers() -> None:
     assert build_table([drawn]).facts.stand_in
     with pytest.raises(SettingsError, match="the runs used STAND-IN for PACS, and the papers real data"):
         build_table([drawn], against="paper")
+
+
+def test_a_domain_called_average_has_a_column_beside_the_average() -> None:
+    domains = (AVERAGE, "b", "c")
+    own = {"dataset": {"name": "mine", "domains": domains, "classes": ["dog", "elephant"]}}
+    runs = [
+        run(target, FEDAVG, target, 0, (accuracy,), domains=domains, protocol=own)
+        for target, accuracy in zip(domains, (0.1, 0.5, 0.9), strict=True)
+    ]
+    found = build_table(runs, rules=("last",))
+    assert found.columns == ("average (domain)", "b", "c", AVERAGE)
+    assert {name: cell.mean for name, cell in cells(found).items()} == pytest.approx(
+        {"average (domain)": 0.1, "b": 0.5, "c": 0.9, AVERAGE: 0.5}
+    )
