@@ -17,7 +17,7 @@ from fdg_plugins.models.pretrained import OWN_FILE
 from fdg_plugins.settings.protocol import AUTO
 
 # A table ranges over the first two; the others belong to the method, or change no result.
-_FREE_FIELDS = (
+FREE_FIELDS = (
     "target",
     "seed",
     "objective",
@@ -93,7 +93,7 @@ def _facts(run: Run, apart_from: Collection[str]) -> Iterator[tuple[str, Any]]:
 
 def _protocol_facts(run: Run, apart_from: Collection[str]) -> Iterator[tuple[str, Any]]:
     """Yield the fields of the protocol that must agree; of a centralised run its schedule stands in their place."""
-    free = {*_FREE_FIELDS, *method_fields(run.record), *apart_from}
+    free = {*FREE_FIELDS, *method_fields(run.record), *apart_from}
     if is_centralised(run.method):
         yield from _centralised_facts(run, free)
         return

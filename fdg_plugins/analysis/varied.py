@@ -5,12 +5,10 @@ import json
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+from fdg_plugins.analysis.comparable import FREE_FIELDS
 from fdg_plugins.analysis.names import method_settings
 from fdg_plugins.analysis.runs import Run
 from fdg_plugins.errors import SettingsError
-
-# Settings in which runs may differ anyway: a table's columns and seeds, and what identifies a method.
-_NO_AXIS = {"target", "seed", "objective", "gap_split"}
 
 
 def value_of(run: Run, setting: str) -> Any:
@@ -23,7 +21,7 @@ def varied_settings(runs: Sequence[Run]) -> tuple[str, ...]:
     """Return the settings that have several values among the runs of one method, sorted by name."""
     values: dict[tuple[str, str], set[Any]] = {}
     for run in runs:
-        protocol = run.record.protocol.model_dump(exclude=_NO_AXIS)
+        protocol = run.record.protocol.model_dump(exclude={*FREE_FIELDS})
         for name, value in {**protocol, **method_settings(run.record)}.items():
             values.setdefault((run.method, name), set()).add(hashable(value))
     return tuple(sorted({name for (_, name), found in values.items() if len(found) > 1}))

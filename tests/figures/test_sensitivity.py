@@ -134,6 +134,13 @@ def test_where_another_setting_varies_too_each_of_its_values_is_a_line() -> None
         chart_of(runs)
 
 
+def test_a_setting_that_changes_no_number_is_no_axis() -> None:
+    runs = [
+        with_accuracy(fedomg(kappa), "photo", 0, 0.5, protocol={"keep_local_models": kappa < 0.3}) for kappa in KAPPAS
+    ]
+    assert varied_settings(runs) == ("kappa",)
+
+
 def test_methods_that_differ_in_a_setting_do_not_vary_it() -> None:
     runs = [with_accuracy(FEDAVG, "photo", 0, 0.5), with_accuracy(fedomg(server_lr=0.05), "photo", 0, 0.5)]
     assert varied_settings(runs) == ()
