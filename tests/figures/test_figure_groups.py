@@ -21,6 +21,11 @@ def test_groups_are_methods_with_their_settings_sorted_as_in_tables_and_named_by
     assert groups[2].slug == "fedomg-kappa-0.1"
 
 
+def test_a_value_and_its_negative_give_files_of_other_names() -> None:
+    groups = group_runs([figure_run(FEDGA), *(figure_run(fedomg(kappa)) for kappa in (-0.1, 0.1))])
+    assert [group.slug for group in groups] == ["feddg-ga", "fedomg-kappa--0.1", "fedomg-kappa-0.1"]
+
+
 def test_a_setting_on_an_axis_makes_no_group() -> None:
     (group,) = group_runs([figure_run(fedomg(kappa)) for kappa in (0.1, 0.5)], apart_from="kappa")
     assert (group.label, len(group.runs)) == ("FedOMG", 2)

@@ -28,7 +28,7 @@ class Group:
     @property
     def slug(self) -> str:
         """The label as a part of a file name: ``fedomg-kappa-0.1``."""
-        words = "".join(letter if letter.isalnum() or letter in "._" else " " for letter in self.label.lower())
+        words = "".join(letter if letter.isalnum() or letter in "._-" else " " for letter in self.label.lower())
         return "-".join(words.split())
 
     def held_out(self, target: str) -> list[Run]:
