@@ -5,6 +5,7 @@ The number of pixels is known from the header, and too large an image is rejecte
 """
 
 import io
+import re
 import struct
 import threading
 import zlib
@@ -41,6 +42,7 @@ DECODE_ERRORS = (
 LARGEST_DEEP = 2**16 - 1  # the largest value of an image of more than 8 bits
 LEAST_DEEP = 2**12  # an image whose values stay below is of 12 bits or fewer: its upper 8 of 16 bits are nearly black
 UPRIGHT = 1
+_UPPER_BITS = re.compile(r";16[BLN]$")  # of Pillow's names for what a decoder reads; ";16" alone are 5 bits a colour
 _PILLOWS_LIMIT = threading.Lock()
 
 
@@ -119,18 +121,29 @@ def _ours_in_place_of_pillows() -> Iterator[None]:
 
 
 def to_rgb(image: Image.Image, path: Path) -> Image.Image:
-    """Decode and convert to RGB; 16-bit grey keeps its upper 8 bits, transparency is ignored.
+    """Decode and convert to RGB; channels of 16 bits keep their upper 8 bits, transparency is ignored.
 
-    Raises :class:`UnfitError`, naming ``path``, for grey values of which too little would be left: floating-point ones,
-    those out of 16 bits, and those of 12 bits or fewer that are stored in more than 8, unless the image is blank.
+    ``image`` is not decoded yet. Raises :class:`UnfitError`, naming ``path``, for values of which too little would be
+    left: floating-point ones, those out of 16 bits, and those of 12 bits or fewer that are stored in more than 8,
+    unless the image is grey and blank.
     """
     if image.mode == "F":
         raise UnfitError(path, "floating-point values, expected whole numbers of 8 or 16 bits")
+    in_upper_bits = has_deep_channels(image)
     if image.mode.startswith("I"):
         image = Image.fromarray(_upper_bits(np.asarray(image), path))
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
-    return image.convert("RGB")
+    pixels = image.convert("RGB")
+    if in_upper_bits and (highest := int(np.asarray(pixels).max())) < LEAST_DEEP >> 8:
+        raise _nearly_black(path, (highest + 1 << 8) - 1)
+    return pixels
+
+
+def has_deep_channels(image: Image.Image) -> bool:
+    """Return whether an opened image, not decoded yet, has several channels of 16 bits: Pillow reads the upper 8."""
+    read = (tile[3] if isinstance(tile[3], str) else str(tile[3][0]) for tile in getattr(image, "tile", ()) if tile[3])
+    return not image.mode.startswith("I") and any(_UPPER_BITS.search(one) for one in read)
 
 
 def _upper_bits(values: np.ndarray, path: Path) -> np.ndarray:
@@ -139,12 +152,16 @@ def _upper_bits(values: np.ndarray, path: Path) -> np.ndarray:
     if lowest < 0 or highest > LARGEST_DEEP:
         raise UnfitError(path, f"values from {lowest:,} to {highest:,}, expected 0 to {LARGEST_DEEP:,}")
     if lowest < highest < LEAST_DEEP:
-        raise UnfitError(
-            path,
-            f"values of more than 8 bits that reach only {highest:,} of {LARGEST_DEEP:,}, expected the whole range "
-            "(12-bit values times 16), or 8 bits",
-        )
+        raise _nearly_black(path, highest)
     return (values >> 8).astype(np.uint8)
+
+
+def _nearly_black(path: Path, highest: int) -> UnfitError:
+    return UnfitError(
+        path,
+        f"values of more than 8 bits that reach only {highest:,} of {LARGEST_DEEP:,}, expected the whole range "
+        "(12-bit values times 16), or 8 bits",
+    )
 
 
 def ignored_orientation(image: Image.Image) -> int:

@@ -16,6 +16,7 @@ from fdg_plugins.data.decoding import (
     MOST_PIXELS,
     UPRIGHT,
     UnfitError,
+    has_deep_channels,
     ignored_orientation,
     open_image,
     to_rgb,
@@ -125,10 +126,10 @@ class PairForm:
         """Return the pixels in 8 bits, ``[H, W]`` or ``[H, W, 3]``."""
         with open_image(path, self.max_pixels, formats=FORMATS) as image:
             try:
-                _decode(image, path)
+                _refuse_pages(image, path)
+                pixels = to_rgb(image, path)
                 if reason := _turned(image):
                     raise UnfitError(path, reason)
-                pixels = to_rgb(image, path)
                 return np.asarray(pixels.convert("L") if self.channels == 1 else pixels)
             except DECODE_ERRORS as error:
                 raise _unreadable(path, error) from error
@@ -137,7 +138,10 @@ class PairForm:
         """Return the values as they are in the file; channels must be equal, and transparency is ignored."""
         with open_image(path, self.max_pixels, formats=FORMATS) as image:
             try:
-                _decode(image, path)
+                _refuse_pages(image, path)
+                if has_deep_channels(image):
+                    raise MaskError(path, "several channels of 16 bits, expected one, or channels of 8 bits")
+                image.load()
                 if reason := _turned(image):
                     raise MaskError(path, reason)
                 values, clear = np.asarray(image), image.mode in ("LA", "PA", "RGBA")
@@ -167,22 +171,19 @@ class PairForm:
         return classes
 
 
-def _decode(image: Image.Image, path: Path) -> None:
-    """Decode the pixels, before the metadata are asked for: Pillow tells only the first time of a damaged PNG.
-
-    Raises ``DataError`` for a file of several pages.
-    """
+def _refuse_pages(image: Image.Image, path: Path) -> None:
+    """Raise ``DataError`` for a file of several pages."""
     if image.format == "TIFF" and (pages := getattr(image, "n_frames", 1)) > 1:
         raise DataError(
             f"image {path} has {pages:,} pages; expected one.", public="an image of the split has several pages."
         )
-    image.load()
 
 
 def _turned(image: Image.Image) -> str:
     """Return what is wrong with an image that viewers turn and decoding does not; empty if nothing is.
 
-    Whoever drew the mask saw the turned image, so the two would not match.
+    Whoever drew the mask saw the turned image, so the two would not match. Ask for it after decoding: Pillow tells of a
+    damaged PNG only once, and not here.
     """
     found = ignored_orientation(image)
     return (

@@ -9,6 +9,7 @@ from PIL import ExifTags, Image
 
 from fdg_plugins.data.decoding import UnfitError, check_image, ignored_orientation, open_image, read_image
 from fdg_plugins.errors import DataError
+from tests.data.deep_images import save_deep
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
@@ -59,6 +60,23 @@ def test_values_of_which_too_little_would_be_left_are_refused(
         assert str(file) in str(refused.value)
         assert "\n" not in str(refused.value)
         assert "image.tif" not in refused.value.public
+
+
+@pytest.mark.parametrize("suffix", [".png", ".tif"])
+@pytest.mark.parametrize(("channels", "alpha"), [(3, False), (4, True)])
+def test_colours_of_16_bits_keep_their_upper_bits_unless_too_little_would_be_left(
+    tmp_path: Path, suffix: str, channels: int, alpha: bool
+) -> None:
+    values = np.random.default_rng(0).integers(0, 2**16, (16, 16, channels)).astype(np.uint16)
+    file = save_deep(tmp_path / f"image{suffix}", values)
+    assert (np.asarray(read_image(file)) == values[..., :3] >> 8).all()
+    values[..., :3] >>= 4
+    if alpha:
+        values[..., 3] = 2**16 - 1
+    save_deep(file, values)
+    for look in (read_image, check_image):
+        with pytest.raises(UnfitError, match="that reach only 4,095 of 65,535, expected the whole range"):
+            look(file)
 
 
 @pytest.mark.parametrize("orientation", range(10))

@@ -35,6 +35,7 @@ from fdg_plugins.data.presets import standardised
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.plans.plans import make_plans
 from fdg_plugins.tasks import TASKS
+from tests.data.deep_images import save_deep
 from tests.data.pair_drawings import PairTask, draw_photo, draw_volume, eyes
 
 SIZE = 16
@@ -344,6 +345,16 @@ def test_masks_of_any_mode_give_their_values(tmp_path: Path, mode: str) -> None:
     mask = saved(tmp_path / "mask.png", picture)
     image = saved(tmp_path / "image.png", Image.new("RGB", (5, 6)))
     assert (form(class_of_value={0: 0, 1: 1}).read(image, mask)[1][0] == drawn).all()
+
+
+@pytest.mark.parametrize(("suffix", "channels"), [(".png", 2), (".png", 3), (".png", 4), (".tif", 3)])
+def test_a_mask_of_several_channels_of_16_bits_is_refused_and_not_read_as_empty(
+    tmp_path: Path, suffix: str, channels: int
+) -> None:
+    drawn = np.random.default_rng(0).integers(0, 2, (6, 5, 1)).astype(np.uint16)
+    mask = save_deep(tmp_path / f"mask{suffix}", np.repeat(drawn, channels, axis=2))
+    with pytest.raises(MaskError, match="several channels of 16 bits, expected one, or channels of 8 bits"):
+        form(class_of_value={0: 0, 1: 1}).mask(mask)
 
 
 @pytest.mark.parametrize("part", ["image", "mask"])
