@@ -107,13 +107,14 @@ def prepare(
 
       fdg data prepare officehome --from hf --data-root /data
     """
+    from fdg_plugins.cli.own_data import most_pixels
     from fdg_plugins.data.preparation import prepare as prepare_data
 
     spec, root = _on_disk(name), _named(data_root)
     try:
         with waiting(f"reading {source}"):
             opened = _opened(name, source)
-        done = prepare_data(spec, opened, root, link=link, any_counts=any_counts, track=track)
+        done = prepare_data(spec, opened, root, link=link, any_counts=any_counts, track=track, max_pixels=most_pixels())
     except KeyboardInterrupt as order:
         say("interrupted; the same command goes on with what is left", on_stderr=True)
         raise typer.Exit(INTERRUPTED) from order
@@ -139,7 +140,7 @@ def verify(
     """Compare a data set with its manifest, file by file; without a manifest, count its images.
 
     Missing, extra and changed files are named. With --images, every image is decoded, as in a site's census, with the
-    default limit of pixels. Exit codes: 0 the data set is as expected, 2 it is not.
+    limit of FDG_MAX_IMAGE_PIXELS. Exit codes: 0 the data set is as expected, 2 it is not.
 
     Examples:
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.data_tables import show, track
 from fdg_plugins.cli.output import write_output
-from fdg_plugins.cli.own_data import warn_of_idle
+from fdg_plugins.cli.own_data import most_pixels, warn_of_idle
 from fdg_plugins.errors import DataError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def check_masks(spec: "SegmentationSpec", root: Path, rules: "FileRules", sheets
     facts: dict[str, MaskFacts] = {}
     for domain in count_images(root, spec, rules):
         pairs = list_pairs(root, spec, domain, rules)[0].all
-        facts[domain] = mask_facts(root, spec, track(pairs, f"decoding {domain}", len(pairs)))
+        facts[domain] = mask_facts(root, spec, track(pairs, f"decoding {domain}", len(pairs)), most_pixels())
         if sheets is not None:
             sound = [pair for pair in pairs if pair not in facts[domain].damaged]
             _write_sheet(sheets / f"{domain}.png", spec, root, sound)
@@ -87,7 +87,7 @@ def _write_sheet(path: Path, spec: "SegmentationSpec", root: Path, pairs: "list[
     count = min(ON_A_SHEET, len(pairs))
     entries = []
     for pair in (pairs[number * len(pairs) // count] for number in range(count)):
-        image, labels = read_pair(root, spec, pair)
+        image, labels = read_pair(root, spec, pair, most_pixels())
         shares = class_shares(labels, len(spec.classes))[1:]
         texts = [f"{name} {share:.3f}" for name, share in zip(spec.classes[1:], shares, strict=True)]
         entries.append(Entry(Picture.of(image, labels), f"{stem_of(Path(pair.file).name)}: {', '.join(texts)}"))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.data_tables import counts_table, show, track
+from fdg_plugins.cli.own_data import most_pixels
 from fdg_plugins.errors import DataError
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def _check_images(spec: "KnownSpec", root: Path, domains: list[str]) -> None:
         return  # read as a whole when the images were counted
     unusable = looked_at = 0
     for domain in track(domains, "decoding", len(domains)):
-        data = open_domain(root, spec.name, domain, seed=0)
+        data = open_domain(root, spec.name, domain, seed=0, max_pixels=most_pixels())
         damaged = find_damaged(data)
         looked_at += len({sample.file for sample in (*data.train, *data.validation, *data.test)})
         unusable += len(damaged.files)

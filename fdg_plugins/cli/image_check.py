@@ -11,7 +11,7 @@ from rich.table import Table
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.data_tables import show, track
 from fdg_plugins.cli.output import write_output
-from fdg_plugins.cli.own_data import warn_of_idle
+from fdg_plugins.cli.own_data import most_pixels, warn_of_idle
 from fdg_plugins.errors import DataError
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ def check_images(spec: "ImageFolderSpec", root: Path, rules: "FileRules", sheets
     for domain in [name for name in spec.domains if (root / spec.folder / name).is_dir()]:
         samples, left_out, unused[domain] = list_domain(existing_folders(root, spec, domain), spec, domain, rules)
         splits[domain] = folder_split(samples, spec, domain, root, rules, seed=0)
-        facts[domain] = image_facts(root / spec.folder, track(samples, f"decoding {domain}", len(samples)))
+        facts[domain] = image_facts(
+            root / spec.folder, track(samples, f"decoding {domain}", len(samples)), most_pixels()
+        )
         skipped += len(left_out)
     if not facts:
         raise DataError(f"folder {root / spec.folder} holds no domain; expected one of {', '.join(spec.domains)}.")

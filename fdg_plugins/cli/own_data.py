@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``--data``: a data set of the user's own, for the commands that use one."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -111,6 +112,13 @@ def warn_of_idle(rules: "WatchedRules", base: Path) -> None:
         say(
             f"Warning: exclude names {names}, which no file matches; expected <domain>/<class>/<image>.", "yellow", True
         )
+
+
+def most_pixels() -> int:
+    """Return the pixels of the largest image that a site opens on this machine, by ``FDG_MAX_IMAGE_PIXELS``."""
+    from fdg_plugins.settings.site_config import read_site_config
+
+    return read_site_config("of this machine", None, os.environ).max_image_pixels
 
 
 def summary(own: "OwnData") -> str:

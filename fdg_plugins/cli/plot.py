@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.found import runs_below
 from fdg_plugins.cli.output import write_output
-from fdg_plugins.cli.own_data import DataOption
+from fdg_plugins.cli.own_data import DataOption, most_pixels
 from fdg_plugins.cli.plot_options import (
     DataRootOption,
     KindArgument,
@@ -81,6 +81,7 @@ def plot(
         data_root=root,
         dataset_file=file,
         cache=_cache_folder(),
+        max_pixels=most_pixels(),
         sites=tuple(name.strip() for name in sites.split(",")) if sites is not None else None,
         points=points,
         samples=samples,

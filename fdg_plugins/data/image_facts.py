@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fdg_plugins.data.decoding import UPRIGHT, check_image, ignored_orientation, open_image
+from fdg_plugins.data.decoding import MOST_PIXELS, UPRIGHT, check_image, ignored_orientation, open_image
 from fdg_plugins.data.specs import Sample
 from fdg_plugins.errors import DataError
 
@@ -38,8 +38,8 @@ class ImageFacts:
         return [sample for sample in self.samples if sample not in self.damaged]
 
 
-def image_facts(folder: Path, samples: Iterable[Sample]) -> ImageFacts:
-    """Read and decode the images below the data set's folder, and return their facts."""
+def image_facts(folder: Path, samples: Iterable[Sample], max_pixels: int = MOST_PIXELS) -> ImageFacts:
+    """Read and decode the images below the data set's folder, of at most ``max_pixels``, and return their facts."""
     looked: list[Sample] = []
     sizes: list[tuple[int, int]] = []
     formats: Counter[str] = Counter()
@@ -51,8 +51,8 @@ def image_facts(folder: Path, samples: Iterable[Sample]) -> ImageFacts:
         path = folder / sample.file
         try:
             digests[sample] = _digest(path)
-            check_image(path)
-            with open_image(path) as image:
+            check_image(path, max_pixels)
+            with open_image(path, max_pixels) as image:
                 sizes.append((image.height, image.width))
                 formats[str(image.format)] += 1
                 grey += image.mode in _GREY

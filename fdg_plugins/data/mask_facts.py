@@ -31,14 +31,16 @@ class MaskFacts:
         return len(self.sizes) + len(self.damaged)
 
 
-def mask_facts(root: Path, spec: SegmentationSpec, pairs: Iterable[PairSample]) -> MaskFacts:
-    """Decode the pairs below the resolved data root, and return their facts."""
+def mask_facts(
+    root: Path, spec: SegmentationSpec, pairs: Iterable[PairSample], max_pixels: int = MOST_PIXELS
+) -> MaskFacts:
+    """Decode the pairs below the resolved data root, of at most ``max_pixels`` each, and return their facts."""
     sizes: list[tuple[int, ...]] = []
     shares: list[np.ndarray] = []
     damaged: dict[PairSample, DataError] = {}
     for pair in pairs:
         try:
-            _, labels = read_pair(root, spec, pair)
+            _, labels = read_pair(root, spec, pair, max_pixels)
         except DataError as error:
             damaged[pair] = error
             continue
@@ -47,12 +49,14 @@ def mask_facts(root: Path, spec: SegmentationSpec, pairs: Iterable[PairSample]) 
     return MaskFacts(tuple(sizes), np.array(shares).reshape(-1, len(spec.classes)), damaged)
 
 
-def read_pair(root: Path, spec: SegmentationSpec, pair: PairSample) -> tuple[np.ndarray, np.ndarray]:
-    """Return an image ``[C, *S]`` below the resolved data root, and its class numbers ``[*S]``.
+def read_pair(
+    root: Path, spec: SegmentationSpec, pair: PairSample, max_pixels: int = MOST_PIXELS
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return an image ``[C, *S]`` below the resolved data root, of at most ``max_pixels``, and its classes ``[*S]``.
 
     Volumes are turned to the orientation RAS. Raises as :meth:`PairForm.read` does.
     """
-    form = PairForm.of(spec, oriented=True, max_pixels=MOST_PIXELS)
+    form = PairForm.of(spec, oriented=True, max_pixels=max_pixels)
     image, labels = form.read(root / spec.folder / pair.file, root / spec.folder / pair.mask)
     return image, labels[0]
 

@@ -76,6 +76,22 @@ def test_check_names_the_pairs_that_cannot_be_used(root: Path, tmp_path: Path) -
     assert (tmp_path / "sheets" / "stare.png").is_file()
 
 
+def test_the_limit_of_pixels_is_that_of_a_site(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = (
+        ("check", "vessels", "--data-root", root, "--sheets", tmp_path / "sheets"),
+        ("prepare", "vessels", "--from", root, "--any-counts", "--data-root", tmp_path / "target"),
+        ("verify", "vessels", "--images", "--data-root", tmp_path / "target"),
+    )
+    monkeypatch.setenv("FDG_MAX_IMAGE_PIXELS", "600")
+    for command in commands:
+        assert (done := run(*command)).exit_code == 0, done.output
+    monkeypatch.setenv("FDG_MAX_IMAGE_PIXELS", "599")
+    for command in reversed(commands):
+        refused = run(*command)
+        assert refused.exit_code == 2
+        assert "expected at most 599" in refused.output or "too large" in refused.output
+
+
 def test_check_without_sheets_writes_nothing(root: Path) -> None:
     before = sorted(root.rglob("*"))
     assert run("check", "vessels", "--data-root", root).exit_code == 0

@@ -195,6 +195,26 @@ def test_the_best_the_median_and_the_worst_are_shown_with_the_outcome_of_each_pi
         assert shown.ratio == pytest.approx(40 / 60)  # the photographs are scaled to squares
 
 
+def test_images_that_the_held_out_site_left_out_are_left_out(tmp_path: Path) -> None:
+    draw_vessels(tmp_path / "vessels" / TARGET)
+    damaged = f"{TARGET}/images/01.png"
+    (tmp_path / "vessels" / damaged).write_bytes(b"no image")
+    kept = make_run(tmp_path / "run", tmp_path)
+    with pytest.raises(DataError, match="cannot be read"):
+        overlays_of(kept, tmp_path)
+    left = open_domain(tmp_path, "vessels", TARGET, seed=0, left_out=[damaged])
+    told = {"split": left.split, "split_hash": left.split_hash, "num_damaged": 1}
+    census = {**kept.record.census, TARGET: kept.record.census[TARGET].model_copy(update=told)}
+    run = replace(kept, record=kept.record.model_copy(update={"census": census}))
+    assert [image.file for image in overlays_of(run, tmp_path).images] == [sample.file for sample in left.test]
+
+
+def test_the_limit_of_pixels_can_be_set(run: Run, root: Path) -> None:
+    with pytest.raises(DataError, match="has 2,400 pixels; expected at most 2,399"):
+        make_pictures("overlays", [run], Request(data_root=root, max_pixels=2399))
+    assert make_pictures("overlays", [run], Request(data_root=root, max_pixels=2400))
+
+
 def test_the_caption_names_domain_method_rule_round_images_and_distances(picture: Overlays) -> None:
     distances = {image.file: image.hausdorff95 for image in picture.images}
     listed = ", ".join(f"{distances[shown.file]:.1f} ({shown.case})" for shown in picture.shown)

@@ -18,6 +18,7 @@ from fdg_plugins.analysis.figures.sites import cosines, weights
 from fdg_plugins.analysis.figures.surface import Track, surface
 from fdg_plugins.analysis.runs import Run
 from fdg_plugins.analysis.selection import SOURCE_VALIDATION
+from fdg_plugins.data.decoding import MOST_PIXELS
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.naming import nearest
 
@@ -42,6 +43,7 @@ class Request:
         data_root: folder that holds the data sets (``surface``, ``features``, ``overlays``).
         dataset_file: the file about a user's own images, by default ``dataset.toml`` in the data root.
         cache: the folder in which the stand-in is drawn; None: the user's cache.
+        max_pixels: of the largest image that is opened.
         sites: three sites whose models span the plane (``surface``); None: the first three by name.
         points: models along each side of the grid (``surface``).
         samples: images of the held-out domain (``surface``: 200), or of each domain (``features``: 100).
@@ -53,6 +55,7 @@ class Request:
     data_root: Path | None = None
     dataset_file: Path | None = None
     cache: Path | None = None
+    max_pixels: int = MOST_PIXELS
     sites: tuple[str, ...] | None = None
     points: int = SURFACE_POINTS
     samples: int | None = None
@@ -61,23 +64,25 @@ class Request:
 
 def _surface(runs: Sequence[Run], request: Request) -> tuple[Picture, ...]:
     run = _only(runs, "surface")
-    corners, last = local_models(run, request.sites), last_model(run)
-    images = Images(run, request.data_root, request.cache, request.dataset_file)
+    corners, last, images = local_models(run, request.sites), last_model(run), _images(run, request)
     return (surface(run, corners, last, images, request.points, request.samples or SURFACE_SAMPLES, request.track),)
 
 
 def _features(runs: Sequence[Run], request: Request) -> tuple[Picture, ...]:
     run = _only(runs, "features")
     chosen = global_model(run, request.selection)
-    images = Images(run, request.data_root, request.cache, request.dataset_file)
-    return (features(run, chosen, images, request.samples or FEATURE_SAMPLES),)
+    return (features(run, chosen, _images(run, request), request.samples or FEATURE_SAMPLES),)
 
 
 def _overlays(runs: Sequence[Run], request: Request) -> tuple[Picture, ...]:
     run = _only(runs, "overlays")
     check_has_masks(run)
     chosen = global_model(run, request.selection)
-    return (overlays(run, chosen, Images(run, request.data_root, request.cache, request.dataset_file)),)
+    return (overlays(run, chosen, _images(run, request)),)
+
+
+def _images(run: Run, request: Request) -> Images:
+    return Images(run, request.data_root, request.cache, request.dataset_file, request.max_pixels)
 
 
 def _only(runs: Sequence[Run], kind: str) -> Run:

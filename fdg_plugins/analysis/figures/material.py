@@ -2,6 +2,7 @@
 """The inputs of a figure of one run in addition to its record: the run's models, and images of its domains."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,9 @@ from fdg_plugins.data import (
     evaluation_batches,
     find_data_root,
     open_domain,
+    without_damaged,
 )
+from fdg_plugins.data.decoding import MOST_PIXELS
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.messages import CensusReply
 from fdg_plugins.models import ExtractorClassifier
@@ -126,15 +129,22 @@ class Images:
         data_root: the folder that holds the data sets; unused for runs on the stand-in or on an installed data set.
         cache: the folder in which the stand-in is drawn; default: the user's cache.
         dataset_file: the file about a user's own images; default: ``dataset.toml`` in the data root, if there is one.
+        max_pixels: of the largest image that is opened.
 
     Raises ``DataError`` if the data root is missing, or if exactly one of data root and run used the stand-in.
     """
 
     def __init__(
-        self, run: Run, data_root: Path | None, cache: Path | None = None, dataset_file: Path | None = None
+        self,
+        run: Run,
+        data_root: Path | None,
+        cache: Path | None = None,
+        dataset_file: Path | None = None,
+        max_pixels: int = MOST_PIXELS,
     ) -> None:
         self._run = run
         self._dataset_file = dataset_file
+        self._max_pixels = max_pixels
         spec = dataset_spec(run.dataset)
         _check_named(run, spec, data_root)
         root = find_data_root(run.dataset, data_root, cache)
@@ -147,21 +157,31 @@ class Images:
         self._root = root.path
 
     def open(self, domain: str) -> DomainData:
-        """Return a domain; raise ``DataError`` if its images are not those of the run."""
+        """Return a domain, without the images that its sites left out as damaged, which are looked for again.
+
+        Raises ``DataError`` if its images are not those of the run.
+        """
+        replies = [reply for reply in self._run.record.census.values() if reply.domain == domain]
+        data = self._open(domain)
+        if any(reply.num_damaged for reply in replies):
+            data, _ = without_damaged(data, partial(self._open, domain))
+        for reply in replies:
+            self._check_split(reply, data)
+        return data
+
+    def _open(self, domain: str, left_out: frozenset[str] = frozenset()) -> DomainData:
         protocol = self._run.record.protocol
-        data = open_domain(
+        return open_domain(
             self._root,
             protocol.dataset,
             domain,
             seed=protocol.seed,
             max_samples=protocol.max_samples_per_domain,
+            max_pixels=self._max_pixels,
+            left_out=left_out,
             preset=protocol.preset,
             dataset_file=self._dataset_file,
         )
-        for reply in self._run.record.census.values():
-            if reply.domain == domain:
-                self._check_split(reply, data)
-        return data
 
     def _check_split(self, reply: CensusReply, data: DomainData) -> None:
         if not _same_split(reply, data):

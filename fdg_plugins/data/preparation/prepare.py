@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from fdg_plugins.data.decoding import MOST_PIXELS
 from fdg_plugins.data.folders import refuse_outside
 from fdg_plugins.data.mask_facts import read_pair
 from fdg_plugins.data.pairs import list_pairs
@@ -37,13 +38,14 @@ def prepare(
     link: bool = False,
     any_counts: bool = False,
     track: Track = untracked,
+    max_pixels: int = MOST_PIXELS,
 ) -> Prepared:
     """Copy a data set, or the domains of it that the source has, below ``data_root``, and check it.
 
     After an interruption, calling it again resumes; previously prepared domains are kept. A difference from certain
     numbers leaves the data set without a manifest, unless ``any_counts``. Raises DataError for anything that prevents
-    ``open_domain`` from reading the data set, and with masks for a pair that cannot be used; the files copied so far
-    remain.
+    ``open_domain`` from reading the data set, and with masks for a pair that cannot be used, such as an image of more
+    than ``max_pixels``; the files copied so far remain.
     """
     root, target = _checked_places(spec, data_root)
     plan = make_plan(spec, source, target)
@@ -51,7 +53,7 @@ def prepare(
         (target / MANIFEST).unlink(missing_ok=True)  # from here on, it no longer describes the files
         copied = copy_files(plan, source, target, link=link, track=track)
         counts = count_images(root, spec)
-        _check_pairs(root, spec, counts, track)
+        _check_pairs(root, spec, counts, track, max_pixels)
         verdict = judge(counts, spec)
         manifest = None
         if any_counts or not verdict.is_wrong:
@@ -59,13 +61,13 @@ def prepare(
     return Prepared(plan, copied, counts, verdict, manifest)
 
 
-def _check_pairs(root: Path, spec: KnownSpec, domains: Iterable[str], track: Track) -> None:
+def _check_pairs(root: Path, spec: KnownSpec, domains: Iterable[str], track: Track, max_pixels: int) -> None:
     """Decode all images with masks; raise DataError for the first pair that cannot be used."""
     if not isinstance(spec, SegmentationSpec):
         return
     pairs = [pair for domain in domains for pair in list_pairs(root, spec, domain)[0].all]
     for pair in track(pairs, "decoding", len(pairs)):
-        read_pair(root, spec, pair)
+        read_pair(root, spec, pair, max_pixels)
 
 
 def _checked_places(spec: KnownSpec, data_root: Path) -> tuple[Path, Path]:
