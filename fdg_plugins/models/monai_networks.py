@@ -15,7 +15,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.extras import load_extra
+from fdg_plugins.models.network import IMAGE_SIZE
 
 MODULE = "monai.networks.nets"
 FEATURES = 16
@@ -47,6 +49,7 @@ _DEFINITIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 
 DEFINED = tuple(_DEFINITIONS)
+_SMALLEST_WITH_INSTANCE = {"monai_basic_unet": 32, "monai_densenet121": 61}  # below, the smallest map has one position
 
 
 class DenseNetwork(nn.Module):
@@ -81,8 +84,13 @@ def monai_unet(channels: int, dims: int, norm: str) -> nn.Module:
     return DenseNetwork(_built("monai_unet", channels, dims, norm))
 
 
-def monai_basic_unet(channels: int, dims: int, norm: str) -> nn.Module:
-    """Return a U-Net of five levels with 32 to 256 channels: 2.0 million parameters in 2-D."""
+def monai_basic_unet(channels: int, dims: int, norm: str, image_size: int = IMAGE_SIZE) -> nn.Module:
+    """Return a U-Net of five levels with 32 to 256 channels: 2.0 million parameters in 2-D.
+
+    Raises ``SettingsError`` for images of ``image_size`` pixels on which instance normalization, its default, cannot
+    train.
+    """
+    _check_positions("monai_basic_unet", "instance" if norm == "default" else norm, image_size)
     return DenseNetwork(_built("monai_basic_unet", channels, dims, norm))
 
 
@@ -95,9 +103,22 @@ def monai_dynunet(channels: int, dims: int, norm: str) -> nn.Module:
     return DenseNetwork(network)
 
 
-def monai_densenet121(channels: int, dims: int, norm: str) -> nn.Module:
-    """Return the DenseNet-121 with a head, ``class_layers.out``, that is to be replaced: 7.0 million parameters."""
+def monai_densenet121(channels: int, dims: int, norm: str, image_size: int = IMAGE_SIZE) -> nn.Module:
+    """Return the DenseNet-121 with a head, ``class_layers.out``, that is to be replaced: 7.0 million parameters.
+
+    Raises ``SettingsError`` for images of ``image_size`` pixels on which instance normalization cannot train.
+    """
+    _check_positions("monai_densenet121", norm, image_size)
     return _built("monai_densenet121", channels, dims, norm)
+
+
+def _check_positions(name: str, norm: str, image_size: int) -> None:
+    if norm == "instance" and image_size < (smallest := _SMALLEST_WITH_INSTANCE[name]):
+        raise SettingsError(
+            f"image_size (FDG_IMAGE_SIZE) is {image_size}, expected at least {smallest} for model {name!r} with "
+            "instance normalization, which cannot train on a single position.",
+            public=True,
+        )
 
 
 def _built(name: str, channels: int, dims: int, norm: str) -> nn.Module:

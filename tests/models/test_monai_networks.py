@@ -171,8 +171,27 @@ def test_the_vessels_have_the_protocol_of_segmentation() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "norm", "smallest", "below"),
+    [("monai_basic_unet", "default", 32, 16), ("monai_densenet121", "instance", 61, 60)],
+)
+def test_images_on_which_instance_normalization_cannot_train_are_refused_with_the_smallest_that_it_can(
+    name: str, norm: str, smallest: int, below: int
+) -> None:
+    model = made(name, norm=norm, image_size=smallest)
+    assert model.train().features(torch.rand(2, 3, smallest, smallest)).shape[0] == 2
+    with pytest.raises(ValueError, match="more than 1 spatial element"):
+        model.features(torch.rand(2, 3, below, below))
+    with pytest.raises(SettingsError, match=f"is {below}, expected at least {smallest} for model '{name}' with"):
+        made(name, norm=norm, image_size=below)
+
+
+@pytest.mark.parametrize(
     ("job", "message"),
     [
+        (
+            {"model": "monai_densenet121", "image_size": 28},
+            "image_size (FDG_IMAGE_SIZE) is 28, expected at least 29 for model 'monai_densenet121'.",
+        ),
         (
             {"model": "groupnorm_convnet", "dataset": "rotateddigits", "target": "angle_0", "normalization": "batch"},
             "normalization (FDG_NORMALIZATION) is 'batch', expected 'default': model 'groupnorm_convnet' has no other.",
