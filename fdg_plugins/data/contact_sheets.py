@@ -32,8 +32,8 @@ class Picture:
     def of(cls, image: np.ndarray, labels: np.ndarray) -> "Picture":
         """Return an image ``[C, *S]`` with its labels ``[*S]`` as a picture; of a volume, its middle slice.
 
-        A volume in the orientation RAS is shown from below, with the front at the top. Values that are not in [0, 255]
-        are scaled to it; an image of one such value is black.
+        A volume in the orientation RAS is shown from below, with the front at the top. Values that are not
+        whole numbers in [0, 255] are scaled to it; an image of one such value is black.
         """
         if labels.ndim > 2:
             middle = labels.shape[-1] // 2
@@ -81,7 +81,7 @@ def lay_over(image: Image.Image, labels: np.ndarray, strength: float = STRENGTH)
 def _in_rgb(image: np.ndarray) -> Image.Image:
     """Return an image ``[1 or 3, H, W]`` in 8 bits."""
     low, high = float(image.min()), float(image.max())
-    if low < 0 or high > LARGEST_VALUE:
+    if low < 0 or high > LARGEST_VALUE or (image != np.rint(image)).any():
         image = (image - low) * (LARGEST_VALUE / (high - low) if high > low else 0.0)  # a blank one is black
     pixels = np.rint(np.moveaxis(image, 0, -1)).astype(np.uint8)
     return Image.fromarray(np.broadcast_to(pixels, (*pixels.shape[:2], 3)).copy())

@@ -96,7 +96,14 @@ def test_grey_images_and_volumes_become_pictures_of_their_middle() -> None:
     assert np.asarray(Picture.of(plain, labels[:2, :3, 0]).image).tolist() == np.full((2, 3, 3), 7).tolist()
 
 
-@pytest.mark.parametrize("value", [-1024.0, 300.0, 3e38])
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (0.25, 0.75), (-1024.0, 3071.0), (0.0, 4095.5)])
+def test_intensities_are_drawn_from_black_to_white_whatever_their_scale(low: float, high: float) -> None:
+    volume = np.linspace(low, high, 16, dtype=np.float32).reshape(1, 4, 4)
+    pixels = np.asarray(Picture.of(volume, np.zeros((4, 4), dtype=np.int16)).image)[..., 0]
+    np.testing.assert_array_equal(pixels.ravel(), 17 * np.arange(16))
+
+
+@pytest.mark.parametrize("value", [-1024.0, 0.5, 300.0, 3e38])
 def test_a_blank_image_out_of_range_is_black(value: float) -> None:
     blank = np.full((1, 4, 5), value, dtype=np.float32)
     assert np.asarray(Picture.of(blank, np.zeros((4, 5), dtype=np.int16)).image).max() == 0
