@@ -165,10 +165,15 @@ class PairForm:
         known = (values >= 0) & (values <= LARGEST_MASK_VALUE) & (values == np.floor(values))
         classes: np.ndarray = table[np.where(known, values, LARGEST_MASK_VALUE + 1).astype(np.int64)]
         if (unknown := np.unique(values[classes < 0])).size:
-            shown = ", ".join(f"{float(value):g}" for value in unknown[:SHOWN_VALUES])
+            shown = ", ".join(map(_in_full, unknown[:SHOWN_VALUES] + 0))  # of a mask of one bit, 1 and not True
             expected = ", ".join(map(str, sorted(self.class_of_value)))
             raise MaskError(path, f"the values {shown}, expected only {expected}")
         return classes
+
+
+def _in_full(value: np.generic) -> str:
+    """Return a value with all its digits: 0.99999998 is not the 1 that is expected beside it."""
+    return str(value).removesuffix(".0")
 
 
 def _refuse_pages(image: Image.Image, path: Path) -> None:

@@ -457,6 +457,21 @@ def test_a_volume_is_no_slice_and_a_photograph_no_volume(tmp_path: Path) -> None
     assert caught.value.public == "an image of the split has another number of axes or channels than the data set."
 
 
+def test_the_values_of_a_mask_of_one_bit_are_numbers(tmp_path: Path) -> None:
+    mask = saved(tmp_path / "mask.png", Image.new("1", (5, 6), 1))
+    with pytest.raises(MaskError, match="the values 1, expected only 0, 100, 110, 200"):
+        form().mask(mask)
+
+
+def test_a_value_that_is_nearly_a_class_is_named_with_all_its_digits(tmp_path: Path) -> None:
+    image, mask, _ = nifti(tmp_path, (8, 7, 3))
+    nearly = np.zeros((8, 7, 3))
+    nearly[0, 0] = 1 - 1e-9
+    nibabel.save(nibabel.Nifti1Image(nearly, np.diag([0.5, 0.6, 3.0, 1.0])), mask)
+    with pytest.raises(MaskError, match=r"the values 0\.999999999, expected only 0, 1, 2"):
+        form(dims=3, channels=1, class_of_value={0: 0, 1: 1, 2: 2}).read(image, mask)
+
+
 def test_another_orientation_of_the_mask_is_refused(tmp_path: Path) -> None:
     image, _, _ = nifti(tmp_path, (6, 5, 4))
     _, mask, _ = nifti(tmp_path / "b", (6, 5, 4), affine=np.diag([-0.5, 0.6, 3, 1]))
