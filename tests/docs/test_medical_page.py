@@ -15,6 +15,8 @@ from fdg_plugins.data.presets import PRESETS
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import build_model
 from fdg_plugins.models.networks import NETWORKS
+from fdg_plugins.plugins.methods import METHODS
+from fdg_plugins.plugins.target import load_target
 from fdg_plugins.recipes import make_recipe
 
 PAGE = (Path(__file__).parents[2] / "docs" / "medical.md").read_text(encoding="utf-8")
@@ -75,6 +77,16 @@ def test_the_numbers_of_parameters_are_those_of_the_networks(name: str) -> None:
     models = [build_model(name, 2, seed=0, channels=3, dims=dims) for dims in (2, 3)]
     counts = [sum(parameter.numel() for parameter in model.parameters()) / 1e6 for model in models]
     assert f"| {counts[0]:.1f}, {counts[1]:.1f} |" in row
+
+
+def test_every_method_is_in_the_table_and_those_that_need_labelled_images_are_refused() -> None:
+    rows = re.findall(r"^\| ((?:\[?\w.*?)) \| ((?:is|its|unchanged|aligns|\*\*).*?) \|$", PAGE, re.MULTILINE)
+    said = {name.strip("[").partition("]")[0]: what for names, what in rows for name in names.split(", ")}
+    refused = {name for name, what in said.items() if what == "**refused**"}
+    methods = METHODS.own().values()
+    assert set(said) == {method.title for method in methods}
+    labelled = [one.title for one in methods if one.objective and load_target(one.objective).needs_labelled_images]
+    assert refused == set(labelled)
 
 
 @pytest.mark.parametrize("method", ["rsc", "fedsr"])
