@@ -25,23 +25,33 @@ ON_A_SHEET = 6
 def check_masks(spec: "SegmentationSpec", root: Path, rules: "FileRules", sheets: Path | None) -> None:
     """Print the facts of every domain below the resolved data root, and write a sheet of each into ``sheets``.
 
-    Raises DataError, after all domains, if some pairs cannot be used.
+    Raises DataError, after all domains, if some pairs cannot be used, or a domain has too few for any run.
     """
     from fdg_plugins.data.mask_facts import mask_facts
-    from fdg_plugins.data.pairs import list_pairs
+    from fdg_plugins.data.pairs import AMONG, Pairs, list_pairs, split_pairs
     from fdg_plugins.data.preparation import count_images
+    from fdg_plugins.data.unused import Unused
 
     rules = rules.watched()
     facts: dict[str, MaskFacts] = {}
+    listed: dict[str, Pairs] = {}
+    unused: dict[str, Unused] = {}
     for domain in count_images(root, spec, rules):
-        pairs = list_pairs(root, spec, domain, rules)[0].all
+        unused[domain] = Unused(AMONG)
+        listed[domain], _ = list_pairs(root, spec, domain, rules, unused[domain])
+        pairs = listed[domain].all
         facts[domain] = mask_facts(root, spec, track(pairs, f"decoding {domain}", len(pairs)), most_pixels())
         if sheets is not None:
             sound = [pair for pair in pairs if pair not in facts[domain].damaged]
             _write_sheet(sheets / f"{domain}.png", spec, root, sound)
     show(_facts_table(spec, facts))
+    for domain, found in unused.items():
+        for phrase in found.phrases():
+            say(f"not used    {domain}: {phrase}")
     warn_of_idle(rules, root / spec.folder)
     _refuse_damaged(facts.values(), f"data set {spec.name} in {root}")
+    for domain, pairs_of_domain in listed.items():
+        split_pairs(pairs_of_domain, (), spec, domain, seed=0, max_samples=None)
 
 
 def _refuse_damaged(facts: "Collection[MaskFacts]", where: str) -> None:

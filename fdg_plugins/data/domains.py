@@ -20,7 +20,7 @@ from fdg_plugins.data.image_files import ImageFiles
 from fdg_plugins.data.own_files import NO_RULES, FileRules, rules_of
 from fdg_plugins.data.own_splits import folder_split
 from fdg_plugins.data.pair_files import PairFiles
-from fdg_plugins.data.pairs import list_pairs, split_pairs
+from fdg_plugins.data.pairs import AMONG, list_pairs, split_pairs
 from fdg_plugins.data.presets import preset_of
 from fdg_plugins.data.published import published_domain
 from fdg_plugins.data.rotated import rotated_domain
@@ -36,6 +36,7 @@ from fdg_plugins.data.specs import (
     SegmentationSpec,
 )
 from fdg_plugins.data.splits import Split, part_of, seeded_split
+from fdg_plugins.data.unused import Unused
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.naming import perhaps
 from fdg_plugins.plugins.own_dataset import DatasetRef
@@ -255,10 +256,11 @@ def _in_pairs(asked: _Asked, spec: SegmentationSpec, preset: str) -> _Opened:
     """Open images with masks."""
     transforms = preset_of(preset, spec)
     root = existing_root(asked.root_of(spec), spec, asked.domain)
-    listed, skipped = list_pairs(root, spec, asked.domain, asked.rules_of(spec, root))
+    unused = Unused(AMONG)
+    listed, skipped = list_pairs(root, spec, asked.domain, asked.rules_of(spec, root), unused)
     split = split_pairs(listed, asked.left_out, spec, asked.domain, seed=asked.seed, max_samples=asked.max_samples)
     images = PairFiles(root / spec.folder, spec, transforms, asked.image_memory, asked.max_pixels)
-    return _Opened(images, split, _named(listed.all, asked.left_out), skipped)
+    return _Opened(images, split, _named(listed.all, asked.left_out), skipped, tuple(unused.phrases()))
 
 
 def _named(listed: Iterable[Sample], files: Collection[str]) -> tuple[str, ...]:

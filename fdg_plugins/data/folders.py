@@ -160,6 +160,15 @@ def _listed(root: Path, base: Path, place: str, where: str, rules: FileRules, un
     return [f"{place}/{name}" for name in names]
 
 
+def note_others(
+    base: Path, place: str, where: str, suffixes: tuple[str, ...], rules: FileRules, unused: Unused
+) -> None:
+    """Note what is in the folder ``place`` below the data set's, ``base``, and has none of the ``suffixes``."""
+    for entry in _entries(base / place, where):
+        if not entry.name.lower().endswith(suffixes):
+            _note_inside(base, f"{place}/{entry.name}", entry, rules, unused)
+
+
 def _note_inside(base: Path, path: str, entry: os.DirEntry[str], rules: FileRules, unused: Unused) -> None:
     """Note a folder with images, or a file that is not an image, in the folder of a class."""
     is_inner = is_folder_entry(entry)

@@ -6,15 +6,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fdg_plugins.data.data_lists import find_data_list, read_data_list
-from fdg_plugins.data.folders import check_domain_folder, existing_root, image_names, is_folder, refuse_outside
+from fdg_plugins.data.folders import (
+    check_domain_folder,
+    existing_root,
+    image_names,
+    is_folder,
+    note_others,
+    refuse_outside,
+)
 from fdg_plugins.data.own_files import NO_RULES, FileRules
 from fdg_plugins.data.pair_names import PAIR_SUFFIXES, refuse_mixed, stem_of
 from fdg_plugins.data.specs import PairSample, Sample, SegmentationSpec
 from fdg_plugins.data.splits import Split, given_split, seeded_split
+from fdg_plugins.data.unused import Unused
 from fdg_plugins.errors import DataError
 from fdg_plugins.values import visible
 
 PARTS = ("images", "masks")
+AMONG = "images/ and masks/"
 
 
 @dataclass(frozen=True)
@@ -37,11 +46,12 @@ class Pairs:
 
 
 def list_pairs(
-    data_root: Path, spec: SegmentationSpec, domain: str, rules: FileRules = NO_RULES
+    data_root: Path, spec: SegmentationSpec, domain: str, rules: FileRules = NO_RULES, unused: Unused | None = None
 ) -> tuple[Pairs, tuple[str, ...]]:
     """Return the pairs of a domain, without opening an image, and the images that ``rules`` leave out.
 
-    A pair is left out if its image or its mask is; neither need have the other then. Raises DataError for missing
+    A pair is left out if its image or its mask is; neither need have the other then. What else lies in the two folders
+    is noted in ``unused``; without them, a list says what is used. Raises DataError for missing
     folders, an unusable data list, images without a mask and masks without an image, two images or masks of one stem,
     links that leave the data root, and unusable names.
     """
@@ -52,6 +62,9 @@ def list_pairs(
         return pairs.without(skipped), skipped
     check_domain_folder(root, spec, domain)
     listed, skipped = _pairs_in_folders(root, spec, domain, rules)
+    if unused is not None:
+        for part in PARTS:
+            note_others(root / spec.folder, f"{domain}/{part}", f"domain {domain!r}", PAIR_SUFFIXES, rules, unused)
     return Pairs(listed), skipped
 
 

@@ -16,7 +16,7 @@ from fdg_plugins.values import visible
 # Suffixes of images that are not read. They tell a folder of images from one of notes.
 _OTHER_IMAGES = (
     *(".gif", ".heic", ".heif", ".avif", ".jfif", ".jp2", ".svg", ".tga", ".ppm", ".pgm"),
-    *(".dcm", ".nii", ".nii.gz", ".raw", ".dng", ".cr2", ".nef", ".psd", ".npy"),
+    *(".dcm", ".nii", ".nii.gz", ".mha", ".mhd", ".nrrd", ".raw", ".dng", ".cr2", ".nef", ".psd", ".npy"),
 )
 
 # Files that systems leave in folders of images, of which nobody needs to hear.
@@ -28,11 +28,12 @@ MOST_KINDS = 5
 class Unused:
     """Paths below the data set's folder, by what they are.
 
-    ``loose``: images beside the folders of classes. ``others``: files in folders of classes with another suffix.
-    ``nested``: folders with images in folders of classes. ``folders``: folders that are neither classes nor parts, but
-    hold images. What the site excludes is none of these.
+    ``among``: the folders that hold the images, in words. ``loose``: images beside these folders. ``others``: files in
+    them with another suffix. ``nested``: folders with images in them. ``folders``: folders that are neither classes nor
+    parts, but hold images. What the site excludes is none of these.
     """
 
+    among: str = "folders of classes"
     loose: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
     nested: list[str] = field(default_factory=list)
@@ -42,7 +43,7 @@ class Unused:
         """Yield a phrase for each kind that there is; with the data set's folder, nested images are counted."""
         if self.nested:
             held = "" if base is None else f", with {sum(images_below(base / path) for path in self.nested):,} images"
-            yield f"{_number(self.nested, 'folder')} in folders of classes{held}{_example(self.nested)}"
+            yield f"{_number(self.nested, 'folder')} in {self.among}{held}{_example(self.nested)}"
         if self.others:
             counts = Counter(PurePosixPath(path).suffix.lower() or "no suffix" for path in self.others)
             kinds = sorted(counts, key=lambda kind: (-counts[kind], kind))[:MOST_KINDS]

@@ -76,6 +76,29 @@ def test_check_names_the_pairs_that_cannot_be_used(root: Path, tmp_path: Path) -
     assert (tmp_path / "sheets" / "stare.png").is_file()
 
 
+def test_check_names_what_a_run_passes_over(root: Path) -> None:
+    base = root / "vessels" / "drive"
+    for name in ("images/4.mha", "masks/4.mha", "images/Thumbs.db", "images/.hidden.mha"):
+        (base / name).write_bytes(b"")
+    (base / "masks" / "second").mkdir()
+    (base / "masks" / "second" / "0.png").write_bytes(b"")
+    result = run("check", "vessels", "--data-root", root)
+    assert result.exit_code == 0, result.output
+    assert [line for line in result.stdout.splitlines() if line.startswith("not used")] == [
+        "not used    drive: 1 folder in images/ and masks/ (drive/masks/second)",
+        "not used    drive: 2 files with a suffix that is not read: .mha 2 (such as drive/images/4.mha)",
+    ]
+
+
+def test_check_refuses_a_domain_with_which_no_run_can_start(root: Path) -> None:
+    for number in range(1, 4):
+        for part in ("images", "masks"):
+            (root / "vessels" / "stare" / part / f"{number}.png").unlink()
+    result = run("check", "vessels", "--data-root", root)
+    assert result.exit_code == 2
+    assert "of the 1 training images of domain 'stare', 1 can be used; expected at least 2." in result.stderr
+
+
 def test_the_limit_of_pixels_is_that_of_a_site(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands = (
         ("check", "vessels", "--data-root", root, "--sheets", tmp_path / "sheets"),

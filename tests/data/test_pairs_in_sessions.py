@@ -88,3 +88,10 @@ def test_what_is_kept_serves_all_rounds(root: Path) -> None:
 def test_an_unknown_preset_is_refused(root: Path) -> None:
     with pytest.raises(SettingsError, match=r"preset .* is 'x', expected one of: photo, photo_patches"):
         session(root, preset="x")
+
+
+def test_files_that_are_no_pairs_are_told_in_the_sites_log(root: Path) -> None:
+    for part in ("images", "masks"):
+        (root / "eyes" / "left" / part / "20.mha").write_bytes(b"")
+    unused = "2 files with a suffix that is not read: .mha 2 (such as left/images/20.mha)"
+    assert session(root).data.unused == (unused,)
