@@ -15,13 +15,15 @@ from typing import Any
 
 import torch
 
-from fdg_plugins.analysis.figures.material import Chosen, global_model
+from fdg_plugins.analysis.figures.material import Chosen, empty_model, global_model
 from fdg_plugins.analysis.runs import Run
+from fdg_plugins.core.travel import ALL, Rule
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.data.presets import Preset, preset_of
 from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.models.monai_networks import DEFINED, monai_definition
+from fdg_plugins.objectives import travel_rules
 from fdg_plugins.settings.protocol import ADAPTERS
 from fdg_plugins.storage import write_json
 from fdg_plugins.tasks.segmentation import OVERLAP
@@ -72,6 +74,11 @@ def _spec(run: Run) -> SegmentationSpec:
         raise SettingsError(f"run {run.folder} has the head {protocol.head!r}, expected 'linear' for a bundle.")
     if protocol.trainable == ADAPTERS:
         raise SettingsError(f"run {run.folder} has trained adapters, expected MONAI's network as it is for a bundle.")
+    if protocol.travels != ALL and (kept := travel_rules(empty_model(run), protocol).names(Rule.PERSONAL)):
+        raise SettingsError(
+            f"run {run.folder} left {kept[0]!r} to each site, and its own models have it as it was before round 1: "
+            "expected one that shares or freezes all parameters, for a bundle."
+        )
     return spec
 
 

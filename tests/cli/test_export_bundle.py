@@ -316,6 +316,11 @@ def test_a_folder_that_exists_is_left_as_it_is(tmp_path: Path) -> None:
         ),
         ({"model": "own_unet"}, "has the model 'own_unet', expected one of monai_unet"),
         ({"head": "two_layer"}, "has the head 'two_layer', expected 'linear' for a bundle."),
+        (
+            {"travels": "extractor"},
+            "left 'classifier.weight' to each site, and its own models have it as it was before",
+        ),
+        ({"travels": {"personal": ["*running_*"]}, "normalization": "batch"}, "running_mean' to each site"),
         ({"trainable": "adapters"}, "has trained adapters, expected MONAI's network as it is for a bundle."),
     ],
 )
@@ -325,6 +330,11 @@ def test_what_has_no_bundle_is_refused(tmp_path: Path, changes: dict[str, Any], 
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())
     assert not (tmp_path / "bundle").exists()
+
+
+def test_a_run_with_a_frozen_head_has_a_bundle(tmp_path: Path) -> None:
+    finished_run(tmp_path / "run", travels="body")
+    assert export(tmp_path / "run", tmp_path / "bundle").exit_code == 0
 
 
 def test_a_network_that_a_method_has_changed_is_refused() -> None:
