@@ -79,7 +79,8 @@ def lay_over(image: Image.Image, labels: np.ndarray, strength: float = STRENGTH)
 
 
 def _in_rgb(image: np.ndarray) -> Image.Image:
-    """Return an image ``[1 or 3, H, W]`` in 8 bits."""
+    """Return an image ``[C, H, W]`` in 8 bits: three channels as colours, else the first one in grey."""
+    image = image if len(image) == 3 else image[:1]
     low, high = float(image.min()), float(image.max())
     if low < 0 or high > LARGEST_VALUE or (image != np.rint(image)).any():
         image = (image - low) * (LARGEST_VALUE / (high - low) if high > low else 0.0)  # a blank one is black

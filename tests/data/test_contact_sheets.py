@@ -103,6 +103,14 @@ def test_intensities_are_drawn_from_black_to_white_whatever_their_scale(low: flo
     np.testing.assert_array_equal(pixels.ravel(), 17 * np.arange(16))
 
 
+@pytest.mark.parametrize("channels", [2, 4])
+def test_of_sequences_in_several_channels_the_first_is_drawn(channels: int) -> None:
+    volume = np.random.default_rng(0).normal(100, 40, (channels, 4, 6, 5)).astype(np.float32)
+    labels = np.zeros((4, 6, 5), dtype=np.int16)
+    drawn, first = (np.asarray(Picture.of(values, labels).image) for values in (volume, volume[:1]))
+    np.testing.assert_array_equal(drawn, first)
+
+
 @pytest.mark.parametrize("value", [-1024.0, 0.5, 300.0, 3e38])
 def test_a_blank_image_out_of_range_is_black(value: float) -> None:
     blank = np.full((1, 4, 5), value, dtype=np.float32)
