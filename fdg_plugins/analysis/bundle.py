@@ -162,7 +162,8 @@ _PLAIN_IMAGE = (
     "Image.fromarray((np.asarray(image) >> 8).clip(0, 255).astype(np.uint8)) if image.mode.startswith('I') "
     "else image.convert('RGBA') if image.mode == 'P' and 'transparency' in image.info else image"
 )
-_WITHOUT_DEPTH = "$lambda image: image[..., 0] if image.ndim == 4 else image"
+# MONAI takes the third axis of a slice for its depth; here it holds the channels, or has a length of one.
+_AS_SLICE = "$lambda image: image[0].movedim(-1, 0) if image.ndim == 4 else image"
 _WINDOWS = {
     "_target_": "monai.inferers.SlidingWindowInferer",
     "roi_size": "@size",
@@ -182,11 +183,14 @@ def _before(preset: Preset, spec: SegmentationSpec, *, nifti: bool) -> list[dict
             "converter": f"$lambda image: ({_PLAIN_IMAGE}).convert('RGB').convert({mode!r})",
         }
     turned = [_transform("Orientationd", axcodes="RAS")] if spec.dims > 2 else []
-    flat = [_transform("Lambdad", func=_WITHOUT_DEPTH)] if nifti and spec.dims == 2 else []
+    shaped = [_transform("Lambdad", func=_AS_SLICE)] if nifti and spec.dims == 2 else []
+    if nifti and spec.channels > 1:  # a grey image is repeated for all channels, as ``PairForm.image`` does
+        repeated = f"image.repeat({spec.channels}, *[1] * (image.ndim - 1))"
+        shaped.append(_transform("Lambdad", func=f"$lambda image: {repeated} if len(image) == 1 else image"))
     return [
         _transform("LoadImaged", **reader),
         _transform("EnsureChannelFirstd"),
-        *flat,
+        *shaped,
         *turned,
         _intensity(preset),
     ]

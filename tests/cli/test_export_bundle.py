@@ -244,6 +244,37 @@ def test_a_bundle_reads_an_image_as_training_does(tmp_path: Path, mode: str, cha
     assert np.array_equal(np.rint(bundles.numpy() * 255), trained)
 
 
+@pytest.mark.parametrize(
+    ("dims", "channels", "shape"),
+    [
+        (2, 1, (8, 6)),
+        (2, 1, (8, 6, 1)),
+        (2, 3, (8, 6)),
+        (2, 3, (8, 6, 1)),
+        (2, 3, (8, 6, 3)),
+        (3, 1, (8, 6, 5)),
+        (3, 1, (8, 6, 5, 1)),
+        (3, 2, (8, 6, 5)),
+        (3, 2, (8, 6, 5, 2)),
+    ],
+)
+def test_a_bundle_reads_nifti_of_any_number_of_channels_as_training_does(
+    tmp_path: Path, dims: int, channels: int, shape: tuple[int, ...]
+) -> None:
+    from monai.bundle import ConfigParser
+
+    spec = replace(SCANS, channels=channels, dims=dims, preset="ct_patches")
+    file = tmp_path / "one.nii.gz"
+    values = np.random.default_rng(0).uniform(-175, 250, shape).astype(np.float32)
+    nibabel.save(nibabel.Nifti1Image(values, np.diag([-0.5, 0.75, 2.0, 1.0])), file)
+    finished_run(tmp_path / "run", preset="ct_patches")
+    written = inference(Run(tmp_path / "run", read_record(tmp_path / "run")), spec, nifti=True)
+    config = {name: written[name] for name in ("imports", "preprocessing")}
+    bundles = ConfigParser(config).get_parsed_content("preprocessing")({"image": str(file)})["image"].as_tensor()
+    trained = PairForm.of(spec, oriented=True, max_pixels=10**6).image(file)
+    np.testing.assert_allclose(bundles.numpy() * 425 - 175, trained, atol=1e-3)
+
+
 @pytest.mark.slow
 def test_a_mask_has_the_values_of_the_data_set_beyond_a_byte_and_a_16_bit_image_is_seen_as_in_training(
     tmp_path: Path, scans: str
