@@ -9,6 +9,7 @@ import numpy as np
 
 from fdg_plugins.data.decoding import MOST_PIXELS
 from fdg_plugins.data.pair_reading import PairForm
+from fdg_plugins.data.presets import PRESETS
 from fdg_plugins.data.specs import PairSample, SegmentationSpec
 from fdg_plugins.errors import DataError
 
@@ -54,9 +55,12 @@ def read_pair(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return an image ``[C, *S]`` below the resolved data root, of at most ``max_pixels``, and its classes ``[*S]``.
 
-    Volumes are turned to the orientation RAS. Raises as :meth:`PairForm.read` does.
+    Volumes are turned to the orientation RAS, and values have to suit the data set's own preset. Raises as
+    :meth:`PairForm.read` does.
     """
-    form = PairForm.of(spec, oriented=True, max_pixels=max_pixels)
+    preset = PRESETS.get(spec.preset)
+    in_bytes = preset is not None and preset.of_photographs and spec.dims in preset.dims
+    form = PairForm.of(spec, oriented=True, max_pixels=max_pixels, in_bytes=in_bytes)
     image, labels = form.read(root / spec.folder / pair.file, root / spec.folder / pair.mask)
     return image, labels[0]
 

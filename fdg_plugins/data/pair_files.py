@@ -46,7 +46,7 @@ class PairFiles(ImageSource):
         self.folder = folder
         self.preset = preset
         self.memory = memory
-        self.form = PairForm.of(spec, oriented=not preset.whole, max_pixels=max_pixels)
+        self.form = PairForm.of(spec, oriented=not preset.whole, max_pixels=max_pixels, in_bytes=preset.of_photographs)
         self._prepared: dict[int, _Prepared] = {}
 
     @property

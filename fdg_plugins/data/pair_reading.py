@@ -29,6 +29,9 @@ from fdg_plugins.plugins.own_dataset import LARGEST_MASK_VALUE
 
 FORMATS = ("JPEG", "PNG", "TIFF")
 SHOWN_VALUES = 5
+LARGEST_BYTE = 255
+MOST_CUT_OFF = 0.01
+"""The largest fraction of an image's values that a preset for photographs may cut off."""
 
 
 class MaskError(DataError):
@@ -47,6 +50,7 @@ class PairForm:
     """What a data set expects of its files.
 
     ``oriented``: whether volumes are turned to the orientation RAS. ``max_pixels``: of an image or volume.
+    ``in_bytes``: whether values are to be in [0, 255], as a preset for photographs takes them; NIfTI may have others.
     """
 
     channels: int
@@ -54,11 +58,13 @@ class PairForm:
     class_of_value: Mapping[int, int]
     oriented: bool = False
     max_pixels: int = MOST_PIXELS
+    in_bytes: bool = False
 
     @classmethod
-    def of(cls, spec: SegmentationSpec, *, oriented: bool, max_pixels: int) -> "PairForm":
+    def of(cls, spec: SegmentationSpec, *, oriented: bool, max_pixels: int, in_bytes: bool = False) -> "PairForm":
         """Return the form of a data set's files."""
-        return cls(spec.channels, spec.dims, spec.class_of_value, oriented and spec.dims == 3, max_pixels)
+        oriented = oriented and spec.dims == 3
+        return cls(spec.channels, spec.dims, spec.class_of_value, oriented, max_pixels, in_bytes)
 
     def read(self, image: Path, mask: Path) -> tuple[np.ndarray, np.ndarray]:
         """Return the image, float32 ``[C, *S]``, and its mask of class numbers, int16 ``[1, *S]``.
@@ -87,6 +93,8 @@ class PairForm:
                 f"image {path} has values that are not finite; expected numbers.",
                 public="an image of the split has values that are not finite.",
             )
+        if self.in_bytes and is_nifti(path.name):
+            _check_bytes(path, pixels)
         return pixels if len(pixels) == self.channels else np.repeat(pixels, self.channels, axis=0)
 
     def mask(self, path: Path) -> np.ndarray:
@@ -169,6 +177,17 @@ class PairForm:
             expected = ", ".join(map(str, sorted(self.class_of_value)))
             raise MaskError(path, f"the values {shown}, expected only {expected}")
         return classes
+
+
+def _check_bytes(path: Path, pixels: np.ndarray) -> None:
+    """Raise UnfitError for values of which a preset for photographs would leave white, or next to black."""
+    low, high = float(pixels.min()), float(pixels.max())
+    if low < high <= 1 or np.mean((pixels < 0) | (pixels > LARGEST_BYTE)) > MOST_CUT_OFF:
+        raise UnfitError(
+            path,
+            f"values from {low:g} to {high:g}, expected 0 to {LARGEST_BYTE} for a preset of photographs; mri_patches "
+            "and ct_patches take others",
+        )
 
 
 def _in_full(value: np.generic) -> str:

@@ -39,6 +39,9 @@ class Range(NamedTuple):
     highest: float
 
 
+BYTES = Range(0.0, 255.0)
+
+
 @dataclass(frozen=True)
 class Preset:
     """One preset.
@@ -57,6 +60,11 @@ class Preset:
     intensity: Range | None
     whole: bool = False
     turns: bool = False
+
+    @property
+    def of_photographs(self) -> bool:
+        """Whether it takes intensities from 0 to 255."""
+        return self.intensity == BYTES
 
     def fixed(self, image_size: int) -> Any:
         """Return MONAI's Compose of the fixed part, for images float32 ``[C, *S]`` and masks int16 ``[1, *S]``."""
@@ -91,8 +99,8 @@ class Preset:
 PRESETS = {
     preset.name: preset
     for preset in (
-        Preset("photo", (2,), Range(0.0, 255.0), whole=True, turns=True),
-        Preset("photo_patches", (2,), Range(0.0, 255.0)),
+        Preset("photo", (2,), BYTES, whole=True, turns=True),
+        Preset("photo_patches", (2,), BYTES),
         Preset("mri_patches", (2, 3), None),
         Preset("ct_patches", (2, 3), Range(*SOFT_TISSUE)),
     )

@@ -25,12 +25,15 @@ from fdg_plugins.data import (
     check_preset,
     dataset_spec,
     evaluation_batches,
+    find_damaged,
     open_domain,
     reported_batches,
     training_batches,
     training_epochs,
 )
+from fdg_plugins.data.mask_facts import mask_facts
 from fdg_plugins.data.pair_reading import MaskError, PairForm
+from fdg_plugins.data.pairs import list_pairs
 from fdg_plugins.data.presets import standardised
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.plans.plans import make_plans
@@ -437,6 +440,39 @@ def test_volumes_are_turned_to_ras_as_monai_does(tmp_path: Path) -> None:
     assert (pixels == expected.numpy()).all()
     assert (pixels == 100 + 50 * found).all()
     assert oriented.spacing_of(image) == pytest.approx(tuple(expected.pixdim.tolist())) == (0.6, 0.5, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "preset", "fits"),
+    [
+        (0, 255, "photo", True),
+        (-0.4, 255.3, "photo_patches", True),  # but for a few values, as resampling leaves them
+        (0, 3000, "photo", False),
+        (-1024, 200, "photo_patches", False),
+        (0, 1, "photo", False),
+        (-1024, 3000, "mri_patches", True),
+        (-1024, 3000, "ct_patches", True),
+        (7, 7, "photo", True),
+    ],
+)
+def test_nifti_that_a_preset_for_photographs_would_make_white_or_black_is_refused(
+    tmp_path: Path, register: Register, low: float, high: float, preset: str, fits: bool
+) -> None:
+    spec = register(channels=1, mask_values=(), preset=preset)
+    values = np.linspace(low, high, 360).reshape(20, 18)
+    for part, drawn in (("images", values), ("masks", np.zeros((20, 18), dtype=np.uint8))):
+        (folder := tmp_path / "eyes" / "left" / part).mkdir(parents=True)
+        for number in range(2):
+            nibabel.save(nibabel.Nifti1Image(drawn, np.eye(4)), folder / f"{number}.nii.gz")
+    data = open_domain(tmp_path, "eyes", "left", seed=0)
+    pairs = list_pairs(tmp_path, spec, "left")[0].all
+    assert len(mask_facts(tmp_path, spec, pairs).damaged) == (0 if fits else 2)
+    if fits:
+        assert not find_damaged(data).files
+        return
+    reasons = find_damaged(data).unfit.values()
+    expected = f"values from {low} to {high}, expected 0 to 255 for a preset of photographs; mri_patches and ct_patches"
+    assert [reason.startswith(expected) for reason in reasons] == [True, True]
 
 
 def test_slices_may_have_a_third_axis_of_one(tmp_path: Path) -> None:
