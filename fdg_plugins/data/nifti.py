@@ -14,6 +14,9 @@ from fdg_plugins.data.decoding import DECODE_ERRORS, TooLargeError
 from fdg_plugins.errors import DataError
 from fdg_plugins.extras import load_extra
 
+METRES, MICRONS = 1, 3  # NIfTI's codes for units of length, the lowest three bits; any other means millimetres here
+_MILLIMETRES = {METRES: 1000.0, MICRONS: 0.001}
+
 
 def open_nifti(path: Path, max_pixels: int) -> Any:
     """Return nibabel's image with a checked header, whose values are not read yet.
@@ -67,6 +70,7 @@ def spacing_of(opened: Any, dims: int, *, oriented: bool) -> tuple[float, ...] |
     zooms = np.asarray(opened.header.get_zooms()[:dims], dtype=np.float64)
     if len(zooms) < dims or not (np.isfinite(zooms) & (zooms > 0)).all():
         return None
+    zooms *= _MILLIMETRES.get(int(opened.header["xyzt_units"]) % 8, 1.0)
     order = np.argsort(_nibabel().io_orientation(opened.affine)[:, 0]) if oriented else np.arange(dims)
     return tuple(zooms[order].tolist())
 

@@ -426,6 +426,18 @@ def test_volumes_keep_their_values_and_spacing(tmp_path: Path) -> None:
     assert VOLUMES.spacing_of(image) == pytest.approx((0.5, 0.6, 3.0))
 
 
+@pytest.mark.parametrize(("code", "millimetres"), [(0, 1.0), (2, 1.0), (3, 0.001), (1, 1000.0), (7, 1.0), (2 + 8, 1.0)])
+def test_the_spacing_is_in_millimetres_whatever_the_unit_of_the_header(
+    tmp_path: Path, code: int, millimetres: float
+) -> None:
+    image = nibabel.Nifti1Image(np.zeros((4, 3, 2), dtype=np.uint8), np.diag([0.5, 0.25, 3.0, 1.0]))
+    image.header["xyzt_units"] = code
+    nibabel.save(image, tmp_path / "a.nii.gz")
+    assert VOLUMES.spacing_of(tmp_path / "a.nii.gz") == pytest.approx(
+        (0.5 * millimetres, 0.25 * millimetres, 3.0 * millimetres)
+    )
+
+
 def test_volumes_are_turned_to_ras_as_monai_does(tmp_path: Path) -> None:
     from monai.transforms import Compose, EnsureChannelFirst, LoadImage, Orientation
 
