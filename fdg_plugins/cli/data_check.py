@@ -11,7 +11,7 @@ from rich.table import Table
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.data_tables import show, track
 from fdg_plugins.cli.output import write_output
-from fdg_plugins.cli.own_data import most_pixels, warn_of_idle
+from fdg_plugins.cli.own_data import most_pixels, warn_of_absent, warn_of_idle
 from fdg_plugins.errors import DataError
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def check_masks(spec: "SegmentationSpec", root: Path, rules: "FileRules", sheets
         for phrase in found.phrases():
             say(f"not used    {domain}: {phrase}")
     warn_of_idle(rules, root / spec.folder)
+    warn_of_absent(spec.domains, facts)
     _refuse_damaged(facts.values(), f"data set {spec.name} in {root}")
     for domain, pairs_of_domain in listed.items():
         split_pairs(pairs_of_domain, (), spec, domain, seed=0, max_samples=None)

@@ -11,7 +11,7 @@ from rich.table import Table
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.data_tables import show, track
 from fdg_plugins.cli.output import write_output
-from fdg_plugins.cli.own_data import most_pixels, warn_of_idle
+from fdg_plugins.cli.own_data import most_pixels, warn_of_absent, warn_of_idle
 from fdg_plugins.errors import DataError
 
 if TYPE_CHECKING:
@@ -55,8 +55,7 @@ def check_images(spec: "ImageFolderSpec", root: Path, rules: "FileRules", sheets
     for line in (*_absent(spec, facts), *passed_over, *_turned(facts), *_duplicates(spec, facts)):
         say(line)
     warn_of_idle(rules, root / spec.folder)
-    if missing := [name for name in spec.domains if name not in facts]:
-        say(f"Warning: no folder for {', '.join(missing)}; a run on this machine needs every domain.", "yellow", True)
+    warn_of_absent(spec.domains, facts)
     if sheets is not None:
         _write_sheet(sheets / f"{spec.name}.png", spec, root, facts)
     _refuse_damaged(facts, f"data set {spec.name} in {root}")

@@ -11,6 +11,8 @@ from fdg_plugins.cli.console import say
 from fdg_plugins.errors import SettingsError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
     from fdg_plugins.data.own_files import WatchedRules
     from fdg_plugins.data.own_folder import OwnData
     from fdg_plugins.plugins.own_dataset import DatasetRef
@@ -112,6 +114,12 @@ def warn_of_idle(rules: "WatchedRules", base: Path) -> None:
         say(
             f"Warning: exclude names {names}, which no file matches; expected <domain>/<class>/<image>.", "yellow", True
         )
+
+
+def warn_of_absent(domains: "Iterable[str]", found: "Collection[str]") -> None:
+    """Warn of the ``domains`` of a data set that are not among those found."""
+    if missing := [name for name in domains if name not in found]:
+        say(f"Warning: no folder for {', '.join(missing)}; a run on this machine needs every domain.", "yellow", True)
 
 
 def most_pixels() -> int:

@@ -61,6 +61,8 @@ def test_check_prints_the_facts_of_each_domain_and_draws_its_sheet(root: Path, t
     assert [row[:3] for row in rows] == [["drive", "4", "0"], ["stare", "4", "0"]]
     assert "20 x 30" in result.stdout
     assert "0.100 (0.100 to 0.100)" in result.stdout
+    warned = "Warning: no folder for chase_db1, hrf; a run on this machine needs every domain."
+    assert " ".join(result.stderr.split()) == warned
     assert sorted(path.name for path in (tmp_path / "sheets").iterdir()) == ["drive.png", "stare.png"]
     with Image.open(tmp_path / "sheets" / "drive.png") as sheet:
         assert min(sheet.size) > 600
