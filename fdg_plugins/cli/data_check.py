@@ -45,6 +45,12 @@ def check_masks(spec: "SegmentationSpec", root: Path, rules: "FileRules", sheets
             sound = [pair for pair in pairs if pair not in facts[domain].damaged]
             _write_sheet(sheets / f"{domain}.png", spec, root, sound)
     show(_facts_table(spec, facts))
+    for domain, of_domain in facts.items():
+        if moved := of_domain.elsewhere:
+            count = f"{len(moved):,} of {of_domain.pairs:,} masks have"
+            say(
+                f"elsewhere   {domain}: {count} another place or spacing in the header than the image ({moved[0].mask})"
+            )
     for domain, found in unused.items():
         for phrase in found.phrases():
             say(f"not used    {domain}: {phrase}")

@@ -19,12 +19,14 @@ class MaskFacts:
     """What the pairs of a domain are like.
 
     ``sizes`` has the spatial size S of each usable image, in the order of its axes, and ``shares`` ``[N, Y]`` the
-    fraction of its pixels in each class; ``damaged`` says of every other pair why it cannot be used.
+    fraction of its pixels in each class; ``damaged`` says of every other pair why it cannot be used. ``elsewhere`` are
+    the usable pairs whose headers place image and mask differently.
     """
 
     sizes: tuple[tuple[int, ...], ...]
     shares: np.ndarray
     damaged: Mapping[PairSample, DataError]
+    elsewhere: tuple[PairSample, ...] = ()
 
     @property
     def pairs(self) -> int:
@@ -39,6 +41,8 @@ def mask_facts(
     sizes: list[tuple[int, ...]] = []
     shares: list[np.ndarray] = []
     damaged: dict[PairSample, DataError] = {}
+    elsewhere: list[PairSample] = []
+    folder, form = root / spec.folder, _form(spec, max_pixels)
     for pair in pairs:
         try:
             _, labels = read_pair(root, spec, pair, max_pixels)
@@ -47,7 +51,9 @@ def mask_facts(
             continue
         sizes.append(labels.shape)
         shares.append(class_shares(labels, len(spec.classes)))
-    return MaskFacts(tuple(sizes), np.array(shares).reshape(-1, len(spec.classes)), damaged)
+        if form.lies_elsewhere(folder / pair.file, folder / pair.mask):
+            elsewhere.append(pair)
+    return MaskFacts(tuple(sizes), np.array(shares).reshape(-1, len(spec.classes)), damaged, tuple(elsewhere))
 
 
 def read_pair(
@@ -58,11 +64,15 @@ def read_pair(
     Volumes are turned to the orientation RAS, and values have to suit the data set's own preset. Raises as
     :meth:`PairForm.read` does.
     """
-    preset = PRESETS.get(spec.preset)
-    in_bytes = preset is not None and preset.of_photographs and spec.dims in preset.dims
-    form = PairForm.of(spec, oriented=True, max_pixels=max_pixels, in_bytes=in_bytes)
+    form = _form(spec, max_pixels)
     image, labels = form.read(root / spec.folder / pair.file, root / spec.folder / pair.mask)
     return image, labels[0]
+
+
+def _form(spec: SegmentationSpec, max_pixels: int) -> PairForm:
+    preset = PRESETS.get(spec.preset)
+    in_bytes = preset is not None and preset.of_photographs and spec.dims in preset.dims
+    return PairForm.of(spec, oriented=True, max_pixels=max_pixels, in_bytes=in_bytes)
 
 
 def class_shares(labels: np.ndarray, classes: int) -> np.ndarray:

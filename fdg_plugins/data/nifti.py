@@ -15,6 +15,7 @@ from fdg_plugins.errors import DataError
 from fdg_plugins.extras import load_extra
 
 METRES, MICRONS = 1, 3  # NIfTI's codes for units of length, the lowest three bits; any other means millimetres here
+TENTH = 0.1
 _MILLIMETRES = {METRES: 1000.0, MICRONS: 0.001}
 
 
@@ -60,6 +61,19 @@ def orientation_of(opened: Any) -> tuple[str, ...]:
     """Return where the axes of an opened image point, such as ``("L", "P", "S")``."""
     axes: tuple[str, ...] = _nibabel().aff2axcodes(opened.affine)
     return axes
+
+
+def lie_alike(one: Any, other: Any) -> bool:
+    """Return whether the voxels of two opened images of one shape lie in the same places, to a tenth of a voxel."""
+    sides = np.linalg.norm(np.nan_to_num(one.affine)[:3, :3], axis=0)
+    corners = np.array([[*corner, 1] for corner in np.ndindex(2, 2, 2)]) * [*_last_voxel(one), 1]
+    shifts = corners @ np.nan_to_num(one.affine - other.affine).T
+    return bool(np.abs(shifts).max() <= TENTH * sides.min())
+
+
+def _last_voxel(opened: Any) -> tuple[int, ...]:
+    """Return the indices of the last voxel along the three axes of space."""
+    return tuple(side - 1 for side in (*opened.shape, 1, 1, 1)[:3])
 
 
 def spacing_of(opened: Any, dims: int, *, oriented: bool) -> tuple[float, ...] | None:

@@ -21,7 +21,7 @@ from fdg_plugins.data.decoding import (
     open_image,
     to_rgb,
 )
-from fdg_plugins.data.nifti import open_nifti, orientation_of, read_nifti, spacing_of
+from fdg_plugins.data.nifti import lie_alike, open_nifti, orientation_of, read_nifti, spacing_of
 from fdg_plugins.data.pair_names import is_nifti
 from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.errors import DataError
@@ -116,6 +116,12 @@ class PairForm:
         if not is_nifti(image.name):
             return None
         return spacing_of(open_nifti(image, self.max_pixels), self.dims, oriented=self.oriented)
+
+    def lies_elsewhere(self, image: Path, mask: Path) -> bool:
+        """Return whether the headers of a NIfTI image and its mask place the same voxel differently."""
+        if not is_nifti(image.name):
+            return False
+        return not lie_alike(*(open_nifti(path, self.max_pixels) for path in (image, mask)))
 
     def _orientation(self, path: Path) -> tuple[str, ...]:
         return orientation_of(open_nifti(path, self.max_pixels))

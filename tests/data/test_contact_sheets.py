@@ -3,6 +3,7 @@
 
 from pathlib import Path
 
+import nibabel
 import numpy as np
 import pytest
 from PIL import Image
@@ -11,6 +12,7 @@ from fdg_plugins.data.catalogue import VESSELS
 from fdg_plugins.data.contact_sheets import COLOURS, TILE, Entry, Picture, draw_sheet, lay_over
 from fdg_plugins.data.mask_facts import mask_facts
 from fdg_plugins.data.pairs import list_pairs
+from tests.data.pair_drawings import draw_volume
 from tests.data.published import write_files
 from tests.data.published_vessels import annotation, photograph
 
@@ -101,6 +103,30 @@ def test_intensities_are_drawn_from_black_to_white_whatever_their_scale(low: flo
     volume = np.linspace(low, high, 16, dtype=np.float32).reshape(1, 4, 4)
     pixels = np.asarray(Picture.of(volume, np.zeros((4, 4), dtype=np.int16)).image)[..., 0]
     np.testing.assert_array_equal(pixels.ravel(), 17 * np.arange(16))
+
+
+@pytest.mark.parametrize(
+    ("change", "elsewhere"),
+    [
+        ((), False),
+        (((0, 3, 0.04),), False),  # mm: less than a tenth of a voxel
+        (((0, 3, 5.0),), True),
+        (((1, 1, 0.7),), True),
+        (((1, 1, 0.601), (2, 0, 0.001)), False),  # a rounded rotation, which moves the corners by less than that
+    ],
+)
+def test_masks_that_lie_elsewhere_than_their_images_are_told(
+    tmp_path: Path, change: tuple[tuple[int, int, float], ...], elsewhere: bool
+) -> None:
+    image, mask = (tmp_path / "vessels" / "hrf" / part / "a.nii.gz" for part in ("images", "masks"))
+    draw_volume(image, mask, (20, 24, 1))
+    affine = np.diag([0.5, 0.6, 3.0, 1.0])
+    for row, column, value in change:
+        affine[row, column] = value
+    nibabel.save(nibabel.Nifti1Image(np.zeros((20, 24, 1), dtype=np.uint8), affine), mask)
+    facts = mask_facts(tmp_path, VESSELS, list_pairs(tmp_path, VESSELS, "hrf")[0].all)
+    assert not facts.damaged
+    assert [pair.mask for pair in facts.elsewhere] == ["hrf/masks/a.nii.gz"] * elsewhere
 
 
 @pytest.mark.parametrize("channels", [2, 4])
