@@ -10,17 +10,21 @@ adapters is judged as the one without, bit for bit.
 
 Differences: the paper adapts the projections of attention. peft can do so in ``nn.MultiheadAttention`` only by adding
 the product to the frozen weights before each pass and subtracting it afterwards, which changes their last bits. Here
-attention keeps its weights, and a transformer has adapters on the layers of its perceptrons. The paper's factor
-``alpha / r`` is 1.
+attention keeps its weights, and a transformer has adapters on the layers of its perceptrons. Any other
+layer that is not called, because another module reads its weights, keeps them too: its adapter would never be trained.
+The paper's factor ``alpha / r`` is 1.
 """
 
 import re
+from contextlib import ExitStack
+from functools import partial
 
+import torch
 from torch import nn
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.extras import load_extra
-from fdg_plugins.models.registry import ExtractorClassifier
+from fdg_plugins.models.registry import ExtractorClassifier, examined
 from fdg_plugins.randomness import seeded
 
 EXTRA = "adapters"
@@ -29,17 +33,17 @@ _LAYERS = (nn.Linear, nn.Conv2d, nn.Conv3d)
 _PARTS = (".lora_A.", ".lora_B.")  # peft's names
 
 
-def add_adapters(model: ExtractorClassifier, rank: int, *, seed: int) -> None:
+def add_adapters(model: ExtractorClassifier, rank: int, image_shape: tuple[int, ...], *, seed: int) -> None:
     """Put adapters of ``rank`` on the linear layers and ungrouped convolutions of ``model.extractor``, in place.
 
-    Their parameters are determined by ``seed`` and the layers' shapes; global generators are restored. A layer's own
-    entries of the state dict are then called ``<layer>.base_layer.*``, and no parameter of the extractor but those of
-    adapters has a gradient.
+    Layers through which images of ``image_shape`` do not pass have none. The adapters' parameters are determined by
+    ``seed`` and the layers' shapes; global generators are restored. A layer's own entries of the state dict are then
+    called ``<layer>.base_layer.*``, and no parameter of the extractor but those of adapters has a gradient.
 
     Raises ``SettingsError`` if peft is not installed or the extractor has no such layer.
     """
     peft = load_extra("peft", _PURPOSE, EXTRA)
-    layers = _adaptable(model.extractor)
+    layers = _adaptable(model, image_shape)
     if not layers:
         raise SettingsError(
             f"{_PURPOSE} (FDG_TRAINABLE) needs linear layers or ungrouped convolutions outside attention, of which the "
@@ -59,12 +63,28 @@ def adapter_names(model: nn.Module) -> tuple[str, ...]:
     return tuple(name for name in model.state_dict() if any(part in name for part in _PARTS))
 
 
-def _adaptable(extractor: nn.Module) -> list[str]:
-    """Return the names of the layers that can have an adapter; attention reads the weights of its layers itself."""
-    layers = dict(extractor.named_modules())
+def _adaptable(model: ExtractorClassifier, image_shape: tuple[int, ...]) -> list[str]:
+    """Return the names of the extractor's layers that can have an adapter and run; attention reads those of its own."""
+    layers = dict(model.extractor.named_modules())
     attention = tuple(f"{name}." for name, layer in layers.items() if isinstance(layer, nn.MultiheadAttention))
-    return [
-        name
+    can: dict[str, nn.Module] = {
+        name: layer
         for name, layer in layers.items()
         if name and isinstance(layer, _LAYERS) and getattr(layer, "groups", 1) == 1 and not name.startswith(attention)
-    ]
+    }
+    ran = _that_run(model, can, image_shape) if can else set()
+    return [name for name in can if name in ran]
+
+
+def _that_run(model: ExtractorClassifier, layers: dict[str, nn.Module], image_shape: tuple[int, ...]) -> set[str]:
+    """Return the names of those of the extractor's ``layers`` that are called in a pass."""
+    ran: set[str] = set()
+
+    def note(name: str, *_: object) -> None:
+        ran.add(name)
+
+    with examined(model), ExitStack() as hooks:
+        for name, layer in layers.items():
+            hooks.callback(layer.register_forward_pre_hook(partial(note, name)).remove)
+        model.features(torch.zeros(1, *image_shape))
+    return ran

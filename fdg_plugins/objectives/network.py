@@ -70,9 +70,10 @@ def check_brought_network(protocol: Protocol, model: ExtractorClassifier | None 
 
 def adapt_model(model: ExtractorClassifier, protocol: Protocol) -> ExtractorClassifier:
     """Return the protocol's ``model``, adapted by the protocol's objective, and with the protocol's adapters."""
-    adapted = make_objective(protocol.objective).adapt(model, image_shape(protocol), protocol.seed)
+    shape = image_shape(protocol)
+    adapted = make_objective(protocol.objective).adapt(model, shape, protocol.seed)
     if protocol.trainable == ADAPTERS:
-        add_adapters(adapted, protocol.adapter_rank, seed=protocol.seed)
+        add_adapters(adapted, protocol.adapter_rank, shape, seed=protocol.seed)
     return adapted
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 from torch import nn
-from torchvision.models import ResNet
+from torchvision.models import ResNet, SwinTransformer
 from torchvision.models.resnet import BasicBlock
 
 from fdg_plugins.errors import SettingsError
@@ -37,10 +37,13 @@ def plain(request: pytest.FixtureRequest) -> ExtractorClassifier:
     return ExtractorClassifier(extractor, nn.Linear(features, CLASSES)).eval()
 
 
-def adapted(model: ExtractorClassifier, seed: int = 0) -> ExtractorClassifier:
+SHAPE = (3, SIZE, SIZE)
+
+
+def adapted(model: ExtractorClassifier, seed: int = 0, image_shape: tuple[int, ...] = SHAPE) -> ExtractorClassifier:
     pytest.importorskip("peft")
     changed = copy.deepcopy(model)
-    add_adapters(changed, RANK, seed=seed)
+    add_adapters(changed, RANK, image_shape, seed=seed)
     return changed
 
 
@@ -73,7 +76,7 @@ def test_an_adapter_is_a_product_of_two_factors_of_its_rank_beside_the_layer(pla
 
 def test_a_linear_layer_with_an_adapter_has_the_weight_of_the_paper() -> None:
     # h = W x + (alpha / r) B A x with alpha = r, equation 3.
-    model = adapted(ExtractorClassifier(nn.Sequential(nn.Linear(4, 5)), nn.Linear(5, CLASSES)))
+    model = adapted(ExtractorClassifier(nn.Sequential(nn.Linear(4, 5)), nn.Linear(5, CLASSES)), image_shape=(4,))
     state = model.state_dict()
     first, second = (state[f"extractor.0.lora_{one}.default.weight"] for one in "AB")
     nn.init.normal_(second, generator=torch.Generator().manual_seed(2))
@@ -91,6 +94,17 @@ def test_all_linear_layers_and_ungrouped_convolutions_outside_attention_have_one
         in_attention = any(isinstance(module, nn.MultiheadAttention) for module in around)
         can = isinstance(layer, nn.Linear | nn.Conv2d) and getattr(layer, "groups", 1) == 1
         assert (f"extractor.{name}" in having) == (can and not in_attention), name
+
+
+def test_layers_whose_weights_another_module_reads_have_none() -> None:
+    swin = SwinTransformer([4, 4], 8, [1, 1], [1, 2], [2, 2], num_classes=CLASSES)
+    extractor, features = Network(name="swin", build=lambda num_classes: swin).extractor(CLASSES)
+    model = adapted(ExtractorClassifier(extractor, nn.Linear(features, CLASSES)))
+    model(images()).square().sum().backward()
+    factors = [parameter for name, parameter in model.named_parameters() if ".lora_B." in name]
+    assert len(factors) == 1 + 2 * 2 + 1  # patches, two layers of each perceptron, a reduction between the stages
+    assert all(factor.grad is not None and factor.grad.any() for factor in factors)
+    assert not any(".attn." in name for name in adapter_names(model))
 
 
 def above(name: str) -> Iterator[str]:
@@ -125,7 +139,7 @@ def test_an_extractor_without_layers_to_adapt_is_refused_in_one_sentence() -> No
     pytest.importorskip("peft")
     model = ExtractorClassifier(nn.Sequential(nn.Flatten()), nn.Linear(4, CLASSES))
     with pytest.raises(SettingsError, match=r"^trainable 'adapters' \(FDG_TRAINABLE\) needs .* extractor has none\.$"):
-        add_adapters(model, RANK, seed=0)
+        add_adapters(model, RANK, SHAPE, seed=0)
 
 
 def test_without_peft_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,4 +147,4 @@ def test_without_peft_the_message_says_what_to_install(monkeypatch: pytest.Monke
     model = ExtractorClassifier(nn.Sequential(nn.Linear(4, 5)), nn.Linear(5, CLASSES))
     wanted = r"^trainable 'adapters' needs the package peft, .* pip install 'fdg-plugins\[adapters\]'\.$"
     with pytest.raises(SettingsError, match=wanted):
-        add_adapters(model, RANK, seed=0)
+        add_adapters(model, RANK, SHAPE, seed=0)
