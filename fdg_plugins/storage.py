@@ -3,7 +3,8 @@
 
 New files get the usual permissions under the process's umask; a file that replaces another keeps its owner, group and
 mode, and a link stays a link to what is replaced. A ``private`` file is readable by its owner only (0600), in a folder
-that only its owner can enter (0700), and takes the place of a link.
+that only its owner can enter (0700), and takes the place of a link; once it is written, no power failure brings the
+file back that it replaces.
 """
 
 import contextlib
@@ -152,6 +153,17 @@ def _replace(path: Path, content: bytes, *, private: bool) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    if private:
+        _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on disk: a power failure would otherwise bring a replaced file back."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _status(path: Path) -> os.stat_result | None:

@@ -174,7 +174,22 @@ def test_a_private_file_is_at_no_moment_open_to_others(tmp_path: Path, monkeypat
     monkeypatch.setattr(os, "fsync", look)
     with masked(0o000):
         write_bytes(tmp_path / "file", b"", private=True)
-    assert seen == [0o600]
+    assert seen == [0o600, 0o700], "of the file, and of its folder"
+
+
+def test_a_private_file_and_its_name_are_on_disk_once_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[int, bytes]] = []
+
+    def look(handle: int) -> None:
+        synced.append((os.fstat(handle).st_ino, (tmp_path / "file").read_bytes()))
+
+    write_bytes(tmp_path / "file", b"old", private=True)
+    monkeypatch.setattr(os, "fsync", look)
+    write_bytes(tmp_path / "file", b"new", private=True)
+    inodes = [(tmp_path / "file").stat().st_ino, tmp_path.stat().st_ino]
+    assert synced == list(zip(inodes, [b"old", b"new"], strict=True))
 
 
 def test_a_kept_file_lies_in_a_private_folder_at_no_cost(tmp_path: Path) -> None:

@@ -225,13 +225,8 @@ class Ledger:
     def _write(self, content: LedgerContent) -> None:
         try:
             write_checked_json(self.path, content.model_dump(mode="json"))
-            folder = os.open(self.path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)  # otherwise a power failure could restore the old file after the release
-            finally:
-                os.close(folder)
-        except OSError as error:
-            raise DataError(self._failed("written", error)) from error
+        except DataError as error:
+            raise DataError(f"site {self.site}: privacy ledger: {error}") from error
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -242,11 +237,10 @@ class Ledger:
                 with contextlib.suppress(PermissionError):  # owned by another user, with access for the site
                     os.fchmod(handle, 0o600)
             except OSError as error:
-                raise DataError(self._failed("locked", error)) from error
+                raise DataError(
+                    f"site {self.site}: privacy ledger {self.path} cannot be locked: {error.strerror}."
+                ) from error
             yield
-
-    def _failed(self, what: str, error: OSError) -> str:
-        return f"site {self.site}: privacy ledger {self.path} cannot be {what}: {error.strerror}."
 
 
 def _reason(error: Exception) -> str:

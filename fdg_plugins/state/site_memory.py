@@ -2,7 +2,8 @@
 """The state that a site keeps between rounds, in the run's folder: a method's memory, personal parameters, momentum.
 
 The last two rounds are kept. If the server died before it saved a round and repeats that round, the site starts it
-again from its earlier state. The filter that reports the gap keeps a file of its own beside them.
+again from its earlier state; a server that goes back further is refused. The filter that reports the gap keeps a file
+of its own beside them.
 """
 
 import re
@@ -57,12 +58,19 @@ def clear_memory(folder: Path) -> None:
 def read_memory(folder: Path, round_number: int, kind: str = MEMORY) -> dict[str, torch.Tensor]:
     """Return the latest state from before ``round_number``, counted from 0; empty if there is none.
 
-    Raises ``DataError`` naming the file if it is damaged.
+    Raises ``DataError`` naming the file if it is damaged, and for a round so early that its state has been removed.
     """
-    earlier = [number for number in _rounds(folder, kind) if number < round_number]
-    if not earlier:
-        return {}
-    return _load(_file(folder, earlier[-1], kind))
+    rounds = _rounds(folder, kind)
+    earlier = [number for number in rounds if number < round_number]
+    if earlier:
+        return _load(_file(folder, earlier[-1], kind))
+    if len(rounds) == _KEPT:  # a server repeats one round; this one has lost more
+        raise DataError(
+            f"folder {folder} holds nothing from before round {round_number + 1}, which the server repeats, but what "
+            f"the site kept after rounds {' and '.join(str(number + 1) for number in rounds)}.",
+            public=f"what it knew before round {round_number + 1}, to which the server has gone back, is gone.",
+        )
+    return {}
 
 
 def _load(path: Path) -> dict[str, torch.Tensor]:

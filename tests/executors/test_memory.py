@@ -50,6 +50,20 @@ def test_what_later_rounds_left_is_gone_once_an_earlier_one_is_repeated(tmp_path
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_the_first_round_that_a_site_trained_in_can_be_repeated(tmp_path: Path) -> None:
+    write_memory(tmp_path, 3, kept(3))
+    assert known(tmp_path, 3) is None
+
+
+def test_a_server_that_has_lost_more_than_one_round_is_refused_instead_of_begun_with_anew(tmp_path: Path) -> None:
+    for number in range(7):
+        write_memory(tmp_path, number, kept(number))
+    assert known(tmp_path, 6) == 5.0
+    with pytest.raises(DataError, match=r"nothing from before round 6, .* after rounds 6 and 7\.$") as refused:
+        read_memory(tmp_path, 5)
+    assert refused.value.public == "what it knew before round 6, to which the server has gone back, is gone."
+
+
 def test_two_rounds_are_kept_and_no_more(tmp_path: Path) -> None:
     for number in range(20):
         write_memory(tmp_path, number, kept(number))

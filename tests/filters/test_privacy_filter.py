@@ -512,11 +512,11 @@ def test_those_who_spend_at_once_lose_no_entry_and_overspend_nothing(tmp_path: P
 
 
 def test_a_full_disk_stops_the_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, value: Any) -> None:
+    def full(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fdg_plugins.privacy.ledger.write_checked_json", full)
-    with pytest.raises(DataError, match=r"privacy ledger .* cannot be written: No space left on device"):
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(DataError, match=r"^site .*: privacy ledger: .* cannot be written: No space left on device"):
         Ledger(tmp_path / "ledger.json", SITE).spend("job", 0, LIMITS)
 
 
