@@ -229,9 +229,16 @@ def save_tensors(
 ) -> None:
     """Replace ``path`` with a safetensors file of ``tensors``, stored as dense contiguous CPU tensors.
 
-    Raises ``DataError`` naming the file if it cannot be written.
+    One that a network has under several names is stored under each. Raises ``DataError`` naming the file if it cannot
+    be written.
     """
-    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    plain: dict[str, torch.Tensor] = {}
+    storages: set[int] = set()
+    for name, value in tensors.items():
+        dense = value.detach().cpu().contiguous()
+        place = dense.untyped_storage().data_ptr()
+        plain[name] = dense.clone() if place in storages else dense  # safetensors refuses to store memory twice
+        storages.add(place)
     write_bytes(path, save(plain, metadata=dict(metadata or {})), private=private)
 
 

@@ -317,6 +317,16 @@ def test_views_of_any_memory_layout_round_trip_by_value(tmp_path: Path) -> None:
     assert all(value.is_contiguous() and not value.requires_grad for value in loaded.values())
 
 
+def test_a_tensor_with_several_names_is_stored_under_each(tmp_path: Path) -> None:
+    layer = torch.nn.Linear(3, 3)
+    tied = torch.nn.Sequential(layer, torch.nn.ReLU(), layer).state_dict()
+    save_tensors(tmp_path / "a.safetensors", {**tied, "row": layer.weight[0]})
+    loaded = load_tensors(tmp_path / "a.safetensors")
+    assert sorted(loaded) == ["0.bias", "0.weight", "2.bias", "2.weight", "row"]
+    assert all(torch.equal(loaded[name], value) for name, value in tied.items())
+    assert torch.equal(loaded["row"], layer.weight[0])
+
+
 @pytest.mark.parametrize("content", [b"", b"not a model", b"\xff" * 64])
 def test_a_file_that_holds_no_tensors_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "broken.safetensors").write_bytes(content)
