@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from fdg_plugins.core.weighting import is_on_simplex
 from fdg_plugins.errors import FDGError
 from fdg_plugins.values import shorten
 
@@ -21,8 +22,19 @@ class Direction(NamedTuple):
 
 
 def checked_weights(rule: object, weights: Any, count: int) -> torch.Tensor:
-    """Return the weights that ``rule`` made of ``count`` updates, float64 ``[U]``; raise ``FDGError`` for others."""
-    return _checked(f"weighting {type(rule).__name__}", "weights", weights, count)
+    """Return the weights that ``rule`` made of ``count`` updates, float64 ``[U]``; raise ``FDGError`` for others.
+
+    They are on the simplex, or all zero.
+    """
+    name = f"weighting {type(rule).__name__}"
+    found = _checked(name, "weights", weights, count)
+    if bool(found.any()) and not is_on_simplex(found):
+        total, smallest = float(found.sum()), float(found.min())
+        raise FDGError(
+            f"{name} returned weights that sum to {total:g}, the smallest {smallest:g}, expected weights of at least 0 "
+            "that sum to one, or zeros."
+        )
+    return found
 
 
 def checked_direction(aggregator: object, direction: Any, count: int) -> Direction:

@@ -42,6 +42,15 @@ def check_weights(weights: torch.Tensor | Sequence[float], count: int) -> torch.
     values = torch.as_tensor(weights, dtype=torch.float64, device="cpu").detach()
     if values.shape != (count,):
         raise ValueError(f"Expected one weight for each of {count} sites, got shape {list(values.shape)}.")
-    if not bool((values >= 0).all()) or not abs(float(values.sum()) - 1.0) <= SUM_TOLERANCE:
+    if not is_on_simplex(values):
         raise ValueError(f"Weights must be non-negative and sum to one, got {values.tolist()}.")
     return values
+
+
+def is_on_simplex(weights: torch.Tensor) -> bool:
+    """Return whether ``weights [U]`` are non-negative numbers with sum one, up to rounding.
+
+    >>> is_on_simplex(torch.tensor([0.25, 0.75])), is_on_simplex(torch.tensor([1.25, -0.25]))
+    (True, False)
+    """
+    return bool((weights >= 0).all()) and abs(float(weights.sum()) - 1.0) <= SUM_TOLERANCE

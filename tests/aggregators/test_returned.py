@@ -65,6 +65,12 @@ def towards(direction: Any) -> UpdateAggregator:
         (weighted(None), "weighting Returning returned weights as a NoneType, expected a tensor of torch.float64."),
         (weighted(torch.tensor([1, 0, 0])), "weighting Returning returned weights of torch.int64, expected a tensor"),
         (weighted(THIRDS / 0), "weighting Returning returned weights of which 3 are NaN or infinite, expected finite"),
+        (weighted(3 * THIRDS), "weighting Returning returned weights that sum to 3, the smallest 1, expected"),
+        (weighted(THIRDS - 1e-3), "weighting Returning returned weights that sum to 0.997, the smallest 0.332333, exp"),
+        (
+            weighted(torch.tensor([1.5, -0.25, -0.25])),
+            "weighting Returning returned weights that sum to 1, the smallest -0.25,",
+        ),
         (weighted(THIRDS, []), "Returning reports a list, expected a dict."),
         (towards(THIRDS), "aggregator Towards: direction returned a Tensor, expected a Direction of coefficients"),
         (towards(None), "aggregator Towards: direction returned a NoneType, expected a Direction of coefficients and"),
