@@ -149,10 +149,10 @@ class ExtractorClassifier(nn.Module):
 def _has_buffer(prefix: str, module: nn.Module, names: Collection[str]) -> bool:
     """Return whether one of ``names`` is a buffer of ``module`` itself, whose name is ``prefix``.
 
-    Boolean ones do not count: a mask is frozen in any network, and holds no statistics that training would move.
+    Constants do not count: a mask is frozen in any network, and holds no statistics that training would move.
     """
     buffers = module.named_buffers(recurse=False)
-    own = (f"{prefix}.{name}".lstrip(".") for name, value in buffers if value.dtype is not torch.bool)
+    own = (f"{prefix}.{name}".lstrip(".") for name, value in buffers if not is_constant(value))
     return any(name in names for name in own)
 
 
@@ -296,6 +296,15 @@ def examined(model: ExtractorClassifier) -> Iterator[None]:
             yield
         finally:
             model.train(training)
+
+
+def is_constant(buffer: torch.Tensor) -> bool:
+    """Return whether a buffer is of a type that no update holds: a mask of truth values, or a complex table.
+
+    >>> is_constant(torch.tensor([True])), is_constant(torch.zeros(2)), is_constant(torch.tensor(3))
+    (True, False, False)
+    """
+    return buffer.dtype is torch.bool or buffer.is_complex()
 
 
 def parameter_kinds(model: nn.Module) -> dict[str, ParameterKind]:

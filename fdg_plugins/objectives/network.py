@@ -4,14 +4,13 @@
 from collections.abc import Collection
 from dataclasses import replace
 
-import torch
-
 from fdg_plugins.core.travel import ALL, Rule, Rules, rules_of, with_fixed
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import NETWORKS, ExtractorClassifier, build_model, check_features
 from fdg_plugins.models.adapters import adapter_names, add_adapters
 from fdg_plugins.models.batch_norm import MEAN, batch_norm_buffers, batch_norm_layers
+from fdg_plugins.models.registry import is_constant
 from fdg_plugins.objectives.catalogue import make_objective
 from fdg_plugins.objectives.objective import Objective
 from fdg_plugins.settings.protocol import ADAPTERS, Protocol
@@ -86,15 +85,16 @@ def image_shape(protocol: Protocol) -> tuple[int, ...]:
 def travel_rules(model: ExtractorClassifier, protocol: Protocol) -> Rules:
     """Return the rule of every entry of the network; ``SettingsError`` if the protocol's rule does not fit it.
 
-    Boolean buffers, such as masks, are never shared: they have no differences that could be averaged.
+    Buffers of truth values, such as masks, and of complex numbers are never shared: no update can hold their
+    differences.
     """
     trainable = {name for name, _ in model.named_parameters()}
     rules = rules_of(protocol.travels, list(model.state_dict()), trainable, model.head_names)
     if fixed := fixed_names(model, protocol):
         rules = with_fixed(rules, fixed, trainable, f"trainable {protocol.trainable!r}")
     statistics = batch_norm_buffers(model) if protocol.batch_norm == "frozen" else []
-    flags = [name for name, buffer in model.named_buffers() if buffer.dtype is torch.bool]
-    return _with_frozen(rules, [*statistics, *flags])
+    constants = [name for name, buffer in model.named_buffers(remove_duplicate=False) if is_constant(buffer)]
+    return _with_frozen(rules, [*statistics, *constants])
 
 
 def fixed_names(model: ExtractorClassifier, protocol: Protocol) -> frozenset[str]:

@@ -42,8 +42,15 @@ def personal_part(model: ExtractorClassifier, names: Iterable[str]) -> dict[str,
 
 
 def make_update(local: Mapping[str, torch.Tensor], received: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return local - global for every key of ``received``, as dense contiguous CPU tensors, which FLARE requires."""
+    """Return local - global for every key of ``received``, as dense contiguous CPU tensors, which FLARE requires.
+
+    Truth values have no difference: theirs is true where the two are not the same.
+    """
     return {
-        name: (local[name].detach().cpu() - value.cpu()).contiguous(memory_format=torch.contiguous_format)
+        name: _difference(local[name].detach().cpu(), value.cpu()).contiguous(memory_format=torch.contiguous_format)
         for name, value in received.items()
     }
+
+
+def _difference(local: torch.Tensor, received: torch.Tensor) -> torch.Tensor:
+    return local != received if received.dtype is torch.bool else local - received

@@ -18,6 +18,7 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from fdg_plugins.aggregators import ARFLWeighting, FedNovaAggregator
 from fdg_plugins.aggregators.contributions import read_contribution
 from fdg_plugins.client import LocalRound, evaluate, evaluation
+from fdg_plugins.core.stored import whole
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters import GapReportFilter
 from fdg_plugins.messages import META_GAP, META_REPORT, META_SITE
@@ -255,3 +256,18 @@ def test_groups_of_different_momentum_have_no_effective_steps_in_common(model: t
     with pytest.raises(SettingsError, match=r"have the momenta 0, 0\.9, expected one for all, or the argument"):
         LocalRound(received_by(model)).meta(optimizer, 3, 10)
     assert LocalRound(received_by(model)).meta(optimizer, 3, 10, effective_steps=5.0)
+
+
+@pytest.mark.parametrize("arrays", [False, True])
+def test_a_script_may_have_a_network_with_a_mask(*, arrays: bool) -> None:
+    model = torch.nn.Linear(4, 3)
+    model.register_buffer("mask", torch.tensor([True, False, True]))
+    state = {name: value.clone().numpy() if arrays else value.clone() for name, value in model.state_dict().items()}
+    local = LocalRound(FLModel(params=state, meta={"site_name": "photo"}))
+    with torch.no_grad():
+        model.bias.add_(1)
+    answer = local.answer(model, torch.optim.SGD(model.parameters(), lr=0.1), steps=1, num_samples=10)
+    answer.meta[META_SITE] = "photo"
+    update = {name: whole(value) for name, value in read_contribution(answer, None).update.items()}
+    assert update["mask"].tolist() == [False, False, False]
+    assert update["bias"].tolist() == pytest.approx([1.0, 1.0, 1.0])

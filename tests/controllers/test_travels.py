@@ -106,8 +106,41 @@ class Masked(nn.Module):
         return scores
 
 
+class Gate(nn.Module):
+    """A layer with a mask and a table of complex numbers, of absolute value one."""
+
+    mask: torch.Tensor
+    turns: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.arange(16) % 2 == 0)
+        self.register_buffer("turns", torch.polar(torch.ones(16), torch.arange(16.0)))
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return features * self.mask * self.turns.abs()
+
+
+class Gated(Masked):
+    """The same network, one of whose layers has two names."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(classes)
+        self.gate = Gate()
+        self.same = self.gate
+        self.mask = self.gate.mask
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.classifier(self.same(self.gate(self.features(images))))
+        return scores
+
+
 def masked(num_classes: int) -> nn.Module:
     return Masked(num_classes)
+
+
+def gated(num_classes: int) -> nn.Module:
+    return Gated(num_classes)
 
 
 @pytest.mark.parametrize(
@@ -128,6 +161,20 @@ def test_a_boolean_buffer_stays_as_it_was(objective: str, aggregator: str, tmp_p
     counters = [name for name in job.model if name.endswith("num_batches_tracked")]
     assert counters
     assert all(job.model[name] > job.first_model[name] for name in counters), "the mask stops no training"
+
+
+def test_so_do_complex_buffers_and_those_with_several_names(tmp_path: Path) -> None:
+    NETWORKS.add(Network(name="gated", build=gated, channels=1))
+    try:
+        job = finished(tmp_path, "all", settings={"model": "gated"})
+    finally:
+        NETWORKS.remove("gated")
+    assert all(not finished.failures for finished in job.record.rounds)
+    constants = [name for name in job.first_model if name.endswith(("mask", "turns"))]
+    assert len(constants) == 5
+    assert all(names == job.first_model.keys() - constants for _, names in job.updates)
+    assert all(torch.equal(job.model[name], job.first_model[name]) for name in constants)
+    assert not torch.equal(job.model["classifier.weight"], job.first_model["classifier.weight"])
 
 
 def test_every_site_keeps_a_head_of_its_own_also_over_rounds_in_which_it_is_not_drawn(tmp_path: Path) -> None:
