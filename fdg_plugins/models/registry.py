@@ -299,12 +299,12 @@ def examined(model: ExtractorClassifier) -> Iterator[None]:
 
 
 def is_constant(buffer: torch.Tensor) -> bool:
-    """Return whether a buffer is of a type that no update holds: a mask of truth values, or a complex table.
+    """Return whether no update can hold a buffer's changes: a mask of truth values or infinities, a complex table.
 
-    >>> is_constant(torch.tensor([True])), is_constant(torch.zeros(2)), is_constant(torch.tensor(3))
-    (True, False, False)
+    >>> is_constant(torch.tensor([True])), is_constant(torch.zeros(2)), is_constant(torch.tensor([0, -torch.inf]))
+    (True, False, True)
     """
-    return buffer.dtype is torch.bool or buffer.is_complex()
+    return buffer.dtype is torch.bool or buffer.is_complex() or not bool(buffer.isfinite().all())
 
 
 def parameter_kinds(model: nn.Module) -> dict[str, ParameterKind]:

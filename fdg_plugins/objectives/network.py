@@ -85,16 +85,17 @@ def image_shape(protocol: Protocol) -> tuple[int, ...]:
 def travel_rules(model: ExtractorClassifier, protocol: Protocol) -> Rules:
     """Return the rule of every entry of the network; ``SettingsError`` if the protocol's rule does not fit it.
 
-    Buffers of truth values, such as masks, and of complex numbers are never shared: no update can hold their
-    differences.
+    Buffers of truth values or with infinities, such as masks, and of complex numbers are never shared: no update can
+    hold their differences.
     """
     trainable = {name for name, _ in model.named_parameters()}
     rules = rules_of(protocol.travels, list(model.state_dict()), trainable, model.head_names)
     if fixed := fixed_names(model, protocol):
         rules = with_fixed(rules, fixed, trainable, f"trainable {protocol.trainable!r}")
-    statistics = batch_norm_buffers(model) if protocol.batch_norm == "frozen" else []
-    constants = [name for name, buffer in model.named_buffers(remove_duplicate=False) if is_constant(buffer)]
-    return _with_frozen(rules, [*statistics, *constants])
+    statistics = batch_norm_buffers(model)
+    others = ((name, one) for name, one in model.named_buffers(remove_duplicate=False) if name not in statistics)
+    constants = [name for name, buffer in others if is_constant(buffer)]
+    return _with_frozen(rules, [*constants, *(statistics if protocol.batch_norm == "frozen" else [])])
 
 
 def fixed_names(model: ExtractorClassifier, protocol: Protocol) -> frozenset[str]:

@@ -107,18 +107,20 @@ class Masked(nn.Module):
 
 
 class Gate(nn.Module):
-    """A layer with a mask and a table of complex numbers, of absolute value one."""
+    """A layer with a mask, the same of infinities, and a table of complex numbers of absolute value one."""
 
     mask: torch.Tensor
+    hidden: torch.Tensor
     turns: torch.Tensor
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("mask", torch.arange(16) % 2 == 0)
+        self.register_buffer("hidden", torch.where(self.mask, 0.0, -torch.inf))
         self.register_buffer("turns", torch.polar(torch.ones(16), torch.arange(16.0)))
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        return features * self.mask * self.turns.abs()
+        return features * self.mask * self.turns.abs() * self.hidden.exp()
 
 
 class Gated(Masked):
@@ -163,15 +165,15 @@ def test_a_boolean_buffer_stays_as_it_was(objective: str, aggregator: str, tmp_p
     assert all(job.model[name] > job.first_model[name] for name in counters), "the mask stops no training"
 
 
-def test_so_do_complex_buffers_and_those_with_several_names(tmp_path: Path) -> None:
+def test_so_do_complex_and_infinite_buffers_and_those_with_several_names(tmp_path: Path) -> None:
     NETWORKS.add(Network(name="gated", build=gated, channels=1))
     try:
         job = finished(tmp_path, "all", settings={"model": "gated"})
     finally:
         NETWORKS.remove("gated")
     assert all(not finished.failures for finished in job.record.rounds)
-    constants = [name for name in job.first_model if name.endswith(("mask", "turns"))]
-    assert len(constants) == 5
+    constants = [name for name in job.first_model if name.endswith(("mask", "hidden", "turns"))]
+    assert len(constants) == 7
     assert all(names == job.first_model.keys() - constants for _, names in job.updates)
     assert all(torch.equal(job.model[name], job.first_model[name]) for name in constants)
     assert not torch.equal(job.model["classifier.weight"], job.first_model["classifier.weight"])
