@@ -44,12 +44,21 @@ def personal_part(model: ExtractorClassifier, names: Iterable[str]) -> dict[str,
 def make_update(local: Mapping[str, torch.Tensor], received: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return local - global for every key of ``received``, as dense contiguous CPU tensors, which FLARE requires.
 
-    Truth values have no difference: theirs is true where the two are not the same.
+    A tensor that the network has under several names was received under each, and began with the last of them: under
+    differential privacy, each has noise of its own. Truth values have no difference: theirs is true where the two are
+    not the same.
     """
+    begun = {_place(value): name for name, value in local.items() if name in received}
     return {
-        name: _difference(local[name].detach().cpu(), value.cpu()).contiguous(memory_format=torch.contiguous_format)
-        for name, value in received.items()
+        name: _difference(local[name].detach().cpu(), received[begun[_place(local[name])]].cpu()).contiguous(
+            memory_format=torch.contiguous_format
+        )
+        for name in received
     }
+
+
+def _place(value: torch.Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:
+    return value.data_ptr(), value.shape, value.stride()
 
 
 def _difference(local: torch.Tensor, received: torch.Tensor) -> torch.Tensor:

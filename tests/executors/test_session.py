@@ -13,6 +13,7 @@ import torch
 from pydantic import ValidationError
 from torch.nn.functional import cross_entropy
 
+from fdg_plugins.core.privacy import privatize
 from fdg_plugins.data import PACS, DomainData, WholeView
 from fdg_plugins.data.image_files import DomainImages, ImageFiles
 from fdg_plugins.data.stand_in import ensure_stand_in
@@ -27,7 +28,7 @@ from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.training import statistics
 from fdg_plugins.training.loop import DevicePolicy, Stopped
-from fdg_plugins.training.results import TrainResult
+from fdg_plugins.training.results import TrainResult, make_update
 from fdg_plugins.training.session import SiteSession
 
 SETTINGS: dict[str, Any] = {
@@ -139,6 +140,23 @@ def test_the_update_is_local_minus_received_exactly(data_root: Path, monkeypatch
     assert all(torch.equal(received[name], value) for name, value in kept.items()), "the model received was changed"
     assert any(bool(value.any()) for value in update.values())
     assert all(value.is_contiguous() and type(value) is torch.Tensor for value in update.values())
+
+
+def test_a_layer_with_two_names_began_with_the_last_of_the_values_received() -> None:
+    layer = torch.nn.Linear(3, 3, dtype=torch.float64)
+    network = torch.nn.Sequential(layer, torch.nn.ReLU(), layer, torch.nn.Linear(3, 2, dtype=torch.float64))
+    begun = {name: value.clone() for name, value in network.state_dict().items()}
+    noise = privatize(begun, clip_norm=1.0, noise_multiplier=1.0)
+    received = {name: value + noise[name] for name, value in begun.items()}
+    network.load_state_dict(received)
+    with torch.no_grad():
+        for number, parameter in enumerate(network.parameters()):
+            parameter.add_(number + 1)
+    update = make_update(network.state_dict(), received)
+    assert update.keys() == received.keys()
+    moved = {"0.weight": 1.0, "0.bias": 2.0, "2.weight": 1.0, "2.bias": 2.0, "3.weight": 3.0, "3.bias": 4.0}
+    for name, value in update.items():
+        torch.testing.assert_close(value, torch.full_like(value, moved[name]))
 
 
 def test_batch_counters_move_by_the_steps_taken(data_root: Path) -> None:
