@@ -66,7 +66,7 @@ class Rounds:
         Raises ``FDGError`` if too few sites are left, ``SettingsError`` if a required check filter is missing.
         """
         started = time.perf_counter()
-        record, answers = self.record, Answers()
+        record, answers, begun = self.record, Answers(), Snapshot.of(*self._parts)
         drawn = draw_sites(record.protocol, self._taking_part(record.sources), number)
         self._check_enough(drawn)
         failures = self._reestimate(number, drawn, answers)
@@ -88,7 +88,7 @@ class Rounds:
         expected = self._taking_part(record.sources) if record.protocol.validate_all else drawn
         evaluation = self._judge(number - 1, answers, expected, undone=broken)
         aggregating = time.perf_counter()
-        aggregation, reason = (None, self._take_back()) if broken else self._step(answers)
+        aggregation, reason = (None, self._take_back()) if broken else self._step(answers, begun)
         ended = time.perf_counter()
         finished = RoundRecord(
             round=number,
@@ -300,9 +300,10 @@ class Rounds:
                 self.files.keep_selected(after_round)
         return evaluation
 
-    def _step(self, answers: Answers) -> tuple[AggregationRecord | None, str | None]:
+    def _step(self, answers: Answers, begun: Snapshot) -> tuple[AggregationRecord | None, str | None]:
         """Take the round's step and return its record; otherwise leave model and exchange unchanged, return the reason.
 
+        ``begun``: with which the round began, to which undoing the step goes back, as a job does that resumes the run.
         Raises ``SettingsError`` if an update came without the checked reports that determine the weights.
         """
         if answers.unchecked is not None:
@@ -314,7 +315,7 @@ class Rounds:
         self._refuse_updates(answers)
         self._refuse_reports(answers)
         try:
-            return self._move(answers)
+            return self._move(answers, begun)
         finally:
             self.aggregator.reset_stats()  # also if no step was taken, since updates may be held in files
 
@@ -346,7 +347,7 @@ class Rounds:
                 answers.refused_updates[site] = f"its weight follows from its report, which was refused: {reason}"
                 answers.local.pop(site, None)
 
-    def _move(self, answers: Answers) -> tuple[AggregationRecord | None, str | None]:
+    def _move(self, answers: Answers, begun: Snapshot) -> tuple[AggregationRecord | None, str | None]:
         """Commit the round's updates together with their reports, or neither."""
         needed = self.record.protocol.min_sites
         before, longest = Snapshot.of(*self._parts), longest_update(self.aggregator)
@@ -365,7 +366,7 @@ class Rounds:
             return None, told(error)
         save_local_models(self.files.folder, before.model, updates, self.files.description(len(self.record.rounds)))
         self.files.keep_local_models()
-        self.undo.snapshot = before
+        self.undo.snapshot = begun
         return aggregation, None
 
     def _is_broken(self, sites: tuple[str, ...], answers: Answers) -> bool:

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from nvflare.apis.dxo import from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.app_common.app_constant import AppConstants
 from safetensors import safe_open
 
 from fdg_plugins.controllers import federation
@@ -96,6 +98,30 @@ def test_a_resumed_run_equals_an_unbroken_one_bit_for_bit(
     assert job.record.evaluations == unbroken.record.evaluations
     for mine, theirs in zip(job.record.rounds, unbroken.record.rounds, strict=True):
         assert (mine.round, mine.drawn, mine.aggregation) == (theirs.round, theirs.drawn, theirs.aggregation)
+
+
+def ruining_round_2(site: str, task: str, answer: Shareable) -> None:
+    """Make a site's update in round 2 so long that the model is not finite afterwards."""
+    if task == TASK_TRAIN and answer.get_header(AppConstants.CURRENT_ROUND) == 1:
+        update = from_shareable(answer)
+        update.data = {name: torch.full_like(value, 1e19) for name, value in update.data.items()}
+        update.update_shareable(answer)
+
+
+def test_a_resumed_run_undoes_a_step_to_what_was_known_before_its_round(tmp_path: Path) -> None:
+    """FedIIR learns from the sites before they train: from round 2 too, whose step is taken back in round 3."""
+    arguments: dict[str, Any] = {
+        "objective": {"name": "iir"},
+        "aggregator": "fedavg",
+        "settings": {"rounds": 4, "outlier_ratio": 0},
+    }
+    whole = MethodJob(tmp_path / "whole", forge=ruining_round_2, **arguments).finished()
+    assert [finished.undone for finished in whole.record.rounds] == [False, True, False, False]
+    killed(tmp_path / "part", TASK_TRAIN, 12, forge=ruining_round_2, **arguments)  # in round 3, before it is undone
+    job = resumed(tmp_path / "part", forge=ruining_round_2, **arguments).finished()
+    assert job.record.resumed_after == [2]
+    assert [finished.undone for finished in job.record.rounds] == [False, True, False, False]
+    assert same_bits(job.model, whole.model)
 
 
 def test_a_run_that_broke_off_once_it_had_finished_only_hands_out_its_results(
