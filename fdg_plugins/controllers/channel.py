@@ -99,6 +99,11 @@ class ReportChannel:
             exchange.finish(self.reports)
             self.reports = {}
 
+    def check_model(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Raise ``FDGError`` if the exchange could not begin a round with ``state``, the global model after a step."""
+        if self.exchange is not None:
+            self.exchange.read_model(state)
+
     def save(self, folder: Path, after_round: int) -> dict[str, Any] | None:
         """Write the tensors of the exchange's state to ``folder``; return the rest of its state as a JSON value."""
         if self.exchange is None:

@@ -360,6 +360,7 @@ class Rounds:
             self.guard.step(result.params, self.aggregator.server_lr, longest)
             self.model.apply(result.params)
             self.channel.commit(TASK_TRAIN)
+            self.channel.check_model(self.model.state)
         except (FDGError, ArithmeticError) as error:
             before.put_back(*self._parts)  # this also restores the weights derived from the round's reports
             self.messenger.warning(f"The model stays as it was: {logged(error)}")

@@ -14,6 +14,7 @@ from nvflare.apis.dxo import from_shareable
 from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import FLContextKey, ServerCommandKey
 from nvflare.apis.shareable import Shareable, make_copy
+from nvflare.app_common.app_constant import AppConstants
 
 from fdg_plugins.controllers.channel import TENSORS_FILE
 from fdg_plugins.controllers.run_files import STATE_FILE
@@ -325,3 +326,20 @@ def test_every_site_is_drawn_equally_often_in_the_long_run() -> None:
     assert np.abs(counts - 500).max() < 5 * np.sqrt(500 * 0.75)
     assert rounds != [draw_sites(protocol.model_copy(update={"seed": 2}), sites, n) for n in range(1, 2001)]
     assert draw_sites(Protocol(), sites, 1) == sites
+
+
+def test_a_step_that_the_method_cannot_go_on_from_is_not_taken(tmp_path: Path) -> None:
+    def exaggerate(site: str, task: str, answer: Shareable) -> None:
+        """Make the updates of the first round so long that FedPAC could send no head of the model after it."""
+        if task == TASK_TRAIN and answer.get_header(AppConstants.CURRENT_ROUND) == 0:
+            update = from_shareable(answer)
+            update.data = {name: torch.full_like(value, 1e16) for name, value in update.data.items()}
+            update.update_shareable(answer)
+
+    settings = {"rounds": 2, "outlier_ratio": 0}
+    job = MethodJob(tmp_path, "pac", forge=exaggerate, settings=settings).finished()
+    first, second = job.record.rounds
+    assert first.aggregation is None
+    assert first.reason is not None
+    assert "has values beyond 1e+15" in first.reason
+    assert second.aggregation is not None
