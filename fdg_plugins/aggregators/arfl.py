@@ -14,8 +14,8 @@ Shapes: losses L, samples n and weights alpha ``[N]`` of the N sites seen so far
 updates ``[U, P]``.
 
 Participation: the problem covers all sites seen so far. An absent site enters with the loss and the number of samples
-that it last reported; a site that was never seen does not enter. The weights of a round are its sites' part of alpha,
-rescaled to sum to one. If they are all zero, the parameters do not move.
+that it last reported; a site that was never seen, or that takes no further part in the run, does not enter. The weights
+of a round are its sites' part of alpha, rescaled to sum to one. If they are all zero, the parameters do not move.
 
 Buffers: as under FedAvg, with these weights. Integer buffers move in any case.
 
@@ -73,7 +73,8 @@ class ARFLWeighting(Weighting):
         :meth:`check`.
         """
         told = {contribution.site: risk_of(contribution) for contribution in contributions}
-        self._risks = {**self._risks, **told}
+        known = {**self._risks, **told}
+        self._risks = {site: risk for site, risk in known.items() if site not in round_of.gone}
         losses = [risk.loss for risk in self._risks.values()]
         samples = [risk.samples for risk in self._risks.values()]
         alpha = risk_weights(losses, samples, self.strength * sum(samples))

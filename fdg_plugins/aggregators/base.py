@@ -215,17 +215,21 @@ class UpdateAggregator(ModelAggregator):
     # --- one round ---
 
     def begin_round(
-        self, layout: ModelLayout, sites: Iterable[str], round_number: int = 0, total_rounds: int = 1
+        self,
+        layout: ModelLayout,
+        sites: Iterable[str],
+        round_number: int = 0,
+        total_rounds: int = 1,
+        gone: Iterable[str] = (),
     ) -> None:
         """Discard the previous round; from now on accept only updates of ``layout`` from ``sites``.
 
-        Rounds count from 0, as in FLARE.
+        Rounds count from 0, as in FLARE. ``gone``: the sites that take no further part in the run.
         """
         self.reset_stats()
-        self._known_gram = None
-        self._layout = layout
+        self._known_gram, self._layout = None, layout
         self._sites = frozenset(sites)
-        self._round_of = RoundOf(round_number, total_rounds, tuple(sorted(self._sites)))
+        self._round_of = RoundOf(round_number, total_rounds, tuple(sorted(self._sites)), frozenset(gone))
 
     def state(self) -> dict[str, Any]:
         """Return what must survive the round, as a JSON value."""

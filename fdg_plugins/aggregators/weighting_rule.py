@@ -20,11 +20,15 @@ from fdg_plugins.aggregators.contributions import Contribution
 
 @dataclass(frozen=True)
 class RoundOf:
-    """The position of a round in the run: its number from 0, the total, and the sites that train in it."""
+    """The position of a round in the run: its number from 0, the total, and the sites that train in it.
+
+    ``gone``: the sites that take no further part in the run.
+    """
 
     number: int = 0
     total: int = 1
     sites: tuple[str, ...] = ()
+    gone: frozenset[str] = frozenset()
 
 
 ONLY_ROUND = RoundOf()  # for callers that do not count rounds

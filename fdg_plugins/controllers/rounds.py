@@ -149,7 +149,7 @@ class Rounds:
         """Notify the aggregator and the exchange that round ``number``, counted from 1, begins."""
         record = self.record
         self._expected = expectations(record, number - 1)
-        self.aggregator.begin_round(self.model.layout, drawn, number - 1, record.protocol.rounds)
+        self.aggregator.begin_round(self.model.layout, drawn, number - 1, record.protocol.rounds, record.left_out)
         facts = {site: expected.facts for site, expected in self._expected.items()}
         self.channel.begin(number - 1, self.model.state, facts)
 

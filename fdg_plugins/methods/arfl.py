@@ -5,7 +5,8 @@ Choose it if some sites may hold corrupted data. A domain that is merely hard lo
 what FedDG-GA does: do not use it to serve the worst domain better.
 
 Participation: the weights solve one problem over all sites seen so far. An absent site enters with its last reported
-loss; a site that was never seen does not enter. If no site of a round has a weight, the parameters do not move.
+loss; a site that was never seen, or takes no further part, does not enter. If no site of a round has a weight, the
+parameters do not move.
 
 Buffers: averaged with the same weights. Integer buffers move by the largest update in any case.
 
@@ -93,7 +94,7 @@ METHOD = Method(
         "Towards strength 0 all weight goes to the smallest loss.",
         (
             "An absent site stays in the problem with the loss that it told last; one that was never seen "
-            "is not yet part of it."
+            "is not yet part of it, and one that takes no further part in the run no longer."
         ),
         (
             "If no site of a round has a weight, the parameters and running statistics stay; FedOMG "

@@ -113,6 +113,18 @@ def test_an_absent_site_stays_in_the_problem_with_the_loss_that_it_told_last() -
     assert sum(weights(result).values()) == pytest.approx(1.0, abs=1e-12)
 
 
+def test_a_site_that_takes_no_further_part_leaves_the_problem_and_what_is_kept() -> None:
+    """Having told a loss of zero, it would otherwise keep all the weight, and no other site could move the model."""
+    aggregator = FedAvgAggregator(weighting={**ARFL, "strength": 0.1})
+    assert list(weights(run_round(aggregator, {"art": 0.0, "cartoon": 4.5, "photo": 5.0})).values()) == [1.0, 0.0, 0.0]
+    left = {"cartoon": 4.5, "photo": 5.0}
+    assert list(weights(run_round(aggregator, left, 1)).values()) == [0.0, 0.0], "it may come back"
+    aggregator.begin_round(LAYOUT, left, 2, 10, gone=["art"])
+    result = aggregate(aggregator, [told(site, loss) for site, loss in left.items()])
+    assert list(weights(result).values()) == risk_weights([4.5, 5.0], [300, 600], 90.0).tolist()
+    assert aggregator.state()["weighting"]["risks"].keys() == left.keys()
+
+
 def test_a_site_that_was_never_seen_is_not_part_of_the_problem() -> None:
     aggregator = FedAvgAggregator(weighting=ARFL)
     result = run_round(aggregator, {"art": 0.2, "photo": 0.4})

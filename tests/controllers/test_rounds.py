@@ -272,6 +272,16 @@ def test_a_step_that_is_not_finite_leaves_the_model_and_the_record_says_why(tmp_
     assert rounds.model.state is kept
 
 
+def test_a_weighting_knows_which_sites_take_no_further_part(tmp_path: Path) -> None:
+    rounds, _ = make_rounds(tmp_path, all_well())
+    site = rounds.record.sources[0]
+    rounds.record.left_out[site] = "takes no further part: no budget."
+    finished, _ = rounds.run_round(1)
+    assert site not in finished.drawn
+    assert rounds.aggregator._round_of is not None
+    assert rounds.aggregator._round_of.gone == {site}
+
+
 def test_an_unforeseen_error_of_a_rule_leaves_the_model_and_is_logged_with_its_traceback(tmp_path: Path) -> None:
     class Broken(FedAvgAggregator):
         def direction(self, weights: torch.Tensor, contributions: Any) -> Any:
