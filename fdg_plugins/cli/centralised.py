@@ -14,6 +14,8 @@ from fdg_plugins.cli.own_data import DataOption, choose_data
 from fdg_plugins.cli.plugins import ModelOption, PluginFiles, chosen_model, load_plugins
 from fdg_plugins.cli.sweep import INTERRUPTED
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.record.run_files import RESULTS_FILE
+from fdg_plugins.sweep.values import read_settings, split_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,7 +84,6 @@ def centralised(
 
       fdg report sweeps/pacs references
     """
-    from fdg_plugins.record.run_files import RESULTS_FILE
     from fdg_plugins.record.text import final_table
     from fdg_plugins.sweep.machine import ignored_settings, machine_environment
     from fdg_plugins.training.loop import Stopped
@@ -150,7 +151,6 @@ def _path(name: str, environment: "Mapping[str, str]") -> Path | None:
 
 def read_values(texts: list[str]) -> dict[str, Any]:
     """Return the value of each setting from ``NAME=VALUE``; ``SettingsError`` for another form or several values."""
-    from fdg_plugins.sweep.values import read_settings, split_key
 
     settings = {}
     for key, values in read_settings(texts).items():

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fdg_plugins.cli.console import OneLineErrors, say
+from fdg_plugins.cli.data_check import check_masks
 from fdg_plugins.cli.data_tables import counts_table, datasets_table, show, track, waiting
+from fdg_plugins.cli.data_verify import find_own, verify_data_set, verify_own
+from fdg_plugins.cli.image_check import check_images
+from fdg_plugins.cli.own_data import is_own
 from fdg_plugins.cli.plugins import PluginFiles, load_plugins
 from fdg_plugins.errors import DataError, SettingsError
 
@@ -150,8 +154,6 @@ def verify(
 
       fdg data verify photos --write
     """
-    from fdg_plugins.cli.data_verify import verify_data_set, verify_own
-    from fdg_plugins.cli.own_data import is_own
 
     if is_own(name):
         verify_own(name, data_root, images=images, write=write)
@@ -193,8 +195,6 @@ def check(
 
       fdg data check vessels --data-root /data --sheets /tmp/sheets
     """
-    from fdg_plugins.cli.data_check import check_masks
-    from fdg_plugins.cli.image_check import check_images
     from fdg_plugins.data.specs import SegmentationSpec
 
     load_plugins(plugin)
@@ -293,8 +293,6 @@ def _on_disk(name: str) -> "KnownSpec":
 
 def _files_of(place: str, data_root: Path | None) -> "tuple[ImageFolderSpec | SegmentationSpec, Path, FileRules]":
     """Return the record of a data set of files, its resolved data root, and what its own file says about them."""
-    from fdg_plugins.cli.data_verify import find_own
-    from fdg_plugins.cli.own_data import is_own
     from fdg_plugins.data import AttributeSpec, PublishedSpec, RotatedSpec
     from fdg_plugins.data.own_files import NO_RULES
 

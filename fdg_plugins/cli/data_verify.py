@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fdg_plugins.cli.console import say
+from fdg_plugins.cli.data_check import check_masks
 from fdg_plugins.cli.data_tables import counts_table, show, track
-from fdg_plugins.cli.own_data import most_pixels
+from fdg_plugins.cli.image_check import check_images
+from fdg_plugins.cli.own_data import introduce, most_pixels
 from fdg_plugins.errors import DataError
 
 if TYPE_CHECKING:
@@ -40,7 +42,6 @@ def verify_data_set(spec: "KnownSpec", root: Path, *, images: bool) -> None:
 
 def find_own(place: str, data_root: Path | None) -> "tuple[ImageFolderSpec | SegmentationSpec, Path, FileRules]":
     """Return the record of a user's own data set, its data root, and what its file says; tell what it has."""
-    from fdg_plugins.cli.own_data import introduce
     from fdg_plugins.data.catalogue import described_spec
     from fdg_plugins.data.own_folder import own_data
 
@@ -52,8 +53,6 @@ def find_own(place: str, data_root: Path | None) -> "tuple[ImageFolderSpec | Seg
 
 def verify_own(place: str, data_root: Path | None, *, images: bool, write: bool) -> None:
     """Compare a user's own data set with its manifest, which ``write`` makes anew; without one, count its images."""
-    from fdg_plugins.cli.data_check import check_masks
-    from fdg_plugins.cli.image_check import check_images
     from fdg_plugins.data.preparation import MANIFEST, count_images, read_manifest, write_manifest
     from fdg_plugins.data.specs import ImageFolderSpec, SegmentationSpec
 

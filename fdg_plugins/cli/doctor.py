@@ -13,11 +13,11 @@ from rich.text import Text
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.own_data import DataOption
 from fdg_plugins.cli.tables import make_table, show
+from fdg_plugins.doctor.finding import Finding, worst
 from fdg_plugins.values import visible
 
 if TYPE_CHECKING:
     from fdg_plugins.doctor.examination import Examination
-    from fdg_plugins.doctor.finding import Finding
 
 PROBLEM = 1
 STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
@@ -61,7 +61,6 @@ def doctor(
       fdg doctor --kit /srv/flare/photo
     """
     from fdg_plugins.doctor.examination import examine
-    from fdg_plugins.doctor.finding import worst
     from fdg_plugins.doctor.kit import examine_kit
 
     examination = None

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from fdg_plugins.cli.console import LastingConsole, say
 from fdg_plugins.cli.sweep import FAILED, INTERRUPTED
+from fdg_plugins.errors import DataError
+from fdg_plugins.record.run_files import RESULTS_FILE
 
 if TYPE_CHECKING:
     from fdg_plugins.engine.execute import Ending
@@ -25,8 +27,6 @@ def follow(
     from fdg_plugins.engine.folder import held, settle
     from fdg_plugins.engine.prepare import make_launch
     from fdg_plugins.engine.progress import RunDisplay
-    from fdg_plugins.errors import DataError
-    from fdg_plugins.record.run_files import RESULTS_FILE
     from fdg_plugins.record.run_record import RunRecord
     from fdg_plugins.storage import write_json
     from fdg_plugins.sweep.overview import title_of_data

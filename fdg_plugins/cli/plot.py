@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fdg_plugins.cli.console import say
+from fdg_plugins.cli.data_tables import track
 from fdg_plugins.cli.found import runs_below
 from fdg_plugins.cli.output import write_output
 from fdg_plugins.cli.own_data import DataOption, most_pixels
@@ -70,7 +71,6 @@ def plot(
       fdg plot all simulator_workspace --data-root /data
     """
     from fdg_plugins.analysis.figures import Request, kinds_of
-    from fdg_plugins.cli.data_tables import track
 
     load_plugins(plugin)
     root, file = _place_of(data, data_root)

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fdg_plugins.cli.console import OneLineErrors, say
+from fdg_plugins.cli.own_data import choose_data
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.flare.gpus import checked_gpus
 
 if TYPE_CHECKING:
     from fdg_plugins.poc.kits import SiteData
@@ -56,7 +58,6 @@ def choose_site_data(
     data: Path | None, dataset: str | None, data_root: Path | None, site_data: Sequence[str]
 ) -> "SiteData":
     """Return the data that the options name, checked."""
-    from fdg_plugins.cli.own_data import choose_data
     from fdg_plugins.poc.kits import SiteData
 
     chosen = choose_data(data, dataset, data_root)
@@ -118,7 +119,6 @@ def start(
 
     The processes take this command's environment: FDG_ROUNDS=2 here is a setting of every job.
     """
-    from fdg_plugins.flare.gpus import checked_gpus
     from fdg_plugins.poc.kits import check_folder, configure, provision
     from fdg_plugins.poc.processes import check_port, end_all, launch, processes, wait_until_ready
     from fdg_plugins.poc.project import STATE_FILE, known_project, read_project

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
+from rich.console import Console
 
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.found import runs_below
 from fdg_plugins.cli.output import check_output, write_output
 from fdg_plugins.cli.plugins import PluginFiles, load_plugins
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.record.run_files import RESULTS_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -127,7 +129,6 @@ def report(
 
       fdg report sweeps/kappa --choose kappa
     """
-    from fdg_plugins.record.run_files import RESULTS_FILE
 
     load_plugins(plugin)
     chosen = table_format or _format_of(to)
@@ -214,6 +215,5 @@ def _print(written: "str | Text") -> None:
     if isinstance(written, str):
         typer.echo(written, nl=False)
         return
-    from rich.console import Console
 
     Console(highlight=False, soft_wrap=True).print(written)

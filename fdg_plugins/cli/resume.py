@@ -14,6 +14,7 @@ from fdg_plugins.cli.follow import follow, sum_up
 from fdg_plugins.cli.run_options import DataRootOption, ThreadsOption
 from fdg_plugins.cli.sweep_options import WorkersOption, at_once
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.record.run_files import RESULTS_FILE
 
 SIGNATURE = ".__nvfl_sig.json"  # FLARE signs the folders of a submitted job in place
 SERVER_TIMEOUT_S = 60.0  # a login of a busy server takes many seconds
@@ -68,7 +69,6 @@ def _resume_here(folder: Path, data_root: Path | None, threads: int | None) -> i
     from fdg_plugins.engine.kept import KeptJob, read_kept
     from fdg_plugins.engine.prepare import check_run
     from fdg_plugins.plugins.own_dataset import OwnDataset
-    from fdg_plugins.record.run_files import RESULTS_FILE
     from fdg_plugins.storage import read_json
     from fdg_plugins.sweep.execute import listening
     from fdg_plugins.sweep.machine import machine_environment

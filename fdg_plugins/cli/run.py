@@ -30,6 +30,8 @@ from fdg_plugins.cli.run_options import (
 from fdg_plugins.cli.site_options import AlphaOption, ParticipationOption, with_alpha
 from fdg_plugins.cli.sweep_options import ProtocolName, WorkersOption, at_once
 from fdg_plugins.engine.names import EngineName
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.record.run_folder import RUNS
 
 if TYPE_CHECKING:
     from fdg_plugins.engine.sources import Asked, JobSource
@@ -95,7 +97,6 @@ def run(
     from fdg_plugins.engine.prepare import check_run
     from fdg_plugins.engine.sources import Asked
     from fdg_plugins.flare.trackers import tracked
-    from fdg_plugins.record.run_folder import RUNS
     from fdg_plugins.sweep.execute import listening
 
     files, sites_at_once = plugin or [], at_once(threads, workers)
@@ -122,7 +123,6 @@ def run(
 
 def _check_brings_no_code(engine: EngineName, files: Sequence[Path]) -> None:
     """Raise ``SettingsError`` for files of code, if the run is in a federation, which takes none from a job."""
-    from fdg_plugins.errors import SettingsError
 
     if files and engine is EngineName.POC:
         raise SettingsError(
@@ -134,7 +134,6 @@ def _check_brings_no_code(engine: EngineName, files: Sequence[Path]) -> None:
 def _source(asked: "Asked", data: ChosenData, plugins: Sequence[Path]) -> "JobSource":
     """Return the source of the run's job; say which variables of the user's shell are not used."""
     from fdg_plugins.engine.sources import FolderJob, find_source
-    from fdg_plugins.errors import SettingsError
     from fdg_plugins.sweep.machine import ignored_settings, machine_environment
 
     shell = {name: os.environ[name] for name in ignored_settings(os.environ)}

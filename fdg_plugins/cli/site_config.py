@@ -8,6 +8,7 @@ import typer
 
 from fdg_plugins.cli.console import say
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.flare.gpus import lend_gpus, lent_gpus
 from fdg_plugins.values import shorten, visible
 
 if TYPE_CHECKING:
@@ -59,7 +60,6 @@ def site_config(
       fdg site-config --kit /srv/flare/site-1 --gpus 1 --gpu-memory 16
     """
     from fdg_plugins.flare.components import SITE
-    from fdg_plugins.flare.gpus import lent_gpus
     from fdg_plugins.flare.kits import read_kit, site_of_kit
     from fdg_plugins.settings.site_config import FILE_NAME, update_site_config
     from fdg_plugins.storage import write_json
@@ -123,7 +123,6 @@ def _check_kind(option: str, path: Path, *, is_folder: bool) -> None:
 
 def _lending(kit: "Kit", gpus: int | None, memory: float | None) -> dict[str, Any] | None:
     """Return the resources of a kit that lends GPUs as the options say; None if they say nothing."""
-    from fdg_plugins.flare.gpus import lend_gpus
 
     if gpus is None and memory is None:
         return None

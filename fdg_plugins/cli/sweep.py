@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
+from rich.console import Console
 
 from fdg_plugins.cli.console import LastingConsole, say
 from fdg_plugins.cli.own_data import DataOption, choose_data
@@ -34,6 +35,7 @@ from fdg_plugins.cli.sweep_options import (
     at_once,
 )
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.sweep.values import read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -146,7 +148,6 @@ def _going_on(to: Path, environment: "Mapping[str, str]") -> list[str]:
 
 def _values(settings: list[str] | None, model: ChosenModel) -> dict[str, Any]:
     """Return the values of each setting that --set and --model name."""
-    from fdg_plugins.sweep.values import read_settings
 
     return model.added_to(read_settings(settings or []), as_axis=True)
 
@@ -188,7 +189,6 @@ def _seeds(text: str | None) -> tuple[int, ...] | None:
 
 
 def _show_plan(prepared: "Prepared", store: "Store", *, verbose: bool) -> None:
-    from rich.console import Console
 
     from fdg_plugins.sweep.overview import headline, notes, plan_table, states_of
 

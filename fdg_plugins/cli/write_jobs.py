@@ -9,6 +9,7 @@ import typer
 
 from fdg_plugins.cli.console import say
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.naming import did_you_mean
 
 
 def jobs(
@@ -32,7 +33,6 @@ def jobs(
       fdg jobs pacs_fedomg vessels_fedavg --to jobs
     """
     from fdg_plugins.cli.jobs import own_arguments
-    from fdg_plugins.naming import did_you_mean
 
     with own_arguments():
         from fdg_plugins.recipes.catalogue import job_recipes

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nvflare.app_common.resource_managers.gpu_resource_manager import GPUResourceManager
+from torch import cuda
 
 from fdg_plugins.data import DATASETS
 from fdg_plugins.data.site_names import split_site
@@ -77,8 +78,6 @@ def check_lent_gpus(resources: Mapping[str, Any], owner: object) -> Iterator[Fin
 
 def _check_use(lent: Lent) -> Finding:
     """Return whether the jobs of a site can use what it lends."""
-    from torch import cuda
-
     if cuda.is_available():
         return ok(GPUS, f"{lent} lent to jobs")
     return warning(GPUS, f"{lent} lent to jobs, but torch can use none: they compute on the CPU")

@@ -42,6 +42,7 @@ from fdg_plugins.messages import (
 from fdg_plugins.plugins.files import load_files
 from fdg_plugins.privacy.ledger import DEFAULT_DELTA
 from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.tasks import TASKS
 
 # --- differential privacy ---
 
@@ -159,8 +160,6 @@ def _report_of(order: SiteTask) -> str | None:
 
 
 def _report_of_scores(order: SiteTask) -> str | None:
-    from fdg_plugins.tasks import TASKS
-
     protocol = _protocol(order)
     load_files(protocol.plugins, Path(order.custom))
     return TASKS.get(protocol.task).report
