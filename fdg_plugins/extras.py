@@ -24,10 +24,10 @@ def load_extra(module: str, whose: str, extra: str = MEDICAL) -> ModuleType:
         raise _missing(package, whose, extra) from error
 
 
-def check_extra(package: str, whose: str, extra: str = MEDICAL) -> None:
-    """Raise SettingsError, as :func:`load_extra` does, if ``package`` is not installed; import nothing."""
-    if find_spec(package) is None:
-        raise _missing(package, whose, extra)
+def check_extra(package: str, whose: str) -> None:
+    """Raise SettingsError, as :func:`load_extra` does, if a package of the medical extra is not installed."""
+    if find_spec(package) is None:  # without importing it
+        raise _missing(package, whose, MEDICAL)
 
 
 def _missing(package: str, whose: str, extra: str) -> SettingsError:

@@ -52,7 +52,7 @@ def check_images(spec: "ImageFolderSpec", root: Path, rules: "FileRules", sheets
     if skipped:
         say(f"left out    {skipped:,} files that are known to be bad, or excluded")
     passed_over = _unused(root / spec.folder, unused)
-    for line in (*_absent(spec, facts), *passed_over, *_turned(facts), *_duplicates(spec, facts)):
+    for line in (*_absent(spec, facts), *passed_over, *_turned(facts), *_duplicates(facts)):
         say(line)
     warn_of_idle(rules, root / spec.folder)
     warn_of_absent(spec.domains, facts)
@@ -134,7 +134,7 @@ def _turned(facts: "dict[str, ImageFacts]") -> Iterator[str]:
             yield f"turned      {domain}: {count} have an EXIF orientation, which is ignored"
 
 
-def _duplicates(spec: "ImageFolderSpec", facts: "dict[str, ImageFacts]") -> Iterator[str]:
+def _duplicates(facts: "dict[str, ImageFacts]") -> Iterator[str]:
     """Yield lines on files with the same bytes: those that matter, in several domains or classes, first."""
     from fdg_plugins.data.image_facts import domains_of, labels_of, same_files
 

@@ -21,6 +21,7 @@ LONGEST_NAME = 200
 MOST_DOMAINS = 10_000
 MOST_CLASSES = 10_000
 LARGEST_MASK_VALUE = 65_535
+MOST_NAMES = 10  # in a message
 
 # A single component of a path, visible to `ls`, of printable characters only: line ends could forge lines of logs.
 _FOLDER = re.compile(rf"(?!\.)[^/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{{1,{LONGEST_NAME}}}")
@@ -135,7 +136,7 @@ def plain_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", text).strip("_.-")[:100] or "data"
 
 
-def shorten_names(names: Sequence[str], most: int = 10) -> str:
+def shorten_names(names: Sequence[str]) -> str:
     """Return the first names, and the number of the others, for a message."""
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(shorten(name)[1:-1] for name in names[:most]) + more
+    more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(shorten(name)[1:-1] for name in names[:MOST_NAMES]) + more

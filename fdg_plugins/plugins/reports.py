@@ -10,7 +10,7 @@ A filter at the server validates each report, adds its value to the answer's :cl
 else. The workflow commits an update and its reports together.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,9 +104,9 @@ class CheckedReports(dict[str, Any]):
     not use, ``num_bytes`` the number of bytes received.
     """
 
-    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
-        super().__init__(values or {})
-        self.looked_at: set[str] = set(self)
+    def __init__(self) -> None:
+        super().__init__()
+        self.looked_at: set[str] = set()
         self.refused: dict[str, str] = {}
         self.num_bytes = 0
 

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -102,10 +102,10 @@ def _children(process: psutil.Process) -> list[psutil.Process]:
         return []
 
 
-def participant_environment(folder: Path, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+def participant_environment(folder: Path) -> dict[str, str]:
     """Return the environment of the federation's processes: the caller's, this Python first, the mark."""
     interpreters = str(Path(sys.executable).parent)
-    return {**environment, "PATH": f"{interpreters}{os.pathsep}{environment.get('PATH', '')}", MARK: str(folder)}
+    return {**os.environ, "PATH": f"{interpreters}{os.pathsep}{os.environ.get('PATH', '')}", MARK: str(folder)}
 
 
 def wait_until_ready(project: Project, folder: Path) -> None:

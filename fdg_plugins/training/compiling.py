@@ -9,10 +9,10 @@ BACKEND = "inductor"
 NEEDS = {"cpu": "a C++ compiler such as g++", "cuda": "Triton and a C compiler such as gcc"}
 
 
-def check_compiler(device: torch.device, backend: str = BACKEND) -> None:
-    """Raise ``SettingsError`` unless ``backend`` can compile for ``device`` here; the first call takes seconds."""
+def check_compiler(device: torch.device) -> None:
+    """Raise ``SettingsError`` unless :data:`BACKEND` can compile for ``device`` here; the first call takes seconds."""
     try:
-        torch.compile(_twice, backend=backend)(torch.ones(2, device=device))
+        torch.compile(_twice, backend=BACKEND)(torch.ones(2, device=device))
     except Exception as error:  # dozens of classes with the same meaning for a user
         reason = str(error).splitlines()[0] if str(error) else "no message"
         raise SettingsError(

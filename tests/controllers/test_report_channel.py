@@ -142,7 +142,8 @@ def test_what_a_site_calls_its_checked_reports_counts_as_unchecked(tmp_path: Pat
 
 def test_a_second_report_of_a_site_in_a_round_is_refused(tmp_path: Path) -> None:
     channel = with_exchange(tmp_path, reporting(), Sum()).channel
-    checked = CheckedReports({"sum": torch.ones(1)})
+    checked = CheckedReports()
+    checked.note("sum", torch.ones(1))
     channel.take(TASK_TRAIN, "photo-1", checked)
     with pytest.raises(ContributionError, match="site photo-1: sent a second report in the same round"):
         channel.take(TASK_TRAIN, "photo-1", checked)
