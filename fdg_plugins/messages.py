@@ -15,15 +15,8 @@ from nvflare.apis.dxo import MetaKey
 from pydantic_core import PydanticCustomError
 
 from fdg_plugins.errors import FDGError
-from fdg_plugins.plugins.reports import REPORT_LOCAL_MODEL as REPORT_LOCAL_MODEL
-from fdg_plugins.plugins.reports import REPORT_STATISTICS as REPORT_STATISTICS
 from fdg_plugins.settings.protocol import MOST_EPOCHS, Protocol
-from fdg_plugins.values import LONGEST_QUOTE as LONGEST_QUOTE
-from fdg_plugins.values import LONGEST_REASON as LONGEST_REASON
-from fdg_plugins.values import first_problem as first_problem
-from fdg_plugins.values import is_number
-from fdg_plugins.values import one_line as one_line
-from fdg_plugins.values import shorten as shorten
+from fdg_plugins.values import first_problem, is_number
 
 TASK_CENSUS = "census"
 TASK_STATISTICS = "statistics"

@@ -8,16 +8,9 @@ import pytest
 from nvflare.fuel.utils import fobs
 
 from fdg_plugins.errors import ContributionError, FDGError, SettingsError
-from fdg_plugins.messages import (
-    CensusReply,
-    CensusRequest,
-    Checked,
-    Evaluation,
-    TaskRequest,
-    TrainReport,
-    shorten,
-)
+from fdg_plugins.messages import CensusReply, CensusRequest, Checked, Evaluation, TaskRequest, TrainReport
 from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.values import shorten
 
 EVALUATION = Evaluation.model_validate({"split": "validation", "loss": 1.25, "accuracy": 0.5, "count": 8})
 REPORT = TrainReport(

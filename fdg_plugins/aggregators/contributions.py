@@ -28,17 +28,8 @@ from fdg_plugins.errors import ContributionError, DataError
 from fdg_plugins.flare.broken_uploads import are_lost
 from fdg_plugins.flare.peers import authenticated_site
 from fdg_plugins.flare.stored_tensor import UNREADABLE, StoredTensor, is_reference, open_reference
-from fdg_plugins.messages import (
-    LONGEST_QUOTE,
-    META_CHECKED_REPORTS,
-    META_REPORT,
-    META_SAMPLES,
-    META_SITE,
-    MOST_SAMPLES,
-    TrainReport,
-    one_line,
-    shorten,
-)
+from fdg_plugins.messages import META_CHECKED_REPORTS, META_REPORT, META_SAMPLES, META_SITE, MOST_SAMPLES, TrainReport
+from fdg_plugins.values import LONGEST_QUOTE, one_line, shorten
 
 CHECKED_AT_A_TIME = 1 << 20  # elements of a stored tensor loaded at a time
 

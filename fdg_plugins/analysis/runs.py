@@ -9,11 +9,11 @@ from typing import TypeVar
 
 from fdg_plugins.analysis.names import method_name
 from fdg_plugins.errors import DataError
-from fdg_plugins.messages import shorten
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.record.run_record import SCHEMA_VERSION, RunRecord
 from fdg_plugins.storage import parse_json
+from fdg_plugins.values import shorten
 
 Key = TypeVar("Key", bound=Hashable)
 

@@ -16,8 +16,9 @@ from typing import Any, Literal, NamedTuple
 import pydantic
 
 from fdg_plugins.errors import DataError
-from fdg_plugins.messages import Checked, Loss, first_problem
+from fdg_plugins.messages import Checked, Loss
 from fdg_plugins.storage import locked, write_all
+from fdg_plugins.values import first_problem
 
 AUDIT_FILE = "fdg_audit.jsonl"
 NOT_SENT = "not sent"

@@ -25,9 +25,9 @@ from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.flare.kits import person_of_kit
 from fdg_plugins.flare.received_streams import tidy_received_streams
 from fdg_plugins.flare.sessions import open_session
-from fdg_plugins.messages import shorten
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.storage import read_json
+from fdg_plugins.values import shorten
 
 Answer = TypeVar("Answer")
 

@@ -15,12 +15,13 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
 from fdg_plugins.core.steps import effective_steps as effective_steps_of_sgd
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.messages import META_REPORT, META_SAMPLES, META_SITE_REPORT, Evaluation, TrainReport, shorten
+from fdg_plugins.messages import META_REPORT, META_SAMPLES, META_SITE_REPORT, Evaluation, TrainReport
 from fdg_plugins.objectives.objective import device_of, evaluating
 from fdg_plugins.tasks import DEFAULT_TASK, Task
 from fdg_plugins.training.loop import Batches, DevicePolicy
 from fdg_plugins.training.loop import evaluate as score_of
 from fdg_plugins.training.results import evaluation_of, make_update
+from fdg_plugins.values import shorten
 
 Split = Literal["validation", "train"]
 UNNAMED = "unnamed"

@@ -20,11 +20,11 @@ from fdg_plugins.messages import (
     Evaluation,
     SiteEvaluation,
     TrainReport,
-    one_line,
 )
 from fdg_plugins.plugins.reports import CheckedReports
 from fdg_plugins.record.run_record import LocalRecord, RunRecord
 from fdg_plugins.training.global_model import count_bytes
+from fdg_plugins.values import one_line
 
 
 @dataclass

@@ -13,11 +13,12 @@ from typing import Any, Literal
 from fdg_plugins.core.steps import batches_per_epoch, effective_steps
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import ContributionError
-from fdg_plugins.messages import CensusReply, Evaluation, TrainReport, shorten
+from fdg_plugins.messages import CensusReply, Evaluation, TrainReport
 from fdg_plugins.objectives import SiteFacts, make_objective
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import DEFAULT_TASK, TASKS, Task
+from fdg_plugins.values import shorten
 
 
 @dataclass(frozen=True)

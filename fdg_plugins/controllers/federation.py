@@ -38,11 +38,12 @@ from fdg_plugins.flare.simulator import in_simulator
 from fdg_plugins.flare.site_file import allowed_at_server
 from fdg_plugins.flare.stats import answer_stats
 from fdg_plugins.flare.trackers import chosen_tracker
-from fdg_plugins.messages import META_REQUEST, REPORT_STATISTICS, TASK_CENSUS, TASK_TRAIN, CensusReply, CensusRequest
+from fdg_plugins.messages import META_REQUEST, TASK_CENSUS, TASK_TRAIN, CensusReply, CensusRequest
 from fdg_plugins.plans.compatibility import check_settings, check_update_filters, needed_reports
 from fdg_plugins.plans.plans import Plans, make_plans
 from fdg_plugins.plans.uses import uses_of
 from fdg_plugins.plugins.admission import admit
+from fdg_plugins.plugins.reports import REPORT_STATISTICS
 from fdg_plugins.record.census import Federation, check_connected, check_min_sites, check_reports, take_census
 from fdg_plugins.record.checkpoint import has_checkpoint, require_checkpoint
 from fdg_plugins.record.first import new_record

@@ -12,7 +12,8 @@ from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.flare.workflow import Workflow
-from fdg_plugins.messages import HEADER_NOT_FINITE, HEADER_REASON, HEADER_STOP, LONGEST_QUOTE, META_SITE, one_line
+from fdg_plugins.messages import HEADER_NOT_FINITE, HEADER_REASON, HEADER_STOP, META_SITE
+from fdg_plugins.values import LONGEST_QUOTE, one_line
 
 
 class Aborted(Exception):  # noqa: N818 - a request that was followed, not an error

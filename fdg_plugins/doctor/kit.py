@@ -24,7 +24,6 @@ from fdg_plugins.flare.allow_list import (
 from fdg_plugins.flare.components import SERVER, SITE
 from fdg_plugins.flare.kits import ENDS, Kit, read_kit, runs_in_containers, site_of_kit
 from fdg_plugins.flare.rights import OPERATE, SHELL, roles_with
-from fdg_plugins.messages import shorten
 from fdg_plugins.naming import nearest
 from fdg_plugins.plugins.admission import ALLOWED_PLUGINS
 from fdg_plugins.privacy.ledger import (
@@ -40,6 +39,7 @@ from fdg_plugins.privacy.ledger import (
 from fdg_plugins.settings.site_config import FILE_NAME, read_allowed_plugins, read_site_config
 from fdg_plugins.state.folders import FOLDER
 from fdg_plugins.storage import read_json
+from fdg_plugins.values import shorten
 
 MODE = "class_list_enforcement_mode"
 ENFORCE = "enforce"

@@ -15,8 +15,8 @@ from fdg_plugins.data.stand_in import is_stand_in
 from fdg_plugins.doctor.finding import Finding, ok, problem, warning
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.gpus import CONSUMER_ID, MANAGER_ID, Lent, lent_gpus
-from fdg_plugins.messages import shorten
 from fdg_plugins.settings.site_config import SiteConfig
+from fdg_plugins.values import shorten
 
 DATA_ROOT = "data root"
 GPUS = "gpus"

@@ -11,7 +11,6 @@ from fdg_plugins.engine.engine import Launch
 from fdg_plugins.engine.names import EngineName
 from fdg_plugins.engine.sources import Asked, FolderJob, JobSource
 from fdg_plugins.errors import DataError
-from fdg_plugins.messages import first_problem
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX
 from fdg_plugins.storage import read_json
@@ -20,6 +19,7 @@ from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.request import DataFound
 from fdg_plugins.sweep.run_kind import Written
 from fdg_plugins.sweep.store import JOB, RUN_FILE
+from fdg_plugins.values import first_problem
 
 # Variables of the machine that the user has given with the run, by --data and --tracking.
 GIVEN = ("FDG_DATASET_FILE", "FDG_TRACKING")

@@ -31,8 +31,6 @@ from fdg_plugins.messages import (
     META_REPORT,
     META_SITE_REPORT,
     REPORT_GAP,
-    REPORT_LOCAL_MODEL,
-    REPORT_STATISTICS,
     REPORT_TRAINING_LOSS,
     TASK_EVALUATE,
     TASK_STATISTICS,
@@ -40,6 +38,7 @@ from fdg_plugins.messages import (
     TaskRequest,
 )
 from fdg_plugins.plugins.files import load_files
+from fdg_plugins.plugins.reports import REPORT_LOCAL_MODEL, REPORT_STATISTICS
 from fdg_plugins.privacy.ledger import DEFAULT_DELTA
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import TASKS

@@ -30,18 +30,11 @@ from fdg_plugins.flare.quiet import quiet_console
 from fdg_plugins.flare.received_streams import tidy_received_streams
 from fdg_plugins.flare.simulator import in_simulator
 from fdg_plugins.flare.site_file import site_config_of
-from fdg_plugins.messages import (
-    HEADER_REASON,
-    TASK_CENSUS,
-    TASK_EVALUATE,
-    TASK_PROBE,
-    TASK_STATISTICS,
-    TASK_TRAIN,
-    shorten,
-)
+from fdg_plugins.messages import HEADER_REASON, TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_STATISTICS, TASK_TRAIN
 from fdg_plugins.privacy.reasons import Reason, make_reason, may_tell_names, reason_of
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.state.folders import mark_in_use, remove_state, state_folder
+from fdg_plugins.values import shorten
 
 TASKS = (TASK_CENSUS, TASK_STATISTICS, TASK_PROBE, TASK_TRAIN, TASK_EVALUATE)
 

@@ -29,8 +29,8 @@ from fdg_plugins.messages import (
     META_SITE_REPORT,
     CensusReply,
     TrainReport,
-    shorten,
 )
+from fdg_plugins.values import shorten
 
 STEP_COUNTERS = "num_batches_tracked"  # BatchNorm's counters, which count steps, not images
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

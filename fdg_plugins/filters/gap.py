@@ -35,8 +35,6 @@ from fdg_plugins.messages import (
     REPORT_GAP,
     Evaluation,
     TrainReport,
-    first_problem,
-    shorten,
 )
 from fdg_plugins.plugins.reports import CheckedReports
 from fdg_plugins.privacy.reasons import may_tell_names, reason_of
@@ -44,6 +42,7 @@ from fdg_plugins.state.checked_files import read_checked_json, write_checked_jso
 from fdg_plugins.state.folders import state_folder
 from fdg_plugins.state.site_memory import GAP_FILE
 from fdg_plugins.tasks import TASKS, ScoreKind
+from fdg_plugins.values import first_problem, shorten
 
 GAP_STATE, UNCHECKED_STATE = 3, 2
 LARGEST_GAP = 1e6  # far beyond the cross entropy of any useful model

@@ -19,7 +19,8 @@ from nvflare.apis.shareable import Shareable, make_reply
 from fdg_plugins.errors import DataError
 from fdg_plugins.filters.wire import read_message, with_main
 from fdg_plugins.flare.stored_tensor import size_of
-from fdg_plugins.messages import HEADER_NOT_FINITE, HEADER_REASON, META_UPDATE_BYTES, shorten
+from fdg_plugins.messages import HEADER_NOT_FINITE, HEADER_REASON, META_UPDATE_BYTES
+from fdg_plugins.values import shorten
 
 
 class RoundedUpdateSendFilter(Filter):

@@ -20,8 +20,8 @@ from fdg_plugins.flare.allow_list import (
 )
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
 from fdg_plugins.flare.internals import PERSON, fetch
-from fdg_plugins.messages import shorten
 from fdg_plugins.storage import read_json, write_json
+from fdg_plugins.values import shorten
 
 CLIENT_FILE = "fed_client.json"
 ENDS = {"fed_server.json": SERVER, CLIENT_FILE: SITE}

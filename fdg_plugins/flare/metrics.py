@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.internals import MONITORING, fetch, problems_of
-from fdg_plugins.messages import shorten
+from fdg_plugins.values import shorten
 
 VARIABLE = "FDG_STATSD"
 PACKAGE = "datadog"

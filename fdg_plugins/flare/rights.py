@@ -6,7 +6,7 @@ from typing import Any
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.internals import RIGHTS, fetch
-from fdg_plugins.messages import shorten
+from fdg_plugins.values import shorten
 
 SHELL = "shell_commands"
 OPERATE = "operate"  # shut down, restart, remove and disable sites, configure logs, report the environment

@@ -16,7 +16,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.app_common.widgets.streaming import AnalyticsReceiver
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.messages import shorten
+from fdg_plugins.values import shorten
 
 VARIABLE = "FDG_TRACKING"
 NONE = "none"

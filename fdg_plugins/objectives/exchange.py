@@ -21,7 +21,8 @@ from torch import nn
 from fdg_plugins.core.dense import dense_tensor
 from fdg_plugins.core.outliers import usual_length
 from fdg_plugins.errors import ContributionError, FDGError, SettingsError
-from fdg_plugins.messages import MOST_SAMPLES, shorten
+from fdg_plugins.messages import MOST_SAMPLES
+from fdg_plugins.values import shorten
 
 Tensors = Mapping[str, torch.Tensor]
 Shapes = Mapping[str, Sequence[int]]

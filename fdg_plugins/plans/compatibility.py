@@ -10,10 +10,11 @@ from fdg_plugins.core.travel import ALL, Rule, Rules
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters import RoundedUpdateReceiveFilter
-from fdg_plugins.messages import REPORT_GAP, REPORT_LOCAL_MODEL
+from fdg_plugins.messages import REPORT_GAP
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Objective, build_network, fixed_names, make_objective, travel_rules
 from fdg_plugins.plans.plans import Plans
+from fdg_plugins.plugins.reports import REPORT_LOCAL_MODEL
 from fdg_plugins.settings.protocol import SGD, Protocol
 from fdg_plugins.tasks import TASKS
 from fdg_plugins.values import shorten

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from fdg_plugins.data import DatasetSpec, check_preset, dataset_spec
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.messages import shorten
 from fdg_plugins.models import NETWORKS, Network, check_model_name
 from fdg_plugins.naming import perhaps
 from fdg_plugins.objectives import OBJECTIVES, make_objective, objective_settings, read_settings
@@ -19,6 +18,7 @@ from fdg_plugins.settings.protocol import (
     part_settings,
 )
 from fdg_plugins.tasks import TASKS
+from fdg_plugins.values import shorten
 
 BY_CLASS = ("dirichlet", "shards")  # partitions by the classes of images
 

@@ -24,10 +24,9 @@ import pydantic
 
 from fdg_plugins.core.accounting import gaussian_epsilon
 from fdg_plugins.errors import DataError, FDGError, SettingsError
-from fdg_plugins.messages import first_problem
 from fdg_plugins.state.checked_files import read_checked_json, write_checked_json
 from fdg_plugins.storage import locked, make_private_folder, read_json
-from fdg_plugins.values import shorten
+from fdg_plugins.values import first_problem, shorten
 
 POLICY_FILE = "fdg_privacy.json"
 LEDGER_FOLDER = "fdg_privacy"

@@ -28,8 +28,9 @@ from fdg_plugins.filters import (
     RoundedUpdateSendFilter,
 )
 from fdg_plugins.flare.gpus import resource_spec
-from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_STATISTICS, TASK_TRAIN, shorten
+from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_STATISTICS, TASK_TRAIN
 from fdg_plugins.objectives import Objective
+from fdg_plugins.values import shorten
 
 PACKAGE = "fdg_plugins"
 APPS = {SERVER_SITE_NAME: "app_server", ALL_SITES: "app_site"}

@@ -16,10 +16,11 @@ import pydantic
 import torch
 
 from fdg_plugins.errors import DataError
-from fdg_plugins.messages import CensusReply, first_problem
+from fdg_plugins.messages import CensusReply
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.state.checked_files import load_checked_tensors, save_checked_tensors
 from fdg_plugins.storage import parse_json
+from fdg_plugins.values import first_problem
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
 SERVER = "server"  # FLARE's name of it, which no site can have

@@ -18,8 +18,8 @@ from pathlib import Path
 from nvflare.apis.workspace import Workspace
 
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.messages import shorten
 from fdg_plugins.storage import user_path
+from fdg_plugins.values import shorten
 
 FOLDER = "fdg_state"
 VARIABLE = "FDG_STATE"

@@ -8,10 +8,10 @@ from typing import Any, Literal
 import pydantic
 
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.messages import first_problem, shorten
 from fdg_plugins.plugins.own_dataset import OwnDataset, plain_dataset
 from fdg_plugins.storage import read_json
 from fdg_plugins.sweep.values import as_json, split_key
+from fdg_plugins.values import first_problem, shorten
 
 
 class Kept(pydantic.BaseModel):

@@ -5,8 +5,9 @@ from collections.abc import Collection
 from typing import NoReturn
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.messages import REPORT_GAP, REPORT_LOCAL_MODEL, REPORT_STATISTICS, REPORT_TRAINING_LOSS
+from fdg_plugins.messages import REPORT_GAP, REPORT_TRAINING_LOSS
 from fdg_plugins.objectives import Objective
+from fdg_plugins.plugins.reports import REPORT_LOCAL_MODEL, REPORT_STATISTICS
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import TASKS
 

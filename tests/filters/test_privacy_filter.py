@@ -40,8 +40,8 @@ from fdg_plugins.messages import (
     META_REPORT,
     META_SAMPLES,
     META_SITE_REPORT,
-    shorten,
 )
+from fdg_plugins.values import shorten
 
 SITE = "photo"
 CANARY = 0.123456789  # a value measured on images: must not be found in anything that leaves
