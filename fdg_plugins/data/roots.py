@@ -7,9 +7,10 @@ from typing import NamedTuple
 from fdg_plugins.data.catalogue import dataset_spec
 from fdg_plugins.data.folders import is_folder
 from fdg_plugins.data.specs import DatasetSpec, PublishedSpec, RotatedSpec
-from fdg_plugins.data.stand_in import DATASET, ensure_stand_in, is_stand_in
+from fdg_plugins.data.stand_in import DATASET, ensure_stand_in
 from fdg_plugins.data.stand_in_faces import DATASET as FACES_DRAWN
 from fdg_plugins.data.stand_in_faces import ensure_faces
+from fdg_plugins.data.stand_in_files import is_stand_in
 from fdg_plugins.data.stand_in_vessels import DATASET as VESSELS_DRAWN
 from fdg_plugins.data.stand_in_vessels import ensure_vessels
 from fdg_plugins.errors import DataError

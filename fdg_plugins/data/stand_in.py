@@ -10,26 +10,13 @@ from pathlib import Path
 from PIL import Image
 
 from fdg_plugins.data.catalogue import PACS
-from fdg_plugins.data.stand_in_files import MARKER, cache_folder, is_stand_in, write_drawings, write_markers
+from fdg_plugins.data.stand_in_files import cache_folder, write_drawings, write_markers
 from fdg_plugins.data.stand_in_paint import CANVAS
 from fdg_plugins.data.stand_in_shapes import SHAPES, pose
 from fdg_plugins.data.stand_in_styles import EXAGGERATION, STYLES
 from fdg_plugins.errors import DataError
 from fdg_plugins.randomness import numpy_generator
 from fdg_plugins.values import shorten
-
-__all__ = [
-    "DATASET",
-    "IMAGES_PER_CLASS",
-    "MARKER",
-    "MOST_PER_CLASS",
-    "STAND_IN_VERSION",
-    "draw",
-    "ensure_stand_in",
-    "is_stand_in",
-    "stand_in_root",
-    "write_stand_in",
-]
 
 STAND_IN_VERSION: int = 1
 """Incremented whenever a picture changes, so that an old cache is never mistaken for the new data."""

@@ -10,7 +10,8 @@ from fdg_plugins.data import DATASETS, AttributeSpec, DatasetSpec, PublishedSpec
 from fdg_plugins.data.mnist import FILES, FOLDER
 from fdg_plugins.data.own_folder import own_data
 from fdg_plugins.data.specs import files_of
-from fdg_plugins.data.stand_in import is_stand_in, stand_in_root
+from fdg_plugins.data.stand_in import stand_in_root
+from fdg_plugins.data.stand_in_files import is_stand_in
 from fdg_plugins.doctor.finding import Finding, ok, problem, warning
 from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.models import check_model_name, model_names

@@ -22,7 +22,6 @@ from fdg_plugins.core.privacy import Noise, secure_normal
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.executors.work import SiteTask
 from fdg_plugins.filters.disclosure import refuse
-from fdg_plugins.filters.ledger import POLICY_FILE, Limits, Policy, read_policy
 from fdg_plugins.filters.privacy import DifferentialPrivacyFilter
 from fdg_plugins.filters.release import check_what_follows, make_release, mark, strictest
 from fdg_plugins.flare.filter_chain import result_filters, scope_filters
@@ -39,7 +38,7 @@ from fdg_plugins.messages import (
 )
 from fdg_plugins.plugins.files import load_files
 from fdg_plugins.plugins.reports import REPORT_LOCAL_MODEL, REPORT_STATISTICS
-from fdg_plugins.privacy.ledger import DEFAULT_DELTA
+from fdg_plugins.privacy.ledger import DEFAULT_DELTA, POLICY_FILE, Limits, Policy, read_policy
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import TASKS
 

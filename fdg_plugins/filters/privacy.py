@@ -22,10 +22,9 @@ from fdg_plugins.core.privacy import Noise, secure_normal
 from fdg_plugins.errors import FDGError
 from fdg_plugins.filters import disclosure
 from fdg_plugins.filters.disclosure import refuse
-from fdg_plugins.filters.ledger import POLICY_FILE, Limits, read_limits, read_policy
 from fdg_plugins.filters.release import check_what_follows, is_released, make_release, refusal
 from fdg_plugins.flare.filter_chain import result_filters
-from fdg_plugins.privacy.ledger import DEFAULT_DELTA
+from fdg_plugins.privacy.ledger import DEFAULT_DELTA, POLICY_FILE, Limits, read_limits, read_policy
 from fdg_plugins.privacy.reasons import may_tell_names, reason_of
 
 

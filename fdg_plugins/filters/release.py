@@ -27,11 +27,11 @@ from fdg_plugins.core.privacy import Noise, privatize
 from fdg_plugins.errors import FDGError
 from fdg_plugins.filters import disclosure
 from fdg_plugins.filters.disclosure import DXO_KEY, RefusedError, Update, refuse
-from fdg_plugins.filters.ledger import BudgetSpentError, Ledger, Limits, Policy, ledger_file
 from fdg_plugins.filters.precision import RoundedUpdateSendFilter
 from fdg_plugins.flare.filter_chain import class_path
 from fdg_plugins.flare.metrics import Metric, publish_at_site
 from fdg_plugins.messages import HEADER_REASON, HEADER_STOP, TASK_CENSUS, TASK_EVALUATE
+from fdg_plugins.privacy.ledger import BudgetSpentError, Ledger, Limits, Policy, ledger_file
 
 # Filters allowed after a release: they see only the release, and remove content, round it or add noise.
 POST_PROCESSING = (ExcludeVars, PercentilePrivacy, SVTPrivacy, RoundedUpdateSendFilter)

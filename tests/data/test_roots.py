@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fdg_plugins.data import DataRoot, find_data_root, roots, stand_in
+from fdg_plugins.data.stand_in_files import MARKER, is_stand_in
 from fdg_plugins.errors import DataError, SettingsError
 
 NEEDING = ("pacs", "vlcs", "rotatedmnist", "rotatedmnist_7k")
@@ -27,13 +28,13 @@ def test_a_named_data_root_is_used_and_is_no_stand_in(dataset: str, tmp_path: Pa
 
 @pytest.mark.parametrize("dataset", NEEDING)
 def test_a_named_data_root_that_holds_the_drawings_is_a_stand_in(dataset: str, tmp_path: Path) -> None:
-    (tmp_path / stand_in.MARKER).touch()
+    (tmp_path / MARKER).touch()
     assert find_data_root(dataset, tmp_path, None) == DataRoot(tmp_path, stand_in=True)
 
 
 def test_drawings_that_were_moved_into_another_data_root_stay_a_stand_in(tmp_path: Path) -> None:
     (tmp_path / "pacs").mkdir()
-    (tmp_path / "pacs" / stand_in.MARKER).touch()
+    (tmp_path / "pacs" / MARKER).touch()
     assert find_data_root("pacs", tmp_path, None) == DataRoot(tmp_path, stand_in=True)
     assert find_data_root("vlcs", tmp_path, None) == DataRoot(tmp_path, stand_in=False)
 
@@ -55,10 +56,10 @@ def test_a_named_data_root_that_is_not_there_is_refused(dataset: str, tmp_path: 
 
 
 def test_the_stand_in_of_pacs_is_drawn_into_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stand_in, "_build", lambda folder, images_per_class: (folder / stand_in.MARKER).touch())
+    monkeypatch.setattr(stand_in, "_build", lambda folder, images_per_class: (folder / MARKER).touch())
     found = find_data_root("pacs", None, tmp_path)
     assert found == DataRoot(stand_in.stand_in_root(tmp_path), stand_in=True)
-    assert stand_in.is_stand_in(stand_in.stand_in_root(tmp_path))
+    assert is_stand_in(stand_in.stand_in_root(tmp_path))
 
 
 @pytest.mark.usefixtures("_nothing_is_drawn")
@@ -71,7 +72,7 @@ def test_the_stand_in_of_rotated_mnist_needs_no_folder(dataset: str, tmp_path: P
 @pytest.mark.parametrize("name", [None, "root", "away"])
 def test_digits_come_with_an_installed_package_and_are_never_a_stand_in(name: str | None, tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
-    (tmp_path / "root" / stand_in.MARKER).touch()
+    (tmp_path / "root" / MARKER).touch()
     data_root = None if name is None else tmp_path / name
     assert find_data_root("rotateddigits", data_root, tmp_path) == DataRoot(None, stand_in=False)
 

@@ -14,14 +14,8 @@ import pytest
 from PIL import Image, ImageStat
 
 from fdg_plugins.data import stand_in, stand_in_files
-from fdg_plugins.data.stand_in import (
-    STAND_IN_VERSION,
-    draw,
-    ensure_stand_in,
-    is_stand_in,
-    stand_in_root,
-    write_stand_in,
-)
+from fdg_plugins.data.stand_in import STAND_IN_VERSION, draw, ensure_stand_in, stand_in_root, write_stand_in
+from fdg_plugins.data.stand_in_files import is_stand_in
 from fdg_plugins.data.stand_in_shapes import SHAPES, pose
 from fdg_plugins.errors import DataError
 from fdg_plugins.randomness import numpy_generator

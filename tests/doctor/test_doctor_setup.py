@@ -8,7 +8,7 @@ import torch
 
 from fdg_plugins.data import CELEBA, DATASETS, PACS, ROTATED_MNIST, AttributeSpec, dataset_spec
 from fdg_plugins.data.mnist import FILES, FOLDER
-from fdg_plugins.data.stand_in import MARKER
+from fdg_plugins.data.stand_in_files import MARKER
 from fdg_plugins.doctor import setup
 from fdg_plugins.doctor.finding import Finding, Status
 from fdg_plugins.doctor.setup import check_data, check_variables, check_weights

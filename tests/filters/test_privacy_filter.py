@@ -30,7 +30,6 @@ from nvflare.private.fed.app.fl_conf import create_privacy_manager
 from fdg_plugins.core.accounting import gaussian_epsilon as epsilon
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.filters import DifferentialPrivacyFilter, GapReportFilter, RoundedUpdateSendFilter, disclosure
-from fdg_plugins.filters.ledger import BudgetSpentError, Ledger, Limits
 from fdg_plugins.filters.wire import pack
 from fdg_plugins.messages import (
     HEADER_REASON,
@@ -41,6 +40,7 @@ from fdg_plugins.messages import (
     META_SAMPLES,
     META_SITE_REPORT,
 )
+from fdg_plugins.privacy.ledger import BudgetSpentError, Ledger, Limits
 from fdg_plugins.values import shorten
 
 SITE = "photo"

@@ -27,7 +27,7 @@ from fdg_plugins.data.specs import (
     SegmentationSpec,
     files_of,
 )
-from fdg_plugins.data.stand_in import MARKER
+from fdg_plugins.data.stand_in_files import MARKER
 from fdg_plugins.errors import DataError
 
 PUBLISHED_DOMAINS: Mapping[str, Mapping[str, tuple[str, ...]]] = {

@@ -15,7 +15,7 @@ from fdg_plugins.data.preparation.layouts import Plan, make_plan
 from fdg_plugins.data.preparation.manifest import MANIFEST, Manifest, write_manifest
 from fdg_plugins.data.preparation.sources import Source
 from fdg_plugins.data.specs import KnownSpec, SegmentationSpec
-from fdg_plugins.data.stand_in import is_stand_in
+from fdg_plugins.data.stand_in_files import is_stand_in
 from fdg_plugins.errors import DataError
 
 
