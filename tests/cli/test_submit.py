@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from nvflare.fuel.flare_api.api_spec import AuthenticationError, InvalidJobDefinition, NoConnection, SessionClosed
 from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from fdg_plugins.cli import watch
-from fdg_plugins.cli.main import app
 from fdg_plugins.cli.resume import SIGNATURE, write_resuming_job
 from fdg_plugins.controllers import FederationController
 from fdg_plugins.controllers.messenger import Messenger
@@ -133,14 +132,6 @@ def test_who_interrupts_leaves_the_job_running(kit: Path, monkeypatch: pytest.Mo
     result = submit(flare, monkeypatch, kit)
     assert result.exit_code == 130
     assert result.stderr == "no longer followed; the job goes on at the server\n"
-
-
-@pytest.mark.parametrize("command", ["submit", "resume"])
-def test_the_commands_teach_by_example(command: str) -> None:
-    result = CliRunner().invoke(app, [command, "--help"])
-    assert result.exit_code == 0
-    assert "Examples" in result.stdout
-    assert f"fdg {command}" in result.stdout
 
 
 def test_what_the_commands_look_for_is_what_workflow_and_flare_write() -> None:

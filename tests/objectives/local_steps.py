@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Local training as a site does it, by an objective's own steps, and the same for cross entropy alone."""
 
+from collections.abc import Mapping
+
 import torch
 
 from fdg_plugins.models import ExtractorClassifier
@@ -34,6 +36,6 @@ def copy_of(model: ExtractorClassifier) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in model.state_dict().items()}
 
 
-def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+def same(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> bool:
     """Return whether two mappings have the same names and bits."""
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)

@@ -22,15 +22,12 @@ from fdg_plugins.objectives.harmofl import HarmoFLObjective
 from fdg_plugins.training.global_model import GlobalModel
 from fdg_plugins.training.loop import DevicePolicy, evaluate
 from fdg_plugins.training.results import make_update
+from tests.objectives.local_steps import same
 from tests.objectives.objective_batches import CLASSES, Batch, Train, make_batches
 
 AMPLITUDE = "normalization.amplitude"
 SHAPE = (3, 16, 16)
 State = dict[str, torch.Tensor]
-
-
-def same(first: State, second: State) -> bool:
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 def adapted(objective: HarmoFLObjective, model: ExtractorClassifier) -> AmplitudeNormalizedClassifier:

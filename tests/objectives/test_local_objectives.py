@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Objective, make_objective, see
+from tests.objectives.local_steps import same
 from tests.objectives.objective_batches import CLASSES, Batch, Train, make_batches
 from tests.objectives.report_round import ReportRound
 
@@ -37,10 +38,6 @@ def received(objective: Objective, model: ExtractorClassifier, seed: int = 7) ->
     of_round.accept("other", report, {name: 0.1 * value for name, value in model.named_parameters()})
     of_round.finish(["other"])
     return exchange.broadcast()
-
-
-def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 def by_hand(model: ExtractorClassifier, batches: list[Batch]) -> dict[str, torch.Tensor]:

@@ -31,6 +31,7 @@ from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.state.site_memory import Kept
 from fdg_plugins.training.results import TrainResult
 from fdg_plugins.training.session import SiteSession
+from tests.objectives.local_steps import same
 from tests.objectives.objective_batches import CLASSES, Batch, Train, make_batches
 
 SITE = SiteRound("photo", 3, seed=7)
@@ -63,10 +64,6 @@ def local_of(model: ExtractorClassifier, site: SiteRound = SITE, **settings: Any
 
 def normal(seed: int, *shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def same(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> bool:
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 def train_at_a_site(

@@ -36,6 +36,7 @@ from fdg_plugins.objectives.stablefdg import (
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.training.session import SiteSession
+from tests.objectives.local_steps import same
 from tests.objectives.objective_batches import CLASSES, Batch, Train, make_batches
 
 SITE = SiteRound("photo", 3, seed=7)
@@ -74,10 +75,6 @@ def local_of(
 
 def changes_of(model: StyledClassifier, labels: torch.Tensor, **settings: Any) -> StyleChanges:
     return StyleChanges(local_of(model, received=style(), **settings), model, labels)
-
-
-def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 def maps_of(number: int = 6, channels: int = 32) -> torch.Tensor:
