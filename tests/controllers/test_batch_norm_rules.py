@@ -26,16 +26,9 @@ from tests.controllers.test_resume import ServerKilled, dying
 SOURCES = ("art_painting", "cartoon", "photo")
 MEANS, BUFFERS = ".running_mean", (".running_mean", ".running_var", ".num_batches_tracked")
 
-pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables", "images_at_sites")
+pytestmark = pytest.mark.usefixtures("wire", "images_at_sites")
 State = dict[str, torch.Tensor]
 Forge = Callable[[str, str, Shareable], None]
-
-
-@pytest.fixture
-def images_at_sites(monkeypatch: pytest.MonkeyPatch, data_root: Path, no_fdg_variables: None) -> None:
-    monkeypatch.setenv("FDG_DATA_ROOT", str(data_root))
-    monkeypatch.setenv("FDG_DEVICE", "cpu")
-    monkeypatch.setenv("FDG_ISOLATE", "no")
 
 
 class RuleJob(Job):

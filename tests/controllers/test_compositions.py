@@ -16,8 +16,6 @@ from fdg_plugins.record.run_files import LAST_FILE, SIMULATOR_FOLDER
 from fdg_plugins.storage import load_tensors
 from tests.controllers.test_one_process import job_of, made, record_in
 
-pytestmark = pytest.mark.usefixtures("no_fdg_variables")
-
 DATASET = "rotateddigits"
 SMALL = {"max_samples_per_domain": 20, "rounds": 2, "local_epochs": 1}
 

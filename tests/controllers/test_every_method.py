@@ -15,7 +15,7 @@ from fdg_plugins.plugins.composition import parse_method, published
 from fdg_plugins.recipes import METHODS, make_recipe
 from tests.controllers.test_methods_in_rounds import MethodJob, same
 
-pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables")
+pytestmark = pytest.mark.usefixtures("wire")
 
 OF_RUN = ("dataset", "target", "model", "image_size", "rounds", "local_epochs", "batch_size", "learning_rate")
 

@@ -98,12 +98,6 @@ class Job:
 
 
 @pytest.fixture
-def real_data(monkeypatch: pytest.MonkeyPatch, data_root: Path) -> None:
-    monkeypatch.setenv("FDG_DATA_ROOT", str(data_root))
-    monkeypatch.setenv("FDG_DEVICE", "cpu")
-
-
-@pytest.fixture
 def no_data(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Sites that name no data root, and a stand-in of three pictures per class."""
     cache = tmp_path_factory.getbasetemp() / "stand_in"
@@ -127,7 +121,7 @@ def away(*sites: str, task: str = TASK_TRAIN, rounds: tuple[int, ...] = (1, 2, 3
 # --- a whole run ------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("real_data")
+@pytest.mark.usefixtures("images_at_sites")
 def test_a_run_goes_from_the_census_to_a_finished_record_and_two_models(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -153,7 +147,7 @@ def test_a_run_goes_from_the_census_to_a_finished_record_and_two_models(
     assert {"accuracy/target", "gamma/photo", "round/seconds", "validation_loss/cartoon"} <= job.tags
 
 
-@pytest.mark.usefixtures("real_data")
+@pytest.mark.usefixtures("images_at_sites")
 def test_local_models_of_the_last_round_are_kept_on_demand_and_their_mean_is_the_step_of_fedavg(tmp_path: Path) -> None:
     job = Job(
         tmp_path,
@@ -169,7 +163,7 @@ def test_local_models_of_the_last_round_are_kept_on_demand_and_their_mean_is_the
             torch.testing.assert_close(value, torch.stack([model[name] for model in local]).mean(dim=0))
 
 
-@pytest.mark.usefixtures("real_data")
+@pytest.mark.usefixtures("images_at_sites")
 def test_two_runs_of_one_seed_give_the_same_bits_also_with_a_new_process_for_every_task(tmp_path: Path) -> None:
     models, evaluations = [], []
     for name in ("one", "other"):
@@ -203,7 +197,7 @@ class OffloadedJob(Job):
 OFFLOADED = {**PROTOCOL, "enable_tensor_disk_offload": True}
 
 
-@pytest.mark.usefixtures("real_data")
+@pytest.mark.usefixtures("images_at_sites")
 def test_updates_in_files_give_the_bits_of_those_in_memory_and_leave_no_file(
     tmp_path: Path, offload: Callable[[Any], Any], offload_root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -225,7 +219,7 @@ def test_updates_in_files_give_the_bits_of_those_in_memory_and_leave_no_file(
     assert list(offload_root.iterdir()) == []
 
 
-@pytest.mark.usefixtures("real_data")
+@pytest.mark.usefixtures("images_at_sites")
 def test_disk_offload_without_effect_is_said_once_and_its_folder_goes_with_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,7 +256,7 @@ def test_without_data_the_run_uses_the_stand_in_its_own_settings_and_says_so(
     assert all(tag.startswith("STAND-IN/") for tag in job.tags)
 
 
-@pytest.mark.usefixtures("real_data")
+@pytest.mark.usefixtures("images_at_sites")
 def test_the_environment_of_the_server_has_the_last_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FDG_ROUNDS", "1")
     monkeypatch.setenv("FDG_SERVER_LR", "0.25")
@@ -274,7 +268,7 @@ def test_the_environment_of_the_server_has_the_last_word(tmp_path: Path, monkeyp
     assert job.record.method.settings["server_lr"] == 0.25
 
 
-@pytest.mark.usefixtures("real_data")
+@pytest.mark.usefixtures("images_at_sites")
 def test_a_site_that_fails_in_one_round_is_recorded_with_its_reason_and_the_run_goes_on(tmp_path: Path) -> None:
     job = Job(tmp_path, away("photo", rounds=(1,)))
     job.run()
@@ -304,14 +298,14 @@ def test_a_site_that_cannot_take_part_stops_the_job_with_its_sentence_and_leaves
     assert {task for task, _ in job.asked} == {TASK_CENSUS}
 
 
-@pytest.mark.usefixtures("real_data")
+@pytest.mark.usefixtures("images_at_sites")
 def test_sites_that_do_not_fit_stop_the_job(tmp_path: Path) -> None:
     job = Job(tmp_path, protocol={**PROTOCOL, "min_sites": 4})
     job.run()
     assert job.panics == ["min_sites is 4, but only 3 sites hold a source domain: art_painting, cartoon, photo."]
 
 
-@pytest.mark.usefixtures("real_data")
+@pytest.mark.usefixtures("images_at_sites")
 @pytest.mark.parametrize("named", [["ward_1", *PACS.domains, "ward_2"], [*PACS.domains]])
 def test_a_site_that_the_job_names_and_that_is_not_connected_stops_the_job(tmp_path: Path, named: list[str]) -> None:
     """FLARE starts a job without it as soon as min_clients others are there."""
@@ -335,7 +329,7 @@ def test_a_poll_that_is_no_time_to_wait_stops_the_job_before_any_site_is_asked(t
     assert job.panics == [f"poll is {poll!r}, expected a number from 0.0001 to 60."]
 
 
-@pytest.mark.usefixtures("real_data")
+@pytest.mark.usefixtures("images_at_sites")
 def test_a_census_reply_that_cannot_be_read_stops_the_job_with_site_and_field(tmp_path: Path) -> None:
     def meddle(site: str, task: str, count: int) -> Shareable | None:
         if (site, task) != ("photo", TASK_CENSUS):
@@ -348,7 +342,7 @@ def test_a_census_reply_that_cannot_be_read_stops_the_job_with_site_and_field(tm
     assert job.panics[0].startswith("site photo cannot take part: ")
 
 
-@pytest.mark.usefixtures("real_data")
+@pytest.mark.usefixtures("images_at_sites")
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -369,7 +363,7 @@ def test_a_wrong_job_stops_before_any_site_is_asked(tmp_path: Path, arguments: d
     assert job.asked == []
 
 
-@pytest.mark.usefixtures("real_data")
+@pytest.mark.usefixtures("images_at_sites")
 def test_rounds_that_lead_nowhere_stop_the_job_and_the_record_says_why(tmp_path: Path) -> None:
     job = Job(tmp_path, away("photo", "cartoon"), protocol={**PROTOCOL, "rounds": 9})
     job.run()
@@ -381,7 +375,7 @@ def test_rounds_that_lead_nowhere_stop_the_job_and_the_record_says_why(tmp_path:
     assert (job.record.status, job.record.stopped_because) == ("stopped", reason)
 
 
-@pytest.mark.usefixtures("real_data")
+@pytest.mark.usefixtures("images_at_sites")
 def test_idle_rounds_count_only_in_a_row(tmp_path: Path) -> None:
     job = Job(tmp_path, away("photo", "cartoon", rounds=(1, 2, 4)), protocol={**PROTOCOL, "rounds": 4})
     job.run()
@@ -389,7 +383,7 @@ def test_idle_rounds_count_only_in_a_row(tmp_path: Path) -> None:
     assert [finished.aggregation is None for finished in job.record.rounds] == [True, True, False, True]
 
 
-@pytest.mark.usefixtures("real_data")
+@pytest.mark.usefixtures("images_at_sites")
 def test_an_aborted_run_is_recorded_as_stopped_without_a_panic(tmp_path: Path) -> None:
     def meddle(site: str, task: str, count: int) -> Shareable | None:
         if (site, task, count) == ("cartoon", TASK_TRAIN, 2):
@@ -406,7 +400,7 @@ def test_an_aborted_run_is_recorded_as_stopped_without_a_panic(tmp_path: Path) -
     assert job.asked[-1] == (TASK_TRAIN, "cartoon")
 
 
-@pytest.mark.usefixtures("real_data")
+@pytest.mark.usefixtures("images_at_sites")
 def test_an_error_that_nobody_foresaw_is_recorded_and_ends_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -486,7 +480,7 @@ def test_a_wrong_objective_ends_the_job_in_one_sentence_before_any_site_is_asked
 # --- what a site decides ----------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("real_data")
+@pytest.mark.usefixtures("images_at_sites")
 def test_a_site_that_takes_no_further_part_is_asked_no_more_and_the_others_go_on(tmp_path: Path) -> None:
     job = Job(tmp_path, leaving("photo"))
     job.run()
@@ -501,7 +495,7 @@ def test_a_site_that_takes_no_further_part_is_asked_no_more_and_the_others_go_on
     assert job.record.status == "finished"
 
 
-@pytest.mark.usefixtures("real_data")
+@pytest.mark.usefixtures("images_at_sites")
 def test_the_job_ends_when_too_few_sites_take_further_part(tmp_path: Path) -> None:
     job = Job(tmp_path, leaving("photo", "cartoon"))
     job.run()
@@ -523,7 +517,7 @@ def leaving(*sites: str) -> Callable[[str, str, int], Shareable | None]:
     return meddle
 
 
-@pytest.mark.usefixtures("real_data")
+@pytest.mark.usefixtures("images_at_sites")
 @pytest.mark.parametrize(
     ("arguments", "needed"),
     [
@@ -554,7 +548,7 @@ def test_a_method_that_needs_a_report_that_a_site_forbids_fails_at_the_census(
     assert {task for task, _ in job.asked} == {TASK_CENSUS}
 
 
-@pytest.mark.usefixtures("real_data")
+@pytest.mark.usefixtures("images_at_sites")
 def test_a_full_disk_at_the_server_ends_the_job_in_one_sentence_and_the_last_files_stay_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -577,7 +571,7 @@ def test_a_full_disk_at_the_server_ends_the_job_in_one_sentence_and_the_last_fil
     assert job.record.status == "running"
 
 
-@pytest.mark.usefixtures("real_data")
+@pytest.mark.usefixtures("images_at_sites")
 def test_flares_stats_tell_where_the_run_stands(tmp_path: Path) -> None:
     job, seen = Job(tmp_path), []
 

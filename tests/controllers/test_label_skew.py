@@ -20,8 +20,6 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.recipes import make_recipe
 from tests.controllers.test_one_process import made, record_in
 
-pytestmark = pytest.mark.usefixtures("no_fdg_variables")
-
 SITES, DRAWN = 5, 3
 
 

@@ -53,7 +53,7 @@ FILTERS: dict[str, tuple[list[Filter], list[Filter]]] = {
     "up": ([GapReportFilter(), ExchangeReportFilter()], [ExchangeCheckFilter(), GapCheckFilter()]),
 }
 
-pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables")
+pytestmark = pytest.mark.usefixtures("wire")
 
 
 def network_for(objective: str) -> str:

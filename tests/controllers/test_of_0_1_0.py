@@ -40,7 +40,7 @@ COMPOSED: dict[str, Any] = {
 }
 SCAFFOLD: dict[str, Any] = {"objective": {"name": "scaffold"}, "aggregator": "fedavg", "settings": SETTINGS}
 
-pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables")
+pytestmark = pytest.mark.usefixtures("wire")
 
 
 @pytest.fixture(autouse=True, scope="module")

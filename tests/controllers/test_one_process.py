@@ -30,8 +30,6 @@ from fdg_plugins.testing.inputs import same_bits
 from tests.controllers.test_every_method import run
 from tests.controllers.test_methods_in_rounds import DIGITS, network_for
 
-pytestmark = pytest.mark.usefixtures("no_fdg_variables")
-
 
 def job_of(method: str, folder: Path, **settings: Any) -> Path:
     """Write a job whose protocol is that of the stubs' jobs."""

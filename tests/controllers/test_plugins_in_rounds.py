@@ -17,7 +17,7 @@ from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.recipes import FDGRecipe, make_recipe
 from tests.controllers.test_methods_in_rounds import ANGLES, MethodJob, same
 
-pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables")
+pytestmark = pytest.mark.usefixtures("wire")
 
 COLOURS = ("blue", "green", "red")
 CUSTOM = Path(__file__).parents[2] / "custom"

@@ -30,7 +30,7 @@ from fdg_plugins.testing.inputs import same_bits
 from tests.controllers.federation_stubs import round_record, run_record
 from tests.controllers.test_methods_in_rounds import MethodJob
 
-pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables")
+pytestmark = pytest.mark.usefixtures("wire")
 
 COMPOSED: dict[str, Any] = {
     "objective": {"name": "dim", "strength": 0.1},

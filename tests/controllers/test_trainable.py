@@ -23,7 +23,7 @@ from tests.controllers.test_methods_in_rounds import MethodJob
 from tests.controllers.test_resume import ServerKilled, dying
 from tests.tiny_networks import tiny_vit
 
-pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables", "at_sites", "networks")
+pytestmark = pytest.mark.usefixtures("wire", "images_at_sites", "networks")
 
 HEAD = {"classifier.weight", "classifier.bias"}
 RANK = 2
@@ -31,13 +31,6 @@ RANK = 2
 
 def tiny_resnet_with_batchnorm() -> nn.Module:
     return ResNet(BasicBlock, [1, 1, 1, 1])
-
-
-@pytest.fixture
-def at_sites(monkeypatch: pytest.MonkeyPatch, data_root: Path, no_fdg_variables: None) -> None:
-    monkeypatch.setenv("FDG_DATA_ROOT", str(data_root))
-    monkeypatch.setenv("FDG_DEVICE", "cpu")
-    monkeypatch.setenv("FDG_ISOLATE", "no")
 
 
 @pytest.fixture

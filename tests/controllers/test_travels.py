@@ -19,7 +19,7 @@ from fdg_plugins.training.session import SiteSession
 from tests.controllers.test_methods_in_rounds import ANGLES, MethodJob
 from tests.controllers.test_resume import ServerKilled, dying
 
-pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables")
+pytestmark = pytest.mark.usefixtures("wire")
 
 HEAD = {"classifier.weight", "classifier.bias"}
 SOURCES = [angle for angle in ANGLES if angle != "angle_0"]

@@ -16,7 +16,7 @@ from fdg_plugins.objectives.fedas import REPORT_FISHER_TRACE
 from tests.controllers.test_methods_in_rounds import ANGLES, FILTERS, MethodJob, forging, same
 from tests.controllers.test_resume import ServerKilled, dying
 
-pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables")
+pytestmark = pytest.mark.usefixtures("wire")
 
 SOURCES = [angle for angle in ANGLES if angle != "angle_0"]
 FEDAS: dict[str, Any] = {"objective": "as", "aggregator": {"name": "fedavg", "weighting": "as"}}

@@ -27,8 +27,6 @@ from tests.analysis.test_sites_table import skewed
 from tests.controllers.federation_stubs import census_reply
 from tests.controllers.test_one_process import made, record_in
 
-pytestmark = pytest.mark.usefixtures("no_fdg_variables")
-
 SITES, ALPHA, LEAST, SEED = 3, 0.5, 8, 1
 WORST = "worst_group_accuracy"
 METHOD = "fedomg+ga+dim"  # a report of features, and a gap on the training split

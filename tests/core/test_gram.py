@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gram matrices against inner products, in any cut into segments and panels, order of names and number of threads."""
 
-from collections.abc import Iterator
 from random import Random
 
 import numpy as np
@@ -21,14 +20,6 @@ AROUND_PANELS = (1, 7, 8, 9, 31, 32, 33, 40, 63, 64, 65, 100)
 def small_panels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gram, "PANEL", PANEL)
     monkeypatch.setattr(gram, "PANELS", SEGMENT // PANEL)
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    """Give the number of threads back after a test that changes it."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 def vectors(size: int, count: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:

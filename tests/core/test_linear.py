@@ -2,7 +2,6 @@
 """Inner products and combinations against float64 sums of numpy, in any blocks, order and dtype."""
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -19,14 +18,6 @@ AROUND_BLOCKS = (linear.BLOCK - 1, linear.BLOCK, linear.BLOCK + 1, linear.CHUNK 
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear, "BLOCK", SMALL_BLOCK)
     monkeypatch.setattr(linear, "CHUNK", SMALL_CHUNK)
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    """Give the number of threads back after a test that changes it."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 def vectors(size: int, count: int = 2, seed: int = 0, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The squared length of many tensors: to seven digits at every scale, the same for any number of threads."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -28,13 +27,6 @@ class LargestFloat64(TorchDispatchMode):
         if isinstance(result, torch.Tensor) and result.dtype == torch.float64:
             self.elements = max(self.elements, result.numel())
         return result
-
-
-@pytest.fixture
-def _threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("size", [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 7])
@@ -88,7 +80,7 @@ def test_the_layout_in_memory_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.usefixtures("_threads")
+@pytest.mark.usefixtures("threads")
 def test_the_number_of_threads_changes_no_bit(dtype: torch.dtype) -> None:
     tensors = [normal(1, 40 * BLOCK + 5), normal(2, 2 * BLOCK), normal(3, 300, 129), normal(4, 7)]
     tensors = [tensor.to(dtype) for tensor in tensors]
