@@ -326,3 +326,14 @@ def test_text_is_read_as_a_value_of_the_same_kind() -> None:
     assert read_like("x", " a ", "b") == "a"
     assert read_like("x", "a", {}) == "a"
     assert read_like("x", [1], 1.0) == [1]
+
+
+def test_a_number_with_a_fraction_is_not_cut_to_the_whole_number_that_it_stands_for() -> None:
+    values = [read_like("x", text, 1) for text in ("3", "3.0", "1e3", "2.5")]
+    assert [(value, type(value)) for value in values] == [(3, int), (3, int), (1000, int), (2.5, float)]
+
+
+def test_only_a_finite_number_is_told_of_the_largest_one() -> None:
+    for value in (math.inf, -1, LARGEST):
+        with pytest.raises(SettingsError, match=r"^x is \S+, expected a number from 0 to 1\.$"):
+            check_number("x", value, at_most=1)

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from fdg_plugins.analysis.estimates import Estimate, average, difference, estimate
+from fdg_plugins.analysis.estimates import Estimate, average, difference, estimate, over_seeds_in_words
 
 
 def test_mean_and_sample_standard_deviation_by_hand() -> None:
@@ -74,3 +74,8 @@ def test_two_runs_are_too_few_for_a_verdict_but_not_for_a_standard_error() -> No
 def test_two_means_without_any_spread_agree_only_if_they_are_equal() -> None:
     assert difference(Estimate(0.5, 0.0, 3), Estimate(0.5, 0.0, 3)).within_two is True
     assert difference(Estimate(0.5, 0.0, 3), Estimate(0.51, 0.0, 3)).within_two is False
+
+
+def test_a_table_is_over_one_seed_only_if_each_of_its_cells_is() -> None:
+    assert over_seeds_in_words([4], [1, 1], counted=False) == "one seed (4)"
+    assert over_seeds_in_words([0, 4], [1, 2], counted=False) == "mean ± standard deviation over 1, 2 seeds (0, 4)"

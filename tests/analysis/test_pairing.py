@@ -10,14 +10,15 @@ import pytest
 
 from fdg_plugins.analysis import Run, build_table
 from fdg_plugins.analysis.grid import to_grid
-from fdg_plugins.analysis.pairing import Comparison, Paired, compare
+from fdg_plugins.analysis.pairing import Comparison, Paired, compare, mean_ranks
 from fdg_plugins.analysis.render_csv import render_csv
 from fdg_plugins.analysis.render_latex import render_latex
 from fdg_plugins.analysis.render_markdown import render_markdown
 from fdg_plugins.analysis.render_text import render_text
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.record.run_record import Method
-from tests.analysis.run_stubs import FEDAVG, FEDGA, FEDOMG, fedomg, run, runs_of
+from fdg_plugins.tasks import ScoreKind
+from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDGA, FEDOMG, fedomg, run, runs_of
 
 # Differences of FedOMG: +0.1, +0.3 on photo, -0.1 on sketch with seed 0; FedAvg has no run on sketch with seed 1.
 RUNS: Sequence[Run] = [
@@ -206,3 +207,15 @@ def test_settings_of_one_method_are_compared_as_rows_of_their_own() -> None:
         "FedOMG (kappa 0.1)",
         "FedOMG (kappa 0.5)",
     ]
+
+
+def test_the_average_over_the_domains_is_no_cell() -> None:
+    everywhere = dict.fromkeys(DOMAINS, (0.5, 0.6))
+    found = row(compared([*runs_of(FEDAVG, everywhere), *runs_of(FEDOMG, everywhere)]), "fedomg")
+    assert found.pairs == {(domain, seed): 0.0 for domain in sorted(DOMAINS) for seed in (0, 1)}
+
+
+def test_where_less_is_better_the_smallest_value_is_first() -> None:
+    cells = [{("photo", 0): 0.1}, {("photo", 0): 0.3}, {("photo", 0): 0.2}]
+    distance = ScoreKind("distance", "Distance", higher_is_better=False)
+    assert mean_ranks(cells, [("photo", 0)], distance) == [1.0, 3.0, 2.0]

@@ -168,6 +168,52 @@ def test_steps_that_a_site_claims_excuse_no_ruin(tmp_path: Path) -> None:
     assert list(rounds.run_round(1)[0].failures) == [LIAR]
 
 
+def test_the_buffers_of_one_of_two_sites_that_are_far_from_the_model_s_are_refused(tmp_path: Path) -> None:
+    lie = of_liar({"bn.running_mean": torch.tensor([3e38])})
+
+    def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
+        return None if task == TASK_TRAIN and site == "photo-2" else spoiled(LIAR, lie)(task, site, number, sent)
+
+    rounds, _ = make_rounds(tmp_path, script, min_sites=1)
+    finished, _ = rounds.run_round(1)
+    assert list(finished.failures) == [LIAR, "photo-2"]
+    assert "its buffers are" in finished.failures[LIAR]
+
+
+def test_a_site_whose_update_and_buffers_both_stand_out_is_told_of_its_update(tmp_path: Path) -> None:
+    lie = of_liar({"w": torch.tensor([0.0, 4e3]), "bn.running_mean": torch.tensor([3e38])})
+    rounds, _ = make_rounds(tmp_path, spoiled(LIAR, lie))
+    assert rounds.run_round(1)[0].failures[LIAR].startswith("its update is")
+
+
+def test_buffers_are_measured_as_they_are_after_the_update(tmp_path: Path) -> None:
+    def reached_by_liar(mean: float) -> dict[str, str]:
+        lie = of_liar({"bn.running_mean": torch.tensor([mean - 1000.0])})
+        rounds, _ = make_rounds(tmp_path, spoiled(LIAR, lie))
+        rounds.model.state["bn.running_mean"] = torch.tensor([1000.0])
+        return dict(rounds.run_round(1)[0].failures)
+
+    assert reached_by_liar(9.9e3) == {}
+    assert list(reached_by_liar(10.5e3)) == [LIAR]
+
+
+def test_a_step_that_is_no_number_is_not_taken(tmp_path: Path) -> None:
+    rounds, _ = make_rounds(tmp_path, all_well())
+    with pytest.raises(FDGError, match="the step, over server_lr, would be infinitely many times as long"):
+        rounds.guard.step({"w": torch.tensor([math.nan, 0.0])}, 1.0, longest=1.0)
+
+
+@pytest.mark.parametrize(("length", "named"), [(1.9, None), (2.1, LIAR)])
+def test_who_stands_out_is_clear_only_beyond_twice_the_second(tmp_path: Path, length: float, named: str | None) -> None:
+    rounds, _ = make_rounds(tmp_path, all_well())
+    (taken,) = (rounds.run_round(1)[0],)
+    assert taken.aggregation is not None
+    norms = {**dict.fromkeys(HONEST, 1.0), LIAR: length}
+    told = taken.aggregation.model_copy(update={"update_norms": norms})
+    rounds.record.rounds[0] = taken.model_copy(update={"aggregation": told})
+    assert rounds.guard.standing_out() == named
+
+
 def test_of_two_sites_the_model_s_own_length_is_the_measure_until_rounds_say_what_is_usual(tmp_path: Path) -> None:
     def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
         if task != TASK_TRAIN:
@@ -334,6 +380,18 @@ def test_one_site_s_word_takes_no_step_back(tmp_path: Path) -> None:
     run(rounds, 3)
     assert not any(finished.undone for finished in rounds.record.rounds)
     assert rounds.record.left_out == {}
+
+
+def test_a_ruin_takes_the_word_of_more_than_half_of_the_sites_that_were_sent_the_model(tmp_path: Path) -> None:
+    rounds, _ = make_rounds(tmp_path, all_well(), rounds=2)
+    rounds.run_round(1)
+    finds_ruined, (first, second, third) = rounds.guard.finds_ruined, SOURCES
+    assert finds_ruined((first, second, third), {first, second})
+    assert not finds_ruined((first, second, third, "sketch"), {first, second}), "half is not enough"
+    assert not finds_ruined((first, second), {second, third}), "the third was not sent it"
+    assert not finds_ruined((first, "sketch"), {first, "sketch"}), "one of two sources"
+    rounds.record.rounds[0] = rounds.record.rounds[0].model_copy(update={"not_finite": (second,)})
+    assert not finds_ruined((first,), {first}), "the second found it of the model before the step"
 
 
 def test_one_site_s_word_takes_no_step_back_if_one_site_is_drawn_for_a_round(tmp_path: Path) -> None:

@@ -161,3 +161,17 @@ def test_a_mean_that_opposes_nobody_is_the_direction_of_least_conflict() -> None
     torch.testing.assert_close(least_conflict(gram, p), p)
     torch.testing.assert_close(least_conflict(torch.zeros(4, 4), p), p)
     assert not cancels(gram, p)
+
+
+@REPEATABLE
+@given(SEEDS, st.integers(2, 5), KAPPAS, st.sampled_from((1e-10, 1.0, 1e10)))
+def test_updates_whose_mean_is_the_rounding_of_zero_are_not_matched_to_it(
+    seed: int, count: int, kappa: float, scale: float
+) -> None:
+    updates = normal(seed, count, LENGTH)
+    updates = torch.cat([updates, -updates.sum(dim=0, keepdim=True)]) * scale
+    updates += 1e-9 * scale * normal(seed + 1, count + 1, LENGTH)
+    gram, p = gram_matrix(updates), uniform(count + 1)
+    assert cancels(gram, p)
+    torch.testing.assert_close(match(gram, p, kappa).weights, p, rtol=0, atol=0)
+    assert not cancels(gram, torch.tensor([1.0] + [0.0] * count))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdg_plugins.core.outliers import clip_factors, length_ratios, reference_length
+from fdg_plugins.core.outliers import clip_factors, length_ratios, reference_length, usual_length
 
 lengths = st.floats(0, 1e30, allow_nan=False)
 honest = st.floats(0.5, 2.0)
@@ -43,3 +43,14 @@ def test_what_is_shortened_ends_at_the_limit_and_nothing_is_made_longer(of_sites
     for length, factor in zip(of_sites, factors, strict=True):
         assert 0 <= factor <= 1
         assert length * factor == (length if length <= limit else pytest.approx(limit))
+
+
+@given(st.lists(lengths, min_size=1, max_size=9))
+def test_the_usual_length_of_fewer_than_three_is_the_longest_and_of_more_one_in_their_middle(own: list[float]) -> None:
+    usual = usual_length(own)
+    assert usual == (max(own) if len(own) < 3 else sorted(own)[(len(own) - 1) // 2])
+
+
+@pytest.mark.parametrize("length", [math.inf, math.nan])
+def test_a_length_that_is_not_finite_is_infinitely_long(length: float) -> None:
+    assert length_ratios({"art": 1.0, "photo": length}) == {"art": 1.0, "photo": math.inf}

@@ -88,7 +88,7 @@ def test_weights_given_as_numbers_keep_all_their_digits() -> None:
     assert check_weights([0.3, 0.7], 2).tolist() == [0.3, 0.7]
 
 
-@pytest.mark.parametrize("weights", [[1.0], [0.5, 0.25, 0.25], [[0.5, 0.5]]])
+@pytest.mark.parametrize("weights", [[1.0], [0.5, 0.25, 0.25], [[0.5, 0.5]], [[0.5], [0.5]]])
 def test_weights_of_another_number_of_sites_are_refused(weights: list[float]) -> None:
     with pytest.raises(ValueError, match="each of 2 sites, got shape"):
         check_weights(weights, 2)
