@@ -186,6 +186,31 @@ def test_a_site_whose_update_and_buffers_both_stand_out_is_told_of_its_update(tm
     assert rounds.run_round(1)[0].failures[LIAR].startswith("its update is")
 
 
+def test_what_is_usual_follows_from_the_last_rounds_and_not_from_the_first(tmp_path: Path) -> None:
+    def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
+        if task != TASK_TRAIN:
+            return judged(0.5)
+        length = 1.0 if number <= 5 else 8.0 if number <= 10 else 60.0
+        return None if site == "photo-2" else trained(site, update([length, 0.0]), samples=SAMPLES[site])
+
+    rounds, _ = make_rounds(tmp_path, script, rounds=11)
+    failures = [list(rounds.run_round(number)[0].failures) for number in range(1, 12)]
+    assert failures == [["photo-2"]] * 11
+
+
+def test_once_rounds_say_what_is_usual_a_tenth_of_the_model_is_not_harmless(tmp_path: Path) -> None:
+    def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
+        if task != TASK_TRAIN:
+            return judged(0.5)
+        length = 2.0 if site == LIAR and number == 2 else 0.01
+        return None if site == "photo-2" else trained(site, update([length, 0.0]), samples=SAMPLES[site])
+
+    rounds, _ = make_rounds(tmp_path, script, rounds=2)
+    rounds.model.state["w"] = torch.tensor([30.0, 40.0])
+    assert list(rounds.run_round(1)[0].failures) == ["photo-2"]
+    assert list(rounds.run_round(2)[0].failures) == [LIAR, "photo-2"]
+
+
 def test_buffers_are_measured_as_they_are_after_the_update(tmp_path: Path) -> None:
     def reached_by_liar(mean: float) -> dict[str, str]:
         lie = of_liar({"bn.running_mean": torch.tensor([mean - 1000.0])})

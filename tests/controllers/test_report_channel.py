@@ -3,17 +3,17 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel
 
-from fdg_plugins.aggregators import FedAvgAggregator
+from fdg_plugins.aggregators import FedAvgAggregator, UpdateAggregator
 from fdg_plugins.controllers.channel import ReportChannel
 from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.errors import ContributionError, FDGError, SettingsError
-from fdg_plugins.messages import META_CHECKED_REPORTS, META_SAMPLES, TASK_TRAIN
+from fdg_plugins.messages import META_CHECKED_REPORTS, META_SAMPLES, TASK_PROBE, TASK_TRAIN
 from fdg_plugins.objectives import Exchange, SiteFacts
 from fdg_plugins.objectives.exchange import PayloadValidator, Tensors
 from fdg_plugins.plugins.reports import CheckedReports
@@ -25,8 +25,8 @@ class Sum(Exchange):
 
     report = "sum"
 
-    def __init__(self, fails: bool = False) -> None:
-        super().__init__("train")
+    def __init__(self, fails: bool = False, phase: Literal["probe", "train"] = "train") -> None:
+        super().__init__(phase)
         self.fails = fails
 
     def identity(self) -> dict[str, Any]:
@@ -36,6 +36,9 @@ class Sum(Exchange):
         self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
     ) -> Any:
         return validator.numbers("number", report, (1,))
+
+    def sizes(self, report: Any) -> dict[str, float]:
+        return {"number": float(report)}
 
     def learn(self, reports: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         if self.fails:
@@ -49,13 +52,13 @@ class Sum(Exchange):
 NUMBERS = {"cartoon": 1.0, "photo-1": 10.0, "photo-2": 100.0}
 
 
-def reporting(spoil: Callable[[str, FLModel], None] = lambda site, answer: None) -> Any:
+def reporting(spoil: Callable[[str, FLModel], None] = lambda site, answer: None, phase: str = TASK_TRAIN) -> Any:
     """Return the script of sites whose reports the server's filter has read; ``spoil`` changes an answer."""
 
     def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
         answer = all_well()(task, site, number, sent)
         assert isinstance(answer, FLModel)
-        if task == TASK_TRAIN:
+        if task == phase:
             checked = CheckedReports()
             checked.note("sum", torch.tensor([NUMBERS[site]]), num_bytes=4)
             answer.meta[META_CHECKED_REPORTS] = checked
@@ -65,8 +68,10 @@ def reporting(spoil: Callable[[str, FLModel], None] = lambda site, answer: None)
     return script
 
 
-def with_exchange(folder: Path, script: Any, exchange: Exchange, **protocol: Any) -> Rounds:
-    rounds, sites = make_rounds(folder, script, FedAvgAggregator(), outlier_ratio=0.0, **protocol)
+def with_exchange(
+    folder: Path, script: Any, exchange: Exchange, aggregator: UpdateAggregator | None = None, **protocol: Any
+) -> Rounds:
+    rounds, sites = make_rounds(folder, script, aggregator, **{"outlier_ratio": 0.0, **protocol})
     sites.fl_ctx = Context()  # type: ignore[attr-defined]
     rounds.channel = ReportChannel(sites, exchange)  # type: ignore[arg-type]
     return rounds
@@ -110,7 +115,7 @@ def test_a_report_that_is_refused_leaves_the_update(tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", ["too few updates", "nothing can be learned"])
 def test_without_a_step_nothing_is_learned_and_without_learning_no_step_is_taken(tmp_path: Path, what: str) -> None:
     few = what == "too few updates"
-    protocol = {"min_sites": 3, "sites_per_round": 3} if few else {}
+    protocol: dict[str, Any] = {"min_sites": 3, "sites_per_round": 3} if few else {}
 
     def spoil(site: str, answer: FLModel) -> None:
         if few and site == "photo-2":
@@ -147,3 +152,36 @@ def test_a_second_report_of_a_site_in_a_round_is_refused(tmp_path: Path) -> None
     channel.take(TASK_TRAIN, "photo-1", checked)
     with pytest.raises(ContributionError, match="site photo-1: sent a second report in the same round"):
         channel.take(TASK_TRAIN, "photo-1", checked)
+
+
+def test_a_probe_sends_the_model_to_the_sites_that_train_once_more(tmp_path: Path) -> None:
+    rounds = with_exchange(tmp_path, reporting(phase=TASK_PROBE), exchange := Sum(phase="probe"))
+    rounds.files.save()  # the second request of a run finds a record
+    finished, _ = rounds.run_round(1)
+    assert exchange.broadcast()["sum"].tolist() == [111.0]
+    of_model = sum(value.nbytes for value in rounds.model.state.values())
+    learned = 3 * 4  # sent with the task to train
+    assert finished.bytes_down == of_model * (3 + 3 + 1) + learned
+
+
+class BySum(FedAvgAggregator):
+    """Its weights follow from the report ``sum``."""
+
+    shares = "sum"
+
+
+@pytest.mark.parametrize("aggregator", [FedAvgAggregator, BySum])
+def test_a_report_that_stands_out_is_not_learned_from_and_takes_an_update_with_it_whose_weight_follows_from_it(
+    tmp_path: Path, aggregator: type[FedAvgAggregator]
+) -> None:
+    def spoil(site: str, answer: FLModel) -> None:
+        if site == "photo-2":
+            answer.meta[META_CHECKED_REPORTS]["sum"] = torch.tensor([1e9])
+
+    rounds = with_exchange(tmp_path, reporting(spoil), exchange := Sum(), aggregator(), outlier_ratio=10.0)
+    finished, _ = rounds.run_round(1)
+    assert list(finished.refused_reports) == ["photo-2"]
+    assert exchange.broadcast()["sum"].tolist() == [11.0]
+    takes_update = aggregator is BySum
+    assert finished.sites == (("cartoon", "photo-1") if takes_update else ("cartoon", "photo-1", "photo-2"))
+    assert list(finished.failures) == (["photo-2"] if takes_update else [])

@@ -87,6 +87,16 @@ def test_sites_get_the_model_the_round_and_the_protocol_each_with_its_own_task(t
             assert request.data.params["w"].tolist() == [1.25 * (number - 1), 3.0 * (number - 1)]
 
 
+def test_sites_that_train_do_not_evaluate_once_more_where_all_sources_do_and_min_sites_are_enough(
+    tmp_path: Path,
+) -> None:
+    rounds, sites = make_rounds(tmp_path, all_well(), validate_all=True, sites_per_round=2, min_sites=2)
+    finished, _ = rounds.run_round(1)
+    (training, evaluating) = sites.asked[0]
+    assert training.sites == finished.drawn == finished.sites
+    assert sorted((*training.sites, *evaluating.sites)) == sorted((*SOURCES, *HELD_OUT))
+
+
 def test_the_order_of_answers_changes_no_bit_of_the_model_or_the_record(tmp_path: Path) -> None:
     records = []
     for reverse in (False, True):

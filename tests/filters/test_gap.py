@@ -220,3 +220,11 @@ def test_a_site_cannot_hand_in_reports_that_it_calls_checked(site_context: FLCon
 def test_an_unknown_metric_is_refused() -> None:
     with pytest.raises(SettingsError, match="metric is 'f1', expected one of accuracy, dice, loss"):
         GapReportFilter("f1")
+
+
+def test_a_gap_of_scores_may_be_one_however_small_the_loss_is_and_no_gap_is_above_a_larger_loss(
+    site_context: FLContext,
+) -> None:
+    for loss, gap, taken in ((0.5, 0.75, True), (0.5, 1.25, False), (2.0, 1.25, True), (2.0, 2.25, False)):
+        checked = GapCheckFilter().process(result((loss, 0.1), (0.5, 0.8), meta={META_GAP: gap}), site_context)
+        assert meta_of(checked)[META_CHECKED_REPORTS] == ({"gap": gap} if taken else {})

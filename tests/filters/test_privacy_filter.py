@@ -226,7 +226,9 @@ def test_an_error_reply_passes_with_its_code_and_without_its_reason(context: Mak
     reply = dp.process(secret, context(dp))
     assert reply.get_return_code() == ReturnCode.TASK_ABORTED
     assert str(CANARY) not in str(dict(reply))
-    forged = dp.process(make_reply(str(CANARY)), context(dp))
+    assert reply.get_header(HEADER_STOP) is None
+    forged = dp.process(make_reply(str(CANARY), {HEADER_STOP: CANARY}), context(dp))
+    assert forged.get_header(HEADER_STOP) is None
     assert forged.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
 
 
@@ -255,6 +257,8 @@ def test_the_census_passes_without_the_names_of_files(context: MakeContext) -> N
     assert "anna_smith" not in str(dict(out))
     more = DXO(DataKind.METRICS, data={**census(), "mean_image": [CANARY]}).to_shareable()
     assert_refused(dp.process(more, context(dp, task="census")), "its census is not as declared")
+    beside = DXO(DataKind.METRICS, data=census(), meta={"mean_image": [CANARY]}).to_shareable()
+    assert_refused(dp.process(beside, context(dp, task="census")), "its census is .*, expected METRICS without meta")
 
 
 # --- what is refused ---
@@ -275,6 +279,7 @@ def refused() -> Iterator[tuple[str, Shareable, str]]:
     yield "gap", answer(meta={META_GAP: CANARY}), "generalization gap"
     yield "unknown meta", answer(meta={"fdg_new": CANARY}), "meta holds 'fdg_new', which is not known"
     yield "samples", answer(meta={META_SAMPLES: CANARY}), "number of samples"
+    yield "no samples", answer(meta={META_SAMPLES: 0}), "number of samples"
     yield (
         "report",
         answer(meta={META_REPORT: {**report(), "steps": -CANARY}}),
@@ -382,13 +387,16 @@ def test_the_release_may_be_rounded_after_the_noise_and_before_it_leaves(context
     assert int(released["bn.num_batches_tracked"]) == 0
 
 
-def test_a_public_property_of_the_context_which_would_leave_beside_the_answer_is_refused(context: MakeContext) -> None:
+@pytest.mark.parametrize("name", ["mean_image", "__mean_image", "mean_image__"])
+def test_a_public_property_of_the_context_which_would_leave_beside_the_answer_is_refused(
+    context: MakeContext, name: str
+) -> None:
     dp = silent()
     fl_ctx = context(dp)
     fl_ctx.set_prop("__fqsn__", "photo", private=False, sticky=False)
     assert dp.process(answer(), fl_ctx).get_return_code() == ReturnCode.OK
-    fl_ctx.set_prop("mean_image", CANARY, private=False, sticky=False)
-    assert_refused(dp.process(answer(), fl_ctx), "public property 'mean_image'")
+    fl_ctx.set_prop(name, CANARY, private=False, sticky=False)
+    assert_refused(dp.process(answer(), fl_ctx), f"public property '{name}'")
 
 
 # --- the budget ---
