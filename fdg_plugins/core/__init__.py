@@ -20,7 +20,6 @@ tensor([0.7500, 0.7500])
 """
 
 from fdg_plugins.core.adjustment import (
-    RELEASED_STEP_FRACTION,
     adjust_weights,
     decayed_step,
     loss_gap,
@@ -58,7 +57,6 @@ from fdg_plugins.core.shards import add_grams, make_shards, shard_of
 from fdg_plugins.core.weighting import check_weights, sample_weights, uniform_weights
 
 __all__ = [
-    "RELEASED_STEP_FRACTION",
     "GlobalInsight",
     "Matching",
     "add_grams",

@@ -25,8 +25,8 @@ clip every reporting site to zero.
 Differences. The paper does not say what happens to equal gaps, absent sites and new sites. Its normaliser is the
 largest *signed* deviation from the mean, so a site far below all others can lose up to ``(U - 1) d`` in one round. The
 authors' code does not subtract the mean, divides by ``max_v |gap_v|``, clips to [0, 1] (``normalizer="max_abs"``),
-scales the step by 1/3 (``RELEASED_STEP_FRACTION``, left to the caller) and divides by zero if all gaps are zero, where
-this file keeps the weights. Without the mean, equal non-zero gaps do change weights that are not uniform.
+scales the step by 1/3 (left to the caller) and divides by zero if all gaps are zero, where this file keeps the
+weights. Without the mean, equal non-zero gaps do change weights that are not uniform.
 """
 
 import math
@@ -37,7 +37,6 @@ import torch
 
 from fdg_plugins.core.weighting import check_weights
 
-RELEASED_STEP_FRACTION = 1 / 3
 # A loss is non-negative, hence at least as large as the gap computed from it, and has the precision of float32.
 # Gaps that differ by less than the rounding of the largest one count as equal.
 EQUAL_GAPS = 2.0**-23

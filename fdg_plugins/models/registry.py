@@ -156,16 +156,15 @@ def _has_buffer(prefix: str, module: nn.Module, names: Collection[str]) -> bool:
     return any(name in names for name in own)
 
 
-def _linear(feature_size: int, num_classes: int) -> nn.Linear:
-    return nn.Linear(feature_size, num_classes)
-
-
 def _two_layer(feature_size: int, num_classes: int) -> nn.Sequential:
     hidden = feature_size // 2
     return nn.Sequential(nn.Linear(feature_size, hidden), nn.ReLU(), nn.Linear(hidden, num_classes))
 
 
-_CLASSIFIERS: dict[str, Callable[[int, int], nn.Linear | nn.Sequential]] = {"linear": _linear, "two_layer": _two_layer}
+_CLASSIFIERS: dict[str, Callable[[int, int], nn.Linear | nn.Sequential]] = {
+    "linear": nn.Linear,
+    "two_layer": _two_layer,
+}
 
 HEADS: tuple[str, ...] = tuple(sorted(_CLASSIFIERS))
 """The classifiers that ``build_model`` accepts: one linear layer, or two with D // 2 units and ReLU between them."""

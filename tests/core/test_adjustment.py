@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from fdg_plugins.core import adjustment
 from fdg_plugins.core.adjustment import (
-    RELEASED_STEP_FRACTION,
     adjust_weights,
     decayed_step,
     loss_gap,
@@ -76,7 +75,7 @@ def test_the_released_rule_takes_no_mean_and_divides_by_the_largest_size() -> No
     # gaps 1, -2: over 2 they are 1/2, -1; with d = 0.2: a' = 0.6, 0.3, sum 0.9.
     assert adjust_weights([0.5, 0.5], [1.0, -2.0], 0.2, "max_abs").tolist() == pytest.approx([2 / 3, 1 / 3], rel=1e-12)
     # Its step is a third: a' = 0.5 + 1/30, 0.5 - 2/30, that is 16/30 and 13/30, sum 29/30.
-    third = adjust_weights([0.5, 0.5], [1.0, -2.0], 0.2 * RELEASED_STEP_FRACTION, "max_abs")
+    third = adjust_weights([0.5, 0.5], [1.0, -2.0], 0.2 / 3, "max_abs")
     assert third.tolist() == pytest.approx([16 / 29, 13 / 29], rel=1e-12)
 
 
