@@ -61,6 +61,8 @@ def test_an_empty_variable_counts_as_unset(empty: str) -> None:
         ("FDG_PRECISION", "bfloat16", "bfloat16"),
         ("FDG_SITES_PER_ROUND", "5", 5),
         ("FDG_SITES_PER_ROUND", "none", None),
+        ("FDG_PATIENCE", " None ", None),
+        ("FDG_PLUGINS", "fair, ,nearer,", ("fair", "nearer")),
         ("FDG_OBJECTIVE", "dim", {"name": "dim"}),
         ("FDG_OBJECTIVE", '{"name": "dim", "strength": 0.1}', {"name": "dim", "strength": 0.1}),
     ],
@@ -140,7 +142,9 @@ def test_a_setting_of_an_aggregator_is_unknown_where_none_is_asked_for() -> None
 # --- learning rate ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("rounds", "at", "first"), [(100, 0.8, 80), (10, 0.5, 5), (4, 0.8, 3), (3, 0.8, 2)])
+@pytest.mark.parametrize(
+    ("rounds", "at", "first"), [(100, 0.8, 80), (90, 0.7, 63), (10, 0.5, 5), (4, 0.8, 3), (3, 0.8, 2)]
+)
 def test_the_learning_rate_falls_once_at_its_fraction_of_the_rounds(rounds: int, at: float, first: int) -> None:
     protocol = Protocol(rounds=rounds, lr_decay_at=at, learning_rate=0.5, lr_decay_factor=0.25)
     rates = [protocol.learning_rate_at(number) for number in range(rounds)]
@@ -159,3 +163,8 @@ def test_the_environment_can_lift_a_limit_on_samples_and_the_rate_never_falls_in
     assert protocol.max_samples_per_domain is None
     rates = [protocol.learning_rate_at(number) for number in range(5)]
     assert rates == pytest.approx([1e-3, 1e-4, 1e-4, 1e-4, 1e-4])
+
+
+def test_a_site_has_parameters_of_its_own_by_the_rule_of_what_travels_or_that_of_batch_norm() -> None:
+    ways: list[dict[str, Any]] = [{}, {"travels": "body"}, {"batch_norm": "local"}, {"batch_norm": "reestimate"}]
+    assert [Protocol(**way).keeps_personal for way in ways] == [False, True, True, False]

@@ -13,7 +13,7 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from safetensors import SafetensorError
 
 from fdg_plugins.aggregators.contributions import read_contribution
-from fdg_plugins.core.layout import ModelLayout
+from fdg_plugins.core.layout import ModelLayout, ParameterKind
 from fdg_plugins.core.stored import Stored
 from fdg_plugins.errors import ContributionError, FDGError
 from fdg_plugins.messages import META_SAMPLES, META_SITE
@@ -50,6 +50,14 @@ def test_a_contribution_holds_what_was_sent(
     for name, value in contribution.update.items():
         assert (tuple(value.shape), value.dtype) == (layout[name].shape, layout[name].dtype)
         np.testing.assert_array_equal(loaded(value).numpy(), np.asarray(sent[name]))
+
+
+def test_the_length_of_a_contribution_is_that_of_its_trainable_parameters(
+    make_update: Callable[..., Params], layout: ModelLayout
+) -> None:
+    sent = make_update(1, True)
+    trainable = torch.cat([sent[name].reshape(-1).double() for name in layout.names(ParameterKind.TRAINABLE)])
+    assert read_contribution(model_of(sent), layout).length == pytest.approx(float(trainable.norm()), rel=1e-6)
 
 
 def test_a_contribution_does_not_change_with_the_array_it_was_read_from(layout: ModelLayout) -> None:
@@ -118,6 +126,12 @@ def test_integers_of_any_width_are_read_in_the_buffers_dtype(dtype: Any) -> None
     layout = ModelLayout.of({"w": np.array(0, np.int64)})
     update = loaded(read_contribution(single(np.array(12, dtype)), layout).update["w"])
     assert (update.dtype, update.item()) == (torch.int64, 12)
+
+
+def test_a_counter_of_complex_numbers_is_refused() -> None:
+    layout = ModelLayout.of({"w": torch.tensor(0)})
+    with pytest.raises(ContributionError, match=r"site photo: parameter 'w' has dtype torch\.complex64"):
+        read_contribution(single(torch.tensor(1j)), layout)
 
 
 def test_references_of_disk_offload_are_loaded(make_reference: Callable[[Any], Any]) -> None:

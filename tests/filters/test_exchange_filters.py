@@ -205,9 +205,17 @@ def test_a_task_of_another_phase_brings_no_report(exchange: Exchange) -> None:
     assert reports(dxo).looked_at == set()
 
 
+def around(data: Any) -> Shareable:
+    """Return a collection whose update has such ``data`` as FLARE's DXO refuses when it is made."""
+    main = DXO(DataKind.WEIGHT_DIFF, data={})
+    main.data = data
+    return DXO(DataKind.COLLECTION, data={PART_MAIN: main, PART_TENSORS: DXO(DataKind.WEIGHTS, data={})}).to_shareable()
+
+
 @pytest.mark.parametrize(
     "junk",
     [
+        around([1.0]),
         DXO(DataKind.COLLECTION, data={}).to_shareable(),
         DXO(DataKind.COLLECTION, data={PART_MAIN: 3, PART_TENSORS: None}).to_shareable(),
         DXO(DataKind.COLLECTION, data={PART_MAIN: {"kind": "WEIGHT_DIFF"}, PART_TENSORS: {}}).to_shareable(),
