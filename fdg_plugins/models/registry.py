@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from fdg_plugins.core.layout import ParameterKind
 from fdg_plugins.errors import FDGError, SettingsError
@@ -149,11 +150,11 @@ class ExtractorClassifier(nn.Module):
 def _has_buffer(prefix: str, module: nn.Module, names: Collection[str]) -> bool:
     """Return whether one of ``names`` is a buffer of ``module`` itself, whose name is ``prefix``.
 
-    Constants do not count: a mask is frozen in any network, and holds no statistics that training would move.
+    Constants do not count: a mask is frozen in any network, and holds no statistics that training would move. Those of
+    BatchNorm do, without a look at their values, for which an accelerator would have to be waited for.
     """
-    buffers = module.named_buffers(recurse=False)
-    own = (f"{prefix}.{name}".lstrip(".") for name, value in buffers if not is_constant(value))
-    return any(name in names for name in own)
+    buffers = [buffer for name, buffer in module.named_buffers(prefix, recurse=False) if name in names]
+    return any(isinstance(module, _BatchNorm) or not is_constant(buffer) for buffer in buffers)
 
 
 def _two_layer(feature_size: int, num_classes: int) -> nn.Sequential:
