@@ -95,10 +95,10 @@ def _check_steps(protocol: Protocol, objective: Objective, aggregator: UpdateAgg
 def _check_travels(protocol: Protocol, objective: Objective, aggregator: UpdateAggregator) -> None:
     """Raise ``SettingsError`` if what travels does not fit the network or lacks parameters that the method reads."""
     setting = _withholding(protocol)
+    if objective.needs_shared == "everything":  # before a network is built that may not suit the objective at all
+        raise SettingsError(f"{setting} objective {objective.name!r} needs all parameters to travel, expected 'all'.")
     model = build_network(protocol, num_classes=2)  # any number will do, since only names matter
     rules = travel_rules(model, protocol)
-    if objective.needs_shared == "everything":
-        raise SettingsError(f"{setting} objective {objective.name!r} needs all parameters to travel, expected 'all'.")
     for part in objective.needs_trained:
         _check_trained(part, protocol, objective, model, rules)
     if not all(rules.of[name] is Rule.SHARED for name in model.head_names):

@@ -28,6 +28,11 @@ from fdg_plugins.recipes import make_recipe
         ("fednova+as", {}, r"'as' does not go with .*: not every step trains all parameters, which the effective"),
         ("mofedsam", {"momentum": 0.9}, r"momentum \(FDG_MOMENTUM\) is 0\.9, expected 0: objective 'mosam' is defined"),
         ("arfl", {"gap_split": "validation"}, r"gap_split \(FDG_GAP_SPLIT\) is 'validation', expected 'train'"),
+        (
+            "stablefdg",  # whose network, built to read what travels, would fail without a sentence on it
+            {"model": "vit_b_16", "travels": "head"},
+            r"^travels \(FDG_TRAVELS\) is 'head': objective 'stable' needs all parameters to travel",
+        ),
     ],
 )
 def test_a_contradiction_is_refused_with_its_reason(method: str, settings: dict[str, Any], reason: str) -> None:
