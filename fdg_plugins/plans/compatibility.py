@@ -35,6 +35,7 @@ def check_settings(aggregator: UpdateAggregator, plans: Plans) -> None:
 def _check_composition(protocol: Protocol, aggregator: UpdateAggregator) -> None:
     """Raise ``SettingsError``, with the reason, if parts of a method are incompatible."""
     objective = make_objective(protocol.objective)
+    _check_drawn(protocol)
     _check_steps(protocol, objective, aggregator)
     if protocol.travels != ALL or protocol.trainable != ALL:
         _check_travels(protocol, objective, aggregator)
@@ -46,6 +47,15 @@ def _check_composition(protocol: Protocol, aggregator: UpdateAggregator) -> None
         _check_offload(objective, aggregator)
     _check_gap_split(protocol, aggregator)
     _check_weights(objective, aggregator)
+
+
+def _check_drawn(protocol: Protocol) -> None:
+    """Raise ``SettingsError`` if fewer sites are drawn for a round than the round needs updates."""
+    if protocol.sites_per_round is not None and protocol.sites_per_round < protocol.min_sites:
+        raise SettingsError(
+            f"sites_per_round (FDG_SITES_PER_ROUND) is {protocol.sites_per_round}, expected at least min_sites "
+            f"(FDG_MIN_SITES), which is {protocol.min_sites}: no round could have enough updates."
+        )
 
 
 def _check_weights(objective: Objective, aggregator: UpdateAggregator) -> None:

@@ -80,21 +80,14 @@ def _roles(
 
 def check_min_sites(protocol: Protocol, federation: Federation) -> None:
     """Raise ``CensusError`` if no round could ever have enough updates."""
-    if protocol.sites_per_round is not None:
-        _check_drawn(protocol.sites_per_round, protocol.min_sites, federation)
-    if len(federation.sources) < protocol.min_sites:
+    drawn, sources = protocol.sites_per_round, federation.sources
+    if drawn is not None and drawn > len(sources):
+        raise CensusError(f"sites_per_round is {drawn}, but only {len(sources)} sites hold a source domain.")
+    if len(sources) < protocol.min_sites:
         raise CensusError(
-            f"min_sites is {protocol.min_sites}, but only {len(federation.sources)} sites hold a source domain: "
-            f"{', '.join(federation.sources)}."
+            f"min_sites is {protocol.min_sites}, but only {len(sources)} sites hold a source domain: "
+            f"{', '.join(sources)}."
         )
-
-
-def _check_drawn(drawn: int, min_sites: int, federation: Federation) -> None:
-    """Raise ``CensusError`` unless the number of sites drawn for a round suffices, and so many sites can train."""
-    if drawn > len(federation.sources):
-        raise CensusError(f"sites_per_round is {drawn}, but only {len(federation.sources)} sites hold a source domain.")
-    if drawn < min_sites:
-        raise CensusError(f"sites_per_round is {drawn}, fewer than min_sites {min_sites}.")
 
 
 def check_reports(federation: Federation, needed: Mapping[str, str]) -> None:

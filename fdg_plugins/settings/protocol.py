@@ -197,7 +197,8 @@ class Protocol(pydantic.BaseModel):
         None,
         ge=1,
         le=MOST_SITES,
-        description="sources drawn at random, by the seed, for each round; unset or `none`: all of them",
+        description="sources drawn at random, by the seed, for each round, at least `min_sites`; unset or `none`: all "
+        "of them",
     )
     validate_all: bool = Field(False, description="sources that were not drawn for a round judge the model in it too")
     keep_local_models: bool = Field(

@@ -28,6 +28,7 @@ from fdg_plugins.recipes import make_recipe
         ("fednova+as", {}, r"'as' does not go with .*: not every step trains all parameters, which the effective"),
         ("mofedsam", {"momentum": 0.9}, r"momentum \(FDG_MOMENTUM\) is 0\.9, expected 0: objective 'mosam' is defined"),
         ("arfl", {"gap_split": "validation"}, r"gap_split \(FDG_GAP_SPLIT\) is 'validation', expected 'train'"),
+        ("fedavg", {"sites_per_round": 1}, r"sites_per_round .* is 1, expected at least min_sites .*, which is 2: no"),
         (
             "stablefdg",  # whose network, built to read what travels, would fail without a sentence on it
             {"model": "vit_b_16", "travels": "head"},
@@ -65,6 +66,10 @@ def test_a_job_or_an_environment_that_contradicts_itself_is_refused_by_the_serve
     with pytest.raises(SettingsError, match=reason):
         check_settings(made, plans)
     made.configure(in_force)
+
+
+def test_a_single_site_a_round_is_accepted_where_one_update_is_enough() -> None:
+    check(sites_per_round=1, min_sites=1)
 
 
 FROZEN = {"frozen": ["extractor"]}
