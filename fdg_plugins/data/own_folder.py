@@ -5,6 +5,7 @@ Only names are read, no image. A ``dataset.toml`` in the folder, or beside it, s
 """
 
 import os
+import unicodedata
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -204,15 +205,25 @@ def _check_found(root: Path, values: dict[str, Any], content: DatasetFile) -> No
 
 
 def _refuse_spellings(root: Path, classes: Collection[str]) -> None:
-    """Raise DataError for classes whose names differ only in case: in all likelihood one class at two sites."""
+    """Raise DataError for classes whose names differ only in case or in Unicode form: most likely one at two sites.
+
+    macOS and many archives decompose accents, other systems do not, and both look the same on a screen.
+    """
     by_name: dict[str, str] = {}
     for name in classes:
-        other = by_name.setdefault(name.casefold(), name)
+        other = by_name.setdefault(_spelt_alike(name), name)
         if other != name:
+            is_case = unicodedata.normalize("NFC", other) != unicodedata.normalize("NFC", name)
+            what = "case only" if is_case else f"how accents are encoded only ({other!a}, {name!a})"
             raise DataError(
-                f"folder {root} holds the classes {other!r} and {name!r}, which differ in case only; rename one of "
+                f"folder {root} holds the classes {other!r} and {name!r}, which differ in {what}; rename one of "
                 f"them, or name all classes in {DATASET_FILE}."
             )
+
+
+def _spelt_alike(name: str) -> str:
+    """Return what is equal for names that differ only in case or in Unicode form."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
 def _hint(root: Path) -> str:

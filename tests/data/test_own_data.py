@@ -2,6 +2,7 @@
 """A user's own images as a data set: what is found, what a file says, what is refused, and where a hint leads."""
 
 import shutil
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -280,6 +281,15 @@ def test_an_odd_name_around_does_not_hide_what_is_wrong(photos: Path) -> None:
 def test_one_class_in_two_spellings_is_refused(photos: Path) -> None:
     (photos / "sketch" / "Hund").rename(photos / "sketch" / "hund")
     with pytest.raises(DataError, match="classes 'Hund' and 'hund', which differ in case only"):
+        own_data(photos)
+
+
+def test_one_class_whose_accents_are_encoded_in_two_ways_is_refused_and_not_taken_for_two(photos: Path) -> None:
+    for domain, form in zip(DOMAINS, ("NFC", "NFD", "NFC", "NFD"), strict=True):
+        shutil.copytree(photos / domain / "Hund", photos / domain / unicodedata.normalize(form, "Gemälde"))
+    with pytest.raises(
+        DataError, match=r"which differ in how accents are encoded only \('Gema\\u0308lde', 'Gem\\xe4lde'"
+    ):
         own_data(photos)
 
 
