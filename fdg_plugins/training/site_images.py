@@ -22,7 +22,7 @@ from fdg_plugins.data import (
     training_epochs,
     without_damaged,
 )
-from fdg_plugins.data.skew import EQUAL, EQUAL_PARTS
+from fdg_plugins.data.skew import EQUAL_PARTS
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.training.loop import Batches, ShouldStop, Stopped
@@ -78,11 +78,11 @@ class SiteImages:
         if self.config.damaged_images == "stop":
             known = None if self._shared is None else self._shared.sound_images(self.data.images)
             check_images(self.data, known, poll)
-        elif self._part is None or self.protocol.partition == EQUAL:
+        elif self._part is None:
             self.data, damaged = without_damaged(self.data, self._open, poll=poll)
             self.left_out = damaged.files
         else:
-            # By classes, one image less divides the domain anew, so all its sites must leave out the same.
+            # One image less divides the domain anew, so all its sites must leave out the same.
             whole = self._open(frozenset(), whole=True)
             known = None if self._shared is None else self._shared.sound_images(whole.images)
             _, damaged = without_damaged(whole, partial(self._open, whole=True), known, poll)
