@@ -100,12 +100,17 @@ class DatasetFile(_Table):
         return self
 
 
+def _matches(path: str, pattern: str) -> bool:
+    """Return whether a path is like a pattern; brackets in it stand for themselves, as in ``copy[1].jpg``."""
+    return fnmatchcase(path, pattern.replace("[", "[[]"))
+
+
 @dataclass(frozen=True)
 class FileRules:
     """What a participant's own file says about its images.
 
-    ``exclude``: patterns of paths ``<domain>/<class>/<image>``, in which ``*`` stands for any characters. ``parts`` and
-    ``lists`` divide each domain; at most one of them is given.
+    ``exclude``: patterns of paths ``<domain>/<class>/<image>``, in which ``*`` stands for any characters and ``?``
+    for one. ``parts`` and ``lists`` divide each domain; at most one of them is given.
     """
 
     exclude: tuple[str, ...] = ()
@@ -119,7 +124,7 @@ class FileRules:
 
     def excludes(self, path: str) -> bool:
         """Return whether a path below the data set's folder is left out; that of a folder ends with ``/``."""
-        return any(fnmatchcase(path, pattern) for pattern in self.exclude)
+        return any(_matches(path, pattern) for pattern in self.exclude)
 
     def kept(self, paths: Iterable[str]) -> list[str]:
         """Return the paths that are not left out."""
@@ -138,7 +143,7 @@ class WatchedRules(FileRules):
 
     def excludes(self, path: str) -> bool:
         """Return whether a path is left out, and note all patterns that match it."""
-        found = [pattern for pattern in self.exclude if fnmatchcase(path, pattern)]
+        found = [pattern for pattern in self.exclude if _matches(path, pattern)]
         self.matched.update(found)
         return bool(found)
 

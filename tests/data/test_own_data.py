@@ -110,6 +110,16 @@ def test_a_file_orders_the_classes_and_leaves_out_files_and_folders(photos: Path
     assert {data.classes[sample.label] for sample in data.test if "/Hund/" in sample.file} == {"Hund"}
 
 
+def test_brackets_in_the_name_of_a_file_to_leave_out_stand_for_themselves(photos: Path) -> None:
+    for name in ("copy[1].png", "copy1.png"):
+        shutil.copy(photos / "photo" / "Hund" / "bild 0.png", photos / "photo" / "Hund" / name)
+    own = say(photos, 'exclude = ["photo/*/copy[1].png"]')
+    assert open_domain(photos, own.dataset, "photo", seed=0).skipped == ("photo/Hund/copy[1].png",)
+    watched = own.rules.watched()
+    assert watched.kept(["photo/Hund/copy1.png"]) == ["photo/Hund/copy1.png"]
+    assert watched.idle == ["photo/*/copy[1].png"]
+
+
 def test_what_a_file_says_about_files_does_not_travel(photos: Path) -> None:
     own = say(photos, 'exclude = ["photo/Hund/secret.png"]')
     assert "secret" not in dataset_text(own.dataset)
