@@ -62,6 +62,12 @@ class Parts(_Table):
         """The folders that are named."""
         return tuple(filter(None, (self.train, self.validation, self.test)))
 
+    @pydantic.model_validator(mode="after")
+    def _of_several_folders(self) -> "Parts":
+        if len(set(self.folders)) < len(self.folders):  # its images would be there twice
+            raise PydanticCustomError("parts", "train, validation and test should be different folders")
+        return self
+
 
 class Lists(_Table):
     """The lists of images that divide each domain, as paths below the data set's folder; images in none never train.

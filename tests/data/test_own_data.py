@@ -208,6 +208,10 @@ def test_an_image_for_training_and_validation_is_refused(photos: Path) -> None:
         ('[lists]\ntrain = "../{domain}.txt"', "below the folder"),
         ('[lists]\ntrain = "list.txt"', "with {domain} in it"),
         ('[lists]\ntrain = "{domain}.txt"\n[parts]\ntrain = "train"', "not both"),
+        (
+            '[parts]\ntrain = "x"\nvalidation = "y"\ntest = "x"',
+            "train, validation and test should be different folders",
+        ),
         ("format = 2", "format is 2"),
         ('task = "segmentation"', "names no classes"),
     ],
