@@ -41,7 +41,7 @@ def check_images(spec: "ImageFolderSpec", root: Path, rules: "FileRules", sheets
     splits: dict[str, Split] = {}
     for domain in [name for name in spec.domains if (root / spec.folder / name).is_dir()]:
         samples, left_out, unused[domain] = list_domain(existing_folders(root, spec, domain), spec, domain, rules)
-        splits[domain] = folder_split(samples, spec, domain, root, rules, seed=0)
+        splits[domain] = folder_split(samples, spec, domain, root, rules, seed=0, left_out=left_out)
         facts[domain] = image_facts(
             root / spec.folder, track(samples, f"decoding {domain}", len(samples)), most_pixels()
         )

@@ -248,7 +248,8 @@ def _in_folders(asked: _Asked, spec: ImageFolderSpec) -> _Opened:
     left_out = _named(listed, asked.left_out)
     images = ImageFiles(root / spec.folder, asked.image_memory, asked.max_pixels)
     seed, max_samples = asked.seed, asked.max_samples
-    split = folder_split(kept, spec, domain, root, rules, seed=seed, max_samples=max_samples, left_out=left_out)
+    absent = (*left_out, *skipped)
+    split = folder_split(kept, spec, domain, root, rules, seed=seed, max_samples=max_samples, left_out=absent)
     return _Opened(images, split, left_out, skipped, tuple(unused.phrases()))
 
 

@@ -18,7 +18,7 @@ from fdg_plugins.plugins.own_dataset import OwnDataset, dataset_text, read_own_d
 from fdg_plugins.settings.protocol import make_protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.training.session import SiteSession
-from tests.own_drawings import CLASSES, DOMAINS, draw_own
+from tests.own_drawings import CLASSES, DOMAINS, SUFFIXES, draw_own
 
 
 @pytest.fixture
@@ -187,6 +187,20 @@ def test_a_class_with_the_name_of_its_domain_can_be_in_a_list(tmp_path: Path) ->
     data = open_domain(tmp_path, own.dataset, "cat", seed=0)
     found = {sample.file for sample in (*data.train, *data.validation)}
     assert found == {"cat/cat/0.png", "cat/cat/1.png", "cat/dog/0.png", "cat/dog/1.png"}
+
+
+def test_official_lists_may_name_what_a_file_leaves_out(photos: Path) -> None:
+    for part, numbers in {"train": "0123", "crossval": "4"}.items():
+        files = (
+            f"photo/{name}/bild {number}{SUFFIXES[int(number)]} {label}"
+            for label, name in enumerate(CLASSES, 1)
+            for number in numbers
+        )
+        (photos / f"photo_{part}_kfold.txt").write_text("\n".join(files), encoding="utf-8")
+    own = say(photos, 'exclude = ["photo/Hund/bild 1.jpg"]')
+    data = open_domain(photos, own.dataset, "photo", seed=0)
+    assert (data.split, len(data.train), len(data.validation)) == ("Meine_Fotos/kfold", 11, 3)
+    assert data.skipped == ("photo/Hund/bild 1.jpg",)
 
 
 def test_an_image_for_training_and_validation_is_refused(photos: Path) -> None:
