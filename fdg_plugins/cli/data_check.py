@@ -12,6 +12,7 @@ from fdg_plugins.cli.console import say
 from fdg_plugins.cli.data_tables import show, track
 from fdg_plugins.cli.output import write_output
 from fdg_plugins.cli.own_data import most_pixels, warn_of_absent, warn_of_idle
+from fdg_plugins.cli.tables import as_text
 from fdg_plugins.errors import DataError
 
 if TYPE_CHECKING:
@@ -77,9 +78,10 @@ def _facts_table(spec: "SegmentationSpec", facts: "dict[str, MaskFacts]") -> Tab
     for head in ("domain", "pairs", "unusable"):
         table.add_column(head, justify="left" if head == "domain" else "right")
     for head in ("height x width" if spec.dims == 2 else "size", *(f"fraction of {name}" for name in spec.classes[1:])):
-        table.add_column(head)
+        table.add_column(as_text(head))
     for domain, found in facts.items():
-        table.add_row(domain, f"{found.pairs:,}", f"{len(found.damaged):,}", _sizes(found), *_fractions(found))
+        cells = (domain, f"{found.pairs:,}", f"{len(found.damaged):,}", _sizes(found), *_fractions(found))
+        table.add_row(*map(as_text, cells))
     return table
 
 

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import track as track_with_bar
 from rich.table import Table
+
+from fdg_plugins.cli.tables import as_text
 
 if TYPE_CHECKING:
     from fdg_plugins.data import DatasetSpec
@@ -32,7 +35,7 @@ def track(items: Iterable[T], what: str, total: int) -> Iterable[T]:
     """Yield ``items`` with a progress bar that disappears at the end."""
     console = Console(stderr=True)
     return track_with_bar(
-        items, description=what, total=total, console=console, transient=True, disable=not console.is_terminal
+        items, description=escape(what), total=total, console=console, transient=True, disable=not console.is_terminal
     )
 
 
@@ -43,7 +46,7 @@ def waiting(what: str) -> Iterator[None]:
     if not console.is_terminal:
         yield
         return
-    with console.status(what):
+    with console.status(escape(what)):
         yield
 
 
@@ -85,13 +88,13 @@ def counts_table(counts: "Counts", verdict: "Verdict | None" = None) -> Table:
 def _add_counts(table: Table, domain: str, by_class: Mapping[str, int], expected: int | None, told: bool) -> None:
     """Add the row of one domain, in colour if another number of images is ``expected``; ``told``: with that number."""
     total = sum(by_class.values())
-    table.add_row(
+    cells = (
         domain,
         f"{total:,}",
         *((NOT_KNOWN if expected is None else f"{expected:,}",) if told else ()),
         *(f"{by_class[name]:,} ({name})" for name in _extremes(by_class)),
-        style="" if expected in (None, total) else "yellow",
     )
+    table.add_row(*map(as_text, cells), style="" if expected in (None, total) else "yellow")
 
 
 def _extremes(by_class: Mapping[str, int]) -> tuple[str, ...]:

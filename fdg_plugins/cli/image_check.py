@@ -12,6 +12,7 @@ from fdg_plugins.cli.console import say
 from fdg_plugins.cli.data_tables import show, track
 from fdg_plugins.cli.output import write_output
 from fdg_plugins.cli.own_data import most_pixels, warn_of_absent, warn_of_idle
+from fdg_plugins.cli.tables import as_text
 from fdg_plugins.errors import DataError
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _facts_table(spec: "ImageFolderSpec", facts: "dict[str, ImageFacts]", splits
     for domain, found in facts.items():
         counts = _counts(spec, found.samples)
         fewest, most = min(counts, key=lambda name: counts[name]), max(counts, key=lambda name: counts[name])
-        table.add_row(
+        cells = (
             domain,
             *(
                 f"{len(counted):,}"
@@ -95,6 +96,7 @@ def _facts_table(spec: "ImageFolderSpec", facts: "dict[str, ImageFacts]", splits
             ", ".join(f"{name} {count:,}" for name, count in sorted(found.formats.items())),
             f"{found.grey:,}",
         )
+        table.add_row(*map(as_text, cells))
     return table
 
 

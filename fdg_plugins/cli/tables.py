@@ -38,9 +38,10 @@ def make_table(head: Sequence[str], rows: Iterable[Sequence[Cell]], numbers: Seq
     for name in head:
         table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*map(_as_text, row))
+        table.add_row(*map(as_text, row))
     return table
 
 
-def _as_text(cell: Cell) -> Text:
+def as_text(cell: Cell) -> Text:
+    """Return a cell verbatim: brackets in a name are no markup."""
     return cell if isinstance(cell, Text) else Text(visible(cell))

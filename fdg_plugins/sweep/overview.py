@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.plugins.own_dataset import DatasetRef
@@ -49,7 +50,7 @@ def plan_table(prepared: Prepared, states: Mapping[str, str]) -> Table:
         table.add_column(column, justify="right" if column else "left")
     for what, value, names in _groups(prepared):
         counts = [sum(states[name] == state for name in names) for state in STATES]
-        table.add_row(what, value, str(len(names)), *map(str, counts))
+        table.add_row(what, Text(value), str(len(names)), *map(str, counts))  # a name may have brackets
     return table
 
 

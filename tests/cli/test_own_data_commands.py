@@ -128,6 +128,16 @@ def test_verify_compares_with_the_manifest_that_it_wrote(photos: Path) -> None:
     assert "missing photo/Hund/bild 0.png" in result.stdout
 
 
+def test_tables_show_names_with_brackets_as_they_are(photos: Path) -> None:
+    (photos / "sketch").rename(photos / "sketch [bold]")
+    for domain in ("Bäder & Küchen", "photo", "sketch [bold]", "Öl gemälde"):
+        (photos / domain / "Hund").rename(photos / domain / "[red] Hund")
+    for command in ("check", "verify"):
+        (row,) = (line for line in fdg("data", command, photos).stdout.splitlines() if line.startswith("sketch"))
+        assert row.startswith("sketch [bold] ")
+        assert "5 ([red] Hund)" in row
+
+
 def test_verify_decodes_masks_too_and_follows_a_file_elsewhere(tmp_path: Path) -> None:
     for domain in ("a", "b", "c"):
         for kind in ("images", "masks"):
