@@ -148,7 +148,7 @@ def _listed(root: Path, base: Path, place: str, where: str, rules: FileRules, un
     refuse_outside(root, folder)
     entries = _entries(folder, where)
     names = _checked_images(root, folder, where, entries, IMAGE_SUFFIXES)
-    if not names and entries:
+    if not names and any(entry.name.lower() not in OF_SYSTEMS for entry in entries):
         suffixes = ", ".join(IMAGE_SUFFIXES)
         raise DataError(
             f"class folder {folder} holds no usable image; expected files ending in {suffixes}.",

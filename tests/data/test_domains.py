@@ -136,7 +136,7 @@ def test_a_class_folder_in_another_case_is_told_from_a_new_class(root: Path) -> 
         open_photo(root)
 
 
-@pytest.mark.parametrize("how", ["missing", "empty", "known bad only"])
+@pytest.mark.parametrize("how", ["missing", "empty", "known bad only", "left by Windows"])
 def test_a_class_without_images_is_absent_and_the_labels_of_the_others_stay(root: Path, how: str) -> None:
     expected = {sample.file: sample.label for sample in open_domain(root, "pacs", "sketch", seed=1).test}
     folder = root / "pacs" / "sketch" / "dog"
@@ -146,6 +146,8 @@ def test_a_class_without_images_is_absent_and_the_labels_of_the_others_stay(root
         folder.rmdir()
     if how == "known bad only":
         (folder / "n02103406_4068-1.jpg").touch()
+    if how == "left by Windows":
+        (folder / "Thumbs.db").touch()
     data = open_domain(root, "pacs", "sketch", seed=1)
     kept = {file: label for file, label in expected.items() if label != PACS.classes.index("dog")}
     assert {sample.file: sample.label for sample in data.test} == kept

@@ -57,6 +57,16 @@ def test_what_was_not_touched_has_no_changes(root: Path) -> None:
     assert not changes(root)
 
 
+def test_what_windows_leaves_in_a_folder_is_no_change_also_of_an_older_manifest(root: Path) -> None:
+    write_files(root / "pacs", {"photo/dog/Thumbs.db": b"1", "sketch/person/desktop.ini": b"2"})
+    assert not changes(root)
+    manifest = read_manifest(root, PACS)
+    assert manifest is not None
+    record = manifest.files["photo/dog/1.jpg"]
+    older = manifest.model_copy(update={"files": {**manifest.files, "photo/dog/Thumbs.db": record}})
+    assert not find_changes(root, PACS, older)
+
+
 def test_missing_extra_and_changed_files_are_told_apart(root: Path) -> None:
     (root / "pacs" / "photo" / "dog" / "1.jpg").unlink()
     write_files(root / "pacs", {"photo/dog/3.jpg": b"", "sketch/person/1.png": image(4), "cartoon/dog/1.jpg": b""})

@@ -2,14 +2,14 @@
 """The manifest of a prepared data set: size and SHA-256 of every file, to detect later changes.
 
 It covers the files that the package reads: those in the domain folders, the lists that divide them, a data list with
-its images and masks, and ``dataset.toml``; the four files of MNIST; CelebA's lists and images. Hidden files and any
-other files in the folder are not part of it.
+its images and masks, and ``dataset.toml``; the four files of MNIST; CelebA's lists and images. Hidden files, what
+Windows leaves in folders of images, and any other files in the folder are not part of it.
 """
 
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pydantic
 
@@ -21,6 +21,7 @@ from fdg_plugins.data.own_files import DATASET_FILE, DOMAIN, rules_of
 from fdg_plugins.data.preparation.copying import Track, untracked
 from fdg_plugins.data.specs import AttributeSpec, KnownSpec, PublishedSpec, RotatedSpec, SegmentationSpec, files_of
 from fdg_plugins.data.splits import KFOLD_FOLDERS
+from fdg_plugins.data.unused import OF_SYSTEMS
 from fdg_plugins.errors import DataError
 from fdg_plugins.storage import read_json, write_json
 
@@ -100,12 +101,13 @@ def _check_manifest(manifest: Manifest, path: Path, spec: KnownSpec) -> None:
 def find_changes(root: Path, spec: KnownSpec, manifest: Manifest, *, track: Track = untracked) -> Changes:
     """Hash the files below the resolved data root again and return the differences from the manifest."""
     present = set(_paths(root, spec))
+    known = {path for path in manifest.files if _is_content(PurePosixPath(path))}
     common = sorted(present & manifest.files.keys())
     changed = [
         path for path in track(common, "hashing", len(common)) if _record(root, spec, path) != manifest.files[path]
     ]
     return Changes(
-        missing=tuple(sorted(manifest.files.keys() - present)),
+        missing=tuple(sorted(known - present)),
         extra=tuple(sorted(present - manifest.files.keys())),
         changed=tuple(changed),
     )
@@ -139,8 +141,13 @@ def _paths(root: Path, spec: KnownSpec) -> Iterator[str]:
         if not place.is_relative_to(base):  # a data list beside the folder of its images
             continue
         path = place.relative_to(base)
-        if place.is_file() and not any(part.startswith(".") for part in path.parts):
+        if _is_content(path) and place.is_file():
             yield path.as_posix()
+
+
+def _is_content(path: PurePosixPath | Path) -> bool:
+    """Return whether a file is neither hidden nor one that a system leaves behind when somebody looks into a folder."""
+    return not any(part.startswith(".") for part in path.parts) and path.name.lower() not in OF_SYSTEMS
 
 
 def _places(root: Path, spec: KnownSpec) -> list[Path]:
