@@ -187,6 +187,14 @@ def test_of_a_file_of_mnist_the_unpacked_one_is_taken(tmp_path: Path) -> None:
     assert targets(made) == {f"MNIST/raw/{name}": f"raw/{name}"}
 
 
+@pytest.mark.parametrize("dataset", ["mnist", "rotatedmnist"])
+def test_the_files_of_mnist_may_have_either_spelling_or_both(dataset: str, tmp_path: Path) -> None:
+    name, dotted = "train-labels-idx1-ubyte", "train-labels.idx1-ubyte"
+    assert targets(plan(dataset, tmp_path / "one", {dotted: b""})) == {f"MNIST/raw/{name}": dotted}
+    both = {dotted: b"", f"{name}/{name}": b""}
+    assert targets(plan(dataset, tmp_path / "both", both)) == {f"MNIST/raw/{name}": f"{name}/{name}"}
+
+
 def test_a_source_with_drawings_of_the_stand_in_is_refused(tmp_path: Path) -> None:
     files = {"si/pacs/photo/dog/000.png": b"", "si/pacs/STAND-IN.json": b"{}"}
     with pytest.raises(DataError, match=r"holds si/pacs/STAND-IN\.json: it is the STAND-IN; expected images of PACS"):

@@ -43,6 +43,7 @@ PUBLISHED_DOMAINS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 
 _SPLITS = ("train", "crossval", "test")
 _UNION = "full"  # in VLCS, the images of train/ and crossval/ again, named <train or crossval>_<file>
+_DOTTED = ".idx"  # in another spelling of the names of MNIST's files: train-images.idx3-ubyte
 _MNIST_NAME = re.compile(r"(train|t10k)-(images|labels)[-.](idx\d-ubyte)(\.gz)?")
 
 
@@ -185,7 +186,7 @@ def _published_files(spec: PublishedSpec, source: Source) -> Iterator[Item]:
     for file in source.files:
         name = PurePosixPath(file).name
         packed = name.endswith(".gz")
-        if place := places.get(name.removesuffix(".gz")):
+        if place := places.get(name.removesuffix(".gz").replace(_DOTTED, "-idx")):
             yield Item(file, str(place), packed)
 
 
@@ -268,10 +269,13 @@ def _each_once(items: Iterable[Item], source: Source, target: Path) -> tuple[Ite
 
 
 def _rank(item: Item, source: Source, target: Path) -> int:
-    """Return 0 for a file already in place, 2 for a packed or second copy, 1 for any other."""
+    """Return 0 for a file already in place, 2 for a packed or second copy, 1 for any other.
+
+    An archive of MNIST may have each file under both spellings.
+    """
     if source.path_of(item.source) == target / item.target:
         return 0
-    is_second = item.packed or _UNION in item.source.lower().split("/")[-3:]
+    is_second = item.packed or _DOTTED in item.source or _UNION in item.source.lower().split("/")[-3:]
     return 2 if is_second else 1
 
 
