@@ -2,7 +2,8 @@
 """``fdg data check``: look into the images of a data set with masks, in numbers and in pictures."""
 
 import io
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,9 +19,11 @@ from fdg_plugins.errors import DataError
 if TYPE_CHECKING:
     from fdg_plugins.data.mask_facts import MaskFacts
     from fdg_plugins.data.own_files import FileRules
+    from fdg_plugins.data.pairs import Pairs
     from fdg_plugins.data.specs import PairSample, SegmentationSpec
 
 ON_A_SHEET = 6
+SHOWN = 10
 
 
 def check_masks(spec: "SegmentationSpec", root: Path, rules: "FileRules", sheets: Path | None) -> None:
@@ -29,7 +32,7 @@ def check_masks(spec: "SegmentationSpec", root: Path, rules: "FileRules", sheets
     Raises DataError, after all domains, if some pairs cannot be used, or a domain has too few for any run.
     """
     from fdg_plugins.data.mask_facts import mask_facts
-    from fdg_plugins.data.pairs import AMONG, Pairs, list_pairs, split_pairs
+    from fdg_plugins.data.pairs import AMONG, list_pairs, split_pairs
     from fdg_plugins.data.preparation import count_images
     from fdg_plugins.data.unused import Unused
 
@@ -46,20 +49,43 @@ def check_masks(spec: "SegmentationSpec", root: Path, rules: "FileRules", sheets
             sound = [pair for pair in pairs if pair not in facts[domain].damaged]
             _write_sheet(sheets / f"{domain}.png", spec, root, sound)
     show(_facts_table(spec, facts))
-    for domain, of_domain in facts.items():
-        if moved := of_domain.elsewhere:
-            count = f"{len(moved):,} of {of_domain.pairs:,} masks have"
-            say(
-                f"elsewhere   {domain}: {count} another place or spacing in the header than the image ({moved[0].mask})"
-            )
-    for domain, found in unused.items():
-        for phrase in found.phrases():
-            say(f"not used    {domain}: {phrase}")
+    passed_over = [f"not used    {domain}: {phrase}" for domain, found in unused.items() for phrase in found.phrases()]
+    for line in (*_elsewhere(facts), *passed_over, *_duplicates(root / spec.folder, listed)):
+        say(line)
     warn_of_idle(rules, root / spec.folder)
     warn_of_absent(spec.domains, facts)
     _refuse_damaged(facts.values(), f"data set {spec.name} in {root}")
     for domain, pairs_of_domain in listed.items():
         split_pairs(pairs_of_domain, (), spec, domain, seed=0, max_samples=None)
+
+
+def _elsewhere(facts: "Mapping[str, MaskFacts]") -> Iterator[str]:
+    """Yield a line for each domain with masks that lie elsewhere than their images."""
+    for domain, found in facts.items():
+        if moved := found.elsewhere:
+            odd = "another place or spacing in the header than the image"
+            yield f"elsewhere   {domain}: {len(moved):,} of {found.pairs:,} masks have {odd} ({moved[0].mask})"
+
+
+def _duplicates(folder: Path, listed: "Mapping[str, Pairs]") -> Iterator[str]:
+    """Yield lines on images with the same bytes, those in several domains first; a data list may name another's."""
+    from fdg_plugins.data.image_facts import digest_of
+
+    by_digest: dict[bytes, list[tuple[str, str]]] = {}
+    for domain, file in ((domain, pair.file) for domain, pairs in listed.items() for pair in pairs.all):
+        with suppress(DataError):  # named among the unusable
+            by_digest.setdefault(digest_of(folder / file), []).append((domain, file))
+    groups = [places for places in by_digest.values() if len(places) > 1]
+    if not groups:
+        return
+    shared = [places for places in groups if len({domain for domain, _ in places}) > 1]
+    yield (
+        f"duplicates  {len(groups):,} images are there more than once (same bytes): {len(shared):,} in several domains"
+    )
+    for places in [*shared, *(places for places in groups if places not in shared)][:SHOWN]:
+        yield f"  {' = '.join(f'{domain}: {file}' for domain, file in places)}"
+    if len(groups) > SHOWN:
+        yield f"  ... and {len(groups) - SHOWN:,} more"
 
 
 def _refuse_damaged(facts: "Collection[MaskFacts]", where: str) -> None:

@@ -50,7 +50,7 @@ def image_facts(folder: Path, samples: Iterable[Sample], max_pixels: int = MOST_
         looked.append(sample)
         path = folder / sample.file
         try:
-            digests[sample] = _digest(path)
+            digests[sample] = digest_of(path)
             check_image(path, max_pixels)
             with open_image(path, max_pixels) as image:
                 sizes.append((image.height, image.width))
@@ -62,7 +62,8 @@ def image_facts(folder: Path, samples: Iterable[Sample], max_pixels: int = MOST_
     return ImageFacts(tuple(looked), tuple(sizes), dict(formats), grey, damaged, digests, turned)
 
 
-def _digest(path: Path) -> bytes:
+def digest_of(path: Path) -> bytes:
+    """Return the SHA-256 of a file; raise DataError naming it if it cannot be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").digest()

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``fdg data`` with images and masks: what prepare, verify and check print, and the sheets that check draws."""
 
+import json
+import shutil
 from pathlib import Path
 
 import nibabel
@@ -103,6 +105,33 @@ def test_check_names_masks_that_lie_elsewhere_than_their_images(root: Path) -> N
     assert result.exit_code == 0, result.output
     told = "1 of 5 masks have another place or spacing in the header than the image (stare/masks/scan.nii.gz)"
     assert f"elsewhere   stare: {told}" in result.stdout.splitlines()
+
+
+def test_check_names_an_image_that_is_in_two_domains_by_a_copy_or_by_their_lists(root: Path) -> None:
+    base = root / "vessels"
+    assert "duplicates" not in run("check", "vessels", "--data-root", root).stdout
+    shutil.copy(base / "drive" / "images" / "1.png", base / "drive" / "images" / "9.png")
+    shutil.copy(base / "drive" / "masks" / "1.png", base / "drive" / "masks" / "9.png")
+    for domain, others in (("drive", ()), ("stare", ("drive/{}/3.png",))):
+        paths = [*(f"{domain}/{{}}/{number}.png" for number in (0, 1, 9) if number < 9 or domain == "drive"), *others]
+        pairs = [{"image": path.format("images"), "label": path.format("masks")} for path in paths]
+        (base / f"{domain}.json").write_text(json.dumps({"training": pairs}))
+    assert "duplicates  1 images are there more than once (same bytes): 0 in several domains" in told(root)
+    listed = json.loads((base / "drive.json").read_text())
+    listed["training"].append({"image": "drive/images/3.png", "label": "drive/masks/3.png"})
+    (base / "drive.json").write_text(json.dumps(listed))
+    lines = told(root)
+    first = lines.index("duplicates  2 images are there more than once (same bytes): 1 in several domains")
+    assert lines[first + 1 : first + 3] == [
+        "  drive: drive/images/3.png = stare: drive/images/3.png",
+        "  drive: drive/images/1.png = drive: drive/images/9.png",
+    ]
+
+
+def told(root: Path) -> list[str]:
+    result = run("check", "vessels", "--data-root", root)
+    assert result.exit_code == 0, result.output
+    return result.stdout.splitlines()
 
 
 def test_check_refuses_a_domain_with_which_no_run_can_start(root: Path) -> None:
