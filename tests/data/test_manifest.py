@@ -118,6 +118,21 @@ def test_of_data_of_one_s_own_it_covers_what_divides_them(tmp_path: Path) -> Non
     assert find_changes(root, spec, manifest) == Changes((), (), ("lists/b.txt",))
 
 
+@pytest.mark.parametrize("part", ["", "train/"])
+def test_of_data_of_one_s_own_it_covers_linked_folders_of_classes(part: str, tmp_path: Path) -> None:
+    root = tmp_path.resolve()
+    files = {f"{domain}/{part}{name}/1.png": image(1) for domain in "abc" for name in "xy"}
+    said = {"dataset.toml": b'[parts]\ntrain = "train"\n'} if part else {}
+    write_files(root, files | said)
+    (root / "a" / part / "x").rename(root / ".pool")
+    (root / "a" / part / "x").symlink_to(root / ".pool")
+    spec = dataset_spec(own_data(root).dataset)
+    manifest = write_manifest(root, spec, None)
+    assert manifest.files.keys() == {*files, *said}
+    (root / ".pool" / "1.png").write_bytes(image(2))
+    assert find_changes(root, spec, manifest).changed == (f"a/{part}x/1.png",)
+
+
 def test_of_masks_it_covers_the_data_list_and_all_that_it_names(tmp_path: Path) -> None:
     root = tmp_path.resolve()
     pair = {"image": "pool/i.png", "label": "pool/m.png"}

@@ -159,10 +159,15 @@ def _places(root: Path, spec: KnownSpec) -> list[Path]:
         return [root / name for name in files_of(spec)]
     if isinstance(spec, AttributeSpec):
         return [*(root / name for name in spec.lists), *(base / spec.image_folder).glob("*")]
-    pattern = "**/*" if spec.described else "*/*"  # a user's own data set may have parts between domain and class
-    images = [place for domain in spec.domains for place in (base / domain).glob(pattern)]
+    patterns = _patterns_of_own(base) if spec.described else ("*/*",)
+    images = [place for domain in spec.domains for pattern in patterns for place in (base / domain).glob(pattern)]
     listed = [place for folder in KFOLD_FOLDERS for place in (base / folder).glob("*_kfold.txt")]
     return images + listed + (_own_files(base, spec) if spec.described else []) + _listed_pairs(root, spec)
+
+
+def _patterns_of_own(base: Path) -> tuple[str, str]:
+    """Return what finds the images of a user's own domain, which may have parts: ``**`` enters no linked folder."""
+    return "**/*", "*/*" if rules_of(base, None).parts is None else "*/*/*"
 
 
 def _own_files(base: Path, spec: KnownSpec) -> list[Path]:
