@@ -7,6 +7,7 @@ by each participant from its own file and never leaves it.
 """
 
 import tomllib
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -107,7 +108,11 @@ class DatasetFile(_Table):
 
 
 def _matches(path: str, pattern: str) -> bool:
-    """Return whether a path is like a pattern; brackets in it stand for themselves, as in ``copy[1].jpg``."""
+    """Return whether a path is like a pattern; brackets in it stand for themselves, as in ``copy[1].jpg``.
+
+    macOS and many archives decompose the accents in names, keyboards do not.
+    """
+    path, pattern = (unicodedata.normalize("NFC", text) for text in (path, pattern))
     return fnmatchcase(path, pattern.replace("[", "[[]"))
 
 

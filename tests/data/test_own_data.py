@@ -120,6 +120,16 @@ def test_brackets_in_the_name_of_a_file_to_leave_out_stand_for_themselves(photos
     assert watched.idle == ["photo/*/copy[1].png"]
 
 
+def test_a_name_to_leave_out_may_encode_its_accents_in_another_way_than_the_file(photos: Path) -> None:
+    composed, decomposed = (
+        unicodedata.normalize("NFC", "Kopie über.png"),
+        unicodedata.normalize("NFD", "Kopie über.png"),
+    )
+    shutil.copy(photos / "photo" / "Hund" / "bild 0.png", photos / "photo" / "Hund" / decomposed)
+    own = say(photos, f'exclude = ["photo/Hund/{composed}"]')
+    assert open_domain(photos, own.dataset, "photo", seed=0).skipped == (f"photo/Hund/{decomposed}",)
+
+
 def test_what_a_file_says_about_files_does_not_travel(photos: Path) -> None:
     own = say(photos, 'exclude = ["photo/Hund/secret.png"]')
     assert "secret" not in dataset_text(own.dataset)
