@@ -128,6 +128,23 @@ def test_a_damaged_archive_ends_in_one_sentence_or_is_read(kind: str, tmp_path: 
     assert refused > 20
 
 
+@pytest.mark.parametrize("damage", ["checksum", "cut"])
+def test_a_damaged_header_within_a_tar_archive_is_not_taken_for_its_end(damage: str, tmp_path: Path) -> None:
+    path = write_tar(tmp_path / "images.tar", {f"photo/dog/{number}.jpg": b"x" * 600 for number in range(3)})
+    content = bytearray(path.read_bytes())
+    second = content.index(b"photo/dog/1.jpg")
+    content[second] ^= 1
+    path.write_bytes(content if damage == "checksum" else content[: second + 100])
+    with pytest.raises(DataError, match=r"images\.tar cannot be read \(ReadError: .* in a member's header\)"):
+        open_source(path)
+
+
+def test_a_tar_archive_whose_last_file_is_a_zip_archive_is_read_as_what_it_is(tmp_path: Path) -> None:
+    inner = write_zip(tmp_path / "sketch.zip", {"sketch/dog/1.jpg": b"drawing"})
+    path = write_tar(tmp_path / "all.tar", {"photo/dog/1.jpg": b"photo", "sketch.zip": inner.read_bytes()})
+    assert set(open_source(path).files) == {"photo/dog/1.jpg", "sketch.zip"}
+
+
 def test_an_encrypted_zip_archive_ends_in_one_sentence(tmp_path: Path) -> None:
     path = write_zip(tmp_path / "x.zip", {"a.jpg": b"content"})
     content = bytearray(path.read_bytes())

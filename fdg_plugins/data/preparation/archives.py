@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from fdg_plugins.data.preparation.sources import (
     FolderSource,
@@ -98,6 +98,20 @@ class ZipSource(Source):
             yield archive
 
 
+class _Header(tarfile.TarInfo):
+    """The header of a member; tarfile takes a damaged one, unless it is the first, for the end of the archive."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """Raise ReadError for a damaged or truncated header."""
+        try:
+            return super().frombuf(buf, encoding, errors)
+        except tarfile.HeaderError as error:
+            if not any(buf):  # zeros, or nothing: the end
+                raise
+            raise tarfile.ReadError(f"{error} in a member's header") from error
+
+
 class TarSource(Source):
     """The files in a tar archive, compressed or not; it is read from the start once to list it and once to copy."""
 
@@ -126,7 +140,7 @@ class TarSource(Source):
     def _walked(self) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
         """Yield the regular files; raise DataError at the first link, device or pipe."""
         with _translated(self._path):
-            archive = tarfile.open(self._path, "r:*")  # noqa: SIM115
+            archive = tarfile.open(self._path, "r:*", tarinfo=_Header)  # noqa: SIM115
         with archive:
             while True:
                 with _translated(self._path):
@@ -161,10 +175,10 @@ def _is_plain(name: str) -> bool:
 
 def _archive(path: Path) -> Source:
     with _translated(path):
+        if tarfile.is_tarfile(path):  # first, as the last file of a tar archive may be a zip archive
+            return TarSource(path)
         if zipfile.is_zipfile(path):
             return ZipSource(path)
-        if tarfile.is_tarfile(path):
-            return TarSource(path)
     raise DataError(f"file {path} is not a zip or tar archive; expected one of {', '.join(SUFFIXES)}, undamaged.")
 
 
