@@ -145,6 +145,18 @@ def test_of_a_domain_with_lists_only_the_images_that_they_name_are_taken(dataset
     assert made.remarks == ("clipart: the images that its two lists name (2)",)
 
 
+def test_images_that_lists_name_and_the_source_lacks_are_counted(tmp_path: Path) -> None:
+    lists = {
+        "clipart_train.txt": b"\xef\xbb\xbfclipart/bird/clipart_027_000001.jpg 31\nclipart/bird/lost.jpg 31\n",
+        "clipart_test.txt": b"clipart/zigzag/1.jpg 344\n",
+    }
+    ten = plan("domainnet10", tmp_path / "ten", LISTED | lists)
+    assert targets(ten).keys() == {"clipart/bird/clipart_027_000001.jpg", "real/bird/1.jpg"}
+    assert ten.remarks == ("clipart: the images that its two lists name (2), of which 1 are not in the source",)
+    (told,) = plan("domainnet", tmp_path / "all", LISTED | lists).remarks
+    assert told.endswith("(3), of which 2 are not in the source")
+
+
 def test_one_list_without_the_other_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"holds 0 lists clipart_test\.txt; expected clipart_train\.txt and clipart_te"):
         plan("domainnet", tmp_path, LISTED | {"clipart_train.txt": b"clipart/bird/clipart_027_000001.jpg 31\n"})

@@ -214,8 +214,15 @@ def _only_listed(spec: ImageFolderSpec, source: Source, items: list[Item]) -> tu
     lists = ((domain, _lists_of(domain, source)) for domain in spec.domains)
     listed = {domain: {path for file in files for path in _paths_in(source, file)} for domain, files in lists if files}
     kept = [item for item in items if _named_by(listed.get(item.target.split("/")[0]), item)]
-    remarks = [f"{domain}: the images that its two lists name ({len(names):,})" for domain, names in listed.items()]
-    return kept, tuple(remarks)
+    return kept, tuple(_listing(spec, domain, names, kept) for domain, names in listed.items())
+
+
+def _listing(spec: ImageFolderSpec, domain: str, names: set[str], kept: Iterable[Item]) -> str:
+    """Return the remark on the images that the lists of a domain name; those of other classes are not missing."""
+    wanted = {name for name in names if name.split("/")[1] in spec.classes}
+    missing = len(wanted - {_end(item.source) for item in kept})
+    lacking = f", of which {missing:,} are not in the source" if missing else ""
+    return f"{domain}: the images that its two lists name ({len(wanted):,}){lacking}"
 
 
 def _lists_of(domain: str, source: Source) -> list[str]:
@@ -233,7 +240,7 @@ def _lists_of(domain: str, source: Source) -> list[str]:
 def _paths_in(source: Source, file: str) -> Iterator[str]:
     """Yield the paths in a list of lines such as ``clipart/bird/clipart_027_000001.jpg 31``."""
     try:
-        lines = source.read_one(file).decode().splitlines()
+        lines = source.read_one(file).decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise DataError(f"list {file} in {source.name} is not text; expected lines '<path> <label>'.") from error
     for number, line in enumerate(lines, start=1):
@@ -249,7 +256,12 @@ def _path_in(line: str, where: str) -> str:
 
 
 def _named_by(names: set[str] | None, item: Item) -> bool:
-    return names is None or "/".join(item.source.split("/")[-3:]) in names
+    return names is None or _end(item.source) in names
+
+
+def _end(path: str) -> str:
+    """Return the part of a path that a list names: domain, class and image."""
+    return "/".join(path.split("/")[-3:])
 
 
 class _Ranked(NamedTuple):
