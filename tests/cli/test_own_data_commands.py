@@ -138,6 +138,14 @@ def test_tables_show_names_with_brackets_as_they_are(photos: Path) -> None:
         assert "5 ([red] Hund)" in row
 
 
+def test_the_plan_of_a_sweep_shows_names_with_brackets_as_they_are(photos: Path, tmp_path: Path) -> None:
+    (photos / "sketch").rename(photos / "sketch [bold]")
+    asked = ("--methods", "fedavg", "--data", photos, "--protocol", "quick", "--dry-run")
+    planned = fdg("sweep", "--to", tmp_path / "sweep", *asked, "--targets", "sketch [bold]")
+    assert planned.exit_code == 0, planned.output
+    assert "sketch [bold]" in next(line for line in planned.stdout.splitlines() if line.startswith("held out"))
+
+
 def test_verify_decodes_masks_too_and_follows_a_file_elsewhere(tmp_path: Path) -> None:
     for domain in ("a", "b", "c"):
         for kind in ("images", "masks"):
