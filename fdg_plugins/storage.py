@@ -4,10 +4,11 @@
 New files get the usual permissions under the process's umask; a file that replaces another keeps its owner, group and
 mode, and a link stays a link to what is replaced. A ``private`` file is readable by its owner only (0600), in a folder
 that only its owner can enter (0700), and takes the place of a link; once it is written, no power failure brings the
-file back that it replaces.
+file back that it replaces, if the file system can promise it.
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -158,10 +159,16 @@ def _replace(path: Path, content: bytes, *, private: bool) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on disk: a power failure would otherwise bring a replaced file back."""
+    """Wait until the names in a folder are on disk: a power failure would otherwise bring a replaced file back.
+
+    Some network file systems cannot do so for a folder; there, what they do by themselves has to suffice.
+    """
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
     finally:
         os.close(handle)
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files are replaced whole or not at all, and what is read back is what was written."""
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -190,6 +191,20 @@ def test_a_private_file_and_its_name_are_on_disk_once_it_is_written(
     write_bytes(tmp_path / "file", b"new", private=True)
     inodes = [(tmp_path / "file").stat().st_ino, tmp_path.stat().st_ino]
     assert synced == list(zip(inodes, [b"old", b"new"], strict=True))
+
+
+@pytest.mark.parametrize("cannot", [True, False])
+def test_a_file_system_that_cannot_sync_folders_keeps_private_files_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cannot: bool
+) -> None:
+    def fail(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL if cannot else errno.EIO, "no")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with nullcontext() if cannot else pytest.raises(DataError):
+        write_bytes(tmp_path / "file", b"new", private=True)
+    assert (tmp_path / "file").read_bytes() == b"new"
 
 
 def test_a_kept_file_lies_in_a_private_folder_at_no_cost(tmp_path: Path) -> None:
