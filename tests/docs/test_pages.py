@@ -123,6 +123,7 @@ def test_the_table_of_results_is_the_one_that_follows_from_the_kept_runs() -> No
         ("pacs-batchnorm.md", ["pacs_group"], ["--selection", "all"]),
         ("pacs-all.md", ["pacs"], ["--selection", "all"]),
         ("rotatedmnist.md", ["rotatedmnist_7k"], ["--selection", "all"]),
+        ("rotatedmnist.md", ["rotatedmnist_7k_inner"], ["--selection", "all"]),
         ("office.md", ["office_uniform", "office/fed[!a]*"], []),
         ("chosen.md", ["chosen"], ["--choose", "kappa", "--choose", "strength"]),
         ("label-skew.md", ["cifar10_skewed"], []),
