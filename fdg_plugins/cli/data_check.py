@@ -2,13 +2,14 @@
 """``fdg data check``: look into the images of a data set with masks, in numbers and in pictures."""
 
 import io
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from fdg_plugins.cli.check_lines import duplicate_lines, refuse_damaged, unused_lines
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.data_tables import show, track
 from fdg_plugins.cli.output import write_output
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from fdg_plugins.data.specs import PairSample, SegmentationSpec
 
 ON_A_SHEET = 6
-SHOWN = 10
 
 
 def check_masks(spec: "SegmentationSpec", root: Path, rules: "FileRules", sheets: Path | None) -> None:
@@ -49,12 +49,13 @@ def check_masks(spec: "SegmentationSpec", root: Path, rules: "FileRules", sheets
             sound = [pair for pair in pairs if pair not in facts[domain].damaged]
             _write_sheet(sheets / f"{domain}.png", spec, root, sound)
     show(_facts_table(spec, facts))
-    passed_over = [f"not used    {domain}: {phrase}" for domain, found in unused.items() for phrase in found.phrases()]
-    for line in (*_elsewhere(facts), *passed_over, *_duplicates(root / spec.folder, listed)):
+    for line in (*_elsewhere(facts), *unused_lines(unused), *_duplicates(root / spec.folder, listed)):
         say(line)
     warn_of_idle(rules, root / spec.folder)
     warn_of_absent(spec.domains, facts)
-    _refuse_damaged(facts.values(), f"data set {spec.name} in {root}")
+    total = sum(found.pairs for found in facts.values())
+    damaged = [error for found in facts.values() for error in found.damaged.values()]
+    refuse_damaged(damaged, f"{total:,} pairs of data set {spec.name} in {root}")
     for domain, pairs_of_domain in listed.items():
         split_pairs(pairs_of_domain, (), spec, domain, seed=0, max_samples=None)
 
@@ -68,7 +69,7 @@ def _elsewhere(facts: "Mapping[str, MaskFacts]") -> Iterator[str]:
 
 
 def _duplicates(folder: Path, listed: "Mapping[str, Pairs]") -> Iterator[str]:
-    """Yield lines on images with the same bytes, those in several domains first; a data list may name another's."""
+    """Return lines on images with the same bytes, those in several domains first; a data list may name another's."""
     from fdg_plugins.data.image_facts import digest_of
 
     by_digest: dict[bytes, list[tuple[str, str]]] = {}
@@ -76,26 +77,14 @@ def _duplicates(folder: Path, listed: "Mapping[str, Pairs]") -> Iterator[str]:
         with suppress(DataError):  # named among the unusable
             by_digest.setdefault(digest_of(folder / file), []).append((domain, file))
     groups = [places for places in by_digest.values() if len(places) > 1]
-    if not groups:
-        return
-    shared = [places for places in groups if len({domain for domain, _ in places}) > 1]
-    yield (
-        f"duplicates  {len(groups):,} images are there more than once (same bytes): {len(shared):,} in several domains"
-    )
-    for places in [*shared, *(places for places in groups if places not in shared)][:SHOWN]:
-        yield f"  {' = '.join(f'{domain}: {file}' for domain, file in places)}"
-    if len(groups) > SHOWN:
-        yield f"  ... and {len(groups) - SHOWN:,} more"
+    groups.sort(key=lambda places: not _in_several(places))
+    names = [[f"{domain}: {file}" for domain, file in places] for places in groups]
+    return duplicate_lines(names, sum(map(_in_several, groups)))
 
 
-def _refuse_damaged(facts: "Collection[MaskFacts]", where: str) -> None:
-    """Print why pairs cannot be used; raise DataError, with their number, if there are any."""
-    damaged = [error for found in facts for error in found.damaged.values()]
-    for error in damaged:
-        say(f"unusable    {error}")
-    if damaged:
-        total = sum(found.pairs for found in facts)
-        raise DataError(f"of {total:,} pairs of {where}, {len(damaged):,} cannot be used.")
+def _in_several(places: Sequence[tuple[str, str]]) -> bool:
+    """Return whether an image, given as domains and files, is in several domains."""
+    return len({domain for domain, _ in places}) > 1
 
 
 def _facts_table(spec: "SegmentationSpec", facts: "dict[str, MaskFacts]") -> Table:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from fdg_plugins.cli.check_lines import duplicate_lines, refuse_damaged, unused_lines
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.data_tables import show, track
 from fdg_plugins.cli.output import write_output
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from fdg_plugins.data.unused import Unused
 
 IN_A_ROW = 8
-SHOWN = 10
 
 
 def check_images(spec: "ImageFolderSpec", root: Path, rules: "FileRules", sheets: Path | None) -> None:
@@ -52,14 +52,16 @@ def check_images(spec: "ImageFolderSpec", root: Path, rules: "FileRules", sheets
     show(_facts_table(spec, facts, splits))
     if skipped:
         say(f"left out    {skipped:,} files that are known to be bad, or excluded")
-    passed_over = _unused(root / spec.folder, unused)
+    passed_over = unused_lines(unused, root / spec.folder)
     for line in (*_absent(spec, facts), *passed_over, *_turned(facts), *_duplicates(facts)):
         say(line)
     warn_of_idle(rules, root / spec.folder)
     warn_of_absent(spec.domains, facts)
     if sheets is not None:
         _write_sheet(sheets / f"{spec.name}.png", spec, root, facts)
-    _refuse_damaged(facts, f"data set {spec.name} in {root}")
+    total = sum(len(found.samples) for found in facts.values())
+    damaged = [error for found in facts.values() for error in found.damaged.values()]
+    refuse_damaged(damaged, f"{total:,} images of data set {spec.name} in {root}")
     _refuse_few(splits)
 
 
@@ -121,13 +123,6 @@ def _absent(spec: "ImageFolderSpec", facts: "dict[str, ImageFacts]") -> Iterator
             yield f"absent      {domain} has no image of {', '.join(lacking)}"
 
 
-def _unused(base: Path, unused: "dict[str, Unused]") -> Iterator[str]:
-    """Yield a line for each kind of files and folders in a domain that a run would pass over."""
-    for domain, found in unused.items():
-        for phrase in found.phrases(base):
-            yield f"not used    {domain}: {phrase}"
-
-
 def _turned(facts: "dict[str, ImageFacts]") -> Iterator[str]:
     """Yield a line for each domain with images that viewers turn, and training does not."""
     for domain, found in facts.items():
@@ -137,33 +132,15 @@ def _turned(facts: "dict[str, ImageFacts]") -> Iterator[str]:
 
 
 def _duplicates(facts: "dict[str, ImageFacts]") -> Iterator[str]:
-    """Yield lines on files with the same bytes: those that matter, in several domains or classes, first."""
+    """Return lines on files with the same bytes: those that matter, in several domains or classes, first."""
     from fdg_plugins.data.image_facts import domains_of, labels_of, same_files
 
     groups = same_files(facts.values())
-    if not groups:
-        return
     groups.sort(key=lambda group: (len(labels_of(group)) == 1, len(domains_of(group)) == 1))
     conflicts = sum(len(labels_of(group)) > 1 for group in groups)
     shared = sum(len(domains_of(group)) > 1 for group in groups)
-    yield (
-        f"duplicates  {len(groups):,} images are there more than once (same bytes): {shared:,} in several domains, "
-        f"{conflicts:,} under several classes"
-    )
-    for group in groups[:SHOWN]:
-        yield f"  {' = '.join(sample.file for sample in group)}"
-    if len(groups) > SHOWN:
-        yield f"  ... and {len(groups) - SHOWN:,} more"
-
-
-def _refuse_damaged(facts: "dict[str, ImageFacts]", where: str) -> None:
-    """Print why images cannot be used; raise DataError, with their number, if there are any."""
-    damaged = [error for found in facts.values() for error in found.damaged.values()]
-    for error in damaged:
-        say(f"unusable    {error}")
-    if damaged:
-        total = sum(len(found.samples) for found in facts.values())
-        raise DataError(f"of {total:,} images of {where}, {len(damaged):,} cannot be used.")
+    names = [[sample.file for sample in group] for group in groups]
+    return duplicate_lines(names, shared, f", {conflicts:,} under several classes")
 
 
 def _write_sheet(path: Path, spec: "ImageFolderSpec", root: Path, facts: "dict[str, ImageFacts]") -> None:
