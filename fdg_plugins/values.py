@@ -51,6 +51,15 @@ def visible(text: str) -> str:
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
+def counted(number: int | float, one: str, several: str = "") -> str:
+    """Return a number with its noun: ``1 round``, ``2 rounds``, ``1,000 images``.
+
+    ``several``: the plural, if it is not regular.
+    """
+    digits = f"{number:,}" if isinstance(number, int) else f"{number:g}"
+    return f"{digits} {one if number == 1 else several or one + 's'}"
+
+
 def one_line(text: str, limit: int = LONGEST_REASON) -> str:
     """Return another participant's text as one printable line, cut to ``limit`` characters plus the original length.
 

@@ -29,6 +29,7 @@ from fdg_plugins.values import (
     check_number,
     check_settings_known,
     check_truth,
+    counted,
     is_number,
     read_like,
     shorten,
@@ -337,3 +338,19 @@ def test_only_a_finite_number_is_told_of_the_largest_one() -> None:
     for value in (math.inf, -1, LARGEST):
         with pytest.raises(SettingsError, match=r"^x is \S+, expected a number from 0 to 1\.$"):
             check_number("x", value, at_most=1)
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "expected"),
+    [
+        (0, ("round",), "0 rounds"),
+        (1, ("round",), "1 round"),
+        (1000, ("image",), "1,000 images"),
+        (1, ("entry", "entries"), "1 entry"),
+        (2, ("entry", "entries"), "2 entries"),
+        (1.0, ("day",), "1 day"),
+        (0.5, ("day",), "0.5 days"),
+    ],
+)
+def test_a_number_agrees_with_its_noun(number: float, noun: tuple[str, ...], expected: str) -> None:
+    assert counted(number, *noun) == expected

@@ -12,6 +12,7 @@ from fdg_plugins.analysis.names import is_centralised
 from fdg_plugins.analysis.runs import Run
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.record.text import unchanged
+from fdg_plugins.values import counted
 
 MOST_NAMED = 3
 
@@ -68,10 +69,10 @@ def notes_on_absences(runs: Iterable[Run]) -> list[str]:
 
 def _sites(run: Run, counts: Mapping[str, int], of: str | None = None) -> str:
     """Return the sites with the highest counts, each with its count; ``of``: of what, the run's rounds by default."""
-    total = of or f"of {len(run.record.rounds)} rounds"
+    total = of or f"of {counted(len(run.record.rounds), 'round')}"
     most = sorted(counts, key=lambda site: (-counts[site], site))
     named = [f"{site} in {counts[site]} {total}{_left(run, site)}" for site in most[:MOST_NAMED]]
-    more = [f"{len(most) - MOST_NAMED} more sites"] if len(most) > MOST_NAMED else []
+    more = [counted(len(most) - MOST_NAMED, "more site")] if len(most) > MOST_NAMED else []
     return ", ".join([*named, *more])
 
 

@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fdg_plugins.values import counted
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -69,6 +71,12 @@ def span_of(values: Iterable[int]) -> str:
     """Return the smallest and the largest of the values, for a caption: ``2 to 5``; one of them if they are equal."""
     found = sorted(set(values))
     return " to ".join(str(value) for value in dict.fromkeys((found[0], found[-1])))
+
+
+def span_with(values: Iterable[int], noun: str) -> str:
+    """Return the smallest and the largest of the values with their noun: ``2 to 5 rounds``, ``1 round``."""
+    found = set(values)
+    return counted(found.pop(), noun) if len(found) == 1 else f"{span_of(found)} {noun}s"
 
 
 def over_seeds_in_words(seeds: Iterable[int], counts: Collection[int], *, counted: bool) -> str:

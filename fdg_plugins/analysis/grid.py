@@ -6,7 +6,7 @@ from typing import Any
 
 from fdg_plugins.analysis.cells import MISSING, NOT_PRINTED, Cell, Grid
 from fdg_plugins.analysis.departures import departures
-from fdg_plugins.analysis.estimates import LEAST_RUNS, Estimate, difference, over_seeds_in_words, span_of
+from fdg_plugins.analysis.estimates import LEAST_RUNS, Estimate, difference, over_seeds_in_words, span_with
 from fdg_plugins.analysis.paired_grid import paired_grid, why_none
 from fdg_plugins.analysis.papers import PrintedRow
 from fdg_plugins.analysis.selection import ORACLE, RULES
@@ -216,12 +216,12 @@ class _Writer:
 def _described(facts: Facts) -> list[str]:
     """Return the data and settings that the runs share; the name of the data contains STAND-IN if it applies."""
     weights = "ImageNet weights" if facts.initial_weights == "imagenet" else facts.initial_weights
-    sites = span_of(facts.sources)
-    rounds, most = _span(facts, "rounds", facts.rounds), _span(facts, "max_samples_per_domain", facts.max_samples)
+    most = _span(facts, "max_samples_per_domain", facts.max_samples)
+    rounds = () if facts.rounds is None else facts.chosen.get("rounds", (facts.rounds,))
     optional = (
-        (facts.rounds, f"{rounds} rounds"),
+        (facts.rounds, span_with(rounds, "round") if rounds else ""),
         (None if most == ALL else most, f"at most {most} images per domain"),
-        (facts.rounds, f"{sites} source sites"),
+        (facts.rounds, span_with(facts.sources, "source site")),
         (facts.steps, f"centralised references of {facts.steps} steps"),
     )
     known = [text for value, text in optional if value is not None]

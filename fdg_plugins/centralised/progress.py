@@ -13,6 +13,7 @@ from fdg_plugins.centralised.plan import Plan
 from fdg_plugins.record.display import Display
 from fdg_plugins.record.run_record import EvaluationRecord, RunRecord
 from fdg_plugins.record.text import duration, marks
+from fdg_plugins.values import counted
 
 
 class RunDisplay(Display):
@@ -38,8 +39,9 @@ class RunDisplay(Display):
         title = f"{self._plan.algorithm.title} ({own})" if own else self._plan.algorithm.title
         self.say(f"{title}, a centralised reference: it sees all source domains at once")
         self.say(
-            f"{protocol.model} ({record.initial_weights.label}), {protocol.image_size} px, {schedule.steps} steps of "
-            f"{schedule.optimizer}, batch {protocol.batch_size} per domain, learning rate {protocol.learning_rate:g}"
+            f"{protocol.model} ({record.initial_weights.label}), {protocol.image_size} px, "
+            f"{counted(schedule.steps, 'step')} of {schedule.optimizer}, "
+            f"batch {protocol.batch_size} per domain, learning rate {protocol.learning_rate:g}"
         )
         self._say_without_weights(record)
 

@@ -14,7 +14,7 @@ from fdg_plugins.cli.console import say
 from fdg_plugins.cli.own_data import DataOption
 from fdg_plugins.cli.tables import make_table, show
 from fdg_plugins.doctor.finding import Finding, worst
-from fdg_plugins.values import visible
+from fdg_plugins.values import counted, visible
 
 if TYPE_CHECKING:
     from fdg_plugins.doctor.examination import Examination
@@ -93,14 +93,14 @@ def _show(findings: "Sequence[Finding]") -> None:
     rows = ((Text(finding.status, style=STYLES[finding.status]), finding.check, finding.text) for finding in findings)
     show(make_table(("", "", ""), rows))
     counts = [(word, sum(one.status == word for one in findings)) for word in ("problem", "warning")]
-    told = [f"{number} {word}{'' if number == 1 else 's'}" for word, number in counts if number]
+    told = [counted(number, word) for word, number in counts if number]
     say(f"\n{' and '.join(told) or 'all is well'}")
 
 
 def _recommend(examination: "Examination | None") -> None:
     if examination is None:
         return
-    say(f"\nfor {examination.sites} sites:")
+    say(f"\nfor {counted(examination.sites, 'site')}:")
     say(f"  {visible(examination.advice.command)}")
     for reason in examination.advice.reasons:
         say(f"  - {reason}")

@@ -9,6 +9,7 @@ from fdg_plugins.cli.console import LastingConsole, say
 from fdg_plugins.cli.sweep import FAILED, INTERRUPTED
 from fdg_plugins.errors import DataError
 from fdg_plugins.record.run_files import RESULTS_FILE
+from fdg_plugins.values import counted
 
 if TYPE_CHECKING:
     from fdg_plugins.engine.execute import Ending
@@ -43,7 +44,7 @@ def follow(
         kept = kept.launched(launch)
         write_json(folder / RUN_FILE, kept.after(0.0))
         where = title_of_data(protocol.dataset, stand_in=data.stand_in)
-        rounds = f"{protocol.rounds} round{'s' * (protocol.rounds > 1)}"
+        rounds = counted(protocol.rounds, "round")
         say(f"{source.title} on {where}, held out {protocol.target}, {rounds}, in {engine.title}; folder {folder}")
         with RunDisplay(protocol.rounds, LastingConsole(highlight=False)) as display:
             ending = carry_out(engine, launch, display, order)

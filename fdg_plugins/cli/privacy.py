@@ -10,7 +10,7 @@ import typer
 
 from fdg_plugins.cli.console import say
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.values import visible
+from fdg_plugins.values import counted, visible
 
 if TYPE_CHECKING:
     from fdg_plugins.privacy.ledger import LedgerContent, Policy
@@ -228,7 +228,7 @@ def _show(plan: Plan | None, standing: Standing | None, delta: float, asked_nois
 
 
 def _show_plan(plan: Plan, at: str, asked_noise: float | None) -> None:
-    rounds = f"{plan.rounds} round{'s' * (plan.rounds != 1)}"
+    rounds = counted(plan.rounds, "round")
     say(f"{rounds} with noise multiplier {_digits(plan.noise_multiplier)}: epsilon {plan.epsilon:.4g} {at}")
     if asked_noise is not None and plan.noise_multiplier > asked_noise:
         say(f"the site's policy raises the noise multiplier from {asked_noise:.6g}")

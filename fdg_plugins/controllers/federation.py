@@ -56,6 +56,7 @@ from fdg_plugins.state.folders import state_folder
 from fdg_plugins.state.hold import Submitter, held_run
 from fdg_plugins.tasks import TASKS
 from fdg_plugins.training.global_model import initial_model
+from fdg_plugins.values import counted
 
 MAX_IDLE_ROUNDS = 3
 SLOW_FROM_SCRATCH = 0.5
@@ -253,7 +254,7 @@ class FederationController(Messenger):
 
         meta = {META_REQUEST: request.model_dump(mode="json")}
         data = FLModel(params_type=ParamsType.FULL, params={}, current_round=0, meta=meta)
-        self.say(f"census of {len(sites)} sites: {', '.join(sites)}")
+        self.say(f"census of {counted(len(sites), 'site')}: {', '.join(sites)}")
         failures = self.ask([Request(TASK_CENSUS, sites, data, on_answer)], plans.real.protocol.task_timeout)
         protocol = plans.real.protocol
         return take_census(replies, failures, protocol.target, TASKS.get(protocol.task))
@@ -319,8 +320,9 @@ class FederationController(Messenger):
         self.say(f"{record.data}: sources {', '.join(record.sources)}; held out {held_out}")
         self.say(_method_line(record.method))
         self.say(
-            f"{protocol.model} ({record.initial_weights.label}), {protocol.image_size} px, {protocol.rounds} rounds of "
-            f"{protocol.local_epochs} epochs, batch {protocol.batch_size}, learning rate {protocol.learning_rate:g}"
+            f"{protocol.model} ({record.initial_weights.label}), {protocol.image_size} px, "
+            f"{counted(protocol.rounds, 'round')} of {counted(protocol.local_epochs, 'epoch')}, "
+            f"batch {protocol.batch_size}, learning rate {protocol.learning_rate:g}"
             f"{'' if protocol.optimizer == SGD else f', {protocol.optimizer}'}"
         )
         if protocol.precision == AUTO:

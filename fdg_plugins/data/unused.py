@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from fdg_plugins.data.specs import IMAGE_SUFFIXES
-from fdg_plugins.values import visible
+from fdg_plugins.values import counted, visible
 
 # Suffixes of images that are not read. They tell a folder of images from one of notes.
 _OTHER_IMAGES = (
@@ -43,20 +43,17 @@ class Unused:
         """Yield a phrase for each kind that there is; with the data set's folder, nested images are counted."""
         if self.nested:
             held = "" if base is None else f", with {sum(images_below(base / path) for path in self.nested):,} images"
-            yield f"{_number(self.nested, 'folder')} in {self.among}{held}{_example(self.nested)}"
+            yield f"{counted(len(self.nested), 'folder')} in {self.among}{held}{_example(self.nested)}"
         if self.others:
             counts = Counter(PurePosixPath(path).suffix.lower() or "no suffix" for path in self.others)
             kinds = sorted(counts, key=lambda kind: (-counts[kind], kind))[:MOST_KINDS]
             told = ", ".join(f"{visible(kind)} {counts[kind]:,}" for kind in kinds)
-            yield f"{_number(self.others, 'file')} with a suffix that is not read: {told}{_example(self.others)}"
+            yield f"{counted(len(self.others), 'file')} with a suffix that is not read: {told}{_example(self.others)}"
         if self.loose:
-            yield f"{_number(self.loose, 'image')} in no folder of a class{_example(self.loose)}"
+            yield f"{counted(len(self.loose), 'image')} in no folder of a class{_example(self.loose)}"
         if self.folders:
-            yield f"{_number(self.folders, 'folder')} without an image where one is expected{_example(self.folders)}"
-
-
-def _number(paths: Sequence[str], what: str) -> str:
-    return f"{len(paths):,} {what}{'' if len(paths) == 1 else 's'}"
+            number = counted(len(self.folders), "folder")
+            yield f"{number} without an image where one is expected{_example(self.folders)}"
 
 
 def _example(paths: Sequence[str]) -> str:

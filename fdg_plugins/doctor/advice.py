@@ -13,6 +13,7 @@ from itertools import cycle, islice
 from typing import NamedTuple
 
 from fdg_plugins.engine.threads import SITES_PER_CORE, sites_at_once
+from fdg_plugins.values import counted
 
 JOB = "jobs/pacs_fedomg"
 MOST_WORKERS = 4
@@ -63,10 +64,10 @@ def recommend(cores: int, gpus: Sequence[str], sites: int, processes: int) -> Ad
     workers = min(MOST_WORKERS, max(0, cores // alive - 1)) if gpus else 0
     reasons = (
         "no -n: the sites are those that the job names; -n would call them site-1, site-2, which hold no domain",
-        f"{_count(alive, 'process', 'processes')} at a time: {_why_alive(alive, cores, sites, fitting)}",
-        f"FDG_THREADS={threads}: {_count(alive, 'site')} on {_count(cores, 'core')}; {_why_threads(alive, cores)}",
+        f"{counted(alive, 'process', 'processes')} at a time: {_why_alive(alive, cores, sites, fitting)}",
+        f"FDG_THREADS={threads}: {counted(alive, 'site')} on {counted(cores, 'core')}; {_why_threads(alive, cores)}",
         f"FDG_WORKERS={workers}: {_why_workers(workers, bool(gpus))}",
-        *([f"-gpu: an entry for each site, so that all stay alive; of {_count(len(gpus), 'GPU')}"] if gpus else []),
+        *([f"-gpu: an entry for each site, so that all stay alive; of {counted(len(gpus), 'GPU')}"] if gpus else []),
     )
     chosen = tuple(islice(cycle(gpus), alive))
     return Advice(alive, threads, workers, chosen, reasons)
@@ -75,8 +76,8 @@ def recommend(cores: int, gpus: Sequence[str], sites: int, processes: int) -> Ad
 def _why_alive(alive: int, cores: int, sites: int, fitting: int) -> str:
     if alive == sites:
         return "every site stays alive; fewer would start one for every task"
-    few = f"{sites} sites are more than {SITES_PER_CORE} for each of {_count(cores, 'core')}"
-    limit = f"the memory holds {_count(fitting, 'site')} at a time" if fitting < min(cores, sites) else few
+    few = f"{sites} sites are more than {SITES_PER_CORE} for each of {counted(cores, 'core')}"
+    limit = f"the memory holds {counted(fitting, 'site')} at a time" if fitting < min(cores, sites) else few
     return f"{limit}; each task then starts a process of its own"
 
 
@@ -92,7 +93,3 @@ def _why_workers(workers: int, has_gpu: bool) -> str:
     if workers == 0:
         return "no core is left for reading images beside the training"
     return "processes that read images, so that the GPU does not wait for them"
-
-
-def _count(number: int, one: str, several: str = "") -> str:
-    return f"{number} {one if number == 1 else several or one + 's'}"

@@ -39,7 +39,7 @@ from fdg_plugins.privacy.ledger import (
 from fdg_plugins.settings.site_config import FILE_NAME, read_allowed_plugins, read_site_config
 from fdg_plugins.state.folders import FOLDER
 from fdg_plugins.storage import read_json
-from fdg_plugins.values import shorten
+from fdg_plugins.values import counted, shorten
 
 MODE = "class_list_enforcement_mode"
 ENFORCE = "enforce"
@@ -97,14 +97,16 @@ def check_list(kit: Kit) -> Iterator[Finding]:
     entries = entries_in_force(kit.resources, kit.target)
     others = other_entries(entries, kit.end, kit.resources)
     if CLASS_ALLOW_LIST not in kit.resources:
-        text = f"is not there, so that FLARE's own list is in force, {len(entries)} entries; {REMEDY}"
+        text = (
+            f"is not there, so that FLARE's own list is in force, {counted(len(entries), 'entry', 'entries')}; {REMEDY}"
+        )
         yield serious(CLASS_ALLOW_LIST, text)
     elif others:
         needless = f"{len(others)} of {len(entries)} entries are needed by no job of this package"
         yield warning(CLASS_ALLOW_LIST, f"{needless}, such as {others[0]}; {REMEDY}")
         yield from _check_others(others, serious)
     else:
-        yield ok(CLASS_ALLOW_LIST, f"{len(entries)} entries, each a component that jobs need")
+        yield ok(CLASS_ALLOW_LIST, f"{counted(len(entries), 'entry', 'entries')}, each a component that jobs need")
 
 
 def _check_others(others: list[str], serious: Callable[[str, str], Finding]) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.flare.components import SITE, class_paths, components
 from fdg_plugins.storage import read_json
-from fdg_plugins.values import shorten
+from fdg_plugins.values import counted, shorten
 
 CLASS_ALLOW_LIST = "class_allow_list"
 ALLOW_ALL = "*"
@@ -170,7 +170,7 @@ def warning_of(owner: str, count: int | None) -> str | None:
     """Return the server's warning that the list of ``owner`` has ``count`` unneeded entries; None if it has none."""
     if not count:
         return None
-    entries = "1 entry" if count == 1 else f"{count} entries"
+    entries = counted(count, "entry", "entries")
     return (
         f"{owner}: its list of allowed classes holds {entries} that these jobs do not need; "
         "`fdg allow-list --kit` writes the least one."

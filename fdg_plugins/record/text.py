@@ -6,6 +6,7 @@ from typing import Any
 
 from fdg_plugins.record.pooling import mean
 from fdg_plugins.record.run_record import Choice, EvaluationRecord, RoundRecord, RunRecord
+from fdg_plugins.values import counted
 
 Summary = tuple[float | None, float | None]
 
@@ -130,7 +131,7 @@ def final_table(record: RunRecord) -> str:
     return "\n".join(
         [
             f"{record.score.title} of the global model{note}: {title}",
-            f"{record.method.aggregator} ({settings}), {len(record.rounds)} rounds",
+            f"{record.method.aggregator} ({settings}), {counted(len(record.rounds), 'round')}",
             *_aligned([head, *rows]),
             "Sources are judged on their validation splits, the target on all its images; it chose nothing.",
             *_remarks(record),

@@ -18,6 +18,7 @@ import psutil
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.state.folders import FOLDER, is_run
 from fdg_plugins.state.hold import is_held
+from fdg_plugins.values import counted
 
 DAY_S = 86_400
 # FLARE's modules that run one job: at the server, at a site, in the simulator.
@@ -129,7 +130,7 @@ def _why_kept(
 
 def _why_too_recent(changed: float, older_than_days: float | None) -> str | None:
     if older_than_days is not None and time.time() - changed < older_than_days * DAY_S:
-        return f"it has changed within the last {older_than_days:g} day{'' if older_than_days == 1 else 's'}"
+        return f"it has changed within the last {counted(older_than_days, 'day')}"
     return None
 
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from fdg_plugins.analysis.estimates import Estimate, average, difference, estimate, over_seeds_in_words
+from fdg_plugins.analysis.estimates import Estimate, average, difference, estimate, over_seeds_in_words, span_with
 
 
 def test_mean_and_sample_standard_deviation_by_hand() -> None:
@@ -79,3 +79,9 @@ def test_two_means_without_any_spread_agree_only_if_they_are_equal() -> None:
 def test_a_table_is_over_one_seed_only_if_each_of_its_cells_is() -> None:
     assert over_seeds_in_words([4], [1, 1], counted=False) == "one seed (4)"
     assert over_seeds_in_words([0, 4], [1, 2], counted=False) == "mean ± standard deviation over 1, 2 seeds (0, 4)"
+
+
+def test_a_span_of_numbers_agrees_with_its_noun() -> None:
+    assert span_with([1, 1], "round") == "1 round"
+    assert span_with([3], "source site") == "3 source sites"
+    assert span_with([5, 1, 3], "round") == "1 to 5 rounds"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fdg_plugins.analysis.comparable import check_comparable, without_repeats
-from fdg_plugins.analysis.estimates import Estimate, estimate, span_of
+from fdg_plugins.analysis.estimates import Estimate, estimate, span_of, span_with
 from fdg_plugins.analysis.figures.picture import Line, Origin, Panel
 from fdg_plugins.analysis.figures.style import Look, domain_looks, domain_order, method_looks
 from fdg_plugins.analysis.names import is_centralised, method_order, method_settings, settings_label
@@ -124,7 +124,7 @@ def caption_of(runs: Sequence[Run], lines: Iterable[Line] = ()) -> str:
         f"{span_of(protocol.image_size for protocol in protocols)} px",
         *_lengths(runs),
         *_thinned({protocol.max_samples_per_domain for protocol in protocols}),
-        f"{span_of(len(run.record.sources) for run in runs)} source sites",
+        span_with((len(run.record.sources) for run in runs), "source site"),
     ]
     counts = [point.count for line in lines for point in line.points.values()]
     return f"{', '.join(parts)}; {_seeds(runs, counts)}"
@@ -134,7 +134,7 @@ def _lengths(runs: Sequence[Run]) -> list[str]:
     """Return in words how long the runs trained, and what the rounds of centralised references are."""
     federated = [run.record.protocol.rounds for run in runs if not is_centralised(run.method)]
     settings = [run.record.method.settings for run in runs if is_centralised(run.method)]
-    words = [f"{span_of(federated)} rounds"] if federated else []
+    words = [span_with(federated, "round")] if federated else []
     if settings:
         steps, every = (span_of(own[name] for own in settings) for name in ("steps", "checkpoint_every"))
         words.append(f"centralised references of {steps} steps, of which {every} make a round here")
