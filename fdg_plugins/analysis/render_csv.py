@@ -7,15 +7,19 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
+from fdg_plugins.analysis.choosing import Chosen, Values
 from fdg_plugins.analysis.departures import departures
 from fdg_plugins.analysis.estimates import Estimate, csv_fields, csv_numbers, difference
 from fdg_plugins.analysis.pairing import compare
 from fdg_plugins.analysis.papers import PrintedRow
-from fdg_plugins.analysis.table import MethodRows, Table
+from fdg_plugins.analysis.selection import SOURCE_VALIDATION
+from fdg_plugins.analysis.table import Facts, MethodRows, Table
 
 OURS = "ours"
 PRINTED = "printed"
 DIFFERENCE = "difference"
+CHOSEN = "chosen"
+NOTE = "note"
 RANK = "mean_rank"
 PAIRED = "paired_difference"
 NOT_COMPARABLE = "not comparable"
@@ -56,6 +60,10 @@ def render_csv(table: Table, *, paired: bool = True) -> str:
     ``seed:accuracy``, separated by semicolons. A missing cell has 0 seeds and no mean; fields that do not apply are
     empty: ``rounds`` for a centralised reference, ``steps`` for a federated method.
 
+    Lines of the kind ``chosen`` have the value of a setting that was chosen for a held-out domain in ``note``, its mean
+    score on source validation in ``mean``, and ``value:score`` of all values in ``values``. Each ``note`` on the runs
+    has a line of that kind without a method.
+
     ``paired``: whether lines of the kinds ``mean_rank`` and ``paired_difference`` (to FedAvg) follow, if there are any.
     Their ``pairs`` is the number of cells, and ``values`` are ``held-out domain/seed:difference``.
     """
@@ -64,6 +72,8 @@ def render_csv(table: Table, *, paired: bool = True) -> str:
     writer.writeheader()
     for method in table.methods:
         writer.writerows(_lines(table, method))
+        writer.writerows(_picked(table, method))
+    writer.writerows({**_shared(table.facts), "kind": NOTE, "note": note} for note in table.notes)
     writer.writerows(_paired(table) if paired else ())
     return text.getvalue()
 
@@ -95,20 +105,48 @@ def _lines(table: Table, method: MethodRows) -> Iterator[dict[str, Any]]:
             yield {**base, **_source(printed), **line}
 
 
+def _picked(table: Table, method: MethodRows) -> Iterator[dict[str, Any]]:
+    """Yield what was chosen for a method, a line per held-out domain."""
+    for one in method.picked:
+        values = ";".join(f"{_named(one, value)}:{score}" for value, score in one.scores.items())
+        yield {
+            **_common(table, method),
+            "kind": CHOSEN,
+            "selection": SOURCE_VALIDATION,
+            "target": one.target,
+            "seeds": len(one.seeds),
+            "mean": one.scores[one.value],
+            "values": values,
+            "note": _named(one, one.value),
+        }
+
+
+def _named(one: Chosen, value: Values) -> str:
+    """Return the chosen settings with values: ``kappa=0.5``, ``kappa=0.5,server_lr=1``."""
+    return ",".join(f"{setting}={each}" for setting, each in zip(one.settings, value, strict=True))
+
+
+def _shared(facts: Facts) -> dict[str, Any]:
+    """Return the fields that all lines of a table share."""
+    return {
+        "data": facts.data,
+        "stand_in": str(facts.stand_in).lower(),
+        "initial_weights": facts.initial_weights,
+        "version": ";".join(facts.versions),
+    }
+
+
 def _common(table: Table, method: MethodRows) -> dict[str, Any]:
     """Return the fields that all lines of a method share."""
     facts = table.facts
     return {
+        **_shared(facts),
         "method": method.method,
         "label": method.label,
-        "data": facts.data,
-        "stand_in": str(facts.stand_in).lower(),
-        "initial_weights": facts.initial_weights,
         "model": _value(method, "model", facts.model),
         "image_size": _value(method, "image_size", facts.image_size),
         "rounds": "" if method.is_reference else _value(method, "rounds", facts.rounds),
         "steps": facts.steps if method.is_reference else "",
-        "version": ";".join(facts.versions),
     }
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fdg_plugins.analysis.absences import absences, noised, notes_on_absences
-from fdg_plugins.analysis.choosing import OPTION, Choices, choose, notes_on
+from fdg_plugins.analysis.choosing import OPTION, Choices, Chosen, choose, notes_on
 from fdg_plugins.analysis.comparable import check_comparable, settings_key, without_repeats
 from fdg_plugins.analysis.estimates import Estimate, average, estimate
 from fdg_plugins.analysis.names import (
@@ -79,7 +79,7 @@ class MethodRows:
     ``protocol``: that of its first run. ``own_fields``: the fields of it that belong to the method. ``by_default``:
     whether it is FedAvg with its defaults on the data set. ``chosen``: as in :class:`Facts`, of its own runs.
     ``without``: the sites without whose updates some of its runs went on in some rounds. ``noised``: the sites whose
-    updates had the noise of differential privacy.
+    updates had the noise of differential privacy. ``picked``: what was chosen for it, by held-out domain.
     """
 
     method: str
@@ -92,6 +92,7 @@ class MethodRows:
     chosen: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, compare=False)
     without: tuple[str, ...] = field(default=(), compare=False)
     noised: tuple[str, ...] = field(default=(), compare=False)
+    picked: tuple[Chosen, ...] = field(default=(), compare=False)
 
     @property
     def is_reference(self) -> bool:
@@ -149,6 +150,7 @@ def build_table(
             chosen=_chosen(members, choosing),
             without=_distinct(site for run in members for site in absences(run.record)),
             noised=_distinct(site for run in members for site in noised(run.record)),
+            picked=tuple(one for one in choices.chosen if one.group == key),
         )
         for key, members in groups.items()
     ]

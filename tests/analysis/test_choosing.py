@@ -202,3 +202,16 @@ def test_the_caption_says_all_that_is_trained_where_that_was_chosen() -> None:
 def test_what_cannot_be_chosen_is_refused(runs: Sequence[Run], setting: str, error: type[FDGError], words: str) -> None:
     with pytest.raises(error, match=f"^{words}"):
         choose(runs, [setting])
+
+
+def test_csv_tells_what_was_chosen_for_each_held_out_domain_and_all_notes() -> None:
+    table = build_table(SWEEP, choosing=("kappa",))
+    lines = list(csv.DictReader(render_csv(table).splitlines()))
+    chosen = {line["target"]: line for line in lines if line["kind"] == "chosen"}
+    assert {target: line["note"] for target, line in chosen.items()} == {"photo": "kappa=0.5", "sketch": "kappa=0.1"}
+    scores = dict(pair.split(":") for pair in chosen["photo"]["values"].split(";"))
+    assert {name: float(score) for name, score in scores.items()} == pytest.approx({"kappa=0.1": 0.6, "kappa=0.5": 0.7})
+    assert float(chosen["photo"]["mean"]) == float(scores["kappa=0.5"])
+    assert (chosen["photo"]["method"], chosen["photo"]["selection"]) == ("fedomg", "source_validation")
+    assert [line["note"] for line in lines if line["kind"] == "note"] == list(table.notes)
+    assert {line["data"] for line in lines} == {table.facts.data}
