@@ -134,14 +134,16 @@ def _found(spec: "DatasetSpec", data_root: Path | None) -> str:
 
 
 def _found_below(data_root: Path, spec: "DatasetSpec") -> str:
-    from fdg_plugins.data.preparation import MANIFEST
     from fdg_plugins.data.stand_in_files import is_stand_in
+    from fdg_plugins.data.unfinished import MANIFEST, is_unfinished
 
     places, what = _places(data_root, spec)
     there = sum(place.exists() for place in places)
     if not there:
         return "no"
     kind = "STAND-IN" if is_stand_in(data_root, spec.folder) else f"{there} of {len(places)} {what}"
+    if is_unfinished(data_root / spec.folder):
+        return f"{kind}, preparation not ended"
     return f"{kind}, manifest" if (data_root / spec.folder / MANIFEST).is_file() else kind
 
 

@@ -53,8 +53,9 @@ def find_own(place: str, data_root: Path | None) -> "tuple[ImageFolderSpec | Seg
 
 def verify_own(place: str, data_root: Path | None, *, images: bool, write: bool) -> None:
     """Compare a user's own data set with its manifest, which ``write`` makes anew; without one, count its images."""
-    from fdg_plugins.data.preparation import MANIFEST, count_images, read_manifest, write_manifest
+    from fdg_plugins.data.preparation import count_images, read_manifest, write_manifest
     from fdg_plugins.data.specs import ImageFolderSpec, SegmentationSpec
+    from fdg_plugins.data.unfinished import MANIFEST
 
     spec, root, rules = find_own(place, data_root)
     manifest = None if write else read_manifest(root, spec)

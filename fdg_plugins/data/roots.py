@@ -13,6 +13,7 @@ from fdg_plugins.data.stand_in_faces import ensure_faces
 from fdg_plugins.data.stand_in_files import is_stand_in
 from fdg_plugins.data.stand_in_vessels import DATASET as VESSELS_DRAWN
 from fdg_plugins.data.stand_in_vessels import ensure_vessels
+from fdg_plugins.data.unfinished import refuse_unfinished
 from fdg_plugins.errors import DataError
 from fdg_plugins.plugins.own_dataset import DatasetRef
 
@@ -31,14 +32,16 @@ def find_data_root(dataset: DatasetRef, data_root: Path | None, cache: Path | No
     That of RotatedMNIST is RotatedDigits, which comes with scikit-learn; requested by its own name, RotatedDigits is
     not a stand-in. MNIST, EMNIST and CIFAR have the same digits as theirs, unrotated.
 
-    Raises DataError for a configured root that does not exist (such a site never falls back to a stand-in), and for a
-    missing root if the data set has no stand-in. Raises SettingsError for an unknown data set.
+    Raises DataError for a configured root that does not exist (such a site never falls back to a stand-in), for a
+    data set in it whose preparation has not ended, and for a missing root if the data set has no stand-in. Raises
+    SettingsError for an unknown data set.
     """
     spec = dataset_spec(dataset)
     if not spec.needs_data_root:
         return DataRoot(None, stand_in=False)
     if data_root is not None:
         _refuse_missing(data_root)
+        refuse_unfinished(data_root, spec)
         return DataRoot(data_root, stand_in=is_stand_in(data_root, spec.folder))
     if not isinstance(spec, PublishedSpec | RotatedSpec):
         return DataRoot(_drawn(spec, cache), stand_in=True)

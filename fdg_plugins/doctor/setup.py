@@ -12,6 +12,7 @@ from fdg_plugins.data.own_folder import own_data
 from fdg_plugins.data.specs import files_of
 from fdg_plugins.data.stand_in import stand_in_root
 from fdg_plugins.data.stand_in_files import is_stand_in
+from fdg_plugins.data.unfinished import is_unfinished
 from fdg_plugins.doctor.finding import Finding, ok, problem, warning
 from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.models import check_model_name, model_names
@@ -135,6 +136,10 @@ def _check_data_set(root: Path, spec: DatasetSpec) -> Finding:
     check, folder = f"data, {spec.name}", root / spec.folder
     if is_stand_in(root, spec.folder):
         return warning(check, f"{folder} holds the STAND-IN, drawings")
+    if is_unfinished(folder):
+        return problem(
+            check, f"the preparation of {folder} has not ended; fdg data prepare {spec.name} goes on with it"
+        )
     if isinstance(spec, RotatedSpec):
         return _check_mnist(check, root / FOLDER, spec.domains)
     if isinstance(spec, PublishedSpec) and not (folder / "train").is_dir():

@@ -16,7 +16,8 @@ from fdg_plugins.cli import data as data_commands
 from fdg_plugins.cli.data import data_app
 from fdg_plugins.data import DATASETS, PACS, VLCS, dataset_spec, find_data_root, open_domain
 from fdg_plugins.data.origins import Origin, Release, origin_of
-from fdg_plugins.data.preparation import MANIFEST, counts
+from fdg_plugins.data.preparation import counts
+from fdg_plugins.data.unfinished import MANIFEST
 
 pytestmark = pytest.mark.usefixtures("no_fdg_variables")
 
@@ -206,6 +207,12 @@ def test_changes_are_named_the_first_ones_of_many(root: Path) -> None:
     lines = result.stdout.splitlines()
     assert lines[:2] == ["missing photo/dog/1.jpg", "missing photo/elephant/1.jpg"]
     assert lines[5:] == ["missing ... and 2 more", "extra   photo/dog/new.jpg", "changed photo/dog/2.jpg"]
+
+
+def test_the_list_tells_a_preparation_that_has_not_ended(root: Path) -> None:
+    assert "1 of 4 domains, manifest" in " ".join(run("list", data_root=root).stdout.split())
+    (root / "pacs" / MANIFEST).unlink()
+    assert "1 of 4 domains, preparation not ended" in " ".join(run("list", data_root=root).stdout.split())
 
 
 @pytest.mark.usefixtures("fourteen_photos")

@@ -10,10 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from fdg_plugins.data import PACS, TERRA_INCOGNITA, VLCS, check_images, dataset_spec, open_domain
+from fdg_plugins.data import (
+    PACS,
+    TERRA_INCOGNITA,
+    VLCS,
+    DataRoot,
+    check_images,
+    dataset_spec,
+    find_data_root,
+    open_domain,
+)
 from fdg_plugins.data.origins import Origin, Release
-from fdg_plugins.data.preparation import MANIFEST, Prepared, Source, counts, open_source, prepare, read_manifest
-from fdg_plugins.data.preparation.copying import LOCK
+from fdg_plugins.data.preparation import Prepared, Source, copying, counts, open_source, prepare, read_manifest
+from fdg_plugins.data.unfinished import LOCK, MANIFEST
 from fdg_plugins.errors import DataError
 from tests.data.published import FOLDERS, content_below, image, published, write_files, write_tar, write_zip
 
@@ -229,6 +238,44 @@ def test_a_disk_without_space_is_told_before_anything_is_written(
     ):
         prepared("pacs", photos, tmp_path / "root")
     assert images_below(tmp_path / "root") == {}
+
+
+def test_a_disk_without_space_leaves_what_was_prepared_as_it_was(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared("pacs", photos, tmp_path / "root")
+    manifest = (tmp_path / "root" / "pacs" / MANIFEST).read_bytes()
+    (tmp_path / "root" / "pacs" / "photo" / "dog" / "0.jpg").unlink()
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=0))
+    with pytest.raises(DataError, match="left on its disk"):
+        prepared("pacs", photos, tmp_path / "root")
+    assert (tmp_path / "root" / "pacs" / MANIFEST).read_bytes() == manifest
+    linked = prepared("pacs", photos, tmp_path / "root", link=True)
+    assert (linked.copied.written, linked.copied.kept) == (len(PHOTOS), 0)
+
+
+def test_a_data_set_whose_preparation_was_interrupted_is_refused_until_it_has_ended(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    prepared("pacs", photos, root)
+    assert find_data_root("pacs", root, None) == DataRoot(root, stand_in=False)
+    (root / "pacs" / "photo" / "dog" / "0.jpg").unlink()
+
+    def interrupted(place: Path, content: bytes) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        broken.setattr(copying, "_replace", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            prepared("pacs", photos, root)
+    with pytest.raises(DataError, match=r"pacs is not complete: .*fdg data prepare pacs goes on") as refused:
+        find_data_root("pacs", root, None)
+    assert refused.value.public == "its preparation of data set pacs has not ended."
+    assert find_data_root("vlcs", root, None) == DataRoot(root, stand_in=False)
+    prepared("pacs", photos, root)
+    assert find_data_root("pacs", root, None) == DataRoot(root, stand_in=False)
 
 
 # --- checks -----------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import torch
 from fdg_plugins.data import CELEBA, DATASETS, PACS, ROTATED_MNIST, AttributeSpec, dataset_spec
 from fdg_plugins.data.mnist import FILES, FOLDER
 from fdg_plugins.data.stand_in_files import MARKER
+from fdg_plugins.data.unfinished import LOCK
 from fdg_plugins.doctor import setup
 from fdg_plugins.doctor.finding import Finding, Status
 from fdg_plugins.doctor.setup import check_data, check_variables, check_weights
@@ -141,6 +142,14 @@ def test_of_images_with_lists_both_lists_and_the_folder_are_needed(tmp_path: Pat
     for name in CELEBA.lists:
         (tmp_path / name).touch()
     assert found().status is Status.OK
+
+
+def test_a_preparation_that_has_not_ended_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / PACS.folder).mkdir()
+    (tmp_path / PACS.folder / LOCK).touch()
+    (found,) = check_data({"FDG_DATA_ROOT": str(tmp_path)})
+    assert found.status is Status.PROBLEM
+    assert found.text.endswith("has not ended; fdg data prepare pacs goes on with it")
 
 
 def test_drawings_are_called_by_their_name(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from fdg_plugins.data.preparation.hub import HubSource
 from fdg_plugins.data.preparation.items import Item
 from fdg_plugins.data.preparation.layouts import Plan, make_plan
 from fdg_plugins.data.preparation.manifest import (
-    MANIFEST,
     Changes,
     Manifest,
     find_changes,
@@ -28,7 +27,6 @@ from fdg_plugins.data.preparation.prepare import Prepared, prepare
 from fdg_plugins.data.preparation.sources import Source
 
 __all__ = [
-    "MANIFEST",
     "Changes",
     "Copied",
     "Counts",

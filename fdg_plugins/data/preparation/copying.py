@@ -20,10 +20,9 @@ from fdg_plugins.data.folders import refuse_outside
 from fdg_plugins.data.preparation.items import Item
 from fdg_plugins.data.preparation.layouts import Plan
 from fdg_plugins.data.preparation.sources import Source, read_bounded
+from fdg_plugins.data.unfinished import LOCK, MANIFEST
 from fdg_plugins.errors import DataError
 from fdg_plugins.storage import locked
-
-LOCK = ".fdg_prepare.lock"
 
 T = TypeVar("T")
 
@@ -51,22 +50,21 @@ class Copied:
 def copy_files(plan: Plan, source: Source, target: Path, *, link: bool = False, track: Track = untracked) -> Copied:
     """Copy every item of ``plan`` below ``target``, the resolved folder of the data set; return the counts.
 
-    If ``link`` is true and the file system allows it, hard links to the source's own files save the space. Raises
-    DataError if the disk is too small, a file cannot be read or written, or a path leads out of ``target``.
+    If ``link`` is true and the file system allows it, hard links to the source's own files save the space. The manifest
+    is removed before the first file is written, since it no longer describes the files. Raises DataError if the disk is
+    too small, a file cannot be read or written, or a path leads out of ``target``.
     """
     _make_folders(plan, target)
-    written = kept = 0
+    others = [item for item in plan.items if not _is_same_file(item, source, target)]
+    _check_space([item for item in others if not (link and _may_link(item, source, target))], source, target)
+    (target / MANIFEST).unlink(missing_ok=True)
     left: dict[str, list[Item]] = {}
-    for item in plan.items:
-        if _is_same_file(item, source, target):
-            kept += 1
-        elif link and _linked(item, source, target):
-            written += 1
-        else:
+    for item in others:
+        if not (link and _linked(item, source, target)):
             left.setdefault(item.source, []).append(item)
-    _check_space(left, source, target)
+    linked = len(others) - sum(map(len, left.values()))
     copied = Counter(_copied(left, source, target, track))
-    return Copied(written + copied[True], kept + copied[False])
+    return Copied(linked + copied[True], len(plan.items) - len(others) + copied[False])
 
 
 def _copied(left: Mapping[str, list[Item]], source: Source, target: Path, track: Track) -> Iterator[bool]:
@@ -104,6 +102,12 @@ def _is_same_file(item: Item, source: Source, target: Path) -> bool:
     path = source.path_of(item.source)
     place = target / item.target
     return path is not None and place.exists() and path.samefile(place) and item.is_copied
+
+
+def _may_link(item: Item, source: Source, target: Path) -> bool:
+    """Return whether the source's file is on the target's file system, where a link takes no space."""
+    path = source.path_of(item.source)
+    return path is not None and item.is_copied and path.exists() and path.stat().st_dev == target.stat().st_dev
 
 
 def _linked(item: Item, source: Source, target: Path) -> bool:
@@ -170,9 +174,9 @@ def _unpacked(content: bytes, file: str, source: Source) -> bytes:
         raise DataError(f"file {file} in {source.name} is not an undamaged gzip file: {error}.") from error
 
 
-def _check_space(left: Mapping[str, list[Item]], source: Source, target: Path) -> None:
+def _check_space(items: Iterable[Item], source: Source, target: Path) -> None:
     """Raise DataError, before copying anything, if the files exceed the free space."""
-    sizes = ((target / item.target, source.files[file]) for file, items in left.items() for item in items)
+    sizes = ((target / item.target, source.files[item.source]) for item in items)
     needed = sum(size for place, size in sizes if not _has_size(place, size))
     free = shutil.disk_usage(target).free
     if needed > free:

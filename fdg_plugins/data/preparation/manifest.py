@@ -21,11 +21,11 @@ from fdg_plugins.data.own_files import DATASET_FILE, DOMAIN, rules_of
 from fdg_plugins.data.preparation.copying import Track, untracked
 from fdg_plugins.data.specs import AttributeSpec, KnownSpec, PublishedSpec, RotatedSpec, SegmentationSpec, files_of
 from fdg_plugins.data.splits import KFOLD_FOLDERS
+from fdg_plugins.data.unfinished import MANIFEST
 from fdg_plugins.data.unused import OF_SYSTEMS
 from fdg_plugins.errors import DataError
 from fdg_plugins.storage import read_json, write_json
 
-MANIFEST = "fdg_manifest.json"
 _CHUNK = 2**20
 
 

@@ -12,7 +12,7 @@ from fdg_plugins.data.pairs import list_pairs
 from fdg_plugins.data.preparation.copying import Copied, Track, copy_files, only_one, untracked
 from fdg_plugins.data.preparation.counts import Counts, Verdict, count_images, judge
 from fdg_plugins.data.preparation.layouts import Plan, make_plan
-from fdg_plugins.data.preparation.manifest import MANIFEST, Manifest, write_manifest
+from fdg_plugins.data.preparation.manifest import Manifest, write_manifest
 from fdg_plugins.data.preparation.sources import Source
 from fdg_plugins.data.specs import KnownSpec, SegmentationSpec
 from fdg_plugins.data.stand_in_files import is_stand_in
@@ -50,7 +50,6 @@ def prepare(
     root, target = _checked_places(spec, data_root)
     plan = make_plan(spec, source, target)
     with only_one(target):
-        (target / MANIFEST).unlink(missing_ok=True)  # from here on, it no longer describes the files
         copied = copy_files(plan, source, target, link=link, track=track)
         counts = count_images(root, spec)
         _check_pairs(root, spec, counts, track, max_pixels)
