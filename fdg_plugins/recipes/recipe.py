@@ -15,12 +15,14 @@ from fdg_plugins.data.skew import EQUAL
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.trackers import check_tracker
 from fdg_plugins.models import is_small_model
+from fdg_plugins.objectives import check_any_network
 from fdg_plugins.plans.uses import uses_of
 from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.plugins.files import check_names_differ, files_behind, load_file
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.recipes.job import FederationJob, federation_job
 from fdg_plugins.recipes.settings import job_settings
+from fdg_plugins.settings.protocol import make_protocol
 from fdg_plugins.values import shorten
 
 
@@ -73,6 +75,7 @@ class FDGRecipe(Recipe):
         check_names_differ(given)
         files = {load_file(file): file for file in given}
         made = job_settings(parse_method(method), dataset, settings)
+        check_any_network(make_protocol([made.protocol]))
         uses = uses_of(made.aggregator_spec, (made.protocol, made.stand_in), {})
         files = dict(sorted({**files, **files_behind(uses.names)}.items()))
         if files:

@@ -34,6 +34,12 @@ from fdg_plugins.recipes import make_recipe
             {"model": "vit_b_16", "travels": "head"},
             r"^travels \(FDG_TRAVELS\) is 'head': objective 'stable' needs all parameters to travel",
         ),
+        (
+            "rsc",
+            {"model": "vit_b_16"},
+            r"^objective 'rsc' does not go with model 'vit_b_16': the model's extractor has no",
+        ),
+        ("stablefdg", {"dataset": "mnist", "model": "cnn"}, r"^objective 'stable' does not go with model 'cnn': the"),
     ],
 )
 def test_a_contradiction_is_refused_with_its_reason(method: str, settings: dict[str, Any], reason: str) -> None:
