@@ -6,7 +6,7 @@ from typing import Any
 
 from fdg_plugins.analysis.absences import MOST_NAMED
 from fdg_plugins.analysis.papers import PrintedRow
-from fdg_plugins.analysis.printed_names import NETWORKS
+from fdg_plugins.analysis.printed_names import NETWORKS, OTHER_IMAGES, PRINTED_DATASETS
 from fdg_plugins.analysis.table import Facts, MethodRows
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.data.skew import EQUAL
@@ -47,15 +47,17 @@ OF_IMAGENET = ("resnet18", "resnet50", "alexnet")  # the printed networks that s
 def departures(facts: Facts, row: PrintedRow, method: MethodRows) -> tuple[str, ...]:
     """Return in words how the runs of a method differ from the printed ones; empty if their numbers can be compared.
 
-    Compared are the size of the images with the protocol of the data set; network and initial weights with the printed
-    backbone; whether all images were used, those of the held-out domain too; and for federated methods whether there is
+    Compared are the data set, where a paper has another number of its images; the size of the images with the protocol
+    of the data set; network and initial weights with the printed backbone; whether all images were used, those of the held-out domain too; and for federated methods whether there is
     one site per domain and all took part in all rounds, what all these papers have in common (:data:`USUAL`), and what
     the paper's own protocol says of training (``settings.paper_protocols``), as far as it says it and it is not the
     method's own.
     """
     published = dataset_protocol(facts.dataset).protocol
     weights = "imagenet" if row.backbone in OF_IMAGENET else SCRATCH
+    other = OTHER_IMAGES.get((row.paper.key, facts.dataset))
     found = (
+        (other is not None, other or ""),
         (facts.model != NETWORKS.get(row.backbone), facts.model),
         (facts.image_size != published.get("image_size", facts.image_size), f"{facts.image_size} px"),
         (facts.initial_weights != weights, facts.initial_weights),
@@ -71,7 +73,7 @@ def _of_training(facts: Facts, paper: str, method: MethodRows) -> Iterator[str]:
     protocol = method.protocol
     if protocol is None:
         return
-    published = PAPER_PROTOCOLS.get(paper, {}).get(facts.dataset, {})
+    published = _published(paper, facts.dataset)
     demanded = method_defaults(parse_method(method.method), facts.dataset).demanded
     own = {name for name in method.own_fields if name in demanded or name not in published}
     for name, words in IN_WORDS.items():
@@ -83,6 +85,12 @@ def _of_training(facts: Facts, paper: str, method: MethodRows) -> Iterator[str]:
         if name not in own and value != published.get(name, usual):
             yield f"{name} {value}"
     yield from _of_participation(facts, method, protocol)
+
+
+def _published(paper: str, dataset: str) -> Mapping[str, Any]:
+    """Return a paper's protocol for a data set, or for that of its numbers, which may be of more or fewer images."""
+    protocols = PAPER_PROTOCOLS.get(paper, {})
+    return protocols.get(dataset, protocols.get(PRINTED_DATASETS[dataset], {}))
 
 
 def _of_participation(facts: Facts, method: MethodRows, protocol: Protocol) -> Iterator[str]:

@@ -18,7 +18,10 @@ PRINTED_DATASETS = {
     "rotatedmnist": "rotatedmnist",
     "rotatedmnist_7k": "rotatedmnist",
 }
-"""From a data set of this package to the papers' name. The images or classes may differ in number: ``REMARKS``."""
+"""From a data set of this package to the papers' name.
+
+The images or classes may differ in number: ``REMARKS`` and ``OTHER_IMAGES``.
+"""
 
 DOMAINS = {
     "pacs": {name: name for name in ("art_painting", "cartoon", "photo", "sketch")},
@@ -39,6 +42,12 @@ REMARKS = {
     ("feddg-ga", "domainnet"): "the paper does not say which classes of DomainNet; the accuracies fit a subset of 10",
 }
 """Facts about a data set that only the papers' texts state, by paper and the papers' name of the data set."""
+
+OTHER_IMAGES = {
+    ("fediir", "rotatedmnist_7k"): "7,000 images instead of 70,000",
+    ("feddim", "rotatedmnist"): "70,000 images instead of 7,000",
+}
+"""How a data set of this package differs from the one of a paper's numbers, by paper and data set."""
 
 
 def method_of(printed: str) -> str | None:

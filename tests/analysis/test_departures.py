@@ -86,6 +86,19 @@ def test_networks_that_are_no_resnets_are_compared_too(
     assert reasons(method, paper, protocol, **SCRATCH) == words
 
 
+def test_a_tenth_of_the_images_or_ten_times_as_many_are_not_those_of_the_paper() -> None:
+    few, all_images = {"dataset": "rotatedmnist_7k"}, {"dataset": "rotatedmnist"}
+    paper = PAPER_PROTOCOLS["fediir"]["rotatedmnist"]
+    assert reasons(FEDAVG, "feddim", few, **SCRATCH) == ()
+    assert reasons(FEDAVG, "fediir", {**paper, **few}, **SCRATCH) == ("7,000 images instead of 70,000",)
+    assert reasons(FEDAVG, "feddim", all_images, **SCRATCH) == ("70,000 images instead of 7,000",)
+
+
+def test_training_is_compared_on_a_part_of_a_papers_images_too() -> None:
+    few = {**PAPER_PROTOCOLS["fediir"]["rotatedmnist"], "dataset": "rotatedmnist_7k", "rounds": 20}
+    assert reasons(FEDAVG, "fediir", few, **SCRATCH) == ("7,000 images instead of 70,000", "rounds 20")
+
+
 def test_one_site_per_domain_is_a_fact_of_the_federation() -> None:
     assert reasons(FEDOMG, "fedomg", {}, per_domain=10) == ("30 source sites",)
 
