@@ -48,10 +48,10 @@ def departures(facts: Facts, row: PrintedRow, method: MethodRows) -> tuple[str, 
     """Return in words how the runs of a method differ from the printed ones; empty if their numbers can be compared.
 
     Compared are the data set, where a paper has another number of its images; the size of the images with the protocol
-    of the data set; network and initial weights with the printed backbone; whether all images were used, those of the held-out domain too; and for federated methods whether there is
-    one site per domain and all took part in all rounds, what all these papers have in common (:data:`USUAL`), and what
-    the paper's own protocol says of training (``settings.paper_protocols``), as far as it says it and it is not the
-    method's own.
+    of the data set; network and initial weights with the printed backbone; whether all images were used, those of the
+    held-out domain too; and for federated methods whether there is one site per domain and all took part in all rounds,
+    what all these papers have in common (:data:`USUAL`), and what the paper's own protocol says of training
+    (``settings.paper_protocols``), as far as it says it and it is not the method's own.
     """
     published = dataset_protocol(facts.dataset).protocol
     weights = "imagenet" if row.backbone in OF_IMAGENET else SCRATCH
