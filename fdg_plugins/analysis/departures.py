@@ -63,6 +63,7 @@ def departures(facts: Facts, row: PrintedRow, method: MethodRows) -> tuple[str, 
         (facts.initial_weights != weights, facts.initial_weights),
         (bool(facts.trained), facts.trained),
         (facts.max_samples is not None, f"at most {facts.max_samples} images per domain"),
+        *((True, words) for words in method.parts),
     )
     of_training = () if method.is_reference else _of_training(facts, row.paper.key, method)
     return (*(words for differs, words in found if differs), *of_training)

@@ -24,6 +24,7 @@ from fdg_plugins.analysis.papers import AVERAGE, PrintedRow, printed_rows
 from fdg_plugins.analysis.runs import Run, grouped
 from fdg_plugins.analysis.selection import SOURCE_VALIDATION, target_score
 from fdg_plugins.analysis.varied import trained_in_words
+from fdg_plugins.analysis.whole_data import parts_judged
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.settings.protocol import Protocol
@@ -80,6 +81,7 @@ class MethodRows:
     whether it is FedAvg with its defaults on the data set. ``chosen``: as in :class:`Facts`, of its own runs.
     ``without``: the sites without whose updates some of its runs went on in some rounds. ``noised``: the sites whose
     updates had the noise of differential privacy. ``picked``: what was chosen for it, by held-out domain.
+    ``parts``: the held-out domains that were judged on other images than all, in words, beside printed numbers.
     """
 
     method: str
@@ -93,6 +95,7 @@ class MethodRows:
     without: tuple[str, ...] = field(default=(), compare=False)
     noised: tuple[str, ...] = field(default=(), compare=False)
     picked: tuple[Chosen, ...] = field(default=(), compare=False)
+    parts: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def is_reference(self) -> bool:
@@ -150,6 +153,7 @@ def build_table(
             chosen=_chosen(members, choosing),
             without=_distinct(site for run in members for site in absences(run.record)),
             noised=_distinct(site for run in members for site in noised(run.record)),
+            parts=parts_judged(members) if against is not None else (),
             picked=tuple(one for one in choices.chosen if one.group == key),
         )
         for key, members in groups.items()

@@ -7,6 +7,7 @@ from typing import Any
 
 from fdg_plugins.analysis import Run
 from fdg_plugins.controllers import RunRecord
+from fdg_plugins.data.origins import origin_of
 from fdg_plugins.messages import CensusReply, Evaluation
 from fdg_plugins.record.run_record import InitialWeights, Method
 from fdg_plugins.settings.protocol import Protocol
@@ -26,7 +27,8 @@ def fedomg(**settings: Any) -> Method:
 
 
 def census_reply(domain: str, seed: int = 0, **changes: Any) -> CensusReply:
-    """Return what a site says of itself; its split follows from domain and seed."""
+    """Return what a site says of itself; its split follows from domain and seed, and it judges on all its images."""
+    releases = origin_of(changes.get("dataset", "pacs")).releases
     fields: dict[str, Any] = {
         "domain": domain,
         "dataset": "pacs",
@@ -35,7 +37,7 @@ def census_reply(domain: str, seed: int = 0, **changes: Any) -> CensusReply:
         "class_counts": (5, 5),
         "num_train": 8,
         "num_validation": 2,
-        "num_test": 10,
+        "num_test": 10 if releases == () else releases[0].images.get(domain, 10),
         "split": f"pacs/90-10@{seed}",
         "split_hash": f"{domain} {seed}",
         "device": "cpu",

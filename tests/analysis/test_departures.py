@@ -94,6 +94,27 @@ def test_a_tenth_of_the_images_or_ten_times_as_many_are_not_those_of_the_paper()
     assert reasons(FEDAVG, "feddim", all_images, **SCRATCH) == ("70,000 images instead of 7,000",)
 
 
+def judged_on(images: int, target: str = "art_painting", **changes: Any) -> dict[str, Any]:
+    """Return the census of PACS whose held-out site judges on so many images."""
+    replies = {domain: census_reply(domain) for domain in dataset_spec("pacs").domains}
+    return {"census": {**replies, target: census_reply(target, num_test=images, **changes)}}
+
+
+def test_a_held_out_domain_without_some_of_its_images_is_not_that_of_the_papers() -> None:
+    assert reasons(FEDOMG, "fedomg", {}, **judged_on(2048)) == ()
+    assert reasons(FEDOMG, "fedomg", {}, **judged_on(2000, num_skipped=48)) == ()
+    assert reasons(FEDOMG, "fedomg", {}, **judged_on(2000)) == ("2,000 of 2,048 images of art_painting",)
+    thinned = {"max_samples_per_domain": 300}
+    assert reasons(FEDOMG, "fedomg", thinned, **judged_on(300)) == ("at most 300 images per domain",)
+
+
+def test_numbers_of_images_that_were_not_counted_are_no_reason() -> None:
+    terra, paper = {"dataset": "terraincognita"}, PAPER_PROTOCOLS["feddg-ga"]["terraincognita"]
+    domains = dataset_spec("terraincognita").domains
+    few = {domain: census_reply(domain, dataset="terraincognita", num_test=9) for domain in domains}
+    assert reasons(FEDGA, "feddg-ga", {**paper, **terra}, census=few) == ()
+
+
 def test_training_is_compared_on_a_part_of_a_papers_images_too() -> None:
     few = {**PAPER_PROTOCOLS["fediir"]["rotatedmnist"], "dataset": "rotatedmnist_7k", "rounds": 20}
     assert reasons(FEDAVG, "fediir", few, **SCRATCH) == ("7,000 images instead of 70,000", "rounds 20")
