@@ -83,7 +83,7 @@ class Messenger(Workflow):
         """
         self._failures, self._answered, self._usable, self.not_finite = {}, set(), Counter(), set()
         waiting: set[str] = set()
-        requests = list(requests)
+        requests = [request for request in requests if request.sites]  # for nobody, FLARE would wait until the timeout
         sites = {site for request in requests for site in request.sites}
         turns = self.requests.turns(len(sites))
         timeout *= turns

@@ -496,6 +496,16 @@ def test_a_site_that_takes_no_further_part_is_asked_no_more_and_the_others_go_on
 
 
 @pytest.mark.usefixtures("images_at_sites")
+def test_when_the_held_out_site_takes_no_further_part_the_others_go_on_unjudged(tmp_path: Path) -> None:
+    job = Job(tmp_path, leaving("sketch", task=TASK_EVALUATE))
+    job.run()
+    assert job.panics == []
+    assert [finished.aggregation is not None for finished in job.record.rounds] == [True, True]
+    assert [one.target for one in job.record.evaluations] == [None, None, None]
+    assert job.record.status == "finished"
+
+
+@pytest.mark.usefixtures("images_at_sites")
 def test_the_job_ends_when_too_few_sites_take_further_part(tmp_path: Path) -> None:
     job = Job(tmp_path, leaving("photo", "cartoon"))
     job.run()
@@ -505,11 +515,11 @@ def test_the_job_ends_when_too_few_sites_take_further_part(tmp_path: Path) -> No
     assert job.record.status == "stopped"
 
 
-def leaving(*sites: str) -> Callable[[str, str, int], Shareable | None]:
-    """Return the script of sites that answer their first training with the wish to leave."""
+def leaving(*sites: str, task: str = TASK_TRAIN) -> Callable[[str, str, int], Shareable | None]:
+    """Return the script of sites that answer their first training, or other ``task``, with the wish to leave."""
 
-    def meddle(site: str, task: str, count: int) -> Shareable | None:
-        if site not in sites or task != TASK_TRAIN:
+    def meddle(site: str, asked: str, count: int) -> Shareable | None:
+        if site not in sites or asked != task:
             return None
         headers = {HEADER_REASON: f"site {site}: its privacy budget is spent.", HEADER_STOP: True}
         return make_reply(ReturnCode.EXECUTION_EXCEPTION, headers)

@@ -78,6 +78,15 @@ def test_all_requests_are_sent_before_any_answer_is_waited_for(tmp_path: Path) -
     assert order == ["2 a", "2 b", "2 c"]
 
 
+def test_a_request_to_no_site_is_not_sent_since_it_would_stand_until_its_time_is_over(tmp_path: Path) -> None:
+    messenger, line = connect(tmp_path, lambda *_: answer())
+    requests = [
+        Request(task, sites, data(), lambda *_: None) for task, sites in ((TASK_TRAIN, ("a",)), (TASK_EVALUATE, ()))
+    ]
+    assert messenger.ask(requests, 9) == {}
+    assert line.sent == [(TASK_TRAIN, ("a",), 9)]
+
+
 def test_a_site_without_an_answer_is_named_with_the_time_it_had(tmp_path: Path) -> None:
     failures, answers = ask(tmp_path, lambda site, *_: None if site == "b" else answer(), "a", "b")
     assert failures == {"b": "did not answer within 9 s."}
