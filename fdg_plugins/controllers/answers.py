@@ -86,7 +86,10 @@ class Reception:
 
     def take_report(self, task: str, site: str, answer: FLModel) -> None:
         """Take the method's report, which makes up the whole answer to ``task``."""
-        self.channel.take(task, site, self._read_reports(task, site, answer))
+        checked, exchange = self._read_reports(task, site, answer), self.channel.exchange
+        if exchange is not None and exchange.report not in checked.looked_at:
+            raise ContributionError(f"site {site}: its answer has not the form of a report.")
+        self.channel.take(task, site, checked)
 
     def _read_reports(self, task: str, site: str, answer: FLModel) -> CheckedReports:
         """Return the reports in an answer to ``task``; record the reason if the method's report was refused."""
@@ -106,9 +109,10 @@ class Reception:
             answers.take_score(site, report.received)
         if report.personal is not None:
             answers.personal[site] = report.personal
+        self._accept(site, answer)
+        # Only of an update that could be used: one of another form passes the job's check unread.
         if self.aggregator.needs_reports and self.aggregator.shares not in checked.looked_at:
             answers.unchecked = site
-        self._accept(site, answer)
         self.channel.take(TASK_TRAIN, site, checked)
         answers.local[site] = LocalRecord(
             epoch_losses=report.epoch_losses,

@@ -32,6 +32,7 @@ class ReportChannel:
         self.exchange = exchange
         self.reports: dict[str, Any] = {}
         self._unchecked: tuple[str, str] | None = None
+        self._checked_tasks: set[str] = set()
 
     def begin(
         self, round_number: int, state: Mapping[str, torch.Tensor], facts: Mapping[str, SiteFacts] | None = None
@@ -43,7 +44,8 @@ class ReportChannel:
         self.reports = {}
         if self.exchange is not None:
             self.exchange.begin_round(state, facts)
-            current = ExchangeRound(self.exchange, round_number)
+            self._checked_tasks = set()
+            current = ExchangeRound(self.exchange, round_number, self._checked_tasks)
             self.messenger.fl_ctx.set_prop(EXCHANGE_PROP, current, private=True, sticky=True)
 
     @property
@@ -60,7 +62,7 @@ class ReportChannel:
         """Return the reports that the server's filters validated in an answer to ``task``, without keeping them."""
         meta = answer.meta or {}
         checked, exchange = CheckedReports.of(meta.get(META_CHECKED_REPORTS)), self._exchange_in(task)
-        if exchange is not None and exchange.report not in checked.looked_at:
+        if exchange is not None and exchange.report not in checked.looked_at and task not in self._checked_tasks:
             self._unchecked = (task, str(meta.get(META_SITE)))
         return checked
 
@@ -81,7 +83,7 @@ class ReportChannel:
         return self.exchange if self.exchange is not None and self.exchange.phase == task else None
 
     def require_checks(self) -> None:
-        """Raise ``SettingsError`` if an answer arrived whose report no filter had checked."""
+        """Raise ``SettingsError`` if an answer arrived whose report no filter had checked, because the job has none."""
         if self._unchecked is not None:
             task, site = self._unchecked
             raise SettingsError(

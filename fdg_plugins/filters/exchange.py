@@ -9,7 +9,8 @@ commits the validated report together with the update.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from nvflare.apis.dxo import DataKind
 from nvflare.apis.event_type import EventType
@@ -35,11 +36,17 @@ if TYPE_CHECKING:
 EXCHANGE_PROP = "fdg_exchange_round"
 
 
-class ExchangeRound(NamedTuple):
-    """The exchange of a run and the current round, counted from 0."""
+@dataclass(frozen=True)
+class ExchangeRound:
+    """The exchange of a run and the current round, counted from 0.
+
+    ``checked_tasks``: the tasks of which an answer has come to the server's check, readable or not. A job without that
+    filter is told from a site whose answer is of no form that it reads.
+    """
 
     exchange: "Exchange"
     round_number: int
+    checked_tasks: set[str] = field(default_factory=set)
 
 
 class ExchangeSendFilter(Filter):
@@ -99,13 +106,17 @@ class ExchangeCheckFilter(Filter):
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return the result without the report; its checked reports hold the value, or the reason for a refusal."""
-        message = read_message(shareable)
         current: ExchangeRound | None = fl_ctx.get_prop(EXCHANGE_PROP)
-        if message is None or current is None:
+        if current is None:
+            return shareable
+        task = fl_ctx.get_prop(FLContextKey.TASK_NAME)
+        current.checked_tasks.add(task)
+        message = read_message(shareable)
+        if message is None:
             return shareable
         # Always overwritten: a site cannot claim that its own report was checked.
         checked = CheckedReports.of(message.main.get_meta_prop(META_CHECKED_REPORTS))
-        if fl_ctx.get_prop(FLContextKey.TASK_NAME) == current.exchange.phase:
+        if task == current.exchange.phase:
             self._check(message, current, checked, shareable, fl_ctx)
         return with_meta(message.main, {META_CHECKED_REPORTS: checked}).update_shareable(shareable)
 

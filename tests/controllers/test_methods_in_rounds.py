@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from nvflare.apis.client import Client
-from nvflare.apis.dxo import from_shareable
+from nvflare.apis.dxo import DataKind, from_shareable
 from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import FLContextKey, ServerCommandKey
 from nvflare.apis.shareable import Shareable, make_copy
@@ -258,6 +258,20 @@ def test_a_site_that_is_refused_its_update_leaves_no_report_either(tmp_path: Pat
     without.finished()
     assert "extractor.0.weight" in job.record.rounds[0].failures["angle_30"]
     assert same(job, without)
+
+
+@pytest.mark.parametrize(("objective", "aggregator"), [("dim", "fedavg"), ("iir", "fedavg"), ("erm", "fedga")])
+@pytest.mark.parametrize("kind", [DataKind.COLLECTION, DataKind.WEIGHTS, "nonsense"])
+def test_an_answer_that_no_filter_can_read_costs_its_site_the_round_and_not_the_run(
+    tmp_path: Path, objective: str, aggregator: str, kind: str
+) -> None:
+    def spoil(site: str, task: str, answer: Shareable) -> None:
+        if site == "angle_30":
+            answer["DXO"]["kind"] = kind
+
+    job = MethodJob(tmp_path, objective, forge=spoil, aggregator=aggregator, settings={"rounds": 1}).finished()
+    assert list(job.record.rounds[0].failures) == ["angle_30"]
+    assert len(job.record.rounds[0].sites) == 4
 
 
 @pytest.mark.parametrize(
