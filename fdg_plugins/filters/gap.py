@@ -40,7 +40,7 @@ from fdg_plugins.plugins.reports import CheckedReports
 from fdg_plugins.privacy.reasons import may_tell_names, reason_of
 from fdg_plugins.state.checked_files import read_checked_json, write_checked_json
 from fdg_plugins.state.folders import state_folder
-from fdg_plugins.state.site_memory import GAP_FILE
+from fdg_plugins.state.site_memory import GAP_FILE, latest_before
 from fdg_plugins.tasks import TASKS, ScoreKind
 from fdg_plugins.values import first_problem, shorten
 
@@ -200,7 +200,8 @@ class OwnModels:
     """The metrics of the site's own model after its last rounds, in a file with a checksum.
 
     Two rounds are kept, because a run that is resumed after a crash may repeat a round and must then find the same
-    earlier metrics. Both methods raise ``DataError`` naming the file if it is damaged.
+    earlier metrics; a server that goes back further is refused. Both methods raise ``DataError`` naming the file if it
+    is damaged.
     """
 
     def __init__(self, path: Path) -> None:
@@ -215,9 +216,13 @@ class OwnModels:
             raise DataError(f"file {self.path} is damaged: {first_problem(error)}") from error
 
     def before(self, round_number: int) -> dict[str, float | None]:
-        """Return the metrics after the last round before ``round_number``; empty if there is none."""
-        rounds = {number: values for number, values in self._rounds().items() if number < round_number}
-        return rounds[max(rounds)] if rounds else {}
+        """Return the metrics after the last round before ``round_number``; empty if there is none.
+
+        Raises ``DataError`` as :func:`~fdg_plugins.state.site_memory.latest_before` does.
+        """
+        rounds = self._rounds()
+        latest = latest_before(round_number, rounds, f"file {self.path}")
+        return {} if latest is None else rounds[latest]
 
     def keep(self, round_number: int, values: Mapping[str, float]) -> None:
         """Keep the metrics after ``round_number`` and after the last round before it; discard all others."""

@@ -7,7 +7,7 @@ of its own beside them.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,17 +60,24 @@ def read_memory(folder: Path, round_number: int, kind: str = MEMORY) -> dict[str
 
     Raises ``DataError`` naming the file if it is damaged, and for a round so early that its state has been removed.
     """
-    rounds = _rounds(folder, kind)
-    earlier = [number for number in rounds if number < round_number]
-    if earlier:
-        return _load(_file(folder, earlier[-1], kind))
-    if len(rounds) == _KEPT:  # a server repeats one round; this one has lost more
+    latest = latest_before(round_number, _rounds(folder, kind), f"folder {folder}")
+    return {} if latest is None else _load(_file(folder, latest, kind))
+
+
+def latest_before(round_number: int, rounds: Iterable[int], holder: str) -> int | None:
+    """Return the last of the ``rounds`` after which something is kept before ``round_number``; None if there is none.
+
+    Raises ``DataError``, naming the ``holder``, for a round so early that what was kept before it has been removed.
+    """
+    kept = sorted(rounds)
+    earlier = [number for number in kept if number < round_number]
+    if not earlier and len(kept) == _KEPT and round_number > 0:  # a server repeats one round; this one has lost more
         raise DataError(
-            f"folder {folder} holds nothing from before round {round_number + 1}, which the server repeats, but what "
-            f"the site kept after rounds {' and '.join(str(number + 1) for number in rounds)}.",
+            f"{holder} holds nothing from before round {round_number + 1}, which the server repeats, but what the site "
+            f"kept after rounds {' and '.join(str(number + 1) for number in kept)}.",
             public=f"what it knew before round {round_number + 1}, to which the server has gone back, is gone.",
         )
-    return {}
+    return earlier[-1] if earlier else None
 
 
 def _load(path: Path) -> dict[str, torch.Tensor]:

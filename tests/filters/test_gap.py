@@ -133,6 +133,24 @@ def test_a_round_that_is_repeated_finds_what_it_found_the_first_time(site_contex
     assert gaps == [None, pytest.approx(0.5), pytest.approx(0.5), pytest.approx(0.6)]
 
 
+def test_a_server_that_goes_back_beyond_what_is_kept_is_told_so_instead_of_nothing(
+    site_context: FLContext, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in (1000, 1001, 1002):
+        GapReportFilter().process(result((2.0, 0.1), (0.5, 0.8), number), site_context)
+    told = reason(GapReportFilter().process(result((1.0, 0.1), (0.5, 0.8), 1001), site_context))
+    assert told.startswith("what it knew before round 1002, to which the server has gone back, is gone (")
+    assert "fdg_gap.json holds nothing from before round 1002" in caplog.text
+    again = GapReportFilter().process(result((1.0, 0.1), (0.5, 0.8), 1003), site_context)
+    assert META_GAP in meta_of(again), "what is kept is as it was"
+
+
+def test_a_run_that_begins_anew_under_the_same_id_has_no_gap_in_its_first_round(site_context: FLContext) -> None:
+    for number in (1000, 1001):
+        GapReportFilter().process(result((2.0, 0.1), (0.5, 0.8), number), site_context)
+    assert META_GAP not in meta_of(GapReportFilter().process(result((1.0, 0.1), (0.5, 0.8), 0), site_context))
+
+
 def test_the_memory_of_the_site_belongs_to_the_run_and_outlives_its_job(site_context: FLContext) -> None:
     first = result((2.0, 0.1), (0.5, 0.8))
     first.set_header(HEADER_RUN, "run-1")
