@@ -37,10 +37,21 @@ def evaluate(
         batches: pairs of images and targets, at least one; moved to the model's device.
         split: ``"validation"``, or ``"train"`` for the training split without augmentation.
         task: defines loss and score; classification by default.
+
+    Raises ``SettingsError`` without any batch.
     """
     with evaluating(model):
-        score = score_of(model, batches, DevicePolicy(device_of(model)), lambda: False, task)
+        score = score_of(model, checked_batches(batches, split), DevicePolicy(device_of(model)), lambda: False, task)
     return evaluation_of(split, score)
+
+
+def checked_batches(batches: Batches, split: Split) -> Batches:
+    """Yield ``batches`` of a split; raise ``SettingsError`` if there is none."""
+    batch = None
+    for batch in batches:
+        yield batch
+    if batch is None:
+        raise SettingsError(f"the {split} split has no batch, expected at least one.")
 
 
 def evaluation(loss: float, count: int, split: Split = "validation", **scores: float) -> Evaluation:

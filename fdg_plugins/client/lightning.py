@@ -34,7 +34,7 @@ class ReportCallback(pl.Callback):  # type: ignore[name-defined]
         validation: the validation split, on which the model is evaluated before and after training; None: not at all.
         part: the site's half of FedDIM or FedIIR, the same object whose ``penalty`` the module's ``training_step``
             adds to its loss.
-        training: the training split without augmentation, on which ``part`` reports.
+        training: the training split without augmentation, on which ``part`` reports; needed with it.
         domain: name of the site's domain; default: the name of the site.
     """
 

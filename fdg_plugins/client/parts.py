@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel
 
+from fdg_plugins.client.answers import checked_batches
 from fdg_plugins.core.alignment import gradient_alignment_penalty
 from fdg_plugins.core.insight import GlobalInsight
 from fdg_plugins.errors import SettingsError
@@ -48,8 +49,8 @@ class SitePart(ABC):
     def begin(self, received: FLModel, batches: Batches) -> None:
         """Read what the server sent with the model; called before the first step, with that model loaded.
 
-        ``batches``: the training split without augmentation, pairs of images and labels. Raises ``SettingsError`` if
-        the server's tensors do not fit the head.
+        ``batches``: the training split without augmentation, pairs of images and labels, at least one. Raises
+        ``SettingsError`` if the server's tensors do not fit the head.
         """
 
     @abstractmethod
@@ -67,8 +68,11 @@ class SitePart(ABC):
         self._features = inputs[0]
 
     def _seen(self, batches: Batches) -> Iterator[FeatureBatch]:
-        """Yield ``batches`` with their features, by the model as it is, in evaluation mode and without a graph."""
-        for images, labels in batches:
+        """Yield ``batches`` with their features, by the model as it is, in evaluation mode and without a graph.
+
+        Raises ``SettingsError`` without any batch: a report of none would count as one of zeros.
+        """
+        for images, labels in checked_batches(batches, "train"):
             device = device_of(self.model)
             with evaluating(self.model), torch.no_grad():
                 self.model(images.to(device))

@@ -271,3 +271,8 @@ def test_a_script_may_have_a_network_with_a_mask(*, arrays: bool) -> None:
     update = {name: whole(value) for name, value in read_contribution(answer, None).update.items()}
     assert update["mask"].tolist() == [False, False, False]
     assert update["bias"].tolist() == pytest.approx([1.0, 1.0, 1.0])
+
+
+def test_an_evaluation_without_data_is_an_error_that_names_the_split() -> None:
+    with pytest.raises(SettingsError, match="the validation split has no batch, expected at least one"):
+        evaluate(torch.nn.Linear(4, 3), [])

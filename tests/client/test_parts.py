@@ -138,3 +138,13 @@ def test_a_head_that_the_model_does_not_have_is_refused(model: ExtractorClassifi
 def test_features_are_asked_for_after_a_forward_pass(model: ExtractorClassifier) -> None:
     with pytest.raises(SettingsError, match="no batch has passed through the head 'classifier'"):
         _ = ClassInsight(model, "classifier").features
+
+
+@pytest.mark.parametrize("batches", [[], iter(())], ids=["no data", "an iterator that is used up"])
+def test_without_data_there_is_an_error_instead_of_a_report_of_zeros(
+    model: ExtractorClassifier, batches: Iterable[tuple[torch.Tensor, torch.Tensor]]
+) -> None:
+    with pytest.raises(SettingsError, match="the train split has no batch, expected at least one"):
+        GradientAlignment(model, "classifier").begin(message(), batches)
+    with pytest.raises(SettingsError, match="the train split has no batch, expected at least one"):
+        ClassInsight(model, "classifier").report(batches)
