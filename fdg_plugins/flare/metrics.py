@@ -61,7 +61,7 @@ def statsd_address(environment: Mapping[str, str]) -> Address | None:
 def start_reporting() -> None:
     """Start the reporter that this process's environment asks for, unless it runs already.
 
-    Raises as :func:`statsd_address` does.
+    Raises as :func:`statsd_address` does, and ``SettingsError`` if the reporter cannot be started.
     """
     if (address := statsd_address(os.environ)) is not None:
         _start_reporter(address)
@@ -90,9 +90,17 @@ def publish_at_site(metrics: Iterable[Metric], tags: Mapping[str, str]) -> None:
 
 @cache
 def _start_reporter(address: Address) -> object:
-    """Return FLARE's reporter for an address; it subscribes to the data bus, so a process has one for each."""
-    from nvflare.fuel_opt.statsd.statsd_reporter import StatsDReporter  # imports the package, which is optional
+    """Return FLARE's reporter for an address; it subscribes to the data bus, so a process has one for each.
 
-    reporter: object = StatsDReporter(host=address.host, port=address.port)
+    Raises ``SettingsError`` if it cannot be made, whatever FLARE or the package raises.
+    """
+    try:
+        from nvflare.fuel_opt.statsd.statsd_reporter import StatsDReporter  # imports the package, which is optional
+
+        reporter: object = StatsDReporter(host=address.host, port=address.port)
+    except Exception as error:
+        raise SettingsError(
+            f"{VARIABLE} is set, and FLARE's reporter for StatsD cannot be started: {type(error).__name__}: {error}."
+        ) from error
     _logger.info(f"metrics go to StatsD at {address.host}:{address.port}")
     return reporter

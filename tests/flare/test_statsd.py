@@ -5,6 +5,7 @@ import os
 import re
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,17 @@ def test_a_missing_package_stops_a_server_with_one_sentence_and_no_site(
         start_reporting()
     publish_at_site(SENT, TAGS)
     assert re.search(wanted, caplog.text)
+
+
+def test_a_package_that_cannot_be_imported_is_named_and_takes_no_answer_from_a_site(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "nvflare.fuel_opt.statsd.statsd_reporter", None)
+    monkeypatch.setenv("FDG_STATSD", "localhost:9125")
+    with pytest.raises(SettingsError, match="FLARE's reporter for StatsD cannot be started: ModuleNotFoundError: "):
+        start_reporting()
+    publish_at_site(SENT, TAGS)
+    assert "FLARE's reporter for StatsD cannot be started" in caplog.text
 
 
 def test_metrics_that_cannot_be_computed_cost_a_warning(caplog: pytest.LogCaptureFixture) -> None:
