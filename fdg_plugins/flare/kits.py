@@ -61,10 +61,7 @@ class Merge(NamedTuple):
 
     def write(self) -> None:
         """Replace ``local/resources.json`` atomically; raise ``DataError`` if it cannot be written."""
-        try:
-            write_json(self.kit.target, {**self.kit.resources, CLASS_ALLOW_LIST: self.entries})
-        except OSError as error:
-            raise DataError(f"file {self.kit.target} cannot be written: {error.strerror}.") from error
+        write_json(self.kit.target, {**self.kit.resources, CLASS_ALLOW_LIST: self.entries})
 
 
 def read_kit(folder: Path) -> Kit:
