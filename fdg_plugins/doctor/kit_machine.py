@@ -15,6 +15,7 @@ from fdg_plugins.data.stand_in_files import is_stand_in
 from fdg_plugins.doctor.finding import Finding, ok, problem, warning
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.gpus import CONSUMER_ID, MANAGER_ID, Lent, lent_gpus
+from fdg_plugins.flare.resources import declared_component
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.values import shorten
 
@@ -64,13 +65,13 @@ def check_lent_gpus(resources: Mapping[str, Any], owner: object) -> Iterator[Fin
     if not lent.number:
         yield ok(GPUS, "none is lent: jobs that ask for one are not started at this site")
         return
-    components = {one.get("id"): one for one in resources["components"] if isinstance(one, dict)}
+    manager = declared_component(resources, MANAGER_ID) or {}
     try:
-        GPUResourceManager(**components[MANAGER_ID]["args"])
+        GPUResourceManager(**manager["args"])
     except (ValueError, TypeError, RuntimeError) as error:
         yield problem(GPUS, f"{lent} lent, with which FLARE does not start on this machine: {str(error).rstrip('.')}")
         return
-    if CONSUMER_ID not in components:
+    if declared_component(resources, CONSUMER_ID) is None:
         yield problem(GPUS, f"{lent} lent, but no {CONSUMER_ID} tells the jobs: fdg site-config --gpus writes it")
         return
     yield _check_use(lent)
@@ -85,15 +86,15 @@ def _check_use(lent: Lent) -> Finding:
 
 def check_storage(resources: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield where a server keeps jobs and their results, if its kit says it."""
-    components = resources.get("components")
-    for one in components if isinstance(components, list) else ():
-        if isinstance(one, dict) and one.get("id") == "job_manager":
-            place = Path(_root_of(one))
-            if SHARED in place.parents:
-                text = "which other federations of this machine share, and a restart may empty: job_manager, uri_root"
-                yield warning(STORAGE, f"{place}, {text}")
-            else:
-                yield ok(STORAGE, str(place))
+    manager = declared_component(resources, "job_manager")
+    if manager is None:
+        return
+    place = Path(_root_of(manager))
+    if SHARED in place.parents:
+        text = "which other federations of this machine share, and a restart may empty: job_manager, uri_root"
+        yield warning(STORAGE, f"{place}, {text}")
+    else:
+        yield ok(STORAGE, str(place))
 
 
 def _root_of(manager: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 
 from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.flare.components import SITE, class_paths, components
+from fdg_plugins.flare.resources import declared_components
 from fdg_plugins.storage import read_json
 from fdg_plugins.values import counted, shorten
 
@@ -102,8 +103,7 @@ def streams_logs(resources: Mapping[str, Any], end: str) -> bool:
 
     It then adds its :data:`LOG_STREAMER` to the config of every job, which fails where the list lacks that class.
     """
-    declared = resources.get("components")
-    paths = [each.get("path") for each in declared if isinstance(each, dict)] if isinstance(declared, list) else []
+    paths = [one.get("path") for one in declared_components(resources)]
     return end == SITE and resources.get(STREAMING) is not False and _ADDS_STREAMER in paths
 
 

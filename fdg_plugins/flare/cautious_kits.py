@@ -23,6 +23,7 @@ from fdg_plugins.flare.allow_list import STREAMING, streams_logs
 from fdg_plugins.flare.components import SITE
 from fdg_plugins.flare.internals import BUILDER, require
 from fdg_plugins.flare.kits import Kit, merge_allow_list, read_kit
+from fdg_plugins.flare.resources import declared_components
 from fdg_plugins.flare.rights import OPERATE, SHELL
 from fdg_plugins.storage import make_private_folder, read_json, write_json
 
@@ -69,8 +70,7 @@ def harden(folder: Path, adjust_server: Callable[[dict[str, Any]], None] = lambd
 
 def lacks(kit: Kit) -> list[str]:
     """Return what :func:`harden` has left in a kit whose resources an operator, or ``fdg allow-list``, wrote before."""
-    components = kit.resources.get("components")
-    paths = [one.get("path") for one in components if isinstance(one, dict)] if isinstance(components, list) else []
+    paths = [one.get("path") for one in declared_components(kit.resources)]
     if kit.end == SITE and streams_logs(kit.resources, kit.end):
         return [f"lets FLARE send the site's logs, which name its files, to the server: set {STREAMING} to false"]
     if kit.end != SITE and RETURNING_SITES not in paths:

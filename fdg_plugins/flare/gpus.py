@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.internals import GPUS, require
+from fdg_plugins.flare.resources import declared_component, declared_components
 from fdg_plugins.values import shorten
 
 NUMBER = "num_of_gpus"
@@ -42,7 +43,7 @@ def lent_gpus(resources: Mapping[str, Any], owner: object) -> Lent:
 
     Raises ``SettingsError``, naming ``owner``, if FLARE would not start with the manager's arguments.
     """
-    manager = _component(resources, MANAGER_ID)
+    manager = declared_component(resources, MANAGER_ID)
     if manager is None or manager.get("path") != MANAGER:
         return Lent(0, 0.0)
     arguments = manager.get("args")
@@ -67,13 +68,14 @@ def lend_gpus(resources: Mapping[str, Any], number: int, memory: float | None) -
     asked = checked_gpus(number, memory)
     taken = {MANAGER_ID, CONSUMER_ID}
     arguments = {NUMBER: asked.number, MEMORY: asked.memory, "expiration_period": EXPIRATION_S}
-    kept = (_component(resources, MANAGER_ID) or {}).get("args")
+    kept = (declared_component(resources, MANAGER_ID) or {}).get("args")
     others = {key: value for key, value in kept.items() if key not in arguments} if isinstance(kept, dict) else {}
     own = [
         {"id": MANAGER_ID, "path": MANAGER, "args": {**others, **arguments}},
         {"id": CONSUMER_ID, "path": CONSUMER, "args": {}},
     ]
-    return {**resources, "components": [*own, *(one for one in _components(resources) if one.get("id") not in taken)]}
+    rest = [one for one in declared_components(resources) if one.get("id") not in taken]
+    return {**resources, "components": [*own, *rest]}
 
 
 def resource_spec(
@@ -133,13 +135,3 @@ def _is_count(value: Any) -> bool:
 def _is_memory(value: Any, least: float = math.ulp(0.0)) -> bool:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and least <= value <= MOST_MEMORY  # False for NaN
-
-
-def _component(resources: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    return next((one for one in _components(resources) if one.get("id") == name), None)
-
-
-def _components(resources: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the components that resources declare, without entries that are not objects, which FLARE refuses."""
-    declared = resources.get("components")
-    return [one for one in declared if isinstance(one, dict)] if isinstance(declared, list) else []

@@ -20,6 +20,7 @@ from fdg_plugins.flare.allow_list import (
 )
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
 from fdg_plugins.flare.internals import PERSON, fetch
+from fdg_plugins.flare.resources import declared_components
 from fdg_plugins.storage import read_json, write_json
 from fdg_plugins.values import shorten
 
@@ -94,9 +95,7 @@ def _read_resources(source: Path) -> dict[str, Any]:
 
 def runs_in_containers(resources: Mapping[str, Any]) -> bool:
     """Return whether a kit with these resources is for Docker or Kubernetes: its paths are those of containers."""
-    components = resources.get("components")
-    found = [one for one in components if isinstance(one, dict)] if isinstance(components, list) else []
-    return any(one.get("id") in CONTAINER_LAUNCHERS for one in found)
+    return any(one.get("id") in CONTAINER_LAUNCHERS for one in declared_components(resources))
 
 
 def site_of_kit(folder: Path) -> str:
