@@ -91,7 +91,7 @@ def content(site: str, shareable: Shareable) -> DXO:
     try:
         return from_shareable(shareable)
     except NO_DXO as error:
-        raise RefusedError(f"site {site}: differential privacy refused its answer: it is no DXO.") from error
+        raise RefusedError(f"site {site}: differential privacy refused its answer: it is not a DXO.") from error
 
 
 def _check_entries(site: str, shareable: Shareable) -> None:

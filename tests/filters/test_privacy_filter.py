@@ -285,7 +285,7 @@ def refused() -> Iterator[tuple[str, Shareable, str]]:
         answer(meta={META_REPORT: {**report(), "steps": -CANARY}}),
         "report of the training is not as",
     )
-    yield "nothing", Shareable(), "it is no DXO"
+    yield "nothing", Shareable(), "it is not a DXO"
     yield "empty", answer({}), "no floating-point values"
     for bad in (math.nan, math.inf, -math.inf):
         yield str(bad), answer({"w": torch.tensor([CANARY, bad])}), "'w' has values that are NaN or infinite"
