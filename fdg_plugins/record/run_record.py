@@ -105,7 +105,7 @@ class AggregationRecord(Recorded):
 
 
 class RoundRecord(Recorded):
-    """One round. ``drawn`` are the sources that were asked to train, ``sites`` those whose update was used.
+    """One round. ``drawn`` are the sources that were asked to train, ``sites`` those whose update was usable.
 
     ``statistics`` are the sites on whose images the model that was sent had its normalization statistics measured;
     empty: they were averaged. ``failures`` maps each site without a usable answer to the reason; ``refused_reports``
