@@ -19,6 +19,16 @@ def weighting_names(weighting: Any) -> list[str]:
     return list(_parameters(weighting))
 
 
+def parsed_weighting(weighting: Any) -> Any:
+    """Return the object in a text that is one in JSON; anything else as it is."""
+    if isinstance(weighting, str) and weighting.strip().startswith("{"):
+        try:
+            return json.loads(weighting)
+        except (ValueError, RecursionError):
+            return weighting
+    return weighting
+
+
 def flat_names(settings: Mapping[str, Any], given: Mapping[str, Any] = MappingProxyType({})) -> list[str]:
     """Return the names by which the ``settings`` in force of an aggregator can be changed.
 
@@ -27,7 +37,8 @@ def flat_names(settings: Mapping[str, Any], given: Mapping[str, Any] = MappingPr
     """
     if WEIGHTING not in settings:
         return list(settings)
-    return list(dict.fromkeys([*settings, *weighting_names(_parsed(given.get(WEIGHTING, settings[WEIGHTING])))]))
+    weighting = parsed_weighting(given.get(WEIGHTING, settings[WEIGHTING]))
+    return list(dict.fromkeys([*settings, *weighting_names(weighting)]))
 
 
 def folded(settings: Mapping[str, Any], in_force: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,7 +49,7 @@ def folded(settings: Mapping[str, Any], in_force: Mapping[str, Any]) -> dict[str
     """
     if WEIGHTING not in in_force:
         return dict(settings)
-    weighting = _parsed(settings.get(WEIGHTING, in_force[WEIGHTING]))
+    weighting = parsed_weighting(settings.get(WEIGHTING, in_force[WEIGHTING]))
     own = [name for name in weighting_names(weighting) if name in settings and name not in in_force]
     entered = read_weighting(weighting, {name: settings[name] for name in own})
     left = {name: value for name, value in settings.items() if name not in own}
@@ -69,13 +80,3 @@ def _read(name: str, value: Any, default: Any) -> Any:
         return read_like(name, value, like)
     except SettingsError:
         return value
-
-
-def _parsed(weighting: Any) -> Any:
-    """Return the object in a text that is one in JSON; anything else as it is."""
-    if isinstance(weighting, str) and weighting.strip().startswith("{"):
-        try:
-            return json.loads(weighting)
-        except (ValueError, RecursionError):
-            return weighting
-    return weighting

@@ -4,6 +4,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from fdg_plugins.aggregators import parsed_weighting
 from fdg_plugins.plugins.kinds import REGISTRY_OF
 from fdg_plugins.settings.protocol import Protocol, environment_settings, make_protocol
 
@@ -49,4 +50,5 @@ def _names(spec: Any) -> Iterator[str]:
 
 def _weighting(settings: Any) -> Iterator[str]:
     if isinstance(settings, Mapping):
-        yield from _names(settings.get("weighting"))
+        # As text, it may be an object in JSON, as for whatever takes it.
+        yield from _names(parsed_weighting(settings.get("weighting")))

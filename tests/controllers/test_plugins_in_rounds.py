@@ -185,6 +185,21 @@ def test_a_component_s_weighting_is_looked_up_after_the_operator_was_asked(tmp_p
     assert aggregation.weights == {angle: float(angle == "angle_15") for angle in ANGLES[1:]}
 
 
+@pytest.mark.usefixtures("weighting")
+def test_a_forbidden_weighting_is_not_loaded_either_where_a_job_names_it_in_an_object_that_is_text(
+    tmp_path: Path,
+) -> None:
+    job = MethodJob(tmp_path / "job", stand_in_protocol={"weighting": '{"name": "first"}'})
+    (job.folder / "local").mkdir()
+    file = job.folder / "local" / "fdg_site.json"
+    file.write_text(json.dumps({"server": {"allowed_plugins": []}}), encoding="utf-8")
+    job.run()
+    assert job.panics == [
+        "weighting 'first' comes from first-weighting, which the operator does not allow here (allowed_plugins)."
+    ]
+    assert "first_weighting" not in sys.modules
+
+
 # --- a file at hand ---
 
 
