@@ -80,8 +80,13 @@ def first_problem(error: "pydantic.ValidationError") -> str:
         return f"unknown field {field!r}."
     if detail["type"] == "missing":
         return f"field {field!r} is missing."
-    expected = detail["msg"]
-    return f"{field} is {shorten(detail['input'])}, but {expected[:1].lower()}{expected[1:]}."
+    return f"{field} is {shorten(detail['input'])}, but {objection(detail)}."
+
+
+def objection(detail: Mapping[str, Any]) -> str:
+    """Return what one of pydantic's errors says against a value, as the end of a sentence without its full stop."""
+    said = str(detail["msg"]).removeprefix("Value error, ").rstrip(".")
+    return said[:1].lower() + said[1:]  # no further: it may quote a name
 
 
 def is_utf8(text: str) -> bool:

@@ -109,6 +109,28 @@ def test_a_value_out_of_range_is_refused_by_field_variable_and_value(name: str, 
     assert text.endswith(".")
 
 
+@pytest.mark.parametrize(
+    ("layer", "text"),
+    [
+        ({"objective": "{no"}, "setting objective (FDG_OBJECTIVE) is '{no': it is not valid JSON: Expecting "),
+        ({"plugins": ["fine", "My"]}, "setting plugins.1 (FDG_PLUGINS) is 'My': string should match pattern "),
+        ({"dataset": 3}, "setting dataset (FDG_DATASET) is 3: input should be a valid string."),
+        (
+            {"dataset": {"name": "x", "domains": ["../Alpha", "B"], "classes": ["a", "b"]}},
+            "setting dataset (FDG_DATASET) is a mapping of 3 keys: dataset: domains.0 is '../Alpha', but it should be ",
+        ),
+    ],
+)
+def test_what_is_said_against_a_value_keeps_its_capitals_and_names_the_variable_of_the_field(
+    layer: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(SettingsError) as caught:
+        make_protocol([layer])
+    assert str(caught.value).startswith(text)
+    assert "alue error" not in str(caught.value)
+    assert not str(caught.value).endswith("..")
+
+
 # --- parting ----------------------------------------------------------------------------------------
 
 

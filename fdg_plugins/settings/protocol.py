@@ -16,7 +16,7 @@ from fdg_plugins.core.travel import ALL, Travels, check_travels
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.naming import did_you_mean
 from fdg_plugins.plugins.own_dataset import OwnDataset, read_own_dataset
-from fdg_plugins.values import LARGEST, check_depth, shorten
+from fdg_plugins.values import LARGEST, check_depth, objection, shorten
 
 PREFIX = "FDG_"
 
@@ -373,8 +373,10 @@ def make_protocol(layers: Iterable[Mapping[str, Any]]) -> Protocol:
         return Protocol.model_validate(merged)
     except pydantic.ValidationError as error:
         detail = error.errors(include_url=False)[0]
-        name = ".".join(str(part) for part in detail["loc"])[:LONGEST_GUESS]
+        field, *inside = detail["loc"]
+        name = str(field)[:LONGEST_GUESS]
+        item = "".join(f".{part}" for part in inside if isinstance(part, int))
         raise SettingsError(
-            f"setting {name} ({PREFIX}{name.upper()}) is {shorten(detail['input'])}: {detail['msg'].lower()}.",
+            f"setting {name}{item} ({PREFIX}{name.upper()}) is {shorten(detail['input'])}: {objection(detail)}.",
             public=True,
         ) from error

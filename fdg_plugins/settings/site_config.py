@@ -64,13 +64,13 @@ class SiteConfig(pydantic.BaseModel):
         "site's name says, which is `photo-3of10`",
     )
     role: Literal["source", "held_out"] | None = pydantic.Field(None, description="the only role that the site accepts")
-    allowed_reports: tuple[str, ...] | None = pydantic.Field(
-        None, description="what may leave the site beside its update; default: whatever a method needs"
-    )
     allowed_plugins: tuple[DistributionName, ...] | None = pydantic.Field(
         None,
         description="distributions whose plug-ins jobs may use here, `custom` for files that jobs bring; "
         "default: all that are installed",
+    )
+    allowed_reports: tuple[str, ...] | None = pydantic.Field(
+        None, description="what may leave the site beside its update; default: whatever a method needs"
     )
     device: str = pydantic.Field("auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$", description="where the site computes")
     workers: int = pydantic.Field(0, ge=0, le=64, description="processes that read images")
@@ -97,21 +97,16 @@ class SiteConfig(pydantic.BaseModel):
         "stop", description="an image that cannot be read stops the site, or is left out and counted in the census"
     )
 
-    @pydantic.model_validator(mode="after")
-    def _declared(self) -> "SiteConfig":
+    @pydantic.field_validator("allowed_reports")
+    @classmethod
+    def _declared(cls, value: tuple[str, ...] | None, info: pydantic.ValidationInfo) -> tuple[str, ...] | None:
         """Reject a report that neither this package nor an allowed plug-in declares; loads no plug-in for our own."""
-        # The records are read only where a list is set: most processes of a site need none of them.
-        if self.allowed_reports:
+        # The records are read only where a list is set: most processes of a site need none of them. A wrong list of
+        # plug-ins, which is refused as well, allows none.
+        if value and ALLOWED_PLUGINS in info.data:
             own = reports_of(METHODS.loaded())
-            self._check_declared([name for name in self.allowed_reports if name not in own], own)
-        return self
-
-    def _check_declared(self, others: Sequence[str], own: Collection[str]) -> None:
-        """Raise ``ValueError`` for a report that no allowed plug-in declares; ``others`` are not in ``own``."""
-        for name in others:
-            known = _reports_of_plugins(self.allowed_plugins)
-            if name not in known:
-                raise ValueError(f"allowed_reports has {shorten(name)}, {expected_one_of(name, [*own, *known])}")
+            _check_declared([name for name in value if name not in own], own, info.data[ALLOWED_PLUGINS])
+        return value
 
     @pydantic.field_validator("data_root", "dataset_file")
     @classmethod
@@ -194,6 +189,14 @@ def read_allowed_plugins(owner: str, path: Path, *, shared: bool = True) -> Allo
     except pydantic.ValidationError as error:
         raise SettingsError(f"{owner}: config {FILE_NAME}: {first_problem(error)}") from error
     return found.allowed_plugins
+
+
+def _check_declared(others: Sequence[str], own: Collection[str], allowed: Allowed) -> None:
+    """Raise ``ValueError`` for a report that no allowed plug-in declares; ``others`` are not in ``own``."""
+    for name in others:
+        known = _reports_of_plugins(allowed)
+        if name not in known:
+            raise ValueError(f"{shorten(name)} is unknown, {expected_one_of(name, [*own, *known])}")
 
 
 def _reports_of_plugins(allowed: Allowed) -> tuple[str, ...]:

@@ -220,6 +220,10 @@ def unknown_field(root: Path) -> SiteConfig:
     return site_file(root, json.dumps({"photo": {MARKER: 1}}))
 
 
+def unknown_report(root: Path) -> SiteConfig:
+    return site_file(root, json.dumps({"photo": {"allowed_reports": [MARKER]}}))
+
+
 def root_without_utf8(root: Path) -> SiteConfig:
     return read_site_config("photo", None, {"FDG_DATA_ROOT": f"/{MARKER}\udcff"})
 
@@ -259,6 +263,7 @@ CASES: list[tuple[Case, str, bool]] = [
     (file_of_another_form, "its config must map site names to objects of settings.", True),
     (relative_root, "its config, of file or environment, has a value of 'data_root' that is not as", True),
     (unknown_field, "its config, of file or environment, has an unknown field.", True),
+    (unknown_report, "its config, of file or environment, has a value of 'allowed_reports' that is not as", True),
     (root_without_utf8, "its config, of file or environment, has a value of 'data_root' that is not", True),
 ]
 

@@ -53,7 +53,19 @@ def test_a_method_from_outside_brings_its_report_and_a_site_may_allow_it() -> No
 def test_a_word_that_names_no_report_is_refused_with_those_that_do(tmp_path: Path) -> None:
     path = tmp_path / "fdg_site.json"
     path.write_text('{"photo": {"allowed_reports": ["gaps"]}}')
-    with pytest.raises(SettingsError, match="allowed_reports has 'gaps', did you mean 'gap'"):
+    with pytest.raises(
+        SettingsError, match=r"allowed_reports is .* but 'gaps' is unknown, did you mean 'gap'"
+    ):
+        read_site_config("photo", path, {})
+
+
+def test_a_wrong_list_of_plug_ins_loads_none_to_look_for_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "fdg_site.json"
+    path.write_text('{"photo": {"allowed_reports": ["brightness"], "allowed_plugins": ["a b"]}}')
+    monkeypatch.setattr(METHODS, "entries", lambda: pytest.fail("plug-ins were looked for"))
+    with pytest.raises(SettingsError, match=r"allowed_plugins\.0 is 'a b'"):
         read_site_config("photo", path, {})
 
 
