@@ -97,6 +97,13 @@ class SiteConfig(pydantic.BaseModel):
         "stop", description="an image that cannot be read stops the site, or is left out and counted in the census"
     )
 
+    @pydantic.field_validator("part")
+    @classmethod
+    def _among_its_count(cls, value: str | None) -> str | None:
+        if value is not None and _share(value)[0] > _share(value)[1]:
+            raise ValueError("its number should be at most its count, as in 3/10")
+        return value
+
     @pydantic.field_validator("allowed_reports")
     @classmethod
     def _declared(cls, value: tuple[str, ...] | None, info: pydantic.ValidationInfo) -> tuple[str, ...] | None:
@@ -121,10 +128,7 @@ class SiteConfig(pydantic.BaseModel):
 
     def part_of_domain(self) -> tuple[int, int] | None:
         """Return the number, from 1, and the count of the parts of the domain; None for the whole domain."""
-        if self.part is None:
-            return None
-        number, count = self.part.split("/")
-        return int(number), int(count)
+        return None if self.part is None else _share(self.part)
 
     def torch_device(self) -> torch.device:
         """Return the device to compute on; raise ``SettingsError`` if this machine does not have it."""
@@ -144,6 +148,12 @@ class SiteConfig(pydantic.BaseModel):
         if number and int(number) >= count:
             owner = "CUDA_VISIBLE_DEVICES shows the site" if VISIBLE_GPUS in os.environ else "this machine has"
             raise SettingsError(f"device is {self.device!r}, but {owner} {count} CUDA devices.", public=True)
+
+
+def _share(part: str) -> tuple[int, int]:
+    """Return the number and the count in a text such as ``3/10``."""
+    number, count = part.split("/")
+    return int(number), int(count)
 
 
 def read_site_config(

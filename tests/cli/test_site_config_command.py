@@ -52,6 +52,7 @@ def test_what_the_file_says_already_stays(kit: Path) -> None:
         (["--role", "boss"], "role"),
         (["--device", "tpu"], "device"),
         (["--part", "0/3"], "part"),
+        (["--part", "5/3"], "part is '5/3', but its number should be at most its count, as in 3/10."),
         (["--data-root", "/nowhere/at/all"], "--data-root /nowhere/at/all is not there."),
         (["--data-root", ""], "--data-root is '', expected a path."),
         (["--data-root", "/dev/null"], "--data-root /dev/null is not a folder, expected one."),

@@ -500,7 +500,7 @@ def test_a_site_holds_its_part_of_the_domain() -> None:
     assert parts[2].census().split == "rotateddigits/90-10@0/part3of3"
 
 
-@pytest.mark.parametrize("part", ["0/3", "3", "a/b", "1/0", "1/2/3"])
+@pytest.mark.parametrize("part", ["0/3", "4/3", "3", "a/b", "1/0", "1/2/3"])
 def test_a_part_that_is_none_is_refused(part: str) -> None:
     with pytest.raises(ValidationError):
         SiteConfig(part=part)
