@@ -48,6 +48,10 @@ def test_an_empty_variable_counts_as_unset(empty: str) -> None:
     assert environment_settings({"FDG_ROUNDS": empty}) == {}
 
 
+def test_blanks_and_line_ends_around_a_variable_do_not_count() -> None:
+    assert environment_settings({"FDG_MODEL": " resnet18\r\n"}) == {"model": "resnet18"}
+
+
 @pytest.mark.parametrize(
     ("variable", "text", "value"),
     [

@@ -318,11 +318,11 @@ class Overrides(NamedTuple):
 
 
 def environment_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings in ``FDG_*`` variables, by lower-case name; empty values count as unset."""
+    """Return the settings in ``FDG_*`` variables, by lower-case name, without blanks around; empty ones are unset."""
     return {
         key[len(PREFIX) :].lower(): value
-        for key, value in environment.items()
-        if key.startswith(PREFIX) and key not in OTHER_VARIABLES and value.strip()
+        for key, text in environment.items()
+        if key.startswith(PREFIX) and key not in OTHER_VARIABLES and (value := text.strip())
     }
 
 

@@ -177,11 +177,12 @@ def read_site_config(
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings of a site that the environment of its process has; empty variables count as unset."""
+    """Return the settings of a site that the environment of its process has; empty variables count as unset.
+
+    Blanks around a value, such as the line end of a file that was written on Windows, do not count.
+    """
     values: dict[str, Any] = {
-        field: environment[variable]
-        for field in FROM_ENVIRONMENT
-        if environment.get(variable := f"FDG_{field.upper()}", "").strip()
+        field: value for field in FROM_ENVIRONMENT if (value := environment.get(f"FDG_{field.upper()}", "").strip())
     }
     for name in {"data_root", "dataset_file"} & values.keys():
         values[name] = user_path(values[name], environment)
@@ -258,10 +259,6 @@ def _content(path: Path) -> Any:
         return read_json(path)
     except DataError as error:
         raise DataError(str(error), public="its config cannot be read as JSON.") from error
-    except RecursionError as error:
-        raise SettingsError(
-            f"config {path} is nested in too many levels.", public="its config cannot be read as JSON."
-        ) from error
 
 
 def _public_problem(error: pydantic.ValidationError) -> str:

@@ -37,6 +37,11 @@ def test_the_environment_is_read_and_its_empty_variables_are_not() -> None:
     assert read_site_config("photo", None, dict.fromkeys(ENVIRONMENT, " ")) == SiteConfig()
 
 
+def test_blanks_and_line_ends_around_a_variable_do_not_count() -> None:
+    config = read_site_config("photo", None, {name: f" {value}\r\n" for name, value in ENVIRONMENT.items()})
+    assert (config.data_root, config.device, config.workers, config.threads) == (Path("/env"), "cpu", 2, 3)
+
+
 def test_what_a_site_does_about_images_and_names_can_be_said_in_its_environment() -> None:
     environment = {"FDG_MAX_IMAGE_PIXELS": "1000", "FDG_DAMAGED_IMAGES": "leave_out", "FDG_REPORT_NAMES": "yes"}
     config = read_site_config("photo", None, environment)

@@ -53,9 +53,7 @@ def test_a_method_from_outside_brings_its_report_and_a_site_may_allow_it() -> No
 def test_a_word_that_names_no_report_is_refused_with_those_that_do(tmp_path: Path) -> None:
     path = tmp_path / "fdg_site.json"
     path.write_text('{"photo": {"allowed_reports": ["gaps"]}}')
-    with pytest.raises(
-        SettingsError, match=r"allowed_reports is .* but 'gaps' is unknown, did you mean 'gap'"
-    ):
+    with pytest.raises(SettingsError, match=r"allowed_reports is .* but 'gaps' is unknown, did you mean 'gap'"):
         read_site_config("photo", path, {})
 
 
