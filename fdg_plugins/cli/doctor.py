@@ -14,6 +14,7 @@ from fdg_plugins.cli.console import say
 from fdg_plugins.cli.own_data import DataOption
 from fdg_plugins.cli.tables import make_table, show
 from fdg_plugins.doctor.finding import Finding, worst
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.values import counted, visible
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ def doctor(
 
     examination = None
     if kit is not None:
+        if sites is not None or data is not None:
+            raise SettingsError("--sites and --data are for the machine, expected neither of them with --kit.")
         findings = examine_kit(kit)
     else:
         examination = examine(os.environ, sites, data)

@@ -4,6 +4,7 @@
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -58,10 +59,19 @@ def resume(
       fdg resume jobs/pacs_fedomg --kit /srv/flare/lead@example.org --run 3379af42-b0b1-4066-889e-7cf89997f720
     """
     if kit is None and run is None:
+        _check_left_out("here", {"--name": name})
         raise typer.Exit(_resume_here(what, data_root, at_once(threads, workers)))
     if kit is None or run is None:
         raise SettingsError("--kit and --run belong together: expected both for a federation, none for a run here.")
+    _check_left_out("in a federation", {"--data-root": data_root, "--threads": threads, "--workers": workers})
     _resume_there(what, kit, run, name, server_timeout)
+
+
+def _check_left_out(where: str, options: Mapping[str, object]) -> None:
+    """Raise ``SettingsError`` for an option that has no effect on a run ``where`` it is to go on."""
+    for option, value in options.items():
+        if value is not None:
+            raise SettingsError(f"{option} is {str(value)!r}, which has no effect on a run {where}, expected none.")
 
 
 def _resume_here(folder: Path, data_root: Path | None, threads: int | None) -> int:

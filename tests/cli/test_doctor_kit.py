@@ -77,6 +77,13 @@ def test_of_a_kit_with_the_least_rights_all_is_well(tmp_path: Path, end: str) ->
     assert f"kit, of a {end}" in " ".join(result.stdout.split())
 
 
+@pytest.mark.parametrize("options", [("--sites", "3"), ("--data", "photos")])
+def test_what_is_about_the_machine_is_refused_beside_a_kit(tmp_path: Path, options: tuple[str, str]) -> None:
+    result = run(make_kit(tmp_path / "kit"), *options)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--sites and --data are for the machine, expected neither of them with --kit." in result.stderr
+
+
 @pytest.mark.parametrize(
     ("entries", "at_site", "text"),
     [

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from nvflare.fuel.flare_api.api_spec import AuthorizationError, NoConnection
-from typer.testing import Result
+from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli import watch
+from fdg_plugins.cli.main import app
 from fdg_plugins.cli.resume import SIGNATURE
 from tests.cli.session_stubs import COMPLETED, JOB, SITES, FakeFlare, Step, check_refusal, job_id, make_person_kit, run
 
@@ -62,6 +63,19 @@ def test_another_name_and_the_time_limit_are_passed_on(kit: Path, monkeypatch: p
     assert (flare.submitted[0]["folder"], flare.submitted[0]["meta.json"]["name"]) == ("second", "second")
     assert flare.timeouts == [3.0]
     assert flare.closed == flare.sessions == 1
+
+
+@pytest.mark.parametrize("option", ["--data-root", "--threads", "--workers"])
+def test_options_of_a_run_of_this_machine_are_refused(kit: Path, monkeypatch: pytest.MonkeyPatch, option: str) -> None:
+    flare = FakeFlare([BROKEN])
+    result = resume(flare, monkeypatch, JOB, kit, option, "4")
+    check_refusal(result, f"{option} is '4', which has no effect on a run in a federation, expected none.")
+    assert flare.submitted == []
+
+
+def test_another_name_is_for_a_federation(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["resume", str(tmp_path), "--name", "mine"])
+    check_refusal(result, "--name is 'mine', which has no effect on a run here, expected none.")
 
 
 def test_a_folder_that_flare_has_signed_is_taken_without_the_signatures(
