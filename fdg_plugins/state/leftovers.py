@@ -10,6 +10,7 @@ started, and it has not changed for at least a day.
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -90,8 +91,12 @@ def leftovers(place: Path, older_than_days: float = 1.0, run: str | None = None)
     _check_query(older_than_days, run)
     processes = list(_processes())
     age_days = None if run is not None else older_than_days
-    entries = (path for folder in state_folders(place) for path in sorted(folder.iterdir()))
-    return [_leftover(path, place, processes, age_days) for path in entries if run in (None, path.name)]
+    found = []
+    for path in (path for folder in state_folders(place) for path in sorted(folder.iterdir())):
+        if run in (None, path.name):
+            with suppress(FileNotFoundError):  # its run has finished meanwhile
+                found.append(_leftover(path, place, processes, age_days))
+    return found
 
 
 def _check_query(older_than_days: float, run: str | None) -> None:

@@ -2,6 +2,7 @@
 """``fdg clean``: what it removes, what it must not remove, and what it never touches."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.main import app
+from fdg_plugins.state import leftovers
 from fdg_plugins.state.leftovers import DAY_S, JOB_MODULES
 
 OLD, NEW = "3379af42-b0b1-4066-889e-7cf89997f720", "07004046-3976-42f3-876b-d1b6d7403de0"
@@ -199,6 +201,20 @@ def test_what_cannot_be_removed_is_said_and_the_exit_code_is_1(kit: Path, monkey
     assert result.exit_code == 1
     assert "not removed: folder" in result.stdout
     assert "Permission denied" in result.stdout
+
+
+def test_a_run_that_finishes_meanwhile_costs_no_other(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finished, look = state(kit, "0-finished", 10), leftovers._size_and_change
+
+    def size_and_change(path: Path) -> tuple[int, float]:
+        if path == finished:
+            shutil.rmtree(path)
+        return look(path)
+
+    monkeypatch.setattr(leftovers, "_size_and_change", size_and_change)
+    result = run("--kit", kit)
+    assert (result.exit_code, left(kit)) == (0, {NEW})
+    assert finished.name not in result.stdout
 
 
 @pytest.mark.parametrize("place", ["/nowhere", "."])
