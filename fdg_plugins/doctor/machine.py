@@ -118,7 +118,7 @@ def _upwards(base: Path, path: str) -> Iterator[Path]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="ascii").strip()
+        return path.read_text(encoding="utf-8", errors="surrogateescape").strip()  # a group may have any name
     except OSError:
         return ""  # another version of control groups, or none
 

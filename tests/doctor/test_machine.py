@@ -48,6 +48,14 @@ def test_the_smallest_quota_on_the_way_up_counts(
     assert machine.cpu_quota(tmp_path / "root", membership) == quota
 
 
+def test_a_control_group_may_have_any_name(tmp_path: Path) -> None:
+    membership = tmp_path / "membership"
+    membership.write_bytes("0::/bäder\n".encode() + b"4:memory:/\xff\n")
+    put(tmp_path / "root" / "bäder" / "cpu.max", "150000 100000")
+    assert machine.cpu_quota(tmp_path / "root", membership) == 1.5
+    assert machine.memory_limit(tmp_path / "root", membership) is None
+
+
 @pytest.mark.parametrize(
     ("files", "limit"),
     [
