@@ -27,8 +27,12 @@ class LastingConsole(Console):
 
 
 def say(text: str, style: str = "", on_stderr: bool = False) -> None:
-    """Print one line verbatim: without interpreting markup or wrapping at the terminal's width."""
-    LastingConsole(stderr=on_stderr, highlight=False, soft_wrap=True).print(Text(text, style=style))
+    """Print one line verbatim: without interpreting markup or wrapping at the terminal's width.
+
+    What cannot be encoded in UTF-8, such as part of a file's name, is escaped.
+    """
+    encodable = text.encode(errors="backslashreplace").decode()
+    LastingConsole(stderr=on_stderr, highlight=False, soft_wrap=True).print(Text(encodable, style=style))
 
 
 class OneLineErrors(TyperGroup):

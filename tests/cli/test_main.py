@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 from typer.testing import CliRunner
 
+from fdg_plugins.cli.console import say
 from fdg_plugins.cli.main import app
 
 TORCH = version("torch")
@@ -130,6 +131,12 @@ def test_the_lines_of_a_help_end_at_the_width_of_the_terminal_and_not_where_the_
     assert not any("\n" in paragraph for paragraph in text.split("\n\n"))
     printed = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "100", "TERMINAL_WIDTH": "100"}).stdout
     assert " ".join(text.replace("\\[", "[").split()) in " ".join(printed.split())
+
+
+def test_a_path_that_is_no_utf8_is_printed_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    say("/srv/b\xe4der/\udcff: written")
+    say("/srv/\udcff: left out", on_stderr=True)
+    assert capsys.readouterr() == ("/srv/b\xe4der/\\udcff: written\n", "/srv/\\udcff: left out\n")
 
 
 def test_a_command_goes_on_when_its_reader_has_left(tmp_path: Path) -> None:
