@@ -9,9 +9,10 @@ from typing import Any
 from nvflare.app_common.resource_managers.gpu_resource_manager import GPUResourceManager
 from torch import cuda
 
-from fdg_plugins.data import DATASETS
+from fdg_plugins.data import DATASETS, DatasetSpec, ImageFolderSpec, SegmentationSpec
 from fdg_plugins.data.site_names import split_site
 from fdg_plugins.data.stand_in_files import is_stand_in
+from fdg_plugins.data.unfinished import is_unfinished
 from fdg_plugins.doctor.finding import Finding, ok, problem, warning
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.gpus import CONSUMER_ID, MANAGER_ID, Lent, lent_gpus
@@ -50,13 +51,28 @@ def check_data_root(site: str, config: SiteConfig, *, in_containers: bool = Fals
 def _check_contents(root: Path, domain: str) -> Finding:
     """Return what a data root holds, by the names of folders: data sets of the catalogue, or a domain of one's own."""
     found = [spec for spec in DATASETS.all() if spec.needs_data_root and (root / spec.folder).is_dir()]
+    folders = ", ".join(dict.fromkeys(spec.folder for spec in found))
     if drawn := [spec.name for spec in found if is_stand_in(root, spec.folder)]:
         return warning(DATA_ROOT, f"{root} holds the STAND-IN of {', '.join(drawn)}, drawings")
-    if found:
-        return ok(DATA_ROOT, f"{root} holds {', '.join(dict.fromkeys(spec.folder for spec in found))}")
+    if unfinished := dict.fromkeys(spec.folder for spec in found if is_unfinished(root / spec.folder)):
+        return warning(
+            DATA_ROOT, f"{root}: fdg data prepare has not ended for {', '.join(unfinished)}: no job runs on it"
+        )
+    if any(_has_domain(root, spec, domain) for spec in found):
+        return ok(DATA_ROOT, f"{root} holds {folders}")
     if (root / domain).is_dir():
         return ok(DATA_ROOT, f"{root} holds images of your own of domain {domain}")
+    if found:
+        return problem(
+            DATA_ROOT, f"{root} holds {folders} without a domain {domain!r}: fdg site-config --domain names it"
+        )
     return problem(DATA_ROOT, f"{root} holds neither a data set of the catalogue nor a folder {domain}")
+
+
+def _has_domain(root: Path, spec: DatasetSpec, domain: str) -> bool:
+    """Return whether a data set has the domain, and its folder is there if each domain has one."""
+    has_folders = isinstance(spec, ImageFolderSpec | SegmentationSpec)
+    return domain in spec.domains and (not has_folders or (root / spec.folder / domain).is_dir())
 
 
 def check_lent_gpus(resources: Mapping[str, Any], owner: object) -> Iterator[Finding]:
