@@ -15,6 +15,7 @@ import os
 import secrets
 import stat
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.values import depth_exceeds
+from fdg_plugins.values import depth_exceeds, shorten
 
 # The errors that safetensors and torch raise for invalid content.
 UNREADABLE = (SafetensorError, KeyError, TypeError, ValueError, RuntimeError, OverflowError)
@@ -213,17 +214,26 @@ def read_json(path: Path) -> Any:
 def parse_json(text: str | bytes, origin: str) -> Any:
     """Return the value of untrusted JSON text with at most ``DEEPEST_JSON`` levels of nesting.
 
-    Raises ``DataError``, with one sentence that begins with ``origin``, for text that is not JSON or nests deeper.
+    Raises ``DataError``, with one sentence that begins with ``origin``, for text that is not JSON, nests deeper, or has
+    a key twice: of two settings, or entries of one site, the first would be lost without a word.
     """
     too_deep = f"{origin} nests deeper than {DEEPEST_JSON} levels."
     try:
-        value = json.loads(text if isinstance(text, str) else text.decode("utf-8"))
+        value = json.loads(text if isinstance(text, str) else text.decode("utf-8"), object_pairs_hook=_object)
     except RecursionError as error:
         raise DataError(too_deep) from error
     except ValueError as error:
         raise DataError(f"{origin} is not valid JSON: {error}.") from error
     if depth_exceeds(value, DEEPEST_JSON):
         raise DataError(too_deep)
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"an object has {shorten(name)} twice")
     return value
 
 

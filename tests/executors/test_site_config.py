@@ -94,6 +94,18 @@ def test_a_wrong_entry_is_refused_by_site_file_and_field(file: Path, entry: dict
         read_site_config("photo", file, {})
 
 
+@pytest.mark.parametrize(
+    "text", ['{"photo": {"role": "source"}, "photo": {}}', '{"photo": {"role": "source", "role": null}}']
+)
+def test_what_is_said_twice_is_refused_since_one_of_the_two_would_be_lost(file: Path, text: str) -> None:
+    file.write_text(text)
+    with pytest.raises(
+        DataError, match=r"fdg_site\.json is not valid JSON: an object has '(photo|role)' twice\.$"
+    ) as caught:
+        read_site_config("photo", file, {})
+    assert caught.value.public == "its config cannot be read as JSON."
+
+
 def test_a_wrong_variable_is_refused_by_field() -> None:
     with pytest.raises(SettingsError, match=r"site photo: .* workers is 'many', but "):
         read_site_config("photo", None, {"FDG_WORKERS": "many"})
