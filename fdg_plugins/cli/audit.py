@@ -15,7 +15,7 @@ from fdg_plugins.cli.console import say
 from fdg_plugins.cli.output import check_output, write_output
 from fdg_plugins.cli.tables import make_table, show
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.values import visible
+from fdg_plugins.values import counted, visible
 
 if TYPE_CHECKING:
     from fdg_plugins.audit.file import AuditLine, BrokenLine
@@ -171,7 +171,7 @@ def _write_csv(path: Path, readings: list[Reading]) -> None:
 
     lines = [line for reading in readings for line in reading.lines]
     write_output(path, audit_csv(lines).encode(), "--csv", [reading.path for reading in readings])
-    say(visible(f"{path}: {len(lines)} answer{'s' * (len(lines) != 1)}"))
+    say(visible(f"{path}: {counted(len(lines), 'answer')}"))
 
 
 def _as_json(reading: Reading) -> dict[str, Any]:
@@ -195,8 +195,7 @@ def _show(reading: Reading, details: bool) -> None:
 def _heading(lines: "list[AuditLine]") -> Text:
     first, last = lines[0], lines[-1]
     unsent = sum(line.stage != "sent" for line in lines)
-    answers = f"{len(lines)} answer{'s' * (len(lines) > 1)}"
-    answers += f", {unsent} of them not sent" if unsent else ""
+    answers = counted(len(lines), "answer") + (f", {unsent} of them not sent" if unsent else "")
     config = f"config {first.config_sha256[:HASH_DIGITS]}" if first.config_sha256 else "no config"
     known = ", ".join([config, *(f"{name} {number}" for name, number in first.versions.items())])
     num_bytes = sum(line.bytes for line in lines if line.stage == "sent")

@@ -236,8 +236,7 @@ def _show_plan(plan: Plan, at: str, asked_noise: float | None) -> None:
 
 def _show_standing(standing: Standing, at: str) -> None:
     content, file, policy = standing.past
-    releases = len(content.releases)
-    spent = f"epsilon {standing.spent:.4g} {at}, by {releases} release{'s' * (releases != 1)}"
+    spent = f"epsilon {standing.spent:.4g} {at}, by {counted(len(content.releases), 'release')}"
     say(visible(f"site {content.site} has spent {spent} ({file})"))
     if standing.with_plan is not None:
         say(f"with the plan: epsilon {standing.with_plan:.4g}")

@@ -298,8 +298,7 @@ def check_ledger(site: str, local: Path) -> Iterator[Finding]:
     except SettingsError:
         return  # the check of the policy says it
     if os.path.lexists(path):
-        count = len(Ledger(path, site).read().releases)
-        yield ok(RELEASES, f"{count} release{'s' * (count != 1)} in {path}")
+        yield ok(RELEASES, f"{counted(len(Ledger(path, site).read().releases), 'release')} in {path}")
 
 
 def check_modes(folder: Path) -> Iterator[Finding]:

@@ -149,7 +149,7 @@ class _SourceLoader(SourceFileLoader):
 def _load(path: Path, module_name: str) -> ModuleType:
     spec = spec_from_file_location(module_name, path, loader=_SourceLoader(module_name, str(path)))
     if spec is None or spec.loader is None:
-        raise SettingsError(f"plug-in file {path} is no Python module.")
+        raise SettingsError(f"plug-in file {path} is not a Python module.")
     module = module_from_spec(spec)
     sys.modules[module_name] = module  # before execution, as the import system does: dataclasses look it up there
     try:

@@ -74,7 +74,7 @@ def _state_folders_at(place: Path) -> list[Path]:
     found = [own] if os.path.lexists(own) else sorted(place.glob(f"*/{FOLDER}"))
     for folder in found:
         if not _is_real_folder(folder):
-            raise DataError(f"{folder} is a link or no folder, expected a participant's folder of run states.")
+            raise DataError(f"{folder} is a link or not a folder, expected a participant's folder of run states.")
     return found
 
 

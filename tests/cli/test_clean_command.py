@@ -165,7 +165,7 @@ def test_a_state_folder_that_is_a_link_is_refused(kit: Path, tmp_path: Path) -> 
     (kit / "fdg_state").symlink_to(tmp_path / "elsewhere")
     result = run("--kit", kit)
     assert result.exit_code == 2
-    assert "is a link or no folder" in result.stderr
+    assert "is a link or not a folder" in result.stderr
     assert left(kit) == {OLD, NEW}
 
 
