@@ -15,6 +15,8 @@ from fdg_plugins.data.stand_in_files import is_stand_in
 from fdg_plugins.data.unfinished import is_unfinished
 from fdg_plugins.doctor.finding import Finding, ok, problem, warning
 from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.flare.metrics import statsd_address
+from fdg_plugins.flare.trackers import chosen_tracker
 from fdg_plugins.models import check_model_name, model_names
 from fdg_plugins.models.pretrained import cache_folder
 from fdg_plugins.models.torchvision_networks import imagenet_file_name
@@ -58,6 +60,8 @@ def _use_variable(name: str, value: str, environment: Mapping[str, str]) -> None
     alone = {name: value}
     if name in OTHER_VARIABLES:
         read_site_config("of this machine", None, {"PWD": environment.get("PWD", ""), **alone}).torch_device()
+        statsd_address(alone)
+        chosen_tracker(None, alone)
         return
     server = {setting for make in AGGREGATORS.values() for setting in make.setting_names()}
     own = {setting for objective in OBJECTIVES for setting in objective_settings(objective)}

@@ -60,6 +60,8 @@ def test_a_variable_that_a_job_takes_is_ok(name: str, value: str) -> None:
         ("FDG_DATASET", "pax", "data set 'pax' is unknown, "),
         ("FDG_THREADS", "0", "threads is '0', but input should be greater than or equal to 1"),
         ("FDG_DEVICE", "gpu", "device is 'gpu'"),
+        ("FDG_STATSD", "localhost", "FDG_STATSD is 'localhost', expected HOST:PORT"),
+        ("FDG_TRACKING", "mlfow", "tracking is 'mlfow', expected one of"),
     ],
 )
 def test_a_variable_that_stops_a_job_is_a_problem(name: str, value: str, sentence: str) -> None:
