@@ -143,7 +143,7 @@ def _read_kit(kit: Path, ledger: Path | None) -> Past:
         raise DataError(f"kit {kit} has no folder local/, expected a site's startup kit.")
     policy = read_policy(site, local / POLICY_FILE)
     if ledger is not None:
-        return Past(read_ledger(ledger), ledger, policy)
+        return Past(read_ledger(ledger, site), ledger, policy)
     file = ledger_file(site, local)
     try:
         file.lstat()

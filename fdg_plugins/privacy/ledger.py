@@ -156,12 +156,15 @@ def ledger_file(site: str, local: Path) -> Path:
 
 
 def read_ledger(path: Path, site: str | None = None) -> LedgerContent:
-    """Return the ledger in ``path``; raise ``DataError`` naming the file, and ``site`` if given, if it is invalid."""
+    """Return the ledger in ``path``; raise ``DataError`` naming the file if it is invalid, or not that of ``site``."""
+    about = "" if site is None else f"site {site}: "
     try:
-        return LedgerContent.model_validate(read_checked_json(path, UNCHECKED_VERSION))
+        content = LedgerContent.model_validate(read_checked_json(path, UNCHECKED_VERSION))
     except (DataError, pydantic.ValidationError) as error:
-        about = "" if site is None else f"site {site}: "
         raise DataError(f"{about}privacy ledger {path}: {_reason(error)}") from error
+    if site not in (None, content.site):
+        raise DataError(f"{about}privacy ledger {path} is that of site {content.site!r}.")
+    return content
 
 
 class Ledger:
@@ -216,10 +219,7 @@ class Ledger:
             )
         if not os.path.lexists(self.path):
             return LedgerContent(site=self.site)
-        content = read_ledger(self.path, self.site)
-        if content.site != self.site:
-            raise DataError(f"site {self.site}: privacy ledger {self.path} is that of site {content.site!r}.")
-        return content
+        return read_ledger(self.path, self.site)
 
     def _write(self, content: LedgerContent) -> None:
         try:

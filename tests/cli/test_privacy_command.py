@@ -106,9 +106,10 @@ def test_a_site_that_has_released_nothing_has_spent_nothing(tmp_path: Path) -> N
 def test_the_ledger_of_another_site_is_refused(kit: Path) -> None:
     (kit / "startup").mkdir()
     (kit / "startup" / "fed_client.json").write_text('{"client": {"fqsn": "sketch"}}')
-    result = run("--kit", kit)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "is that of site 'photo'" in result.stderr
+    for options in ((), ("--ledger", kit / "local" / "fdg_privacy" / "ledger.json")):
+        result = run("--kit", kit, *options)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "is that of site 'photo'" in result.stderr
     (kit / "startup" / "fed_client.json").write_text('{"client": {"fqsn": "photo"}}')
     assert run("--kit", kit.rename(kit.with_name("photo-docker"))).exit_code == 0, "the folder's name is not the site's"
 
