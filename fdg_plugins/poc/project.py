@@ -108,7 +108,7 @@ def read_state(folder: Path) -> State:
 
 
 def write_state(folder: Path, state: State) -> None:
-    """Replace what the folder remembers."""
-    temporary = folder / f".{STATE_FILE}"
-    temporary.write_text(state.model_dump_json(indent=1), encoding="utf-8")
-    temporary.replace(folder / STATE_FILE)
+    """Replace what the folder remembers; raise ``DataError`` naming the file if it cannot be written."""
+    from fdg_plugins.storage import write_json  # loads torch, which looking and stopping do without
+
+    write_json(folder / STATE_FILE, state.model_dump(mode="json"))

@@ -55,6 +55,12 @@ def test_a_folder_without_a_federation_is_named(tmp_path: Path, content: str | N
         known_project(tmp_path)
 
 
+def test_a_state_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match=rf"^file .*/file/{STATE_FILE} cannot be written: "):
+        write_state(tmp_path / "file", State(ports=(9000, 9001)))
+
+
 def test_the_command_refuses_what_is_not_there(tmp_path: Path) -> None:
     for arguments in (["status"], ["stop"], ["start", "--data-root", str(tmp_path / "nothing")]):
         result = CliRunner().invoke(app, ["poc", *arguments, "--folder", str(tmp_path)])
