@@ -31,12 +31,12 @@ KILL_TIMEOUT_S = 60
 
 
 def check_port(port: int) -> None:
-    """Raise ``SettingsError`` for a port that something else listens on."""
+    """Raise ``SettingsError`` for a port that something else listens on, at any address of the machine."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         # As the server does: a connection of the last run that lingers is not an obstacle, a listener is.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((HOST, port))
+            probe.bind(("", port))
         except (OSError, OverflowError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise SettingsError(

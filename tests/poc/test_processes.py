@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One participant is killed and started again, with everything it had started, and no other is touched."""
 
+import socket
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -9,7 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fdg_plugins.poc.processes import belongs, end_all, kill_participant, processes, start_participant
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.poc.processes import belongs, check_port, end_all, kill_participant, processes, start_participant
 
 PATIENCE_S = 30.0
 # As FLARE's: the script that an operator calls starts a daemon, which starts the participant again when it dies.
@@ -67,3 +69,12 @@ def test_what_is_killed_stays_down_until_it_is_started(folder: Path) -> None:
 def test_a_participant_that_does_not_run_is_killed_by_ending_nothing(folder: Path) -> None:
     assert kill_participant(folder, "nobody") == 0
     assert len(of(folder, "server")) == len(of(folder, "site")) == 2
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2", ""])
+def test_a_port_that_is_taken_at_any_address_is_refused(address: str) -> None:
+    with socket.create_server((address, 0)) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(SettingsError, match=rf"^port {port} of this machine cannot be used"):
+            check_port(port)
+    check_port(port)
