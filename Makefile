@@ -44,7 +44,7 @@ help:
 	@echo "make bench            install, then measure ours against references: seconds, bytes and their ratios, as a table"
 	@echo "make lint             install, then ruff and mypy"
 	@echo "make dist             install, then build wheel and source archive, and check what an index would show of them"
-	@echo "make rehearse-images execute what the Dockerfiles in docker/ install, without Docker"
+	@echo "make rehearse-images  execute what the Dockerfiles in docker/ install, without Docker"
 	@echo "make sbom             install, then list what is installed with the package, and under which licences, in build/"
 	@echo "make clean            remove the virtual environments, the simulator's workspace and what was built"
 
