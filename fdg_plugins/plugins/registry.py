@@ -142,10 +142,11 @@ class Registry(Generic[R]):
     def entries(self) -> dict[str, EntryPoint]:
         """Return the entry points of installed plug-ins by name; raise ``SettingsError`` if two share a name."""
         if self._entries is None:
-            self._entries = {}
+            found: dict[str, EntryPoint] = {}
             for entry in entry_points(group=self.group):
-                self._check_announced_once(entry, self._entries)
-                self._entries[entry.name] = entry
+                self._check_announced_once(entry, found)
+                found[entry.name] = entry
+            self._entries = found  # not before, as the next request must meet a clash too
         return self._entries
 
     def _check_announced_once(self, entry: EntryPoint, earlier: Mapping[str, EntryPoint]) -> None:

@@ -100,8 +100,9 @@ def test_a_plug_in_that_is_not_as_announced_is_refused(
     registry: Registry[Record], install: Install, code: str, name: str, message: str
 ) -> None:
     install("bad-plugin", code, **{name: "THING"})
-    with pytest.raises(SettingsError, match=message):
-        registry.get("one")
+    for _ in range(2):
+        with pytest.raises(SettingsError, match=message):
+            registry.get("one")
 
 
 def test_an_unknown_name_is_refused_and_others_do_not_learn_what_is_installed(
