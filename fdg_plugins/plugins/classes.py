@@ -52,7 +52,7 @@ class ClassesOf(Mapping[str, type[C]]):
             found = load_target(target)
         except FDGError:
             raise
-        except Exception as error:  # a module of a plug-in may raise anything
+        except (Exception, SystemExit) as error:  # a module of a plug-in may raise anything
             problem = f"{target!r}, which cannot be loaded ({type(error).__name__}: {error})"
             raise self._unusable(method, problem, "; a file gives the class itself") from error
         if not isinstance(found, type) or not issubclass(found, self._base):

@@ -208,7 +208,7 @@ class Registry(Generic[R]):
             return entry.load()
         except FDGError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a script may end Python when it is imported
             raise SettingsError(
                 f"{self.kind} {entry.name!r} of plug-in {origin} cannot be loaded: {type(error).__name__}: {error}.",
                 public=f"{self.kind} {entry.name!r} is brought by a plug-in that cannot be loaded here.",

@@ -81,9 +81,12 @@ def test_only_the_entry_that_is_asked_for_is_loaded(registry: Registry[Record], 
 def test_what_can_be_loaded_is_loaded_beside_a_broken_plugin(registry: Registry[Record], install: Install) -> None:
     install("one-plugin", RECORD.format("one", ""), one="THING")
     install("other-plugin", "raise RuntimeError('loaded')", other="THING")
+    install("script", "raise SystemExit('done')", script="THING")
     for _ in range(2):
-        (problem,) = registry.load_usable()
-        assert problem == "thing 'other' of plug-in other-plugin cannot be loaded: RuntimeError: loaded."
+        assert registry.load_usable() == [
+            "thing 'other' of plug-in other-plugin cannot be loaded: RuntimeError: loaded.",
+            "thing 'script' of plug-in script cannot be loaded: SystemExit: done.",
+        ]
     assert [record.name for record in registry.loaded()] == ["own", "one"]
 
 
