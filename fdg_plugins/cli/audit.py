@@ -94,6 +94,8 @@ def audit(
     """
     if as_json and as_csv is not None:
         raise SettingsError("--json and --csv exclude each other: one is printed, the other written to a file.")
+    if job == "":  # as of a variable that is not set: everything begins with nothing
+        raise SettingsError("--job is '', expected the id of a job, or how it begins.")
     paths = _audit_files(place)
     if as_csv is not None:
         check_output(as_csv, "--csv", paths)

@@ -323,6 +323,7 @@ def test_every_row_is_one_line_in_a_pipe_and_nothing_is_cut_in_a_narrow_terminal
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
+        (["--job", ""], "--job is '', expected the id of a job, or how it begins."),
         (["--job", "abc"], f"nothing of job abc is in {{file}}; it holds the jobs {JOB}, rounds 0 to 1."),
         (["--round", 9], "nothing of round 9 is in"),
         (["--job", "x", "--round", 1], "nothing of job x and round 1 is in"),
