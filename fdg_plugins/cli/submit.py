@@ -15,6 +15,7 @@ from fdg_plugins.errors import SettingsError
 if TYPE_CHECKING:
     from fdg_plugins.cli.watch import Server, Verdict
 
+MAX_RESUMES = 3
 FAILED = 1
 INTERRUPTED = 130
 
@@ -26,9 +27,14 @@ def submit(
         bool, typer.Option("--resume-on-failure", help="When a process died, submit the job that goes on with the run.")
     ] = False,
     max_resumes: Annotated[
-        int,
-        typer.Option(min=0, metavar="N", help="Most resumptions in a row that complete no further round."),
-    ] = 3,
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Most resumptions in a row that complete no further round.",
+            show_default=str(MAX_RESUMES),
+        ),
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Do not wait for the job's end.")] = False,
     server_timeout: ServerTimeout = SERVER_TIMEOUT_S,
 ) -> None:
@@ -51,10 +57,13 @@ def submit(
 
     if detach and resume_on_failure:
         raise SettingsError("--detach and --resume-on-failure exclude each other: who resumes must wait for the end.")
+    if max_resumes is not None and not resume_on_failure:
+        raise SettingsError(f"--max-resumes is {max_resumes}, expected --resume-on-failure with it.")
     with tempfile.TemporaryDirectory(prefix="fdg-") as folder, Server(kit, server_timeout) as server:
         twin = write_resuming_job(job, Path(folder) / "twin", None)
         # Before anything runs: reject a job that could not be resumed.
-        resumption = Resumption(twin, run_of(twin), max_resumes) if resume_on_failure else None
+        most = MAX_RESUMES if max_resumes is None else max_resumes
+        resumption = Resumption(twin, run_of(twin), most) if resume_on_failure else None
         warn_of_missing(missing_sites(server, sites_of(twin), patience=0.0))
         first = server.submit(write_resuming_job(twin, Path(folder) / "first", None))
         say(f"job {first}: submitted")

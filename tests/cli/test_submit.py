@@ -83,6 +83,7 @@ def test_detached_it_returns_at_once(kit: Path, monkeypatch: pytest.MonkeyPatch)
 def test_nobody_resumes_who_does_not_wait(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flare = FakeFlare([])
     check_refusal(submit(flare, monkeypatch, kit, "--detach", "--resume-on-failure"), "exclude each other")
+    check_refusal(submit(flare, monkeypatch, kit, "--max-resumes", 3), "expected --resume-on-failure with it")
     assert flare.sessions == 0
 
 
