@@ -146,6 +146,12 @@ def test_settings_are_parted_into_those_of_protocol_aggregator_and_objective() -
     assert parted.objective == {"strength": "0.1"}
 
 
+def test_a_name_that_is_no_text_is_refused_as_unknown() -> None:
+    job: Any = {3: 1}  # as YAML may have it
+    with pytest.raises(SettingsError, match="environment: there is no setting 3; known are"):
+        part_settings(job, AGGREGATOR, [], "environment")
+
+
 @pytest.mark.parametrize(
     ("wrong", "meant"),
     [("round", "rounds"), ("learning-rate", "learning_rate"), ("kapa", "kappa"), ("data_rot", "data_root")],

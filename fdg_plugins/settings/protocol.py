@@ -357,9 +357,9 @@ def check_unshared(server: Iterable[str], objective: Collection[str], origin: st
             )
 
 
-def _hint(name: str, settings: Iterable[str]) -> str:
+def _hint(name: Any, settings: Iterable[str]) -> str:
     known = sorted([*settings, *(variable[len(PREFIX) :].lower() for variable in OTHER_VARIABLES)])
-    return did_you_mean(name[:LONGEST_GUESS], known)
+    return did_you_mean(str(name)[:LONGEST_GUESS], known)  # a name in YAML may be a number
 
 
 def make_protocol(layers: Iterable[Mapping[str, Any]]) -> Protocol:
