@@ -156,6 +156,7 @@ def check_site_config(kit: Kit, site: str) -> Iterator[Finding]:
         return
     config = read_site_config(site, path, {}, shared=False)
     yield ok(FILE_NAME, f"settings of {site}")
+    yield from _check_other_entries(path, site)
     yield check_data_root(site, config, in_containers=runs_in_containers(kit.resources))
 
 
@@ -165,6 +166,15 @@ def check_server_config(path: Path) -> Iterator[Finding]:
         allowed = read_allowed_plugins(SERVER, path, shared=False)
         names = "any that is installed" if allowed is None else ", ".join(allowed) or "none"
         yield ok(FILE_NAME, f"{ALLOWED_PLUGINS}: {names}")
+        yield from _check_other_entries(path, SERVER)
+
+
+def _check_other_entries(path: Path, owner: str) -> Iterator[Finding]:
+    """Yield a warning of the entries of others in a config: what was meant for ``owner`` may be there."""
+    if others := [shorten(name) for name in read_json(path) if name != owner]:
+        yield warning(
+            FILE_NAME, f"what it says of {_some(others)} holds for nobody here, only what it says of {owner!r}"
+        )
 
 
 def check_scopes(path: Path) -> Iterator[Finding]:

@@ -371,6 +371,16 @@ def test_files_that_others_can_read_are_named_with_the_remedy(tmp_path: Path) ->
     assert findings(kit, "files")[0][0] == "problem"
 
 
+def test_entries_of_others_in_a_config_are_named(tmp_path: Path) -> None:
+    kit, server = make_kit(tmp_path / "kit"), make_kit(tmp_path / "server", SERVER)
+    write(kit, "fdg_site.json", {"photo": {}, "phto": {"allowed_reports": []}})
+    write(server, "fdg_site.json", {"server": {}, "server.fdg.example": {"allowed_plugins": []}})
+    for place, wrong, right in ((kit, "phto", "photo"), (server, "server.fdg.example", "server")):
+        settings, others = findings(place, "fdg_site.json")
+        assert settings[0] == "ok"
+        assert others == ("warning", f"what it says of '{wrong}' holds for nobody here, only what it says of '{right}'")
+
+
 def test_the_data_root_is_looked_for(tmp_path: Path) -> None:
     kit, data = make_kit(tmp_path / "kit"), tmp_path / "data"
     assert findings(kit, "data root") == [("ok", f"{data} holds pacs")]
