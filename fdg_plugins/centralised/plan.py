@@ -201,7 +201,7 @@ def _check_momentum(schedule: Schedule, protocol: Protocol) -> None:
 def _check_task(algorithm: Algorithm, protocol: Protocol) -> None:
     if algorithm.needs_labelled_images and not TASKS.get(protocol.task).one_class_per_image:
         raise SettingsError(
-            f"algorithm {algorithm.name!r} needs one class per image, which the task {protocol.task!r} has not."
+            f"algorithm {algorithm.name!r} needs one class per image, which the task {protocol.task!r} does not have."
         )
 
 

@@ -180,7 +180,7 @@ def _start(engine: Any, found: Return, fl_ctx: FLContext) -> None:
     )
     enough, reservation = engine.check_client_resources(job, {site: needed}, fl_ctx).get(site, (False, ""))
     if not enough:
-        raise Unanswered(f"it has not the resources ({one_line(str(reservation or 'no answer'), LONGEST_QUOTE)})")
+        raise Unanswered(f"it lacks the resources ({one_line(str(reservation or 'no answer'), LONGEST_QUOTE)})")
     order = engine.job_runner._make_deploy_message(job, job.get_application(app, fl_ctx), app, fl_ctx)
     admin = engine.server.admin_server
     deployed = admin.send_requests_and_get_reply_dict({found.client.token: order}, timeout_secs=admin.timeout)

@@ -70,7 +70,7 @@ def _check_weights(objective: Objective, aggregator: UpdateAggregator) -> None:
 def _check_task(protocol: Protocol, objective: Objective) -> None:
     if objective.needs_labelled_images and not TASKS.get(protocol.task).one_class_per_image:
         raise SettingsError(
-            f"objective {objective.name!r} needs one class per image, which the task {protocol.task!r} has not."
+            f"objective {objective.name!r} needs one class per image, which the task {protocol.task!r} does not have."
         )
     if objective.needs_flat_images and (dims := dataset_spec(protocol.dataset).dims) != 2:
         raise SettingsError(

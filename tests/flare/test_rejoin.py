@@ -165,8 +165,8 @@ def test_it_is_done_once(engine: StubEngine) -> None:
     ("attribute", "value", "reason"),
     [
         ("told", None, "the job's process at the server did not answer"),
-        ("resources", (False, ""), "it has not the resources (no answer)"),
-        ("resources", (False, "all GPUs are taken"), "it has not the resources (all GPUs are taken)"),
+        ("resources", (False, ""), "it lacks the resources (no answer)"),
+        ("resources", (False, "all GPUs are taken"), "it lacks the resources (all GPUs are taken)"),
         ("deployed", None, "it did not answer the deployment"),
         ("started", None, "it did not answer the start"),
     ],

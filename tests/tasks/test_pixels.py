@@ -166,7 +166,7 @@ def test_what_needs_one_class_per_image_is_refused(name: str, pixels: Task) -> N
     plan = Plan(Protocol(task="pixels", objective={"name": name}), {})
     with pytest.raises(SettingsError) as caught:
         check_settings(FedAvgAggregator(), Plans(plan, plan))
-    assert str(caught.value) == f"objective '{name}' needs one class per image, which the task 'pixels' has not."
+    assert str(caught.value) == f"objective '{name}' needs one class per image, which the task 'pixels' does not have."
 
 
 def test_the_server_counts_pixels_as_samples_and_checks_every_score(pixels: Task) -> None:

@@ -284,7 +284,8 @@ def test_what_needs_one_class_per_image_is_refused(name: str) -> None:
     plan = Plan(Protocol(dataset="vessels", target="drive", task="segmentation", objective={"name": name}), {})
     with pytest.raises(SettingsError) as caught:
         check_settings(FedAvgAggregator(), Plans(plan, plan))
-    assert str(caught.value) == f"objective '{name}' needs one class per image, which the task 'segmentation' has not."
+    said = f"objective '{name}' needs one class per image, which the task 'segmentation' does not have."
+    assert str(caught.value) == said
 
 
 @pytest.fixture
