@@ -184,7 +184,8 @@ def _take_over(handle: int, before: os.stat_result) -> None:
     """Give a new file the mode, owner and group of the one that it replaces, as far as this user may."""
     with contextlib.suppress(PermissionError):
         os.fchmod(handle, stat.S_IMODE(before.st_mode))
-        os.fchown(handle, before.st_uid, before.st_gid)
+        os.fchown(handle, -1, before.st_gid)  # which who is in the group may, and to give it away only root
+        os.fchown(handle, before.st_uid, -1)
 
 
 def _new_file(path: Path, mode: int) -> tuple[Path, int]:

@@ -97,6 +97,23 @@ def test_a_file_and_its_folders_have_the_permissions_that_the_umask_leaves(tmp_p
     assert mode(tmp_path / "folder") == 0o777 & ~mask
 
 
+def test_a_file_that_is_replaced_keeps_its_group_where_its_owner_cannot_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for an administrator who is in the group of the service that the file belongs to."""
+    (tmp_path / "file").write_bytes(b"old")
+    groups: list[int] = []
+
+    def fchown(handle: int, user: int, group: int) -> None:
+        if user != -1:
+            raise PermissionError(1, "Operation not permitted")
+        groups.append(group)
+
+    monkeypatch.setattr(os, "fchown", fchown)
+    write_bytes(tmp_path / "file", b"new")
+    assert (groups, (tmp_path / "file").read_bytes()) == ([(tmp_path / "file").stat().st_gid], b"new")
+
+
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
 @pytest.mark.parametrize("own", [0o600, 0o640, 0o444])
 def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path: Path, mask: int, own: int) -> None:
