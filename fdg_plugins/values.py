@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks for the values of settings from any source, and how an error message shows an invalid value."""
 
+import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -87,6 +88,16 @@ def objection(detail: Mapping[str, Any]) -> str:
     """Return what one of pydantic's errors says against a value, as the end of a sentence without its full stop."""
     said = str(detail["msg"]).removeprefix("Value error, ").rstrip(".")
     return said[:1].lower() + said[1:]  # no further: it may quote a name
+
+
+def parsed_object(value: Any) -> Any:
+    """Return the object in a text that is one in JSON; anything else as it is."""
+    if isinstance(value, str) and value.strip().startswith("{"):
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    return value
 
 
 def is_utf8(text: str) -> bool:

@@ -42,12 +42,16 @@ def test_the_values_are_those_that_the_paper_prints(paper: str, dataset: str) ->
 
 
 @pytest.mark.parametrize(("paper", "dataset"), CASES)
-def test_every_method_has_a_job_under_it(paper: str, dataset: str) -> None:
+def test_every_method_whose_network_it_has_has_a_job_under_it(paper: str, dataset: str) -> None:
     assert protocol_settings(paper, dataset).keys() <= Protocol.model_fields.keys()
     for method in published():
         settings = FederatedRuns().base_settings(paper, dataset, method)
         known = {name: value for name, value in settings.items() if name in settings_of(method)}
-        make_recipe(method, dataset, **known)
+        if paper == "fedomg-fl" and parse_method(method).objective in ("rsc", "stable"):
+            with pytest.raises(SettingsError, match=r"does not go with model 'cnn': .* no AdaptiveAvgPool2d"):
+                make_recipe(method, dataset, **known)
+        else:
+            make_recipe(method, dataset, **known)
 
 
 @pytest.mark.parametrize("paper", ["fedomg", "feddg-ga"])

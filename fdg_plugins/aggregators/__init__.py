@@ -23,7 +23,7 @@ from fdg_plugins.aggregators.fedcsa import FedCSAAggregator
 from fdg_plugins.aggregators.fedga import FedGAAggregator
 from fdg_plugins.aggregators.fednova import FedNovaAggregator
 from fdg_plugins.aggregators.fedomg import FedOMGAggregator
-from fdg_plugins.aggregators.flat_settings import flat_names, parsed_weighting, read_weighting, weighting_names
+from fdg_plugins.aggregators.flat_settings import flat_names, read_weighting, weighting_names
 from fdg_plugins.aggregators.named import AGGREGATORS, make_aggregator
 from fdg_plugins.aggregators.returned import Direction
 from fdg_plugins.aggregators.step import take_step
@@ -50,7 +50,6 @@ __all__ = [
     "flat_names",
     "make_aggregator",
     "make_weighting",
-    "parsed_weighting",
     "read_weighting",
     "take_step",
     "weighting_names",

@@ -2,14 +2,13 @@
 """The settings of an aggregator as one flat list of names, those of its weighting included."""
 
 import inspect
-import json
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from fdg_plugins.aggregators.weightings import WEIGHTINGS, weighting_name
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.values import read_like
+from fdg_plugins.values import parsed_object, read_like
 
 WEIGHTING = "weighting"
 
@@ -17,16 +16,6 @@ WEIGHTING = "weighting"
 def weighting_names(weighting: Any) -> list[str]:
     """Return the names of the settings of a weighting, given by name or as an object with a name; none if unknown."""
     return list(_parameters(weighting))
-
-
-def parsed_weighting(weighting: Any) -> Any:
-    """Return the object in a text that is one in JSON; anything else as it is."""
-    if isinstance(weighting, str) and weighting.strip().startswith("{"):
-        try:
-            return json.loads(weighting)
-        except (ValueError, RecursionError):
-            return weighting
-    return weighting
 
 
 def flat_names(settings: Mapping[str, Any], given: Mapping[str, Any] = MappingProxyType({})) -> list[str]:
@@ -37,7 +26,7 @@ def flat_names(settings: Mapping[str, Any], given: Mapping[str, Any] = MappingPr
     """
     if WEIGHTING not in settings:
         return list(settings)
-    weighting = parsed_weighting(given.get(WEIGHTING, settings[WEIGHTING]))
+    weighting = parsed_object(given.get(WEIGHTING, settings[WEIGHTING]))
     return list(dict.fromkeys([*settings, *weighting_names(weighting)]))
 
 
@@ -49,7 +38,7 @@ def folded(settings: Mapping[str, Any], in_force: Mapping[str, Any]) -> dict[str
     """
     if WEIGHTING not in in_force:
         return dict(settings)
-    weighting = parsed_weighting(settings.get(WEIGHTING, in_force[WEIGHTING]))
+    weighting = parsed_object(settings.get(WEIGHTING, in_force[WEIGHTING]))
     own = [name for name in weighting_names(weighting) if name in settings and name not in in_force]
     entered = read_weighting(weighting, {name: settings[name] for name in own})
     left = {name: value for name, value in settings.items() if name not in own}

@@ -4,9 +4,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from fdg_plugins.aggregators import parsed_weighting
 from fdg_plugins.plugins.kinds import REGISTRY_OF
 from fdg_plugins.settings.protocol import Protocol, environment_settings, make_protocol
+from fdg_plugins.values import parsed_object
 
 _NAMING = tuple(setting for setting in REGISTRY_OF if setting in Protocol.model_fields)
 
@@ -51,4 +51,4 @@ def _names(spec: Any) -> Iterator[str]:
 def _weighting(settings: Any) -> Iterator[str]:
     if isinstance(settings, Mapping):
         # As text, it may be an object in JSON, as for whatever takes it.
-        yield from _names(parsed_weighting(settings.get("weighting")))
+        yield from _names(parsed_object(settings.get("weighting")))
