@@ -42,11 +42,10 @@ a misspelt one cannot pass unnoticed.
 ## Which parameters travel
 
 `travels` gives every parameter and buffer of the network one of three rules. *Shared*: trained by the sites, sent in
-updates, combined. *Personal*: trained by each site and kept there for the run, by site, also over rounds in which the
-site is not drawn and in processes that come and go; never in an update. *Frozen*: never changed; BatchNorm with frozen
-running statistics uses them and leaves them. Buffers of truth values or with infinities, such as masks, and complex
-ones are frozen where they would be shared.
-What is named:
+updates, combined. *Personal*: trained by each site and kept there for the run, also through rounds in which the site is
+not drawn and restarts of its process; never in an update. *Frozen*: never changed; BatchNorm with frozen running
+statistics uses them and leaves them. Buffers of truth values or with infinities, such as masks, and complex ones are
+frozen where they would be shared. The values of `travels`:
 
 | `travels` | shared | else |
 |---|---|---|

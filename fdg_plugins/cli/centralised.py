@@ -49,7 +49,7 @@ def centralised(
     protocol: Annotated[
         str,
         typer.Option(
-            metavar="[paper|quick]", help="paper: DomainBed's steps; quick: minutes on a CPU. --set beats both."
+            metavar="[paper|quick]", help="paper: DomainBed's steps; quick: minutes on a CPU. --set overrides it."
         ),
     ] = "paper",
     settings: Annotated[

@@ -37,7 +37,7 @@ def export_job(
         str | None,
         typer.Option(
             metavar="NAME,...",
-            help="Sites of a job that is made, if they are not called as their domains; fdg site-config tells each "
+            help="Sites of a job that is made, if they are not named after their domains; fdg site-config tells each "
             "its domain.",
             show_default=False,
         ),

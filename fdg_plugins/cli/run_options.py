@@ -52,7 +52,7 @@ ProtocolOption = Annotated[
     typer.Option(
         metavar="NAME",
         help="paper: as the recipe has it; quick: minutes on a CPU; fedomg, fedomg-fl, fediir, feddim, feddg-ga: that "
-        "of the paper's comparisons. --set beats them.",
+        "of the paper's comparisons. --set overrides it.",
     ),
 ]
 SettingsOption = Annotated[

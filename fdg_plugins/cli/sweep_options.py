@@ -58,7 +58,7 @@ ProtocolOption = Annotated[
     typer.Option(
         metavar="NAME",
         help="paper: as recipes and references have it; quick: minutes per run on a CPU; fedomg, fedomg-fl, fediir, "
-        "feddim, feddg-ga: that of the paper's comparisons. --set beats them.",
+        "feddim, feddg-ga: that of the paper's comparisons. --set overrides it.",
         show_default="paper",
     ),
 ]

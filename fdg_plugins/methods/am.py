@@ -76,7 +76,8 @@ METHOD = Method(
     ),
     differences=Differences(
         compared="FedDG-GA's code",
-        remark="The variant in which sites exchange amplitudes (Liu et al., FedDG, CVPR 2021) is left out.",
+        remark="Not implemented: the variant in which sites exchange amplitudes once and mix with those of others "
+        "(Liu, Chen, Qin, Dou, Heng, FedDG, CVPR 2021), because it sends spectra of single images.",
         rows=(
             Difference(
                 point="s", paper="what the partner gives is U(0, η), η a setting", code="U(0, 1)", ours="U(0, 1)"

@@ -60,7 +60,7 @@ METHOD = Method(
     in_composition="Its weights, scaled to the sites of the round, are the p of the direction.",
     letters=(
         "Lᵤ mean loss of the model received on site u's training split; nᵤ its training samples; N "
-        "all sites seen so far; α their weights; c strength; λ = c Σ nᵤ over N; pᵤ = nᵤ / Σ nᵥ"
+        "all sites seen so far; α their weights; c strength; λ = c Σᵤ nᵤ, a sum over N; pᵤ = nᵤ / Σᵥ nᵥ"
     ),
     equations=(
         Equation(

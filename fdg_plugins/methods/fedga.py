@@ -80,7 +80,7 @@ METHOD = Method(
             formula="a'ᵤ = max(0, aᵤ + dᵣ (gapᵤ − mean) / maxᵥ (gapᵥ − mean))\naᵤ ← a'ᵤ / Σᵥ a'ᵥ",
             meaning="weights of round r, from those of the round before",
         ),
-        Equation(formula="dᵣ = (1 − r/R) d", meaning="step, which falls linearly to nothing"),
+        Equation(formula="dᵣ = (1 − r/R) d", meaning="step, which falls linearly to nothing; r counts from 0"),
     ),
     settings=(
         SettingSource(
@@ -88,7 +88,7 @@ METHOD = Method(
             symbol="d",
             paper="0.05",
             code="0.2",
-            remark="the most that a weight gains in round 0; 0 is uniform FedAvg",
+            remark="the most that a weight can gain in a round; 0 is uniform FedAvg",
         ),
         SettingSource(
             name="normalizer",

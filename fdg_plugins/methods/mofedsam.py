@@ -5,7 +5,7 @@ Choose it if FedSAM's sites drift apart: the common direction keeps them togethe
 job with momentum at the sites is refused.
 
 Participation: the mean is over the sites whose updates were used, each with the same weight. An absent site does not
-enter, and a new one receives the mean of the others. In round 0 the mean counts as zero.
+enter, and a new one receives the mean of the others. In the first round the mean counts as zero.
 
 Buffers: averaged as under FedAvg; the mean does not include them.
 
@@ -79,7 +79,7 @@ METHOD = Method(
         ),
         Equation(
             formula="m ← − meanᵤ Δᵤ / (τᵤ ηᵤ)",
-            meaning="at the server, over the sites of the round, each counting the same; zero in round 0",
+            meaning="at the server, over the sites of the round, each counting the same; zero in the first round",
         ),
     ),
     settings=(

@@ -156,7 +156,7 @@ class Protocol(pydantic.BaseModel):
         0.1,
         gt=0,
         le=LARGEST_RATIO,
-        description="of the partition `dirichlet`: the smaller, the fewer classes has a site",
+        description="of the partition `dirichlet`: the smaller, the fewer classes a site has",
     )
     least_images: int = Field(
         10, ge=2, le=LARGEST_DOMAIN, description="fewest images of a site, under all partitions but `equal`"
