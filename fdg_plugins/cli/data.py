@@ -182,10 +182,10 @@ def check(
 ) -> None:
     """Look into the images of a data set: what is there, damaged and duplicate files, sizes, and a picture of them.
 
-    Of labelled images, the counts by class are shown, of images with masks the fraction of each class. What a run
-    passes over is told, and images with the same bytes are named: one in two domains is in training and in the test. A
-    sheet shows the images, so it belongs where they may be. Exit codes: 0 every image can be used, 2 some
-    cannot, or no run could start.
+    Labelled images are counted by class; of masks, the fraction of each class is shown. What a run passes over is
+    named, and so are images with the same bytes: one in two domains is in training and in the test. A sheet shows the
+    images, so it belongs where they may be. Exit codes: 0 every image can be used, 2 some cannot, or no run could
+    start.
 
     Examples:
 

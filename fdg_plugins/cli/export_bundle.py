@@ -27,7 +27,7 @@ def export_bundle(
         BundleSelection, typer.Option(metavar="RULE", help="Whose weights are written: last, source_validation.")
     ] = BundleSelection.SOURCE_VALIDATION,
     nifti: Annotated[
-        bool, typer.Option("--nifti", help="Images with two sides are NIfTI files; volumes always are.")
+        bool, typer.Option("--nifti", help="Images in two dimensions are NIfTI files; volumes always are.")
     ] = False,
     plugin: PluginFiles = None,
 ) -> None:

@@ -70,8 +70,8 @@ def privacy(
 
     The cost is exact, for data that may be replaced as a whole, and does not depend on the clip norm. With a kit the
     stricter of the plan and the site's policy (local/fdg_privacy.json) counts, as in the filter, and it says what the
-    site has spent already and how many more such rounds fit under the policy's ceiling. A ledger that only the site's
-    containers see under the name in the policy is given with --ledger, by its name here.
+    site has spent already and how many more such rounds fit under the policy's ceiling. For a site in containers,
+    --ledger names the ledger by its path on this machine.
 
     Examples:
 

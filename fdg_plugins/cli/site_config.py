@@ -47,7 +47,7 @@ def site_config(
     """Write a site's own config, local/fdg_site.json of its kit; what it says already stays.
 
     No job can change this file, and it does not leave the site. The site reads it at the start of every task: no
-    restart is needed. Its other settings (docs/security.md) are added by hand. Of a site in containers, the paths are
+    restart is needed. Its other settings (docs/security.md) are added by hand. For a site in containers, the paths are
     those that its containers have (docs/containers.md).
 
     --gpus and --gpu-memory are written into local/resources.json instead, for FLARE's resource manager, which reads

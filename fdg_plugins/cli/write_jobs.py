@@ -24,7 +24,7 @@ def jobs(
     """Write the jobs that belong to this package, for the simulator and for editing.
 
     Existing folders are never overwritten. A federation wants jobs without
-    custom/ folders, which fdg export-job makes of them.
+    custom/ folders, which fdg export-job makes from them.
 
     Examples:
 

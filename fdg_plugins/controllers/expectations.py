@@ -80,7 +80,7 @@ class Expected:
 
     def _close(self, name: str, came: float, expected: float) -> None:
         if not math.isclose(came, expected, rel_tol=1e-9):
-            self._refuse(f"its {name} is {came:.6g}, expected {expected:.6g} as of this protocol")
+            self._refuse(f"its {name} is {came:.6g}, expected {expected:.6g} under this protocol")
 
     def _refuse(self, reason: str) -> None:
         raise ContributionError(f"site {self.site}: {reason}.")

@@ -200,7 +200,7 @@ class MomentumExchange(Exchange):
             validator.refuse(f"{STEP_LENGTH!r} is {length:g}, expected a number above 0")
         expected = length if facts is None else facts.steps * facts.learning_rate
         if not math.isclose(length, expected, rel_tol=FLOAT32_STEP):
-            validator.refuse(f"{STEP_LENGTH!r} is {length:g}, expected {expected:g} as of this protocol")
+            validator.refuse(f"{STEP_LENGTH!r} is {length:g}, expected {expected:g} under this protocol")
         return length
 
     def learn(self, reports: Mapping[str, SiteDescent]) -> dict[str, torch.Tensor]:

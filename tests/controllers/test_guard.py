@@ -64,7 +64,7 @@ def of_liar(params: dict[str, Any] | None = None, **changes: Any) -> Callable[[F
         (of_liar({"bn.running_mean": torch.tensor([3e38])}), "its buffers are .* times as large as is usual"),
         (of_liar({"bn.num_batches_tracked": torch.tensor(2**62)}), "counter 'bn.num_batches_tracked' .* is outside 0"),
         (of_liar({"bn.num_batches_tracked": torch.tensor(-1)}), "counter 'bn.num_batches_tracked' .* is outside 0"),
-        (of_liar(effective_steps=1e6), "its effective_steps is 1e.06, expected .* as of this protocol"),
+        (of_liar(effective_steps=1e6), "its effective_steps is 1e.06, expected .* under this protocol"),
         (of_liar(effective_steps=1e300), "its effective_steps is 1e.300"),
         (of_liar(steps=10**12, effective_steps=1e12), "its steps is 1000000000000, expected 5"),
         (of_liar(learning_rate=1e-300), "its learning_rate is 1e-300, expected 0.001"),

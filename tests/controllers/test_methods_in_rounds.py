@@ -226,7 +226,7 @@ LIES: list[Any] = [
         "does not follow from its update",
         marks=pytest.mark.slow,
     ),
-    ("mosam", scaled(1e-3), "'step_length' is .*, expected .* as of this protocol"),
+    ("mosam", scaled(1e-3), "'step_length' is .*, expected .* under this protocol"),
 ]
 
 
