@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An aggregator of one's own: FedAvg in which no update counts for more than the median length."""
+"""An aggregator of your own: FedAvg in which no update counts for more than the median length."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedDG-GA on PACS, gaps taken of accuracies; without FDG_DATA_ROOT a short run on the stand-in.
+"""FedDG-GA on PACS, gaps measured in accuracy; without FDG_DATA_ROOT a short run on the stand-in.
 
 FDG_DATA_ROOT=/data python examples/fedga.py
 python examples/fedga.py --export --export-dir .  # writes the job instead

@@ -3,7 +3,7 @@
 
 By default, FLARE answers at once that there is no task, and the site asks again after an interval (half a second in the
 simulator, which cannot be configured). That interval is most of a short round. Here the answer is held back for a
-while. The site gets its task as soon as it exists, and an idle site asks twice a second instead of twenty times.
+while. The site gets its task as soon as it exists, and an idle site asks twice a second instead of fifty times.
 
 While a task waits for its site, no other request is held, because in the simulator that site may need the slot of an
 idle one.
