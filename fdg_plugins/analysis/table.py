@@ -24,7 +24,7 @@ from fdg_plugins.analysis.papers import AVERAGE, PrintedRow, printed_rows
 from fdg_plugins.analysis.runs import Run, grouped
 from fdg_plugins.analysis.selection import SOURCE_VALIDATION, target_score
 from fdg_plugins.analysis.varied import trained_in_words
-from fdg_plugins.analysis.whole_data import parts_judged
+from fdg_plugins.analysis.whole_data import parts_judged, parts_of_sources
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.settings.protocol import Protocol
@@ -81,7 +81,7 @@ class MethodRows:
     whether it is FedAvg with its defaults on the data set. ``chosen``: as in :class:`Facts`, of its own runs.
     ``without``: the sites without whose updates some of its runs went on in some rounds. ``noised``: the sites whose
     updates had the noise of differential privacy. ``picked``: what was chosen for it, by held-out domain.
-    ``parts``: the held-out domains that were judged on other images than all, in words, beside printed numbers.
+    ``parts``: the domains of which it had other images than all, in words, beside printed numbers.
     """
 
     method: str
@@ -153,7 +153,7 @@ def build_table(
             chosen=_chosen(members, choosing),
             without=_distinct(site for run in members for site in absences(run.record)),
             noised=_distinct(site for run in members for site in noised(run.record)),
-            parts=parts_judged(members) if against is not None else (),
+            parts=_distinct((*parts_judged(members), *parts_of_sources(members))) if against is not None else (),
             picked=tuple(one for one in choices.chosen if one.group == key),
         )
         for key, members in groups.items()
@@ -161,7 +161,7 @@ def build_table(
     methods.sort(key=lambda rows: (method_order(rows.method), rows.label))
     notes = [f"{copy.folder} repeats {first.folder} and is counted once." for copy, first in choices.copies]
     notes += notes_on(choices.chosen, _labels(firsts, chosen, named=False), facts.score)
-    notes += _unjudged(runs, rules) + notes_on_absences(runs)
+    notes += _unjudged(runs, rules) + _judged_in_part(runs) + notes_on_absences(runs)
     return Table(facts, (*domains, AVERAGE), tuple(rules), tuple(methods), against, tuple(notes))
 
 
@@ -269,6 +269,12 @@ def _unjudged(runs: Sequence[Run], rules: Sequence[str]) -> list[str]:
         for rule in rules
         if target_score(run.record, rule) is None
     ]
+
+
+def _judged_in_part(runs: Sequence[Run]) -> list[str]:
+    """Return a note if the held-out domains were judged on other images than all."""
+    parts = parts_judged(runs)
+    return [f"Not judged on all images of the held-out domain: {', '.join(parts)}."] if parts else []
 
 
 def _labels(

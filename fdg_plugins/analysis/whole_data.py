@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether the runs of a table had all images of a data set whose numbers of images are known."""
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from fdg_plugins.analysis.runs import Run
 from fdg_plugins.data import RotatedSpec, dataset_spec
 from fdg_plugins.data.origins import origin_of
 from fdg_plugins.data.skew import EQUAL
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.messages import CensusReply
 
 
 def parts_judged(runs: Iterable[Run]) -> tuple[str, ...]:
@@ -16,39 +18,69 @@ def parts_judged(runs: Iterable[Run]) -> tuple[str, ...]:
     They are compared with the releases whose images were counted; files known to be mislabelled count as present,
     damaged ones that a site left out as missing. Runs with thinned or label-skewed domains are not looked at.
     """
-    found = {text for run in runs if (text := _part_judged(run)) is not None}
-    return tuple(sorted(found))
+    return _distinct(text for run in runs for text in _part(run, run.target, _judged(run)))
+
+
+def parts_of_sources(runs: Iterable[Run]) -> tuple[str, ...]:
+    """Return in the same way the source domains of which the sites train and validate on other images than all."""
+    return _distinct(
+        text for run in runs for domain, count in _trained(run).items() for text in _part(run, domain, count)
+    )
 
 
 def part_trained(run: Run) -> str | None:
     """Return in words how many images the source sites share, if the data set has another number; else None."""
     domains = {run.record.census[site].domain for site in run.record.sources}
-    known = [sum(images[domain] for domain in domains) for images in _releases(run, domains)]
+    of_domains = [known_images(run.dataset, domain) for domain in domains if not run.record.stand_in]
+    known = [sum(counts) for counts in zip(*of_domains, strict=False)]
     trained = sum(sum(run.record.census[site].class_counts) for site in run.record.sources)
     return f"{trained:,} of {known[0]:,} training images" if known and trained not in known else None
 
 
-def _part_judged(run: Run) -> str | None:
-    if run.record.protocol.max_samples_per_domain is not None or run.record.protocol.partition != EQUAL:
-        return None
-    known = [images[run.target] for images in _releases(run, {run.target}, certain=True)]
-    replies = (run.record.census[site] for site in run.record.held_out)
-    judged = max((reply.num_test + reply.num_skipped for reply in replies), default=0)
-    return f"{judged:,} of {known[0]:,} images of {run.target}" if known and judged not in known else None
+def known_images(dataset: Any, domain: str, *, certain: bool = False) -> list[int]:
+    """Return the numbers of images that a domain has, one for each release of the data set.
 
-
-def _releases(run: Run, domains: Set[str], *, certain: bool = False) -> list[Mapping[str, int]]:
-    """Return the known numbers of images by domain, of releases that have ``domains``.
-
-    There are none for a user's own data, drawings and turned images. ``certain``: only numbers that were counted.
+    There are none for a user's own data and for drawings. ``certain``: only numbers that were counted.
     """
-    if run.record.stand_in or not isinstance(run.dataset, str):
+    if not isinstance(dataset, str):
         return []
     try:
-        spec = dataset_spec(run.dataset)
+        spec = dataset_spec(dataset)
     except SettingsError:  # of a plug-in that is not at hand
         return []
-    if isinstance(spec, RotatedSpec):
-        return []
-    releases = (one for one in origin_of(run.dataset).releases if one.certain or not certain)
-    return [one.images for one in releases if domains <= one.images.keys()]
+    releases = [one.images for one in origin_of(dataset).releases if one.certain or not certain]
+    if isinstance(spec, RotatedSpec):  # all images of a release are dealt to the domains in turn
+        totals = [min(total, spec.limit or total) for total in (sum(images.values()) for images in releases)]
+        return [len(range(spec.domains.index(domain), total, len(spec.domains))) for total in totals]
+    return [images[domain] for images in releases if domain in images]
+
+
+def _judged(run: Run) -> int:
+    replies = (run.record.census[site] for site in run.record.held_out)
+    return max((reply.num_test + reply.num_skipped for reply in replies), default=0)
+
+
+def _trained(run: Run) -> dict[str, int]:
+    """Return the number of images of each source domain, over the sites that share it."""
+    replies: dict[str, list[CensusReply]] = {}
+    for reply in run.record.census.values():
+        if reply.domain != run.target:
+            replies.setdefault(reply.domain, []).append(reply)
+    return {
+        domain: sum(one.num_train + one.num_validation for one in own) + max(one.num_skipped for one in own)
+        for domain, own in replies.items()
+    }
+
+
+def _part(run: Run, domain: str, count: int) -> Iterator[str]:
+    """Yield in words that a run had ``count`` images of a domain, if it is known to have another number."""
+    protocol = run.record.protocol
+    if run.record.stand_in or protocol.max_samples_per_domain is not None or protocol.partition != EQUAL:
+        return
+    known = known_images(run.dataset, domain, certain=True)
+    if known and count not in known:
+        yield f"{count:,} of {known[0]:,} images of {domain}"
+
+
+def _distinct(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(texts)))

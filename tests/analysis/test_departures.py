@@ -100,12 +100,49 @@ def judged_on(images: int, target: str = "art_painting", **changes: Any) -> dict
     return {"census": {**replies, target: census_reply(target, num_test=images, **changes)}}
 
 
+def with_source(domain: str, **counts: Any) -> dict[str, Any]:
+    """Return the census of PACS, all of whose images are there but for those of one source."""
+    whole = judged_on(2048)
+    return {"census": {**whole["census"], domain: census_reply(domain, **counts)}}
+
+
 def test_a_held_out_domain_without_some_of_its_images_is_not_that_of_the_papers() -> None:
     assert reasons(FEDOMG, "fedomg", {}, **judged_on(2048)) == ()
     assert reasons(FEDOMG, "fedomg", {}, **judged_on(2000, num_skipped=48)) == ()
     assert reasons(FEDOMG, "fedomg", {}, **judged_on(2000)) == ("2,000 of 2,048 images of art_painting",)
     thinned = {"max_samples_per_domain": 300}
     assert reasons(FEDOMG, "fedomg", thinned, **judged_on(300)) == ("at most 300 images per domain",)
+
+
+def test_a_source_domain_without_some_of_its_images_is_not_that_of_the_papers() -> None:
+    few: dict[str, Any] = {"num_train": 2000, "num_validation": 300, "num_test": 2300}
+    words = ("2,300 of 2,344 images of cartoon",)
+    assert reasons(FEDOMG, "fedomg", {}, **judged_on(2048)) == ()
+    assert reasons(FEDOMG, "fedomg", {}, **with_source("cartoon", **few)) == words
+    assert reasons(FEDOMG, "fedomg", {}, **with_source("cartoon", **few, num_skipped=44)) == ()
+    assert reasons(FEDOMG, "fedomg", {}, **with_source("cartoon", **{**few, "num_test": 2344})) == words
+    two = with_source("cartoon", num_train=2000, num_validation=100)["census"]
+    two["cartoon-2of2"] = census_reply("cartoon", num_train=200, num_validation=44)
+    assert reasons(FEDOMG, "fedomg", {}, census=two) == ()
+
+
+def test_a_part_of_mnist_is_not_the_papers_rotated_mnist() -> None:
+    whole: dict[str, Any] = {"dataset": "rotatedmnist"}
+    census = {domain: census_reply(domain, **whole) for domain in dataset_spec("rotatedmnist").domains}
+    assert reasons(FEDAVG, "fediir", whole, **SCRATCH, census=census) == ()
+    few = {
+        domain: census_reply(domain, **whole, num_train=9000, num_validation=1000, num_test=10000) for domain in census
+    }
+    found = reasons(FEDAVG, "fediir", whole, **SCRATCH, census=few)
+    assert "10,000 of 11,667 images of angle_0" in found
+    assert "10,000 of 11,666 images of angle_75" in found
+
+
+def test_every_table_says_that_a_held_out_domain_was_not_judged_on_all_its_images() -> None:
+    note = "Not judged on all images of the held-out domain: 2,000 of 2,048 images of art_painting."
+    few = run("a", FEDOMG, "art_painting", **judged_on(2000))
+    assert note in build_table([few]).notes
+    assert build_table([run("a", FEDOMG, "art_painting", **judged_on(2048))]).notes == ()
 
 
 def test_numbers_of_images_that_were_not_counted_are_no_reason() -> None:
