@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 
 PIPE_COLUMNS = 80
 
+_BATCH_NORM = {
+    "average": "averaged like parameters",
+    "frozen": "those of the initial model, in training too",
+    "local": "each site's own",
+    "reestimate": "measured anew for every model that is judged",
+}
+
 
 def explain(
     method: Annotated[
@@ -130,6 +137,10 @@ def _job(composition: "Composition", run: "Run", dataset: str) -> Iterator[Rende
     yield _indented(
         f"trainable: {fields['trainable']}; with FDG_TRAINABLE=head the head alone is trained and sent, with "
         "FDG_TRAINABLE=adapters the head and low-rank adapters"
+    )
+    rule = fields["batch_norm"]
+    yield _indented(
+        f"batch_norm: {rule}; BatchNorm's running statistics are {_BATCH_NORM[rule]}; FDG_BATCH_NORM sets another rule"
     )
     yield _indented(
         f"precision: {fields['precision']}; with "

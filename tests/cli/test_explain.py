@@ -73,6 +73,18 @@ def test_a_page_says_how_to_train_and_send_a_part_of_the_network() -> None:
     assert "trainable: all; with FDG_TRAINABLE=head the head alone is trained and sent" in text
 
 
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        ("fedomg", "average; BatchNorm's running statistics are averaged like parameters;"),
+        ("fediir", "frozen; BatchNorm's running statistics are those of the initial model, in training too;"),
+        ("fedomg+ga", "reestimate; BatchNorm's running statistics are measured anew for every model that"),
+    ],
+)
+def test_every_page_names_the_rule_for_batch_norm(name: str, rule: str) -> None:
+    assert f"batch_norm: {rule}" in " ".join(run(name).stdout.split())
+
+
 def test_a_default_is_that_of_the_job_and_not_of_the_class() -> None:
     assert "server_lr (η)  0.05" in run("fedomg").stdout
     assert "server_lr (η)  1.0" in run("fedomg", "--dataset", "rotatedmnist").stdout
