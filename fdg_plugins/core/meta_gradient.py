@@ -30,6 +30,7 @@ from torch import nn
 from fdg_plugins.core.norms import squared_norm
 from fdg_plugins.core.sharpness import unchanged_buffers
 
+SMALLEST_NORM = 1e-30  # of v, below which parameters move by less; float32 still has the factor
 WHOLE = None
 ComputePart = Callable[[int | None], torch.Tensor]
 Gradients = list[torch.Tensor]
@@ -67,16 +68,13 @@ def _hessian_product(
     parameters: Sequence[nn.Parameter], compute_gradients: ComputePart, v: Gradients, difference: float
 ) -> Gradients:
     """Return the Hessian of the third part's loss times ``v``, by a central difference."""
-    length = float(squared_norm(v).sqrt())
-    if length == 0:
-        return [torch.zeros_like(one) for one in v]
+    factor = difference / squared_norm(v).sqrt().clamp_min(SMALLEST_NORM)  # a tensor: its value is not waited for
     found: list[Gradients] = []
     for sign in (1, -1):
-        with _moved(parameters, v, sign * difference / length):
+        with _moved(parameters, v, sign * factor):
             compute_gradients(2)
         found.append(_gradients(parameters))
-    scale = length / (2 * difference)
-    return [(forward - backward) * scale for forward, backward in zip(*found, strict=True)]
+    return [(forward - backward) / (2 * factor) for forward, backward in zip(*found, strict=True)]
 
 
 def _gradients(parameters: Sequence[nn.Parameter]) -> Gradients:
@@ -85,13 +83,16 @@ def _gradients(parameters: Sequence[nn.Parameter]) -> Gradients:
 
 
 @contextmanager
-def _moved(parameters: Sequence[nn.Parameter], along: Gradients, factor: float) -> Iterator[None]:
+def _moved(parameters: Sequence[nn.Parameter], along: Gradients, factor: float | torch.Tensor) -> Iterator[None]:
     """Move ``parameters`` by ``factor`` times ``along``; on exit, restore them to the bit."""
     before = [parameter.detach().clone() for parameter in parameters]
     try:
         with torch.no_grad():
             for parameter, direction in zip(parameters, along, strict=True):
-                parameter.add_(direction, alpha=factor)
+                if isinstance(factor, torch.Tensor):
+                    parameter.addcmul_(direction, factor)
+                else:
+                    parameter.add_(direction, alpha=factor)
         yield
     finally:
         with torch.no_grad():

@@ -36,6 +36,10 @@ SPECS: list[dict[str, Any]] = [
     {"name": "iir", "frozen_batchnorm": True},
     {"name": "am", "probability": 1.0},
     {"name": "rsc", "variant": "feature"},
+    {"name": "peravg", "form": "hessian_product"},
+    {"name": "lgf", "perturbation": "weight", "noise": "uniform"},
+    {"name": "stable", "attention": False},
+    {"name": "harmo", "band": 0.25},
 ]
 OF_PIXELS = [spec for spec in SPECS if not OBJECTIVES[spec["name"]].needs_labelled_images]
 
