@@ -90,6 +90,17 @@ def test_a_single_site_moves_by_one_plus_kappa() -> None:
     assert result.meta[META_REPORT]["gamma"] == [1.0]
 
 
+def test_with_damping_updates_cancel_only_where_the_mean_opposes_nobody() -> None:
+    one_sided, even = ([2, 0, 0], [-1, 0, 0], [0.5, 1, 0]), ([1, 0, 0], [-1, 0, 0], [0, 1, 0])
+    for updates, cancels in ((one_sided, False), (even, True)):
+        steps = [
+            step(FedOMGAggregator(server_lr=1.0, kappa=2.0, damping=0.01, cancelled=rule), vectors(*updates))
+            for rule in ("mean", "least_conflict")
+        ]
+        assert [one.meta[META_REPORT]["cancelled"] for one in steps] == [cancels, cancels]
+        np.testing.assert_allclose(steps[0].params["w"], steps[1].params["w"], rtol=0, atol=1e-6)
+
+
 def test_rescaling_divides_the_step_by_one_plus_kappa_squared() -> None:
     updates = vectors([1.0, 2.0], [3.0, -1.0], [0.5, 0.5])
     plain, rescaled = (step(FedOMGAggregator(kappa=0.5, rescale=rescale), updates) for rescale in (False, True))
