@@ -9,7 +9,7 @@ from fdg_plugins.analysis.departures import departures
 from fdg_plugins.analysis.estimates import LEAST_RUNS, Estimate, difference, over_seeds_in_words, span_with
 from fdg_plugins.analysis.paired_grid import paired_grid, why_none
 from fdg_plugins.analysis.papers import PrintedRow
-from fdg_plugins.analysis.selection import ORACLE, RULES
+from fdg_plugins.analysis.selection import ORACLE, rule_in_words
 from fdg_plugins.analysis.table import Facts, MethodRows, Result, Table
 
 REASONS_IN_ROW = 2  # why ours are not comparable; more would push the numbers off a screen
@@ -62,7 +62,7 @@ class _Writer:
     def caption(self) -> str:
         """Return the description of the numbers: the data, the training, the selection, and the number of seeds."""
         facts, rules = self.table.facts, self.table.rules
-        selection = RULES[rules[0]] if len(rules) == 1 else "by several rules"
+        selection = self._rule(rules[0]) if len(rules) == 1 else "by several rules"
         parts = [", ".join(_described(facts)), f"selection: {selection}", f"fdg-plugins {', '.join(facts.versions)}"]
         over = over_seeds_in_words(self.seeds or facts.seeds, self.counts, counted=self.seeds_differ)
         return f"{facts.score.heading}{facts.score.unit}, {over}: {'; '.join(parts)}."
@@ -124,13 +124,13 @@ class _Writer:
             cell = result.cells.get(column)
             is_best = cell is not None and self._mean(cell) == best.get(column)
             cells.append(Cell(self._estimate(cell, counted=True) if cell else MISSING, is_best))
-        return (*self._cells(method.label, RULES[result.rule], "ours"), *cells)
+        return (*self._cells(method.label, self._rule(result.rule), "ours"), *cells)
 
     def _derived(self, method: MethodRows, result: Result) -> Iterator[tuple[Cell, ...]]:
         """Yield a row for each score that the task derives, without marks: the primary score is compared."""
         for kind, found in result.derived.items():
             cells = [Cell(self._estimate(found[name], True) if name in found else MISSING) for name in self.columns]
-            yield (*self._cells(f"{method.label}, {kind.title}", RULES[result.rule], "ours"), *cells)
+            yield (*self._cells(f"{method.label}, {kind.title}", self._rule(result.rule), "ours"), *cells)
 
     def _theirs(self, method: MethodRows, row: PrintedRow) -> tuple[Cell, ...]:
         first, *others = row.cells.values()
@@ -151,7 +151,7 @@ class _Writer:
         self.has_differences = True
         cells = [self._difference(result.cells.get(column), row.cells.get(column)) for column in self.columns]
         whose = f"ours minus {row.paper.title} paper, within 2 SE"
-        return (*self._cells(method.label, RULES[result.rule], whose), *cells)
+        return (*self._cells(method.label, self._rule(result.rule), whose), *cells)
 
     def _difference(self, ours: Estimate | None, theirs: Estimate | None) -> Cell:
         if theirs is None:
@@ -164,6 +164,9 @@ class _Writer:
         return Cell(f"{self.factor * found.value:+.{self.digits}f} {words}{_WITHIN[found.within_two]}")
 
     # --- cells ---
+
+    def _rule(self, rule: str) -> str:
+        return rule_in_words(rule, self.table.facts.protocol)
 
     def _cells(self, *words: str) -> tuple[Cell, ...]:
         return tuple(Cell(word) for word in self._words(*words))

@@ -3,7 +3,7 @@
 
 from fdg_plugins.analysis.cells import NOT_PRINTED, Cell, Grid, Row
 from fdg_plugins.analysis.pairing import Paired, bases, compare
-from fdg_plugins.analysis.selection import RULES
+from fdg_plugins.analysis.selection import rule_in_words
 from fdg_plugins.analysis.table import Table
 from fdg_plugins.tasks import ScoreKind
 
@@ -21,7 +21,10 @@ def paired_grid(table: Table, digits: int = 1) -> Grid | None:
         f"{cells} such cells that all methods have."
     )
     header = ("method", *(["selection"] if several else []), "mean rank", f"minus {found.base.label}", "SE", "pairs")
-    groups = tuple((_paired_row(row, several, score, digits),) for row in found.rows)
+    groups = tuple(
+        (_paired_row(row, rule_in_words(row.rule, table.facts.protocol) if several else "", score, digits),)
+        for row in found.rows
+    )
     note = "The standard error takes the pairs as independent; those of one domain share its images."
     return Grid(caption, header, 1 + several, groups, (note,))
 
@@ -35,8 +38,8 @@ def why_none(table: Table) -> str | None:
     return f"No paired differences: expected one FedAvg, or one of them with the default settings; found {labels}."
 
 
-def _paired_row(row: Paired, several: bool, score: ScoreKind, digits: int) -> Row:
-    words = [row.method.label, *([RULES[row.rule]] if several else [])]
+def _paired_row(row: Paired, rule: str, score: ScoreKind, digits: int) -> Row:
+    words = [row.method.label, *([rule] if rule else [])]
     rank = NOT_PRINTED if row.rank is None else f"{row.rank:.2f}"
     if row.difference is None:
         return tuple(map(Cell, (*words, rank, NOT_PRINTED, NOT_PRINTED, NOT_PRINTED)))

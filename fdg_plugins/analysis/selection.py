@@ -8,6 +8,7 @@ better. The oracle uses the held-out domain; it bounds any selection and is not 
 """
 
 from fdg_plugins.record.run_record import EvaluationRecord, RunRecord
+from fdg_plugins.settings.protocol import Protocol
 
 LAST = "last"
 SOURCE_VALIDATION = "source_validation"
@@ -20,6 +21,15 @@ RULES = {
     SOURCE_WORST: "source validation, worst domain",
     ORACLE: "oracle (not a result)",
 }
+
+
+def rule_in_words(rule: str, protocol: Protocol | None) -> str:
+    """Return what a rule is called in tables and figures of runs under ``protocol``, which decides on mean or median.
+
+    None stands for the default, as for centralised runs alone.
+    """
+    by_median = rule == SOURCE_VALIDATION and protocol is not None and protocol.selection == "median"
+    return "source validation, median over sites" if by_median else RULES[rule]
 
 
 def selected(record: RunRecord, rule: str) -> EvaluationRecord | None:

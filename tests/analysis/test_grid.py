@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fdg_plugins.analysis import Run, build_table
+from fdg_plugins.analysis import RULES, Run, build_table
 from fdg_plugins.analysis.cells import Cell, Grid
 from fdg_plugins.analysis.grid import to_grid
 from fdg_plugins.analysis.render_csv import render_csv
@@ -242,6 +242,13 @@ def test_another_network_is_another_protocol() -> None:
     made = [run("a", FEDOMG, protocol={"model": "resnet50"})]
     (*_, reasons) = texts(grid(made, against="fedomg").groups[0])
     assert reasons[1] == "not comparable: resnet50"
+
+
+def test_a_model_that_the_median_chose_is_not_said_to_be_the_means() -> None:
+    for selection, words in (("mean", "source validation, mean"), ("median", "source validation, median over sites")):
+        made = [run("a", protocol={"selection": selection})]
+        assert f"selection: {words};" in grid(made, rules=("source_validation",)).caption
+        assert words in [row[1].text for group in grid(made, rules=tuple(RULES)).groups for row in group]
 
 
 def test_numbers_are_compared_only_under_the_papers_own_protocol() -> None:

@@ -16,7 +16,7 @@ from fdg_plugins.analysis.figures.picture import FeaturePoint, Scatter
 from fdg_plugins.analysis.figures.style import domain_looks, numbered_look
 from fdg_plugins.analysis.names import method_title
 from fdg_plugins.analysis.runs import Run
-from fdg_plugins.analysis.selection import RULES
+from fdg_plugins.analysis.selection import rule_in_words
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.models import ExtractorClassifier
 
@@ -53,7 +53,7 @@ def features(run: Run, chosen: Chosen, images: Images, samples: int) -> Scatter:
         name="features",
         title=f"Features of the global model after round {chosen.after_round}, {method_title(run.method)}",
         caption=f"{caption_of([run])}; t-SNE, perplexity {perplexity_of(len(together)):g}; images that took "
-        f"no part in training; selection: {RULES[chosen.rule]}",
+        f"no part in training; selection: {rule_in_words(chosen.rule, run.record.protocol)}",
         origin=origin_of([run]),
         points=tuple(
             FeaturePoint(domain, names[label], file, float(x), float(y))

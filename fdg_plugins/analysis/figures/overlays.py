@@ -18,7 +18,7 @@ from fdg_plugins.analysis.figures.material import Chosen, Images, device, empty_
 from fdg_plugins.analysis.figures.picture import Outcome, Overlays, SegmentedImage, ShownImage
 from fdg_plugins.analysis.names import method_title
 from fdg_plugins.analysis.runs import Run
-from fdg_plugins.analysis.selection import RULES
+from fdg_plugins.analysis.selection import rule_in_words
 from fdg_plugins.data import DomainData, Sample, dataset_spec
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.tasks import SEGMENTATION
@@ -70,7 +70,8 @@ def overlays(run: Run, chosen: Chosen, images: Images) -> Overlays:
                 caption_of([run]),
                 method_title(run.method),
                 f"{len(samples)} images of the held-out domain {run.target}",
-                f"global model after round {chosen.after_round}, selection: {RULES[chosen.rule]}",
+                f"global model after round {chosen.after_round}, "
+                f"selection: {rule_in_words(chosen.rule, run.record.protocol)}",
                 f"HD95 {_listed(distances)} {unit}",
                 *_remarks(run),
             ]

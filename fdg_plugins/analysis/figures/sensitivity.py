@@ -22,7 +22,7 @@ from fdg_plugins.analysis.figures.groups import (
 )
 from fdg_plugins.analysis.figures.picture import Chart, Line, Scale
 from fdg_plugins.analysis.runs import Run, grouped
-from fdg_plugins.analysis.selection import RULES, target_score
+from fdg_plugins.analysis.selection import rule_in_words, target_score
 from fdg_plugins.analysis.varied import check_varies, hashable, value_of, varied_settings
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import DataError, SettingsError
@@ -71,7 +71,7 @@ def sensitivity(runs: Sequence[Run], setting: str | None, rule: str) -> tuple[Ch
         Chart(
             name=f"sensitivity-{setting.replace(' ', '-')}",
             title=f"{score.heading} against {setting}",
-            caption=f"{caption_of(kept, lines)}; selection: {RULES[rule]}",
+            caption=f"{caption_of(kept, lines)}; selection: {rule_in_words(rule, kept[0].record.protocol)}",
             origin=origin_of(kept),
             notes=notes,
             x_label=setting,
