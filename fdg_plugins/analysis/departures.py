@@ -7,7 +7,7 @@ from typing import Any
 from fdg_plugins.analysis.absences import MOST_NAMED
 from fdg_plugins.analysis.papers import PrintedRow
 from fdg_plugins.analysis.printed_names import NETWORKS, OTHER_IMAGES, PRINTED_DATASETS
-from fdg_plugins.analysis.table import Facts, MethodRows
+from fdg_plugins.analysis.table import SERVER_LR, Facts, MethodRows
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.data.skew import EQUAL
 from fdg_plugins.plugins.composition import parse_method
@@ -40,6 +40,7 @@ USUAL: Mapping[str, Any] = {
 }
 """What the papers' tables by held-out domain have in common, unless a protocol says otherwise."""
 
+PLAIN_SERVER_LR = 1.0  # of a method that names none
 SCRATCH = "from scratch"
 OF_IMAGENET = ("resnet18", "resnet50", "alexnet")  # the printed networks that start from ImageNet weights
 
@@ -50,8 +51,8 @@ def departures(facts: Facts, row: PrintedRow, method: MethodRows) -> tuple[str, 
     Compared are the data set, where a paper has another number of its images; the size of the images with the protocol
     of the data set; network and initial weights with the printed backbone; whether all images were used, those of the
     held-out domain too; and for federated methods whether there is one site per domain and all took part in all rounds,
-    what all these papers have in common (:data:`USUAL`), and what the paper's own protocol says of training
-    (``settings.paper_protocols``), as far as it says it and it is not the method's own.
+    what all these papers have in common (:data:`USUAL`), the method's own server learning rate, and what the paper's
+    protocol says of training (``settings.paper_protocols``), as far as it says it and it is not the method's own.
     """
     published = dataset_protocol(facts.dataset).protocol
     weights = "imagenet" if row.backbone in OF_IMAGENET else SCRATCH
@@ -75,8 +76,10 @@ def _of_training(facts: Facts, paper: str, method: MethodRows) -> Iterator[str]:
     if protocol is None:
         return
     published = _published(paper, facts.dataset)
-    demanded = method_defaults(parse_method(method.method), facts.dataset).demanded
-    own = {name for name in method.own_fields if name in demanded or name not in published}
+    defaults = method_defaults(parse_method(method.method), facts.dataset)
+    own = {name for name in method.own_fields if name in defaults.demanded or name not in published}
+    if method.server_lr not in (None, defaults.server.get(SERVER_LR, PLAIN_SERVER_LR)):
+        yield f"server learning rate {method.server_lr:g}"
     for name, words in IN_WORDS.items():
         value = getattr(protocol, name)
         if name in published and name not in own and value != published[name]:

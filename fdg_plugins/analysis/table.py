@@ -30,6 +30,7 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import ScoreKind
 
+SERVER_LR = "server_lr"
 IN_CAPTIONS = ("rounds", "image_size", "model", "max_samples_per_domain")
 
 
@@ -82,6 +83,7 @@ class MethodRows:
     ``without``: the sites without whose updates some of its runs went on in some rounds. ``noised``: the sites whose
     updates had the noise of differential privacy. ``picked``: what was chosen for it, by held-out domain.
     ``parts``: the domains of which it had other images than all, in words, beside printed numbers.
+    ``server_lr``: the factor of the server's step, None if it was chosen or there is none.
     """
 
     method: str
@@ -96,6 +98,7 @@ class MethodRows:
     noised: tuple[str, ...] = field(default=(), compare=False)
     picked: tuple[Chosen, ...] = field(default=(), compare=False)
     parts: tuple[str, ...] = field(default=(), compare=False)
+    server_lr: float | None = field(default=None, compare=False)
 
     @property
     def is_reference(self) -> bool:
@@ -155,6 +158,7 @@ def build_table(
             noised=_distinct(site for run in members for site in noised(run.record)),
             parts=_distinct((*parts_judged(members), *parts_of_sources(members))) if against is not None else (),
             picked=tuple(one for one in choices.chosen if one.group == key),
+            server_lr=None if SERVER_LR in choosing else method_settings(members[0].record).get(SERVER_LR),
         )
         for key, members in groups.items()
     ]

@@ -15,7 +15,7 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.own_dataset import read_own_dataset
 from fdg_plugins.record.run_record import InitialWeights, LocalRecord, Method, RoundRecord
 from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS
-from tests.analysis.run_stubs import FEDAVG, FEDGA, FEDOMG, census_reply, finished, run
+from tests.analysis.run_stubs import FEDAVG, FEDGA, FEDOMG, census_reply, fedomg, finished, run
 
 SCRATCH: dict[str, Any] = {"initial_weights": InitialWeights(label="from scratch")}
 
@@ -56,6 +56,16 @@ def test_the_protocol_of_a_paper_is_compared_with_its_numbers() -> None:
 )
 def test_what_all_papers_have_in_common_is_compared(changes: dict[str, Any], words: str) -> None:
     assert reasons(FEDOMG, "fedomg", changes) == (words,)
+
+
+def test_another_step_of_the_server_than_the_methods_own_is_a_departure_unless_it_was_chosen() -> None:
+    assert reasons(fedomg(server_lr=1.0), "fedomg", {}) == ("server learning rate 1",)
+    assert reasons(fedomg(kappa=0.1), "fedomg", {}) == ()
+    slow = FEDAVG.model_copy(update={"settings": {**FEDAVG.settings, "server_lr": 0.5}})
+    assert reasons(slow, "feddg-ga", {}) == ("server learning rate 0.5",)
+    runs = [run(f"{rate}", fedomg(server_lr=rate), "photo") for rate in (0.05, 1.0)]
+    (rows,) = build_table(runs, against="fedomg", choosing=["server_lr"]).methods
+    assert rows.server_lr is None
 
 
 def test_baselines_with_frozen_batch_norm_are_compared_with_the_paper_that_froze_it() -> None:
