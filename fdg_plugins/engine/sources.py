@@ -21,6 +21,8 @@ from fdg_plugins.plugins.files import load_files
 from fdg_plugins.plugins.own_dataset import DatasetRef, OwnDataset
 from fdg_plugins.recipes import FDGRecipe
 from fdg_plugins.recipes.job import add_note
+from fdg_plugins.record.names import federated_name
+from fdg_plugins.record.run_record import Method
 from fdg_plugins.settings.named_protocols import PAPER, protocol_settings
 from fdg_plugins.settings.participation import drawn_sites, source_sites
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Protocol, environment_settings
@@ -167,12 +169,24 @@ class FolderJob(JobSource):
         """Return all settings that are given for the job, those of a named protocol that it has included."""
         own = {"dataset": asked.dataset, "target": asked.target, "seed": asked.seed}
         given = {name: value for name, value in own.items() if value is not None}
-        dataset = self._protocol(stand_in=False).dataset if asked.dataset is None else asked.dataset
         changed = {**environment_settings(self.environment), **asked.settings}
         known = {*Protocol.model_fields, *flat_names(self._aggregator.settings(), changed)}
-        of_protocol = _known(protocol_settings(PAPER if asked.protocol is None else asked.protocol, dataset), known)
+        of_protocol = _known(self._of_named_protocol(asked), known)
         of_protocol.pop(PER_DOMAIN, None)  # the job has its sites
         return {**of_protocol, **given, **asked.settings}
+
+    def _of_named_protocol(self, asked: Asked) -> Mapping[str, Any]:
+        """Return the settings of the protocol that is asked for, as a run of the job's method by name has them."""
+        protocol = self._protocol(stand_in=False)
+        named = PAPER if asked.protocol is None else asked.protocol
+        dataset = protocol.dataset if asked.dataset is None else asked.dataset
+        rule = self._aggregator
+        method = Method(aggregator=type(rule).__name__, settings=rule.settings(), objective=protocol.objective)
+        try:
+            name = parse_method(federated_name(method)).name
+        except SettingsError:  # of classes of its own, of which nothing is declared
+            return protocol_settings(named, dataset)
+        return FederatedRuns().base_settings(named, dataset, name)
 
     def check_shares(self) -> None:
         """Raise ``SettingsError`` for settings that divide a domain otherwise than the names of the job's sites."""

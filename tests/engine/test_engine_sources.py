@@ -91,6 +91,16 @@ def test_a_job_folder_takes_a_named_protocol_too() -> None:
     assert source(JOB, protocol="quick").environment["FDG_IMAGE_SIZE"] == "64"
 
 
+@pytest.mark.parametrize("method", ["fediir", "scaffold", "fedomg+iir", "fedga"])
+def test_under_a_papers_protocol_a_job_folder_trains_as_its_method_by_name(method: str, tmp_path: Path) -> None:
+    job = ROOT / "jobs" / f"pacs_{method.replace('+', '_')}"
+    of_folder = source(str(job), protocol="feddg-ga")
+    assert isinstance(of_folder, FolderJob)
+    real = DataFound(stand_in=False, images={})
+    by_name = source(method, protocol="feddg-ga").write_job(real, tmp_path)
+    assert of_folder.described(real).protocol == by_name.protocol
+
+
 def of_many_sites(folder: Path, dataset: str, count: int) -> str:
     """Write the job of FedAvg on ``count`` sites of each source domain; return its folder."""
     make_recipe("fedavg", dataset, name="job", sites_per_domain=count).export(str(folder))
