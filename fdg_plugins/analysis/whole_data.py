@@ -37,6 +37,13 @@ def part_trained(run: Run) -> str | None:
     return f"{trained:,} of {known[0]:,} training images" if known and trained not in known else None
 
 
+def part_tested(run: Run) -> str | None:
+    """Return in words how many images the held-out domain is judged on, if the data set has another number of them."""
+    known = [] if run.record.stand_in else known_images(run.dataset, run.target)
+    tested = _judged(run)
+    return f"{tested:,} of {known[0]:,} test images" if known and tested not in known else None
+
+
 def known_images(dataset: Any, domain: str, *, certain: bool = False) -> list[int]:
     """Return the numbers of images that a domain has, one for each release of the data set.
 

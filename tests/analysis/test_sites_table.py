@@ -135,8 +135,8 @@ def test_thinned_data_networks_and_versions_of_all_columns_are_in_the_caption_an
         "0.2.0 in CIFAR-10",
     ):
         assert words in caption
-    images = "at most 2000 images per domain in MNIST alpha=0.1, 50 of 50,000 training images in CIFAR-10 alpha=0.1"
-    assert f"{images}, fdg-plugins" in caption
+    images = "at most 2000 images per domain in MNIST alpha=0.1, 50 of 50,000 training images"
+    assert f"{images} and 10 of 10,000 test images in CIFAR-10 alpha=0.1, fdg-plugins" in caption
     facts = {(line["max_samples_per_domain"], line["model"], line["version"]) for line in lines_of(both)}
     assert facts == {("2000", "cnn", "0.1.0"), ("", "resnet18", "0.2.0")}
 
