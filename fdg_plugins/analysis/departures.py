@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the runs of a table depart from a paper's protocol so far that a difference of scores would say nothing."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from fdg_plugins.analysis.absences import MOST_NAMED
+from fdg_plugins.analysis.names import method_fields
 from fdg_plugins.analysis.papers import PrintedRow
 from fdg_plugins.analysis.printed_names import NETWORKS, OTHER_IMAGES, PRINTED_DATASETS
+from fdg_plugins.analysis.runs import Run
 from fdg_plugins.analysis.table import SERVER_LR, Facts, MethodRows
+from fdg_plugins.analysis.whole_data import part_tested, part_trained
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.data.skew import EQUAL
 from fdg_plugins.plugins.composition import parse_method
@@ -42,6 +45,7 @@ USUAL: Mapping[str, Any] = {
 
 PLAIN_SERVER_LR = 1.0  # of a method that names none
 SCRATCH = "from scratch"
+OF_SITES = "fedomg-fl"  # the protocol of the paper's tables of label-skewed sites
 OF_IMAGENET = ("resnet18", "resnet50", "alexnet")  # the printed networks that start from ImageNet weights
 
 
@@ -70,6 +74,27 @@ def departures(facts: Facts, row: PrintedRow, method: MethodRows) -> tuple[str, 
     return (*(words for differs, words in found if differs), *of_training)
 
 
+def departures_of_sites(run: Run) -> tuple[str, ...]:
+    """Return in words how a run of label-skewed sites differs from the protocol of FedOMG's Tables 1 and 5.
+
+    Skew and participation are columns and rows of these tables, and how a site's images are split is not stated.
+    """
+    protocol, weights = run.record.protocol, run.record.initial_weights.label
+    published = PAPER_PROTOCOLS[OF_SITES][str(run.dataset)]
+    most, sites = protocol.max_samples_per_domain, len(run.record.sources)
+    found = (
+        (sites != published["sites_per_domain"], f"{sites} sites"),
+        (protocol.model != published["model"], protocol.model),
+        (protocol.image_size != published["image_size"], f"{protocol.image_size} px"),
+        (weights != SCRATCH, weights),
+        (bool(protocol.trained), protocol.trained),
+        (most is not None, f"at most {most} images per domain"),
+        *((most is None and part is not None, part or "") for part in (part_trained(run), part_tested(run))),
+    )
+    of_settings = _of_settings(protocol, {**published, "partition": protocol.partition}, method_fields(run.record))
+    return (*(words for differs, words in found if differs), *of_settings)
+
+
 def _of_training(facts: Facts, paper: str, method: MethodRows) -> Iterator[str]:
     """Yield in words the settings of a method's runs that are not those of a paper's protocol."""
     protocol = method.protocol
@@ -80,6 +105,12 @@ def _of_training(facts: Facts, paper: str, method: MethodRows) -> Iterator[str]:
     own = {name for name in method.own_fields if name in defaults.demanded or name not in published}
     if method.server_lr not in (None, defaults.server.get(SERVER_LR, PLAIN_SERVER_LR)):
         yield f"server learning rate {method.server_lr:g}"
+    yield from _of_settings(protocol, published, own)
+    yield from _of_participation(facts, method, protocol)
+
+
+def _of_settings(protocol: Protocol, published: Mapping[str, Any], own: Collection[str]) -> Iterator[str]:
+    """Yield in words the settings, other than the method's ``own``, that are not those of a ``published`` protocol."""
     for name, words in IN_WORDS.items():
         value = getattr(protocol, name)
         if name in published and name not in own and value != published[name]:
@@ -88,7 +119,6 @@ def _of_training(facts: Facts, paper: str, method: MethodRows) -> Iterator[str]:
         value = getattr(protocol, name)
         if name not in own and value != published.get(name, usual):
             yield f"{name} {value}"
-    yield from _of_participation(facts, method, protocol)
 
 
 def _published(paper: str, dataset: str) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from fdg_plugins.analysis.absences import notes_on_absences
 from fdg_plugins.analysis.cells import MISSING, NOT_PRINTED, Cell, Grid
 from fdg_plugins.analysis.comparable import check_comparable, without_repeats
+from fdg_plugins.analysis.departures import departures_of_sites
 from fdg_plugins.analysis.estimates import Estimate, estimate, over_seeds_in_words, span_of
 from fdg_plugins.analysis.names import is_centralised, method_order, method_settings, settings_label
 from fdg_plugins.analysis.papers import ALL_PAPERS, printed_numbers
@@ -344,4 +345,17 @@ def _notes(runs: Sequence[Run], against: str | None) -> list[str]:
             "split, and on which of them accuracy is measured, is not stated. The caption of Table 1 says 20 % of the "
             "sites per round; its numbers are those of Table 5 for all."
         )
+        notes += _not_comparable(runs)
     return notes
+
+
+def _not_comparable(runs: Sequence[Run]) -> list[str]:
+    """Return a note for each of the paper's columns whose runs are not under its protocol, or not on all its images."""
+    in_columns = grouped((run for run in runs if column_of(run) in PAPERS_COLUMNS), column_of)
+    reasons = {
+        column: dict.fromkeys(words for run in members for words in departures_of_sites(run))
+        for column, members in in_columns.items()
+    }
+    return [
+        f"{column.title} is not comparable with the paper: {', '.join(of)}." for column, of in reasons.items() if of
+    ]

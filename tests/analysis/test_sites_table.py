@@ -9,9 +9,11 @@ import pytest
 from fdg_plugins.analysis import Run, build_table
 from fdg_plugins.analysis.sites_csv import render_sites_csv
 from fdg_plugins.analysis.sites_table import PAPERS_COLUMNS, is_of_sites, printed_cells, sites_grid
+from fdg_plugins.analysis.whole_data import known_images
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import ScoreSum
-from fdg_plugins.record.run_record import Method, PersonalScores
+from fdg_plugins.record.run_record import InitialWeights, Method, PersonalScores
+from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS
 from tests.analysis.run_stubs import FEDAVG, FEDOMG, census_reply, run
 
 SOURCES = [f"train-{number}of5" for number in range(1, 6)]
@@ -108,6 +110,30 @@ def test_cells_name_their_number_of_seeds_where_a_run_lacks_one_of_the_scores() 
     table = sites_grid(runs)
     assert "over seeds 0, 1 (their number in brackets): " in table.caption
     assert [row[-1].text for row in table.groups[0]] == ["50.00 (1)", "25.00 ± 0.00 (2)"]
+
+
+def test_what_departs_from_the_papers_protocol_is_said_of_each_of_its_columns() -> None:
+    def notes_of(*runs: Run) -> list[str]:
+        return [note for note in sites_grid(list(runs), against="fedomg").notes if "not comparable" in note]
+
+    def as_published(dataset: str, alpha: float, **changes: Any) -> Run:
+        made = skewed(dataset=dataset, alpha=alpha, initial_weights=InitialWeights(label="from scratch"))
+        sites = tuple(f"train-{number}of100" for number in range(1, 101))
+        whole = known_images(dataset, "train")[0]
+        reply = census_reply("train", num_train=whole // 100, class_counts=(whole // 100, 0))
+        made.record.census |= {**dict.fromkeys(sites, reply), "test": census_reply("test", num_test=10_000)}
+        made.record.sources = sites
+        protocol = {**PAPER_PROTOCOLS["fedomg-fl"][dataset], **changes}
+        made.record.protocol = made.record.protocol.model_copy(update={"keep_momentum": False, **protocol})
+        return made
+
+    assert notes_of(as_published("mnist", 0.1)) == []
+    assert notes_of(as_published("mnist", 0.3, rounds=40)) == []  # no column of the paper
+    short = notes_of(as_published("mnist", 0.1), as_published("cifar10", 0.5, rounds=40, momentum=0.9))
+    assert short == ["CIFAR-10 alpha=0.5 is not comparable with the paper: rounds 40, momentum 0.9."]
+    (few,) = notes_of(skewed(dataset="cifar10"))
+    assert "5 sites, resnet18, 224 px, imagenet, " in few
+    assert " of 50,000 training images, 10 of 10,000 test images, rounds 100, " in few
 
 
 def test_csv_beside_the_paper_has_its_number_too() -> None:
