@@ -18,6 +18,7 @@ from fdg_plugins.settings.families import dataset_protocol
 from fdg_plugins.settings.method_defaults import method_defaults
 from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS
 from fdg_plugins.settings.protocol import SGD, Protocol
+from fdg_plugins.values import counted
 
 IN_WORDS: Mapping[str, str | Mapping[Any, str]] = {
     "rounds": "rounds {}",
@@ -136,5 +137,7 @@ def _of_participation(facts: Facts, method: MethodRows, protocol: Protocol) -> I
         yield f"{protocol.sites_per_round} sites per round"
     if method.without:
         yield f"rounds without {' and '.join(method.without[:MOST_NAMED])}"
+    if method.unchanged:
+        yield f"{counted(method.unchanged, 'round')} that left the model unchanged"
     if method.noised:
         yield f"noise on the updates of {' and '.join(method.noised[:MOST_NAMED])}"

@@ -27,6 +27,7 @@ from fdg_plugins.analysis.varied import trained_in_words
 from fdg_plugins.analysis.whole_data import parts_judged, parts_of_sources
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.record.text import unchanged_rounds
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import ScoreKind
 
@@ -84,6 +85,7 @@ class MethodRows:
     updates had the noise of differential privacy. ``picked``: what was chosen for it, by held-out domain.
     ``parts``: the domains of which it had other images than all, in words, beside printed numbers.
     ``server_lr``: the factor of the server's step, None if it was chosen or there is none.
+    ``unchanged``: the largest number of rounds of a run that left the model unchanged.
     """
 
     method: str
@@ -99,6 +101,7 @@ class MethodRows:
     picked: tuple[Chosen, ...] = field(default=(), compare=False)
     parts: tuple[str, ...] = field(default=(), compare=False)
     server_lr: float | None = field(default=None, compare=False)
+    unchanged: int = field(default=0, compare=False)
 
     @property
     def is_reference(self) -> bool:
@@ -159,6 +162,7 @@ def build_table(
             parts=_distinct((*parts_judged(members), *parts_of_sources(members))) if against is not None else (),
             picked=tuple(one for one in choices.chosen if one.group == key),
             server_lr=None if SERVER_LR in choosing else method_settings(members[0].record).get(SERVER_LR),
+            unchanged=max(len(unchanged_rounds(run.record)) for run in members),
         )
         for key, members in groups.items()
     ]

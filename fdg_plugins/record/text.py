@@ -66,7 +66,7 @@ def round_line(record: RunRecord, finished: RoundRecord, received: EvaluationRec
 
 def unchanged(record: RunRecord) -> str | None:
     """Return how many rounds left the model unchanged, or were undone, and why the last did; None if all changed it."""
-    idle = [one for one in record.rounds if one.reason is not None or one.undone]
+    idle = unchanged_rounds(record)
     if not idle:
         return None
     last, rounds = idle[-1], len(record.rounds)
@@ -76,6 +76,11 @@ def unchanged(record: RunRecord) -> str | None:
         else f"{len(idle)} of {rounds} rounds left the model unchanged"
     )
     return f"{count}; the last, round {last.round}, because: {_clause(last.reason or 'its step was undone')}"
+
+
+def unchanged_rounds(record: RunRecord) -> list[RoundRecord]:
+    """Return the rounds that left the model unchanged, or were undone."""
+    return [one for one in record.rounds if one.reason is not None or one.undone]
 
 
 def _clause(reason: str) -> str:

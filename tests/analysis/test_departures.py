@@ -223,6 +223,9 @@ def test_a_run_with_rounds_that_left_the_model_is_named_with_their_number_and_th
     text = "runs/a: 2 of 3 rounds left the model unchanged; the last, round 3, because: ArithmeticError: flat 3."
     assert notes_on_absences([made]) == [text]
     assert text in build_table([made]).notes
+    table = build_table([made], against="fedomg")
+    words = ("2 rounds that left the model unchanged",)
+    assert departures(table.facts, table.methods[0].printed[0], table.methods[0]) == words
 
 
 def test_a_site_under_differential_privacy_is_named_with_its_rounds() -> None:
