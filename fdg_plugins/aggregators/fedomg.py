@@ -66,7 +66,7 @@ class FedOMGAggregator(UpdateAggregator):
             ``{"name": ..., settings}``.
         damping: delta >= 0 under the roots of Eq. 15 and 16, relative to the squared mean length of the updates; 0 as
             printed, ``"released"`` for the 1e-4 of the authors' code. Above zero, the direction changes continuously
-            with the updates.
+            with the updates, except where one becomes idle: with ``idle_below`` 0 there too.
         idle_below: updates shorter than this times the longest one are not matched, in [0, 0.5]; their sites keep their
             part of the mean update. 0 matches every update, as printed.
         cancelled: the direction if the matched updates cancel: ``"mean"``, the mean update (as printed), or

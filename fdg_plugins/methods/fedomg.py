@@ -23,7 +23,8 @@ go the whole way at once, and at a small ``server_lr`` are ahead of the paramete
 Edges: a site whose update is below ``idle_below`` of the longest is not matched, because an update of almost no length
 would otherwise set the whole matched direction; the record names it (``idle``). Where the updates can be averaged to
 zero, no direction agrees with all of them: the step is the mean update, or the closest one that opposes no site
-(``cancelled``). ``damping`` makes the direction continuous between these cases.
+(``cancelled``). ``damping`` makes the direction continuous where updates begin to cancel and, with
+``idle_below`` 0, where one vanishes.
 
 Many sites per domain: every site has a vote, so a domain with more sites has more. ``grouping`` ``domain`` matches the
 means of the domains instead; the record says what that loses against the optimum over all sites (``grouping_loss``).

@@ -90,6 +90,18 @@ def test_a_single_site_moves_by_one_plus_kappa() -> None:
     assert result.meta[META_REPORT]["gamma"] == [1.0]
 
 
+@pytest.mark.parametrize(("idle_below", "jumps"), [(0.0, False), (1e-3, True)])
+def test_damping_makes_the_step_continuous_where_every_update_is_matched(idle_below: float, jumps: bool) -> None:
+    steps = [
+        step(
+            FedOMGAggregator(server_lr=1.0, damping="released", idle_below=idle_below),
+            vectors([1, 0, 0], [0.8, 0.6, 0], [0, 0, length]),
+        ).params["w"]
+        for length in (0.999e-3, 1.001e-3)
+    ]
+    assert bool(np.abs(steps[1] - steps[0]).max() > 0.01) is jumps
+
+
 def test_with_damping_updates_cancel_only_where_the_mean_opposes_nobody() -> None:
     one_sided, even = ([2, 0, 0], [-1, 0, 0], [0.5, 1, 0]), ([1, 0, 0], [-1, 0, 0], [0, 1, 0])
     for updates, cancels in ((one_sided, False), (even, True)):
