@@ -10,7 +10,7 @@ from fdg_plugins.analysis.papers import PrintedRow
 from fdg_plugins.analysis.printed_names import NETWORKS, OTHER_IMAGES, PRINTED_DATASETS
 from fdg_plugins.analysis.runs import Run
 from fdg_plugins.analysis.table import SERVER_LR, Facts, MethodRows
-from fdg_plugins.analysis.whole_data import part_tested, part_trained
+from fdg_plugins.analysis.whole_data import images_in_words
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.data.skew import EQUAL
 from fdg_plugins.plugins.composition import parse_method
@@ -82,15 +82,14 @@ def departures_of_sites(run: Run) -> tuple[str, ...]:
     """
     protocol, weights = run.record.protocol, run.record.initial_weights.label
     published = PAPER_PROTOCOLS[OF_SITES][str(run.dataset)]
-    most, sites = protocol.max_samples_per_domain, len(run.record.sources)
+    sites = len(run.record.sources)
     found = (
         (sites != published["sites_per_domain"], f"{sites} sites"),
         (protocol.model != published["model"], protocol.model),
         (protocol.image_size != published["image_size"], f"{protocol.image_size} px"),
         (weights != SCRATCH, weights),
         (bool(protocol.trained), protocol.trained),
-        (most is not None, f"at most {most} images per domain"),
-        *((most is None and part is not None, part or "") for part in (part_trained(run), part_tested(run))),
+        *((True, words) for words in images_in_words(run)),
     )
     of_settings = _of_settings(protocol, {**published, "partition": protocol.partition}, method_fields(run.record))
     return (*(words for differs, words in found if differs), *of_settings)

@@ -23,7 +23,7 @@ from fdg_plugins.analysis.papers import ALL_PAPERS, printed_numbers
 from fdg_plugins.analysis.printed_names import method_of
 from fdg_plugins.analysis.runs import Run, grouped
 from fdg_plugins.analysis.selection import LAST, selected
-from fdg_plugins.analysis.whole_data import part_tested, part_trained
+from fdg_plugins.analysis.whole_data import images_in_words
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.record.pooling import domain_sums
@@ -315,11 +315,7 @@ def _network(run: Run) -> str:
 
 
 def _images(run: Run) -> str:
-    """Return in words whether the data were thinned, or are not all that the data set has; empty for all of it."""
-    most = run.record.protocol.max_samples_per_domain
-    if most is not None:
-        return f"at most {most} images per domain"
-    return " and ".join(filter(None, (part_trained(run), part_tested(run))))
+    return " and ".join(images_in_words(run))
 
 
 def _version(run: Run) -> str:

@@ -28,20 +28,23 @@ def parts_of_sources(runs: Iterable[Run]) -> tuple[str, ...]:
     )
 
 
-def part_trained(run: Run) -> str | None:
-    """Return in words how many images the source sites share, if the data set has another number; else None."""
-    domains = {run.record.census[site].domain for site in run.record.sources}
-    of_domains = [known_images(run.dataset, domain) for domain in domains if not run.record.stand_in]
-    known = [sum(counts) for counts in zip(*of_domains, strict=False)]
-    trained = sum(sum(run.record.census[site].class_counts) for site in run.record.sources)
-    return f"{trained:,} of {known[0]:,} training images" if known and trained not in known else None
-
-
-def part_tested(run: Run) -> str | None:
-    """Return in words how many images the held-out domain is judged on, if the data set has another number of them."""
-    known = [] if run.record.stand_in else known_images(run.dataset, run.target)
-    tested = _judged(run)
-    return f"{tested:,} of {known[0]:,} test images" if known and tested not in known else None
+def images_in_words(run: Run) -> tuple[str, ...]:
+    """Return in words that a run's data were thinned, or are not all that the data set has; empty for all of it."""
+    most = run.record.protocol.max_samples_per_domain
+    if most is not None:
+        return (f"at most {most} images per domain",)
+    if run.record.stand_in:
+        return ()
+    sources = [run.record.census[site] for site in run.record.sources]
+    of_domains = (known_images(run.dataset, domain) for domain in {reply.domain for reply in sources})
+    to_train = [sum(counts) for counts in zip(*of_domains, strict=False)]
+    found = (
+        ("training", sum(sum(reply.class_counts) for reply in sources), to_train),
+        ("test", _judged(run), known_images(run.dataset, run.target)),
+    )
+    return tuple(
+        f"{count:,} of {known[0]:,} {part} images" for part, count, known in found if known and count not in known
+    )
 
 
 def known_images(dataset: Any, domain: str, *, certain: bool = False) -> list[int]:

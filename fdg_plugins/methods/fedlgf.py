@@ -70,7 +70,7 @@ METHOD = Method(
             formula="δ̂ = ∇_δ KL(p ‖ p_h(s₀ δ₀)), of length 1",
             meaning="δ₀ random, of length 1: the direction in which predictions depart most from p",
         ),
-        Equation(formula="q = p_h(s₁ δ̂)", meaning="target: q_l of the current head, q_g of the received one; constant"),
+        Equation(formula="q = p_h(s₁ δ̂)", meaning="target: q_l of the current head, q_g of the received; constant"),
         Equation(formula="CE + λ_l KL(q_l ‖ p) + λ_g KL(q_g ‖ p)", meaning="what a site minimises"),
     ),
     settings=(
