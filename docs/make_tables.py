@@ -59,9 +59,10 @@ A pattern is the beginning of a dotted name (`"extractor.layer4"`) or has wildca
 something, and something trainable must be left to share. A site is judged with its own personal parameters. **A site
 without any, the held-out one above all, uses those of the initial model**, and so do the model files of a run: they
 hold the whole network, its personal part as it was before round 1. A head that is personal therefore says nothing on
-the held-out domain. The model goes down whole; updates hold what is shared. A site removes its personal parameters with
-its state of the run, when the run has finished. FedDIM, FedIIR, FedCSA, FedPAC and FedAS need the whole head to travel,
-and the last two a part of the extractor to be trained, FedADG a part of its generator; SCAFFOLD, MoFedSAM, HarmoFL and
+the held-out domain. Updates hold what is shared. What is not is sent down once, if it is the
+[larger part](trainable.md) of the model, and otherwise with each task. A site removes its personal parameters with its
+state of the run, when the run has finished. FedDIM, FedIIR, FedCSA, FedPAC and FedAS need the whole head to travel, and
+the last two a part of the extractor to be trained, FedADG a part of its generator; SCAFFOLD, MoFedSAM, HarmoFL and
 StableFDG need everything to travel. A job that asks for something else ends before any site is asked.
 
 [`trainable`](trainable.md) says which of what `travels` names is trained at all: everything, the head, or head and

@@ -142,11 +142,22 @@ class CensusReply(Checked):
         return found and f"{self.whole_split} in {found['parts']} parts"
 
 
+class FixedPart(Checked):
+    """The part of the model that no step changes, under an ``id`` that depends on its values.
+
+    ``names``: its entries if they are in this message, and the site keeps them; empty if the site has them already.
+    """
+
+    id: str = pydantic.Field(pattern=r"^[0-9a-f]{64}$")
+    names: tuple[str, ...] = ()
+
+
 class TaskRequest(Checked):
     """The request sent with the model: the protocol fixed by the census and the id of the run.
 
     ``exchanged``: whether the method's tensors are sent too. ``last``: whether the run has finished, so that the
-    site removes its state of the run and does nothing else.
+    site removes its state of the run and does nothing else. ``fixed``: the part of the model that is sent once; None
+    if there is none, and the model is whole.
     """
 
     protocol: Protocol
@@ -154,6 +165,7 @@ class TaskRequest(Checked):
     run: str
     exchanged: bool = False
     last: bool = False
+    fixed: FixedPart | None = None
 
 
 class ScoreSum(Checked):

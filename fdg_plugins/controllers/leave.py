@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fdg_plugins.controllers.messenger import Aborted, Request
 from fdg_plugins.controllers.rounds import Rounds
+from fdg_plugins.controllers.sending import task_message, task_request
 from fdg_plugins.errors import DataError
 from fdg_plugins.messages import TASK_EVALUATE
 from fdg_plugins.state.folders import remove_state, state_beside
@@ -21,7 +22,8 @@ def take_leave(rounds: Rounds) -> None:
     """Tell all sites that the run has finished, also those that took no further part; warn about those not reached."""
     record, messenger = rounds.record, rounds.messenger
     sites = tuple(sorted((*record.sources, *record.held_out)))
-    leave = Request(TASK_EVALUATE, sites, rounds.task(len(record.rounds), last=True), lambda site, model: None)
+    task = task_message(task_request(record, last=True), len(record.rounds), {})
+    leave = Request(TASK_EVALUATE, sites, task, lambda site, model: None)
     failures: Iterable[str] = sites
     with suppress(Aborted):  # the run has finished regardless
         failures = messenger.ask([leave], TIMEOUT_S)

@@ -2,10 +2,10 @@
 """The rounds of a run: requests to the sites, aggregation of their answers, and the files written."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.aggregators import UpdateAggregator, take_step
 from fdg_plugins.controllers.answers import Answers, Reception
@@ -14,18 +14,17 @@ from fdg_plugins.controllers.expectations import Expected, expectations
 from fdg_plugins.controllers.guard import Guard, longest_update
 from fdg_plugins.controllers.messenger import Messenger, Request, StragglerTimeout
 from fdg_plugins.controllers.run_files import FILES, RunFiles
+from fdg_plugins.controllers.sending import ModelSender, task_request
 from fdg_plugins.controllers.statistics import SiteStatistics
 from fdg_plugins.controllers.undo import Snapshot, Undo
 from fdg_plugins.errors import DataError, FDGError, SettingsError, logged, told
 from fdg_plugins.messages import (
     META_REPORT,
-    META_REQUEST,
     REPORT_GAP,
     TASK_EVALUATE,
     TASK_PROBE,
     TASK_STATISTICS,
     TASK_TRAIN,
-    TaskRequest,
 )
 from fdg_plugins.objectives import Exchange
 from fdg_plugins.record.checkpoint import check_continues, other_arithmetic, read_checkpoint
@@ -58,6 +57,7 @@ class Rounds:
         self.files = RunFiles(folder, state, record, model, aggregator, self.channel)
         self.guard = Guard(record, model, record.protocol.outlier_ratio)
         self.undo = Undo(state)
+        self.sender = ModelSender(model)
         self._expected: Mapping[str, Expected] = {}
 
     def run_round(self, number: int) -> tuple[RoundRecord, EvaluationRecord]:
@@ -65,7 +65,7 @@ class Rounds:
 
         Raises ``FDGError`` if too few sites are left, ``SettingsError`` if a required check filter is missing.
         """
-        started = time.perf_counter()
+        started, sent_before = time.perf_counter(), self.sender.bytes_down
         record, answers, begun = self.record, Answers(), Snapshot.of(*self._parts)
         drawn = draw_sites(record.protocol, self._taking_part(record.sources), number)
         self._check_enough(drawn)
@@ -76,10 +76,10 @@ class Rounds:
         if record.protocol.validate_all:
             judges = tuple(sorted({*judges, *self._taking_part(record.sources)} - set(drawn)))
         requests = [
-            Request(TASK_TRAIN, drawn, self.task(number), self._reception(answers).take_update),
-            Request(TASK_EVALUATE, judges, self.task(number), self._reception(answers).take_score),
+            *self._requests(TASK_TRAIN, drawn, number, self._reception(answers).take_update),
+            *self._requests(TASK_EVALUATE, judges, number, self._reception(answers).take_score),
         ]
-        bytes_down = self.model.num_bytes * (len(drawn) + len(judges)) + self.channel.bytes_down(drawn)
+        bytes_down = self.sender.bytes_down - sent_before + self.channel.bytes_down(drawn)
         failures = {**failures, **self._ask(requests, self._patience(TASK_TRAIN))}
         answers.not_finite |= self.messenger.not_finite
         self.channel.require_checks()
@@ -103,7 +103,7 @@ class Rounds:
             reason=reason,
             seconds=ended - started,
             aggregation_seconds=ended - aggregating,
-            bytes_down=bytes_down + self.model.num_bytes * len(drawn) * (self._probes + bool(self.model.reestimated)),
+            bytes_down=bytes_down,
             bytes_up=answers.bytes_up,
             bytes_in_files=answers.bytes_in_files,
         )
@@ -125,7 +125,7 @@ class Rounds:
         self._reestimate(len(record.rounds) + 1, sources, answers)
         sites = tuple(sorted((*sources, *self._taking_part(record.held_out))))
         self._expected = expectations(record, len(record.rounds))
-        self._ask([Request(TASK_EVALUATE, sites, self.task(len(record.rounds)), self._reception(answers).take_score)])
+        self._ask(self._requests(TASK_EVALUATE, sites, len(record.rounds), self._reception(answers).take_score))
         broken = self._is_broken(sources, answers)
         evaluation = self._judge(len(record.rounds), answers, sources, undone=broken)
         if not broken:
@@ -159,6 +159,7 @@ class Rounds:
     def _ask(self, requests: list[Request], patience: StragglerTimeout | None = None) -> dict[str, str]:
         """Ask the sites; return the reason for each failure, and record the sites that take no further part."""
         failures = self.messenger.ask(requests, self.record.protocol.task_timeout, patience)
+        self.sender.note(tuple(site for request in requests for site in request.sites), failures)
         for site, reason in sorted(self.messenger.departed.items()):
             if site in self.record.census:
                 self.record.left_out.setdefault(site, f"takes no further part: {reason}")
@@ -226,8 +227,8 @@ class Rounds:
         protocol, census = self.record.protocol, self.record.census
         num_train = {site: census[site].num_train for site in sites}
         found = SiteStatistics(self.model.reestimated, num_train, protocol.outlier_ratio)
-        request = Request(TASK_STATISTICS, sites, self.task(number, exchanged=False), found.take)
-        failures = self._ask([request], self._patience(TASK_STATISTICS))
+        requests = self._requests(TASK_STATISTICS, sites, number, found.take, exchanged=False)
+        failures = self._ask(requests, self._patience(TASK_STATISTICS))
         for site, reason in found.refuse_outliers().items():
             self.messenger.warning(f"site {site}: statistics refused: {reason}")
             failures[site] = reason
@@ -256,29 +257,25 @@ class Rounds:
         def on_probe(site: str, answer: FLModel) -> None:
             self._reception(answers).take_report(TASK_PROBE, site, answer)
 
-        request = Request(TASK_PROBE, drawn, self.task(number), on_probe)
-        failures = self._ask([request], self._patience(TASK_PROBE))
+        requests = self._requests(TASK_PROBE, drawn, number, on_probe)
+        failures = self._ask(requests, self._patience(TASK_PROBE))
         self.channel.require_checks()
         self._refuse_reports(answers)
         self.channel.commit(TASK_PROBE)
         return {site: f"probe: {reason}" for site, reason in failures.items()}
 
-    def task(self, number: int, *, last: bool = False, exchanged: bool = True) -> FLModel:
-        """Return the task of round ``number``, counted from 1; ``last``: without the model, as the run has finished."""
-        request = TaskRequest(
-            protocol=self.record.protocol,
-            stand_in=self.record.stand_in,
-            run=self.record.run,
-            exchanged=exchanged and self.channel.sends,
-            last=last,
-        )
-        return FLModel(
-            params_type=ParamsType.FULL,
-            params={} if last else dict(self.model.state),
-            current_round=number - 1,  # FLARE and the wire count from 0
-            total_rounds=self.record.protocol.rounds,
-            meta={META_REQUEST: request.model_dump(mode="json")},
-        )
+    def _requests(
+        self,
+        task: str,
+        sites: tuple[str, ...],
+        number: int,
+        on_answer: Callable[[str, FLModel], None],
+        *,
+        exchanged: bool = True,
+    ) -> list[Request]:
+        """Return the requests that send the model of round ``number``, counted from 1, to the sites."""
+        wanted = task_request(self.record, exchanged=exchanged and self.channel.sends)
+        return [Request(task, some, data, on_answer) for some, data in self.sender.tasks(wanted, number, sites)]
 
     def _reception(self, answers: Answers) -> Reception:
         return Reception(self.record, self.aggregator, self.channel, self._expected, answers)

@@ -4,7 +4,7 @@
 import os
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,6 +18,7 @@ from fdg_plugins.messages import (
     TASK_STATISTICS,
     TASK_TRAIN,
     CensusRequest,
+    FixedPart,
     TaskRequest,
 )
 from fdg_plugins.plans.uses import names_in
@@ -25,6 +26,7 @@ from fdg_plugins.plugins.admission import admit
 from fdg_plugins.privacy.reasons import texts_of
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
+from fdg_plugins.state.fixed_part import read_fixed, write_fixed
 from fdg_plugins.state.left_out import read_left_out, write_left_out
 from fdg_plugins.state.site_memory import (
     KINDS,
@@ -38,6 +40,7 @@ from fdg_plugins.state.site_memory import (
 )
 from fdg_plugins.storage import read_json, user_path, write_json
 from fdg_plugins.training.loop import ShouldStop, Stopped
+from fdg_plugins.values import shorten
 
 if TYPE_CHECKING:
     from fdg_plugins.data import SharedDomains
@@ -147,7 +150,7 @@ class SiteWork:
         check_role(config, order.task, held_out=session.images.domain == session.protocol.target)
         if order.task not in _WORK:
             raise RequestError(f"unknown task {order.task!r}.")
-        return _WORK[order.task](session, order, folder, should_stop, say)
+        return _WORK[order.task](session, _with_fixed_part(order, folder), folder, should_stop, say)
 
     def _census(
         self, order: SiteTask, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say
@@ -308,6 +311,19 @@ def _kept(session: "SiteSession", folder: Path, round_number: int) -> Kept:
     """Return what the site kept of its last training before ``round_number``."""
     momentum = read_memory(folder, round_number, MOMENTUM) if session.protocol.keep_momentum else {}
     return Kept(read_memory(folder, round_number), _personal(session, folder, round_number), momentum)
+
+
+def _with_fixed_part(order: SiteTask, folder: Path) -> SiteTask:
+    """Return an order with the whole model: keep the part that is sent once, or add what was kept of it."""
+    if (value := order.request.get("fixed")) is None:
+        return order
+    fixed = FixedPart.read(value, "task request", RequestError)
+    if not fixed.names:
+        return replace(order, state={**read_fixed(folder, fixed.id), **order.state})
+    if missing := [name for name in fixed.names if name not in order.state]:
+        raise RequestError(f"the server sent no {shorten(missing[0])}, which it says is in the model.")
+    write_fixed(folder, fixed.id, {name: order.state[name] for name in fixed.names})
+    return order
 
 
 def check_role(config: SiteConfig, task: str, *, held_out: bool) -> None:

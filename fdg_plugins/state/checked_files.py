@@ -44,7 +44,7 @@ def read_checked_json(path: Path, unchecked_version: Any) -> dict[str, Any]:
 def save_checked_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> None:
     """Replace ``path`` with a safetensors file of ``tensors``, ``metadata`` (including ``version``) and a checksum."""
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    save_tensors(path, plain, {**metadata, CHECKSUM: _checksum_of_tensors(plain, metadata)}, private=True)
+    save_tensors(path, plain, {**metadata, CHECKSUM: checksum_of_tensors(plain, metadata)}, private=True)
 
 
 def load_checked_tensors(path: Path, unchecked_version: str | None) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
@@ -59,7 +59,7 @@ def load_checked_tensors(path: Path, unchecked_version: str | None) -> tuple[dic
         raise DataError(f"file {path} cannot be read: {error.strerror or error}.") from error
     except UNREADABLE as error:
         raise DataError(f"file {path} is damaged: {_first_line(error)}.") from error
-    _check(path, metadata, unchecked_version, lambda: _checksum_of_tensors(tensors, metadata))
+    _check(path, metadata, unchecked_version, lambda: checksum_of_tensors(tensors, metadata))
     return tensors, metadata
 
 
@@ -86,7 +86,7 @@ def _checksum_of_json(value: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _checksum_of_tensors(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> str:
+def checksum_of_tensors(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> str:
     """Return the digest of contiguous CPU tensors: names, dtypes, shapes, metadata, then values in order of name."""
     names = sorted(tensors)
     described = [[name, str(tensors[name].dtype), list(tensors[name].shape)] for name in names]

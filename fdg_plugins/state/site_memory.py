@@ -23,6 +23,9 @@ MEMORY, PERSONAL, MOMENTUM = KINDS = ("memory", "personal", "momentum")
 GAP_FILE = "fdg_gap.json"
 """What the filter that reports the gap keeps of the site's own models (:mod:`fdg_plugins.filters.gap`)."""
 
+FIXED_FILE = "fdg_fixed.safetensors"
+"""The part of the model that the server sends once (:mod:`fdg_plugins.state.fixed_part`); not a memory of rounds."""
+
 _NAMES = {kind: re.compile(rf"fdg_{kind}_(0|[1-9][0-9]{{0,8}})\.safetensors") for kind in KINDS}
 _KEPT = 2
 
@@ -44,15 +47,16 @@ def has_memory(folder: Path) -> bool:
 
 
 def clear_memory(folder: Path) -> None:
-    """Remove whatever the site kept of its rounds in the run's folder.
+    """Remove whatever the site kept of its rounds and of the model in the run's folder.
 
     Raises ``DataError`` naming a file that cannot be removed.
     """
     for kind in KINDS:
         for number in _rounds(folder, kind):
             _remove(_file(folder, number, kind))
-    if (folder / GAP_FILE).exists():
-        _remove(folder / GAP_FILE)
+    for name in (GAP_FILE, FIXED_FILE):
+        if (folder / name).exists():
+            _remove(folder / name)
 
 
 def read_memory(folder: Path, round_number: int, kind: str = MEMORY) -> dict[str, torch.Tensor]:

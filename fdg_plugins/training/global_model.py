@@ -19,7 +19,7 @@ from fdg_plugins.models import (
     load_pretrained,
     parameter_kinds,
 )
-from fdg_plugins.models.batch_norm import NormLayer, norm_layers
+from fdg_plugins.models.batch_norm import MEAN, VARIANCE, NormLayer, norm_layers
 from fdg_plugins.objectives import (
     Exchange,
     adapt_model,
@@ -40,7 +40,8 @@ class GlobalModel:
     """The global model's parameters and buffers. They are replaced, never changed in place: messages may hold them.
 
     ``shared`` names the entries that travel in updates and that steps change (None: all); ``layout`` describes them.
-    ``reestimated``: the BatchNorm layers whose running statistics the sites measure anew.
+    ``reestimated``: the BatchNorm layers whose running statistics the sites measure anew. ``fixed`` names the entries
+    that nothing changes, in their order, if they are the larger part of the model; otherwise it is empty.
     """
 
     def __init__(
@@ -54,6 +55,9 @@ class GlobalModel:
         travelling = self.state if shared is None else {name: self.state[name] for name in shared}
         self.layout = ModelLayout.of(travelling, kinds)
         self.reestimated = dict(reestimated or {})
+        changing = {*self.layout, *(f"{layer}.{one}" for layer in self.reestimated for one in (MEAN, VARIANCE))}
+        fixed = {name: value for name, value in self.state.items() if name not in changing}
+        self.fixed = tuple(fixed) if 2 * count_bytes(fixed) > self.num_bytes else ()
 
     def apply(self, step: Mapping[str, torch.Tensor | np.ndarray]) -> None:
         """Add ``step`` to the shared entries.

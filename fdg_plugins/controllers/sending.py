@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the server sends of the global model: all of it at first, then only what may have changed.
+
+A large part of a network that no step changes, such as a fixed pretrained extractor, is sent to each site once. The
+site keeps it in the run's folder. A site that gave no usable answer gets the whole model again with its next task, so
+one that has lost what it kept is out for one task.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+
+from fdg_plugins.messages import META_REQUEST, FixedPart, TaskRequest
+from fdg_plugins.record.run_record import RunRecord
+from fdg_plugins.state.checked_files import checksum_of_tensors
+from fdg_plugins.training.global_model import GlobalModel, count_bytes
+
+
+class ModelSender:
+    """Makes the tasks that carry the global model, and remembers which sites hold its fixed part.
+
+    ``bytes_down``: bytes of the model in all tasks made so far, for each site that a task is for.
+    """
+
+    def __init__(self, model: GlobalModel) -> None:
+        self.model = model
+        self.bytes_down = 0
+        self._holders: set[str] = set()
+        self._id = ""
+
+    def tasks(
+        self, request: TaskRequest, number: int, sites: tuple[str, ...]
+    ) -> Iterator[tuple[tuple[str, ...], FLModel]]:
+        """Yield the task of round ``number``, counted from 1, for some of the ``sites`` at a time."""
+        fixed = self._fixed()
+        holders = tuple(site for site in sites if fixed and site in self._holders)
+        others = tuple(site for site in sites if site not in holders)
+        if others:
+            sent = FixedPart(id=self._id, names=tuple(fixed)) if fixed else None
+            yield others, self._task(request, number, self.model.state, sent, others)
+        if holders:
+            rest = {name: value for name, value in self.model.state.items() if name not in fixed}
+            yield holders, self._task(request, number, rest, FixedPart(id=self._id), holders)
+
+    def note(self, sites: tuple[str, ...], failures: Mapping[str, str]) -> None:
+        """Note that ``sites`` were asked, and which of them gave no usable answer."""
+        self._holders = (self._holders | set(sites)) - failures.keys()
+
+    def _fixed(self) -> Mapping[str, Any]:
+        """Return the part of the model that is sent once, which has the same values throughout a run."""
+        fixed = {name: self.model.state[name] for name in self.model.fixed}
+        if fixed and not self._id:
+            self._id = checksum_of_tensors(fixed, {})
+        return fixed
+
+    def _task(
+        self,
+        request: TaskRequest,
+        number: int,
+        params: Mapping[str, Any],
+        fixed: FixedPart | None,
+        sites: tuple[str, ...],
+    ) -> FLModel:
+        self.bytes_down += count_bytes(params) * len(sites)
+        return task_message(request.model_copy(update={"fixed": fixed}), number, params)
+
+
+def task_request(record: RunRecord, *, exchanged: bool = False, last: bool = False) -> TaskRequest:
+    """Return the request of a run's tasks, whose model is whole."""
+    return TaskRequest(
+        protocol=record.protocol, stand_in=record.stand_in, run=record.run, exchanged=exchanged, last=last
+    )
+
+
+def task_message(request: TaskRequest, number: int, params: Mapping[str, Any]) -> FLModel:
+    """Return FLARE's message for a task of round ``number``, counted from 1."""
+    return FLModel(
+        params_type=ParamsType.FULL,
+        params=dict(params),
+        current_round=number - 1,  # FLARE and the wire count from 0
+        total_rounds=request.protocol.rounds,
+        meta={META_REQUEST: request.model_dump(mode="json")},
+    )
