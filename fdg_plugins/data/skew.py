@@ -9,7 +9,7 @@ seed, so no list is exchanged.
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,10 +59,19 @@ def site_splits(split: Split, spec: DatasetSpec, domain: str, count: int, partit
         raise SettingsError(
             f"domain {domain!r} cannot be divided over {count} sites ({partition.name}): {error}", public=True
         ) from error
-    lines = "".join(f"{number} {sample.file}\n" for number, own in enumerate(parts, 1) for sample in _of(pool, own))
+    images = tuple(tuple(_of(pool, own)) for own in parts)
+    held = [(number, sample) for number, own in enumerate(images, 1) for sample in own]
     thinned = "".join(re.findall(r"/max\d+$", split.name))
-    name = f"{spec.name}/75-25{thinned}/{partition.name}@{seed}-{hashlib.sha256(lines.encode()).hexdigest()[:16]}"
-    return Shares(tuple(tuple(_of(pool, own)) for own in parts), name, (spec.name, domain, seed))
+    stem = f"{spec.name}/75-25{thinned}/{partition.name}@{seed}-"
+    name = stem + _hash(f"{number} {sample.file} {sample.label}\n" for number, sample in held)
+    # Without labels: the draws of each site's own test images are those of runs before names covered the labels.
+    drawn_as = stem + _hash(f"{number} {sample.file}\n" for number, sample in held)
+    return Shares(images, name, (seed, "own test", spec.name, domain, drawn_as))
+
+
+def _hash(lines: Iterable[str]) -> str:
+    """Return the first 16 hex digits of the lines' SHA-256."""
+    return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
 
 
 def _divided(labels: np.ndarray, count: int, partition: Partition, generator: np.random.Generator) -> list[np.ndarray]:
@@ -78,19 +87,22 @@ def _of(pool: Sequence[Sample], rows: np.ndarray) -> list[Sample]:
 
 @dataclass(frozen=True)
 class Shares:
-    """The images of every site of a domain; ``name`` has the hash of the whole partition."""
+    """The images of every site of a domain.
+
+    ``name`` has the hash of the whole partition, of the lines ``<number of the site> <file> <label>``. ``own_test`` is
+    what the draws of the sites' own test images depend on, with a site's number.
+    """
 
     images: tuple[tuple[Sample, ...], ...]
     name: str
-    scope: tuple[str, str, int]
+    own_test: tuple[int, str, str, str, str]
 
     def split_of(self, number: int) -> Split:
         """Return the split of site ``number``, counted from 1; ``test`` has all its images, by which it is counted.
 
         At least one image is for training and one for the site's own test, whatever the classes.
         """
-        dataset, domain, seed = self.scope
-        order = numpy_generator(seed, "own test", dataset, domain, self.name, number)
+        order = numpy_generator(*self.own_test, number)
         own = self.images[number - 1]
         test: list[Sample] = []
         for label in sorted({sample.label for sample in own}):
