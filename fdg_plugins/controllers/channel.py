@@ -32,7 +32,7 @@ class ReportChannel:
         self.exchange = exchange
         self.reports: dict[str, Any] = {}
         self._unchecked: tuple[str, str] | None = None
-        self._checked_tasks: set[str] = set()
+        self._current: ExchangeRound | None = None
 
     def begin(
         self, round_number: int, state: Mapping[str, torch.Tensor], facts: Mapping[str, SiteFacts] | None = None
@@ -44,9 +44,8 @@ class ReportChannel:
         self.reports = {}
         if self.exchange is not None:
             self.exchange.begin_round(state, facts)
-            self._checked_tasks = set()
-            current = ExchangeRound(self.exchange, round_number, self._checked_tasks)
-            self.messenger.fl_ctx.set_prop(EXCHANGE_PROP, current, private=True, sticky=True)
+            self._current = ExchangeRound(self.exchange, round_number)
+            self.messenger.fl_ctx.set_prop(EXCHANGE_PROP, self._current, private=True, sticky=True)
 
     @property
     def sends(self) -> bool:
@@ -62,7 +61,8 @@ class ReportChannel:
         """Return the reports that the server's filters validated in an answer to ``task``, without keeping them."""
         meta = answer.meta or {}
         checked, exchange = CheckedReports.of(meta.get(META_CHECKED_REPORTS)), self._exchange_in(task)
-        if exchange is not None and exchange.report not in checked.looked_at and task not in self._checked_tasks:
+        seen = self._current.checked_tasks if self._current is not None else ()
+        if exchange is not None and exchange.report not in checked.looked_at and task not in seen:
             self._unchecked = (task, str(meta.get(META_SITE)))
         return checked
 

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 EXCHANGE_PROP = "fdg_exchange_round"
 
 
-@dataclass(frozen=True)
+@dataclass
 class ExchangeRound:
-    """The exchange of a run and the current round, counted from 0.
+    """The exchange of a run and the current round, counted from 0, which the workflow sets; the check fills the rest.
 
     ``checked_tasks``: the tasks of which an answer has come to the server's check, readable or not. A job without that
     filter is told from a site whose answer is of no form that it reads.
@@ -46,7 +46,7 @@ class ExchangeRound:
 
     exchange: "Exchange"
     round_number: int
-    checked_tasks: set[str] = field(default_factory=set)
+    checked_tasks: set[str] = field(default_factory=set, init=False)
 
 
 class ExchangeSendFilter(Filter):
