@@ -13,7 +13,7 @@ PACKAGE = Path(fdg_plugins.__file__).parent
 ARCHITECTURE = Path(__file__).parents[1] / "docs" / "architecture.md"
 # Low to high. A module imports from its own room and from rows below its own, never from its own row's other rooms.
 ROWS = (
-    ("fdg_plugins", "errors", "naming", "randomness", "versions"),
+    ("fdg_plugins", "digests", "errors", "naming", "randomness", "versions"),
     ("values", "extras"),
     ("storage",),
     ("core",),

@@ -24,6 +24,7 @@ from nvflare.fuel.utils.config_factory import ConfigFactory
 
 from fdg_plugins.audit.contents import contents_of
 from fdg_plugins.audit.file import AUDIT_FILE, AuditLine, FilterEntry, append_line, json_values
+from fdg_plugins.digests import sha256_of
 from fdg_plugins.errors import FDGError
 from fdg_plugins.flare.filter_chain import class_path, result_filters
 from fdg_plugins.flare.local_parties import in_one_process
@@ -145,12 +146,8 @@ def _config_sha256(workspace: Any, job: str) -> str | None:
     if found is None:
         return None
     if found.endswith(".json"):
-        return _sha256(Path(found))
+        return sha256_of(Path(found))
     app = Path(workspace.get_app_dir(job))
     files = sorted(path for path in app.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
-    lines = "".join(f"{_sha256(path)} {path.relative_to(app)}\n" for path in files)
+    lines = "".join(f"{sha256_of(path)} {path.relative_to(app)}\n" for path in files)
     return hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _sha256(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()

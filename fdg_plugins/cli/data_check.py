@@ -72,7 +72,7 @@ def _duplicates(folder: Path, listed: "Mapping[str, Pairs]") -> Iterator[str]:
     """Return lines on images with the same bytes, those in several domains first; a data list may name another's."""
     from fdg_plugins.data.image_facts import digest_of
 
-    by_digest: dict[bytes, list[tuple[str, str]]] = {}
+    by_digest: dict[str, list[tuple[str, str]]] = {}
     for domain, file in ((domain, pair.file) for domain, pairs in listed.items() for pair in pairs.all):
         with suppress(DataError):  # named among the unusable
             by_digest.setdefault(digest_of(folder / file), []).append((domain, file))

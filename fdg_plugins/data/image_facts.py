@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Facts about the image files of a domain: sizes, formats, which cannot be used, and which have the same bytes."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from pathlib import Path
 
 from fdg_plugins.data.decoding import MOST_PIXELS, UPRIGHT, check_image, ignored_orientation, open_image
 from fdg_plugins.data.specs import Sample
+from fdg_plugins.digests import sha256_of
 from fdg_plugins.errors import DataError
 
 _GREY = ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L", "F")
@@ -29,7 +29,7 @@ class ImageFacts:
     formats: Mapping[str, int]
     grey: int
     damaged: Mapping[Sample, DataError]
-    digests: Mapping[Sample, bytes]
+    digests: Mapping[Sample, str]
     turned: int = 0
 
     @property
@@ -44,7 +44,7 @@ def image_facts(folder: Path, samples: Iterable[Sample], max_pixels: int = MOST_
     sizes: list[tuple[int, int]] = []
     formats: Counter[str] = Counter()
     damaged: dict[Sample, DataError] = {}
-    digests: dict[Sample, bytes] = {}
+    digests: dict[Sample, str] = {}
     grey = turned = 0
     for sample in samples:
         looked.append(sample)
@@ -62,18 +62,17 @@ def image_facts(folder: Path, samples: Iterable[Sample], max_pixels: int = MOST_
     return ImageFacts(tuple(looked), tuple(sizes), dict(formats), grey, damaged, digests, turned)
 
 
-def digest_of(path: Path) -> bytes:
-    """Return the SHA-256 of a file; raise DataError naming it if it cannot be read."""
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of an image file; raise DataError naming it if it cannot be read."""
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").digest()
+        return sha256_of(path)
     except OSError as error:
         raise DataError(f"image {path} cannot be read: {error.strerror}.") from error
 
 
 def same_files(facts: Iterable[ImageFacts]) -> list[tuple[Sample, ...]]:
     """Return the groups of files with the same bytes, within and across domains, sorted by the first file's name."""
-    by_digest: dict[bytes, list[Sample]] = {}
+    by_digest: dict[str, list[Sample]] = {}
     for found in facts:
         for sample, digest in found.digests.items():
             by_digest.setdefault(digest, []).append(sample)

@@ -6,7 +6,6 @@ or is named in a command that a user runs on their own machine. It is loaded und
 ``fdg_custom_<name>``, which cannot collide with any other import, and only from the given path; nothing is searched.
 """
 
-import hashlib
 import re
 import sys
 import threading
@@ -17,6 +16,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
+from fdg_plugins.digests import sha256_of
 from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.plugins.kinds import registries, registry_of
 from fdg_plugins.plugins.registry import FILE, Registry
@@ -99,7 +99,7 @@ def _name_of(path: Path) -> str:
 def _digest_of(path: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal; raise ``SettingsError`` if it cannot be read."""
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return sha256_of(path)
     except OSError as error:
         raise SettingsError(
             f"plug-in file {path} cannot be read: {error.strerror}.", public=f"plug-in file {path.name} cannot be read."

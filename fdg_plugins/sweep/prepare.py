@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the user's request to a plan in which every run has been checked; writes only to a temporary folder."""
 
-import hashlib
 import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fdg_plugins.data import DomainData, dataset_spec, find_data_root, open_domain
+from fdg_plugins.digests import sha256_of
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.naming import perhaps
 from fdg_plugins.objectives import check_any_network, check_brought_network
@@ -118,8 +118,7 @@ def pretrained_digest(environment: Mapping[str, str]) -> str:
     if file is None:
         return ""
     try:
-        with file.open("rb") as content:
-            return hashlib.file_digest(content, "sha256").hexdigest()
+        return sha256_of(file)
     except OSError as error:
         raise DataError(f"file {file} (FDG_PRETRAINED_FILE) cannot be read: {error.strerror}.") from error
 

@@ -23,10 +23,9 @@ from fdg_plugins.data.specs import AttributeSpec, KnownSpec, PublishedSpec, Rota
 from fdg_plugins.data.splits import KFOLD_FOLDERS
 from fdg_plugins.data.unfinished import MANIFEST
 from fdg_plugins.data.unused import OF_SYSTEMS
+from fdg_plugins.digests import sha256_of
 from fdg_plugins.errors import DataError
 from fdg_plugins.storage import read_json, write_json
-
-_CHUNK = 2**20
 
 
 class FileRecord(pydantic.BaseModel, frozen=True, extra="forbid", strict=True):
@@ -122,16 +121,10 @@ def digest(files: Mapping[str, FileRecord]) -> str:
 def _record(root: Path, spec: KnownSpec, path: str) -> FileRecord:
     place = root / spec.folder / path
     refuse_outside(root, place)
-    digest_of_content = hashlib.sha256()
-    size = 0
     try:
-        with place.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                digest_of_content.update(chunk)
-                size += len(chunk)
+        return FileRecord(bytes=place.stat().st_size, sha256=sha256_of(place))
     except OSError as error:
         raise DataError(f"file {place} cannot be read: {error.strerror}.") from error
-    return FileRecord(bytes=size, sha256=digest_of_content.hexdigest())
 
 
 def _paths(root: Path, spec: KnownSpec) -> Iterator[str]:

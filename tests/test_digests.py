@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The SHA-256 of files: of their bytes, and computed in one place."""
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+
+import fdg_plugins
+from fdg_plugins.digests import sha256_of
+
+PACKAGE = Path(fdg_plugins.__file__).parent
+
+
+@pytest.mark.parametrize("size", [0, 1, 2**20 + 7])
+def test_the_digest_is_that_of_the_bytes_of_a_file(tmp_path: Path, size: int) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(size * b"x")
+    assert sha256_of(file) == hashlib.sha256(size * b"x").hexdigest()
+
+
+def test_a_file_that_cannot_be_read_is_an_error_of_the_system_which_the_caller_words(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        sha256_of(tmp_path / "absent")
+
+
+def test_no_other_module_hashes_files() -> None:
+    reads = re.compile(r"file_digest|sha256\([^()]*read_bytes\(\)")
+    found = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if reads.search(path.read_text())}
+    assert found == {"digests.py"}
