@@ -3,7 +3,6 @@
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,6 @@ from fdg_plugins.cli.data_tables import show, track
 from fdg_plugins.cli.output import write_output
 from fdg_plugins.cli.own_data import most_pixels, warn_of_absent, warn_of_idle
 from fdg_plugins.cli.tables import as_text
-from fdg_plugins.errors import DataError
 
 if TYPE_CHECKING:
     from fdg_plugins.data.mask_facts import MaskFacts
@@ -49,7 +47,7 @@ def check_masks(spec: "SegmentationSpec", root: Path, rules: "FileRules", sheets
             sound = [pair for pair in pairs if pair not in facts[domain].damaged]
             _write_sheet(sheets / f"{domain}.png", spec, root, sound)
     show(_facts_table(spec, facts))
-    for line in (*_elsewhere(facts), *unused_lines(unused), *_duplicates(root / spec.folder, listed)):
+    for line in (*_elsewhere(facts), *unused_lines(unused), *_duplicates(facts)):
         say(line)
     warn_of_idle(rules, root / spec.folder)
     warn_of_absent(spec.domains, facts)
@@ -68,14 +66,12 @@ def _elsewhere(facts: "Mapping[str, MaskFacts]") -> Iterator[str]:
             yield f"elsewhere   {domain}: {len(moved):,} of {found.pairs:,} masks have {odd} ({moved[0].mask})"
 
 
-def _duplicates(folder: Path, listed: "Mapping[str, Pairs]") -> Iterator[str]:
+def _duplicates(facts: "Mapping[str, MaskFacts]") -> Iterator[str]:
     """Return lines on images with the same bytes, those in several domains first; a data list may name another's."""
-    from fdg_plugins.data.image_facts import digest_of
-
     by_digest: dict[str, list[tuple[str, str]]] = {}
-    for domain, file in ((domain, pair.file) for domain, pairs in listed.items() for pair in pairs.all):
-        with suppress(DataError):  # named among the unusable
-            by_digest.setdefault(digest_of(folder / file), []).append((domain, file))
+    for domain, found in facts.items():
+        for pair, digest in found.digests.items():
+            by_digest.setdefault(digest, []).append((domain, pair.file))
     groups = [places for places in by_digest.values() if len(places) > 1]
     groups.sort(key=lambda places: not _in_several(places))
     names = [[f"{domain}: {file}" for domain, file in places] for places in groups]

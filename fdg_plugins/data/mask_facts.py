@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fdg_plugins.data.decoding import MOST_PIXELS
+from fdg_plugins.data.image_facts import digest_of
 from fdg_plugins.data.pair_reading import PairForm
 from fdg_plugins.data.presets import PRESETS
 from fdg_plugins.data.specs import PairSample, SegmentationSpec
@@ -19,13 +20,15 @@ class MaskFacts:
     """What the pairs of a domain are like.
 
     ``sizes`` has the spatial size S of each usable image, in the order of its axes, and ``shares`` ``[N, Y]`` the
-    fraction of its pixels in each class; ``damaged`` says of every other pair why it cannot be used. ``elsewhere`` are
-    the usable pairs whose headers place image and mask differently.
+    fraction of its pixels in each class; ``damaged`` says of every other pair why it cannot be used. ``digests`` has
+    the SHA-256 of every image that can be read. ``elsewhere`` are the usable pairs whose headers place image and mask
+    differently.
     """
 
     sizes: tuple[tuple[int, ...], ...]
     shares: np.ndarray
     damaged: Mapping[PairSample, DataError]
+    digests: Mapping[PairSample, str]
     elsewhere: tuple[PairSample, ...] = ()
 
     @property
@@ -37,14 +40,19 @@ class MaskFacts:
 def mask_facts(
     root: Path, spec: SegmentationSpec, pairs: Iterable[PairSample], max_pixels: int = MOST_PIXELS
 ) -> MaskFacts:
-    """Decode the pairs below the resolved data root, of at most ``max_pixels`` each, and return their facts."""
+    """Decode the pairs below the resolved data root, of at most ``max_pixels`` each, and return their facts.
+
+    An image is hashed when it is decoded: later, it would have to be read from the disk again.
+    """
     sizes: list[tuple[int, ...]] = []
     shares: list[np.ndarray] = []
     damaged: dict[PairSample, DataError] = {}
+    digests: dict[PairSample, str] = {}
     elsewhere: list[PairSample] = []
     folder, form = root / spec.folder, _form(spec, max_pixels)
     for pair in pairs:
         try:
+            digests[pair] = digest_of(folder / pair.file)
             _, labels = read_pair(root, spec, pair, max_pixels)
         except DataError as error:
             damaged[pair] = error
@@ -53,7 +61,8 @@ def mask_facts(
         shares.append(class_shares(labels, len(spec.classes)))
         if form.lies_elsewhere(folder / pair.file, folder / pair.mask):
             elsewhere.append(pair)
-    return MaskFacts(tuple(sizes), np.array(shares).reshape(-1, len(spec.classes)), damaged, tuple(elsewhere))
+    fractions = np.array(shares).reshape(-1, len(spec.classes))
+    return MaskFacts(tuple(sizes), fractions, damaged, digests, tuple(elsewhere))
 
 
 def read_pair(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Contact sheets and facts of masks: what is coloured, and what is counted."""
 
+import hashlib
 from pathlib import Path
 
 import nibabel
@@ -82,6 +83,17 @@ def test_facts_count_sizes_and_fractions_and_keep_the_damaged_apart(tmp_path: Pa
         "hrf/images/d.png": "mask",
         "hrf/images/e.png": "mask",
     }
+
+
+def test_facts_have_the_digest_of_every_image_so_that_none_is_read_again_to_find_copies(tmp_path: Path) -> None:
+    images = {"a": photograph(1, "PNG"), "b": photograph(2, "PNG"), "c": photograph(3, "PNG")[:60]}
+    for stem, image in images.items():
+        mask = annotation(1, "PNG")
+        write_files(tmp_path, {f"vessels/hrf/images/{stem}.png": image, f"vessels/hrf/masks/{stem}.png": mask})
+    facts = mask_facts(tmp_path, VESSELS, list_pairs(tmp_path, VESSELS, "hrf")[0].all)
+    assert [Path(pair.file).stem for pair in facts.damaged] == ["c"]
+    digests = {Path(pair.file).stem: digest for pair, digest in facts.digests.items()}
+    assert digests == {stem: hashlib.sha256(image).hexdigest() for stem, image in images.items()}
 
 
 def test_grey_images_and_volumes_become_pictures_of_their_middle() -> None:
