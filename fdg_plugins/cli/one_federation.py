@@ -28,7 +28,7 @@ from fdg_plugins.engine.poc import RESULTS
 from fdg_plugins.engine.workflow import sites_of
 from fdg_plugins.errors import FDGError
 from fdg_plugins.poc.kits import SiteData, configure, provision
-from fdg_plugins.poc.processes import CONSOLE_LOG, HOST, launched
+from fdg_plugins.poc.processes import CONSOLE_LOG, launched
 from fdg_plugins.poc.project import Project, read_project
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
 from fdg_plugins.record.run_files import RESULTS_FILE
@@ -78,10 +78,10 @@ def execute(job: Path, workspace: Path, state: Path) -> None:
 
 
 def free_ports() -> tuple[int, int]:
-    """Return two free ports, for sites and for people."""
+    """Return two ports, for sites and for people, that are free at every address: the server listens on all of them."""
     with socket.socket() as one, socket.socket() as other:
         for each in (one, other):
-            each.bind((HOST, 0))
+            each.bind(("", 0))
         return one.getsockname()[1], other.getsockname()[1]
 
 

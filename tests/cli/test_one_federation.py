@@ -2,6 +2,7 @@
 """The engine ``poc`` without a federation: what is told of a job, what is kept of it, and what is refused."""
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,6 +44,18 @@ class Store:
 def test_two_ports_are_free_and_different() -> None:
     one, other = free_ports()
     assert one != other
+
+
+def test_ports_are_looked_for_at_every_address_as_the_server_listens_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Noting(socket.socket):
+        def bind(self, address: Any, /) -> None:
+            super().bind(address)
+            asked.append(self.getsockname()[0])
+
+    asked: list[str] = []
+    monkeypatch.setattr(socket, "socket", Noting)
+    free_ports()
+    assert asked == ["0.0.0.0", "0.0.0.0"]
 
 
 def test_the_run_to_resume_is_the_one_whose_rounds_the_server_has_kept(tmp_path: Path) -> None:
