@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``fdg poc``: a federation on this machine, with a startup kit for the server, every site and every person.
 
-The folder holds the kits as FLARE's provisioning made them, and the project's certificate authority in ``provision/``.
+The folder holds the kits as FLARE's provisioning made them, and in ``provision.d/`` the project's certificate
+authority.
 """
 
 from collections.abc import Sequence

@@ -17,7 +17,7 @@ from fdg_plugins.poc.project import STATE_FILE, Project, State, write_state
 from fdg_plugins.settings.site_config import FILE_NAME, update_site_config
 from fdg_plugins.storage import make_private_folder, write_json
 
-PROVISION = "provision"
+PROVISION = "provision.d"  # beside the kits: FLARE allows no dot in the name of a site
 
 HEARTBEAT_TIMEOUT_S = 30  # FLARE's own is 600: a lost machine would be noticed after ten minutes
 
