@@ -4,8 +4,9 @@
 Run it after adding a method, or a check that refuses a composition.
 """
 
-from collections.abc import Iterable
 from pathlib import Path
+
+from page_table import markdown_table
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.composition import OWN_IDEA, PLAIN, Composition, compositions, find_method
@@ -67,7 +68,7 @@ def _table_of(direction: str, reasons: dict[str, int]) -> str:
         )
         for objective in objectives
     ]
-    return f"## Under {record.title}'s direction\n\n{_markdown(head, rows)}"
+    return f"## Under {record.title}'s direction\n\n{markdown_table(head, rows)}"
 
 
 def _cell(made: Composition | None, reasons: dict[str, int]) -> str:
@@ -90,11 +91,6 @@ def _link(part: str) -> str:
     record = find_method(part)
     assert isinstance(record, Method)
     return f"[{record.title}](methods/{record.key}.md)"
-
-
-def _markdown(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 if __name__ == "__main__":

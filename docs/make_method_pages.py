@@ -7,9 +7,11 @@ are in ``index.md``, ``recipes.md`` and the README. Run it after changing a reco
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from page_table import markdown_table
 
 from fdg_plugins.data import DATASETS
 from fdg_plugins.filters import GapReportFilter
@@ -54,8 +56,8 @@ def pages() -> dict[Path, str]:
     """Return the text of every page that has made parts, by its path."""
     records = list(METHODS.own().values())
     links = ", ".join(f"[{one.title}](methods/{one.key}.md)" for one in records)
-    recipes = _table(("recipe", "method", "its own settings"), map(_recipe, records))
-    jobs = _table(("method", "what it does", "where it acts", "jobs"), map(_job, records))
+    recipes = markdown_table(("recipe", "method", "its own settings"), map(_recipe, records))
+    jobs = markdown_table(("method", "what it does", "where it acts", "jobs"), map(_job, records))
     lists = {
         ROOT / "docs" / "index.md": {"methods": links},
         ROOT / "docs" / "recipes.md": {"recipes": f"\n{recipes}\n"},
@@ -97,7 +99,8 @@ def _equation_lines(record: Method) -> Iterator[str]:
 
 def _settings(record: Method) -> str:
     rows = [*_sourced(record), *_unsourced(record)]
-    return _table(("setting", "symbol", "default", "paper", "code", "remark"), rows) if rows else "None of its own."
+    head = ("setting", "symbol", "default", "paper", "code", "remark")
+    return markdown_table(head, rows) if rows else "None of its own."
 
 
 def _sourced(record: Method) -> Iterator[tuple[str, ...]]:
@@ -176,7 +179,7 @@ def _leaves(record: Method) -> str:
     rows = [tuple(map(_text, (one.what, one.shape, one.when, one.reveals, one.report or ""))) for one in record.leaves]
     beyond = "" if base else f" beyond what does under [{METHODS.get(BASE).title}]({BASE}.md)"
     head = ("what", "size", "when", "what it reveals", "word in `allowed_reports`")
-    return f"*What leaves the site*{beyond}:\n\n{_table(head, rows)}"
+    return f"*What leaves the site*{beyond}:\n\n{markdown_table(head, rows)}"
 
 
 def _differences(record: Method) -> str:
@@ -187,7 +190,7 @@ def _differences(record: Method) -> str:
         for row in record.differences.rows
     ]
     remark = f"\n\n{_text(record.differences.remark)}" if record.differences.remark else ""
-    return f"{_table(head, rows) if rows else 'None known.'}{remark}"
+    return f"{markdown_table(head, rows) if rows else 'None known.'}{remark}"
 
 
 def _recipe(record: Method) -> tuple[str, ...]:
@@ -211,11 +214,6 @@ def _value(value: Any) -> str:
 def _text(text: str) -> str:
     """Return plain text as Markdown, also for a cell of a table; what has been marked up already stays."""
     return text.replace("|", "\\|").replace("*", "\\*")
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pydantic
+from page_table import markdown_table
 
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.executors import SiteConfig
@@ -160,9 +161,9 @@ record = RunRecord.model_validate_json(open("results.json").read())
 def settings_page() -> str:
     """Return the page of all settings."""
     site = {"photo": {"data_root": "/data", "domain": "photo", "device": "cuda:0"}}
-    protocol = _table(("variable", "field", "default", "what it is"), _protocol_rows())
-    others = _table(("variable", "what it is"), ((f"`{name}`", text) for name, text in OTHER_VARIABLES.items()))
-    fields = _table(("field", "default", "what it is"), _site_rows())
+    protocol = markdown_table(("variable", "field", "default", "what it is"), _protocol_rows())
+    others = markdown_table(("variable", "what it is"), ((f"`{name}`", text) for name, text in OTHER_VARIABLES.items()))
+    fields = markdown_table(("field", "default", "what it is"), _site_rows())
     return SETTINGS.format(protocol=protocol, others=others, site=json.dumps(site), fields=fields)
 
 
@@ -174,7 +175,7 @@ def record_page() -> str:
     for name, part in parts.items():
         if "properties" in part:
             text = " ".join(str(part.get("description", "")).split())
-            pages.append(f"## {name}\n\n{text}\n\n{_table(('field', 'type'), _record_rows(part))}\n")
+            pages.append(f"## {name}\n\n{text}\n\n{markdown_table(('field', 'type'), _record_rows(part))}\n")
     return "\n".join(pages)
 
 
@@ -183,7 +184,7 @@ def security_page(page: str) -> str:
     before, rest = page.split(TABLE_BEGINS)
     after = rest.split(TABLE_ENDS)[1]
     head = ("what", "shape", "with", "`allowed_reports`", "what it reveals")
-    return f"{before}{TABLE_BEGINS}\n{_table(head, _leaving_rows())}\n\n{TABLE_ENDS}{after}"
+    return f"{before}{TABLE_BEGINS}\n{markdown_table(head, _leaving_rows())}\n\n{TABLE_ENDS}{after}"
 
 
 def _leaving_rows() -> Iterator[tuple[str, ...]]:
@@ -237,11 +238,6 @@ def _type(schema: dict[str, Any]) -> str:
 def _default(field: pydantic.fields.FieldInfo) -> str:
     default = field.get_default(call_default_factory=True, validated_data={})
     return "" if default is None else f"`{json.dumps(default) if isinstance(default, dict) else default}`"
-
-
-def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 if __name__ == "__main__":

@@ -50,6 +50,12 @@ def of_methods() -> ModuleType:
     return script("make_method_pages")
 
 
+def test_the_scripts_share_one_writer_of_tables() -> None:
+    writers = [path.name for path in (ROOT / "docs").glob("*.py") if '"---"' in path.read_text(encoding="utf-8")]
+    assert writers == ["page_table.py"]
+    assert script("page_table").markdown_table(("a", "b"), [("1", "2")]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"
+
+
 @pytest.mark.parametrize("page", ["settings", "record"])
 def test_pages_made_from_the_code_are_in_step_with_it(tables: ModuleType, page: str) -> None:
     written = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
