@@ -71,7 +71,10 @@ class FedBABUObjective(Objective):
 
 
 def parameters_of(model: ExtractorClassifier, part: Part) -> tuple[str, ...]:
-    """Return the names of the parameters of a part of the model."""
+    """Return the names of the parameters of a part of the model, without those outside the head that are frozen.
+
+    The method freezes the head in training to fine-tune it.
+    """
     head = set(model.head_names)
-    names = (name for name, _ in model.named_parameters())
+    names = (name for name, parameter in model.named_parameters() if name in head or parameter.requires_grad)
     return tuple(name for name in names if part == "all" or (name in head) == (part == "head"))

@@ -51,6 +51,21 @@ def test_fine_tuning_moves_the_part_that_it_names_also_if_it_was_frozen(
     assert moved == {"all": parameters, "head": head, "body": parameters - head}[part]
 
 
+@pytest.mark.parametrize("part", ["all", "body"])
+def test_fine_tuning_leaves_what_is_frozen_outside_the_head(
+    model: ExtractorClassifier, batches: list[Batch], part: str
+) -> None:
+    parameters = [name for name, _ in model.named_parameters()]
+    held = next(name for name in parameters if name not in model.head_names)
+    model.hold([held, *model.head_names])
+    before = copy_of(model)
+    own = make_objective({"name": "babu", "fine_tune": part, "fine_tune_epochs": 1}).personal(model, {}, SITE)
+    assert own.tuning is not None
+    tune(model, own.tuning, batches)
+    moved = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
+    assert moved == set(parameters) - {held} - (set(model.head_names) if part == "body" else set())
+
+
 @pytest.mark.parametrize(("part", "asked"), [("all", [2]), ("head", [2]), ("body", [])])
 def test_fine_tuning_leaves_what_no_site_trains(
     model: ExtractorClassifier, batches: list[Batch], part: str, asked: list[int]
