@@ -65,6 +65,7 @@ class Update(NamedTuple):
 
 
 def refuse(site: str, what: str) -> NoReturn:
+    """Raise ``RefusedError``: the answer does not leave, for the reason ``what``, which quotes no value."""
     raise RefusedError(f"site {site}: differential privacy refused its answer: {what}.")
 
 
@@ -204,6 +205,7 @@ _DROPPED = (MetaKey.INITIAL_METRICS, MetaKey.FILTER_HISTORY)
 
 
 def round_of(site: str, shareable: Shareable) -> int:
+    """Return the number of an answer's round, counted from 0; refuse the answer if it is no whole number."""
     number = shareable.get_header(AppConstants.CURRENT_ROUND, 0)
     if not isinstance(number, int) or isinstance(number, bool) or number < 0:
         refuse(site, "the number of its round is not a whole number")
