@@ -35,11 +35,11 @@ def images_in_words(run: Run) -> tuple[str, ...]:
         return (f"at most {most} images per domain",)
     if run.record.stand_in:
         return ()
-    sources = [run.record.census[site] for site in run.record.sources]
-    of_domains = (known_images(run.dataset, domain) for domain in {reply.domain for reply in sources})
+    trained = _trained(run)
+    of_domains = (known_images(run.dataset, domain) for domain in trained)
     to_train = [sum(counts) for counts in zip(*of_domains, strict=False)]
     found = (
-        ("training", sum(sum(reply.class_counts) for reply in sources), to_train),
+        ("training", sum(trained.values()), to_train),
         ("test", _judged(run), known_images(run.dataset, run.target)),
     )
     return tuple(
@@ -71,7 +71,10 @@ def _judged(run: Run) -> int:
 
 
 def _trained(run: Run) -> dict[str, int]:
-    """Return the number of images of each source domain, over the sites that share it."""
+    """Return the number of images of each source domain, over the sites that share it.
+
+    Not by their classes, of which a census has an upper bound where images have several.
+    """
     replies: dict[str, list[CensusReply]] = {}
     for reply in run.record.census.values():
         if reply.domain != run.target:

@@ -34,7 +34,6 @@ def census_reply(domain: str, seed: int = 0, **changes: Any) -> CensusReply:
         "dataset": "pacs",
         "stand_in": False,
         "classes": ("dog", "elephant"),
-        "class_counts": (5, 5),
         "num_train": images - 2,
         "num_validation": 2,
         "num_test": images,
@@ -43,7 +42,9 @@ def census_reply(domain: str, seed: int = 0, **changes: Any) -> CensusReply:
         "device": "cpu",
         "versions": {},
     }
-    return CensusReply(**{**fields, **changes})
+    fields |= changes
+    used = fields["num_train"] + fields["num_validation"]
+    return CensusReply(**{"class_counts": (used // 2, used - used // 2), **fields})
 
 
 def evaluation(accuracy: float) -> Evaluation:

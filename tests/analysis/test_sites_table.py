@@ -2,6 +2,7 @@
 """FedOMG's Tables 1 and 5 from runs: the paper's columns, its numbers, and what may not stand together."""
 
 import csv
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -27,12 +28,13 @@ def skewed(
     dataset: str = "mnist",
     alpha: float = 0.1,
     drawn: int | None = None,
+    sources: Sequence[str] = SOURCES,
     **changes: Any,
 ) -> Run:
-    """Return a run on five skewed sites with one accuracy at all of them."""
+    """Return a run on skewed sites, five by default, with one accuracy at all of them."""
     protocol = {"dataset": dataset, "partition": "dirichlet", "dirichlet_alpha": alpha, "sites_per_round": drawn}
-    domains = ["test", *SOURCES]
-    census = {site: census_reply("train", seed, num_train=8 + seed, num_test=10 + seed) for site in SOURCES}
+    domains = ["test", *sources]
+    census = {site: census_reply("train", seed, num_train=8 + seed, num_test=10 + seed) for site in sources}
     census["test"] = census_reply("test", seed)
     return run(
         f"{method.aggregator}-{dataset}-{alpha}-{drawn}-{seed}",
@@ -41,7 +43,7 @@ def skewed(
         seed,
         (0.25,),
         domains=domains,
-        sources=[[own] * len(SOURCES)],
+        sources=[[own] * len(sources)],
         protocol=protocol,
         **{"census": census, "data": dataset, **changes},
     )
@@ -117,12 +119,11 @@ def test_what_departs_from_the_papers_protocol_is_said_of_each_of_its_columns() 
         return [note for note in sites_grid(list(runs), against="fedomg").notes if "not comparable" in note]
 
     def as_published(dataset: str, alpha: float, **changes: Any) -> Run:
-        made = skewed(dataset=dataset, alpha=alpha, initial_weights=InitialWeights(label="from scratch"))
-        sites = tuple(f"train-{number}of100" for number in range(1, 101))
-        whole = known_images(dataset, "train")[0]
-        reply = census_reply("train", num_train=whole // 100, class_counts=(whole // 100, 0))
-        made.record.census |= {**dict.fromkeys(sites, reply), "test": census_reply("test", num_test=10_000)}
-        made.record.sources = sites
+        sites = [f"train-{number}of100" for number in range(1, 101)]
+        weights = InitialWeights(label="from scratch")
+        made = skewed(dataset=dataset, alpha=alpha, sources=sites, initial_weights=weights)
+        reply = census_reply("train", num_train=known_images(dataset, "train")[0] // 100 - 2)
+        made.record.census = {**dict.fromkeys(sites, reply), "test": census_reply("test", num_test=10_000)}
         protocol = {**PAPER_PROTOCOLS["fedomg-fl"][dataset], **changes}
         made.record.protocol = made.record.protocol.model_copy(update={"keep_momentum": False, **protocol})
         return made
@@ -134,6 +135,13 @@ def test_what_departs_from_the_papers_protocol_is_said_of_each_of_its_columns() 
     (few,) = notes_of(skewed(dataset="cifar10"))
     assert "5 sites, resnet18, 224 px, imagenet, " in few
     assert " of 50,000 training images, 10 of 10,000 test images, rounds 100, " in few
+
+
+def test_a_source_has_the_images_for_training_and_validation_whatever_its_counts_by_class() -> None:
+    made = skewed()
+    for site in SOURCES:
+        made.record.census[site] = census_reply("train", num_train=90, num_validation=10, class_counts=(100, 100))
+    assert "500 of 60,000 training images" in sites_grid([made]).caption
 
 
 def test_csv_beside_the_paper_has_its_number_too() -> None:
