@@ -4,21 +4,31 @@
 import inspect
 import json
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import cache
 from typing import Any
 
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS
-from fdg_plugins.centralised import ALGORITHMS
+from fdg_plugins.centralised import ALGORITHMS, algorithm_settings
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.objectives import OBJECTIVES
-from fdg_plugins.plugins.composition import BASE, find_method, parse_method, published, title_of, weighting_parts
+from fdg_plugins.plugins.composition import (
+    BASE,
+    Composition,
+    find_method,
+    parse_method,
+    published,
+    title_of,
+    weighting_parts,
+)
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.record.names import federated_name, named_part
 from fdg_plugins.record.run_record import Method, RunRecord
 from fdg_plugins.settings.method_defaults import method_defaults
 from fdg_plugins.settings.protocol import Protocol
+
+GAP_SPLIT = "gap_split"
 
 
 def method_name(method: Method) -> str:
@@ -81,17 +91,45 @@ def method_settings(record: RunRecord) -> dict[str, Any]:
     return {name: _plain(value) for name, value in sorted(settings.items())}
 
 
+def default_settings(record: RunRecord) -> dict[str, Any] | None:
+    """Return the settings of a run's method with the values that a job on the run's data set has by default.
+
+    None for a method or a data set that is not at hand. Fields of the protocol, such as ``batch_norm``, have the run's
+    values, since named protocols set them too; except ``gap_split``, which none does.
+    """
+    own, name = method_settings(record), method_name(record.method)
+    try:
+        found = algorithm_settings(name) if is_centralised(name) else _federated_defaults(record, parse_method(name))
+    except SettingsError:
+        return None
+    return {setting: found.get(setting, value) for setting, value in own.items()}
+
+
+def _federated_defaults(record: RunRecord, composition: Composition) -> dict[str, Any]:
+    defaults = method_defaults(composition, record.protocol.dataset)
+    server, weighting = dict(defaults.server), record.method.settings.get("weighting")
+    if composition.weighting is not None:
+        server |= defaults.weighting if weighting is None else {"weighting": _with(weighting, defaults.weighting)}
+    made = {"settings": server, "objective": _with(record.method.objective, defaults.objective)}
+    found = method_settings(record.model_copy(update={"method": record.method.model_copy(update=made)}))
+    return found | {GAP_SPLIT: defaults.protocol.get(GAP_SPLIT, Protocol.model_fields[GAP_SPLIT].default)}
+
+
+def _with(part: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a part, given as in :func:`named_part`, with other ``settings``."""
+    return {"name": named_part(part)[0], **settings}
+
+
 def is_default_fedavg(record: RunRecord, apart_from: Collection[str] = ()) -> bool:
     """Return whether a run is FedAvg with its defaults on the run's data set, whatever its settings ``apart_from``."""
     if method_name(record.method) != BASE:
         return False
-    try:
-        defaults = method_defaults(parse_method(BASE), record.protocol.dataset).server
-    except SettingsError:  # a data set that is not at hand
-        defaults = {}
-    plain = record.method.model_copy(update={"settings": dict(defaults)})
-    own, default = (method_settings(one) for one in (record, record.model_copy(update={"method": plain})))
-    return all(own.get(name) == default.get(name) for name in {*own, *default}.difference(apart_from))
+    own, default = method_settings(record), default_settings(record)
+    if default is None:  # a data set that is not at hand
+        default = method_settings(
+            record.model_copy(update={"method": record.method.model_copy(update={"settings": {}})})
+        )
+    return not differing([own, default], apart_from)
 
 
 def method_fields(record: RunRecord) -> list[str]:
@@ -100,22 +138,21 @@ def method_fields(record: RunRecord) -> list[str]:
     return list(dict.fromkeys(name for one in found if one is not None for name in one.protocol_fields))
 
 
-def settings_label(
-    name: str,
-    own: Mapping[str, Any],
-    siblings: Sequence[Mapping[str, Any]],
-    chosen: Sequence[str] = (),
-    *,
-    named: bool = True,
-) -> str:
-    """Return a method's display name, with those of its ``own`` settings in which its ``siblings`` differ.
+def differing(settings: Sequence[Mapping[str, Any]], apart_from: Collection[str] = ()) -> set[str]:
+    """Return the names of the settings that do not have the same value, or lack of one, in all of ``settings``."""
+    names = {name for own in settings for name in own}.difference(apart_from)
+    return {name for name in names if any(own.get(name) != settings[0].get(name) for own in settings)}
 
-    ``siblings`` are the settings of all groups of runs of the method, its own included. ``chosen``: settings whose
-    values were chosen among several, which have no value of their own here; ``named``: whether the name says so.
+
+def settings_label(
+    name: str, own: Mapping[str, Any], shown: Iterable[str], chosen: Sequence[str] = (), *, named: bool = True
+) -> str:
+    """Return a method's display name, with those of its ``own`` settings that are to be ``shown``.
+
+    ``chosen``: settings whose values were chosen among several, which have no value of their own here; ``named``:
+    whether the name says so.
     """
-    names = sorted({name for settings in siblings for name in settings}.difference(chosen))
-    differing = [name for name in names if any(other.get(name) != own.get(name) for other in siblings)]
-    words = [f"{name} {own.get(name, 'unset')}" for name in differing]
+    words = [f"{setting} {own.get(setting, 'unset')}" for setting in sorted(shown)]
     words += [f"{', '.join(chosen)} chosen"] if chosen and named else []
     return method_title(name) + (f" ({', '.join(words)})" if words else "")
 

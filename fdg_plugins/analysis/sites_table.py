@@ -18,7 +18,7 @@ from fdg_plugins.analysis.cells import MISSING, NOT_PRINTED, Cell, Grid
 from fdg_plugins.analysis.comparable import check_comparable, without_repeats
 from fdg_plugins.analysis.departures import departures_of_sites
 from fdg_plugins.analysis.estimates import Estimate, estimate, over_seeds_in_words, span_of
-from fdg_plugins.analysis.names import is_centralised, method_order, method_settings, settings_label
+from fdg_plugins.analysis.names import differing, is_centralised, method_order, method_settings, settings_label
 from fdg_plugins.analysis.papers import ALL_PAPERS, printed_numbers
 from fdg_plugins.analysis.printed_names import method_of
 from fdg_plugins.analysis.runs import Run, grouped
@@ -187,7 +187,7 @@ def column_of(run: Run) -> Column:
 
 def _label(run: Run, runs: Sequence[Run]) -> str:
     siblings = [method_settings(other.record) for other in runs if other.method == run.method]
-    return settings_label(run.method, method_settings(run.record), siblings)
+    return settings_label(run.method, method_settings(run.record), differing(siblings))
 
 
 def _seeds_differ(of_methods: Iterable[Sequence[Run]]) -> bool:

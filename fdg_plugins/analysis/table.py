@@ -13,6 +13,8 @@ from fdg_plugins.analysis.choosing import OPTION, Choices, Chosen, choose, notes
 from fdg_plugins.analysis.comparable import check_comparable, settings_key, without_repeats
 from fdg_plugins.analysis.estimates import Estimate, average, estimate
 from fdg_plugins.analysis.names import (
+    default_settings,
+    differing,
     is_centralised,
     is_default_fedavg,
     method_fields,
@@ -288,7 +290,8 @@ def _judged_in_part(runs: Sequence[Run]) -> list[str]:
 def _labels(
     firsts: Mapping[tuple[Any, ...], Run], chosen: Mapping[tuple[Any, ...], Sequence[str]], *, named: bool = True
 ) -> dict[tuple[Any, ...], str]:
-    """Return each group's label: the method's title, the settings in which its groups differ, and those chosen.
+    """Return each group's label: the method's title, settings that differ among its groups or from its defaults, and
+    those chosen.
 
     ``named``: whether it names those that were chosen.
     """
@@ -299,5 +302,7 @@ def _labels(
     labels = {}
     for key, run in firsts.items():
         siblings = [own[other] for other in firsts if firsts[other].method == run.method]
-        labels[key] = settings_label(run.method, own[key], siblings, chosen.get(key, ()), named=named)
+        default = default_settings(run.record)
+        shown = differing([*siblings, *([] if default is None else [default])], chosen.get(key, ()))
+        labels[key] = settings_label(run.method, own[key], shown, chosen.get(key, ()), named=named)
     return labels

@@ -9,6 +9,7 @@ import pytest
 
 from fdg_plugins.aggregators import make_aggregator
 from fdg_plugins.analysis import method_name, method_order, method_settings, method_title
+from fdg_plugins.analysis.names import default_settings
 from fdg_plugins.objectives import make_objective
 from fdg_plugins.record.run_record import Method
 from tests.analysis.run_stubs import FEDAVG, FEDGA, FEDOMG, fedomg, finished
@@ -60,13 +61,52 @@ def test_a_weighting_of_a_plug_in_that_is_not_loaded_stays_in_the_name(made: Met
 
 
 @pytest.mark.parametrize("job", sorted(path.name for path in JOBS.iterdir() if path.is_dir()))
-def test_every_job_of_the_project_is_called_by_its_method(job: str) -> None:
+def test_every_job_of_the_project_is_called_by_its_method_which_has_its_defaults(job: str) -> None:
     config = json.loads((JOBS / job / "app_server/config/config_fed_server.json").read_text(encoding="utf-8"))
     arguments = config["workflows"][0]["args"]
     aggregator = make_aggregator(arguments["aggregator"])
     objective = make_objective(arguments["protocol"].get("objective", "erm")).settings()
     made = Method(aggregator=type(aggregator).__name__, settings=aggregator.settings(), objective=objective)
     assert method_name(made) == "+".join(job.split("_")[1:])
+    protocol = {name: arguments["protocol"].get(name) for name in ("dataset", "target", "gap_split")}
+    record = finished(made, protocol={name: value for name, value in protocol.items() if value is not None})
+    assert default_settings(record) == method_settings(record)
+
+
+@pytest.mark.parametrize(
+    ("made", "protocol", "departures"),
+    [
+        (fedomg(server_lr=1), {}, {"server_lr": 0.05}),
+        (fedomg(server_lr=1), {"dataset": "rotateddigits"}, {}),
+        (method("FedAvgAggregator", weighting="uniform"), {}, {"weighting": "samples"}),
+        (method("FedAvgAggregator", weighting={**GA, "step_size": 0.5}), {}, {"step_size": 0.05}),
+        (
+            method("FedGAAggregator", step_size=0.5),
+            {"gap_split": "train"},
+            {"step_size": 0.05, "gap_split": "validation"},
+        ),
+        (method("FedGAAggregator"), {"batch_norm": "average"}, {}),
+        (
+            fedomg(weighting="samples").model_copy(update={"objective": DIM}),
+            {},
+            {"strength": 0.01, "objective target": "insight", "weighting": "uniform"},
+        ),
+        (method("CentralisedIRM", strength=10.0, steps=5), {}, {"strength": 100.0}),
+    ],
+)
+def test_the_defaults_of_a_methods_settings_are_those_of_jobs_on_the_data_set(
+    made: Method, protocol: dict[str, Any], departures: dict[str, Any]
+) -> None:
+    record = finished(made, protocol=protocol)
+    own, default = method_settings(record), default_settings(record)
+    assert default is not None
+    assert default.keys() == own.keys()
+    assert {name: value for name, value in default.items() if value != own[name]} == departures
+
+
+def test_the_defaults_of_a_method_or_data_set_that_is_not_at_hand_are_not_known() -> None:
+    assert default_settings(finished(method("MyAggregator"))) is None
+    assert default_settings(finished(FEDOMG, protocol={"dataset": "my_scanners"})) is None
 
 
 @pytest.mark.parametrize(

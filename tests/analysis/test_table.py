@@ -55,6 +55,14 @@ def test_the_average_is_over_the_seeds_that_have_all_domains() -> None:
     assert found["photo"].count == 3
 
 
+def test_a_row_names_the_settings_that_are_not_its_methods_defaults_though_no_other_row_has_others() -> None:
+    assert labels([run("a"), run("b", fedomg(server_lr=1.0))]) == ["FedAvg", "FedOMG (server_lr 1.0)"]
+    assert labels([run("a", fedomg(server_lr=1.0, kappa=0.1))]) == ["FedOMG (kappa 0.1, server_lr 1.0)"]
+    assert labels([run("a", FEDAVG.model_copy(update={"settings": {"weighting": "uniform"}}))]) == [
+        "FedAvg (weighting uniform)"
+    ]
+
+
 def test_a_data_set_that_the_catalogue_does_not_know_has_the_domains_of_its_sites() -> None:
     made = run("a", target="b", domains=("c", "b", "a"), protocol={"dataset": "my_scanners"})
     assert build_table([made]).columns == ("a", "b", "c", "average")

@@ -10,7 +10,7 @@ from fdg_plugins.analysis.comparable import check_comparable, without_repeats
 from fdg_plugins.analysis.estimates import Estimate, estimate, span_of, span_with
 from fdg_plugins.analysis.figures.picture import Line, Origin, Panel
 from fdg_plugins.analysis.figures.style import Look, domain_looks, domain_order, method_looks
-from fdg_plugins.analysis.names import is_centralised, method_order, method_settings, settings_label
+from fdg_plugins.analysis.names import differing, is_centralised, method_order, method_settings, settings_label
 from fdg_plugins.analysis.runs import Key, Run, grouped
 from fdg_plugins.analysis.varied import trained_in_words
 from fdg_plugins.record.text import marks
@@ -53,7 +53,7 @@ def group_runs(runs: Iterable[Run], apart_from: str = "") -> tuple[Group, ...]:
     labelled = []
     for first, found in zip(firsts, members.values(), strict=True):
         siblings = [_settings(other, apart_from) for other in firsts if other.method == first.method]
-        label = settings_label(first.method, _settings(first, apart_from), siblings)
+        label = settings_label(first.method, _settings(first, apart_from), differing(siblings))
         labelled.append((first.method, label, tuple(found)))
     labelled.sort(key=lambda group: (method_order(group[0]), group[1]))
     looks = method_looks([method for method, _, _ in labelled])
