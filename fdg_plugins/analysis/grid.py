@@ -2,12 +2,14 @@
 """A table as text, before it is rendered: percentages, the best values marked, caption and footnotes."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from fdg_plugins.analysis.cells import MISSING, NOT_PRINTED, Cell, Grid
 from fdg_plugins.analysis.departures import departures
 from fdg_plugins.analysis.estimates import LEAST_RUNS, Estimate, difference, over_seeds_in_words, span_with
-from fdg_plugins.analysis.paired_grid import paired_grid, why_none
+from fdg_plugins.analysis.paired_grid import Words, paired_grid, why_none
+from fdg_plugins.analysis.pairing import compare, scores_of
 from fdg_plugins.analysis.papers import PrintedRow
 from fdg_plugins.analysis.selection import ORACLE, rule_in_words
 from fdg_plugins.analysis.table import Facts, MethodRows, Result, Table
@@ -25,11 +27,16 @@ def to_grid(table: Table, digits: int = 1, *, paired: bool = True) -> Grid:
     writer = _Writer(table, digits)
     groups = tuple(tuple(writer.rows_of(method)) for method in table.methods if not method.is_reference)
     references = tuple(tuple(writer.rows_of(method)) for method in table.methods if method.is_reference)
-    below = paired_grid(table, digits) if paired else None
-    notes = writer.notes()
-    if paired and (reason := why_none(table)) is not None:
-        notes.append(reason)
-    return Grid(writer.caption(), writer.header(), writer.words, groups, tuple(notes), references, below)
+    scores = scores_of(table) if paired else []
+    below = paired_grid(compare(scores, table.facts.score), table.facts.score, _pairs_in_words(table.facts), digits)
+    notes = (*writer.notes(), *why_none(scores))
+    return Grid(writer.caption(), writer.header(), writer.words, groups, notes, references, below)
+
+
+def _pairs_in_words(facts: Facts) -> Words:
+    rule = partial(rule_in_words, protocol=facts.protocol)
+    stand_in = facts.data if facts.stand_in else ""
+    return Words("seed and held-out domain", "domain", "selection", rule, stand_in)
 
 
 class _Writer:

@@ -1,41 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mean ranks and paired differences to FedAvg as text, below a table."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
 from fdg_plugins.analysis.cells import NOT_PRINTED, Cell, Grid, Row
-from fdg_plugins.analysis.pairing import Paired, bases, compare
-from fdg_plugins.analysis.selection import rule_in_words
-from fdg_plugins.analysis.table import Table
+from fdg_plugins.analysis.pairing import Comparison, Paired, Scores, bases
 from fdg_plugins.tasks import ScoreKind
 
 
-def paired_grid(table: Table, digits: int = 1) -> Grid | None:
-    """Return the mean ranks and the paired differences to FedAvg; None if the table has none."""
-    found = compare(table)
+@dataclass(frozen=True)
+class Words:
+    """What the table above calls things.
+
+    ``paired``: what the runs of a pair have in common; ``images``: that of which all cells have the same images;
+    ``rules``: the heading of what is compared apart, such as rules of selection; ``rule``: one of them in words;
+    ``stand_in``: the name of the data if they are none of the data set, else empty.
+    """
+
+    paired: str
+    images: str
+    rules: str
+    rule: Callable[[str], str]
+    stand_in: str = ""
+
+
+def paired_grid(found: Comparison | None, score: ScoreKind, words: Words, digits: int = 1) -> Grid | None:
+    """Return the mean ranks and the paired differences to FedAvg; None if there are none."""
     if found is None:
         return None
-    score, several = table.facts.score, len(found.common) > 1
+    several = len(found.common) > 1
     cells = " and ".join(dict.fromkeys(map(str, found.common.values())))
+    data = f"{words.stand_in}, " if words.stand_in else ""
     caption = (
-        f"{score.title}{score.unit}, paired with {found.base.label}: mean difference over the pairs of runs with the "
-        "same seed and held-out domain, its standard error (SE), and the mean rank (1 is the best) over the "
-        f"{cells} such cells that all methods have."
+        f"{score.title}{score.unit}, {data}paired with {found.base.label}: mean difference over the pairs of runs with "
+        f"the same {words.paired}, its standard error (SE), and the mean rank (1 is the best) over the {cells} such "
+        "cells that all methods have."
     )
-    header = ("method", *(["selection"] if several else []), "mean rank", f"minus {found.base.label}", "SE", "pairs")
-    groups = tuple(
-        (_paired_row(row, rule_in_words(row.rule, table.facts.protocol) if several else "", score, digits),)
-        for row in found.rows
-    )
-    note = "The standard error takes the pairs as independent; those of one domain share its images."
+    header = ("method", *([words.rules] if several else []), "mean rank", f"minus {found.base.label}", "SE", "pairs")
+    groups = tuple((_paired_row(row, words.rule(row.rule) if several else "", score, digits),) for row in found.rows)
+    note = f"The standard error takes the pairs as independent; those of one {words.images} share its images."
     return Grid(caption, header, 1 + several, groups, (note,))
 
 
-def why_none(table: Table) -> str | None:
+def why_none(methods: Sequence[Scores]) -> list[str]:
     """Return a sentence if nothing is paired because several FedAvgs could be what others are compared with."""
-    found = bases(table)
-    if len(found) < 2 or any(rows.by_default for rows in found):
-        return None
-    labels = ", ".join(rows.label for rows in found)
-    return f"No paired differences: expected one FedAvg, or one of them with the default settings; found {labels}."
+    found = bases(methods)
+    if len(found) < 2 or any(one.by_default for one in found):
+        return []
+    labels = ", ".join(one.label for one in found)
+    return [f"No paired differences: expected one FedAvg, or one of them with the default settings; found {labels}."]
 
 
 def _paired_row(row: Paired, rule: str, score: ScoreKind, digits: int) -> Row:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Methods compared cell by cell: the mean rank, and the paired difference to FedAvg, over seeds and held-out domains.
 
-A cell is one seed with one held-out domain. In it, all methods have the same images, split and initial weights, so
-what differs between cells, such as a domain that is hard for all, drops out of a difference within cells.
+A cell is one seed with one held-out domain, or of label-skewed sites with one data set, skew and participation. In it,
+all methods have the same images, split and initial weights, so what differs between cells, such as a domain that is
+hard for all, drops out of a difference within cells.
 """
 
 import statistics
@@ -12,26 +13,39 @@ from dataclasses import dataclass
 from fdg_plugins.analysis.estimates import Estimate, estimate
 from fdg_plugins.analysis.papers import AVERAGE
 from fdg_plugins.analysis.selection import ORACLE
-from fdg_plugins.analysis.table import MethodRows, Result, Table
+from fdg_plugins.analysis.table import Result, Table
 from fdg_plugins.plugins.composition import BASE
 from fdg_plugins.tasks import ScoreKind
 
 LEAST_PAIRS = 2
 
-Place = tuple[str, int]  # held-out domain and seed
+Place = tuple[str, int]  # held-out domain, or data set, skew and participation; and seed
 Cells = Mapping[Place, float]
 
 
 @dataclass(frozen=True)
+class Scores:
+    """One method's scores in its cells, by what is compared: the selection rule, or the images.
+
+    ``by_default``: whether it is FedAvg with its defaults on the data set.
+    """
+
+    method: str
+    label: str
+    by_default: bool
+    cells: Mapping[str, Cells]
+
+
+@dataclass(frozen=True)
 class Paired:
-    """One method in comparison with the others, under one selection rule.
+    """One method in comparison with the others, under one ``rule`` of selection or on the images of that name.
 
     ``rank``: mean over the comparison's common cells, 1 is best and equal scores share their ranks; None without such
     cells. ``difference``: mean over the ``pairs`` of its score minus FedAvg's, with its standard error if there are at
     least two; None for FedAvg itself and without pairs.
     """
 
-    method: MethodRows
+    method: Scores
     rule: str
     rank: float | None
     difference: Estimate | None
@@ -42,59 +56,71 @@ class Paired:
 class Comparison:
     """The methods of a table compared with ``base``: ``common`` is the number of cells that all have, by rule."""
 
-    base: MethodRows
+    base: Scores
     rows: tuple[Paired, ...]
     common: Mapping[str, int]
 
 
-def compare(table: Table) -> Comparison | None:
-    """Return the comparison of a table's federated methods with FedAvg; None if there is nothing to say.
+def scores_of(table: Table) -> list[Scores]:
+    """Return the scores of a table's federated methods. The oracle is left out, being no result."""
+    return [
+        Scores(
+            rows.method,
+            rows.label,
+            rows.by_default,
+            {result.rule: _cells(result) for result in rows.results if result.rule != ORACLE},
+        )
+        for rows in table.methods
+        if not rows.is_reference
+    ]
 
-    That is so if the table has no FedAvg, or several of which none has the default settings, and if no method shares
-    two cells with it. The oracle is left out, being no result.
+
+def compare(methods: Sequence[Scores], score: ScoreKind) -> Comparison | None:
+    """Return the comparison of methods, whose cells are by the same rules, with FedAvg; None if there is none.
+
+    That is so if there is no FedAvg, or several of which none has the default settings, and if no method shares two
+    cells with it.
     """
-    methods = [rows for rows in table.methods if not rows.is_reference]
-    rules = [rule for rule in table.rules if rule != ORACLE]
-    if (base := _base(bases(table))) is None:
+    if (base := _base(bases(methods))) is None:
         return None
-    found = [_compared(methods, base, rule, table.facts.score) for rule in rules]
-    rows = tuple(row for of_rule, _ in found for row in of_rule)
+    found = {rule: _compared(methods, base, rule, score) for rule in base.cells}
+    rows = tuple(row for of_rule, _ in found.values() for row in of_rule)
     if all(len(row.pairs) < LEAST_PAIRS for row in rows):
         return None
-    return Comparison(base, rows, {rule: common for rule, (_, common) in zip(rules, found, strict=True)})
+    return Comparison(base, rows, {rule: common for rule, (_, common) in found.items()})
 
 
-def bases(table: Table) -> tuple[MethodRows, ...]:
-    """Return the rows of FedAvg, of which there are several if its settings differ among the runs."""
-    return tuple(rows for rows in table.methods if rows.method == BASE)
+def bases(methods: Sequence[Scores]) -> tuple[Scores, ...]:
+    """Return FedAvg, several times if its settings differ among the runs."""
+    return tuple(one for one in methods if one.method == BASE)
 
 
-def _base(found: Sequence[MethodRows]) -> MethodRows | None:
-    """Return the only row of FedAvg, or of several the one with the default settings."""
-    candidates = found if len(found) == 1 else [rows for rows in found if rows.by_default]
+def _base(found: Sequence[Scores]) -> Scores | None:
+    """Return the only FedAvg, or of several the one with the default settings."""
+    candidates = found if len(found) == 1 else [one for one in found if one.by_default]
     return candidates[0] if candidates else None
 
 
-def _compared(methods: Sequence[MethodRows], base: MethodRows, rule: str, score: ScoreKind) -> tuple[list[Paired], int]:
+def _compared(methods: Sequence[Scores], base: Scores, rule: str, score: ScoreKind) -> tuple[list[Paired], int]:
     """Return the rows under one rule, and the number of cells that all methods have."""
-    cells = [_cells(rows, rule) for rows in methods]
+    cells = [one.cells[rule] for one in methods]
     common = sorted(set.intersection(*(set(own) for own in cells)))
     ranks = mean_ranks(cells, common, score) if common else [None] * len(methods)
-    of_base = cells[[rows is base for rows in methods].index(True)]
+    of_base = base.cells[rule]
     found = []
-    for rows, own, rank in zip(methods, cells, ranks, strict=True):
-        pairs = {} if rows is base else {at: own[at] - of_base[at] for at in sorted(own) if at in of_base}
-        found.append(Paired(rows, rule, rank, estimate(dict(enumerate(pairs.values()))), pairs))
+    for one, own, rank in zip(methods, cells, ranks, strict=True):
+        pairs = {} if one is base else {at: own[at] - of_base[at] for at in sorted(own) if at in of_base}
+        found.append(Paired(one, rule, rank, estimate(dict(enumerate(pairs.values()))), pairs))
     return found, len(common)
 
 
-def _cells(rows: MethodRows, rule: str) -> dict[Place, float]:
-    result = next(result for result in rows.results if result.rule == rule)
-    return {(target, seed): value for target, one in _targets(result) for seed, value in one.by_seed.items()}
-
-
-def _targets(result: Result) -> list[tuple[str, Estimate]]:
-    return [(column, cell) for column, cell in result.cells.items() if column != AVERAGE]
+def _cells(result: Result) -> dict[Place, float]:
+    return {
+        (column, seed): value
+        for column, cell in result.cells.items()
+        if column != AVERAGE
+        for seed, value in cell.by_seed.items()
+    }
 
 
 def mean_ranks(cells: Sequence[Cells], common: Sequence[Place], score: ScoreKind) -> list[float]:

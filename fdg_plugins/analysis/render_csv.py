@@ -10,7 +10,7 @@ from typing import Any
 from fdg_plugins.analysis.choosing import Chosen, Values
 from fdg_plugins.analysis.departures import departures
 from fdg_plugins.analysis.estimates import Estimate, csv_fields, csv_numbers, difference
-from fdg_plugins.analysis.pairing import compare
+from fdg_plugins.analysis.pairing import Comparison, Paired, compare, scores_of
 from fdg_plugins.analysis.papers import PrintedRow
 from fdg_plugins.analysis.selection import SOURCE_VALIDATION
 from fdg_plugins.analysis.table import Facts, MethodRows, Table
@@ -80,16 +80,24 @@ def render_csv(table: Table, *, paired: bool = True) -> str:
 
 def _paired(table: Table) -> Iterator[dict[str, Any]]:
     """Yield the mean rank of each method, and its paired difference to FedAvg."""
-    found = compare(table)
+    common = {method.label: _common(table, method) for method in table.methods}
+    for row, line in paired_lines(compare(scores_of(table), table.facts.score)):
+        yield {**common[row.method.label], "selection": row.rule, **line}
+
+
+def paired_lines(found: Comparison | None) -> Iterator[tuple[Paired, dict[str, Any]]]:
+    """Yield each method's mean rank and its paired difference to FedAvg: the row, and the fields that hold its numbers.
+
+    ``values`` are ``<place>/<seed>:<difference>``.
+    """
     for row in () if found is None else found.rows:
-        base = {**_common(table, row.method), "selection": row.rule}
         if found is not None and row.rank is not None:
-            yield {**base, "kind": RANK, "mean": row.rank, "pairs": found.common[row.rule]}
+            yield row, {"kind": RANK, "mean": row.rank, "pairs": found.common[row.rule]}
         if row.difference is not None:
-            values = ";".join(f"{target}/{seed}:{value}" for (target, seed), value in row.pairs.items())
+            values = ";".join(f"{place}/{seed}:{value}" for (place, seed), value in row.pairs.items())
             error = row.difference.standard_error
             numbers = {"mean": row.difference.mean, "standard_error": "" if error is None else error}
-            yield {**base, "kind": PAIRED, **numbers, "pairs": len(row.pairs), "values": values}
+            yield row, {"kind": PAIRED, **numbers, "pairs": len(row.pairs), "values": values}
 
 
 def _lines(table: Table, method: MethodRows) -> Iterator[dict[str, Any]]:

@@ -7,26 +7,32 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fdg_plugins.analysis.estimates import csv_numbers
-from fdg_plugins.analysis.render_csv import OURS, PRINTED
+from fdg_plugins.analysis.pairing import compare
+from fdg_plugins.analysis.render_csv import NOT_COMPARABLE, NOTE, OURS, PRINTED, paired_lines
 from fdg_plugins.analysis.runs import Run
 from fdg_plugins.analysis.selection import LAST
-from fdg_plugins.analysis.sites_table import (
-    PAPER,
-    ROUNDS,
-    SITES,
+from fdg_plugins.analysis.sites_runs import (
     Column,
     RowKey,
-    check_against,
     column_of,
-    columns_of,
     comparable_runs,
     has_row,
     in_groups,
     over_seeds,
     own_and_published,
-    printed_cells,
     rows_of,
+    scores_of_sites,
     version_of,
+)
+from fdg_plugins.analysis.sites_table import (
+    PAPER,
+    ROUNDS,
+    SITES,
+    check_against,
+    columns_of,
+    not_comparable,
+    notes_on_sites,
+    printed_cells,
 )
 
 FIELDS = (
@@ -44,6 +50,7 @@ FIELDS = (
     "std",
     "values",
     "standard_error",
+    "note",
     "data",
     "stand_in",
     "initial_weights",
@@ -53,6 +60,7 @@ FIELDS = (
     "sites",
     "max_samples_per_domain",
     "version",
+    "pairs",
 )
 
 
@@ -60,14 +68,17 @@ FIELDS = (
 NOT_OURS = dict.fromkeys(("initial_weights", "model", "image_size", "max_samples_per_domain", "version"), "")
 
 
-def render_sites_csv(runs: Sequence[Run], against: str | None = None) -> str:
-    """Return the table of ``runs`` as CSV with a header; ``against`` and errors as for :func:`sites_table.sites_grid`.
+def render_sites_csv(runs: Sequence[Run], against: str | None = None, *, paired: bool = True) -> str:
+    """Return the table of ``runs`` as CSV with a header; arguments and errors as for :func:`sites_table.sites_grid`.
 
     ``kind`` is ``ours`` or, in columns that have runs, ``printed``; ``on`` are the images, ``dataset`` and ``skew`` the
-    column; ``values`` are ``seed:accuracy``, separated by semicolons. A missing cell has 0 seeds and no mean.
+    column; ``values`` are ``seed:accuracy``, separated by semicolons. A missing cell has 0 seeds and no mean. The
+    ``note`` of a printed number says why ours are not comparable with it. Lines of the kinds ``note``, ``mean_rank``
+    and ``paired_difference`` are those of :func:`~fdg_plugins.analysis.render_csv.render_csv`; of the fields on the
+    runs they have all values, separated by semicolons.
     """
     check_against(runs, against)
-    kept, _ = comparable_runs(runs)
+    kept, copies = comparable_runs(runs)
     text = io.StringIO()
     writer = csv.DictWriter(text, FIELDS, restval="", lineterminator="\n")
     writer.writeheader()
@@ -77,8 +88,20 @@ def render_sites_csv(runs: Sequence[Run], against: str | None = None) -> str:
             base = _common(key, column, members or [run for run in kept if column_of(run) == column][:1])
             writer.writerows({**base, **line} for line in _ours(found, column))
             if against is not None:
-                writer.writerows({**base, **line} for line in _theirs(key, column))
+                writer.writerows({**base, **line} for line in _theirs(key, column, kept))
+    writer.writerows({**_of_all(kept), "kind": NOTE, "note": note} for note in notes_on_sites(kept, copies, against))
+    writer.writerows(_paired(kept) if paired else ())
     return text.getvalue()
+
+
+def _paired(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
+    """Yield the mean rank of each method, and its paired difference to FedAvg."""
+    members: dict[str, list[Run]] = {}
+    for (_, label, _), found in in_groups(runs):
+        members.setdefault(label, []).extend(found)
+    for row, line in paired_lines(compare(scores_of_sites(runs), runs[0].record.score)):
+        names = {"method": row.method.method, "label": row.method.label, "selection": LAST, "on": row.rule}
+        yield {**_of_all(members[row.method.label]), **names, **line}
 
 
 def _ours(runs: Sequence[Run], column: Column) -> Iterator[dict[str, Any]]:
@@ -90,23 +113,38 @@ def _ours(runs: Sequence[Run], column: Column) -> Iterator[dict[str, Any]]:
             yield {"kind": OURS, "selection": LAST, "on": what, **csv_numbers(cell)}
 
 
-def _theirs(key: RowKey, column: Column) -> Iterator[dict[str, Any]]:
+def _theirs(key: RowKey, column: Column, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     participation, _, method = key
     if (cell := printed_cells(method, participation).get(column)) is not None:
-        yield {"kind": PRINTED, "paper": PAPER, **NOT_OURS, "rounds": ROUNDS, "sites": SITES, **csv_numbers(cell)}
+        reasons = dict(not_comparable(runs)).get(column)
+        note = f"{NOT_COMPARABLE}: {', '.join(reasons)}" if reasons else ""
+        of_paper = {"paper": PAPER, **NOT_OURS, "rounds": ROUNDS, "sites": SITES, "note": note}
+        yield {"kind": PRINTED, **of_paper, **csv_numbers(cell)}
 
 
 def _common(key: RowKey, column: Column, runs: Sequence[Run]) -> dict[str, Any]:
     """Return the fields that all lines of a method in one column share; ``runs`` are comparable."""
     participation, label, method = key
-    record, protocol = runs[0].record, runs[0].record.protocol
-    most = protocol.max_samples_per_domain
     return {
         "method": method,
         "label": label,
         "participation": participation,
         "dataset": column.dataset,
         "skew": column.skew,
+        **_of_all(runs),
+    }
+
+
+def _of_all(runs: Sequence[Run]) -> dict[str, str]:
+    """Return the facts of runs, each with all its values, separated by semicolons."""
+    facts = [_facts(run) for run in runs]
+    return {name: ";".join(sorted({str(own[name]) for own in facts} - {""})) for name in facts[0]}
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    record, protocol = run.record, run.record.protocol
+    most = protocol.max_samples_per_domain
+    return {
         "data": record.data,
         "stand_in": str(record.stand_in).lower(),
         "initial_weights": record.initial_weights.label,
@@ -115,5 +153,5 @@ def _common(key: RowKey, column: Column, runs: Sequence[Run]) -> dict[str, Any]:
         "rounds": protocol.rounds,
         "sites": len(record.sources),
         "max_samples_per_domain": "" if most is None else most,
-        "version": ";".join(sorted({version_of(run) for run in runs})),
+        "version": version_of(run),
     }

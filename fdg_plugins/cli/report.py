@@ -176,14 +176,15 @@ def _written(request: _Request, layout: _Layout) -> "str | Text":
     from fdg_plugins.analysis.grid import to_grid
     from fdg_plugins.analysis.render_csv import render_csv
     from fdg_plugins.analysis.sites_csv import render_sites_csv
-    from fdg_plugins.analysis.sites_table import is_of_sites, sites_grid
+    from fdg_plugins.analysis.sites_runs import is_of_sites
+    from fdg_plugins.analysis.sites_table import sites_grid
 
     paper = request.against.value if request.against else None
     if is_of_sites(request.runs):
         _refuse_a_choice(request)
         if layout.format is Format.CSV:
-            return render_sites_csv(request.runs, paper)
-        return _rendered(sites_grid(request.runs, paper, layout.digits), layout.format)
+            return render_sites_csv(request.runs, paper, paired=request.paired)
+        return _rendered(sites_grid(request.runs, paper, layout.digits, paired=request.paired), layout.format)
     selection = request.selection or Selection.SOURCE_VALIDATION
     rules = tuple(RULES) if selection is Selection.ALL else (selection.value,)
     table = build_table(request.runs, rules, paper, tuple(dict.fromkeys(request.choosing)))

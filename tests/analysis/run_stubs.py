@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fdg_plugins.analysis import Run
+from fdg_plugins.analysis import Run, Table
+from fdg_plugins.analysis.pairing import Comparison, compare, scores_of
 from fdg_plugins.analysis.whole_data import known_images
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.messages import CensusReply, Evaluation
@@ -104,6 +105,11 @@ def runs_of(method: Method, accuracies: Mapping[str, Sequence[float]]) -> list[R
         for target, values in accuracies.items()
         for seed, accuracy in enumerate(values)
     ]
+
+
+def compared_in(table: Table) -> Comparison | None:
+    """Return the comparison of a table's methods with FedAvg."""
+    return compare(scores_of(table), table.facts.score)
 
 
 def keep(run: Run, sweep: Path) -> Path:

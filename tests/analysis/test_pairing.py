@@ -10,7 +10,7 @@ import pytest
 
 from fdg_plugins.analysis import Run, build_table
 from fdg_plugins.analysis.grid import to_grid
-from fdg_plugins.analysis.pairing import Comparison, Paired, compare, mean_ranks
+from fdg_plugins.analysis.pairing import Comparison, Paired, mean_ranks
 from fdg_plugins.analysis.render_csv import render_csv
 from fdg_plugins.analysis.render_latex import render_latex
 from fdg_plugins.analysis.render_markdown import render_markdown
@@ -18,7 +18,7 @@ from fdg_plugins.analysis.render_text import render_text
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.record.run_record import Method
 from fdg_plugins.tasks import ScoreKind
-from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDGA, FEDOMG, fedomg, run, runs_of
+from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDGA, FEDOMG, compared_in, fedomg, run, runs_of
 
 # Differences of FedOMG: +0.1, +0.3 on photo, -0.1 on sketch with seed 0; FedAvg has no run on sketch with seed 1.
 RUNS: Sequence[Run] = [
@@ -29,7 +29,7 @@ RUNS: Sequence[Run] = [
 
 
 def compared(runs: Sequence[Run], rules: Sequence[str] = ("last",)) -> Comparison:
-    found = compare(build_table(runs, rules))
+    found = compared_in(build_table(runs, rules))
     assert found is not None
     return found
 
@@ -103,7 +103,7 @@ def test_the_oracle_is_not_compared() -> None:
 )
 def test_without_two_pairs_with_fedavg_nothing_is_said(runs: Sequence[Run]) -> None:
     table = build_table(runs, ("last",))
-    assert compare(table) is None
+    assert compared_in(table) is None
     assert to_grid(table).below is None
     assert "paired" not in render_csv(table)
     assert "paired" not in render_text(to_grid(table)).plain
@@ -113,7 +113,7 @@ def test_of_several_fedavgs_the_one_with_default_settings_is_compared_with() -> 
     halved = FEDAVG.model_copy(update={"settings": {"server_lr": 0.5}})
     runs = [*RUNS, *runs_of(halved, {"photo": (0.45, 0.4)})]
     table = build_table(runs, ("last",))
-    found = compare(table)
+    found = compared_in(table)
     assert found is not None
     assert found.base.label == "FedAvg (server_lr 1.0)"
     differences = {row.method.label: row.difference.mean for row in found.rows if row.difference is not None}
@@ -156,7 +156,7 @@ def test_the_base_is_the_same_whatever_was_chosen_for_it() -> None:
     for first, second in ((0.5, 1.0), (1.0, 0.5)):
         best = {"photo": first, "sketch": second}
         table = build_table([*swept("samples", best), *swept("uniform", best)], ("last",), choosing=("server_lr",))
-        found = compare(table)
+        found = compared_in(table)
         assert found is not None
         assert found.base.label == "FedAvg (weighting samples, server_lr chosen)"
 
@@ -168,7 +168,7 @@ def test_several_fedavgs_none_of_which_has_default_settings_are_named() -> None:
         for pair in runs_of(FEDAVG.model_copy(update={"settings": {"server_lr": rate}}), {"photo": (0.5, 0.6)})
     ]
     table = build_table([*other, *runs_of(FEDOMG, {"photo": (0.5, 0.6)})], ("last",))
-    assert compare(table) is None
+    assert compared_in(table) is None
     text = render_text(to_grid(table)).plain
     assert text.rstrip().endswith("found FedAvg (server_lr 0.5), FedAvg (server_lr 0.7).")
     assert "No paired" not in render_text(to_grid(table, paired=False)).plain

@@ -11,7 +11,6 @@ from fdg_plugins.analysis import Run, build_table, check_comparable, method_name
 from fdg_plugins.analysis.cells import REFERENCES, Grid
 from fdg_plugins.analysis.grid import to_grid
 from fdg_plugins.analysis.names import is_centralised
-from fdg_plugins.analysis.pairing import compare
 from fdg_plugins.analysis.render_csv import render_csv
 from fdg_plugins.analysis.render_latex import render_latex
 from fdg_plugins.analysis.render_markdown import render_markdown
@@ -20,7 +19,7 @@ from fdg_plugins.centralised import ALGORITHMS, algorithm_settings
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.composition import published
 from fdg_plugins.record.run_record import Method
-from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDOMG, census_reply, finished, run, runs_of
+from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDOMG, census_reply, compared_in, finished, run, runs_of
 
 SCHEDULE = {"optimizer": "adam", "steps": 5001, "checkpoint_every": 300}
 # How a centralised run trains, in the words of the protocol: other rounds, batches and rates than the federated ones.
@@ -230,6 +229,6 @@ def test_chosen_values_of_references_are_theirs() -> None:
 def test_a_reference_has_no_rank_among_the_federated_methods() -> None:
     references = [reference_run(f"erm-{seed}", "erm", "photo", seed, (0.9,)) for seed in (0, 1)]
     federated = [*runs_of(FEDAVG, {"photo": (0.5, 0.6)}), *runs_of(FEDOMG, {"photo": (0.6, 0.7)})]
-    found = compare(build_table([*references, *federated], ("last",)))
+    found = compared_in(build_table([*references, *federated], ("last",)))
     assert found is not None
     assert {row.method.method: row.rank for row in found.rows} == {"fedavg": 2.0, "fedomg": 1.0}

@@ -9,15 +9,20 @@ import pytest
 
 from fdg_plugins.analysis import Run, build_table
 from fdg_plugins.analysis.sites_csv import render_sites_csv
-from fdg_plugins.analysis.sites_table import PAPERS_COLUMNS, is_of_sites, printed_cells, sites_grid
+from fdg_plugins.analysis.sites_runs import is_of_sites
+from fdg_plugins.analysis.sites_table import PAPERS_COLUMNS, printed_cells, sites_grid
 from fdg_plugins.analysis.whole_data import known_images
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import ScoreSum
 from fdg_plugins.record.run_record import InitialWeights, Method, PersonalScores
 from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS
-from tests.analysis.run_stubs import FEDAVG, FEDOMG, census_reply, run
+from tests.analysis.run_stubs import FEDAVG, FEDOMG, census_reply, fedomg, run
 
 SOURCES = [f"train-{number}of5" for number in range(1, 6)]
+
+# The defaults: FedAvg's on digits, which are FEDAVG on photographs, and FedOMG's on label-skewed sites.
+UNIFORM = Method(aggregator="FedAvgAggregator", settings={"weighting": "uniform", "server_lr": 1.0})
+STEPPING = fedomg(server_lr=1.0)
 
 
 def skewed(
@@ -49,16 +54,28 @@ def skewed(
     )
 
 
+def as_published(dataset: str, alpha: float, **changes: Any) -> Run:
+    """Return a run under the paper's protocol on all its images, with some settings changed."""
+    sites = [f"train-{number}of100" for number in range(1, 101)]
+    weights = InitialWeights(label="from scratch")
+    made = skewed(dataset=dataset, alpha=alpha, sources=sites, initial_weights=weights)
+    reply = census_reply("train", num_train=known_images(dataset, "train")[0] // 100 - 2)
+    made.record.census = {**dict.fromkeys(sites, reply), "test": census_reply("test", num_test=10_000)}
+    protocol = {**PAPER_PROTOCOLS["fedomg-fl"][dataset], **changes}
+    made.record.protocol = made.record.protocol.model_copy(update={"keep_momentum": False, **protocol})
+    return made
+
+
 def test_the_columns_are_the_papers_that_have_runs_and_a_cell_is_the_mean_over_seeds() -> None:
     runs = [skewed(seed=seed, own=value) for seed, value in enumerate((0.5, 0.6, 0.7))]
     grid = sites_grid([*runs, skewed(FEDOMG, own=0.9, dataset="cifar10", alpha=0.5)], digits=1)
     assert is_of_sites(runs)
     assert grid.header[3:] == ("MNIST alpha=0.1", "CIFAR-10 alpha=0.5")
     (own, published), (other, _) = grid.groups
-    assert [cell.text for cell in own[:4]] == ["FedAvg", "1", "sites' own test images", "60.0 ± 10.0 (3)"]
+    assert [cell.text for cell in own[1:4]] == ["1", "sites' own test images", "60.0 ± 10.0 (3)"]
     assert published[3].text == "25.0 ± 0.0 (3)"
     assert own[4].text == "missing"
-    assert [cell.text for cell in (other[0], *other[3:])] == ["FedOMG", "missing", "90.0 (1)"]
+    assert [cell.text for cell in other[3:]] == ["missing", "90.0 (1)"]
 
 
 def test_in_one_column_training_differs_in_participation_alone() -> None:
@@ -89,7 +106,7 @@ def test_csv_has_fractions_that_are_not_rounded_with_seeds_and_data_in_every_lin
     assert values == pytest.approx([1 / 3, 2 / 3], abs=1e-12)
     assert float(first["mean"]) == pytest.approx(0.5, abs=1e-12)
     assert first["seeds"] == "2"
-    assert {(line["dataset"], line["data"], line["stand_in"]) for line in found} == {
+    assert {(line["dataset"], line["data"], line["stand_in"]) for line in found if line["dataset"]} == {
         ("mnist", "mnist", "false"),
         ("cifar10", "cifar10", "true"),
     }
@@ -118,16 +135,6 @@ def test_what_departs_from_the_papers_protocol_is_said_of_each_of_its_columns() 
     def notes_of(*runs: Run) -> list[str]:
         return [note for note in sites_grid(list(runs), against="fedomg").notes if "not comparable" in note]
 
-    def as_published(dataset: str, alpha: float, **changes: Any) -> Run:
-        sites = [f"train-{number}of100" for number in range(1, 101)]
-        weights = InitialWeights(label="from scratch")
-        made = skewed(dataset=dataset, alpha=alpha, sources=sites, initial_weights=weights)
-        reply = census_reply("train", num_train=known_images(dataset, "train")[0] // 100 - 2)
-        made.record.census = {**dict.fromkeys(sites, reply), "test": census_reply("test", num_test=10_000)}
-        protocol = {**PAPER_PROTOCOLS["fedomg-fl"][dataset], **changes}
-        made.record.protocol = made.record.protocol.model_copy(update={"keep_momentum": False, **protocol})
-        return made
-
     assert notes_of(as_published("mnist", 0.1)) == []
     assert notes_of(as_published("mnist", 0.3, rounds=40)) == []  # no column of the paper
     short = notes_of(as_published("mnist", 0.1), as_published("cifar10", 0.5, rounds=40, momentum=0.9))
@@ -142,6 +149,105 @@ def test_a_source_has_the_images_for_training_and_validation_whatever_its_counts
     for site in SOURCES:
         made.record.census[site] = census_reply("train", num_train=90, num_validation=10, class_counts=(100, 100))
     assert "500 of 60,000 training images" in sites_grid([made]).caption
+
+
+def pairs_of(*runs: Run) -> list[list[str]]:
+    """Return the rows of the comparison with FedAvg."""
+    below = sites_grid(list(runs), digits=1).below
+    assert below is not None
+    return [[cell.text for cell in row] for row in below.rows]
+
+
+def test_methods_are_paired_with_fedavg_in_the_runs_of_one_seed_data_set_skew_and_participation() -> None:
+    runs = [
+        *(skewed(UNIFORM, seed, own=0.5) for seed in (0, 1)),
+        *(skewed(STEPPING, seed, own=own) for seed, own in ((0, 0.6), (1, 0.9), (2, 0.1))),
+        skewed(own=0.2, dataset="cifar10"),
+        skewed(STEPPING, own=0.1, dataset="cifar10"),
+        skewed(STEPPING, own=0.9, dataset="cifar10", drawn=2),
+    ]
+    # Differences on the sites' own images: 0.1, 0.4, -0.1; mean 0.4 / 3, deviations -1/30, 8/30, -7/30.
+    error = 100 * (0.19 / 3 / 3) ** 0.5
+    found = pairs_of(*runs)
+    assert [row[:3] for row in found] == [
+        ["FedAvg", "sites' own test images", "1.67"],
+        ["FedOMG", "sites' own test images", "1.33"],
+        ["FedAvg", "published test part", "1.50"],
+        ["FedOMG", "published test part", "1.50"],
+    ]
+    assert found[1][3:] == ["+13.3", f"{error:.1f}", "3"]
+    assert found[3][3:] == ["+0.0", "0.0", "3"]
+    caption = sites_grid(runs).below
+    assert caption is not None
+    assert "with the same seed, data set, skew and participation, " in caption.caption
+    assert sites_grid(runs, paired=False).below is None
+
+
+def test_one_pair_is_not_compared_and_neither_are_sites_own_models() -> None:
+    runs = [skewed(UNIFORM), skewed(STEPPING, own=0.9)]
+    assert sites_grid(runs).below is None
+    assert "paired" not in render_sites_csv(runs)
+    assert {row[1] for row in pairs_of(*runs, skewed(UNIFORM, 1), skewed(STEPPING, 1))} == {
+        "sites' own test images",
+        "published test part",
+    }
+
+
+def test_below_the_stand_in_the_comparison_is_marked_too() -> None:
+    runs = [skewed(made, seed, stand_in=True, data="STAND-IN") for made in (UNIFORM, STEPPING) for seed in (0, 1)]
+    below = sites_grid(runs).below
+    assert below is not None
+    assert below.caption.startswith("Accuracy, percent, STAND-IN, paired with FedAvg: ")
+
+
+def test_csv_has_ranks_pairs_and_the_notes_below_the_table() -> None:
+    runs = [skewed(made, seed, own) for made, own in ((UNIFORM, 0.5), (STEPPING, 0.75)) for seed in (0, 1)]
+    runs[0].record.left_out["train-2of5"] = "takes no further part: it left."
+    found = lines_of(runs, "fedomg")
+    assert [line["note"] for line in found if line["kind"] == "note"] == list(sites_grid(runs, "fedomg").notes)
+    (paired,) = (
+        line for line in found if line["kind"] == "paired_difference" and line["on"] == "sites' own test images"
+    )
+    assert (paired["method"], paired["pairs"], paired["data"]) == ("fedomg", "2", "mnist")
+    assert paired["values"] == "mnist/alpha=0.1/1/0:0.25;mnist/alpha=0.1/1/1:0.25"
+    assert {line["mean"] for line in found if line["kind"] == "mean_rank" and line["on"] == paired["on"]} == {
+        "1.0",
+        "2.0",
+    }
+    assert not [line for line in csv.DictReader(render_sites_csv(runs, paired=False).splitlines()) if line["pairs"]]
+
+
+def test_csv_says_beside_a_printed_number_why_ours_are_not_comparable() -> None:
+    runs = [skewed(), as_published("cifar10", 0.5)]
+    notes = {line["dataset"]: line["note"] for line in lines_of(runs, "fedomg") if line["kind"] == "printed"}
+    assert notes["mnist"].startswith("not comparable: 5 sites, resnet18, 224 px, imagenet, ")
+    assert notes["cifar10"] == ""
+
+
+def test_a_method_with_the_defaults_of_each_data_set_has_one_row_and_a_note_on_what_they_are() -> None:
+    runs = [skewed(UNIFORM), skewed(FEDAVG, dataset="cifar10"), skewed(STEPPING), skewed(STEPPING, dataset="cifar10")]
+    table = sites_grid(runs)
+    assert [group[0][0].text for group in table.groups] == ["FedAvg", "FedOMG"]
+    assert "FedAvg: weighting uniform in MNIST alpha=0.1, samples in CIFAR-10 alpha=0.1." in table.notes
+    assert not [note for note in sites_grid(runs[2:]).notes if note.startswith("FedOMG")]
+
+
+def test_a_row_names_the_settings_that_are_not_its_methods_defaults_in_all_its_columns() -> None:
+    assert [group[0][0].text for group in sites_grid([skewed(FEDOMG)]).groups] == ["FedOMG (server_lr 0.05)"]
+    runs = [skewed(STEPPING), skewed(FEDOMG, dataset="cifar10"), skewed(STEPPING, dataset="cifar10")]
+    rows = [group[0] for group in sites_grid(runs).groups]
+    assert [row[0].text for row in rows] == ["FedOMG (server_lr 0.05)", "FedOMG (server_lr 1.0)"]
+    assert rows[0][3].text == "missing"
+    as_integer = skewed(fedomg(server_lr=2), dataset="cifar10")
+    assert len(sites_grid([skewed(fedomg(server_lr=2.0)), as_integer]).groups) == 1
+
+
+def test_the_caption_has_the_seeds_of_the_numbers_and_none_of_a_run_without_any() -> None:
+    runs = [skewed(seed=seed) for seed in (0, 1)]
+    del runs[1].record.evaluations[:]
+    table = sites_grid(runs)
+    assert "percent, one seed (0): " in table.caption
+    assert sum("and is missing there" in note for note in table.notes) == 2
 
 
 def test_csv_beside_the_paper_has_its_number_too() -> None:
@@ -171,7 +277,11 @@ def test_thinned_data_networks_and_versions_of_all_columns_are_in_the_caption_an
         assert words in caption
     images = "at most 2000 images per domain in MNIST alpha=0.1, 50 of 50,000 training images"
     assert f"{images} and 10 of 10,000 test images in CIFAR-10 alpha=0.1, fdg-plugins" in caption
-    facts = {(line["max_samples_per_domain"], line["model"], line["version"]) for line in lines_of(both)}
+    facts = {
+        (line["max_samples_per_domain"], line["model"], line["version"])
+        for line in lines_of(both)
+        if line["kind"] == "ours"
+    }
     assert facts == {("2000", "cnn", "0.1.0"), ("", "resnet18", "0.2.0")}
 
 
@@ -219,7 +329,10 @@ def test_own_models_have_a_row_of_the_correct_images_of_all_sites_once_every_sou
     assert len(second) == 2
     del scores[SOURCES[0]]
     evaluation.personal = evaluation.personal.model_copy(update={"sites": scores})
-    assert len(sites_grid([own]).groups[0]) == 2
+    without = sites_grid([own])
+    assert len(without.groups[0]) == 2
+    (note,) = (note for note in without.notes if "own models" in note)
+    assert note.endswith("by their own models, and is missing there: 1 site had none.")
 
 
 def test_another_split_has_a_column_of_its_own() -> None:

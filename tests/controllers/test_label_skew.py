@@ -7,14 +7,8 @@ import pytest
 
 from fdg_plugins.analysis import Run
 from fdg_plugins.analysis.figures.partition import partition, split_name
-from fdg_plugins.analysis.sites_table import (
-    OWN,
-    PUBLISHED,
-    is_of_sites,
-    own_and_published,
-    participation_of,
-    sites_grid,
-)
+from fdg_plugins.analysis.sites_runs import OWN, PUBLISHED, is_of_sites, own_and_published, participation_of
+from fdg_plugins.analysis.sites_table import sites_grid
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.recipes import make_recipe
