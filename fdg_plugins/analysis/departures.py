@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the runs of a table depart from a paper's protocol so far that a difference of scores would say nothing."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from fdg_plugins.analysis.absences import MOST_NAMED
+from fdg_plugins.analysis.absences import MOST_NAMED, absences, noised
 from fdg_plugins.analysis.names import method_fields
 from fdg_plugins.analysis.papers import PrintedRow
 from fdg_plugins.analysis.printed_names import NETWORKS, OTHER_IMAGES, PRINTED_DATASETS
@@ -14,6 +14,7 @@ from fdg_plugins.analysis.whole_data import images_in_words
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.data.skew import EQUAL
 from fdg_plugins.plugins.composition import parse_method
+from fdg_plugins.record.text import unchanged_rounds
 from fdg_plugins.settings.families import dataset_protocol
 from fdg_plugins.settings.method_defaults import method_defaults
 from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS
@@ -78,7 +79,8 @@ def departures(facts: Facts, row: PrintedRow, method: MethodRows) -> tuple[str, 
 def departures_of_sites(run: Run) -> tuple[str, ...]:
     """Return in words how a run of label-skewed sites differs from the protocol of FedOMG's Tables 1 and 5.
 
-    Skew and participation are columns and rows of these tables, and how a site's images are split is not stated.
+    Skew and participation are columns and rows of these tables, and how a site's images are split is not stated. That
+    updates were missing, in vain, or noisy is a difference too.
     """
     protocol, weights = run.record.protocol, run.record.initial_weights.label
     published = PAPER_PROTOCOLS[OF_SITES][str(run.dataset)]
@@ -92,7 +94,10 @@ def departures_of_sites(run: Run) -> tuple[str, ...]:
         *((True, words) for words in images_in_words(run)),
     )
     of_settings = _of_settings(protocol, {**published, "partition": protocol.partition}, method_fields(run.record))
-    return (*(words for differs, words in found if differs), *of_settings)
+    some = ("some sites",)  # which of a hundred, the notes on the run say
+    without, noise = (some if found else () for found in (absences(run.record), noised(run.record)))
+    of_updates = _of_updates(without, len(unchanged_rounds(run.record)), noise)
+    return (*(words for differs, words in found if differs), *of_settings, *of_updates)
 
 
 def _of_training(facts: Facts, paper: str, method: MethodRows) -> Iterator[str]:
@@ -134,9 +139,14 @@ def _of_participation(facts: Facts, method: MethodRows, protocol: Protocol) -> I
         yield f"{' or '.join(map(str, facts.sources))} source sites"
     if protocol.sites_per_round is not None:
         yield f"{protocol.sites_per_round} sites per round"
-    if method.without:
-        yield f"rounds without {' and '.join(method.without[:MOST_NAMED])}"
-    if method.unchanged:
-        yield f"{counted(method.unchanged, 'round')} that left the model unchanged"
-    if method.noised:
-        yield f"noise on the updates of {' and '.join(method.noised[:MOST_NAMED])}"
+    yield from _of_updates(method.without, method.unchanged, method.noised)
+
+
+def _of_updates(without: Sequence[str], unchanged: int, noised: Sequence[str]) -> Iterator[str]:
+    """Yield in words whose updates lacked in some rounds, how many rounds were in vain, and whose updates had noise."""
+    if without:
+        yield f"rounds without {' and '.join(without[:MOST_NAMED])}"
+    if unchanged:
+        yield f"{counted(unchanged, 'round')} that left the model unchanged"
+    if noised:
+        yield f"noise on the updates of {' and '.join(noised[:MOST_NAMED])}"

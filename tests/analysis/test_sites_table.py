@@ -17,6 +17,7 @@ from fdg_plugins.messages import ScoreSum
 from fdg_plugins.record.run_record import InitialWeights, Method, PersonalScores
 from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS
 from tests.analysis.run_stubs import FEDAVG, FEDOMG, census_reply, fedomg, run
+from tests.analysis.test_departures import with_rounds
 
 SOURCES = [f"train-{number}of5" for number in range(1, 6)]
 
@@ -142,6 +143,17 @@ def test_what_departs_from_the_papers_protocol_is_said_of_each_of_its_columns() 
     (few,) = notes_of(skewed(dataset="cifar10"))
     assert "5 sites, resnet18, 224 px, imagenet, " in few
     assert " of 50,000 training images, 10 of 10,000 test images, rounds 100, " in few
+
+
+def test_a_column_with_runs_that_lacked_updates_is_not_comparable_with_the_paper() -> None:
+    made = as_published("mnist", 0.1)
+    made.record.rounds = with_rounds(made.record.sources, made.record.sources[1:]).rounds
+    (note,) = (note for note in sites_grid([made], "fedomg").notes if "not comparable" in note)
+    assert note.endswith("with the paper: rounds without some sites.")
+    made.record.rounds = with_rounds(made.record.sources, made.record.sources).rounds
+    made.record.rounds[1].reason = "ArithmeticError: flat."
+    (note,) = (note for note in sites_grid([made], "fedomg").notes if "not comparable" in note)
+    assert note.endswith("with the paper: 1 round that left the model unchanged.")
 
 
 def test_a_source_has_the_images_for_training_and_validation_whatever_its_counts_by_class() -> None:
