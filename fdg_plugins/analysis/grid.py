@@ -8,6 +8,7 @@ from typing import Any
 from fdg_plugins.analysis.cells import MISSING, NOT_PRINTED, Cell, Grid
 from fdg_plugins.analysis.departures import departures
 from fdg_plugins.analysis.estimates import LEAST_RUNS, Estimate, difference, over_seeds_in_words, span_with
+from fdg_plugins.analysis.names import method_title
 from fdg_plugins.analysis.paired_grid import Words, paired_grid, why_none
 from fdg_plugins.analysis.pairing import compare, scores_of
 from fdg_plugins.analysis.papers import PrintedRow
@@ -145,7 +146,7 @@ class _Writer:
         tables = f"table{'s' if len(row.tables) > 1 else ''} {', '.join(map(str, row.tables))}"
         whose = f"{row.paper.title} paper, {tables}, {row.backbone}{self._marked(common)}"
         cells = [self._printed(row.cells.get(column), common) for column in self.columns]
-        return (*self._cells(method.label, "as printed", whose), *cells)
+        return (*self._cells(method_title(method.method), "as printed", whose), *cells)  # whose settings are not ours
 
     def _printed(self, cell: Estimate | None, common: Sequence[str]) -> Cell:
         """Return a printed number with the marks of its notes, except those ``common`` to its row."""

@@ -31,11 +31,12 @@ def paired_grid(found: Comparison | None, score: ScoreKind, words: Words, digits
         return None
     several = len(found.common) > 1
     cells = " and ".join(dict.fromkeys(map(str, found.common.values())))
+    noun = "cell" if cells == "1" else "cells"
     data = f"{words.stand_in}, " if words.stand_in else ""
     caption = (
         f"{score.title}{score.unit}, {data}paired with {found.base.label}: mean difference over the pairs of runs with "
         f"the same {words.paired}, its standard error (SE), and the mean rank (1 is the best) over the {cells} such "
-        "cells that all methods have."
+        f"{noun} that all methods have."
     )
     header = ("method", *([words.rules] if several else []), "mean rank", f"minus {found.base.label}", "SE", "pairs")
     groups = tuple((_paired_row(row, words.rule(row.rule) if several else "", score, digits),) for row in found.rows)

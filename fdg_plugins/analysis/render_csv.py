@@ -10,6 +10,7 @@ from typing import Any
 from fdg_plugins.analysis.choosing import Chosen, Values
 from fdg_plugins.analysis.departures import departures
 from fdg_plugins.analysis.estimates import Estimate, csv_fields, csv_numbers, difference
+from fdg_plugins.analysis.names import method_title
 from fdg_plugins.analysis.pairing import Comparison, Paired, compare, scores_of
 from fdg_plugins.analysis.papers import PrintedRow
 from fdg_plugins.analysis.selection import SOURCE_VALIDATION
@@ -109,7 +110,7 @@ def _lines(table: Table, method: MethodRows) -> Iterator[dict[str, Any]]:
             line = {**base, "kind": kind.name, "selection": result.rule, "target": column}
             yield {**line, **csv_numbers(found.get(column))}
     for printed in method.printed:
-        for line in (*_theirs(printed), *_differences(table, method, printed)):
+        for line in (*_theirs(printed, method), *_differences(table, method, printed)):
             yield {**base, **_source(printed), **line}
 
 
@@ -167,9 +168,10 @@ def _source(row: PrintedRow) -> dict[str, Any]:
     return {"paper": row.paper.key, "tables": ";".join(map(str, row.tables)), "backbone": row.backbone}
 
 
-def _theirs(row: PrintedRow) -> Iterator[dict[str, Any]]:
+def _theirs(row: PrintedRow, method: MethodRows) -> Iterator[dict[str, Any]]:
+    label = method_title(method.method)  # without settings of ours
     for column, cell in row.cells.items():
-        yield {"kind": PRINTED, "target": column, **csv_fields(cell), "note": "; ".join(cell.notes)}
+        yield {"kind": PRINTED, "label": label, "target": column, **csv_fields(cell), "note": "; ".join(cell.notes)}
 
 
 def _differences(table: Table, method: MethodRows, printed: PrintedRow) -> Iterator[dict[str, Any]]:

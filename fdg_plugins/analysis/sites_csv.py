@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fdg_plugins.analysis.estimates import csv_numbers
+from fdg_plugins.analysis.names import method_title
 from fdg_plugins.analysis.pairing import compare
 from fdg_plugins.analysis.render_csv import NOT_COMPARABLE, NOTE, OURS, PRINTED, paired_lines
 from fdg_plugins.analysis.runs import Run
@@ -118,7 +119,14 @@ def _theirs(key: RowKey, column: Column, runs: Sequence[Run]) -> Iterator[dict[s
     if (cell := printed_cells(method, participation).get(column)) is not None:
         reasons = dict(not_comparable(runs)).get(column)
         note = f"{NOT_COMPARABLE}: {', '.join(reasons)}" if reasons else ""
-        of_paper = {"paper": PAPER, **NOT_OURS, "rounds": ROUNDS, "sites": SITES, "note": note}
+        of_paper = {
+            "label": method_title(method),
+            "paper": PAPER,
+            **NOT_OURS,
+            "rounds": ROUNDS,
+            "sites": SITES,
+            "note": note,
+        }
         yield {"kind": PRINTED, **of_paper, **csv_numbers(cell)}
 
 

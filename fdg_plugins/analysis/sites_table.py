@@ -9,7 +9,7 @@ from fdg_plugins.analysis.absences import notes_on_absences
 from fdg_plugins.analysis.cells import MISSING, NOT_PRINTED, Cell, Grid
 from fdg_plugins.analysis.departures import departures_of_sites
 from fdg_plugins.analysis.estimates import Estimate, over_seeds_in_words
-from fdg_plugins.analysis.names import differing, method_settings
+from fdg_plugins.analysis.names import differing, method_settings, method_title
 from fdg_plugins.analysis.paired_grid import Words, paired_grid, why_none
 from fdg_plugins.analysis.pairing import compare
 from fdg_plugins.analysis.papers import ALL_PAPERS, printed_numbers
@@ -114,7 +114,8 @@ class _Writer:
             yield tuple(map(Cell, (label, f"{participation:g}", what, *cells)))
         if against and (printed := printed_cells(method, participation)):
             cells = [self._text(printed[column]) if column in printed else NOT_PRINTED for column in self.columns]
-            yield tuple(map(Cell, (label, f"{participation:g}", "FedOMG paper, as printed", *cells)))
+            title = method_title(method)  # without settings of ours
+            yield tuple(map(Cell, (title, f"{participation:g}", "FedOMG paper, as printed", *cells)))
 
     def _ours(self, measured: Sequence[tuple[Run, float]], kind: ScoreKind | None) -> list[str]:
         """Return the cells of a row; ``kind``: of a score that the task derives, which other tasks do not have."""

@@ -13,7 +13,7 @@ from fdg_plugins.analysis.cells import Cell, Grid
 from fdg_plugins.analysis.grid import to_grid
 from fdg_plugins.analysis.render_csv import render_csv
 from fdg_plugins.record.run_record import InitialWeights, Method
-from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDGA, FEDOMG, run, runs_of
+from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDGA, FEDOMG, fedomg, run, runs_of
 
 
 def grid(
@@ -197,6 +197,21 @@ def test_the_caption_names_the_seeds_of_the_cells_and_not_that_of_a_run_without_
     found = grid([run("judged", seed=3), run("not", seed=4, accuracies=(None,))])
     assert "one seed (3): PACS" in found.caption
     assert "runs/not has no accuracy on photo for the rule last, and is missing there." in found.notes
+
+
+def test_a_printed_row_is_named_without_settings_of_ours() -> None:
+    table = build_table(runs_of(fedomg(server_lr=1.0), {"photo": (0.5, 0.6)}), ("last",), "fedomg")
+    assert [row[0].text for row in to_grid(table).groups[0]] == [
+        "FedOMG (server_lr 1.0)",
+        "FedOMG",
+        "FedOMG (server_lr 1.0)",
+    ]
+    labels = {line["kind"]: line["label"] for line in csv.DictReader(io.StringIO(render_csv(table)))}
+    assert labels == {
+        "ours": "FedOMG (server_lr 1.0)",
+        "printed": "FedOMG",
+        "difference": "FedOMG (server_lr 1.0)",
+    }
 
 
 def test_all_rules_are_set_against_one_printed_row() -> None:

@@ -59,6 +59,7 @@ def test_one_pair_has_a_difference_and_no_standard_error() -> None:
     assert (len(found.pairs), found.difference.standard_error) == (1, None)
     below = to_grid(build_table(RUNS, ("last",))).below
     assert below is not None
+    assert below.caption.endswith("over the 1 such cell that all methods have.")
     assert [[cell.text for cell in row] for row in below.rows] == [
         ["FedAvg", "3.00", "-", "-", "-"],
         ["FedDG-GA", "1.50", "+10.0", "-", "1"],

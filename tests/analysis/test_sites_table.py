@@ -347,6 +347,14 @@ def test_own_models_have_a_row_of_the_correct_images_of_all_sites_once_every_sou
     assert note.endswith("by their own models, and is missing there: 1 site had none.")
 
 
+def test_the_papers_rows_are_named_without_settings_of_ours() -> None:
+    runs = [skewed(FEDOMG)]
+    ours, _, theirs = sites_grid(runs, "fedomg").groups[0]
+    assert (ours[0].text, theirs[0].text) == ("FedOMG (server_lr 0.05)", "FedOMG")
+    labels = {line["kind"]: line["label"] for line in lines_of(runs, "fedomg")}
+    assert (labels["ours"], labels["printed"]) == ("FedOMG (server_lr 0.05)", "FedOMG")
+
+
 def test_another_split_has_a_column_of_its_own() -> None:
     grid = sites_grid([skewed(alpha=1.0)])
     assert grid.header[-1] == "MNIST alpha=1"
