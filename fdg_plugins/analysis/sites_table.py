@@ -41,6 +41,7 @@ ALPHAS = (0.1, 0.5)
 PAPERS_COLUMNS = tuple(Column(dataset, f"alpha={alpha:g}") for alpha in ALPHAS for dataset in DATASETS)
 PAPER, TABLES = "fedomg", (5, 1)  # Table 1 repeats the numbers of Table 5 for all sites, under a caption of 20 %
 ROUNDS, SITES, RUNS = 800, 100, 5
+Groups = Sequence[tuple[RowKey, Sequence[Run]]]
 _SETTING = re.compile(r"alpha=([0-9.]+),clients=100,participation=([0-9.]+)")
 
 
@@ -56,7 +57,7 @@ def sites_grid(runs: Sequence[Run], against: str | None = None, digits: int = 2,
     columns = columns_of(kept, beside_the_paper=against is not None)
     of_methods = in_groups(kept)
     seeds = _seeds_of_cells([found for _, found in of_methods])
-    writer = _Writer(columns, digits, counted=len(seeds) > 1)
+    writer = _Writer(of_methods, columns, digits, counted=len(seeds) > 1)
     groups = tuple(tuple(writer.rows(key, found, against is not None)) for key, found in of_methods)
     header = ("method", "participation", "on", *(column.title for column in columns))
     scores = scores_of_sites(kept) if paired else []
@@ -100,35 +101,53 @@ def _seeds_of_cells(of_methods: Iterable[Sequence[Run]]) -> set[frozenset[int]]:
 
 
 class _Writer:
-    """Writes the rows. ``counted``: whether cells name their number of seeds."""
+    """Writes the rows. ``counted``: whether cells name their number of seeds.
 
-    def __init__(self, columns: Sequence[Column], digits: int, *, counted: bool) -> None:
+    The best mean, as printed, of a column is bold, among ours on the same images and under the same participation.
+    """
+
+    def __init__(self, of_methods: Groups, columns: Sequence[Column], digits: int, *, counted: bool) -> None:
         self.columns, self.digits, self.counted = columns, digits, counted
+        means: dict[tuple[float, str, Column], list[str]] = {}
+        for (participation, _, _), runs in of_methods:
+            for what in (what for what, kind in rows_of(runs) if kind is None):
+                for column, one in _over_seeds_on(runs, what).items():
+                    means.setdefault((participation, what, column), []).append(self._mean(one))
+        self.best = {at: max(found, key=float) for at, found in means.items() if len(found) > 1}
 
     def rows(self, key: RowKey, runs: Sequence[Run], against: bool) -> Iterator[tuple[Cell, ...]]:
         """Yield our rows of a method under one participation, and the paper's."""
         participation, label, method = key
-        measured = [(run, own_and_published(run)) for run in runs]
         for what, kind in rows_of(runs):
-            cells = self._ours([(run, own[what]) for run, own in measured if what in own], kind)
-            yield tuple(map(Cell, (label, f"{participation:g}", what, *cells)))
+            words = map(Cell, (label, f"{participation:g}", what))
+            found = _over_seeds_on(runs, what)
+            yield (
+                *words,
+                *(self._ours(found.get(column), kind, (participation, what, column)) for column in self.columns),
+            )
         if against and (printed := printed_cells(method, participation)):
             cells = [self._text(printed[column]) if column in printed else NOT_PRINTED for column in self.columns]
             title = method_title(method)  # without settings of ours
             yield tuple(map(Cell, (title, f"{participation:g}", "FedOMG paper, as printed", *cells)))
 
-    def _ours(self, measured: Sequence[tuple[Run, float]], kind: ScoreKind | None) -> list[str]:
-        """Return the cells of a row; ``kind``: of a score that the task derives, which other tasks do not have."""
-        found = over_seeds(measured)
-        blank = {column: MISSING if has_row(column, kind) else NOT_PRINTED for column in self.columns}
-        return [
-            blank[column] if (one := found.get(column)) is None else self._text(one, counted=self.counted)
-            for column in self.columns
-        ]
+    def _ours(self, one: Estimate | None, kind: ScoreKind | None, at: tuple[float, str, Column]) -> Cell:
+        """Return a cell; ``kind``: of a score that the task derives, which other tasks do not have."""
+        if one is None:
+            return Cell(MISSING if has_row(at[-1], kind) else NOT_PRINTED)
+        return Cell(self._text(one, counted=self.counted), self._mean(one) == self.best.get(at))
+
+    def _mean(self, one: Estimate) -> str:
+        return f"{100 * one.mean:.{self.digits}f}"
 
     def _text(self, one: Estimate, *, counted: bool = False) -> str:
         deviation = "" if one.std is None else f" ± {100 * one.std:.{self.digits}f}"
-        return f"{100 * one.mean:.{self.digits}f}{deviation}{f' ({one.count})' if counted else ''}"
+        return f"{self._mean(one)}{deviation}{f' ({one.count})' if counted else ''}"
+
+
+def _over_seeds_on(runs: Sequence[Run], what: str) -> dict[Column, Estimate]:
+    """Return the mean over seeds in each column of what :func:`own_and_published` calls ``what``."""
+    measured = [(run, own_and_published(run)) for run in runs]
+    return over_seeds([(run, own[what]) for run, own in measured if what in own])
 
 
 def printed_cells(method: str, participation: float) -> dict[Column, Estimate]:

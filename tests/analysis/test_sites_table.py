@@ -355,6 +355,17 @@ def test_the_papers_rows_are_named_without_settings_of_ours() -> None:
     assert (labels["ours"], labels["printed"]) == ("FedOMG (server_lr 0.05)", "FedOMG")
 
 
+def test_the_best_of_a_column_is_bold_on_each_kind_of_images_under_each_participation() -> None:
+    runs = [skewed(UNIFORM, own=0.5), skewed(STEPPING, own=0.6), skewed(UNIFORM, own=0.9, drawn=2)]
+    found = [[cell.best for cell in row[3:]] for group in sites_grid(runs, "fedomg").groups for row in group]
+    assert [row[0] for row in found] == [
+        *(False, True, False),  # FedAvg: on the sites' own images, on the published test part, as printed
+        *(True, True, False),  # FedOMG
+        *(False, False, False),  # alone under its participation
+    ]
+    assert not any(any(row[1:]) for row in found)
+
+
 def test_another_split_has_a_column_of_its_own() -> None:
     grid = sites_grid([skewed(alpha=1.0)])
     assert grid.header[-1] == "MNIST alpha=1"
