@@ -55,6 +55,7 @@ METHOD = Method(
     defaults=(
         Default(on="photographs", server={"server_lr": 1.0, "weighting": "samples"}, source="FedAvg"),
         Default(on="digits", server={"server_lr": 1.0, "weighting": "uniform"}, source="domains of one size"),
+        Default(on="label_skew", server={"weighting": "samples"}, source="FedAvg"),
     ),
     in_composition="Weights and objective may be any; the step is the mean of the updates.",
     letters=(

@@ -61,6 +61,7 @@ METHOD = Method(
             source="FedCSA in FedDG-GA's description",
         ),
         Default(on="digits", server={"server_lr": 1.0, "weighting": "uniform"}, source="domains of one size"),
+        Default(on="label_skew", server={"weighting": "samples"}, source="FedAvg"),
     ),
     in_composition="a comes from the weighting, for the rows too; the updates come from any local objective.",
     letters=(

@@ -56,6 +56,7 @@ METHOD = Method(
         Default(protocol={"keep_momentum": False}, source="FedNova: the number of steps is that of a new momentum"),
         Default(on="photographs", server={"server_lr": 1.0, "weighting": "samples"}, source="FedNova"),
         Default(on="digits", server={"server_lr": 1.0, "weighting": "uniform"}, source="domains of one size"),
+        Default(on="label_skew", server={"weighting": "samples"}, source="FedAvg"),
         Default(
             on="segmentation",
             protocol={"optimizer": "sgd", "learning_rate": 0.05},

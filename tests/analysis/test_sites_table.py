@@ -14,15 +14,16 @@ from fdg_plugins.analysis.sites_table import PAPERS_COLUMNS, printed_cells, site
 from fdg_plugins.analysis.whole_data import known_images
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import ScoreSum
+from fdg_plugins.plugins.composition import Composition
 from fdg_plugins.record.run_record import InitialWeights, Method, PersonalScores
+from fdg_plugins.settings.method_defaults import MethodDefaults, method_defaults
 from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS
 from tests.analysis.run_stubs import FEDAVG, FEDOMG, census_reply, fedomg, run
 from tests.analysis.test_departures import with_rounds
 
 SOURCES = [f"train-{number}of5" for number in range(1, 6)]
 
-# The defaults: FedAvg's on digits, which are FEDAVG on photographs, and FedOMG's on label-skewed sites.
-UNIFORM = Method(aggregator="FedAvgAggregator", settings={"weighting": "uniform", "server_lr": 1.0})
+# FedOMG's defaults on label-skewed sites; FedAvg's are FEDAVG.
 STEPPING = fedomg(server_lr=1.0)
 
 
@@ -172,7 +173,7 @@ def pairs_of(*runs: Run) -> list[list[str]]:
 
 def test_methods_are_paired_with_fedavg_in_the_runs_of_one_seed_data_set_skew_and_participation() -> None:
     runs = [
-        *(skewed(UNIFORM, seed, own=0.5) for seed in (0, 1)),
+        *(skewed(FEDAVG, seed, own=0.5) for seed in (0, 1)),
         *(skewed(STEPPING, seed, own=own) for seed, own in ((0, 0.6), (1, 0.9), (2, 0.1))),
         skewed(own=0.2, dataset="cifar10"),
         skewed(STEPPING, own=0.1, dataset="cifar10"),
@@ -196,24 +197,24 @@ def test_methods_are_paired_with_fedavg_in_the_runs_of_one_seed_data_set_skew_an
 
 
 def test_one_pair_is_not_compared_and_neither_are_sites_own_models() -> None:
-    runs = [skewed(UNIFORM), skewed(STEPPING, own=0.9)]
+    runs = [skewed(FEDAVG), skewed(STEPPING, own=0.9)]
     assert sites_grid(runs).below is None
     assert "paired" not in render_sites_csv(runs)
-    assert {row[1] for row in pairs_of(*runs, skewed(UNIFORM, 1), skewed(STEPPING, 1))} == {
+    assert {row[1] for row in pairs_of(*runs, skewed(FEDAVG, 1), skewed(STEPPING, 1))} == {
         "sites' own test images",
         "published test part",
     }
 
 
 def test_below_the_stand_in_the_comparison_is_marked_too() -> None:
-    runs = [skewed(made, seed, stand_in=True, data="STAND-IN") for made in (UNIFORM, STEPPING) for seed in (0, 1)]
+    runs = [skewed(made, seed, stand_in=True, data="STAND-IN") for made in (FEDAVG, STEPPING) for seed in (0, 1)]
     below = sites_grid(runs).below
     assert below is not None
     assert below.caption.startswith("Accuracy, percent, STAND-IN, paired with FedAvg: ")
 
 
 def test_csv_has_ranks_pairs_and_the_notes_below_the_table() -> None:
-    runs = [skewed(made, seed, own) for made, own in ((UNIFORM, 0.5), (STEPPING, 0.75)) for seed in (0, 1)]
+    runs = [skewed(made, seed, own) for made, own in ((FEDAVG, 0.5), (STEPPING, 0.75)) for seed in (0, 1)]
     runs[0].record.left_out["train-2of5"] = "takes no further part: it left."
     found = lines_of(runs, "fedomg")
     assert [line["note"] for line in found if line["kind"] == "note"] == list(sites_grid(runs, "fedomg").notes)
@@ -236,8 +237,16 @@ def test_csv_says_beside_a_printed_number_why_ours_are_not_comparable() -> None:
     assert notes["cifar10"] == ""
 
 
-def test_a_method_with_the_defaults_of_each_data_set_has_one_row_and_a_note_on_what_they_are() -> None:
-    runs = [skewed(UNIFORM), skewed(FEDAVG, dataset="cifar10"), skewed(STEPPING), skewed(STEPPING, dataset="cifar10")]
+def test_a_method_with_the_defaults_of_each_data_set_has_one_row_and_a_note_on_what_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def on_mnist(method: Composition, dataset: str) -> MethodDefaults:
+        found, differs = method_defaults(method, dataset), dataset == "mnist" and method.direction == "fedavg"
+        return found._replace(server={**found.server, "weighting": "uniform"}) if differs else found
+
+    monkeypatch.setattr("fdg_plugins.analysis.names.method_defaults", on_mnist)
+    uniform = FEDAVG.model_copy(update={"settings": {**FEDAVG.settings, "weighting": "uniform"}})
+    runs = [skewed(uniform), skewed(FEDAVG, dataset="cifar10"), skewed(STEPPING), skewed(STEPPING, dataset="cifar10")]
     table = sites_grid(runs)
     assert [group[0][0].text for group in table.groups] == ["FedAvg", "FedOMG"]
     assert "FedAvg: weighting uniform in MNIST alpha=0.1, samples in CIFAR-10 alpha=0.1." in table.notes
@@ -356,7 +365,7 @@ def test_the_papers_rows_are_named_without_settings_of_ours() -> None:
 
 
 def test_the_best_of_a_column_is_bold_on_each_kind_of_images_under_each_participation() -> None:
-    runs = [skewed(UNIFORM, own=0.5), skewed(STEPPING, own=0.6), skewed(UNIFORM, own=0.9, drawn=2)]
+    runs = [skewed(FEDAVG, own=0.5), skewed(STEPPING, own=0.6), skewed(FEDAVG, own=0.9, drawn=2)]
     found = [[cell.best for cell in row[3:]] for group in sites_grid(runs, "fedomg").groups for row in group]
     assert [row[0] for row in found] == [
         *(False, True, False),  # FedAvg: on the sites' own images, on the published test part, as printed
