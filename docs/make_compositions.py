@@ -4,6 +4,7 @@
 Run it after adding a method, or a check that refuses a composition.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from page_table import markdown_table
@@ -24,8 +25,8 @@ A method has up to three parts: the direction of the server's step, the weights 
 minimise. Each cell is a name that commands, recipes and sweeps take, `fdg run fedomg+ga+dim`; the order of its parts
 makes no difference. A table has the compositions under one direction.
 
-- **Bold**: a published method, or parts that a paper or its authors' code has combined, each pair of them. Their pages
-  name the source. The others are offered here and reported in no paper.
+- **Bold**: a published method, or parts that a paper or its authors' code has combined, each pair of them: the last
+  section has the sources. The others are offered here and reported in no paper.
 - *refused*: the parts contradict each other; the number gives the reason, with which a job ends before any site is
   asked.
 - `-`: the method has both a weighting and an objective, and is a part with both.
@@ -39,6 +40,10 @@ fit, not that they help. A composition adds up what leaves a site: `fdg explain 
 ## Why some are refused
 
 {reasons}
+
+## Who has combined them
+
+{sources}
 """
 
 
@@ -47,7 +52,14 @@ def page() -> str:
     reasons: dict[str, int] = {}
     tables = "\n\n".join(_table_of(direction, reasons) for direction in _directions())
     told = "\n".join(f"{number}. {reason}" for reason, number in reasons.items())
-    return PAGE.format(tables=tables, reasons=told)
+    return PAGE.format(tables=tables, reasons=told, sources="\n".join(_sources()))
+
+
+def _sources() -> Iterator[str]:
+    """Yield a line for each pair of methods that someone has combined."""
+    for made in compositions():
+        if len(pairs := made.together()) == 1 and _is_published(made):
+            yield f"- `{made.name}`: {pairs[0][2]}."
 
 
 def _directions() -> list[str]:

@@ -106,5 +106,5 @@ METHOD = Method(
             ),
         ),
     ),
-    together=(Together(method="fedga", source="reported in FedDG-GA's paper (Table 1)"),),
+    together=(Together(method="fedga", source="reported in FedDG-GA's paper (Tables 1 and 2)"),),
 )

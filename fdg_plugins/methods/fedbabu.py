@@ -110,5 +110,5 @@ METHOD = Method(
             reveals="how well a model fitted to the site does on its data",
         ),
     ),
-    together=(Together(method="fedomg", source="reported in FedOMG's paper (Tables 1 and 5)"),),
+    together=(Together(method="fedomg", source="reported in FedOMG's paper (Table 1)"),),
 )

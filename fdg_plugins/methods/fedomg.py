@@ -205,7 +205,8 @@ METHOD = Method(
         Together(
             method="fediir",
             source=(
-                "reported in FedOMG's paper, with FedIIR's strength at 1e-4 on PACS, VLCS and OfficeHome (Table 4)"
+                "reported in FedOMG's paper (Table 2), with FedIIR's strength at 1e-4 on PACS, VLCS and OfficeHome "
+                "(Table 4)"
             ),
         ),
     ),

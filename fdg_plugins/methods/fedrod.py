@@ -94,7 +94,7 @@ METHOD = Method(
             ),
             Difference(
                 point="under FedOMG",
-                paper="FedOMG's Table 1, without details",
+                paper="FedOMG's Tables 1 and 5, without details",
                 code="updates scaled by their share of the samples, the result times N, of all sites",
                 ours="FedOMG's step on extractor and generic head, of the sites of the round",
             ),

@@ -127,8 +127,8 @@ METHOD = Method(
         Together(
             method="fedomg",
             source=(
-                "reported in FedOMG's paper (FedSR at 0.01 and 0.001, Table 4); its released FedSR code draws "
-                "a new random head for every batch"
+                "reported in FedOMG's paper (Table 2), FedSR at 0.01 and 0.001 (Table 4); its released FedSR code "
+                "draws a new random head for every batch"
             ),
         ),
     ),

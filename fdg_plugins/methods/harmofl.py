@@ -181,5 +181,5 @@ METHOD = Method(
             reveals="average brightness, contrast and texture of the site's images; of a single image its amplitudes",
         ),
     ),
-    together=(Together(method="fedga", source="reported in FedDG-GA's paper (Table 1)"),),
+    together=(Together(method="fedga", source="reported in FedDG-GA's paper (Tables 1 and 2)"),),
 )

@@ -126,5 +126,9 @@ METHOD = Method(
             ),
         ),
     ),
-    together=(Together(method="fedga", source="reported in FedDG-GA's paper; its released scripts mute nothing"),),
+    together=(
+        Together(
+            method="fedga", source="reported in FedDG-GA's paper (Tables 1 and 2); its released scripts mute nothing"
+        ),
+    ),
 )

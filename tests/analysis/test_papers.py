@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The papers' numbers: the data file, its names, and which of several tables counts."""
 
+import re
 from collections import defaultdict
 
 import pytest
@@ -10,11 +11,12 @@ from fdg_plugins.analysis.papers import AVERAGE, PrintedNumber, papers, printed_
 from fdg_plugins.analysis.printed_names import DOMAINS, PRINTED_DATASETS, REMARKS, method_of
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.plugins.composition import parse_method
+from fdg_plugins.plugins.composition import OWN_IDEA, parse_method
 
 # Methods of the papers' tables that this package does not have; the last five are FedDIM without one of its parts.
 UNKNOWN_HERE = tuple(f"feddim-{part}" for part in ("feature", "lambda0", "logit", "m0", "m1"))
 FEDERATED = [number for number in printed_numbers() if number.dataset in DOMAINS and number.setting != "centralized"]
+REPORTED = re.compile(r"reported in (?P<paper>\S+)'s paper \(Tables? (?P<tables>\d( and \d)*)\)")
 
 
 def test_the_data_file_holds_accuracies_of_known_papers() -> None:
@@ -62,6 +64,21 @@ def test_methods_with_a_name_here_have_a_title_too() -> None:
     assert all(title != title.lower() for title in titles)
     for name in filter(None, names.values()):
         assert parse_method(name).name == name
+
+
+def test_records_name_the_tables_in_which_a_paper_prints_a_composition() -> None:
+    tables: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for number in printed_numbers():
+        made = None if (name := method_of(number.method)) is None else parse_method(name)
+        if made is not None and len(made.records) == 2:
+            tables[papers()[number.paper].title, made.name].add(number.table)
+    assert len(tables) == 14
+    for (paper, name), printed in tables.items():
+        ((*_, source),) = parse_method(name).together()
+        assert source != OWN_IDEA
+        said = REPORTED.match(source)
+        assert said is not None, name
+        assert (said["paper"], set(map(int, said["tables"].split(" and ")))) == (paper, printed), name
 
 
 def rows_with_all_domains() -> dict[tuple[str, int, str, str, str], dict[str, PrintedNumber]]:

@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 from fdg_plugins.cli.main import app
-from fdg_plugins.plugins.composition import compositions
+from fdg_plugins.plugins.composition import compositions, parse_method
 from fdg_plugins.plugins.methods import METHODS
 
 ROOT = Path(__file__).parents[2]
@@ -87,7 +87,10 @@ def test_the_table_of_compositions_follows_from_the_records_and_the_checks() -> 
     assert written == of_compositions.page(), "run: make docs-tables"
     named = re.findall(r"\| \**`([a-z+]+)`", written)
     assert sorted(named) == sorted({one.name for one in compositions()} - REFUSED)
-    assert {"fedomg+iir", "fedga", "fedprox+ga"} <= set(re.findall(r"\*\*`([a-z+]+)`\*\*", written))
+    bold = set(re.findall(r"\*\*`([a-z+]+)`\*\*", written))
+    assert {"fedomg+iir", "fedga", "fedprox+ga"} <= bold
+    with_source = set(re.findall(r"^- `([a-z+]+)`: ", written, re.MULTILINE))
+    assert with_source == {name for name in bold if len(parse_method(name).records) == 2}
 
 
 @pytest.mark.parametrize("method", METHODS.own())
