@@ -27,6 +27,7 @@ _BATCH_NORM = {
     "local": "each site's own",
     "reestimate": "measured anew for every model that is judged",
 }
+_TRAINED = {"head": "the head alone is", "adapters": "of the extractor only low-rank adapters are"}
 
 
 def explain(
@@ -127,17 +128,15 @@ def _job(composition: "Composition", run: "Run", dataset: str) -> Iterator[Rende
     from fdg_plugins.settings.protocol import Protocol
 
     filters = dict.fromkeys(name for record in composition.records for name in filters_of(record.key))
+    fields = {name: field.default for name, field in Protocol.model_fields.items()} | run.said.protocol
+    own = {name: fields[name] for record in composition.records for name in record.protocol}
     yield _section(f"In a job on {dataset}, every setting at its default")
     yield _indented(f'"aggregator": {json.dumps(run.aggregator)}')
-    yield _indented(f'"protocol": {{"objective": {json.dumps(run.objective)}}}')
+    yield _indented(f'"protocol": {json.dumps({"objective": run.objective, **own})}')
     if filters:
         yield _indented(f"filters: {', '.join(filters)}")
     yield _indented(f"in the server's environment: {', '.join(variables_of(run))}")
-    fields = {name: field.default for name, field in Protocol.model_fields.items()} | run.said.protocol
-    yield _indented(
-        f"trainable: {fields['trainable']}; with FDG_TRAINABLE=head the head alone is trained and sent, with "
-        "FDG_TRAINABLE=adapters the head and low-rank adapters"
-    )
+    yield _indented(f"trainable: {fields['trainable']}; {', '.join(_trainable(composition, dataset))}")
     rule = fields["batch_norm"]
     yield _indented(
         f"batch_norm: {rule}; BatchNorm's running statistics are {_BATCH_NORM[rule]}; FDG_BATCH_NORM sets another rule"
@@ -148,6 +147,16 @@ def _job(composition: "Composition", run: "Run", dataset: str) -> Iterator[Rende
     )
     allowed = " ".join(f"--method {record.key}" for record in composition.records)
     yield _indented(f"at every site, once: fdg allow-list --kit KIT {allowed}")
+
+
+def _trainable(composition: "Composition", dataset: str) -> Iterator[str]:
+    """Yield what each other value of ``trainable`` does, or that the method refuses it."""
+    from fdg_plugins.cli.method_settings import is_refused
+
+    for value, words in _TRAINED.items():
+        variable = f"FDG_TRAINABLE={value}"
+        refused = is_refused(composition, dataset, "trainable", value)
+        yield f"{variable} is refused" if refused else f"with {variable} {words} trained and sent"
 
 
 def _formulas(record: "Method") -> Iterator[RenderableType]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fdg_plugins.aggregators import make_aggregator, make_weighting
 from fdg_plugins.cli.jobs import own_arguments
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.components import GAP
 from fdg_plugins.plugins.classes import parameters_of
 from fdg_plugins.plugins.composition import Composition
@@ -48,6 +49,17 @@ def run_of(composition: Composition, dataset: str) -> Run:
     if weighting:
         aggregator[WEIGHTING] = {"name": composition.weighting, **weighting}
     return Run(said, {"name": said.aggregator_spec["name"], **aggregator}, weighting, said.objective.settings())
+
+
+def is_refused(composition: Composition, dataset: str, setting: str, value: Any) -> bool:
+    """Return whether a composition does not go with a value of a setting, or with what the setting leaves of it."""
+    with own_arguments():
+        from fdg_plugins.recipes import make_recipe
+    try:
+        make_recipe(composition.name, dataset, **{setting: value})
+    except SettingsError as error:
+        return str(error).startswith((setting, "travels"))  # and not for want of a package
+    return False
 
 
 def settings_in(run: Run, record: Method) -> dict[str, Any]:

@@ -74,6 +74,39 @@ def test_a_page_says_how_to_train_and_send_a_part_of_the_network() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "refused", "offered"),
+    [
+        ("fedpac", ["head"], ["adapters"]),
+        ("fedbabu", ["head"], []),
+        ("fedomg+stable", ["head", "adapters"], []),
+        ("fedlgf", [], ["head", "adapters"]),
+    ],
+)
+def test_a_page_says_which_parts_of_the_network_the_method_cannot_do_without(
+    name: str, refused: list[str], offered: list[str]
+) -> None:
+    text = words(run(name).stdout)
+    for value in refused:
+        assert f"FDG_TRAINABLE={value} is refused" in text
+    for value in offered:
+        assert f"with FDG_TRAINABLE={value} {'the head alone' if value == 'head' else 'of the extractor only'}" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("fedbabu", '"travels": "body"'),
+        ("fedomg+babu", '"travels": "body"'),
+        ("arfl", '"gap_split": "train"'),
+        ("fediir", '"batch_norm": "frozen"'),
+    ],
+)
+def test_the_part_of_a_job_has_the_settings_of_the_protocol_that_make_the_method(name: str, setting: str) -> None:
+    said = words(run(name).stdout).partition('"protocol": ')[2].partition(" in the server's environment")[0]
+    assert setting in said
+
+
+@pytest.mark.parametrize(
     ("name", "rule"),
     [
         ("fedomg", "average; BatchNorm's running statistics are averaged like parameters;"),
