@@ -254,7 +254,7 @@ class RunRecord(Recorded):
             source_mean=source_mean,
             source_worst=source_worst,
             target=domains.get(self.protocol.target),
-            derived=self._derived(sums),
+            derived=self.derived_scores(sums),
             personal=self._personal_scores(personal, judges) if personal else None,
         )
         self.evaluations.append(record)
@@ -295,7 +295,7 @@ class RunRecord(Recorded):
         complete = bool(sources) and all(site in scores for site in judges)
         return (mean(sources), self.score.worst(sources)) if complete else (None, None)
 
-    def _derived(self, sums: Mapping[str, Mapping[str, SumAndCount]]) -> dict[str, dict[str, float]]:
+    def derived_scores(self, sums: Mapping[str, Mapping[str, SumAndCount]]) -> dict[str, dict[str, float]]:
         """Return the scores that the task derives from the sums of each domain, by name and domain."""
         found: dict[str, dict[str, float]] = {}
         for domain, of_domain in sums.items():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Text for the console: a line for each round and evaluation, and the final table."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fdg_plugins.record.pooling import mean
@@ -164,7 +164,7 @@ def _remarks_of_task(record: RunRecord) -> list[str]:
 
 
 def _rows(record: RunRecord, evaluation: EvaluationRecord, choice: Choice, sources: list[str]) -> Iterator[list[str]]:
-    """Yield the row of the chosen model's score, one for each score that the task derives, and the personal models'."""
+    """Yield the chosen model's row and one for each score that the task derives; then those of the personal models."""
     text, judged = record.score.text, evaluation.domains.keys() >= {*sources}  # else mean and worst are of other things
     yield [
         f"{TITLES[choice.rule]} (round {choice.after_round})",
@@ -172,17 +172,26 @@ def _rows(record: RunRecord, evaluation: EvaluationRecord, choice: Choice, sourc
         *((text(evaluation.source_mean), text(evaluation.source_worst)) if judged else (text(None), text(None))),
         text(evaluation.target),
     ]
-    for kind in record.task.derived_kinds:
-        values = evaluation.derived.get(kind.name, {})
-        known = [values[domain] for domain in sources if domain in values]
-        complete = len(known) == len(sources) and evaluation.source_mean is not None
-        summary: Summary = (mean(known), kind.worst(known)) if complete else (None, None)
-        shown = (*(values.get(domain) for domain in sources), *summary, values.get(record.protocol.target))
-        yield [f"  {kind.title}", *map(kind.text, shown)]
+    yield from _derived_rows(record, evaluation.derived, sources, complete=evaluation.source_mean is not None)
     if (own := evaluation.personal) is not None:
-        summary = (own.source_mean, own.source_worst) if own.domains.keys() >= {*sources} else (None, None)
+        summary: Summary = (own.source_mean, own.source_worst) if own.domains.keys() >= {*sources} else (None, None)
         shown = (*(own.domains.get(domain) for domain in sources), *summary, None)
         yield [f"personal (round {choice.after_round})", *map(text, shown)]
+        derived = record.derived_scores(record.sums_by_domain(own.sites))
+        yield from _derived_rows(record, derived, sources, complete=own.source_mean is not None)
+
+
+def _derived_rows(
+    record: RunRecord, derived: Mapping[str, Mapping[str, float]], sources: list[str], *, complete: bool
+) -> Iterator[list[str]]:
+    """Yield a row for each score that the task derives; without mean and worst unless all sources are in it."""
+    for kind in record.task.derived_kinds:
+        values = derived.get(kind.name, {})
+        known = [values[domain] for domain in sources if domain in values]
+        of_all = complete and len(known) == len(sources)
+        summary: Summary = (mean(known), kind.worst(known)) if of_all else (None, None)
+        shown = (*(values.get(domain) for domain in sources), *summary, values.get(record.protocol.target))
+        yield [f"  {kind.title}", *map(kind.text, shown)]
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:

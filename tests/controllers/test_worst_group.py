@@ -116,6 +116,17 @@ def test_the_printed_table_and_the_report_have_it_and_name_what_is_left_out(fold
     assert any(f"no image of class blond, attribute 1 among the {OWN}" in note for note in grid.notes)
 
 
+def test_the_printed_table_has_the_worst_group_of_the_sites_own_models_too(record: RunRecord) -> None:
+    personalised = record.model_copy(deep=True)
+    last = personalised.evaluations[-1]
+    own = {site: last.sites[site] for site in record.sources}  # own models that are no better than the global one
+    personalised.add_evaluation(last.after_round, last.sites, personal=own)
+    lines = [line.split() for line in final_table(personalised).splitlines()]
+    of_last, of_own, *_ = (line for line in lines if line[:1] == ["Worst-group"])
+    assert lines[lines.index(of_own) - 1][0] == "personal"
+    assert of_own == [*of_last[:-2], "missing"]
+
+
 # --- the right to forbid it -------------------------------------------------------------------------
 
 
