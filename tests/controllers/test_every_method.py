@@ -86,7 +86,8 @@ def test_three_rounds_of_a_method_which_is_no_other_name_of_fedavg(method: str, 
 
 KEEPING = {"keep_momentum": True}
 KNOWING: list[tuple[str, dict[str, Any]]] = [
-    *((method, {}) for method in ("scaffold", "mofedsam", "harmofl", "fedga", "arfl")),
+    *((method, {}) for method in ("scaffold", "mofedsam", "harmofl", "fedga", "arfl", "fedadg")),
+    *((method, {"momentum": 0.0, "validate_all": True}) for method in ("fedpac", "fedas", "fedomg+rod")),
     *((method, KEEPING) for method in ("fedavg", "fedsr")),
 ]
 
@@ -104,6 +105,7 @@ def test_what_a_site_knows_survives_torn_down_processes_and_rounds_without_it(
     torn.finished()
     assert {len(finished.sites) for finished in torn.record.rounds} == {3}
     assert same(stays, torn)
+    assert stays.record.evaluations == torn.record.evaluations  # of the sites' own models too
 
 
 @pytest.mark.parametrize("method", EQUAL_HERE)

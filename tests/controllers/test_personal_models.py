@@ -82,13 +82,21 @@ def test_a_head_of_a_site_survives_rounds_without_it_and_torn_down_processes(tmp
 
 
 @pytest.mark.slow
-def test_a_run_that_is_resumed_judges_the_models_of_an_unbroken_one(tmp_path: Path) -> None:
-    broken = MethodJob(tmp_path / "broken", "rod", settings={"momentum": 0.0})
-    broken.meddle = dying(TASK_TRAIN, 8)
+@pytest.mark.parametrize(("objective", "weighting"), [("rod", "samples"), ("pac", "samples"), ("as", "as")])
+def test_a_run_that_is_resumed_judges_the_models_of_an_unbroken_one(
+    tmp_path: Path, objective: str, weighting: str
+) -> None:
+    said: dict[str, Any] = {
+        "aggregator": {"name": "fedavg", "weighting": weighting},
+        "settings": {"momentum": 0.0, "rounds": 4, "sites_per_round": 2, "validate_all": True},
+    }
+    broken = MethodJob(tmp_path / "broken", objective, **said)
+    broken.meddle = dying(TASK_TRAIN, 6)  # in the third round, in which a site has trained and another has not
     with pytest.raises(ServerKilled):
         broken.run()
-    resumed = MethodJob(tmp_path / "broken", "rod", settings={"momentum": 0.0}, resume="job").finished()
-    unbroken = run(tmp_path / "unbroken", "rod")
+    resumed = MethodJob(tmp_path / "broken", objective, **said, resume="job").finished()
+    unbroken = MethodJob(tmp_path / "unbroken", objective, **said).finished()
+    assert resumed.record.resumed_after == [2]
     assert same_bits(resumed.model, unbroken.model)
     assert resumed.record.evaluations == unbroken.record.evaluations
 
