@@ -155,7 +155,10 @@ METHOD = Method(
         Leaving(
             what="mean feature vector of each class",
             shape="classes held × features",
-            reveals="a mean of few samples is close to a sample's own features; of one sample it is them",
+            reveals=(
+                "a mean of few samples is close to a sample's own features; of one sample it is them. All sites "
+                "receive what follows from the mean of a class that one site of a round holds alone"
+            ),
             report="class_means",
         ),
         Leaving(

@@ -129,7 +129,10 @@ METHOD = Method(
         Leaving(
             what="mean feature vector of each class, of the received and of the trained extractor",
             shape="2 × classes held × features",
-            reveals="a mean of few samples is close to a sample's own features; of one sample it is them",
+            reveals=(
+                "a mean of few samples is close to a sample's own features; of one sample it is them. All sites "
+                "receive the mean of a class that one site of a round holds alone"
+            ),
             report="class_prototypes",
         ),
         Leaving(

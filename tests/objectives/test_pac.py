@@ -153,6 +153,24 @@ def test_prototypes_weigh_samples_and_each_site_gets_a_mixture_of_its_own(model:
             torch.testing.assert_close(moved, moved.mean().expand_as(moved))
 
 
+def test_what_is_passed_on_can_be_a_single_sites_own_class_mean_and_head() -> None:
+    exchange = PrototypeExchange(2, 2, {"head": (1,)})
+    exchange.begin_round({"head": torch.zeros(1)})
+
+    def read(site: str, means: list[list[float]], counts: list[int], square: float, head: float) -> Any:
+        found = torch.tensor(means)
+        report = {BEFORE: found, AFTER: found, CLASS_COUNTS: torch.tensor(counts), SQUARE: torch.tensor([square])}
+        return exchange.read(site, report, {"head": torch.tensor([head])})
+
+    # Photo's features of its one class are all alike, those of cartoon's first class vary around the same mean.
+    photo = read("photo", [[1.0, 0.0]], [4, 0], square=1.0, head=7.0)
+    cartoon = read("cartoon", [[1.0, 0.0], [0.5, 0.25]], [4000, 1], square=2.0, head=3.0)
+    exchange.finish({"cartoon": cartoon, "photo": photo})
+    sent = exchange.broadcast_to("cartoon")
+    assert sent[PROTOTYPES][1].tolist() == [0.5, 0.25], "cartoon alone holds this class; photo receives its image's own"
+    assert sent[f"{HEAD}head"].tolist() == [7.0], "all of photo's head"
+
+
 def test_an_absent_sites_mixture_and_a_lacking_class_stay(linear_model: ExtractorClassifier) -> None:
     model = linear_model
     exchange = make_objective("pac").exchange(model, CLASSES)
