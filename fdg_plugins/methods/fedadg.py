@@ -24,7 +24,8 @@ and FedDIM report that the method becomes worse with many sites.
 Paper or code: the authors' code is followed. What the generator aims at in the paper is not established
 (``generator_target``).
 
-Together: any weighting and direction; a direction sees the generator as part of the model.
+Together: any weighting, and any direction but FedNova's, which counts steps of all parameters; a direction sees the
+generator as part of the model.
 """
 
 from fdg_plugins.plugins.method import (

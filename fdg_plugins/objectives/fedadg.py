@@ -74,6 +74,7 @@ class FedADGObjective(Objective):
     name: ClassVar[str] = "adg"
     needs_labelled_images: ClassVar[bool] = True
     needs_trained: ClassVar[tuple[str, ...]] = ("generator",)
+    changes_effective_steps: ClassVar[bool] = True  # the generator has a rate of its own, and no steps while warming up
     neutral: ClassVar[Mapping[str, Any] | None] = {"classification_weight": 1, "smoothing": 0}
 
     classification_weight: float = 0.85

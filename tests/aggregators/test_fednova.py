@@ -200,6 +200,7 @@ def test_it_is_made_by_name_and_does_not_go_with_the_proximal_term() -> None:
     assert aggregator.reads_effective_steps
     assert [name for name, objective in OBJECTIVES.items() if objective.changes_effective_steps] == [
         "prox",
+        "adg",
         "pac",
         "as",
     ]

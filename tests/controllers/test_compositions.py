@@ -40,7 +40,7 @@ LEGAL = [
 
 
 def test_what_is_refused_is_what_contradicts_itself_and_is_told_in_one_sentence() -> None:
-    steps = {f"fednova{weighting}+{part}" for weighting in ("", "+ga", "+arfl") for part in ("prox", "pac")}
+    steps = {f"fednova{weighting}+{part}" for weighting in ("", "+ga", "+arfl") for part in ("prox", "pac", "adg")}
     rows = {f"fedcsa{weighting}+babu" for weighting in ("", "+ga", "+arfl")}
     assert REFUSED.keys() == steps | rows | {"fednova+as"}
     for name, reason in REFUSED.items():

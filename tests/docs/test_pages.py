@@ -21,7 +21,7 @@ from fdg_plugins.plugins.methods import METHODS
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
 REFUSED = {
-    *(f"fednova{weighting}+{part}" for weighting in ("", "+ga", "+arfl") for part in ("prox", "pac")),
+    *(f"fednova{weighting}+{part}" for weighting in ("", "+ga", "+arfl") for part in ("prox", "pac", "adg")),
     *(f"fedcsa{weighting}+babu" for weighting in ("", "+ga", "+arfl")),
     "fednova+as",
 }

@@ -26,6 +26,7 @@ from fdg_plugins.recipes import make_recipe
         ),
         ("fednova+pac", {}, r"'pac' does not go with .*: not every step trains all parameters, which the effective"),
         ("fednova+as", {}, r"'as' does not go with .*: not every step trains all parameters, which the effective"),
+        ("fednova+adg", {}, r"'adg' does not go with .*: not every step trains all parameters, which the effective"),
         ("mofedsam", {"momentum": 0.9}, r"momentum \(FDG_MOMENTUM\) is 0\.9, expected 0: objective 'mosam' is defined"),
         ("arfl", {"gap_split": "validation"}, r"gap_split \(FDG_GAP_SPLIT\) is 'validation', expected 'train'"),
         ("fedavg", {"sites_per_round": 1}, r"sites_per_round .* is 1, expected at least min_sites .*, which is 2: no"),
