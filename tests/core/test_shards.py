@@ -81,6 +81,19 @@ def test_the_steps_of_the_shards_are_the_parts_of_the_whole_step(count: int) -> 
         assert torch.equal(torch.cat(parts), whole.reshape(-1))
 
 
+def test_updates_in_bfloat16_lose_nothing_by_being_sharded() -> None:
+    updates = [{name: value.bfloat16() for name, value in update.items()} for update in make_updates()]
+    coefficients = torch.linspace(-1, 2, 6, dtype=torch.float64)
+    shards = make_shards({**SIZES, "none": 0}, 64)  # a parameter without coordinates is in no shard
+    cut = [[shard_of(update, shard) for update in updates] for shard in shards]
+    assert distance(add_grams([gram_matrix(part) for part in cut]), gram_matrix(updates)) <= ROUNDED
+    for name in SHAPES:
+        parts = [combine(coefficients, [one[name] for one in part]) for part in cut if name in part[0]]
+        whole = combine(coefficients, [update[name] for update in updates])
+        assert whole.dtype == torch.bfloat16
+        assert torch.equal(torch.cat(parts), whole.reshape(-1))
+
+
 def test_of_stored_updates_a_shard_reads_its_own_part_only() -> None:
     updates = make_updates(2)
     stored = [{name: InFile(value) for name, value in update.items()} for update in updates]
