@@ -67,8 +67,8 @@ class FedOMGAggregator(UpdateAggregator):
         damping: delta >= 0 under the roots of Eq. 15 and 16, relative to the squared mean length of the updates; 0 as
             printed, ``"released"`` for the 1e-4 of the authors' code. Above zero, the direction changes continuously
             with the updates, except where one becomes idle: with ``idle_below`` 0 there too.
-        idle_below: updates shorter than this times the longest one are not matched, in [0, 0.5]; their sites keep their
-            part of the mean update. 0 matches every update, as printed.
+        idle_below: updates, or means of domains, shorter than this times the longest one are not matched, in [0, 0.5];
+            their sites keep their part of the mean update. 0 matches every update, as printed.
         cancelled: the direction if the matched updates cancel: ``"mean"``, the mean update (as printed), or
             ``"least_conflict"``, the direction closest to it that opposes no update.
         grouping: what is matched: ``"none"``, the sites' updates, as printed, or ``"domain"``, the mean update of each
@@ -134,7 +134,8 @@ class FedOMGAggregator(UpdateAggregator):
         matching, moving = self._match(gram, weights, means)
         idle = tuple(each.site for each, moves in zip(contributions, moving.tolist(), strict=True) if not moves)
         if idle:
-            self.info(f"not matched, since their updates are below idle_below {self.idle_below:g}: {', '.join(idle)}")
+            short = "their updates" if means is None else "the mean updates of their domains"
+            self.info(f"not matched, since {short} are below idle_below {self.idle_below:g}: {', '.join(idle)}")
         report = {
             "gamma": matching.weights.tolist(),
             "duality_gap": matching.gap,

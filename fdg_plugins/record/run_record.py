@@ -74,7 +74,8 @@ class LocalRecord(Recorded):
 class AggregationRecord(Recorded):
     """How the server combined the updates, by site; None if the method has no such value.
 
-    ``idle``: the sites whose updates were too short to be matched. ``cancelled``: whether the matched ones cancelled.
+    ``idle``: the sites whose updates, or whose domains' mean updates, were too short to be matched. ``cancelled``:
+    whether the matched ones cancelled.
     ``grouping_loss``: how far the matching of group means is above the optimum over all sites, relative to it.
     ``own``: what a plug-in's weighting or direction reports beyond this, by its names.
     """

@@ -317,6 +317,17 @@ def test_grouped_by_domain_the_means_are_matched_and_the_report_says_what_that_l
     assert AggregationRecord.from_report(report).grouping_loss == report["grouping_loss"]
 
 
+def test_sites_whose_domain_hardly_moves_are_named_as_such_and_not_matched(caplog: pytest.LogCaptureFixture) -> None:
+    updates = vectors([3, 0], [-3, 0], [0, 1], [0, 1])  # those of domain a cancel, though each is longer than b's mean
+    with caplog.at_level("INFO"):
+        report = step(grouped(DOMAINS), updates).meta[META_REPORT]
+    sites = sorted(SAMPLES)
+    assert report["idle"] == tuple(site for site in sites if DOMAINS[site] == "a")
+    assert report["gamma"] == [0.0 if DOMAINS[site] == "a" else 0.5 for site in sites]
+    told = "since the mean updates of their domains are below idle_below 0.001"
+    assert f"not matched, {told}: {', '.join(report['idle'])}" in caplog.text
+
+
 def test_a_radius_of_zero_is_fedavg_with_groups_too(make_update: Callable[..., Params]) -> None:
     updates = [make_update(seed) for seed in range(4)]
     matched = step(grouped(DOMAINS, kappa=0.0), updates)
