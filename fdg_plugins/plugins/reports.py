@@ -23,7 +23,7 @@ REPORT_GROUPS = "group_scores"
 
 OF_SETTINGS = (
     Leaving(
-        what="the site's own model after the last round, kept among the job's results (`keep_local_models`)",
+        what="the model that the site trained in the last round, kept among the job's results (`keep_local_models`)",
         shape="the model",
         when="the last round",
         reveals="what the update tells, to whoever downloads the results",

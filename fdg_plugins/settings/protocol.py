@@ -202,7 +202,7 @@ class Protocol(pydantic.BaseModel):
     )
     validate_all: bool = Field(False, description="sources that were not drawn for a round judge the model in it too")
     keep_local_models: bool = Field(
-        False, description="the sites' own models of the last round are kept among the results, for figures"
+        False, description="the models that the sites trained in the last round are kept among the results, for figures"
     )
     selection: Literal["mean", "median"] = Field(
         "mean",
