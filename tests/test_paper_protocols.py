@@ -18,6 +18,10 @@ CASES = [(paper, dataset) for paper, datasets in PAPER_PROTOCOLS.items() for dat
 PRINTED = {
     ("fedomg", "pacs"): (100, 5, 16, 1e-3, "resnet18", "linear"),
     ("fedomg", "officehome"): (100, 5, 16, 1e-3, "resnet18", "linear"),
+    **{
+        ("fedomg-fl", dataset): (800, 5, 16, 5e-3, "cnn", "linear")
+        for dataset in ("mnist", "emnist", "cifar10", "cifar100")
+    },
     ("feddg-ga", "pacs"): (40, 5, 16, 1e-3, "resnet18", "linear"),
     ("feddg-ga", "terraincognita"): (40, 5, 16, 1e-3, "resnet50", "linear"),
     ("fediir", "rotatedmnist"): (100, 1, 64, 1e-2, "groupnorm_convnet", "linear"),
@@ -39,6 +43,16 @@ def test_the_values_are_those_that_the_paper_prints(paper: str, dataset: str) ->
     assert tuple(found.get(name) for name in names) == PRINTED[paper, dataset]
     if paper in ("fedomg", "feddg-ga"):
         assert (found["weight_decay"], found["lr_decay_at"], found["lr_decay_factor"]) == (5e-4, 0.8, 0.1)
+
+
+@pytest.mark.parametrize("dataset", ["mnist", "emnist", "cifar10", "cifar100"])
+def test_fedomgs_skewed_sites_are_a_hundred_by_a_dirichlet_law_trained_by_plain_sgd(dataset: str) -> None:
+    settings = FederatedRuns().base_settings("fedomg-fl", dataset, "fedavg")
+    known = {name: value for name, value in settings.items() if name in settings_of("fedavg")}
+    assert make_recipe("fedavg", dataset, **known).sites == ["test", *(f"train-{i}of100" for i in range(1, 101))]
+    protocol = Protocol.model_validate(job_settings(parse_method("fedavg"), dataset, known).protocol)
+    assert (protocol.partition, protocol.least_images, protocol.sites_per_round) == ("dirichlet", 10, None)
+    assert (protocol.optimizer, protocol.momentum, protocol.weight_decay) == ("sgd", 0.0, 0.0)
 
 
 @pytest.mark.parametrize(("paper", "dataset"), CASES)
