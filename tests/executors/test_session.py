@@ -272,6 +272,8 @@ def test_losses_on_the_training_images_leave_only_where_they_or_the_gap_may(data
     [
         ({"objective": "dim"}, "class_means", "objective 'dim'"),
         ({"objective": "iir"}, "classifier_gradient", "objective 'iir'"),
+        ({"objective": "pac"}, "class_prototypes", "objective 'pac'"),
+        ({"objective": "as"}, "fisher_trace", "objective 'as'"),
         ({"keep_local_models": True}, "local_model", "keep_local_models"),
     ],
 )
