@@ -2,12 +2,12 @@
 """From the user's request to a plan in which every run has been checked; writes only to a temporary folder."""
 
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fdg_plugins.data import DomainData, dataset_spec, find_data_root, open_domain
+from fdg_plugins.data import DomainData, Partition, dataset_spec, find_data_root, open_domain
 from fdg_plugins.digests import sha256_of
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.naming import perhaps
@@ -75,6 +75,7 @@ def prepare(asked: Asked, store: Store, environment: Mapping[str, str], *, in_on
         check_continues(earlier, request, data, store.folder)
         check_pretrained(earlier, pretrained, store.folder)
     checked = check_runs(plan, store, data, in_one_process=in_one_process)
+    check_shares([written.protocol for written in checked.values()], request.dataset, environment)
     versions = installed_versions(OF_SERVER)
     return Prepared(
         content=SweepFile(
@@ -149,6 +150,36 @@ def _check_source(data: DomainData) -> None:
             f"{len(data.validation):,} validation images, expected at least one of each unless it is held out; "
             "a class of two images or more has one for validation."
         )
+
+
+def check_shares(protocols: Iterable[Protocol], dataset: DatasetRef, environment: Mapping[str, str]) -> None:
+    """Raise ``SettingsError`` if a source domain has too few images for the sites that share it.
+
+    The sites would find the same, one after the other. It follows from the numbers of images and sites, not from seeds.
+    """
+    root, cache, file = (_path(name, environment) for name in ("FDG_DATA_ROOT", "FDG_CACHE", "FDG_DATASET_FILE"))
+    different = {_division(protocol): protocol for protocol in protocols if protocol.sites_per_domain > 1}
+    for protocol in different.values():
+        place = find_data_root(dataset, root, cache).path
+        for domain in dataset_spec(dataset).domains:
+            if domain != protocol.target:
+                open_domain(
+                    place,
+                    dataset,
+                    domain,
+                    seed=protocol.seed,
+                    max_samples=protocol.max_samples_per_domain,
+                    part=(1, protocol.sites_per_domain),
+                    partition=Partition(protocol.partition, protocol.dirichlet_alpha, protocol.least_images),
+                    preset=protocol.preset,
+                    dataset_file=file,
+                )
+
+
+def _division(protocol: Protocol) -> tuple[str | int | None, ...]:
+    """Return what decides whether a domain has enough images for its sites."""
+    sites, most = protocol.sites_per_domain, protocol.max_samples_per_domain
+    return (protocol.target, sites, most, protocol.partition, protocol.least_images)
 
 
 def _path(name: str, environment: Mapping[str, str]) -> Path | None:

@@ -222,6 +222,22 @@ def test_a_data_root_is_looked_into(data_root: Path) -> None:
         check_run(find_source(asked, {"FDG_DATA_ROOT": "/nowhere"}, {}))
 
 
+@pytest.mark.parametrize(
+    ("dataset", "settings", "reason"),
+    [
+        ("mnist", {"sites_per_domain": 200, "partition": "dirichlet"}, "1500 images are too few for 200 sites of at"),
+        ("mnist", {"sites_per_domain": 5, "partition": "iid", "max_samples_per_domain": 40}, "40 images are too few"),
+        ("rotateddigits", {"sites_per_domain": 100}, "expected at least 100 of each for 100 parts"),
+    ],
+)
+def test_too_many_sites_for_the_images_are_refused_before_any_site_is_asked(
+    dataset: str, settings: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(FDGError, match=rf"^domain '\w+' .*{reason}"):
+        check_run(source("fedavg", dataset=dataset, settings=settings))
+    check_run(source("fedavg", dataset=dataset, settings={**settings, "sites_per_domain": 2}))
+
+
 @pytest.mark.parametrize("cores", [1, 2, 3, 4, 8, 16])
 def test_the_sites_share_the_cores_as_the_doctor_advises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int

@@ -71,6 +71,13 @@ def test_without_a_data_root_the_plan_is_of_the_stand_in_and_says_so(tmp_path: P
     assert {found.model for found in prepared.protocols.values()} == {"convnet"}
 
 
+def test_a_sweep_with_too_many_sites_for_the_images_is_refused_before_its_first_run(tmp_path: Path) -> None:
+    settings = {"sites_per_domain": (2, 100)}
+    with pytest.raises(SettingsError, match=r"^domain 'angle_15' has .*; expected at least 100 of each for 100 parts"):
+        prepare(asked(settings=settings), Store(tmp_path), {})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_data_root_is_looked_into(tmp_path: Path, data_root: Path) -> None:
     prepared = prepare(Asked(methods=("fedavg",)), Store(tmp_path), {"FDG_DATA_ROOT": str(data_root)})
     assert prepared.content.data.images == dict.fromkeys(PACS.domains, 28)
