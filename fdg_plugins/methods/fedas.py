@@ -10,8 +10,8 @@ the global model, whose head is the weighted mean of the sites' heads.
 
 Buffers: averaged with the same weights; a site's own model has its own.
 
-Cost: `align_epochs` more epochs, and a pass with gradients over the training split per round; at the site a copy of the
-model. A new site reads its training split once more.
+Cost: `align_epochs` more epochs, and two passes over the training split per round, one of them with gradients; at the
+site a copy of the model. A new site reads its training split once more.
 
 Equation: first ``sum_k mean |z - mu_k|^2 / D`` over the extractor, mu_k being the site's class means by the extractor
 that it trained last, then CE over the model with the site's own head. With ``T_u = sum_b |grad L_b|^2`` of the trained
