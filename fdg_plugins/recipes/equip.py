@@ -5,6 +5,8 @@ from typing import Any
 
 from nvflare.recipe.spec import Recipe
 
+from fdg_plugins.aggregators import FedOMGAggregator, UpdateAggregator
+from fdg_plugins.aggregators.fedomg import BY_DOMAIN
 from fdg_plugins.controllers.host import HOSTED, ExchangeHost
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters import (
@@ -17,7 +19,7 @@ from fdg_plugins.filters import (
 )
 from fdg_plugins.flare.components import GAP
 from fdg_plugins.flare.internals import RECIPE, require
-from fdg_plugins.messages import TASK_TRAIN
+from fdg_plugins.messages import REPORT_GAP, TASK_TRAIN
 from fdg_plugins.objectives import FedDIMObjective, FedIIRObjective, make_objective, objective_settings
 from fdg_plugins.plugins.composition import PLAIN, parse_method
 from fdg_plugins.recipes.job import PACKAGE
@@ -44,7 +46,8 @@ def equip(recipe: Recipe, method: str, *, head: str | None = None, metric: str =
             to the scripts.
 
     Raises:
-        SettingsError: for an unknown method or setting, or a method that needs this package's own workflow.
+        SettingsError: for an unknown method or setting, or a method, or a setting of the aggregator, that needs this
+            package's own workflow.
     """
     require(RECIPE)
     parts = parse_method(method)
@@ -53,6 +56,7 @@ def equip(recipe: Recipe, method: str, *, head: str | None = None, metric: str =
             f"{parts.direction!r} reads the sites' class counts, of which only this package's own workflow takes a "
             "census."
         )
+    _check_aggregator(getattr(recipe, "aggregator", None), make_objective(parts.objective).report)
     host = None if parts.objective == PLAIN else _host(parts.objective, head, settings)
     if host is None and settings:
         raise SettingsError(f"method {method!r} has no setting {min(settings)!r} beside its aggregator's.")
@@ -64,6 +68,27 @@ def equip(recipe: Recipe, method: str, *, head: str | None = None, metric: str =
         recipe.add_server_input_filter(GapCheckFilter(), tasks=TASKS)
     recipe._job.set_app_packages([PACKAGE])
     return recipe
+
+
+def _check_aggregator(aggregator: object, report: str | None) -> None:
+    """Raise ``SettingsError`` for an aggregator that would refuse every update, because no site tells what it reads.
+
+    ``report``: that of the objective, which a script may send.
+    """
+    if isinstance(aggregator, FedOMGAggregator) and aggregator.grouping == BY_DOMAIN:
+        raise SettingsError(
+            f"grouping is {BY_DOMAIN!r}, which needs the sites' domains, of which only this package's own workflow "
+            "takes a census, expected 'none'."
+        )
+    if (
+        isinstance(aggregator, UpdateAggregator)
+        and aggregator.needs_reports
+        and aggregator.shares not in (REPORT_GAP, report)
+    ):
+        raise SettingsError(
+            f"the weights follow from the report {aggregator.shares!r}, which no script sends, expected another "
+            "weighting."
+        )
 
 
 def _host(part: str, head: str | None, settings: dict[str, Any]) -> ExchangeHost:

@@ -10,7 +10,7 @@ from nvflare.apis.dxo import DataKind
 from nvflare.app_opt.pt.recipes.fedavg import FedAvgRecipe
 from nvflare.client.config import TransferType
 
-from fdg_plugins.aggregators import FedOMGAggregator
+from fdg_plugins.aggregators import FedAvgAggregator, FedOMGAggregator, UpdateAggregator
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.recipes import equip
 
@@ -97,3 +97,26 @@ def test_what_does_not_fit_is_refused_at_once(
     with pytest.raises(SettingsError) as refused:
         equip(recipe, method, **settings)
     assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "reason"),
+    [
+        (
+            FedOMGAggregator(grouping="domain"),
+            "grouping is 'domain', which needs the sites' domains, of which only this",
+        ),
+        (FedAvgAggregator(weighting="as"), "the weights follow from the report 'fisher_trace', which no script sends"),
+    ],
+)
+def test_an_aggregator_that_would_refuse_every_update_is_refused_at_once(
+    recipe: FedAvgRecipe, aggregator: UpdateAggregator, reason: str
+) -> None:
+    recipe.aggregator = aggregator
+    with pytest.raises(SettingsError, match=reason):
+        equip(recipe, "fedavg")
+
+
+def test_weights_by_gaps_go_with_scripts(recipe: FedAvgRecipe) -> None:
+    recipe.aggregator = FedOMGAggregator(weighting="ga")
+    assert equip(recipe, "fedomg+ga") is recipe
