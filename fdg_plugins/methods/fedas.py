@@ -30,7 +30,7 @@ Paper or code: the authors' code is followed in loss, rate and T. There the site
 here each its own copy.
 
 Together: any direction but FedNova's, which counts steps of all parameters. FedDG-GA and ARFL set the weights too, and
-other objectives train the sites; they are refused.
+other objectives train the sites; they are refused. Differential privacy refuses T.
 """
 
 from fdg_plugins.plugins.method import (

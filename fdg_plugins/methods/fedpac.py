@@ -24,7 +24,8 @@ each.
 Paper or code: the quadratic program is solved exactly by the active-set method of FedOMG's matching. A site's own model
 is judged with the head that it trained last, in code with the mixture.
 
-Together: any weighting and any direction but FedNova's, which counts steps of all parameters.
+Together: any weighting and any direction but FedNova's, which counts steps of all parameters. Differential privacy
+refuses the class means.
 """
 
 from fdg_plugins.plugins.method import (
