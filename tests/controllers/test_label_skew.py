@@ -78,6 +78,16 @@ def test_the_figure_has_the_images_of_every_site_and_class(record: RunRecord, fo
     assert split_name(record)[-16:] in picture.caption
 
 
+def test_the_median_of_an_even_number_of_sites_is_between_the_two_in_the_middle(
+    record: RunRecord, folder: Path
+) -> None:
+    counts = zip(record.sources, ((1, 9), (3, 18), (2, 22), (40, 0)), strict=False)
+    census = {site: record.census[site].model_copy(update={"class_counts": own}) for site, own in counts}
+    four = record.model_copy(update={"census": {**record.census, **census}, "sources": record.sources[:4]})
+    (picture,) = partition([Run(folder, four)])
+    assert "4 source sites of 10 to 40 images, median 22.5; " in picture.caption
+
+
 def test_a_run_whose_sites_have_a_domain_each_has_no_such_figure(record: RunRecord, folder: Path) -> None:
     split = {"split": split_name(record)}  # of no part, though the protocol, from variables, says that there are
     census = {site: reply.model_copy(update=split) for site, reply in record.census.items()}

@@ -5,6 +5,7 @@ Such figures show the label skew of a federation; papers draw them as circles.
 """
 
 from collections.abc import Sequence
+from statistics import median
 
 from fdg_plugins.analysis.figures.groups import origin_of
 from fdg_plugins.analysis.figures.picture import Counts
@@ -55,7 +56,7 @@ def _counts(run: Run, name: str) -> Counts:
         name=name,
         title=f"Images of each class at the sites: {protocol.partition}{alpha}",
         caption=f"{mark}{record.data}; {len(sites)} source sites of {sizes[0]:,} to {sizes[-1]:,} images, "
-        f"median {sizes[len(sites) // 2]:,}; {split_name(record)}",
+        f"median {median(sizes):,.10g}; {split_name(record)}",
         origin=origin_of([run]),
         sites=tuple(sites),
         classes=record.classes,
