@@ -132,10 +132,11 @@ def test_links_within_the_project_lead_to_files(page: Path) -> None:
     ],
 )
 def test_the_tables_of_results_follow_from_their_records(
-    page: str, records: list[str], options: list[str], tmp_path: Path
+    page: str, records: list[str], options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = tmp_path / "table.md"
-    folders = [str(folder) for pattern in records for folder in sorted((RESULTS / "records").glob(pattern))]
+    monkeypatch.chdir(ROOT)  # notes name the folders of runs as they were given
+    table, found = tmp_path / "table.md", [one for pattern in records for one in (RESULTS / "records").glob(pattern)]
+    folders = sorted(str(folder.relative_to(ROOT)) for folder in found)
     assert CliRunner().invoke(app, ["report", *folders, *options, "--to", str(table)]).exit_code == 0
     assert table.read_text(encoding="utf-8").strip() in (RESULTS / page).read_text(encoding="utf-8")
 
