@@ -7,6 +7,7 @@ one that has lost what it kept is out for one task.
 """
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
@@ -27,32 +28,29 @@ class ModelSender:
         self.model = model
         self.bytes_down = 0
         self._holders: set[str] = set()
-        self._id = ""
+
+    @cached_property
+    def _id(self) -> str:
+        """The name of the fixed part, made of its values, which are the same throughout a run."""
+        return checksum_of_tensors({name: self.model.state[name] for name in self.model.fixed}, {})
 
     def tasks(
         self, request: TaskRequest, number: int, sites: tuple[str, ...]
     ) -> Iterator[tuple[tuple[str, ...], FLModel]]:
         """Yield the task of round ``number``, counted from 1, for some of the ``sites`` at a time."""
-        fixed = self._fixed()
-        holders = tuple(site for site in sites if fixed and site in self._holders)
-        others = tuple(site for site in sites if site not in holders)
-        if others:
-            sent = FixedPart(id=self._id, names=tuple(fixed)) if fixed else None
-            yield others, self._task(request, number, self.model.state, sent, others)
-        if holders:
-            rest = {name: value for name, value in self.model.state.items() if name not in fixed}
+        state, fixed = self.model.state, self.model.fixed
+        holding = self._holders if fixed else frozenset[str]()
+        if others := tuple(site for site in sites if site not in holding):
+            sent = FixedPart(id=self._id, names=fixed) if fixed else None
+            yield others, self._task(request, number, state, sent, others)
+        if holders := tuple(site for site in sites if site in holding):
+            held = set(fixed)
+            rest = {name: value for name, value in state.items() if name not in held}
             yield holders, self._task(request, number, rest, FixedPart(id=self._id), holders)
 
     def note(self, sites: tuple[str, ...], failures: Mapping[str, str]) -> None:
         """Note that ``sites`` were asked, and which of them gave no usable answer."""
         self._holders = (self._holders | set(sites)) - failures.keys()
-
-    def _fixed(self) -> Mapping[str, Any]:
-        """Return the part of the model that is sent once, which has the same values throughout a run."""
-        fixed = {name: self.model.state[name] for name in self.model.fixed}
-        if fixed and not self._id:
-            self._id = checksum_of_tensors(fixed, {})
-        return fixed
 
     def _task(
         self,
