@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
+from fdg_plugins.poc.kits import PROVISION
 
 from .conftest import ISOLATED, Federation
 
@@ -69,6 +70,6 @@ def test_no_site_streams_its_logs_to_the_server(federation: Federation) -> None:
 
 
 def test_private_keys_are_readable_by_their_owner_only(federation: Federation) -> None:
-    keys = [*federation.folder.rglob("*.key"), federation.folder / "provision"]
+    keys = [*federation.folder.rglob("*.key"), federation.folder / PROVISION]
     assert len(keys) >= 8
     assert [path for path in keys if path.stat().st_mode & 0o077] == []
