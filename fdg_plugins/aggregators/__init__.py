@@ -16,8 +16,9 @@ parameter with its own shape; weights and coefficients ``[U]`` are float64, in t
 """
 
 from fdg_plugins.aggregators.arfl import ARFLWeighting
-from fdg_plugins.aggregators.base import RunFacts, UpdateAggregator
+from fdg_plugins.aggregators.base import UpdateAggregator
 from fdg_plugins.aggregators.contributions import Contribution, NotFiniteError
+from fdg_plugins.aggregators.facts import RunFacts
 from fdg_plugins.aggregators.fedavg import FedAvgAggregator
 from fdg_plugins.aggregators.fedcsa import FedCSAAggregator
 from fdg_plugins.aggregators.fedga import FedGAAggregator

@@ -36,6 +36,7 @@ from nvflare.app_common.app_event_type import AppEventType
 
 from fdg_plugins.aggregators.admission import check_weighting
 from fdg_plugins.aggregators.contributions import Contribution, read_contribution, read_model
+from fdg_plugins.aggregators.facts import RunFacts
 from fdg_plugins.aggregators.flat_settings import folded
 from fdg_plugins.aggregators.metrics import mean_metrics
 from fdg_plugins.aggregators.returned import Direction, checked_direction, checked_report, checked_weights
@@ -59,21 +60,6 @@ class KnownGram(NamedTuple):
 
     contributions: tuple[ReferenceType[Contribution], ...]
     matrix: torch.Tensor
-
-
-class RunFacts(NamedTuple):
-    """What the workflow tells an aggregator about the run.
-
-    ``class_counts``: for each source, its number of images of each class ``[Y]``, as counted in the census.
-    ``last_layer``: the names of the last layer's weight and bias, whose rows are the classes. ``clip_to_median``:
-    updates longer than this many medians of the round are shortened (None: never). ``domains``: the domain that each
-    source holds.
-    """
-
-    class_counts: Mapping[str, Sequence[int]] = {}
-    last_layer: tuple[str, ...] = ()
-    clip_to_median: float | None = None
-    domains: Mapping[str, str] = {}
 
 
 class UpdateAggregator(ModelAggregator):
@@ -170,6 +156,11 @@ class UpdateAggregator(ModelAggregator):
         except SettingsError:
             self._set(in_force)
             raise
+
+    @property
+    def reads_census(self) -> str | None:
+        """What the aggregator reads of the census, in words, and cannot do without; None: nothing."""
+        return None
 
     @property
     def needs_reports(self) -> bool:

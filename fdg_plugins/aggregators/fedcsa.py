@@ -48,6 +48,11 @@ class FedCSAAggregator(FedAvgAggregator):
     needs_head = True
     whole_updates: ClassVar[bool] = False  # each row of the last layer has weights of its own
 
+    @property
+    def reads_census(self) -> str:
+        """The class counts of the sites, which give the weights of the last layer's rows."""
+        return "the sites' class counts"
+
     def check(self, contribution: Contribution) -> None:
         """Raise ``SettingsError`` unless the workflow provided the last layer's names and the site's class counts.
 

@@ -113,6 +113,11 @@ class FedOMGAggregator(UpdateAggregator):
         names: Mapping[Any, Any] = self.named_values["damping"]
         return names.get(self.damping, self.damping) if isinstance(self.damping, str) else self.damping
 
+    @property
+    def reads_census(self) -> str | None:
+        """The domains of the sites, if their means are matched."""
+        return f"the sites' domains (grouping {BY_DOMAIN!r})" if self.grouping == BY_DOMAIN else None
+
     def check(self, contribution: Contribution) -> None:
         """Raise ``SettingsError`` if sites are grouped by domain and the workflow has not said which the site holds."""
         if self.grouping == BY_DOMAIN and contribution.site not in self.facts.domains:

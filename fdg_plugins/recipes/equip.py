@@ -5,8 +5,7 @@ from typing import Any
 
 from nvflare.recipe.spec import Recipe
 
-from fdg_plugins.aggregators import FedOMGAggregator, UpdateAggregator
-from fdg_plugins.aggregators.fedomg import BY_DOMAIN
+from fdg_plugins.aggregators import UpdateAggregator, make_aggregator
 from fdg_plugins.controllers.host import HOSTED, ExchangeHost
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters import (
@@ -26,7 +25,6 @@ from fdg_plugins.recipes.job import PACKAGE
 
 HOST_ID = "fdg_exchange_host"
 TASKS = [TASK_TRAIN]
-READ_CENSUS = ("fedcsa",)  # aggregators whose weights follow from the class counts of a census
 
 
 def equip(recipe: Recipe, method: str, *, head: str | None = None, metric: str = "loss", **settings: Any) -> Recipe:
@@ -51,12 +49,9 @@ def equip(recipe: Recipe, method: str, *, head: str | None = None, metric: str =
     """
     require(RECIPE)
     parts = parse_method(method)
-    if parts.direction in READ_CENSUS:
-        raise SettingsError(
-            f"{parts.direction!r} reads the sites' class counts, of which only this package's own workflow takes a "
-            "census."
-        )
-    _check_aggregator(getattr(recipe, "aggregator", None), make_objective(parts.objective).report)
+    for aggregator in (make_aggregator(parts.direction), getattr(recipe, "aggregator", None)):
+        if isinstance(aggregator, UpdateAggregator):
+            _check_aggregator(aggregator, make_objective(parts.objective).report)
     host = None if parts.objective == PLAIN else _host(parts.objective, head, settings)
     if host is None and settings:
         raise SettingsError(f"method {method!r} has no setting {min(settings)!r} beside its aggregator's.")
@@ -70,21 +65,17 @@ def equip(recipe: Recipe, method: str, *, head: str | None = None, metric: str =
     return recipe
 
 
-def _check_aggregator(aggregator: object, report: str | None) -> None:
+def _check_aggregator(aggregator: UpdateAggregator, report: str | None) -> None:
     """Raise ``SettingsError`` for an aggregator that would refuse every update, because no site tells what it reads.
 
     ``report``: that of the objective, which a script may send.
     """
-    if isinstance(aggregator, FedOMGAggregator) and aggregator.grouping == BY_DOMAIN:
+    if aggregator.reads_census is not None:
         raise SettingsError(
-            f"grouping is {BY_DOMAIN!r}, which needs the sites' domains, of which only this package's own workflow "
-            "takes a census, expected 'none'."
+            f"{type(aggregator).__name__} reads {aggregator.reads_census}, of which only this package's own workflow "
+            "takes a census."
         )
-    if (
-        isinstance(aggregator, UpdateAggregator)
-        and aggregator.needs_reports
-        and aggregator.shares not in (REPORT_GAP, report)
-    ):
+    if aggregator.needs_reports and aggregator.shares not in (REPORT_GAP, report):
         raise SettingsError(
             f"the weights follow from the report {aggregator.shares!r}, which no script sends, expected another "
             "weighting."

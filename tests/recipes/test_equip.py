@@ -82,7 +82,7 @@ def test_fediir_reports_with_its_updates(recipe: FedAvgRecipe, tmp_path: Path) -
     ("method", "settings", "reason"),
     [
         ("scaffold", {}, "objective 'scaffold' acts in the training loop of this package's own sites"),
-        ("fedcsa", {}, "'fedcsa' reads the sites' class counts, of which only this package's own workflow takes"),
+        ("fedcsa", {}, "FedCSAAggregator reads the sites' class counts, of which only this package's own workflow"),
         ("feddim", {}, "head is None, expected the dotted name of the network's head, which 'dim' reads."),
         ("feddim", {"head": "fc", "momentum": 0.5}, "objective 'dim' has no setting 'momentum'."),
         ("feddim", {"head": "fc", "insight_momentum": 2}, "insight_momentum"),
@@ -99,13 +99,20 @@ def test_what_does_not_fit_is_refused_at_once(
     assert reason in str(refused.value)
 
 
+class ByCensus(FedAvgAggregator):
+    """An aggregator of one's own that says that it reads the census."""
+
+    reads_census = "the sites' images"
+
+
 @pytest.mark.parametrize(
     ("aggregator", "reason"),
     [
         (
             FedOMGAggregator(grouping="domain"),
-            "grouping is 'domain', which needs the sites' domains, of which only this",
+            r"FedOMGAggregator reads the sites' domains \(grouping 'domain'\), of which only this package's own",
         ),
+        (ByCensus(), "ByCensus reads the sites' images, of which only this package's own workflow takes a census."),
         (FedAvgAggregator(weighting="as"), "the weights follow from the report 'fisher_trace', which no script sends"),
     ],
 )
