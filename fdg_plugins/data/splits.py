@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from heapq import heapify, heappop, heappush
 from itertools import product
 from pathlib import Path
@@ -40,7 +41,7 @@ class Split:
     test: tuple[Sample, ...]
     name: str
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Return the first 16 hex digits of the split's SHA-256.
 
@@ -150,7 +151,15 @@ def part_of(split: Split, spec: DatasetSpec, domain: str, part: tuple[int, int],
     for purpose, samples in (("train", split.train), ("validation", split.validation)):
         generator = numpy_generator(seed, "part", spec.name, domain, purpose)
         kept.append(tuple(samples[i] for i in split_indices(len(samples), count, generator)[number - 1]))
-    return Split(kept[0], kept[1], split.test, f"{split.name}/part{number}of{count}")
+    return Split(kept[0], kept[1], split.test, f"{equal_name(split.name, split.digest, seed)}/part{number}of{count}")
+
+
+def equal_name(split: str, digest: str, seed: int) -> str:
+    """Return the name of a split that several sites divide equally, from its own name and hash.
+
+    Which site holds which image follows from the split and the seed, so sites with other images differ in the name.
+    """
+    return f"{split}/equal@{seed}-{digest}"
 
 
 def shares(sizes: Sequence[int], total: int, minimum: int) -> list[int]:

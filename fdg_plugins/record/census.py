@@ -137,7 +137,7 @@ def _check_same_versions(first: str, reference: CensusReply, site: str, reply: C
 def _check_parts(replies: Mapping[str, CensusReply]) -> None:
     """Raise ``CensusError`` if sites that divide a domain among them divide it differently, or have the same part.
 
-    Each site computes the whole partition, and all but the plain equal one have a hash of it in their name.
+    Each site computes the whole partition, whose name has a hash of the images of all sites.
     """
     known: dict[str, tuple[str, str]] = {}
     holders: dict[tuple[str, str], str] = {}

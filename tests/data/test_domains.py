@@ -221,8 +221,17 @@ def test_a_site_with_a_part_holds_its_share_and_tests_on_the_whole_domain(root: 
     assert {*first.train, *second.train} == set(whole.train)
     assert {*first.validation, *second.validation} == set(whole.validation)
     assert first.test == second.test == whole.test
-    assert (first.split, second.split) == ("pacs/90-10@1/part1of2", "pacs/90-10@1/part2of2")
+    name = f"pacs/90-10@1/equal@1-{whole.split_hash}"
+    assert (first.split, second.split) == (f"{name}/part1of2", f"{name}/part2of2")
     assert len({whole.split_hash, first.split_hash, second.split_hash}) == 3
+
+
+def test_sites_whose_copies_have_other_labels_differ_in_the_name_of_their_parts(root: Path) -> None:
+    """The census then refuses them: which images are for training follows from the labels, so parts would overlap."""
+    here = open_domain(root, "pacs", "photo", seed=1, part=(1, 2))
+    (root / "pacs" / "photo" / "dog" / "056_0000.jpg").rename(root / "pacs" / "photo" / "horse" / "moved.jpg")
+    there = open_domain(root, "pacs", "photo", seed=1, part=(2, 2))
+    assert here.split.rsplit("/part", 1)[0] != there.split.rsplit("/part", 1)[0]
 
 
 def test_an_impossible_part_is_refused_with_domain_and_counts(root: Path) -> None:

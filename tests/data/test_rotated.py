@@ -218,7 +218,7 @@ def test_sites_of_a_domain_divide_its_images(data: DomainData) -> None:
     parts = [open_domain(None, "rotateddigits", "angle_15", seed=1, part=(number, 10)) for number in range(1, 11)]
     assert sorted(s.file for part in parts for s in part.train) == [s.file for s in data.train]
     assert sorted(s.file for part in parts for s in part.validation) == [s.file for s in data.validation]
-    assert parts[2].split == "rotateddigits/90-10@1/part3of10"
+    assert parts[2].split == f"rotateddigits/90-10@1/equal@1-{data.split_hash}/part3of10"
     with pytest.raises(
         SettingsError, match=r"domain 'angle_15' has .* validation images; expected at least 40 of each"
     ):

@@ -499,7 +499,8 @@ def test_a_site_holds_its_part_of_the_domain() -> None:
     ]
     files = [sample.file for part in parts for sample in part.data.train]
     assert sorted(files) == sorted(sample.file for sample in digits(max_samples_per_domain=None).data.train)
-    assert parts[2].census().split == "rotateddigits/90-10@0/part3of3"
+    whole = digits(max_samples_per_domain=None).data.split_hash
+    assert parts[2].census().split == f"rotateddigits/90-10@0/equal@0-{whole}/part3of3"
 
 
 @pytest.mark.parametrize("part", ["0/3", "4/3", "3", "a/b", "1/0", "1/2/3"])

@@ -117,13 +117,18 @@ def test_a_model_that_is_not_finite_is_named(own_run: Run, data_root: Path) -> N
 
 def test_a_part_of_a_domain_is_recognised_as_a_part_of_it(trained_run: Run, data_root: Path) -> None:
     census = dict(trained_run.record.census)
-    split = census["cartoon"].split
+    split, whole = census["cartoon"].split, census["cartoon"].split_hash
     census["cartoon"] = census_reply("cartoon", 0, split=f"{split}/part1of2", split_hash="of the part")
     parted = replace(trained_run, record=trained_run.record.model_copy(update={"census": census}))
     assert features_of(parted, data_root, samples=2).points
-    census["cartoon"] = census_reply("cartoon", 0, split="pacs/kfold/part1of2", split_hash="of the part")
-    with pytest.raises(DataError, match=r"domain cartoon .* but run .* had pacs/kfold/part1of2"):
-        features_of(parted, data_root, samples=2)
+    census["cartoon"] = census_reply(
+        "cartoon", 0, split=f"{split}/equal@{trained_run.seed}-{whole}/part1of2", split_hash="of the part"
+    )
+    assert features_of(parted, data_root, samples=2).points
+    for other in ("pacs/kfold/part1of2", f"{split}/equal@{trained_run.seed}-{whole[::-1]}/part1of2"):
+        census["cartoon"] = census_reply("cartoon", 0, split=other, split_hash="of the part")
+        with pytest.raises(DataError, match=rf"domain cartoon .* but run .* had {other}"):
+            features_of(parted, data_root, samples=2)
 
 
 def test_features_of_pixels_are_refused(trained_run: Run, data_root: Path) -> None:

@@ -21,6 +21,7 @@ from fdg_plugins.data import (
     without_damaged,
 )
 from fdg_plugins.data.decoding import MOST_PIXELS
+from fdg_plugins.data.splits import equal_name
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.messages import CensusReply
 from fdg_plugins.models import ExtractorClassifier
@@ -184,7 +185,7 @@ class Images:
         )
 
     def _check_split(self, reply: CensusReply, data: DomainData) -> None:
-        if not _same_split(reply, data):
+        if not _same_split(reply, data, self._run.record.protocol.seed):
             raise DataError(
                 f"domain {reply.domain} below {self._root or 'the installed data set'} has the split {data.split} "
                 f"({data.split_hash}), but run {self._run.folder} had {reply.split} ({reply.split_hash})."
@@ -227,10 +228,13 @@ def _check_named(run: Run, spec: DatasetSpec, data_root: Path | None) -> None:
         )
 
 
-def _same_split(reply: CensusReply, data: DomainData) -> bool:
-    """Return whether a site had the split of ``data``, or one site's part of it, which has its own name and hash."""
+def _same_split(reply: CensusReply, data: DomainData, seed: int) -> bool:
+    """Return whether a site had the split of ``data``, or one site's part of it, which has its own name and hash.
+
+    In records of 0.1.0, the name of a part does not have the hash of the whole.
+    """
     if reply.whole_split is not None:
-        return reply.whole_split == data.split
+        return reply.whole_split in (data.split, equal_name(data.split, data.split_hash, seed))
     return (reply.split, reply.split_hash) == (data.split, data.split_hash)
 
 
