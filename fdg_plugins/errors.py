@@ -38,6 +38,10 @@ class SettingsError(FDGError, ValueError):
     category = "a setting does not fit."
 
 
+class MissingPackageError(SettingsError):
+    """A setting needs a package of an optional extra that is not installed."""
+
+
 class DataError(FDGError):
     """A data root, folder, file, image or split is missing, unreadable or not as declared."""
 

@@ -5,7 +5,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import MissingPackageError
 
 MEDICAL = "medical"
 
@@ -13,7 +13,7 @@ MEDICAL = "medical"
 def load_extra(module: str, whose: str, extra: str = MEDICAL) -> ModuleType:
     """Return ``module``, a module of a package that the extra ``extra`` installs.
 
-    Raises SettingsError, naming ``whose`` use it is and how to install it, if the package is missing.
+    Raises MissingPackageError, naming ``whose`` use it is and how to install it, if the package is missing.
     """
     try:
         return import_module(module)
@@ -25,13 +25,13 @@ def load_extra(module: str, whose: str, extra: str = MEDICAL) -> ModuleType:
 
 
 def check_extra(package: str, whose: str) -> None:
-    """Raise SettingsError, as :func:`load_extra` does, if a package of the medical extra is not installed."""
+    """Raise MissingPackageError, as :func:`load_extra` does, if a package of the medical extra is not installed."""
     if find_spec(package) is None:  # without importing it
         raise _missing(package, whose, MEDICAL)
 
 
-def _missing(package: str, whose: str, extra: str) -> SettingsError:
-    return SettingsError(
+def _missing(package: str, whose: str, extra: str) -> MissingPackageError:
+    return MissingPackageError(
         f"{whose} needs the package {package}, which is not installed: pip install 'fdg-plugins[{extra}]'.",
         public=True,
     )

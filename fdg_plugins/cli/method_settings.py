@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fdg_plugins.aggregators import make_aggregator, make_weighting
 from fdg_plugins.cli.jobs import own_arguments
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import MissingPackageError, SettingsError
 from fdg_plugins.flare.components import GAP
 from fdg_plugins.plugins.classes import parameters_of
 from fdg_plugins.plugins.composition import Composition
@@ -52,13 +52,15 @@ def run_of(composition: Composition, dataset: str) -> Run:
 
 
 def is_refused(composition: Composition, dataset: str, setting: str, value: Any) -> bool:
-    """Return whether a composition does not go with a value of a setting, or with what the setting leaves of it."""
+    """Return whether a composition does not go with a value of a setting, whatever packages are installed."""
     with own_arguments():
         from fdg_plugins.recipes import make_recipe
     try:
         make_recipe(composition.name, dataset, **{setting: value})
-    except SettingsError as error:
-        return str(error).startswith((setting, "travels"))  # and not for want of a package
+    except MissingPackageError:
+        return False
+    except SettingsError:
+        return True
     return False
 
 

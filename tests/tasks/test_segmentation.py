@@ -168,6 +168,6 @@ def test_without_monai_one_sentence_says_what_to_install() -> None:
         "except Exception as error: print(type(error).__name__, error)"
     )
     assert fresh(code).strip() == (
-        "SettingsError task 'segmentation' needs the package monai, which is not installed: "
+        "MissingPackageError task 'segmentation' needs the package monai, which is not installed: "
         "pip install 'fdg-plugins[medical]'."
     )
