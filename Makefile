@@ -101,15 +101,16 @@ test-python:
 
 test-lowest: $(VENV)/.installed
 	$(INSTALL) uv
-	$(BIN)/uv venv --quiet --clear $(LOWEST)
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
 	$(BIN)/uv pip install --quiet --python $(LOWEST) --resolution lowest-direct \
 		--editable . 'pytest>=8' 'pytest-xdist>=3.6' 'hypothesis>=6.120'
 	$(LOWEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile -m $(QUICK) $(WITHOUT_EXTRAS)
 
+# With pip, by which tests install a plug-in; environments that uv makes have none.
 test-newest: $(VENV)/.installed
 	$(INSTALL) uv
-	$(BIN)/uv venv --quiet --clear $(NEWEST)
-	$(BIN)/uv pip install --quiet --python $(NEWEST) --upgrade --editable '.[dev]'
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(NEWEST)
+	$(BIN)/uv pip install --quiet --python $(NEWEST) --upgrade --editable '.[dev]' pip
 	$(NEWEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile -m $(QUICK)
 
 test-wheel: $(VENV)/.installed-dev

@@ -81,6 +81,15 @@ def test_the_hooks_before_a_commit_run_tools_of_the_environment_and_fetch_nothin
     assert all(hook["entry"].startswith(".venv/bin/") for hook in hooks)
 
 
+def test_environments_of_uv_have_the_python_of_the_makefile_and_where_all_tests_run_pip() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
+    made = re.findall(r"uv venv (.*)", makefile)
+    assert len(made) == 2
+    assert [options for options in made if "--python $(BIN)/python" not in options] == []
+    (everything,) = re.findall(r"uv pip install (.*'\.\[dev\]'.*)", makefile)
+    assert everything.split()[-1] == "pip"
+
+
 def test_the_lists_of_phony_targets_and_of_help_name_every_target() -> None:
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     phony = re.search(r"^\.PHONY: ((?:.*\\\n)*.*)$", text, re.MULTILINE)
