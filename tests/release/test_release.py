@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The release: one version, changes that are dated and in order, classifiers that are true, and a tag's archive."""
+"""The release: one version, changes that are dated and in order, classifiers that are true, and pins."""
 
 import re
 import tomllib
@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 import yaml
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 from packaging.version import Version
+
+from tests.docs.test_pages import script
 
 ROOT = Path(__file__).parents[2]
 
@@ -69,6 +72,15 @@ def test_every_tool_and_dependency_of_the_makefile_s_installations_is_pinned(pro
     asked = [*project["dependencies"], *extras["test"], *extras["dev"], *extras["docs"], *extras["release"]]
     names = {re.split(r"[\[<>=,;]", text)[0].lower() for text in asked} - {"fdg-plugins"}
     assert names - pins == set()
+
+
+def test_what_the_package_needs_at_run_time_is_pinned_down_to_the_last_package() -> None:
+    pins = dict(line.split("==") for line in _constraints())
+    pinned = {canonicalize_name(name): number for name, number in pins.items()}
+    needed = script("make_sbom").needed()
+    if any(pinned.get(name, number) != number for name, number in needed.items()):
+        pytest.skip("this environment has other versions, which may need other packages")
+    assert needed.keys() - pinned.keys() == set()
 
 
 def _constraints() -> list[str]:
