@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The release: one version, changes that are dated and in order, classifiers that are true, and pins."""
 
+import ast
+import itertools
 import re
+import sys
 import tomllib
+from collections.abc import Iterator
 from datetime import date
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +77,26 @@ def test_every_tool_and_dependency_of_the_makefile_s_installations_is_pinned(pro
     asked = [*project["dependencies"], *extras["test"], *extras["dev"], *extras["docs"], *extras["release"]]
     names = {re.split(r"[\[<>=,;]", text)[0].lower() for text in asked} - {"fdg-plugins"}
     assert names - pins == set()
+
+
+def test_every_package_that_the_code_imports_is_declared(project: dict[str, Any]) -> None:
+    asked = [*project["dependencies"], *itertools.chain(*project["optional-dependencies"].values())]
+    declared = {canonicalize_name(re.split(r"[\[<>=,;]", text)[0]) for text in asked}
+    known = {**packages_distributions(), "pydantic_core": ["pydantic"]}  # which asks for one version of it
+    imported = {name for name in _imported() if name not in sys.stdlib_module_names} - {"fdg_plugins"}
+    assert {"torch", "sklearn"} <= imported
+    names = {name: {canonicalize_name(one) for one in known.get(name, [name])} for name in imported}
+    assert {name for name, packages in names.items() if not packages & declared} == set()
+
+
+def _imported() -> Iterator[str]:
+    """Yield the top-level names of all modules that are imported somewhere in the package."""
+    for path in (ROOT / "fdg_plugins").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                yield from (alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                yield node.module.partition(".")[0]
 
 
 def test_what_the_package_needs_at_run_time_is_pinned_down_to_the_last_package() -> None:
