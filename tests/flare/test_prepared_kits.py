@@ -2,6 +2,7 @@
 """Kits that ``nvflare deploy prepare`` has copied for Docker and Kubernetes permit what the original permits."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -99,10 +100,14 @@ def test_the_images_of_a_site_and_its_jobs_are_one_and_of_this_version() -> None
 
     runtime = yaml.safe_load((ROOT / "docker" / "study_runtime.yaml").read_text(encoding="utf-8"))
     image = runtime["studies"]["default"]["container"]["image"]
-    site = yaml.safe_load((ROOT / "docker" / "site.yml").read_text(encoding="utf-8"))
-    assert image == site["parent"]["docker_image"] == f"fdg-site:{__version__}"
-    for end in (SERVER, SITE):
-        assert f"fdg-{end}:{__version__}" in (ROOT / "docker" / f"Dockerfile.{end}").read_text(encoding="utf-8")
+    prepared = {end: yaml.safe_load((ROOT / "docker" / f"{end}.yml").read_text("utf-8")) for end in (SERVER, SITE)}
+    images = {end: config["parent"]["docker_image"] for end, config in prepared.items()}
+    assert images == {end: f"fdg-{end}:{__version__}" for end in (SERVER, SITE)}
+    assert image == images[SITE]
+    for path in (*(ROOT / "docker").iterdir(), ROOT / "docs" / "containers.md"):
+        if path.is_file():
+            named = re.findall(r"fdg-(?:server|site):\S+\d", path.read_text(encoding="utf-8"))
+            assert set(named) <= set(images.values()), path
 
 
 def test_what_a_site_s_jobs_keep_lies_in_folders_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
