@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +14,6 @@ from PIL import Image
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-
-has_files_at_hand = pytest.mark.skipif(
-    find_spec("fdg_plugins.plugins.files") is None, reason="this version has no files at hand"
-)
 
 
 def files_of(section: str) -> dict[str, str]:
@@ -71,7 +66,6 @@ def test_a_method_is_added_by_its_class_its_record_its_test_and_its_page(tmp_pat
 
 
 @pytest.mark.slow
-@has_files_at_hand
 def test_a_network_of_ones_own_is_built_by_its_name(tmp_path: Path) -> None:
     write(files_of("Bring your network"), tmp_path)
     printed = python(["use_my_network.py"], tmp_path)
@@ -79,7 +73,6 @@ def test_a_network_of_ones_own_is_built_by_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@has_files_at_hand
 def test_a_data_set_of_ones_own_is_opened_by_its_name(tmp_path: Path) -> None:
     write(files_of("Bring your data"), tmp_path)
     generator = np.random.default_rng(0)
