@@ -25,7 +25,12 @@ REFUSED = {
     *(f"fedcsa{weighting}+babu" for weighting in ("", "+ga", "+arfl")),
     "fednova+as",
 }
-PAGES = [*sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("*.md")), ROOT / "custom" / "README.md"]
+PAGES = [
+    *sorted(ROOT.glob("docs/**/*.md")),
+    *sorted(ROOT.glob("*.md")),
+    ROOT / "custom" / "README.md",
+    *sorted(ROOT.glob("examples/*/README.md")),
+]
 
 
 def script(name: str) -> ModuleType:
