@@ -79,6 +79,9 @@ def test_the_hooks_before_a_commit_run_tools_of_the_environment_and_fetch_nothin
     hooks = config["repos"][0]["hooks"]
     assert {hook["language"] for hook in hooks} == {"system"}
     assert all(hook["entry"].startswith(".venv/bin/") for hook in hooks)
+    (pages,) = [hook["files"] for hook in hooks if hook["id"] == "docs-in-step"]
+    for path in ("fdg_plugins/aggregators/fedomg.py", "README.md", "docs/index.md"):  # defaults are on pages
+        assert re.search(pages, path), path
 
 
 def test_environments_of_uv_have_the_python_of_the_makefile_and_where_all_tests_run_pip() -> None:
