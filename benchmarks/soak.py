@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Soak: a provisioned federation runs 500 small rounds while sites are killed, and the server once.
 
-    python benchmarks/soak.py run --to /srv/soak           # about half an hour on two cores; resumes nothing
+    python benchmarks/soak.py run --to /srv/soak           # 12 minutes on two busy cores; resumes nothing
     python benchmarks/soak.py check --from /srv/soak/soak  # every series beside its limit; exit code 1 if one is above
     python benchmarks/soak.py figure                       # docs/soak/soak.svg, from the files beside it
 
