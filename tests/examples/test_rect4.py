@@ -203,7 +203,6 @@ def test_the_tutorials_pictures_are_of_these_rounds(
     assert described is not None
     table = round_table(play_round(domains, sources, judged)).replace("<", "&lt;").replace(">", "&gt;")
     assert described[1] == table, "run: python examples/rect4.py --to docs/tutorial"
-    assert (PICTURES / f"rect4_{name}.png").stat().st_size < BYTES
 
 
 def test_a_folder_that_cannot_be_written_ends_in_one_sentence(
