@@ -19,7 +19,7 @@ from pathlib import Path
 
 from fdg_plugins.core.domains import allot_sites
 from fdg_plugins.data import dataset_spec, find_data_root, open_domain
-from fdg_plugins.errors import FDGError
+from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.storage import read_json, write_json
 
 
@@ -42,7 +42,10 @@ def write_federation(job: Path, num_sites: int, to: Path, data_root: Path | None
     """Write ``to/job`` and ``to/workspace``; return the names of the sites."""
     protocol = read_json(job / "app_server/config/config_fed_server.json")["workflows"][0]["args"]["protocol"]
     dataset, held_out = protocol["dataset"], os.environ.get("FDG_TARGET", protocol["target"])
-    sources = [domain for domain in dataset_spec(dataset).domains if domain != held_out]
+    domains = dataset_spec(dataset).domains
+    if held_out not in domains:
+        raise SettingsError(f"target (FDG_TARGET) is {held_out!r}, expected one of {', '.join(domains)}.")
+    sources = [domain for domain in domains if domain != held_out]
     entries = site_entries(training_sizes(dataset, sources, data_root), held_out, num_sites)
     shutil.copytree(job, to / "job")
     meta = read_json(job / "meta.json")
@@ -62,7 +65,7 @@ def main() -> None:
     data_root = os.environ.get("FDG_DATA_ROOT")
     try:
         names = write_federation(arguments.job, arguments.sites, arguments.to, Path(data_root) if data_root else None)
-    except (FDGError, OSError) as error:
+    except (FDGError, ValueError, OSError) as error:
         parser.error(f"{error}")
     print(json.dumps({"sites": len(names), "held_out": names[0]}))  # noqa: T201 - what this script is for
 
