@@ -58,12 +58,13 @@ STUDIES: dict[str, tuple[str, ...]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a study, or list all; return the exit code of ``fdg sweep``."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    own, more = _divided(list(sys.argv[1:] if arguments is None else arguments))
+    about, then = (__doc__ or "").splitlines()[0], "options behind -- go to fdg sweep as they are"
+    parser = argparse.ArgumentParser(description=about, epilog=then)
     parser.add_argument("study", nargs="?", choices=list(STUDIES))
     parser.add_argument("--data-root", help="the folder that holds the data sets")
     parser.add_argument("--to", help="the sweep's folder; default: sweeps/STUDY")
-    parser.add_argument("more", nargs="*", help="options of fdg sweep, behind --")
-    asked = parser.parse_args(arguments)
+    asked = parser.parse_args(own)
     if asked.study is None:
         for name, calls in STUDIES.items():
             sys.stdout.write(f"{name:<24}{calls[-1]}\n")
@@ -72,9 +73,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--data-root is missing: the folder that holds the data sets.")
     for call in STUDIES[asked.study]:
         order = [*shlex.split(call), "--to", asked.to or f"sweeps/{asked.study}", "--data-root", asked.data_root]
-        if code := subprocess.run([FDG, "sweep", *order, *asked.more]).returncode:
+        if code := subprocess.run([FDG, "sweep", *order, *more]).returncode:
             return code
     return 0
+
+
+def _divided(words: list[str]) -> tuple[list[str], list[str]]:
+    """Return the words before and behind the first ``--``."""
+    end = words.index("--") if "--" in words else len(words)
+    return words[:end], words[end + 1 :]
 
 
 if __name__ == "__main__":

@@ -2,9 +2,11 @@
 """The studies of docs/results: each is a sweep that ``fdg sweep`` would run, with every method in one of them."""
 
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
+import studies
 from PIL import Image
 from studies import EXCEPT_FIVE, FIVE, STUDIES
 from typer.testing import CliRunner
@@ -16,6 +18,20 @@ from fdg_plugins.plugins.methods import METHODS
 
 def test_the_five_and_the_others_are_all_methods() -> None:
     assert sorted([*FIVE.split(","), *EXCEPT_FIVE.split(",")]) == sorted(METHODS.own())
+
+
+def test_a_study_is_its_calls_with_the_options_behind_two_dashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[list[str]] = []
+
+    def run(command: list[str]) -> subprocess.CompletedProcess[bytes]:
+        called.append(command)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert studies.main(["office", "--data-root", "/data", "--", "--parallel", "2", "--seeds", "0,1,2"]) == 0
+    assert [command[2 : command.index("--to")] for command in called] == [*map(shlex.split, STUDIES["office"])]
+    behind = ["--to", "sweeps/office", "--data-root", "/data", "--parallel", "2", "--seeds", "0,1,2"]
+    assert [command[command.index("--to") :] for command in called] == [behind] * 2
 
 
 @pytest.fixture(scope="module")
