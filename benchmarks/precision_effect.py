@@ -106,9 +106,11 @@ def _result(row: dict[str, str]) -> Result:
 
 
 def keep(folder: Path) -> None:
-    """Write the results of all finished runs below ``folder``."""
+    """Write the results of all finished runs below ``folder``; raise ``ValueError`` if there is none."""
     records = [RunRecord.model_validate_json(file.read_bytes()) for file in sorted(folder.rglob("results.json"))]
     results = sorted(summarise(record) for record in records if record.status == "finished")
+    if not results:
+        raise ValueError(f"folder {folder} holds no finished run, expected those of a sweep; {RESULTS.name} is kept.")
     with RESULTS.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerows([Result._fields, *results])

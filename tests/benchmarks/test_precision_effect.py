@@ -2,6 +2,7 @@
 """Runs in two precisions are compared in pairs, and the table is that of the results that are kept."""
 
 import math
+from pathlib import Path
 
 import precision_effect
 import pytest
@@ -34,6 +35,15 @@ def test_the_standard_error_is_that_of_the_mean() -> None:
     assert found.mean == pytest.approx(0.0)
     assert found.error == pytest.approx(math.sqrt(4 / 3 * 0.01) / 2)
     assert found.pairs == 4
+
+
+def test_a_folder_without_a_run_leaves_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = tmp_path / "kept.csv"
+    kept.write_text("what was kept", encoding="utf-8")
+    monkeypatch.setattr(precision_effect, "RESULTS", kept)
+    with pytest.raises(ValueError, match=r"no_such_sweep holds no finished run, expected .*; kept\.csv is kept\.$"):
+        precision_effect.main(["keep", str(tmp_path / "no_such_sweep")])
+    assert kept.read_text(encoding="utf-8") == "what was kept"
 
 
 def test_the_kept_runs_are_whole_pairs_and_make_the_table() -> None:
