@@ -20,3 +20,8 @@ def test_a_site_may_have_any_name_and_the_key_of_the_authority_is_beside_the_kit
         assert (folder / name / "local" / FILE_NAME).is_file()
     assert (folder / PROVISION).stat().st_mode & 0o077 == 0
     assert list((folder / PROVISION).rglob("cert.json"))
+
+
+@pytest.mark.parametrize("page", ["SECURITY.md", "docs/poc.md"])
+def test_the_pages_say_where_the_key_of_the_authority_is(page: str) -> None:
+    assert f"`{PROVISION}/`" in (Path(__file__).parents[2] / page).read_text(encoding="utf-8")
