@@ -34,7 +34,7 @@ help:
 	@echo "make test-nightly     install, then those of many alike: every composition of methods, every method in the simulator"
 	@echo "make test-federation  install, then the tests that provision a federation of separate processes"
 	@echo "make test-python      make test with PYTHON=python3.12, or another, in an environment of its own"
-	@echo "make test-lowest      the tests that need no extra, in an environment with the lowest versions of all packages"
+	@echo "make test-lowest      tests of mathematics, rounds and commands with the lowest versions of all packages"
 	@echo "make test-newest      the quick tests with the newest versions of all packages, whatever constraints.txt says"
 	@echo "make test-wheel       install, then build the wheel and use it without the checkout"
 	@echo "make coverage         the tests of make test (or TESTS=tests/core), with the lines and branches that they reach"
