@@ -7,8 +7,6 @@ reading one loads neither torch nor FLARE.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
-from operator import or_
 from typing import Any, Literal, get_args
 
 from fdg_plugins.errors import SettingsError
@@ -241,15 +239,11 @@ class Method:
         of_defaults = (name for entry in self.defaults for name in entry.protocol)
         return tuple(dict.fromkeys((*self.protocol, *of_defaults)))
 
-    def defaults_on(self, *datasets: str, beside: Collection[str] = ()) -> Default:
-        """Return the settings that a job runs on a data set, composed with the methods ``beside``.
+    def entries_on(self, *datasets: str, beside: Collection[str]) -> list[Default]:
+        """Return the defaults that apply on a data set, composed with the methods ``beside``; later ones override.
 
         ``datasets``: the names of the data set, from the most general (its family) to the most specific (its own).
         """
-        return reduce(or_, self.entries_on(*datasets, beside=beside), Default())
-
-    def entries_on(self, *datasets: str, beside: Collection[str] = ()) -> list[Default]:
-        """Return the entries that apply, as for :meth:`defaults_on`; later ones override earlier ones."""
         places = [(name, company) for company in (None, *sorted(beside)) for name in (ANY_DATASET, *datasets)]
         return [entry for place in places for entry in self.defaults if (entry.on, entry.beside) == place]
 
