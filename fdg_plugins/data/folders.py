@@ -191,7 +191,7 @@ def _check_classes(
         extra = [name for name in extra if has_image(folder / name)]
     if extra:
         near = nearest(extra[0], spec.classes)
-        hint = f" (did you mean {near[0]}?)" if near else ""
+        hint = f" (did you mean {near}?)" if near else ""
         raise DataError(
             f"folder {folder} has the unexpected class folder {visible(extra[0])}{hint}; expected exactly "
             f"{', '.join(spec.classes)}.",

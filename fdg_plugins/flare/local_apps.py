@@ -60,7 +60,7 @@ def check_is_job(job: Path) -> None:
     if (job / META).is_file():
         return
     near = nearest(str(job), [str(meta.parent) for meta in sorted(job.parent.glob(f"*/{META}"))])
-    raise DataError(f"folder {job} is not a job: it has no {META}{f'; did you mean {near[0]!r}?' if near else '.'}")
+    raise DataError(f"folder {job} is not a job: it has no {META}{f'; did you mean {near!r}?' if near else '.'}")
 
 
 def apps_of(job: Path, meta: Any) -> dict[str, Any]:

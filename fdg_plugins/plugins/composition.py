@@ -216,6 +216,6 @@ def _unknown(text: Any, part: Any) -> str:
         said += f"in which {shorten(part)} is unknown: "
     # Compared without the prefix, which nearly all of them share.
     short = {name.removeprefix(PREFIX): name for name in known}
-    near = nearest(part.strip().lower().removeprefix(PREFIX), short) if isinstance(part, str) else []
-    hint = f"did you mean {short[near[0]]!r}? Known are" if near else "expected one of"
+    near = nearest(part.strip().lower().removeprefix(PREFIX), short) if isinstance(part, str) else None
+    hint = f"did you mean {short[near]!r}? Known are" if near else "expected one of"
     return f"{said}{hint} {', '.join(known)}, or several joined by +, such as fedomg+ga."

@@ -118,7 +118,7 @@ def kinds_of(word: str) -> tuple[str, ...]:
         return tuple(KINDS)
     if word not in KINDS:
         near = nearest(word, [*KINDS, ALL])
-        hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(KINDS)}, or {ALL}."
+        hint = f"did you mean {near!r}?" if near else f"expected one of {', '.join(KINDS)}, or {ALL}."
         raise SettingsError(f"there is no kind of figure {word!r}; {hint}")
     return (word,)
 
