@@ -2,7 +2,6 @@
 """A network of one's own, --model FILE:FACTORY, in a sweep with references and in a job for a federation."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import torch
 from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.main import app
-from fdg_plugins.plugins.files import forget_files
 from fdg_plugins.storage import read_json
 from fdg_plugins.sweep.kinds import kind_of
 from fdg_plugins.sweep.plan import PlannedRun
@@ -28,11 +26,9 @@ NAME = "my_net_small"
 
 
 @pytest.fixture(autouse=True)
-def _own_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _own_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_net.py").write_text(NETWORK, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    yield
-    forget_files()
 
 
 def fdg(*arguments: object) -> Result:

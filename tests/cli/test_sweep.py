@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -18,7 +17,6 @@ from typer.testing import CliRunner, Result
 from fdg_plugins.cli.console import OneLineErrors
 from fdg_plugins.cli.report import report
 from fdg_plugins.cli.sweep import sweep
-from fdg_plugins.plugins.files import forget_files
 from fdg_plugins.sweep import jobs, references
 from fdg_plugins.sweep.processes import processes_below
 from fdg_plugins.sweep.store import MODEL_FILES
@@ -78,13 +76,6 @@ def test_every_finished_run_is_kept_and_the_next_command_named(tmp_path: Path) -
     assert str(tmp_path) not in content, "nothing in it is of this machine"
 
 
-@pytest.fixture
-def _forget() -> Iterator[None]:
-    yield
-    forget_files()
-
-
-@pytest.mark.usefixtures("_forget")
 def test_the_command_that_shows_a_sweep_names_the_plug_ins_that_the_sweep_keeps(tmp_path: Path) -> None:
     options = ("--dataset", "rotateddigits", "--targets", "angle_0", "--methods", "clipped_fedavg")
     first = run("--to", tmp_path / "sweep", *options, "--plugin", CLIPPED)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,6 @@ from typer.testing import CliRunner, Result
 from fdg_plugins.cli.main import app
 from fdg_plugins.engine import engines
 from fdg_plugins.engine.names import EngineName
-from fdg_plugins.plugins.files import forget_files
 from fdg_plugins.sweep.processes import processes_below
 from tests.engine.engine_stubs import FakeEngine, fake, record_after
 from tests.own_drawings import draw_own
@@ -414,13 +413,6 @@ def tiny(channels: int) -> nn.Module:
 """
 
 
-@pytest.fixture
-def _forget() -> Iterator[None]:
-    yield
-    forget_files()
-
-
-@pytest.mark.usefixtures("_forget")
 def test_a_factory_of_ones_own_travels_in_the_job_which_names_it(use_fake: UseFake) -> None:
     use_fake()
     Path("my_net.py").write_text(NET, encoding="utf-8")
@@ -443,7 +435,6 @@ def test_a_network_is_named_by_its_name_too(use_fake: UseFake) -> None:
     assert (protocol["model"], "plugins" in protocol) == ("resnet34", False)
 
 
-@pytest.mark.usefixtures("_forget")
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -4,7 +4,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,16 +11,9 @@ import torch
 
 from fdg_plugins.models import build_model, check_features, check_pooled, parameter_kinds
 from fdg_plugins.plugins.factories import bring_factory
-from fdg_plugins.plugins.files import forget_files
 from fdg_plugins.record.run_record import RunRecord
 
 HERE = Path(__file__).parents[2] / "examples" / "networks"
-
-
-@pytest.fixture(autouse=True)
-def _no_files_are_left() -> Iterator[None]:
-    yield
-    forget_files()
 
 
 @pytest.mark.parametrize("channels", [1, 3])

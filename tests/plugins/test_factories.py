@@ -2,7 +2,6 @@
 """A network by the path of its factory: the plug-in file that is written for it, and what is refused."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import torch
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import NETWORKS, build_model
 from fdg_plugins.plugins.factories import bring_factory, is_factory
-from fdg_plugins.plugins.files import files_behind, forget_files
+from fdg_plugins.plugins.files import files_behind
 
 NET = """
 from __future__ import annotations
@@ -31,12 +30,6 @@ class Net(nn.Module):
 
 number = 3
 """
-
-
-@pytest.fixture(autouse=True)
-def _no_files_are_left() -> Iterator[None]:
-    yield
-    forget_files()
 
 
 @pytest.fixture

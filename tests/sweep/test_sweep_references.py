@@ -14,7 +14,7 @@ from fdg_plugins.centralised.plan import make_plan
 from fdg_plugins.cli.centralised import read_values
 from fdg_plugins.data import PACS
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.plugins.files import forget_files, load_file
+from fdg_plugins.plugins.files import load_file
 from fdg_plugins.sweep.jobs import FederatedRuns
 from fdg_plugins.sweep.kinds import KINDS, canonical_method, kind_of
 from fdg_plugins.sweep.plan import PlannedRun
@@ -150,10 +150,7 @@ SEASONS = replace(PACS, name="seasons", title="Seasons", folder="seasons")
 def test_a_data_set_that_a_file_brings_goes_with_the_command(tmp_path: Path) -> None:
     (tmp_path / "seasons.py").write_text(SEASONS, encoding="utf-8")
     load_file(tmp_path / "seasons.py")
-    try:
-        command = ReferenceRuns().command(reference()._replace(dataset="seasons"), threads=1, sites=1)
-    finally:
-        forget_files()
+    command = ReferenceRuns().command(reference()._replace(dataset="seasons"), threads=1, sites=1)
     assert command[command.index("--plugin") + 1] == str(tmp_path / "seasons.py")
 
 
