@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an operator sees of a run agrees with its record, and the dashboard asks for what is sent."""
 
-import importlib.util
 import json
 import re
 import shutil
@@ -14,6 +13,7 @@ from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.controllers.monitoring import COUNTERS, SERVER_METRICS, SITE_METRICS, round_metrics
 from tests.controllers.rounds_stubs import UPDATES, Answer, all_well, make_rounds, trained
+from tests.scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "deploy" / "monitoring"
@@ -46,11 +46,7 @@ def test_the_dashboard_asks_for_each_metric_that_is_sent_and_for_no_other() -> N
 
 
 def test_the_dashboard_kept_is_the_one_that_its_program_makes() -> None:
-    spec = importlib.util.spec_from_file_location("make_dashboard", MONITORING / "make_dashboard.py")
-    assert spec is not None
-    assert spec.loader is not None
-    program = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(program)
+    program = load_script(MONITORING / "make_dashboard.py")
     assert json.loads((MONITORING / "dashboard.json").read_text()) == program.dashboard()
 
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The site: every page is in its navigation, links lead to pages, and what is made at the build is complete."""
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -18,6 +17,7 @@ from typer.core import TyperGroup
 
 from fdg_plugins.cli.main import app
 from fdg_plugins.plugins.methods import METHODS
+from tests.scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -25,12 +25,7 @@ DOCS = ROOT / "docs"
 
 def load(name: str) -> ModuleType:
     """Return a module of the folder ``docs``."""
-    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(DOCS / f"{name}.py")
 
 
 @pytest.fixture(scope="module")

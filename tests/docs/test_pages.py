@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages made from the code are in step with it, links lead somewhere, and every command on a page exists."""
 
-import importlib.util
 import re
 import shlex
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typer.testing import CliRunner
 from fdg_plugins.cli.main import app
 from fdg_plugins.plugins.composition import compositions, parse_method
 from fdg_plugins.plugins.methods import METHODS
+from tests.scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
@@ -35,12 +35,7 @@ PAGES = [
 
 def script(name: str) -> ModuleType:
     """Return a script of the folder ``docs``."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(ROOT / "docs" / f"{name}.py")
 
 
 @pytest.fixture(scope="module")

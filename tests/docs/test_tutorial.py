@@ -2,7 +2,6 @@
 """The tutorial runs, and what stands in it is what it prints."""
 
 import contextlib
-import importlib.util
 import io
 import re
 from itertools import takewhile
@@ -12,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.scripts import load_script
+
 ROOT = Path(__file__).parents[2]
 TUTORIAL = ROOT / "docs" / "tutorial"
 STALE = "run: python docs/tutorial/execute.py"
@@ -20,12 +21,7 @@ STALE = "run: python docs/tutorial/execute.py"
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
     """The script that runs the tutorial."""
-    spec = importlib.util.spec_from_file_location("execute_tutorial", TUTORIAL / "execute.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(TUTORIAL / "execute.py")
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many sites that share five domains, some of them drawn for each round, in the simulator with two threads."""
 
-import importlib.util
 import re
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from fdg_plugins.data import open_domain
 from fdg_plugins.storage import read_json
+from tests.scripts import load_script
 
 from .conftest import Simulator
 
@@ -20,12 +20,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def example() -> ModuleType:
     """The example script."""
-    spec = importlib.util.spec_from_file_location("many_sites", ROOT / "examples" / "many_sites.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(ROOT / "examples" / "many_sites.py")
 
 
 @pytest.mark.usefixtures("no_fdg_variables")

@@ -2,7 +2,6 @@
 """Rect-4: the domains are what they are said to be, the steps what the mathematics promises, the pictures in step."""
 
 import doctest
-import importlib.util
 import math
 import re
 import sys
@@ -15,6 +14,8 @@ import rect4_rounds
 import torch
 from rect4_rounds import Domain, Round, Step, loss, make_domains, optimum, play_round
 from rect4_tables import held_out_table, round_table
+
+from tests.scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "tutorial"
@@ -36,12 +37,7 @@ def everyone(domains: dict[str, Domain]) -> Round:
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
     """The example that draws."""
-    spec = importlib.util.spec_from_file_location("rect4_example", ROOT / "examples" / "rect4.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(ROOT / "examples" / "rect4.py")
 
 
 def named(result: Round) -> dict[str, Step]:
