@@ -24,16 +24,9 @@ from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.core.robust_weighting import risk_weights
 from fdg_plugins.errors import ContributionError, FDGError, SettingsError
 from fdg_plugins.messages import REPORT_TRAINING_LOSS
-from tests.aggregators.trained_sites import aggregate, contribution, report_of
+from tests.aggregators.trained_sites import LAYOUT, SAMPLES, UPDATES, aggregate, contribution, report_of
 
 ARFL = {"name": "arfl"}
-SAMPLES = {"art": 100, "cartoon": 300, "photo": 600}
-UPDATES = {
-    "art": {"w": torch.tensor([1.0, 0.0]), "bn.running_mean": torch.tensor([4.0])},
-    "cartoon": {"w": torch.tensor([0.0, 1.0]), "bn.running_mean": torch.tensor([-2.0])},
-    "photo": {"w": torch.tensor([1.0, 1.0]), "bn.running_mean": torch.tensor([0.5])},
-}
-LAYOUT = ModelLayout.of(UPDATES["art"])
 # Three sites of ARFL's own example: one of high loss is left out.
 LOSSES = {"art": 0.2, "cartoon": 0.5, "photo": 5.0}
 

@@ -8,20 +8,12 @@ import torch
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.aggregators import FedAvgAggregator, FedOMGAggregator, UpdateAggregator, make_weighting
-from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.messages import META_CHECKED_REPORTS
 from fdg_plugins.objectives.fedas import REPORT_FISHER_TRACE
 from fdg_plugins.testing.inputs import same_bits
-from tests.aggregators.trained_sites import aggregate, contribution, report_of
+from tests.aggregators.trained_sites import LAYOUT, SAMPLES, UPDATES, aggregate, contribution, report_of
 
-SAMPLES = {"art": 100, "cartoon": 300, "photo": 600}
-UPDATES = {
-    "art": {"w": torch.tensor([1.0, 0.0]), "bn.running_mean": torch.tensor([4.0])},
-    "cartoon": {"w": torch.tensor([0.0, 1.0]), "bn.running_mean": torch.tensor([-2.0])},
-    "photo": {"w": torch.tensor([1.0, 1.0]), "bn.running_mean": torch.tensor([0.5])},
-}
-LAYOUT = ModelLayout.of(UPDATES["art"])
 TRACES = {"art": 1.0, "cartoon": 5.0, "photo": 2.0}
 
 

@@ -5,10 +5,21 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+import torch
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
 from fdg_plugins.aggregators import UpdateAggregator, take_step
+from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.messages import META_REPORT, META_SAMPLES, META_SITE
+
+SAMPLES = {"art": 100, "cartoon": 300, "photo": 600}
+UPDATES = {
+    "art": {"w": torch.tensor([1.0, 0.0]), "bn.running_mean": torch.tensor([4.0])},
+    "cartoon": {"w": torch.tensor([0.0, 1.0]), "bn.running_mean": torch.tensor([-2.0])},
+    "photo": {"w": torch.tensor([1.0, 1.0]), "bn.running_mean": torch.tensor([0.5])},
+}
+"""Updates of two parameters' values and a buffer, which no test changes."""
+LAYOUT = ModelLayout.of(UPDATES["art"])
 
 
 def evaluation(loss: Any, split: str = "train") -> dict[str, Any]:
