@@ -9,13 +9,10 @@ from torch import nn
 
 from fdg_plugins.core.flatness import Kind, Perturbed, adversarial_predictions, divergence_from
 from fdg_plugins.testing.inputs import same_bits
+from tests.random_tensors import normal_double as normal
 
 KINDS: list[Kind] = ["singular", "weight"]
 HEADS = {"linear": nn.Linear(6, 4), "two layers": nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4))}
-
-
-def normal(seed: int, *shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 @pytest.fixture(params=HEADS)

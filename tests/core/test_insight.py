@@ -24,6 +24,7 @@ from fdg_plugins.core.insight import (
     squared_norms,
     update_global_insight,
 )
+from tests.random_tensors import normal_double as normal
 
 REPEATABLE = settings(derandomize=True, deadline=None, max_examples=30)
 SEEDS = st.integers(0, 2**31)
@@ -33,10 +34,6 @@ ALL = torch.ones(Y, dtype=torch.bool)
 
 
 # --- inputs, and the penalty as defined ---
-
-
-def normal(seed: int, *shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def classes(seed: int, count: int = B, num_classes: int = Y) -> torch.Tensor:

@@ -25,6 +25,7 @@ from fdg_plugins.core import (
     matching_objective,
 )
 from fdg_plugins.core.cone_program import ConeProgram
+from tests.random_tensors import normal_double as normal
 
 REPEATABLE = settings(derandomize=True, deadline=None, max_examples=30)
 KAPPAS = (0.01, 0.1, 0.5, 1.0, 2.0, 10.0)
@@ -33,10 +34,6 @@ LENGTH = 40  # P of the random updates
 
 
 # --- a family of updates, and references that know nothing of cones ---
-
-
-def normal(seed: int, *shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def independent(seed: int, count: int) -> torch.Tensor:

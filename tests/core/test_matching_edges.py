@@ -9,15 +9,12 @@ from hypothesis import strategies as st
 from fdg_plugins.core import gram_matrix, invariant_coefficients, match, matching_objective
 from fdg_plugins.core.conflict import least_conflict
 from fdg_plugins.core.matching import RELEASED_DAMPING, cancels, moving_sites
+from tests.random_tensors import normal_double as normal
 
 REPEATABLE = settings(derandomize=True, deadline=None, max_examples=30)
 SEEDS = st.integers(0, 2**31)
 KAPPAS = st.sampled_from((0.1, 0.5, 2.0))
 LENGTH = 30
-
-
-def normal(seed: int, *shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def agreeing(seed: int, count: int) -> torch.Tensor:

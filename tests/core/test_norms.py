@@ -9,10 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fdg_plugins.core.linear import BLOCK
 from fdg_plugins.core.norms import squared_norm
-
-
-def normal(seed: int, *shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+from tests.random_tensors import normal
 
 
 class LargestFloat64(TorchDispatchMode):

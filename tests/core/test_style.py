@@ -16,10 +16,7 @@ from fdg_plugins.core.style import (
     spread_centres,
     styles_of,
 )
-
-
-def normal(seed: int, *shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+from tests.random_tensors import normal
 
 
 def uniforms(seed: int, number: int) -> torch.Tensor:

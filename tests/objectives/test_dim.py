@@ -12,14 +12,11 @@ from fdg_plugins.objectives import FedDIMObjective, InsightExchange, see
 from fdg_plugins.objectives.feddim import Target
 from tests.objectives.objective_batches import CLASSES, Batch, make_batches
 from tests.objectives.report_round import ReportRound
+from tests.random_tensors import normal
 
 Y, D = 3, 4
 WEIGHT = "classifier.weight"
 TARGETS = ["insight", "feature", "logit"]
-
-
-def normal(seed: int, *shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 # --- the loss ---

@@ -17,6 +17,7 @@ from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.objectives import Exchange, GradientExchange, InsightExchange
 from fdg_plugins.testing.inputs import same_bits
 from tests.objectives.report_round import ReportRound
+from tests.random_tensors import normal
 
 Y, D = 3, 4
 WEIGHT, BIAS = "classifier.weight", "classifier.bias"
@@ -24,10 +25,6 @@ MEANS, COUNTS = "class_means", "class_counts"
 GRADIENT = f"gradient/{WEIGHT}"
 NAN, INF = float("nan"), float("inf")
 REPEATABLE = settings(derandomize=True, deadline=None, max_examples=60)
-
-
-def normal(seed: int, *shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 GLOBAL = {WEIGHT: normal(1, Y, D), BIAS: normal(2, Y)}

@@ -26,13 +26,10 @@ from fdg_plugins.training.results import make_update
 from tests.objectives.local_steps import copy_of, plain, same, train_steps
 from tests.objectives.objective_batches import CLASSES, Batch, make_batches
 from tests.objectives.report_round import ReportRound
+from tests.random_tensors import normal
 
 NAN, INF = math.nan, math.inf
 RATE = 0.25
-
-
-def normal(seed: int, *shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def received(model: ExtractorClassifier, seed: int = 0, scale: float = 0.1) -> dict[str, torch.Tensor]:

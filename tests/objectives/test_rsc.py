@@ -21,6 +21,7 @@ from fdg_plugins.objectives.rsc import (
     spatial_scores,
 )
 from tests.objectives.objective_batches import CLASSES, Batch, Train, make_batches
+from tests.random_tensors import normal
 
 VARIANTS = ["spatial_channel", "feature"]
 SITE = SiteRound("photo", 3, seed=7)
@@ -30,10 +31,6 @@ def local_of(model: ExtractorClassifier, site: SiteRound = SITE, **settings: obj
     local = make_objective({"name": "rsc", **settings}).local({}, model, site)
     assert isinstance(local, LocalSelfChallenge)
     return local
-
-
-def normal(seed: int, *shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def with_dropout(model: ExtractorClassifier) -> ExtractorClassifier:

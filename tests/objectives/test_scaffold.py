@@ -23,6 +23,7 @@ from fdg_plugins.training.results import make_update
 from tests.objectives.local_steps import copy_of, plain, same, train_steps
 from tests.objectives.objective_batches import CLASSES, Batch
 from tests.objectives.report_round import ReportRound
+from tests.random_tensors import normal
 
 Tensors = dict[str, torch.Tensor]
 
@@ -30,10 +31,6 @@ RATE = 0.1
 WEIGHT, BIAS = "classifier.weight", "classifier.bias"
 SHAPES = {WEIGHT: (2, 2), BIAS: (2,)}
 SITES = ("art", "cartoon", "photo", "sketch")
-
-
-def normal(seed: int, *shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def tensors_of(seed: int, scale: float = 1.0) -> Tensors:
