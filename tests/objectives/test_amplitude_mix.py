@@ -37,14 +37,6 @@ def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> boo
     return all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_with_probability_zero_training_is_that_of_fedavg_to_the_bit(
-    model: ExtractorClassifier, batches: list[Batch], train: Train
-) -> None:
-    other = copy.deepcopy(model)
-    expected = train(other, ERMObjective().local({}, other), batches)
-    assert same(train(model, AMObjective(0.0).local({}, model), batches), expected)
-
-
 def test_batches_that_are_not_drawn_are_trained_on_to_the_bit_as_they_came(
     linear_model: ExtractorClassifier,
 ) -> None:

@@ -52,15 +52,6 @@ def brighter(batches: list[Batch], by: float) -> list[Batch]:
 # --- off ---
 
 
-def test_without_radius_and_normalization_training_is_that_of_fedavg_to_the_bit(
-    model: ExtractorClassifier, batches: list[Batch], train: Train
-) -> None:
-    objective, other = HarmoFLObjective(radius=0, normalize=False), copy.deepcopy(model)
-    expected = train(other, ERMObjective().local({}, other), batches)
-    assert objective.adapt(model, SHAPE, 0) is model
-    assert same(train(model, objective.local({}, model), batches), expected)
-
-
 def test_without_normalization_training_is_that_of_fedsam_to_the_bit(
     model: ExtractorClassifier, batches: list[Batch], train: Train
 ) -> None:

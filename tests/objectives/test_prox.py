@@ -140,15 +140,6 @@ def test_neither_buffers_nor_fixed_parameters_are_in_the_term(linear_model: Extr
 # --- training ---
 
 
-def test_with_strength_zero_training_is_that_of_fedavg_to_the_bit(
-    model: ExtractorClassifier, batches: list[Batch]
-) -> None:
-    reference = copy.deepcopy(model)
-    train_steps(reference, plain(reference), [batches, batches])
-    train_steps(model, FedProxObjective(strength=0).local({}, model), [batches, batches])
-    assert same(copy_of(model), copy_of(reference))
-
-
 @pytest.mark.parametrize("strength", [0.01, 1e6])
 def test_a_single_step_is_that_of_fedavg_for_any_strength(
     strength: float, model: ExtractorClassifier, batches: list[Batch]

@@ -3,7 +3,6 @@
 
 import copy
 import itertools
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,7 @@ from fdg_plugins.objectives import Exchange, LocalObjective, SiteRound, Trained,
 from fdg_plugins.objectives.scaffold import ControlExchange, SCAFFOLDObjective, control_change
 from fdg_plugins.state.site_memory import read_memory, write_memory
 from fdg_plugins.training.results import make_update
-from tests.objectives.local_steps import copy_of, plain, same, train_steps
+from tests.objectives.local_steps import copy_of, same, train_steps
 from tests.objectives.objective_batches import CLASSES, Batch
 from tests.objectives.report_round import ReportRound
 from tests.random_tensors import normal
@@ -213,13 +212,6 @@ def test_under_a_constant_gradient_the_control_is_that_gradient_whatever_the_mom
 # --- the step ---
 
 
-def test_the_first_round_is_fedavg_to_the_bit(model: ExtractorClassifier, batches: list[Batch]) -> None:
-    expected = copy.deepcopy(model)
-    train_steps(expected, plain(expected), [batches, batches])
-    train_steps(model, SCAFFOLDObjective().local({}, model), [batches, batches])
-    assert same(copy_of(model), copy_of(expected))
-
-
 @pytest.mark.parametrize("has_memory", [False, True])
 @pytest.mark.parametrize("was_sent", [False, True])
 def test_a_step_follows_the_gradient_plus_c_minus_its_own_control(
@@ -348,18 +340,6 @@ def test_changes_add_up_over_all_sites_and_not_over_those_of_the_round() -> None
         expected = sum(tensors_of(seed)[name] for seed in (0, 30, 60)) / 4
         torch.testing.assert_close(value, expected)
         assert value.dtype == torch.float32
-
-
-def test_any_order_of_arrival_gives_the_same_bits() -> None:
-    results = [play(ControlExchange(SHAPES, 5), order, (9,)) for order in itertools.permutations((0, 30, 60))]
-    assert all(same(result, results[0]) for result in results)
-
-
-def test_a_run_resumed_from_its_state_is_the_unbroken_run() -> None:
-    first, second = ControlExchange(SHAPES, 3), ControlExchange(SHAPES, 3)
-    play(first, (0, 1), (2,))
-    second.restore(json.loads(json.dumps(first.state())), first.tensors())
-    assert same(play(second, (7,)), play(first, (7,)))
 
 
 def test_a_state_for_another_number_of_sites_is_refused() -> None:

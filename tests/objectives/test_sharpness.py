@@ -252,16 +252,6 @@ def test_buffers_change_within_and_are_put_back_in_place() -> None:
 # --- FedSAM ---
 
 
-def test_with_radius_zero_training_is_that_of_fedavg_to_the_bit(
-    model: ExtractorClassifier, batches: list[Batch]
-) -> None:
-    reference = copy.deepcopy(model)
-    expected = train_steps(reference, plain(reference), [batches, batches])
-    training = train_steps(model, FedSAMObjective(radius=0).local({}, model), [batches, batches])
-    assert same(copy_of(model), copy_of(reference))
-    assert training.epoch_losses == expected.epoch_losses
-
-
 def test_a_step_is_the_optimisers_with_the_sharpness_aware_gradient(
     model: ExtractorClassifier, batches: list[Batch]
 ) -> None:
