@@ -24,7 +24,7 @@ from threading import Event, Thread
 from fdg_plugins.cli.resume import write_resuming_job
 from fdg_plugins.cli.watch import COMPLETED, Server, follow
 from fdg_plugins.controllers.kept_results import KEPT
-from fdg_plugins.engine.poc import RESULTS
+from fdg_plugins.engine.engines import RESULTS
 from fdg_plugins.engine.workflow import sites_of
 from fdg_plugins.errors import FDGError
 from fdg_plugins.poc.kits import SiteData, configure, provision

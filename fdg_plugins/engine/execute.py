@@ -4,11 +4,12 @@
 import time
 from typing import NamedTuple, Protocol
 
-from fdg_plugins.engine.engine import Engine, Execution, Launch
+from fdg_plugins.engine.engine import Engine, Launch
 from fdg_plugins.errors import DataError
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.sweep.execute import POLL_S, StopOrder
+from fdg_plugins.sweep.run_process import RunProcess
 
 STOPPED = "the user stopped the run"
 
@@ -65,7 +66,7 @@ def _followed(follower: "_Follower", order: StopOrder) -> Ending:
 class _Follower:
     """Reads the record of an execution as it grows, and hands each state of it to a watcher once."""
 
-    def __init__(self, execution: Execution, watcher: Watcher) -> None:
+    def __init__(self, execution: RunProcess, watcher: Watcher) -> None:
         self.execution = execution
         self.record: RunRecord | None = None
         self._watcher = watcher

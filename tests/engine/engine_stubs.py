@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fdg_plugins.engine.engine import Launch
-from fdg_plugins.engine.simulator import SimulatorEngine
+from fdg_plugins.engine.engines import SimulatorEngine
 from fdg_plugins.messages import CensusReply, Evaluation
 from fdg_plugins.record.run_record import InitialWeights, LocalRecord, Method, RoundRecord, RunRecord
 from fdg_plugins.settings.protocol import Protocol

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from fdg_plugins.engine.engine import Engine, Launch
-from fdg_plugins.engine.engines import ENGINES
+from fdg_plugins.engine.engines import ENGINES, SimulatorEngine
 from fdg_plugins.engine.execute import STOPPED, Ending, carry_out
 from fdg_plugins.engine.names import EngineName
-from fdg_plugins.engine.simulator import SimulatorEngine
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.sweep import jobs

@@ -12,9 +12,8 @@ from fdg_plugins import extras
 from fdg_plugins.data import PACS
 from fdg_plugins.doctor.advice import recommend
 from fdg_plugins.engine import prepare
+from fdg_plugins.engine.engines import ProcessEngine, SimulatorEngine
 from fdg_plugins.engine.prepare import check_run, make_launch
-from fdg_plugins.engine.process import ProcessEngine
-from fdg_plugins.engine.simulator import SimulatorEngine
 from fdg_plugins.engine.sources import Asked, FolderJob, JobSource, RecipeJob, as_variables, find_source
 from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.plugins.files import load_file
