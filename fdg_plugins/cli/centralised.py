@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fdg_plugins.cli.console import LastingConsole, say
-from fdg_plugins.cli.own_data import DataOption, choose_data
+from fdg_plugins.cli.own_data import DataOption, DataRootOption, DatasetOption, choose_data
 from fdg_plugins.cli.plugins import ModelOption, PluginFiles, chosen_model, load_plugins
 from fdg_plugins.cli.sweep import INTERRUPTED
 from fdg_plugins.errors import SettingsError
@@ -32,19 +32,14 @@ def centralised(
     ],
     target: Annotated[str, typer.Option(help="The domain to hold out; all others are pooled.", show_default=False)],
     to: Annotated[Path, typer.Option(help="A new folder, for record and models.", show_default=False)],
-    dataset: Annotated[
-        str | None, typer.Option(help="Data set, by name, or a file that describes yours.", show_default="pacs")
-    ] = None,
+    dataset: DatasetOption = None,
     seed: Annotated[
         int,
         typer.Option(
             min=0, max=2**31 - 1, metavar="N", help="Seed of splits, initial weights, order and augmentation."
         ),
     ] = 0,
-    data_root: Annotated[
-        Path | None,
-        typer.Option(help="Folder that holds the data sets; default: FDG_DATA_ROOT, else the STAND-IN."),
-    ] = None,
+    data_root: DataRootOption = None,
     data: DataOption = None,
     protocol: Annotated[
         str,

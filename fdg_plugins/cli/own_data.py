@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``--data``: a data set of the user's own, for the commands that use one."""
+"""``--dataset``, ``--data-root`` and ``--data``: the images, for the commands that use some."""
 
 import os
 from pathlib import Path
@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from fdg_plugins.data.own_folder import OwnData
     from fdg_plugins.plugins.own_dataset import DatasetRef
 
+DatasetOption = Annotated[
+    str | None, typer.Option(help="Data set, by name, or a file that describes yours.", show_default="pacs")
+]
+DataRootOption = Annotated[
+    Path | None,
+    typer.Option(help="Folder that holds the data sets; default: FDG_DATA_ROOT, else the STAND-IN."),
+]
 DataOption = Annotated[
     Path | None,
     typer.Option(

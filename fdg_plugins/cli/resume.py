@@ -12,7 +12,8 @@ import typer
 
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.follow import follow, sum_up
-from fdg_plugins.cli.run_options import DataRootOption, ThreadsOption
+from fdg_plugins.cli.own_data import DataRootOption
+from fdg_plugins.cli.run_options import ThreadsOption
 from fdg_plugins.cli.sweep_options import WorkersOption, at_once
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.record.run_files import RESULTS_FILE

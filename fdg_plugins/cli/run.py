@@ -12,11 +12,9 @@ import typer
 from fdg_plugins.cli.centralised import read_values
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.follow import follow, sum_up
-from fdg_plugins.cli.own_data import ChosenData, DataOption, choose_data
+from fdg_plugins.cli.own_data import ChosenData, DataOption, DataRootOption, DatasetOption, choose_data
 from fdg_plugins.cli.plugins import ModelOption, PluginFiles, chosen_model, load_plugins
 from fdg_plugins.cli.run_options import (
-    DataRootOption,
-    DatasetOption,
     EngineOption,
     ProtocolOption,
     SeedOption,

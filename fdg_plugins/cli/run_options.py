@@ -27,15 +27,8 @@ WhatArgument = Annotated[
         show_default=False,
     ),
 ]
-DatasetOption = Annotated[
-    str | None, typer.Option(help="Data set, by name, or a file that describes yours.", show_default="pacs")
-]
 TargetOption = Annotated[
     str | None, typer.Option(help="The domain to hold out.", show_default="the first of the data set")
-]
-DataRootOption = Annotated[
-    Path | None,
-    typer.Option(help="Folder that holds the data sets; default: FDG_DATA_ROOT, else the STAND-IN."),
 ]
 SeedOption = Annotated[
     int | None,

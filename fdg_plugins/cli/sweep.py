@@ -10,11 +10,9 @@ import typer
 from rich.console import Console
 
 from fdg_plugins.cli.console import LastingConsole, say
-from fdg_plugins.cli.own_data import DataOption, choose_data
+from fdg_plugins.cli.own_data import DataOption, DataRootOption, DatasetOption, choose_data
 from fdg_plugins.cli.plugins import ChosenModel, ModelOption, PluginFiles, chosen_model, load_plugins
 from fdg_plugins.cli.sweep_options import (
-    DataRootOption,
-    DatasetOption,
     DryRunOption,
     EngineOption,
     GpusOption,

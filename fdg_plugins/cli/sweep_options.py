@@ -36,9 +36,6 @@ MethodsOption = Annotated[
     str | None,
     typer.Option(help="Methods, and centralised references: fedavg,fedomg+ga+dim,irm.", show_default=False),
 ]
-DatasetOption = Annotated[
-    str | None, typer.Option(help="Data set, by name, or a file that describes yours.", show_default="pacs")
-]
 TargetsOption = Annotated[
     str | None, typer.Option(help="Domains to hold out, one at a time, or all.", show_default="all")
 ]
@@ -61,10 +58,6 @@ ProtocolOption = Annotated[
         "feddim, feddg-ga: that of the paper's comparisons. --set overrides it.",
         show_default="paper",
     ),
-]
-DataRootOption = Annotated[
-    Path | None,
-    typer.Option(help="Folder that holds the data sets; default: FDG_DATA_ROOT, else the STAND-IN."),
 ]
 ParallelOption = Annotated[
     int | None,
