@@ -79,7 +79,7 @@ def _answer(line: AuditLine) -> dict[str, Any]:
         "round": "" if line.round is None else line.round,
         "state": SENT if line.stage == "sent" else NOT_SENT,
         "return_code": line.return_code,
-        "id": line.id or "",
+        "id": line.id,
         "filters": "unknown"
         if line.filters is None
         else "; ".join(f"{one.filter} ({one.source})" for one in line.filters),

@@ -47,16 +47,15 @@ class AuditLine(Checked):
     """The contents of one answer that left a site or was about to.
 
     ``stage``: ``returned`` by the executor to its caller, or about to be ``sent`` after all filters. ``id`` is the same
-    in both lines of one answer. Version 1 had only the second line and no id. ``round`` is counted from 0, as on the
-    wire; None if the answer names no round. ``bytes`` is the total size of the arrays. ``values`` holds all other
-    values by their path in the answer; ``others`` holds the types of objects that could not be inspected. ``filters``
-    is None if FLARE did not tell. ``config_sha256`` is the digest of the job's site config; None if there is no such
-    file.
+    in both lines of one answer. ``round`` is counted from 0, as on the wire; None if the answer names no round.
+    ``bytes`` is the total size of the arrays. ``values`` holds all other values by their path in the answer; ``others``
+    holds the types of objects that could not be inspected. ``filters`` is None if FLARE did not tell.
+    ``config_sha256`` is the digest of the job's site config; None if there is no such file.
     """
 
-    version: Literal[1, 2] = AUDIT_VERSION
-    stage: Literal["returned", "sent"] = "sent"
-    id: str | None = None
+    version: Literal[2] = AUDIT_VERSION
+    stage: Literal["returned", "sent"]
+    id: str
     time: str
     site: str
     job: str
@@ -71,12 +70,6 @@ class AuditLine(Checked):
     filters: tuple[FilterEntry, ...] | None
     config_sha256: str | None
     versions: dict[str, str]
-
-    @pydantic.model_validator(mode="after")
-    def _is_paired(self) -> "AuditLine":
-        if self.version > 1 and self.id is None:
-            raise ValueError("a line of this version must have an id")
-        return self
 
 
 class BrokenLine(NamedTuple):
@@ -173,8 +166,7 @@ def never_sent(lines: Iterable[AuditLine]) -> set[str]:
     returned: set[str] = set()
     sent: set[str] = set()
     for line in lines:
-        if line.id is not None:
-            (sent if line.stage == "sent" else returned).add(line.id)
+        (sent if line.stage == "sent" else returned).add(line.id)
     return returned - sent
 
 

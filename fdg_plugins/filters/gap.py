@@ -44,7 +44,7 @@ from fdg_plugins.state.site_memory import GAP_FILE, latest_before
 from fdg_plugins.tasks import TASKS, ScoreKind
 from fdg_plugins.values import first_problem, shorten
 
-GAP_STATE, UNCHECKED_STATE = 3, 2
+GAP_STATE: Literal[3] = 3
 LARGEST_GAP = 1e6  # far beyond the cross entropy of any useful model
 LOSS = "loss"
 
@@ -192,7 +192,7 @@ class _Kept(pydantic.BaseModel):
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
-    version: Literal[2, 3]  # files of version 2 have no checksum
+    version: Literal[3]
     rounds: dict[Annotated[int, pydantic.Field(ge=0)], dict[str, pydantic.FiniteFloat | None]]
 
 
@@ -211,7 +211,7 @@ class OwnModels:
         if not os.path.lexists(self.path):
             return {}
         try:
-            return _Kept.model_validate(read_checked_json(self.path, UNCHECKED_STATE)).rounds
+            return _Kept.model_validate(read_checked_json(self.path)).rounds
         except pydantic.ValidationError as error:
             raise DataError(f"file {self.path} is damaged: {first_problem(error)}") from error
 

@@ -32,7 +32,6 @@ POLICY_FILE = "fdg_privacy.json"
 LEDGER_FOLDER = "fdg_privacy"
 LEDGER_FILE = "ledger.json"
 LEDGER_VERSION: Literal[2] = 2
-UNCHECKED_VERSION: Literal[1] = 1
 DEFAULT_DELTA = 1e-5  # of a policy and of the filter, where they name none
 
 Positive = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
@@ -110,7 +109,7 @@ class LedgerContent(pydantic.BaseModel):
     # Not strict: JSON has no tuples.
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
-    version: Literal[1, 2] = LEDGER_VERSION
+    version: Literal[2] = LEDGER_VERSION
     site: str
     releases: tuple[Release, ...] = ()
 
@@ -159,7 +158,7 @@ def read_ledger(path: Path, site: str | None = None) -> LedgerContent:
     """Return the ledger in ``path``; raise ``DataError`` naming the file if it is invalid, or not that of ``site``."""
     about = "" if site is None else f"site {site}: "
     try:
-        content = LedgerContent.model_validate(read_checked_json(path, UNCHECKED_VERSION))
+        content = LedgerContent.model_validate(read_checked_json(path))
     except (DataError, pydantic.ValidationError) as error:
         raise DataError(f"{about}privacy ledger {path}: {_reason(error)}") from error
     if site not in (None, content.site):

@@ -24,7 +24,7 @@ from fdg_plugins.values import first_problem
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
 SERVER = "server"  # FLARE's name of it, which no site can have
-VERSION, UNCHECKED_VERSION = "2", "1"
+VERSION = "2"
 MODEL, EXCHANGE = "model/", "exchange/"
 
 
@@ -81,9 +81,9 @@ def _reason(error: pydantic.ValidationError | DataError) -> str:
 
 
 def _read(path: Path, run: str) -> Checkpoint:
-    tensors, description = load_checked_tensors(path, UNCHECKED_VERSION)
+    tensors, description = load_checked_tensors(path)
     version = description.get("version")
-    if version not in (VERSION, UNCHECKED_VERSION):
+    if version != VERSION:
         raise DataError(f"version {version}, expected {VERSION}.")
     record = RunRecord.model_validate_json(description["record"])
     if record.run != run:

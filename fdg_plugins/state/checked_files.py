@@ -3,8 +3,7 @@
 
 The files are private and replaced atomically. The SHA-256 covers the content as it is read back, not the bytes of the
 file, so content that passes the check is the content that was written. It detects damage, not forgery: anyone who can
-write the file can recompute it. Version 0.1.0 wrote these files without a checksum. They can still be read, and get a
-checksum when they are next written.
+write the file can recompute it.
 """
 
 import hashlib
@@ -28,16 +27,15 @@ def write_checked_json(path: Path, value: Mapping[str, Any]) -> None:
     write_json(path, {**value, CHECKSUM: _checksum_of_json(value)}, private=True)
 
 
-def read_checked_json(path: Path, unchecked_version: Any) -> dict[str, Any]:
+def read_checked_json(path: Path) -> dict[str, Any]:
     """Return the JSON object in ``path``, without its checksum.
 
-    Only a file of version ``unchecked_version`` may lack a checksum. Raises ``DataError`` naming the file if it cannot
-    be read or is damaged.
+    Raises ``DataError`` naming the file if it cannot be read or is damaged.
     """
     value = read_json(path)
     if not isinstance(value, dict):
         raise DataError(f"file {path} is damaged: it holds a {type(value).__name__}, expected an object.")
-    _check(path, value, unchecked_version, lambda: _checksum_of_json(value))
+    _check(path, value, lambda: _checksum_of_json(value))
     return value
 
 
@@ -47,11 +45,10 @@ def save_checked_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metada
     save_tensors(path, plain, {**metadata, CHECKSUM: checksum_of_tensors(plain, metadata)}, private=True)
 
 
-def load_checked_tensors(path: Path, unchecked_version: str | None) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+def load_checked_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """Return the tensors in ``path`` and its metadata, without the checksum.
 
-    Only a file of version ``unchecked_version`` may lack a checksum. Raises ``DataError`` naming the file if it cannot
-    be read or is damaged.
+    Raises ``DataError`` naming the file if it cannot be read or is damaged.
     """
     try:
         tensors, metadata = _load(path)
@@ -59,7 +56,7 @@ def load_checked_tensors(path: Path, unchecked_version: str | None) -> tuple[dic
         raise DataError(f"file {path} cannot be read: {error.strerror or error}.") from error
     except UNREADABLE as error:
         raise DataError(f"file {path} is damaged: {_first_line(error)}.") from error
-    _check(path, metadata, unchecked_version, lambda: checksum_of_tensors(tensors, metadata))
+    _check(path, metadata, lambda: checksum_of_tensors(tensors, metadata))
     return tensors, metadata
 
 
@@ -69,13 +66,8 @@ def _load(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
         return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118 - not a mapping
 
 
-def _check(path: Path, fields: dict[str, Any], unchecked_version: Any, digest: Callable[[], str]) -> None:
-    """Remove the checksum from ``fields``, the file's own; raise ``DataError`` if it is not the ``digest`` of the rest.
-
-    Only a file of version ``unchecked_version`` may lack a checksum.
-    """
-    if CHECKSUM not in fields and fields.get(VERSION) == unchecked_version:
-        return
+def _check(path: Path, fields: dict[str, Any], digest: Callable[[], str]) -> None:
+    """Remove the checksum from a file's own ``fields``; raise ``DataError`` if it is not the ``digest`` of the rest."""
     found = fields.pop(CHECKSUM, None)
     if found != digest():
         raise DataError(f"file {path} is damaged: its checksum is not that of its content.")

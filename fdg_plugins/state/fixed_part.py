@@ -36,7 +36,7 @@ def read_fixed(folder: Path, name: str) -> dict[str, torch.Tensor]:
     if not path.exists():
         raise DataError(f"file {path} is missing, which should hold the model's fixed part.", public=public)
     try:
-        tensors, metadata = load_checked_tensors(path, unchecked_version=None)
+        tensors, metadata = load_checked_tensors(path)
     except DataError as error:
         raise DataError(str(error), public=public) from error
     if metadata != {VERSION: FIXED_VERSION, _ID: name}:

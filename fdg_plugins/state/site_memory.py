@@ -86,8 +86,8 @@ def latest_before(round_number: int, rounds: Iterable[int], holder: str) -> int 
 
 def _load(path: Path) -> dict[str, torch.Tensor]:
     """Return the state in a file; raise ``DataError`` if it is damaged or of another version."""
-    tensors, metadata = load_checked_tensors(path, unchecked_version=None)
-    if metadata and metadata != {VERSION: MEMORY_VERSION}:
+    tensors, metadata = load_checked_tensors(path)
+    if metadata != {VERSION: MEMORY_VERSION}:
         raise DataError(f"file {path} has version {metadata.get(VERSION)}, expected {MEMORY_VERSION}.")
     return tensors
 

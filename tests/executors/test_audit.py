@@ -391,6 +391,7 @@ def test_without_a_chain_of_filters_or_a_config_the_line_says_so(workspace: Work
 
 def made_line(**fields: Any) -> AuditLine:
     values = {
+        "stage": "sent",
         "id": "0123456789abcdef",
         "time": "2026-01-01T00:00:00.000+00:00",
         "site": SITE,

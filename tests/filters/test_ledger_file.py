@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ledger as a file: that of version 0.1.0 counts; what is written is private and checked; a broken one is named."""
+"""The ledger as a file: what is written is private and checked; a broken one is named."""
 
 import json
 import os
@@ -15,60 +15,33 @@ from fdg_plugins.privacy.ledger import BudgetSpentError, Ledger, Limits, ledger_
 
 LIMITS = Limits(clip_norm=1.0, noise_multiplier=8.0, max_epsilon=3.0, delta=1e-5)
 
-# As version 0.1.0 wrote it, byte for byte.
-OF_0_1_0 = """{
- "version": 1,
- "site": "photo",
- "releases": [
-  {
-   "job": "0f6f0d3c-37a5-4b8e-9d05-3b9de2b3a3b5",
-   "round": 0,
-   "clip_norm": 1.0,
-   "noise_multiplier": 8.0,
-   "time": "2026-03-02T09:14:05+00:00"
-  },
-  {
-   "job": "0f6f0d3c-37a5-4b8e-9d05-3b9de2b3a3b5",
-   "round": 1,
-   "clip_norm": 1.0,
-   "noise_multiplier": 4.0,
-   "time": "2026-03-02T09:15:11+00:00"
-  }
- ]
-}
-"""
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "fdg_privacy" / "ledger.json"
 
 
-@pytest.fixture
-def old(path: Path) -> Path:
-    path.parent.mkdir(mode=0o755)
-    path.write_text(OF_0_1_0)
-    path.chmod(0o644)
-    path.with_suffix(".lock").touch(0o644)
-    return path
-
-
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_what_version_0_1_0_has_spent_counts(old: Path) -> None:
-    assert Ledger(old, "photo").spend("job", 0, LIMITS) == gaussian_epsilon([8.0, 4.0, 8.0], 1e-5)
-    assert [one.noise_multiplier for one in Ledger(old, "photo").read().releases] == [8.0, 4.0, 8.0]
+def test_one_that_others_may_read_becomes_private_with_the_next_release(path: Path) -> None:
+    Ledger(path, "photo").spend("job", 0, LIMITS)
+    for one, open_mode in ((path, 0o644), (path.with_suffix(".lock"), 0o644), (path.parent, 0o755)):
+        one.chmod(open_mode)
+    Ledger(path, "photo").spend("job", 1, LIMITS)
+    assert [mode(one) for one in (path, path.with_suffix(".lock"), path.parent)] == [0o600, 0o600, 0o700]
 
 
-def test_with_the_next_release_it_becomes_private_and_gets_a_checksum(old: Path) -> None:
-    Ledger(old, "photo").spend("job", 0, LIMITS)
-    assert json.loads(old.read_text())["version"] == 2
-    assert [mode(path) for path in (old, old.with_suffix(".lock"), old.parent)] == [0o600, 0o600, 0o700]
-    old.write_text(old.read_text().replace('"noise_multiplier": 4.0', '"noise_multiplier": 9.0'))
-    with pytest.raises(DataError, match=r"site photo: privacy ledger .* is damaged: its checksum"):
-        Ledger(old, "photo").spend("job", 1, LIMITS)
+def test_one_that_was_changed_by_hand_or_has_no_checksum_is_refused(path: Path) -> None:
+    Ledger(path, "photo").spend("job", 0, LIMITS)
+    text = path.read_text()
+    content = json.loads(text)
+    del content["sha256"]
+    for changed in (text.replace('"noise_multiplier": 8.0', '"noise_multiplier": 9.0'), json.dumps(content)):
+        path.write_text(changed)
+        with pytest.raises(DataError, match=r"site photo: privacy ledger .* is damaged: its checksum"):
+            Ledger(path, "photo").spend("job", 1, LIMITS)
 
 
 def test_the_policy_names_another_folder_which_must_exist(tmp_path: Path) -> None:

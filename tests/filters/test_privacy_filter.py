@@ -41,6 +41,7 @@ from fdg_plugins.messages import (
     META_SITE_REPORT,
 )
 from fdg_plugins.privacy.ledger import BudgetSpentError, Ledger, Limits
+from fdg_plugins.state.checked_files import write_checked_json
 from fdg_plugins.values import shorten
 
 SITE = "photo"
@@ -444,27 +445,31 @@ def test_a_crash_after_the_budget_was_spent_costs_budget_and_releases_nothing(
 
 @pytest.mark.parametrize(
     "content",
-    ["", "{", "[]", '{"version": 2, "site": "photo"}', '{"version": 1, "site": "sketch"}', '{"version": 1}']
+    ["", "{", "[]", '{"version": 2, "site": "photo"}', '{"version": 1, "site": "photo"}', '{"version": 2}']
     + [
-        json.dumps({"version": 1, "site": "photo", "releases": [{**entry}]})
+        {"version": 2, "site": "photo", "releases": [entry]}
         for entry in (
             {"job": "a", "round": 0, "clip_norm": 1.0, "noise_multiplier": 0.0, "time": "now"},
             {"job": "a", "round": 0, "clip_norm": 1.0, "noise_multiplier": -2.0, "time": "now"},
             {"job": "a", "round": 0, "clip_norm": 1.0, "time": "now"},
         )
     ]
-    + ['{"version": 1, "site": "photo", "releases": [{"noise_multiplier": NaN}]}'],
+    + [{"version": 2, "site": "sketch"}, '{"version": 2, "site": "photo", "releases": [{"noise_multiplier": NaN}]}'],
 )
 def test_a_broken_ledger_is_named_in_the_log_and_nothing_leaves(
-    content: str, context: MakeContext, local: Path, caplog: pytest.LogCaptureFixture
+    content: str | dict[str, Any], context: MakeContext, local: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = local / "fdg_privacy" / "ledger.json"
     path.parent.mkdir()
-    path.write_text(content)
+    if isinstance(content, str):
+        path.write_text(content)
+    else:  # whose checksum is right
+        write_checked_json(path, content)
+    before = path.read_text()
     dp = silent()
     reply = dp.process(answer(), context(dp))
     assert_refused_without_names(reply, f"site photo: privacy ledger {re.escape(str(path))}", caplog.text)
-    assert path.read_text() == content
+    assert path.read_text() == before
 
 
 def test_a_ledger_that_cannot_be_written_is_named_in_the_log_and_nothing_leaves(
