@@ -291,8 +291,7 @@ class Exchange(ABC):
         validator = PayloadValidator("state of the exchange", SettingsError)
         self._check_state(validator, state, tensors)
         self._learned = self.read_learned(validator, tensors) if tensors else {}
-        # States of version 0.1.0 lack this entry.
-        self._typical = {str(name): [float(one) for one in values] for name, values in state.get("typical", {}).items()}
+        self._typical = {str(name): [float(one) for one in values] for name, values in state["typical"].items()}
         self._begun = False
 
     def _check_state(self, validator: PayloadValidator, state: Any, tensors: Tensors) -> None:
@@ -302,6 +301,8 @@ class Exchange(ABC):
         for name, expected in {"version": EXCHANGE_STATE, **self.identity(), "tensors": sorted(tensors)}.items():
             if state.get(name) != expected:
                 validator.refuse(f"{name!r} is {shorten(state.get(name))}, expected {expected!r}")
+        if not isinstance(state.get("typical"), Mapping):
+            validator.refuse(f"'typical' is {shorten(state.get('typical'))}, expected a mapping")
 
 
 class WeightReports(Exchange):

@@ -206,7 +206,12 @@ def test_a_run_resumed_from_its_state_is_the_unbroken_run(kind: Kind, stops: int
 @EVERY
 @pytest.mark.parametrize(
     ("change", "field"),
-    [({"version": 2}, "version"), ({"version": None}, "version"), ({"exchange": "x"}, "exchange")],
+    [
+        ({"version": 2}, "version"),
+        ({"version": None}, "version"),
+        ({"exchange": "x"}, "exchange"),
+        ({"typical": None}, "typical"),
+    ],
     ids=str,
 )
 def test_a_state_of_another_version_or_method_is_refused(kind: Kind, change: dict[str, Any], field: str) -> None:
