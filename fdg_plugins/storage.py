@@ -41,6 +41,12 @@ def user_path(text: str, environment: Mapping[str, str]) -> Path:
     return path if path.is_absolute() else Path(environment.get("PWD", "")).absolute() / path
 
 
+def named_path(variable: str, environment: Mapping[str, str]) -> Path | None:
+    """Return the absolute path that a variable of the user's names, as :func:`user_path`; None if it names none."""
+    text = environment.get(variable, "").strip()
+    return user_path(text, environment) if text else None
+
+
 def check_outside(job: Path, target: Path, what: str) -> None:
     """Raise ``SettingsError`` if ``target`` is ``job`` or below it: a copy of the job there would have no end."""
     if target.resolve().is_relative_to(job.resolve()):

@@ -115,10 +115,11 @@ def _plan(
     """Return the plan for the data in the environment, or for the stand-in if the environment names none."""
     from fdg_plugins.centralised.plan import make_plan
     from fdg_plugins.data import find_data_root
+    from fdg_plugins.storage import named_path
 
     wanted = partial(make_plan, algorithm, dataset, target, seed, settings, protocol=protocol)
     wanted()  # reject invalid settings before a stand-in is drawn
-    found = find_data_root(dataset, _path("FDG_DATA_ROOT", environment), _path("FDG_CACHE", environment))
+    found = find_data_root(dataset, named_path("FDG_DATA_ROOT", environment), named_path("FDG_CACHE", environment))
     return wanted(stand_in=found.stand_in)
 
 
@@ -129,19 +130,15 @@ def _carry_out(plan: "Plan", environment: "Mapping[str, str]", to: Path) -> "Run
     from fdg_plugins.centralised.progress import RunDisplay
     from fdg_plugins.centralised.run import run_centralised
     from fdg_plugins.settings.site_config import read_site_config
+    from fdg_plugins.storage import named_path
     from fdg_plugins.sweep.execute import listening
 
     config = read_site_config("centralised", None, environment)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    cache = _path("FDG_CACHE", environment)
+    cache = named_path("FDG_CACHE", environment)
     with listening() as order, RunDisplay(plan, LastingConsole(highlight=False)) as watcher:
         return run_centralised(plan, config, cache, to, watcher, lambda: order.signal is not None)
-
-
-def _path(name: str, environment: "Mapping[str, str]") -> Path | None:
-    text = environment.get(name, "")
-    return Path(text) if text else None
 
 
 def read_values(texts: list[str]) -> dict[str, Any]:

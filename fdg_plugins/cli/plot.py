@@ -71,6 +71,7 @@ def plot(
       fdg plot all simulator_workspace --data-root /data
     """
     from fdg_plugins.analysis.figures import Request, kinds_of
+    from fdg_plugins.storage import named_path
 
     load_plugins(plugin)
     root, file = _place_of(data, data_root)
@@ -80,7 +81,7 @@ def plot(
         setting=setting,
         data_root=root,
         dataset_file=file,
-        cache=_cache_folder(),
+        cache=named_path("FDG_CACHE", os.environ),
         max_pixels=most_pixels(),
         sites=tuple(name.strip() for name in sites.split(",")) if sites is not None else None,
         points=points,
@@ -95,23 +96,14 @@ def plot(
 
 def _place_of(data: Path | None, data_root: Path | None) -> tuple[Path | None, Path | None]:
     """Return the data root, and the file about the images if it is elsewhere; ``--data`` wins over FDG_DATA_ROOT."""
-    from fdg_plugins.storage import user_path
+    from fdg_plugins.storage import named_path
 
     if data is None:
-        named = os.environ.get("FDG_DATASET_FILE", "").strip()
-        return data_root, user_path(named, os.environ) if named else None
+        return data_root, named_path("FDG_DATASET_FILE", os.environ)
     from fdg_plugins.data.own_folder import own_data
 
     own = own_data(data)
     return own.root, own.file
-
-
-def _cache_folder() -> Path | None:
-    """Return the folder that the user names in ``FDG_CACHE``, None for the default."""
-    from fdg_plugins.storage import user_path
-
-    named = os.environ.get("FDG_CACHE", "").strip()
-    return user_path(named, os.environ) if named else None
 
 
 class _Output(NamedTuple):

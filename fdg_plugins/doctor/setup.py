@@ -10,7 +10,7 @@ from fdg_plugins.data import DATASETS, AttributeSpec, DatasetSpec, PublishedSpec
 from fdg_plugins.data.mnist import FILES, FOLDER
 from fdg_plugins.data.own_folder import own_data
 from fdg_plugins.data.specs import files_of
-from fdg_plugins.data.stand_in import stand_in_root
+from fdg_plugins.data.stand_in_files import cache_folder as drawings_folder
 from fdg_plugins.data.stand_in_files import is_stand_in
 from fdg_plugins.data.unfinished import is_unfinished
 from fdg_plugins.doctor.finding import Finding, ok, problem, warning
@@ -24,7 +24,7 @@ from fdg_plugins.objectives import OBJECTIVES, make_objective, objective_setting
 from fdg_plugins.plugins.own_dataset import shorten_names
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, environment_settings, make_protocol, part_settings
 from fdg_plugins.settings.site_config import read_site_config
-from fdg_plugins.storage import user_path
+from fdg_plugins.storage import named_path, user_path
 from fdg_plugins.training.precision import suited_precision
 
 WEIGHTS = "ImageNet weights"
@@ -206,5 +206,4 @@ def _imagenet_files() -> dict[str, str]:
 
 def cache_folder_of(environment: Mapping[str, str]) -> Path:
     """Return where what is made once is kept, such as the stand-in: ``FDG_CACHE``, or this user's cache."""
-    named = environment.get("FDG_CACHE", "").strip()
-    return stand_in_root(user_path(named, environment) if named else None).parent
+    return drawings_folder(named_path("FDG_CACHE", environment))

@@ -38,7 +38,7 @@ from fdg_plugins.state.site_memory import (
     read_memory,
     write_memory,
 )
-from fdg_plugins.storage import read_json, user_path, write_json
+from fdg_plugins.storage import named_path, read_json, write_json
 from fdg_plugins.training.loop import ShouldStop, Stopped
 from fdg_plugins.values import shorten
 
@@ -228,7 +228,8 @@ class SiteWork:
             self._session = opened
             if self._shared is not None:
                 self._networks = self._networks or SharedNetworks()
-            opened = SiteSession(site, config, protocol, _cache_folder(), left_out, self._shared, self._networks)
+            cache = named_path("FDG_CACHE", os.environ)
+            opened = SiteSession(site, config, protocol, cache, left_out, self._shared, self._networks)
         if self._shared is None:
             self._sessions.clear()
         self._session = self._sessions[site] = opened
@@ -236,11 +237,6 @@ class SiteWork:
 
     def _stand_in(self) -> bool | None:
         return None if self._session is None else self._session.images.stand_in
-
-
-def _cache_folder() -> Path | None:
-    cache = os.environ.get("FDG_CACHE", "").strip()
-    return user_path(cache, os.environ) if cache else None
 
 
 def _statistics(

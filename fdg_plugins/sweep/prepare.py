@@ -16,7 +16,7 @@ from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.settings.named_protocols import PAPER
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import read_site_config
-from fdg_plugins.storage import user_path
+from fdg_plugins.storage import named_path
 from fdg_plugins.sweep.kinds import canonical_method, executing, kind_of
 from fdg_plugins.sweep.plan import Grid, PlannedRun, make_grids, make_plan
 from fdg_plugins.sweep.request import DataFound, Request, SweepFile, check_continues, check_pretrained
@@ -115,7 +115,7 @@ def pretrained_digest(environment: Mapping[str, str]) -> str:
 
     Raises ``DataError`` if it cannot be read.
     """
-    file = _path("FDG_PRETRAINED_FILE", environment)
+    file = named_path("FDG_PRETRAINED_FILE", environment)
     if file is None:
         return ""
     try:
@@ -131,7 +131,7 @@ def look_at_data(dataset: DatasetRef, environment: Mapping[str, str], targets: C
     that does not exist or does not contain the data set, and for a domain that has no images to train or validate on
     where another one of ``targets`` is held out.
     """
-    root, cache, file = (_path(name, environment) for name in ("FDG_DATA_ROOT", "FDG_CACHE", "FDG_DATASET_FILE"))
+    root, cache, file = (named_path(name, environment) for name in ("FDG_DATA_ROOT", "FDG_CACHE", "FDG_DATASET_FILE"))
     found = find_data_root(dataset, root, cache)
     images: dict[str, int] = {}
     for domain in dataset_spec(dataset).domains:
@@ -157,7 +157,7 @@ def check_shares(protocols: Iterable[Protocol], dataset: DatasetRef, environment
 
     The sites would find the same, one after the other. It follows from the numbers of images and sites, not from seeds.
     """
-    root, cache, file = (_path(name, environment) for name in ("FDG_DATA_ROOT", "FDG_CACHE", "FDG_DATASET_FILE"))
+    root, cache, file = (named_path(name, environment) for name in ("FDG_DATA_ROOT", "FDG_CACHE", "FDG_DATASET_FILE"))
     different = {_division(protocol): protocol for protocol in protocols if protocol.sites_per_domain > 1}
     for protocol in different.values():
         place = find_data_root(dataset, root, cache).path
@@ -180,11 +180,6 @@ def _division(protocol: Protocol) -> tuple[str | int | None, ...]:
     """Return what decides whether a domain has enough images for its sites."""
     sites, most = protocol.sites_per_domain, protocol.max_samples_per_domain
     return (protocol.target, sites, most, protocol.partition, protocol.least_images)
-
-
-def _path(name: str, environment: Mapping[str, str]) -> Path | None:
-    text = environment.get(name, "").strip()
-    return user_path(text, environment) if text else None
 
 
 def make_request(asked: Asked, earlier: Request | None) -> Request:

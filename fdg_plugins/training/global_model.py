@@ -33,7 +33,7 @@ from fdg_plugins.objectives import (
 )
 from fdg_plugins.record.run_files import LOCAL_FOLDER
 from fdg_plugins.settings.protocol import Protocol
-from fdg_plugins.storage import save_tensors, user_path
+from fdg_plugins.storage import named_path, save_tensors
 
 
 class GlobalModel:
@@ -128,13 +128,12 @@ def initial_model(protocol: Protocol, num_classes: int, num_sites: int = 1) -> S
     ``num_sites``: number of sites that train.
     """
     model = plain_network(protocol, num_classes)
-    file = os.environ.get("FDG_PRETRAINED_FILE", "").strip()
     sha256 = os.environ.get("FDG_PRETRAINED_SHA256", "").strip()
     record = load_pretrained(
         model,
         protocol.model,
         protocol.pretrained,
-        file=user_path(file, os.environ) if file else None,
+        file=named_path("FDG_PRETRAINED_FILE", os.environ),
         sha256=sha256 or None,
         norm=protocol.normalization,
     )
