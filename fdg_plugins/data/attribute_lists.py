@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from fdg_plugins.data.folders import image_names, is_file, is_folder, refuse_outside
+from fdg_plugins.data.folders import image_names, is_file, is_folder, refuse_outside, resolved
 from fdg_plugins.data.specs import IMAGE_SUFFIXES, AttributeSample, AttributeSpec
 from fdg_plugins.errors import DataError
 from fdg_plugins.values import shorten
@@ -30,7 +30,7 @@ def list_attributed(data_root: Path, spec: AttributeSpec, domain: str) -> tuple[
     names or that is not in the folder, names that are not plain names of image files, links that leave the data root,
     and a class without images.
     """
-    root = data_root.resolve() if is_folder(data_root) else data_root
+    root = resolved(data_root)
     attributes = _attributes(_List(root, spec, spec.attribute_list), spec)
     parts = _parts(_List(root, spec, spec.part_list), spec)
     if odd := sorted(attributes.keys() ^ parts.keys()):

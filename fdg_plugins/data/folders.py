@@ -22,9 +22,14 @@ FolderSpec: TypeAlias = ImageFolderSpec | SegmentationSpec
 _UNUSABLE = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]")
 
 
+def resolved(data_root: Path) -> Path:
+    """Return a data root after resolving links; one that is no folder as it is named, for the message that says so."""
+    return data_root.resolve() if is_folder(data_root) else data_root
+
+
 def existing_root(data_root: Path, spec: FolderSpec, domain: str) -> Path:
     """Return the resolved data root; raise DataError unless it and the data set's folder exist."""
-    root = data_root.resolve() if is_folder(data_root) else data_root
+    root = resolved(data_root)
     places = (
         ("data root", root, "its data root is not a folder."),
         (f"folder of data set {spec.name}", root / spec.folder, f"data set {spec.name!r} is not in its data root."),

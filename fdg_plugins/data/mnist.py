@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from fdg_plugins.data.folders import is_folder, refuse_outside
+from fdg_plugins.data.folders import is_folder, refuse_outside, resolved
 from fdg_plugins.data.published_files import Arrays, read_idx
 from fdg_plugins.errors import DataError
 
@@ -22,7 +22,7 @@ def read_mnist(data_root: Path, size: int) -> Arrays:
     These are the files that ``torchvision.datasets.MNIST(<data root>/mnist, download=False)`` reads, usually 70,000
     images. Raises DataError, naming folder or file, for missing or broken files and for links out of the root.
     """
-    root = data_root.resolve() if is_folder(data_root) else data_root
+    root = resolved(data_root)
     folder = root / FOLDER
     if not is_folder(folder):
         raise DataError(

@@ -19,7 +19,7 @@ import torch
 
 from fdg_plugins.data.catalogue import DATASETS
 from fdg_plugins.data.decoding import read_image
-from fdg_plugins.data.folders import image_names, is_folder, refuse_outside
+from fdg_plugins.data.folders import image_names, is_folder, refuse_outside, resolved
 from fdg_plugins.data.image_array import ImageArray
 from fdg_plugins.data.published_files import Arrays, check_labels, read_file, read_idx, unfit_file
 from fdg_plugins.data.specs import FILES_OF, PublishedSpec, Sample
@@ -35,16 +35,10 @@ def published_domain(data_root: Path | None, spec: PublishedSpec, domain: str) -
     Without a data root, these are the stand-in's. Raises DataError, naming the file, for missing or broken files, files
     of other sizes, labels that the data set does not have, and links out of the root.
     """
-    images, labels = (
-        stand_in_part(spec.name, domain) if data_root is None else _read(_resolved(data_root), spec, domain)
-    )
+    images, labels = stand_in_part(spec.name, domain) if data_root is None else _read(resolved(data_root), spec, domain)
     files = [f"{position:05d}" for position in range(len(labels))]
     samples = tuple(Sample(file, label) for file, label in zip(files, labels.tolist(), strict=True))
     return ImageArray(images, {file: row for row, file in enumerate(files)}), samples
-
-
-def _resolved(data_root: Path) -> Path:
-    return data_root.resolve() if is_folder(data_root) else data_root
 
 
 def _read(root: Path, spec: PublishedSpec, domain: str) -> Arrays:
