@@ -76,14 +76,6 @@ def test_the_step_of_two_sites_is_that_of_a_search_in_numpy(kappa: float, seed: 
     np.testing.assert_allclose(result.params["w"], 0.3 * best_of_a_grid(first, second, p, kappa), atol=1e-4)
 
 
-@pytest.mark.parametrize("weighting", ["uniform", "samples"])
-def test_a_radius_of_zero_is_fedavg(make_update: Callable[..., Params], weighting: str) -> None:
-    updates = [make_update(seed) for seed in range(4)]
-    matched = step(FedOMGAggregator(kappa=0.0, server_lr=0.3, weighting=weighting), updates)
-    averaged = step(FedAvgAggregator(server_lr=0.3, weighting=weighting), updates)
-    assert all(np.array_equal(matched.params[name], averaged.params[name]) for name in updates[0])
-
-
 def test_a_single_site_moves_by_one_plus_kappa() -> None:
     result = step(FedOMGAggregator(kappa=0.5, server_lr=1.0), vectors([2.0, -4.0]))
     assert result.params["w"].tolist() == [3.0, -6.0]
