@@ -64,12 +64,17 @@ def launcher(machine: Machine, data: DataFound, environment: Mapping[str, str], 
 
 def _write_job(kind: RunKind, run: PlannedRun, data: DataFound, working: Path) -> Written:
     """Write the job of a run to its working folder; the state of an interrupted run is removed if its job differs."""
-    if not (working / JOB).exists():
-        return kind.write_job(run, data, working)
+    if (working / JOB).exists():
+        written = same_job(kind, run, data, working)
+        if written is not None:
+            return written
+        for name in (JOB, STATE):
+            shutil.rmtree(working / name)
+    return kind.write_job(run, data, working)
+
+
+def same_job(kind: RunKind, run: PlannedRun, data: DataFound, working: Path) -> Written | None:
+    """Return the facts about a run whose job is the one in its working folder; None if the job differs."""
     with tempfile.TemporaryDirectory(prefix="fdg-") as folder:
         written = kind.write_job(run, data, Path(folder))
-        if not kind.difference(working / JOB, Path(folder, JOB)):
-            return written
-    for name in (JOB, STATE):
-        shutil.rmtree(working / name)
-    return kind.write_job(run, data, working)
+        return None if kind.difference(working / JOB, Path(folder, JOB)) else written

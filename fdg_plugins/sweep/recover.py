@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keep runs that finished after the sweep which had started them was killed: their processes go on without it."""
 
-import tempfile
 from collections.abc import Iterable
-from pathlib import Path
 
-from fdg_plugins.sweep.kinds import executing
+from fdg_plugins.sweep.kinds import executing, same_job
 from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.processes import end_processes
 from fdg_plugins.sweep.request import DataFound
-from fdg_plugins.sweep.run_kind import RunKind
-from fdg_plugins.sweep.store import JOB, Store
+from fdg_plugins.sweep.store import Store
 
 
 def recover(
@@ -25,13 +22,7 @@ def recover(
     for run in plan:
         kind = executing(run.method, in_one_process=in_one_process)
         seconds = store.seconds_of_finished(run.name, kind.record_folder)
-        if seconds is not None and _has_job_of(run, kind, data, store.running / run.name):
+        if seconds is not None and same_job(kind, run, data, store.running / run.name):
             store.keep(run, kind.record_folder, seconds, keep_models)
             found.append(run.name)
     return found
-
-
-def _has_job_of(run: PlannedRun, kind: RunKind, data: DataFound, working: Path) -> bool:
-    with tempfile.TemporaryDirectory(prefix="fdg-") as folder:
-        kind.write_job(run, data, Path(folder))
-        return not kind.difference(working / JOB, Path(folder, JOB))
