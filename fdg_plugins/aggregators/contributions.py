@@ -29,7 +29,7 @@ from fdg_plugins.flare.broken_uploads import are_lost
 from fdg_plugins.flare.peers import authenticated_site
 from fdg_plugins.flare.stored_tensor import UNREADABLE, StoredTensor, is_reference, open_reference
 from fdg_plugins.messages import META_CHECKED_REPORTS, META_REPORT, META_SAMPLES, META_SITE, MOST_SAMPLES, TrainReport
-from fdg_plugins.values import LONGEST_QUOTE, one_line, shorten
+from fdg_plugins.values import LONGEST_QUOTE, is_number, one_line, shorten
 
 CHECKED_AT_A_TIME = 1 << 20  # elements of a stored tensor loaded at a time
 
@@ -252,8 +252,7 @@ def _read_samples(site: str, value: Any) -> int | None:
 
 def _is_count(number: Any) -> bool:
     """Return whether ``number`` is a whole number of samples, as an integer or a float."""
-    is_number = isinstance(number, int | float) and not isinstance(number, bool)
-    return is_number and 0 < number <= MOST_SAMPLES and bool(number == int(number))
+    return is_number(number) and 0 < number <= MOST_SAMPLES and bool(number == int(number))
 
 
 def _read_training(site: str, report: Any) -> TrainReport | None:

@@ -42,7 +42,7 @@ from fdg_plugins.state.checked_files import read_checked_json, write_checked_jso
 from fdg_plugins.state.folders import state_folder
 from fdg_plugins.state.site_memory import GAP_FILE, latest_before
 from fdg_plugins.tasks import TASKS, ScoreKind
-from fdg_plugins.values import first_problem, shorten
+from fdg_plugins.values import first_problem, is_number, shorten
 
 GAP_STATE: Literal[3] = 3
 LARGEST_GAP = 1e6  # far beyond the cross entropy of any useful model
@@ -158,8 +158,7 @@ def read_gap(gap: Any, report: Any) -> float:
     A usable gap is a number in [-``LARGEST_GAP``, :func:`highest_gap`].
     """
     highest = highest_gap(report)
-    is_number = isinstance(gap, int | float) and not isinstance(gap, bool)
-    if not is_number or not -LARGEST_GAP <= gap <= highest:
+    if not is_number(gap) or not -LARGEST_GAP <= gap <= highest:
         wanted = f"expected a number from {-LARGEST_GAP:g} to {highest:g}; its weight stays."
         raise ContributionError(f"gap is {shorten(gap)}, {wanted}")
     return float(gap)

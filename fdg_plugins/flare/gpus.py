@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.internals import GPUS, require
 from fdg_plugins.flare.resources import declared_component, declared_components
-from fdg_plugins.values import shorten
+from fdg_plugins.values import is_number, shorten
 
 NUMBER = "num_of_gpus"
 MEMORY = "mem_per_gpu_in_GiB"
@@ -133,5 +133,4 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_memory(value: Any, least: float = math.ulp(0.0)) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and least <= value <= MOST_MEMORY  # False for NaN
+    return is_number(value) and least <= value <= MOST_MEMORY
