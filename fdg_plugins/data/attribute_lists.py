@@ -32,7 +32,7 @@ def list_attributed(data_root: Path, spec: AttributeSpec, domain: str) -> tuple[
     """
     root = resolved(data_root)
     attributes = _attributes(_List(root, spec, spec.attribute_list), spec)
-    parts = _parts(_List(root, spec, spec.part_list), spec)
+    parts = _parts(_List(root, spec, spec.part_list))
     if odd := sorted(attributes.keys() ^ parts.keys()):
         lists = (spec.attribute_list, spec.part_list)
         having, lacking = lists if odd[0] in attributes else lists[::-1]
@@ -114,7 +114,7 @@ def _column(found: _List, names: Sequence[str], name: str) -> int:
     return names.index(name)
 
 
-def _parts(found: _List, spec: AttributeSpec) -> dict[str, str]:
+def _parts(found: _List) -> dict[str, str]:
     """Return the number of the part by name of the image."""
     result: dict[str, str] = {}
     for number, words in found.entries(1):

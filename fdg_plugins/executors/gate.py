@@ -18,7 +18,7 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 
-from fdg_plugins.core.privacy import Noise, secure_normal
+from fdg_plugins.core.privacy import secure_normal
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.executors.work import SiteTask
 from fdg_plugins.filters.disclosure import refuse
@@ -75,9 +75,7 @@ def _limits_of(filters: Iterable[Filter]) -> list[Limits]:
     return [one.limits() for one in filters if isinstance(one, DifferentialPrivacyFilter)]
 
 
-def release(
-    site: str, task: str, answer: Shareable, fl_ctx: FLContext, limits: Limits, noise: Noise = secure_normal
-) -> Shareable:
+def release(site: str, task: str, answer: Shareable, fl_ctx: FLContext, limits: Limits) -> Shareable:
     """Return the release of ``answer`` under ``limits``, marked for the filters that follow.
 
     Raises ``RefusedError``, before any entry in the ledger, if the answer holds anything that differential privacy
@@ -91,7 +89,7 @@ def release(
         kinds = [isinstance(one, DifferentialPrivacyFilter) for one in chain]
         last = len(kinds) - kinds[::-1].index(True) if True in kinds else 0
         check_what_follows(site, chain[last:], DifferentialPrivacyFilter)
-    return mark(make_release(site, task, answer, fl_ctx, limits, noise), limits)
+    return mark(make_release(site, task, answer, fl_ctx, limits, secure_normal), limits)
 
 
 # --- what may leave in addition to an update ---
