@@ -49,14 +49,12 @@ class Face(NamedTuple):
     smiling: bool
 
 
-def faces_root(cache: Path | None = None) -> Path:
-    """Return the folder of the drawings, existing or not, below ``cache`` (default: this user's cache)."""
-    return cache_folder(cache) / f"stand-in-faces-v{VERSION}"
+def ensure_faces(cache: Path | None) -> Path:
+    """Return the data root, the folder that holds ``celeba/``, after drawing it if it does not exist.
 
-
-def ensure_faces(cache: Path | None = None) -> Path:
-    """Return the data root, the folder that holds ``celeba/``, after drawing it if it does not exist."""
-    return write_faces(faces_root(cache))
+    It is below ``cache`` (None: this user's cache of the package).
+    """
+    return write_faces(cache_folder(cache) / f"stand-in-faces-v{VERSION}")
 
 
 def write_faces(root: Path) -> Path:
