@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 from nvflare.apis.utils.decomposers import flare_decomposers
 from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.app_opt.pt.lazy_tensor_dict import LazyTensorDict
@@ -32,6 +33,10 @@ OWN_FEDERATIONS = ("test_e_resume.py", "test_f_lost.py", "test_c_vessels.py")
 FIRST = (*LONGEST, *OWN_FEDERATIONS)
 IMAGES_PER_CLASS = 4
 PIXELS = 16
+
+# That a busy machine is slow is no fault of a test.
+settings.register_profile("fdg", suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("fdg")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
