@@ -201,7 +201,7 @@ def test_seed_and_domain_decide_the_parts_and_the_name_says_which_one_it_is() ->
     split = seeded_split(samples_of(TWELVE_EACH), PACS, "photo", seed=1)
     part = part_three_of_five(split)
     assert part == part_three_of_five(split)
-    assert part.name == "pacs/90-10@1/part3of5"
+    assert part.name == f"pacs/90-10@1/equal@1-{split.digest}/part3of5"
     assert part.digest not in {part_three_of_five(split, seed=2).digest, part_three_of_five(split, "sketch").digest}
 
 
