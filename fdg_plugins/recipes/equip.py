@@ -49,9 +49,10 @@ def equip(recipe: Recipe, method: str, *, head: str | None = None, metric: str =
     """
     require(RECIPE)
     parts = parse_method(method)
+    report = make_objective(parts.objective).report
     for aggregator in (make_aggregator(parts.direction), getattr(recipe, "aggregator", None)):
         if isinstance(aggregator, UpdateAggregator):
-            _check_aggregator(aggregator, make_objective(parts.objective).report)
+            _check_aggregator(aggregator, report)
     host = None if parts.objective == PLAIN else _host(parts.objective, head, settings)
     if host is None and settings:
         raise SettingsError(f"method {method!r} has no setting {min(settings)!r} beside its aggregator's.")
@@ -73,7 +74,7 @@ def _check_aggregator(aggregator: UpdateAggregator, report: str | None) -> None:
     if aggregator.reads_census is not None:
         raise SettingsError(
             f"{type(aggregator).__name__} reads {aggregator.reads_census}, of which only this package's own workflow "
-            "takes a census."
+            "takes a census, expected one that does without."
         )
     if aggregator.needs_reports and aggregator.shares not in (REPORT_GAP, report):
         raise SettingsError(

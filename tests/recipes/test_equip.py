@@ -112,7 +112,10 @@ class ByCensus(FedAvgAggregator):
             FedOMGAggregator(grouping="domain"),
             r"FedOMGAggregator reads the sites' domains \(grouping 'domain'\), of which only this package's own",
         ),
-        (ByCensus(), "ByCensus reads the sites' images, of which only this package's own workflow takes a census."),
+        (
+            ByCensus(),
+            "ByCensus reads the sites' images, of which only this package's own workflow takes a census, expected one",
+        ),
         (FedAvgAggregator(weighting="as"), "the weights follow from the report 'fisher_trace', which no script sends"),
     ],
 )
