@@ -6,6 +6,7 @@ processes and to a GPU, where whole batches are normalised. Resizing is bilinear
 in Pillow; colours are changed in float32 and rounded once.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import overload
@@ -120,13 +121,20 @@ def augmented(pixels: np.ndarray, drawn: Augmentation, image_size: int) -> np.nd
 
 def normalised(images: torch.Tensor) -> torch.Tensor:
     """Return views uint8 ``[B, 3, S, S]`` as float32 on their device, standardised by ImageNet's mean and deviation."""
-    if images.is_cuda:
-        factor, summand = (torch.from_numpy(values).to(images.device) for values in (_FACTOR, _SUMMAND))
+    if images.device.type != "cpu":
+        factor, summand = _constants(images.device)
         return images.float().mul_(factor).add_(summand)
     # torch's threads would compete for cores with the loader's processes
     values: np.ndarray = np.multiply(images.numpy(), _FACTOR, dtype=np.float32)
     values += _SUMMAND
     return torch.from_numpy(values)
+
+
+@functools.cache
+def _constants(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return factor and summand on an accelerator; copied there once, since each such copy waits for queued work."""
+    with torch.inference_mode(False):
+        return torch.from_numpy(_FACTOR).to(device), torch.from_numpy(_SUMMAND).to(device)
 
 
 def checked_size(image_size: int) -> int:

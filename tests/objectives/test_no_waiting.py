@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
+from fdg_plugins.data.transforms import normalised
 from fdg_plugins.objectives import OBJECTIVES, make_objective
 from fdg_plugins.randomness import on_device
 from fdg_plugins.settings.protocol import Protocol
@@ -100,6 +101,14 @@ def test_a_pass_over_masks_reads_its_mean_loss_and_its_steps_read_nothing(spec: 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
 def test_the_other_optimizers_read_nothing_either(optimizer: str) -> None:
     assert only_the_loss_is_read(waits_of_a_pass({"name": "erm"}, NOTHING, 3, optimizer=optimizer))
+
+
+def test_a_batch_of_pixels_is_normalised_without_waiting() -> None:
+    pixels = torch.zeros(2, 3, 4, 4, dtype=torch.uint8, device=DEVICE)
+    normalised(pixels)  # the device's first batch brings mean and deviation
+    with Accelerator() as accelerator:
+        views = normalised(pixels)
+    assert (views.dtype, views.shape, accelerator.waits) == (torch.float32, pixels.shape, [])
 
 
 # --- the stand-in of an accelerator notices ---
