@@ -28,7 +28,7 @@ class ExtractorClassifier(nn.Module):
         super().__init__()
         self.extractor = extractor
         self.classifier = classifier
-        self._is_compiled = False
+        self._compiled: Callable[[nn.Module, torch.Tensor], torch.Tensor] | None = None
         self._held: list[nn.Module] = []
 
     @property
@@ -83,7 +83,7 @@ class ExtractorClassifier(nn.Module):
         Raises SettingsError if the last dimension is not D, which the head expects.
         """
         with nullcontext() if self.training else self._uncompiled():
-            features = self.extractor(images)
+            features = (self._compiled or _extract)(self.extractor, images)
         if features.shape[-1] != self.feature_size:
             raise SettingsError(
                 f"the model's features have the shape {list(features.shape)}, expected [{len(images)}, "
@@ -129,11 +129,11 @@ class ExtractorClassifier(nn.Module):
 
         Compilation happens in the first such pass, and again for another kind of batch; other passes run uncompiled.
         """
-        self.extractor.compile(backend=backend)
-        self._is_compiled = True
+        # Not Module.compile: some versions of torch, such as 2.11, leave it without effect on torch's own modules.
+        self._compiled = torch.compile(_extract, backend=backend)
 
     def _uncompiled(self) -> AbstractContextManager[object]:
-        return torch.compiler.set_stance("force_eager") if self._is_compiled else nullcontext()
+        return torch.compiler.set_stance("force_eager") if self._compiled else nullcontext()
 
     def _pooling(self) -> nn.AdaptiveAvgPool2d:
         layers = [layer for layer in self.extractor.modules() if isinstance(layer, nn.AdaptiveAvgPool2d)]
@@ -145,6 +145,10 @@ class ExtractorClassifier(nn.Module):
 
     def _linear_layers(self) -> list[nn.Linear]:
         return [layer for layer in self.classifier.modules() if isinstance(layer, nn.Linear)]
+
+
+def _extract(extractor: nn.Module, images: torch.Tensor) -> torch.Tensor:
+    return extractor(images)
 
 
 def _has_buffer(prefix: str, module: nn.Module, names: Collection[str]) -> bool:
