@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Self, TypeVar
+from typing import Any, TypeVar
 
 from fdg_plugins.data.preparation.sources import (
     FolderSource,
@@ -98,18 +98,23 @@ class ZipSource(Source):
             yield archive
 
 
-class _Header(tarfile.TarInfo):
-    """The header of a member; tarfile takes a damaged one, unless it is the first, for the end of the archive."""
+class _Remembering:
+    """A file that remembers what was last read of it.
 
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        """Raise ReadError for a damaged or truncated header."""
-        try:
-            return super().frombuf(buf, encoding, errors)
-        except tarfile.HeaderError as error:
-            if not any(buf):  # zeros, or nothing: the end
-                raise
-            raise tarfile.ReadError(f"{error} in a member's header") from error
+    tarfile takes a damaged header, unless it is the first, for the end of the archive, which is zeros, or nothing.
+    """
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.last = b""
+
+    def read(self, size: int = -1) -> bytes:
+        """Read as the file does."""
+        self.last = self._file.read(size)
+        return self.last
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
 
 class TarSource(Source):
@@ -140,11 +145,14 @@ class TarSource(Source):
     def _walked(self) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
         """Yield the regular files; raise DataError at the first link, device or pipe."""
         with _translated(self._path):
-            archive = tarfile.open(self._path, "r:*", tarinfo=_Header)  # noqa: SIM115
+            archive = tarfile.open(self._path, "r:*")  # noqa: SIM115
+        archive.fileobj = file = _Remembering(archive.fileobj)
         with archive:
             while True:
                 with _translated(self._path):
                     member = archive.next()
+                    if member is None and any(file.last):
+                        raise tarfile.ReadError("a wrong checksum or length in a member's header")
                 if member is None:
                     return
                 archive.members = []  # type: ignore[attr-defined]  # tarfile would keep every member it has read
