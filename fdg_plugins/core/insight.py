@@ -85,22 +85,40 @@ def class_sums(features: torch.Tensor, labels: torch.Tensor, num_classes: int) -
 
 
 class ClassSums:
-    """Sums of features ``[Y, D]``, float64, and numbers of samples ``[Y]``, int64, of each class over batches."""
+    """Sums of features and numbers of samples of each class over batches, of which none is read before all are added.
+
+    So an accelerator never waits between batches, and a label out of range is found only when a result is asked for.
+    """
 
     def __init__(self, num_classes: int, feature_size: int, device: torch.device) -> None:
-        self.sums = torch.zeros(num_classes, feature_size, dtype=torch.float64, device=device)
-        self.counts = torch.zeros(num_classes, dtype=torch.int64, device=device)
+        self._sums = torch.zeros(num_classes, feature_size, dtype=torch.float64, device=device)
+        self._counts = torch.zeros(num_classes, dtype=torch.int64, device=device)
+        self._are_classes = torch.ones((), dtype=torch.bool, device=device)
 
     def add(self, features: torch.Tensor, labels: torch.Tensor) -> None:
-        """Add a batch of features ``[B, D]`` and labels ``[B]``; raise ``ValueError`` for a label out of range."""
-        sums, counts = class_sums(features, labels, len(self.counts))
-        self.sums += sums
-        self.counts += counts
+        """Add a batch of features ``[B, D]`` and labels ``[B]``."""
+        inside = (labels >= 0) & (labels < len(self._counts))
+        labels = labels * inside
+        sums = torch.zeros_like(self._sums)
+        sums.index_add_(0, labels, features.detach().to(torch.float64) * inside[:, None])
+        self._sums += sums
+        self._counts.index_add_(0, labels, inside.long())
+        self._are_classes &= inside.all()
 
-    def means_of_held(self) -> torch.Tensor:
-        """Return the mean features of the classes that have samples, in their order, float32 ``[K, D]``."""
-        held = self.counts > 0
-        return (self.sums[held] / self.counts[held, None]).float()
+    def result(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the sums ``[Y, D]``, float64, and the numbers ``[Y]``, int64; raise ``ValueError`` as class_sums."""
+        if not bool(self._are_classes):
+            raise ValueError(f"Expected labels from 0 to {len(self._counts) - 1}, got others.")
+        return self._sums, self._counts
+
+    def means_of_held(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return mean features of the classes that have samples, in order, float32 ``[K, D]``, and all numbers ``[Y]``.
+
+        Both are on the CPU. Raises as :meth:`result` does.
+        """
+        sums, counts = (values.cpu() for values in self.result())
+        held = counts > 0
+        return (sums[held] / counts[held, None]).float(), counts
 
 
 def class_means(features: torch.Tensor, labels: torch.Tensor, num_classes: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -248,8 +248,8 @@ class LocalAlignment(LocalRisk):
 
 def class_means_of(total: ClassSums) -> ClassMeans:
     """Return the mean features of each class, zero for a class without images."""
-    means = (total.sums / total.counts.clamp(min=1)[:, None]).float()
-    return ClassMeans(means, total.counts > 0)
+    sums, counts = total.result()
+    return ClassMeans((sums / counts.clamp(min=1)[:, None]).float(), counts > 0)
 
 
 def alignment_loss(features: torch.Tensor, labels: torch.Tensor, to: ClassMeans) -> torch.Tensor:

@@ -142,7 +142,8 @@ def means_report(
     total = ClassSums(num_classes, weight.shape[1], weight.device)
     for features, labels in samples:
         total.add(features, labels)
-    return to_report({CLASS_MEANS: total.means_of_held(), CLASS_COUNTS: total.counts})
+    means, counts = total.means_of_held()
+    return to_report({CLASS_MEANS: means, CLASS_COUNTS: counts})
 
 
 @dataclass(frozen=True)

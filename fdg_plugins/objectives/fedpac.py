@@ -150,7 +150,8 @@ def _statistics(seen: Iterable[FeatureBatch], num_classes: int, model: Extractor
         features, labels = batch.samples(batch.features)
         total.add(features, labels)
         square = square + features.double().square().sum()
-    return _Statistics(total.means_of_held(), total.counts, (square / total.counts.sum()).float())
+    means, counts = total.means_of_held()
+    return _Statistics(means, counts, (square / counts.sum()).float())
 
 
 # --- a site's training ---

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fdg_plugins.core import insight as insight_module
 from fdg_plugins.core.insight import (
+    ClassSums,
     GlobalInsight,
     class_means,
     class_sums,
@@ -118,6 +119,27 @@ def test_the_sums_of_batches_are_the_sum_of_their_sums() -> None:
     parts = [class_sums(features[part], labels[part], Y) for part in (slice(0, 3), slice(3, B))]
     torch.testing.assert_close(parts[0][0] + parts[1][0], whole[0])
     assert torch.equal(parts[0][1] + parts[1][1], whole[1])
+
+
+def test_batches_are_summed_as_class_sums_sums_them() -> None:
+    features, labels, _, _ = batch(0)
+    total = ClassSums(Y, D, features.device)
+    for part in (slice(0, 3), slice(3, B)):
+        total.add(features[part], labels[part])
+    sums, counts = class_sums(features[:3], labels[:3], Y)
+    more, others = class_sums(features[3:], labels[3:], Y)
+    assert torch.equal(total.result()[0], sums + more)
+    assert torch.equal(total.result()[1], counts + others)
+
+
+@pytest.mark.parametrize("label", [-1, Y])
+def test_a_label_that_is_no_class_is_refused_when_the_sums_of_all_batches_are_asked_for(label: int) -> None:
+    total = ClassSums(Y, D, torch.device("cpu"))
+    total.add(torch.ones(2, D), torch.tensor([0, label]))
+    total.add(torch.ones(1, D), torch.tensor([0]))
+    for ask in (total.result, total.means_of_held):
+        with pytest.raises(ValueError, match=f"labels from 0 to {Y - 1}, got others"):
+            ask()
 
 
 def test_many_samples_are_summed_without_loss() -> None:

@@ -12,13 +12,14 @@ import pytest
 import torch
 
 from fdg_plugins.data.transforms import normalised
-from fdg_plugins.objectives import OBJECTIVES, make_objective
+from fdg_plugins.objectives import OBJECTIVES, make_objective, see
 from fdg_plugins.randomness import on_device
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import DEFAULT_TASK, SEGMENTATION, Task
 from fdg_plugins.training.loop import DevicePolicy, train_locally
 from fdg_plugins.training.optimizers import make_optimizer
 from tests.objectives.accelerator import DEVICE, Accelerator, MixedDevicesError
+from tests.objectives.objective_batches import CLASSES
 from tests.objectives.second_round import (
     NOTHING,
     RATE,
@@ -79,6 +80,29 @@ def waits_of_a_pass(
     return Waits(before.waits, training.waits)
 
 
+def waits_of_reports(spec: dict[str, Any], sent: Sent, batches: int, task: Task) -> dict[str, list[str]]:
+    """Return where each look at ``batches`` batches of the training images waits, with what it reports."""
+    objective = make_objective(spec)
+    model = network(objective, task)
+    loaded = batches_of(model, task, sizes=(4,) * batches)
+    model = model.to(DEVICE)
+    local = objective.local(sent.received, model, site_round(objective, sent, task=task))
+    looks: list[Callable[..., object]] = [
+        objective.report_received,
+        local.observe_received,
+        objective.report_trained,
+        local.observe_trained,
+    ]
+    waits = {}
+    for look in looks:
+        with Accelerator() as accelerator:
+            pinned = [(accelerator.pin(images), accelerator.pin(targets)) for images, targets in loaded]
+            there = [tuple(tensor.to(DEVICE, non_blocking=True) for tensor in batch) for batch in pinned]
+            look(model, see(model, there, task), CLASSES)
+        waits[look.__name__] = accelerator.waits
+    return waits
+
+
 def only_the_loss_is_read(waits: Waits) -> bool:
     """Return whether a pass reads nothing but its mean loss, and what precedes it nothing at all."""
     (read,) = waits.training
@@ -96,6 +120,18 @@ def test_a_pass_over_masks_reads_its_mean_loss_and_its_steps_read_nothing(spec: 
     pytest.importorskip("monai")
     sent = after_a_round(make_objective(spec), SEGMENTATION)
     assert only_the_loss_is_read(waits_of_a_pass(spec, sent, batches=2, task=SEGMENTATION))
+
+
+@pytest.mark.parametrize("task", [DEFAULT_TASK, SEGMENTATION], ids=lambda task: task.name)
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_what_is_reported_is_read_at_the_end_and_not_in_each_batch(spec: dict[str, Any], task: Task) -> None:
+    if task is SEGMENTATION:
+        pytest.importorskip("monai")
+        if spec not in OF_PIXELS:
+            pytest.skip("needs one class for each image")
+    sent = after_a_round(make_objective(spec), task)
+    few, many = (waits_of_reports(spec, sent, batches, task) for batches in (1, 3))
+    assert {look: len(waits) for look, waits in many.items()} == {look: len(waits) for look, waits in few.items()}
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
