@@ -177,7 +177,9 @@ class PairForm:
         for value, number in self.class_of_value.items():
             table[value] = number
         known = (values >= 0) & (values <= LARGEST_MASK_VALUE) & (values == np.floor(values))
-        classes: np.ndarray = table[np.where(known, values, LARGEST_MASK_VALUE + 1).astype(np.int64)]
+        places = np.full(values.shape, LARGEST_MASK_VALUE + 1)
+        places[known] = values[known]
+        classes: np.ndarray = table[places]
         if (unknown := np.unique(values[classes < 0])).size:
             shown = ", ".join(map(_in_full, unknown[:SHOWN_VALUES] + 0))  # of a mask of one bit, 1 and not True
             expected = ", ".join(map(str, sorted(self.class_of_value)))
