@@ -8,6 +8,7 @@ that not every held-out site evaluated have none on the held-out domain.
 
 from collections.abc import Iterable, Mapping
 
+from fdg_plugins.analysis.estimates import span_with
 from fdg_plugins.analysis.names import is_centralised
 from fdg_plugins.analysis.runs import Run
 from fdg_plugins.record.run_record import RunRecord
@@ -51,7 +52,9 @@ def unjudged(record: RunRecord) -> dict[str, int]:
 
 def notes_on_absences(runs: Iterable[Run]) -> list[str]:
     """Return a note for each thing that a federated run lacked, or whose updates had noise."""
-    notes = []
+    runs = list(runs)
+    planned = sorted({run.planned for run in runs if run.planned is not None})
+    notes = [f"Later rounds are left out: the runs are of {span_with(planned, 'round')}."] if planned else []
     for run in runs:
         if is_centralised(run.method):
             continue

@@ -7,23 +7,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from fdg_plugins.analysis.names import method_name
+from fdg_plugins.analysis.names import is_centralised, method_name
 from fdg_plugins.errors import DataError
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.record.run_record import SCHEMA_VERSION, RunRecord
 from fdg_plugins.storage import parse_json
-from fdg_plugins.values import shorten
+from fdg_plugins.values import counted, shorten
 
 Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: its record, and the record's folder."""
+    """A finished run: its record, and the record's folder.
+
+    ``planned``: how many rounds it was to have, if its record is cut off after fewer.
+    """
 
     folder: Path
     record: RunRecord
+    planned: int | None = None
 
     @property
     def method(self) -> str:
@@ -54,17 +58,20 @@ class FoundRuns:
     left_out: tuple[tuple[Path, str], ...]
 
 
-def find_runs(paths: Iterable[Path]) -> FoundRuns:
+def find_runs(paths: Iterable[Path], rounds: int | None = None) -> FoundRuns:
     """Return the runs whose ``results.json`` is at or below ``paths``; links below them are not followed.
 
     Unfinished and unreadable runs, and those of another schema version, are left out; a run below two of the paths is
     returned once. Raises ``DataError`` for a path that does not exist.
+
+    ``rounds``: return federated runs, unfinished ones too, as if they had ended after so many rounds; those that have
+    not come so far are left out.
     """
     runs: dict[Path, Run] = {}
     left_out: dict[Path, str] = {}
     for file in _distinct_files(paths, left_out):
         try:
-            runs[file] = Run(file.parent, _read_finished(file))
+            runs[file] = _finished(Run(file.parent, _read(file)), rounds)
         except DataError as error:
             left_out[file.parent] = str(error)
     return FoundRuns(tuple(runs[file] for file in sorted(runs)), tuple(sorted(left_out.items())))
@@ -78,8 +85,8 @@ def grouped(runs: Iterable[Run], key: Callable[[Run], Key]) -> dict[Key, list[Ru
     return groups
 
 
-def _read_finished(file: Path) -> RunRecord:
-    """Return the record in ``file``; raise ``DataError`` with the reason if it is not that of a finished run."""
+def _read(file: Path) -> RunRecord:
+    """Return the record in ``file``; raise ``DataError`` with the reason if it cannot be read."""
     try:
         value = parse_json(file.read_bytes(), RESULTS_FILE)
     except OSError as error:
@@ -87,15 +94,21 @@ def _read_finished(file: Path) -> RunRecord:
     version = value.get("schema_version") if isinstance(value, dict) else None
     if version != SCHEMA_VERSION:
         raise DataError(f"schema_version is {shorten(version)}, expected {SCHEMA_VERSION}.")
-    record = RunRecord.read(value, RESULTS_FILE, DataError)
-    _check_finished(record)
-    return record
+    return RunRecord.read(value, RESULTS_FILE, DataError)
 
 
-def _check_finished(record: RunRecord) -> None:
-    if record.status != "finished":
-        because = f": {record.stopped_because.rstrip('.')}" if record.stopped_because else ""
-        raise DataError(f"the run is not finished but {record.status}{because}.")
+def _finished(run: Run, rounds: int | None) -> Run:
+    """Return the run, cut off after ``rounds`` if any; raise ``DataError`` if it is not finished, or has fewer."""
+    record = run.record
+    if rounds is None or is_centralised(run.method):
+        if record.status != "finished":
+            because = f": {record.stopped_because.rstrip('.')}" if record.stopped_because else ""
+            raise DataError(f"the run is not finished but {record.status}{because}.")
+        return run
+    judged = max((one.after_round for one in record.evaluations), default=0)
+    if judged < rounds:
+        raise DataError(f"the run has {counted(judged, 'round')}, expected at least {rounds}.")
+    return Run(run.folder, record.after(rounds), record.protocol.rounds if record.protocol.rounds > rounds else None)
 
 
 def _distinct_files(paths: Iterable[Path], left_out: dict[Path, str]) -> Iterator[Path]:

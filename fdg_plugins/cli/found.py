@@ -2,7 +2,9 @@
 """The runs in the folders that a user names, with a warning for those left out."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from fdg_plugins.cli.console import say
 from fdg_plugins.errors import DataError
@@ -11,14 +13,29 @@ if TYPE_CHECKING:
     from fdg_plugins.analysis import Run
 
 
-def runs_below(paths: list[Path]) -> "tuple[Run, ...]":
-    """Return the runs below ``paths``; report on stderr what was left out. Raise ``DataError`` if there are none."""
+RoundsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Take federated runs as if they had ended after N rounds, also those that still go on or were stopped.",
+        show_default=False,
+    ),
+]
+
+
+def runs_below(paths: list[Path], rounds: int | None = None) -> "tuple[Run, ...]":
+    """Return the runs below ``paths``; report on stderr what was left out. Raise ``DataError`` if there are none.
+
+    ``rounds``: as :func:`~fdg_plugins.analysis.runs.find_runs` takes it.
+    """
     from fdg_plugins.analysis import find_runs  # not loaded for ``--help``
 
-    found = find_runs(paths)
+    found = find_runs(paths, rounds)
     for folder, reason in found.left_out:
         say(f"Warning: {folder} is left out: {reason}", style="yellow", on_stderr=True)
     if not found.runs:
         where = ", ".join(str(path) for path in paths)
-        raise DataError(f"there is no finished run below {where}; expected at least one results.json.")
+        asked = "finished run" if rounds is None else f"run of {rounds} rounds"
+        raise DataError(f"there is no {asked} below {where}; expected at least one results.json.")
     return found.runs

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.data_tables import track
-from fdg_plugins.cli.found import runs_below
+from fdg_plugins.cli.found import RoundsOption, runs_below
 from fdg_plugins.cli.output import write_output
 from fdg_plugins.cli.own_data import DataOption, most_pixels
 from fdg_plugins.cli.plot_options import (
@@ -49,6 +49,7 @@ def plot(
     samples: SamplesOption = None,
     title: TitleOption = None,
     width: WidthOption = 3.3,
+    rounds: RoundsOption = None,
     plugin: PluginFiles = None,
 ) -> None:
     """Make figures of finished runs: PNG, SVG, and a CSV of the plotted numbers.
@@ -88,7 +89,7 @@ def plot(
         samples=samples,
         track=track,
     )
-    runs = runs_below(paths)
+    runs = runs_below(paths, rounds)
     made = [_make(name, runs, request, _Output(to, title, width), spare=len(kinds) > 1) for name in kinds]
     if not any(made):
         raise DataError(f"these runs allow no figure of the kinds {', '.join(kinds)}.")

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from fdg_plugins.cli.console import say
-from fdg_plugins.cli.found import runs_below
+from fdg_plugins.cli.found import RoundsOption, runs_below
 from fdg_plugins.cli.output import check_output, write_output
 from fdg_plugins.cli.plugins import PluginFiles, load_plugins
 from fdg_plugins.errors import SettingsError
@@ -110,6 +110,7 @@ def report(
     ] = 1,
     paired: PairedOption = True,
     choose: ChooseOption = None,
+    rounds: RoundsOption = None,
     plugin: PluginFiles = None,
 ) -> None:
     """Print the table of finished runs: methods by held-out domains and their average, mean ± std over seeds.
@@ -132,7 +133,7 @@ def report(
 
     load_plugins(plugin)
     chosen = table_format or _format_of(to)
-    runs = runs_below(paths)
+    runs = runs_below(paths, rounds)
     if to is not None:
         check_output(to, "--to", (run.folder / RESULTS_FILE for run in runs))
     written = _written(_Request(runs, selection, against, choose or [], paired), _Layout(chosen, digits))

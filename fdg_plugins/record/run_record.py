@@ -8,7 +8,7 @@ of tensors, times are seconds. A loss that is not finite is null.
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
@@ -221,6 +221,15 @@ class RunRecord(Recorded):
     rounds: list[RoundRecord] = pydantic.Field(default_factory=list)
     evaluations: list[Evaluated] = pydantic.Field(default_factory=list)
     choices: list[Choice] = pydantic.Field(default_factory=list)
+
+    def after(self, rounds: int) -> Self:
+        """Return the record of a run that ended after ``rounds`` of its rounds, with the models chosen up to there."""
+        cut = self.model_copy(update={"status": "finished", "stopped_because": None})
+        cut.protocol = self.protocol.model_copy(update={"rounds": rounds})
+        cut.rounds = [one for one in self.rounds if one.round <= rounds]
+        cut.evaluations = [one for one in self.evaluations if one.after_round <= rounds]
+        cut.choices = cut.choose({})
+        return cut
 
     @property
     def score(self) -> ScoreKind:

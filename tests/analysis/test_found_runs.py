@@ -11,6 +11,7 @@ import pytest
 
 from fdg_plugins.analysis import find_runs
 from fdg_plugins.errors import DataError
+from fdg_plugins.record.run_record import Method
 from tests.analysis.run_stubs import FEDOMG, finished, keep, run
 
 
@@ -110,3 +111,43 @@ def test_a_folder_that_cannot_be_listed_is_left_out_with_the_reason(
 def test_a_path_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"path .*nowhere does not exist; expected a folder of runs"):
         find_runs([tmp_path, tmp_path / "nowhere"])
+
+
+# --- runs as they were after some of their rounds ---
+
+
+def test_a_run_that_goes_on_is_taken_as_it_was_after_the_rounds_asked_for(tmp_path: Path) -> None:
+    sources = [(0.2,) * 3, (0.5,) * 3, (0.4,) * 3, (0.9,) * 3]
+    whole = finished(FEDOMG, accuracies=(0.1, 0.3, 0.4, 0.2), sources=sources)
+    write(tmp_path / "run", json.loads(whole.model_dump_json()) | {"status": "running", "choices": []})
+    (found,) = find_runs([tmp_path], 2).runs
+    assert (found.planned, found.record.protocol.rounds) == (whole.protocol.rounds, 2)
+    assert found.record.evaluations == whole.evaluations[:3]
+    chosen = {choice.rule: choice.after_round for choice in found.record.choices}
+    assert chosen == {"last": 2, "source_validation": 1, "oracle": 2}
+
+
+def test_all_rounds_of_a_finished_run_are_the_run(tmp_path: Path) -> None:
+    one = run("a", accuracies=(0.1, 0.3, 0.2), protocol={"rounds": 2})
+    keep(one, tmp_path)
+    (found,) = find_runs([tmp_path], 2).runs
+    (whole,) = find_runs([tmp_path]).runs
+    assert found.planned is None
+    for name in ("evaluations", "rounds", "protocol", "status"):
+        assert getattr(found.record, name) == getattr(whole.record, name)
+    assert [(one.rule, one.after_round) for one in found.record.choices] == [
+        (one.rule, one.after_round) for one in whole.record.choices
+    ]
+
+
+def test_a_run_that_has_not_come_so_far_is_left_out_with_its_rounds(tmp_path: Path) -> None:
+    keep(run("a", accuracies=(0.1, 0.3)), tmp_path)
+    found = find_runs([tmp_path], 2)
+    assert (found.runs, [reason for _, reason in found.left_out]) == ((), ["the run has 1 round, expected at least 2."])
+
+
+def test_a_centralised_reference_has_steps_and_stays_as_it_is(tmp_path: Path) -> None:
+    reference = run("erm", Method(aggregator="erm", settings={}))
+    keep(reference, tmp_path)
+    (found,) = find_runs([tmp_path], 50).runs
+    assert found.record == reference.record

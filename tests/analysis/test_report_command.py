@@ -198,3 +198,17 @@ def test_help_teaches_by_example() -> None:
     result = command("--help")
     assert result.exit_code == 0
     assert "fdg report" in result.stdout
+
+
+def test_runs_are_judged_as_after_some_of_their_rounds_and_a_note_says_so(tmp_path: Path) -> None:
+    for seed, accuracies in enumerate([(0.1, 0.2, 0.9), (0.1, 0.4, 0.9), (0.1,)]):
+        keep(run(f"{seed}", FEDAVG, "photo", seed, accuracies), tmp_path)
+    result = command(tmp_path, "--rounds", "1", "--no-paired")
+    assert result.exit_code == 0
+    assert "30.0 ± 14.1" in result.stdout
+    assert "1 round" in result.stdout.splitlines()[0]
+    assert "Later rounds are left out: the runs are of 100 rounds." in result.stdout
+    assert "2 is left out: the run has 0 rounds, expected at least 1." in " ".join(result.stderr.split())
+    nothing = command(tmp_path, "--rounds", "3")
+    assert (nothing.exit_code, nothing.stdout) == (2, "")
+    assert "there is no run of 3 rounds below" in " ".join(nothing.stderr.split())

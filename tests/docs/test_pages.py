@@ -124,6 +124,8 @@ def test_links_within_the_project_lead_to_files(page: Path) -> None:
         ("rotatedmnist.md", ["rotatedmnist_7k"], ["--selection", "all"]),
         ("rotatedmnist.md", ["rotatedmnist_7k"], ["--against", "paper", "--no-paired"]),
         ("rotatedmnist.md", ["rotatedmnist_7k_cpu"], ["--selection", "last", "--no-paired"]),
+        ("rotatedmnist.md", ["rotatedmnist_70k*"], ["--rounds", "96", "--against", "fediir", "--no-paired"]),
+        ("rotatedmnist.md", ["rotatedmnist_70k*"], ["--rounds", "59", "--against", "fediir", "--no-paired"]),
         ("office.md", ["office_uniform", "office/fed[!a]*"], []),
         ("chosen.md", ["chosen"], ["--choose", "kappa", "--choose", "strength"]),
         ("label-skew.md", ["cifar10_skewed"], []),
