@@ -129,6 +129,7 @@ def test_links_within_the_project_lead_to_files(page: Path) -> None:
         ("office.md", ["office_uniform", "office/fed[!a]*"], []),
         ("chosen.md", ["chosen"], ["--choose", "kappa", "--choose", "strength"]),
         ("label-skew.md", ["cifar10_skewed"], []),
+        ("label-skew.md", ["cifar10_skewed_200"], []),
         ("label-skew.md", ["mnist_skewed"], []),
         ("vessels.md", ["vessels"], []),
     ],
