@@ -12,8 +12,9 @@ import pytest
 ROUNDS = 200
 SETTLED = 50  # rounds after which allocator and caches have what they need
 # Bytes. A round adds some 18 kB of objects to the record, and the whole of it is written after each round, which takes
-# about as much again for a moment: 6 MiB were measured. One update kept of each round would be 45 MiB.
-ALLOWED = 10 * 2**20
+# about as much again for a moment: in a dozen runs, resident memory grew by 3 to 13 MiB. One update kept of each round
+# would be 45 MiB.
+ALLOWED = 24 * 2**20
 ROOT = Path(__file__).parents[2]
 
 
