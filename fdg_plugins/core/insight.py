@@ -79,9 +79,9 @@ def class_sums(features: torch.Tensor, labels: torch.Tensor, num_classes: int) -
         raise ValueError(
             f"Expected labels from 0 to {num_classes - 1}, got {int(labels.min())} to {int(labels.max())}."
         )
-    sums = torch.zeros(num_classes, features.shape[1], dtype=torch.float64, device=features.device)
-    sums.index_add_(0, labels, features.detach().to(torch.float64))
-    return sums, torch.bincount(labels, minlength=num_classes)
+    total = ClassSums(num_classes, features.shape[1], features.device)
+    total.add(features, labels)
+    return total.result()
 
 
 class ClassSums:
