@@ -1,33 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finished runs, found by their records: in a sweep, a run's folder, a simulator's workspace, or a downloaded job."""
 
+import gzip
 import os
+import zlib
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 from fdg_plugins.analysis.names import is_centralised, method_name
 from fdg_plugins.errors import DataError
 from fdg_plugins.plugins.own_dataset import DatasetRef
-from fdg_plugins.record.run_files import RESULTS_FILE
+from fdg_plugins.record.run_files import COMPRESSED_RESULTS_FILE, RESULTS_FILE
 from fdg_plugins.record.run_record import SCHEMA_VERSION, RunRecord
 from fdg_plugins.storage import parse_json
 from fdg_plugins.values import counted, shorten
 
 Key = TypeVar("Key", bound=Hashable)
+LARGEST = 2**30  # bytes of a compressed record; one of 1,000 sites and 800 rounds has less than half of it
 
 
 @dataclass(frozen=True)
 class Run:
     """A finished run: its record, and the record's folder.
 
-    ``planned``: how many rounds it was to have, if its record is cut off after fewer.
+    ``planned``: how many rounds it was to have, if its record is cut off after fewer. ``file``: the file that holds
+    the record, if it was read from one.
     """
 
     folder: Path
     record: RunRecord
     planned: int | None = None
+    file: Path | None = None
 
     @property
     def method(self) -> str:
@@ -61,8 +66,9 @@ class FoundRuns:
 def find_runs(paths: Iterable[Path], rounds: int | None = None) -> FoundRuns:
     """Return the runs whose ``results.json`` is at or below ``paths``; links below them are not followed.
 
-    Unfinished and unreadable runs, and those of another schema version, are left out; a run below two of the paths is
-    returned once. Raises ``DataError`` for a path that does not exist.
+    A folder without that file may hold ``results.json.gz`` instead, which is the same compressed. Unfinished and
+    unreadable runs, and those of another schema version, are left out; a run below two of the paths is returned once.
+    Raises ``DataError`` for a path that does not exist.
 
     ``rounds``: return federated runs, unfinished ones too, as if they had ended after so many rounds; those that have
     not come so far are left out.
@@ -71,7 +77,7 @@ def find_runs(paths: Iterable[Path], rounds: int | None = None) -> FoundRuns:
     left_out: dict[Path, str] = {}
     for file in _distinct_files(paths, left_out):
         try:
-            runs[file] = _finished(Run(file.parent, _read(file)), rounds)
+            runs[file] = _finished(Run(file.parent, _read(file), file=file), rounds)
         except DataError as error:
             left_out[file.parent] = str(error)
     return FoundRuns(tuple(runs[file] for file in sorted(runs)), tuple(sorted(left_out.items())))
@@ -88,13 +94,25 @@ def grouped(runs: Iterable[Run], key: Callable[[Run], Key]) -> dict[Key, list[Ru
 def _read(file: Path) -> RunRecord:
     """Return the record in ``file``; raise ``DataError`` with the reason if it cannot be read."""
     try:
-        value = parse_json(file.read_bytes(), RESULTS_FILE)
+        value = parse_json(_uncompressed(file) if file.suffix == ".gz" else file.read_bytes(), file.name)
     except OSError as error:
-        raise DataError(f"{RESULTS_FILE} cannot be read: {error.strerror}.") from error
+        raise DataError(f"{file.name} cannot be read: {error.strerror}.") from error
     version = value.get("schema_version") if isinstance(value, dict) else None
     if version != SCHEMA_VERSION:
         raise DataError(f"schema_version is {shorten(version)}, expected {SCHEMA_VERSION}.")
-    return RunRecord.read(value, RESULTS_FILE, DataError)
+    return RunRecord.read(value, file.name, DataError)
+
+
+def _uncompressed(file: Path) -> bytes:
+    """Return what is in a file that gzip wrote; raise ``DataError`` if it is damaged, or too large for a record."""
+    try:
+        with gzip.open(file) as text:
+            content = text.read(LARGEST + 1)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{file.name} is not a whole file of gzip: {str(error).rstrip('.')}.") from error
+    if len(content) > LARGEST:
+        raise DataError(f"{file.name} holds more than {LARGEST} bytes, expected a record.")
+    return content
 
 
 def _finished(run: Run, rounds: int | None) -> Run:
@@ -108,7 +126,8 @@ def _finished(run: Run, rounds: int | None) -> Run:
     judged = max((one.after_round for one in record.evaluations), default=0)
     if judged < rounds:
         raise DataError(f"the run has {counted(judged, 'round')}, expected at least {rounds}.")
-    return Run(run.folder, record.after(rounds), record.protocol.rounds if record.protocol.rounds > rounds else None)
+    planned = record.protocol.rounds if record.protocol.rounds > rounds else None
+    return replace(run, record=record.after(rounds), planned=planned)
 
 
 def _distinct_files(paths: Iterable[Path], left_out: dict[Path, str]) -> Iterator[Path]:
@@ -133,6 +152,6 @@ def _files_below(folder: Path, left_out: dict[Path, str]) -> Iterator[Path]:
         left_out[Path(error.filename)] = f"folder cannot be read: {error.strerror}."
 
     for place, _, files in os.walk(folder, onerror=note):
-        file = Path(place) / RESULTS_FILE
-        if RESULTS_FILE in files and not file.is_symlink():
+        own = [name for name in (RESULTS_FILE, COMPRESSED_RESULTS_FILE) if name in files]
+        if own and not (file := Path(place) / own[0]).is_symlink():
             yield file

@@ -13,7 +13,6 @@ from fdg_plugins.cli.found import RoundsOption, runs_below
 from fdg_plugins.cli.output import check_output, write_output
 from fdg_plugins.cli.plugins import PluginFiles, load_plugins
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.record.run_files import RESULTS_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -135,7 +134,7 @@ def report(
     chosen = table_format or _format_of(to)
     runs = runs_below(paths, rounds)
     if to is not None:
-        check_output(to, "--to", (run.folder / RESULTS_FILE for run in runs))
+        check_output(to, "--to", (run.file for run in runs if run.file))
     written = _written(_Request(runs, selection, against, choose or [], paired), _Layout(chosen, digits))
     if to is None:
         _print(written)

@@ -2,14 +2,16 @@
 """Finding runs: where records may lie, and what is left out with which reason."""
 
 import errno
+import gzip
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fdg_plugins.analysis import find_runs
+from fdg_plugins.analysis import find_runs, runs
 from fdg_plugins.errors import DataError
 from fdg_plugins.record.run_record import Method
 from tests.analysis.run_stubs import FEDOMG, finished, keep, run
@@ -111,6 +113,68 @@ def test_a_folder_that_cannot_be_listed_is_left_out_with_the_reason(
 def test_a_path_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"path .*nowhere does not exist; expected a folder of runs"):
         find_runs([tmp_path, tmp_path / "nowhere"])
+
+
+# --- compressed records ---
+
+
+def compressed(file: Path) -> Path:
+    """Do what ``gzip`` does: replace ``file`` by its compressed content under the name with .gz."""
+    packed = file.with_name(f"{file.name}.gz")
+    packed.write_bytes(gzip.compress(file.read_bytes()))
+    file.unlink()
+    return packed
+
+
+def test_a_compressed_record_is_the_record(tmp_path: Path) -> None:
+    keep(run("a"), tmp_path)
+    (plain,) = find_runs([tmp_path]).runs
+    assert plain.file is not None
+    packed = compressed(plain.file)
+    for named in (tmp_path, packed):
+        (found,) = find_runs([named]).runs
+        assert (found.folder, found.record, found.file) == (plain.folder, plain.record, packed)
+
+
+def test_beside_the_record_a_compressed_one_is_not_read(tmp_path: Path) -> None:
+    file = keep(run("a"), tmp_path)
+    file.with_name("results.json.gz").write_bytes(b"not gzip's")
+    found = find_runs([tmp_path])
+    assert [one.file for one in found.runs] == [file]
+    assert found.left_out == ()
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda content: content[:-20], "results.json.gz is not a whole file of gzip: "),
+        (lambda content: b"{}", "results.json.gz is not a whole file of gzip: "),
+        (lambda content: content[:20] + bytes(9) + content[29:], "results.json.gz is not a whole file of gzip: "),
+        (lambda content: gzip.compress(b"{half a reco"), "results.json.gz is not valid JSON"),
+    ],
+    ids=["cut", "not packed", "damaged", "not JSON"],
+)
+def test_a_damaged_compressed_record_is_left_out_with_the_reason(
+    tmp_path: Path, damage: Callable[[bytes], bytes], reason: str
+) -> None:
+    packed = compressed(keep(run("a"), tmp_path))
+    packed.write_bytes(damage(packed.read_bytes()))
+    found = find_runs([tmp_path])
+    assert found.runs == ()
+    ((folder, said),) = found.left_out
+    assert folder == packed.parent
+    assert said.startswith(reason)
+
+
+def test_a_compressed_file_too_large_for_a_record_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = keep(run("a"), tmp_path)
+    size = file.stat().st_size
+    compressed(file)
+    monkeypatch.setattr(runs, "LARGEST", size)
+    assert len(find_runs([tmp_path]).runs) == 1
+    monkeypatch.setattr(runs, "LARGEST", size - 1)
+    ((_, said),) = find_runs([tmp_path]).left_out
+    assert said == f"results.json.gz holds more than {size - 1} bytes, expected a record."
 
 
 # --- runs as they were after some of their rounds ---

@@ -189,6 +189,16 @@ def test_a_table_takes_the_place_of_no_record_that_is_in_it(sweep: Path) -> None
     assert record.read_bytes() == before
 
 
+def test_records_under_other_names_do_not_hinder_a_table(sweep: Path, tmp_path: Path) -> None:
+    record = next(sweep.rglob("results.json"))
+    named = record.rename(record.with_name("first.json"))
+    table = tmp_path / "table.md"
+    table.write_text("an earlier table", encoding="utf-8")
+    assert command(named, "--to", table).exit_code == 0
+    assert table.read_text(encoding="utf-8") != "an earlier table"
+    assert command(named, "--to", named, "--format", "csv").exit_code == 2
+
+
 def test_the_command_offers_every_rule_and_every_paper() -> None:
     assert {choice.value for choice in Selection} == {*RULES, "all"}
     assert {choice.value for choice in Against} == {ALL_PAPERS, *papers()}

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command that a page of results prints is the one whose runs were kept: it plans them with the same settings."""
 
+import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +46,7 @@ def planned(words: list[str]) -> tuple[str, tuple[PlannedRun, ...]]:
 
 def settings_in(folder: Path) -> dict[str, Any]:
     """Return the settings of server and sites in the record of a run, as one mapping."""
-    record = read_json(folder / "results.json")
+    record = json.loads(gzip.decompress((folder / "results.json.gz").read_bytes()))
     return {**record["protocol"], "the method's": record["method"]["settings"]}
 
 
