@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """FLARE's own FedAvg over three sites' own scripts, with this package's aggregators and what sites report.
 
-python examples/client_api/job.py            # client.py: FedOMG with FedDG-GA's weights and FedDIM
-python examples/client_api/job.py lightning  # client_lightning.py: FedNova with FedIIR
+python examples/client_api/job.py                          # client.py: FedOMG with FedDG-GA's weights and FedDIM
+python examples/client_api/job.py lightning                # client_lightning.py: FedNova with FedIIR
+python examples/client_api/job.py --export --export-dir .  # writes the job instead
 """
 
-import sys
+import argparse
+from contextlib import chdir
 from pathlib import Path
 
 from nvflare.apis.dxo import DataKind
@@ -45,18 +47,25 @@ def _recipe(name: str, model: nn.Module, script: str, aggregator: UpdateAggregat
         model=model,
         min_clients=3,
         num_rounds=ROUNDS,
-        train_script=str(FOLDER / script),
+        train_script=script,
         aggregator=aggregator,
         aggregator_data_kind=DataKind.WEIGHT_DIFF,
         params_transfer_type=TransferType.DIFF,
     )
-    recipe.add_client_file(str(FOLDER / "small_domains.py"))
+    # The job names the script as given here, and an absolute path would exist on this machine only. A relative one is
+    # looked for from where FLARE is called, now and again when the job is written, so the file is added by its place.
+    with chdir(FOLDER):
+        for file in (script, "small_domains.py"):
+            recipe.add_client_file(str(FOLDER / file))
     return recipe
 
 
 def main() -> None:
     """Run one of the jobs in FLARE's simulator, and say where its results are."""
-    recipe = lightning() if "lightning" in sys.argv[1:] else plain()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("script", nargs="?", choices=("plain", "lightning"), default="plain", help="default: plain")
+    asked = parser.parse_args()
+    recipe = lightning() if asked.script == "lightning" else plain()
     run = recipe.execute(SimEnv(num_clients=3, workspace_root="simulator_workspace"))
     print(run.get_result())  # noqa: T201 - what this script is for
 
