@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import pydantic
 import yaml
@@ -24,7 +24,7 @@ class State(pydantic.BaseModel):
 
     model_config = pydantic.ConfigDict(frozen=True)
 
-    version: int = 1
+    version: Literal[1] = 1
     ports: tuple[Port, Port]
     sites: tuple[str, ...] | None = None  # folders of version 0.1.0 have no entry
     pids: dict[str, tuple[int, ...]] = {}

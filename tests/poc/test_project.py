@@ -99,6 +99,12 @@ def test_a_folder_of_version_0_1_0_has_the_sites_of_the_project(tmp_path: Path) 
     assert known_project(tmp_path).sites == read_project().sites
 
 
+def test_a_folder_of_another_version_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / STATE_FILE).write_text('{"version": 2, "ports": [9000, 9001]}')
+    with pytest.raises(DataError, match=rf"^file .*{STATE_FILE} cannot be used: .*version"):
+        known_project(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [(["--gpus", "1"], "gpus is 1 without gpu_memory"), (["--gpu-memory", "8"], "gpu_memory is 8.0, but gpus is 0")],
