@@ -252,7 +252,7 @@ class TrainReport(Checked):
 def _repeats(name: str, value: Any, sums: Mapping[str, Any]) -> bool:
     """Return whether ``value`` equals the score called ``name`` computed from ``sums``."""
     try:
-        return bool(ScoreSum.model_validate(sums[name]).mean == value)
+        return is_number(value) and ScoreSum.model_validate(sums[name]).mean == value
     except (KeyError, pydantic.ValidationError):
         return False
 
@@ -261,7 +261,7 @@ def _with_sums(value: dict[str, Any]) -> dict[str, Any]:
     """Return an evaluation of an older version with its accuracy as a sum; anything else is returned as it came."""
     count: Any = value.get("count")
     score: Any = value.get("accuracy")
-    if not _is_share(score) or type(count) is not int:
+    if not _is_share(score) or type(count) is not int or not 0 <= count <= MOST_SAMPLES:
         return value
     rest = {name: one for name, one in value.items() if name != "accuracy"}
     return {**rest, "sums": {"accuracy": {"sum": _sum_of(score, count), "count": count}}}

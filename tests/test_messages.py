@@ -4,7 +4,9 @@
 import math
 from typing import Any, Literal
 
+import numpy as np
 import pytest
+import torch
 from nvflare.fuel.utils import fobs
 
 from fdg_plugins.errors import ContributionError, FDGError, SettingsError
@@ -132,6 +134,17 @@ def test_a_score_without_a_sum_is_refused_outside_zero_and_one(accuracy: Any) ->
 def test_a_sum_that_is_no_finite_number_over_a_count_is_refused(total: Any, count: int) -> None:
     broken = changed(EVALUATION, sums={"accuracy": {"sum": total, "count": count}})
     assert refusal(Evaluation, broken).startswith("sums.accuracy.")
+
+
+@pytest.mark.parametrize("count", [-1, 2**53 + 1, 10**400])
+def test_a_score_without_a_sum_over_no_number_of_images_is_refused(count: int) -> None:
+    earlier = {"split": "validation", "loss": 1.25, "accuracy": 0.5, "count": count}
+    assert refusal(Evaluation, earlier)
+
+
+@pytest.mark.parametrize("score", [torch.tensor([0.5, 0.5]), np.array([0.5, 0.5]), [0.5], "0.5"])
+def test_what_stands_for_a_score_beside_its_sum_is_refused_by_name(score: Any) -> None:
+    assert refusal(Evaluation, {**EVALUATION.model_dump(), "accuracy": score}) == "unknown field 'accuracy'."
 
 
 @pytest.mark.parametrize(("accuracy", "total"), [(0.5, 4.0), (1 / 3, 8 / 3), (0.0, 0.0), (1, 8.0)])

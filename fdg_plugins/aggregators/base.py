@@ -47,10 +47,10 @@ from fdg_plugins.core.layout import ModelLayout, ParameterKind
 from fdg_plugins.core.linear import combine, inner_product
 from fdg_plugins.core.outliers import clip_factors
 from fdg_plugins.core.stored import Values, whole
-from fdg_plugins.errors import ContributionError, SettingsError
+from fdg_plugins.errors import ContributionError, SettingsError, told
 from fdg_plugins.flare.broken_uploads import register_server_tensors
 from fdg_plugins.messages import META_REPORT
-from fdg_plugins.values import check_number, check_settings_known, read_like
+from fdg_plugins.values import check_number, check_settings_known, one_line, read_like
 
 AGGREGATOR_STATE = 1
 
@@ -376,6 +376,9 @@ class UpdateAggregator(ModelAggregator):
             self.accept_model(read_model(shareable, fl_ctx))
         except ContributionError as error:
             self.warning(f"Contribution refused: {error}")
+            return False
+        except Exception as error:  # noqa: BLE001 - with any, FLARE would end the task for all other sites
+            self.warning(f"Contribution refused, it cannot be read: {one_line(told(error))}")
             return False
         return True
 

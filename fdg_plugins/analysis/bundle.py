@@ -30,6 +30,7 @@ from fdg_plugins.tasks.segmentation import OVERLAP
 
 NETWORK, HEAD = "extractor.network.", "classifier."
 LARGEST_BYTE = 255
+MONAI_SIGNS = ("$", "@", "%")  # with which a text of a config is code, a reference, or a text from elsewhere
 PACKAGES = ("monai", "torch", "numpy")
 
 
@@ -69,6 +70,11 @@ def _spec(run: Run) -> SegmentationSpec:
     if protocol.model not in DEFINED:
         raise SettingsError(
             f"run {run.folder} has the model {protocol.model!r}, expected one of {', '.join(DEFINED)} for a bundle."
+        )
+    if odd := [name for name in spec.classes if name.startswith(MONAI_SIGNS)]:
+        raise SettingsError(
+            f"run {run.folder} has the class {odd[0]!r}, which MONAI would evaluate: expected names that do not begin "
+            f"with {', '.join(MONAI_SIGNS)}, for a bundle."
         )
     if protocol.head != "linear":
         raise SettingsError(f"run {run.folder} has the head {protocol.head!r}, expected 'linear' for a bundle.")
@@ -250,8 +256,8 @@ def metadata(run: Run, spec: SegmentationSpec, chosen: Chosen) -> dict[str, Any]
         "numpy_version": packages["numpy"],
         "required_packages_version": {"nibabel": version("nibabel")},
         "task": f"segmentation of {', '.join(spec.classes[1:])} in {spec.title}",
-        "description": f"{run.method}, trained on {', '.join(_sources(run))}; held out: {run.target}; the global model "
-        f"after round {chosen.after_round}, chosen by {chosen.rule}.",
+        "description": f"trained by {run.method} on {', '.join(_sources(run))}; held out: {run.target}; the global "
+        f"model after round {chosen.after_round}, chosen by {chosen.rule}.",
         "authors": "",
         "copyright": "",
         "intended_use": "research; not a medical device",

@@ -107,8 +107,12 @@ class ReportChannel:
             self.exchange.read_model(state)
 
     def save(self, folder: Path, after_round: int) -> dict[str, Any] | None:
-        """Write the tensors of the exchange's state to ``folder``; return the rest of its state as a JSON value."""
+        """Write what the exchange publishes to ``folder``, the results; return its state, but tensors, as a JSON value.
+
+        Its other tensors are in the checkpoint alone.
+        """
         if self.exchange is None:
             return None
-        save_tensors(folder / TENSORS_FILE, self.exchange.tensors(), {"after_round": str(after_round)})
+        if published := self.exchange.published():
+            save_tensors(folder / TENSORS_FILE, published, {"after_round": str(after_round)})
         return self.exchange.state()

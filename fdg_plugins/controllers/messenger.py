@@ -10,7 +10,7 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.fl_model import FLModel
 
-from fdg_plugins.errors import ContributionError
+from fdg_plugins.errors import ContributionError, told
 from fdg_plugins.flare.workflow import Workflow
 from fdg_plugins.messages import HEADER_NOT_FINITE, HEADER_REASON, HEADER_STOP, META_SITE
 from fdg_plugins.values import LONGEST_QUOTE, one_line
@@ -137,6 +137,9 @@ class Messenger(Workflow):
             except ContributionError as error:
                 self._fail(site, str(error).removeprefix(f"site {site}: "))
                 return False
+            except Exception as error:  # noqa: BLE001 - FLARE would log its text, which may be the site's, as it is
+                self.warning(f"site {site}: {one_line(told(error))}")
+                return False
             waiting.discard(site)
             self._usable[request.task] += 1
             return True
@@ -163,7 +166,8 @@ class Messenger(Workflow):
     def note_answer(self, site: str, result: Shareable) -> bool:
         """Record the reason in an error reply, which FLARE would drop; return whether the answer is usable."""
         self._answered.add(site)
-        if result.get_return_code(ReturnCode.OK) == ReturnCode.OK:
+        code = result.get_return_code(ReturnCode.OK)
+        if isinstance(code, str) and code == ReturnCode.OK:  # a site may send anything, such as an array
             return True
         self._fail(site, one_line(_reason_in(result).removeprefix(f"site {site}: "), LONGEST_QUOTE))
         if result.get_header(HEADER_NOT_FINITE) is True:
@@ -171,6 +175,10 @@ class Messenger(Workflow):
         if result.get_header(HEADER_STOP) is True:
             self.departed[site] = self._failures[site]
         return False
+
+    def note_unreadable(self, site: str, error: Exception) -> None:
+        """Record that a site's answer cannot be read, and why."""
+        self._fail(site, f"its answer cannot be read: {told(error)}")
 
 
 def _reason_in(reply: Shareable) -> str:

@@ -35,8 +35,9 @@ class Internal(NamedTuple):
 
 
 ASKING = "the workflow"
-IDENTITY = "knowing which site asks for a task"
+IDENTITY = "knowing which site asks for a task or answers"
 ERRORS = "going on after an error reply"
+LOG_PREFIX = "keeping log lines printable"
 HOLDING = "holding requests back"
 ORIGIN = "telling where a task comes from"
 FILTERS = "reading the filters of a result"
@@ -91,7 +92,14 @@ INTERNALS = (
     Internal(ASKING, _COMMUNICATOR, "WFCommServer.process_task_check", ("task_id", "fl_ctx")),
     Internal(ASKING, _COMMUNICATOR, "WFCommServer.get_client_disconnect_time", ("client_name",)),
     Internal(IDENTITY, _SERVER_RUNNER, "ServerRunner.process_task_request", ("client", "fl_ctx")),
+    Internal(
+        IDENTITY,
+        _SERVER_RUNNER,
+        "ServerRunner.process_submission",
+        ("client", "task_name", "task_id", "result", "fl_ctx"),
+    ),
     Internal(ERRORS, _SERVER_RUNNER, "ServerRunner.ABORT_RETURN_CODES"),
+    Internal(LOG_PREFIX, "nvflare.apis.fl_component", "generate_log_message"),
     Internal(HOLDING, _SERVER_RUNNER, "ServerRunner.process_task_request", ("client", "fl_ctx")),
     Internal(HOLDING, "nvflare.private.defs", "SpecialTaskName.TRY_AGAIN"),
     Internal(HOLDING, "nvflare.private.defs", "SpecialTaskName.END_RUN"),

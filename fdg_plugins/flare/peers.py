@@ -4,7 +4,7 @@
 from typing import Any
 
 from nvflare.apis.client import Client
-from nvflare.apis.fl_constant import ReservedKey, ServerCommandKey
+from nvflare.apis.fl_constant import ReservedKey, ReturnCode, ServerCommandKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 
@@ -12,6 +12,7 @@ from fdg_plugins.errors import ContributionError
 from fdg_plugins.flare.internals import IDENTITY, InternalsError, fetch
 
 ASKING_SITE_PROP = "fdg_asking_site"
+LONGEST_CODE = 50  # characters; the longest of FLARE's return codes has 24
 
 
 def authenticated_site(shareable: Shareable, fl_ctx: FLContext) -> str:
@@ -46,6 +47,36 @@ def mark_asking_sites(runner: Any) -> str | None:
 
     runner.process_task_request = process
     return None
+
+
+def correct_claims(runner: Any) -> str | None:
+    """Make every answer to ``runner``, FLARE's server runner, bear its site's name and a return code that is a word.
+
+    FLARE takes both as the message has them and writes them before the lines of its log, those of the workflow among
+    them. The name becomes that of the client that owns the message's token; a return code that FLARE cannot have sent,
+    the one of an error. Returns None, or a sentence if this FLARE version lacks the internal, and both stay claims.
+    """
+    try:
+        fetch(IDENTITY, "ServerRunner.process_submission")
+    except InternalsError as error:
+        return str(error)
+    known = runner.process_submission
+
+    def process(client: Client, task_name: str, task_id: str, result: Shareable, fl_ctx: FLContext) -> Any:
+        peer = fl_ctx.get_peer_context()
+        if isinstance(peer, FLContext):
+            peer.put(ReservedKey.IDENTITY_NAME, client.name, private=False, sticky=False)
+        if isinstance(result, Shareable) and not _is_word(result.get_return_code(ReturnCode.OK)):
+            result.set_return_code(ReturnCode.EXECUTION_RESULT_ERROR)
+        return known(client, task_name, task_id, result, fl_ctx)
+
+    runner.process_submission = process
+    return None
+
+
+def _is_word(code: Any) -> bool:
+    """Return whether a return code is a name, as all of FLARE's are."""
+    return isinstance(code, str) and len(code) <= LONGEST_CODE and code.isascii() and code.isidentifier()
 
 
 def asking_site(fl_ctx: FLContext) -> str:

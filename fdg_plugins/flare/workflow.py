@@ -8,13 +8,15 @@ from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
+from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.app_common.workflows.model_controller import ModelController
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.held_requests import HeldRequests
 from fdg_plugins.flare.internals import ERRORS, InternalsError, fetch
 from fdg_plugins.flare.local_tasks import LocalTasks
-from fdg_plugins.flare.peers import mark_asking_sites
+from fdg_plugins.flare.log_prefix import keep_prefixes_printable
+from fdg_plugins.flare.peers import correct_claims, mark_asking_sites
 from fdg_plugins.values import check_number, one_line
 
 LONGEST_NAME = 100
@@ -65,7 +67,13 @@ class Workflow(ModelController):
         runner = fl_ctx.get_prop(FLContextKey.RUNNER)
         self.requests = getattr(fl_ctx.get_engine(), "local_tasks", None) or self.requests
         if runner is not None:
-            problems = (mark_asking_sites(runner), pass_on_error_replies(runner), self.requests.begin(runner))
+            problems = (
+                keep_prefixes_printable(),
+                mark_asking_sites(runner),
+                correct_claims(runner),
+                pass_on_error_replies(runner),
+                self.requests.begin(runner),
+            )
             for problem in filter(None, problems):
                 self.warning(problem)
         try:
@@ -89,15 +97,24 @@ class Workflow(ModelController):
         """Record a site's answer, including an error reply; return whether it is usable."""
         raise NotImplementedError
 
+    def note_unreadable(self, site: str, error: Exception) -> None:
+        """Record that a site's answer cannot be read, with the error, whose text may be the site's."""
+        raise NotImplementedError
+
     def _accept_train_result(
         self, client_name: str, result: Shareable, fl_ctx: FLContext, is_unknown_task: bool = False
     ) -> bool:
         if is_unknown_task:
             self.note_late(client_name, "its answer came after its task had ended, and is not used.")
             return False
-        if not self.note_answer(client_name, result):
+        try:
+            if not self.note_answer(client_name, result):
+                return False
+            FLModelUtils.from_shareable(result)  # FLARE does this next, and would log an error's text as it is
+            return bool(super()._accept_train_result(client_name, result, fl_ctx, is_unknown_task))
+        except Exception as error:  # noqa: BLE001 - with any, FLARE would end the task for all other sites
+            self.note_unreadable(client_name, error)
             return False
-        return bool(super()._accept_train_result(client_name, result, fl_ctx, is_unknown_task))
 
 
 def pass_on_error_replies(runner: Any) -> str | None:

@@ -286,6 +286,13 @@ class Exchange(ABC):
         """Return the learned tensors by name; empty before anything was learned."""
         return dict(self._learned)
 
+    def published(self) -> dict[str, torch.Tensor]:
+        """Return the learned tensors that may stand in the results, which others download: what every site receives.
+
+        What belongs to a single site must not be among them.
+        """
+        return self.broadcast()
+
     def restore(self, state: Mapping[str, Any], tensors: Tensors) -> None:
         """Restore what :meth:`state` and :meth:`tensors` returned; raise ``SettingsError`` for what does not fit."""
         validator = PayloadValidator("state of the exchange", SettingsError)

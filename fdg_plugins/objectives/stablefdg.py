@@ -318,6 +318,10 @@ class StyleExchange(Exchange):
         """Return what a site receives that has not reported."""
         return self.broadcast_to("")
 
+    def published(self) -> dict[str, torch.Tensor]:
+        """Return nothing: a style is a single site's."""
+        return {}
+
     def broadcast_to(self, site: str) -> dict[str, torch.Tensor]:
         """Return the styles of one other site, in each round of another one; empty if no other has reported."""
         names = sorted(name for name in self._learned if name.startswith(OF_SITE))

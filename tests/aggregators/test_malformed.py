@@ -14,6 +14,7 @@ from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode, ServerCommandKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.app_constant import AppConstants
 
 from fdg_plugins.aggregators import FedOMGAggregator
@@ -189,6 +190,21 @@ def test_ten_thousand_malformed_contributions_are_refused_without_a_trace(
     server: tuple[FedOMGAggregator, FLContext], spoil: Spoiler
 ) -> None:
     check(spoil, server)
+
+
+def test_a_report_that_breaks_its_reader_is_refused_as_its_update_is(
+    server: tuple[FedOMGAggregator, FLContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aggregator, context = server
+
+    def broken(model: FLModel) -> None:
+        raise RuntimeError("unforeseen\nline")
+
+    monkeypatch.setattr(aggregator, "accept_model", broken)
+    said: list[str] = []
+    monkeypatch.setattr(aggregator, "warning", said.append)
+    assert not arrive(Attack(), aggregator, context)
+    assert said == ["Contribution refused, it cannot be read: RuntimeError: unforeseen\\nline"]
 
 
 def test_after_all_of_them_the_good_ones_still_make_the_step(server: tuple[FedOMGAggregator, FLContext]) -> None:

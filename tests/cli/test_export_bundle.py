@@ -19,9 +19,11 @@ from torch.nn.functional import interpolate
 from typer.testing import CliRunner, Result
 
 import fdg_plugins
+from fdg_plugins.analysis import bundle
 from fdg_plugins.analysis.bundle import bundle_weights, inference
 from fdg_plugins.analysis.runs import Run
 from fdg_plugins.cli.main import app
+from fdg_plugins.data import dataset_spec
 from fdg_plugins.data.catalogue import DATASETS
 from fdg_plugins.data.pair_reading import PairForm
 from fdg_plugins.data.specs import SegmentationSpec
@@ -360,6 +362,19 @@ def test_what_has_no_bundle_is_refused(tmp_path: Path, changes: dict[str, Any], 
     result = export(tmp_path / "run", tmp_path / "bundle")
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())
+    assert not (tmp_path / "bundle").exists()
+
+
+@pytest.mark.parametrize("name", ["$__import__('os').getpid()", "@bundle_root", "%other.json#run"])
+def test_a_class_whose_name_monai_would_evaluate_has_no_bundle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    named = replace(dataset_spec("vessels"), classes=("background", name))
+    monkeypatch.setattr(bundle, "dataset_spec", lambda dataset: named)
+    finished_run(tmp_path / "run")
+    result = export(tmp_path / "run", tmp_path / "bundle")
+    assert result.exit_code == 2
+    assert "which MONAI would evaluate" in " ".join(result.stderr.split())
     assert not (tmp_path / "bundle").exists()
 
 

@@ -5,13 +5,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from nvflare.apis.client import Client
 from nvflare.apis.dxo import DXO, DataKind
 from nvflare.apis.fl_constant import ReservedKey, ReturnCode
-from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
 from nvflare.apis.signal import Signal
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from nvflare.app_common.app_constant import AppConstants
 
 from fdg_plugins.controllers.messenger import Aborted, Messenger, Request, StragglerTimeout
 from fdg_plugins.errors import ContributionError
@@ -166,7 +168,47 @@ def test_an_answer_that_breaks_its_reader_or_is_no_answer_at_all_is_a_failure_to
 
     messenger, _ = connect(tmp_path, lambda site, *_: Shareable() if site == "b" else answer())
     failures = messenger.ask([Request(TASK_TRAIN, ("a", "b", "c"), data(), break_on_a)], 9)
-    assert failures == dict.fromkeys("ab", "its answer cannot be used; the server's log says why.")
+    assert failures["a"] == "its answer cannot be used; the server's log says why."
+    assert failures["b"].startswith("its answer cannot be read: ValueError: ")
+    assert "c" not in failures
+
+
+def spoilt(change: Callable[[Shareable], None]) -> Shareable:
+    reply = answer()
+    change(reply)
+    return reply
+
+
+ODD_HEADERS: dict[str, Callable[[Shareable], None]] = {
+    "an array as return code": lambda reply: reply.set_return_code(np.array([1, 2])),
+    "a mapping as return code": lambda reply: reply.set_return_code({"a": 1}),
+    "lines as kind of content": lambda reply: reply.set_header(ReservedHeaderKey.CONTENT_TYPE, HOSTILE),
+    "an array as model name": lambda reply: reply.set_header(AppConstants.SUBMIT_MODEL_NAME, np.array([1, 2])),
+    "lines as round": lambda reply: reply.set_header(AppConstants.CURRENT_ROUND, HOSTILE),
+}
+
+
+@pytest.mark.parametrize("change", ODD_HEADERS.values(), ids=ODD_HEADERS.keys())
+def test_whatever_is_in_the_headers_of_one_answer_the_others_count(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, change: Callable[[Shareable], None]
+) -> None:
+    replies = {"a": answer(), "liar": spoilt(change), "z": answer()}
+    failures, answers = ask(tmp_path, lambda site, *_: replies[site], *replies)
+    assert list(failures) == ["liar"]
+    assert failures["liar"].isprintable()
+    assert list(answers) == ["a", "z"]
+    assert all(line.isprintable() and len(line) < 600 for line in caplog.text.splitlines())
+    assert len(caplog.text.splitlines()) == 1
+
+
+def test_an_unforeseen_error_is_one_printable_line_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def break_on_it(site: str, model: FLModel) -> None:
+        raise RuntimeError(HOSTILE)
+
+    messenger, _ = connect(tmp_path, lambda *_: answer())
+    messenger.ask([Request(TASK_TRAIN, ("a",), data(), break_on_it)], 9)
+    assert "site a: RuntimeError: out of memory" in caplog.text
+    assert all(line.isprintable() and len(line) < 600 for line in caplog.text.splitlines())
 
 
 def test_failures_are_sorted_logged_and_forgotten_with_the_next_question(

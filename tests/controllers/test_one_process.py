@@ -4,13 +4,15 @@
 import json
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from nvflare.apis.dxo import from_shareable
 from nvflare.apis.fl_constant import ReservedKey
-from nvflare.apis.shareable import Shareable
+from nvflare.apis.shareable import ReservedHeaderKey, Shareable
 from nvflare.private.fed.server.server_runner import ServerRunner
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -110,6 +112,36 @@ def test_an_error_reply_after_which_flare_ends_jobs_costs_its_site_the_round_alo
     assert record.status == "finished"
     assert record.rounds[0].failures == {"angle_45": f"answered with the error {code}."}
     assert len(record.rounds[0].sites) == 4
+
+
+FORGED = "x\n2030-01-01 00:00:00,000 - FederationController - ERROR - stopped: site angle_30 lied\x1b[2J"
+LIES: dict[str, Callable[[Shareable], None]] = {
+    "angle_15": lambda result: result.set_return_code(np.array([1, 2])),
+    "angle_45": lambda result: result.set_return_code(FORGED),
+    "angle_75": lambda result: result.set_header(ReservedHeaderKey.CONTENT_TYPE, FORGED),
+}
+
+
+def test_sites_with_headers_that_flare_cannot_read_cost_their_rounds_alone_and_write_no_line_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    send = LocalSite.send_task_result
+
+    def lie(self: LocalSite, result: Shareable, *arguments: Any, **options: Any) -> bool:
+        if self.name in LIES and result.get_header(ReservedKey.TASK_NAME) == TASK_TRAIN:
+            LIES[self.name](result)
+        return send(self, result, *arguments, **options)
+
+    monkeypatch.setattr(LocalSite, "send_task_result", lie)
+    assert made(job_of("fedavg", tmp_path, rounds=2, min_sites=2)).run()
+    record = record_in(tmp_path)
+    assert record.status == "finished"
+    for one in record.rounds:
+        assert one.failures.keys() == LIES.keys()
+        assert one.sites == ("angle_30", "angle_60")
+    said = [entry.getMessage() for entry in caplog.records if "angle_30 lied" in entry.getMessage()]
+    assert said
+    assert all(line.isprintable() for line in said)
 
 
 @pytest.mark.parametrize("limit", [{"task_timeout": 2}, {"patience": 2, "min_sites": 2}])

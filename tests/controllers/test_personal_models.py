@@ -113,8 +113,8 @@ def test_a_site_receives_its_own_mixture_of_heads_and_no_others(
 
     monkeypatch.setattr(SiteSession, "train", spy)
     job = run(tmp_path / "job", "pac", rounds=3)
-    learned = load_tensors(job.folder / TENSORS_FILE)
-    assert {name.split("/")[1] for name in learned if name.startswith("heads/")} == set(SOURCES)
+    published = load_tensors(job.folder / TENSORS_FILE)
+    assert sorted(published) == ["present", "prototypes"]  # a site's mixture of heads is not for whoever downloads
     heads = [received[2]["head/classifier.weight"] for received in came.values()]
     assert all(received[0] == {} for received in came.values())
     assert all(

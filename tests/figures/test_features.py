@@ -105,6 +105,16 @@ def test_a_rule_without_a_kept_model_and_a_missing_file_are_refused(own_run: Run
         features_of(own_run, data_root)
 
 
+def test_a_record_that_names_a_model_elsewhere_is_refused(own_run: Run, data_root: Path) -> None:
+    elsewhere = own_run.folder.parent / "elsewhere.safetensors"
+    (own_run.folder / "global_model.safetensors").rename(elsewhere)
+    for name in (f"../{elsewhere.name}", str(elsewhere), "results.json"):
+        choices = [choice.model_copy(update={"file": name}) for choice in own_run.record.choices]
+        led_away = Run(own_run.folder, own_run.record.model_copy(update={"choices": choices}))
+        with pytest.raises(DataError, match=r"names the model .*, expected global_model\.safetensors or"):
+            features_of(led_away, data_root, selection="last")
+
+
 def test_a_model_that_is_not_finite_is_named(own_run: Run, data_root: Path) -> None:
     file = own_run.folder / "global_model.safetensors"
     save_tensors(

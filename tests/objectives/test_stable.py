@@ -276,6 +276,10 @@ def test_a_site_that_is_alone_is_sent_nothing() -> None:
     assert exchange_after().broadcast_to("a") == {}
 
 
+def test_no_style_is_published() -> None:
+    assert exchange_after(("a", "b"), ("a", "b")).published() == {}
+
+
 def test_a_resumed_server_sends_every_site_the_same() -> None:
     exchange, other = exchange_after(("a", "b", "c"), ("a", "b", "c")), StyleExchange(2)
     other.restore(json.loads(json.dumps(exchange.state())), exchange.tensors())

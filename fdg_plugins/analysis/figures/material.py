@@ -27,8 +27,9 @@ from fdg_plugins.messages import CensusReply
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import build_network
 from fdg_plugins.randomness import numpy_generator
-from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER
+from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, SELECTED_FILE
 from fdg_plugins.storage import load_tensors
+from fdg_plugins.values import shorten
 
 State = Mapping[str, torch.Tensor]
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
@@ -116,6 +117,10 @@ def _local_files(run: Run) -> dict[str, Path]:
 
 
 def _kept(run: Run, name: str) -> Path:
+    """Return the file of a model beside the record, which may come from elsewhere and names it."""
+    if name not in (LAST_FILE, SELECTED_FILE):
+        expected = f"{LAST_FILE} or {SELECTED_FILE}"
+        raise DataError(f"the record of run {run.folder} names the model {shorten(name)}, expected {expected}.")
     file = run.folder / name
     if not file.is_file():
         raise DataError(f"run {run.folder} kept no {name}; expected it beside the record (a sweep: --keep-models).")
