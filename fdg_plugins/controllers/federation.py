@@ -39,7 +39,12 @@ from fdg_plugins.flare.site_file import allowed_at_server
 from fdg_plugins.flare.stats import answer_stats
 from fdg_plugins.flare.trackers import chosen_tracker
 from fdg_plugins.messages import META_REQUEST, TASK_CENSUS, TASK_TRAIN, CensusReply, CensusRequest
-from fdg_plugins.plans.compatibility import check_settings, check_update_filters, needed_reports
+from fdg_plugins.plans.compatibility import (
+    check_exchange_filters,
+    check_settings,
+    check_update_filters,
+    needed_reports,
+)
 from fdg_plugins.plans.plans import Plans, make_plans
 from fdg_plugins.plans.uses import uses_of
 from fdg_plugins.plugins.admission import admit
@@ -184,6 +189,7 @@ class FederationController(Messenger):
         )
         check_settings(aggregator, plans)
         check_update_filters(plans, server_result_filters(TASK_TRAIN, self.fl_ctx))
+        check_exchange_filters(plans, lambda task: server_result_filters(task, self.fl_ctx))
         return plans
 
     def _new_rounds(self, plans: Plans, federation: Federation, aggregator: UpdateAggregator, state: Path) -> Rounds:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks, before any site is asked, that a method's parts are compatible, and what they require from the sites."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from nvflare.apis.filter import Filter
 
@@ -9,8 +9,8 @@ from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.core.travel import ALL, Rule, Rules
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.filters import RoundedUpdateReceiveFilter
-from fdg_plugins.messages import REPORT_GAP
+from fdg_plugins.filters import ExchangeCheckFilter, RoundedUpdateReceiveFilter
+from fdg_plugins.messages import REPORT_GAP, TASK_PROBE, TASK_TRAIN
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Objective, build_network, fixed_names, make_objective, travel_rules
 from fdg_plugins.plans.plans import Plans
@@ -211,6 +211,26 @@ def check_update_filters(plans: Plans, filters: Sequence[Filter] | None) -> None
                 f"update_precision (FDG_UPDATE_PRECISION) is {precision!r}, but the job's configs have "
                 f"{'the' if rounded else 'no'} filters that round updates to bfloat16: expected a job that was made "
                 "with this setting."
+            )
+
+
+def check_exchange_filters(plans: Plans, filters_of: Callable[[str], Sequence[Filter] | None]) -> None:
+    """Raise ``SettingsError`` if a plan's objective has reports for which the job's configs lack the server's filter.
+
+    ``filters_of``: the server's filters for the results of a task; if it returns None, because FLARE does not tell,
+    nothing is checked.
+    """
+    for plan in plans:
+        objective = make_objective(plan.protocol.objective)
+        if objective.report is None:
+            continue
+        task = TASK_PROBE if objective.probes else TASK_TRAIN
+        filters = filters_of(task)
+        if filters is not None and not any(isinstance(one, ExchangeCheckFilter) for one in filters):
+            raise SettingsError(
+                f"objective (FDG_OBJECTIVE) is {objective.name!r}, but the job's configs have no ExchangeCheckFilter "
+                f"for its reports with the task {task!r}: expected a job that was made for this objective (fdg jobs, "
+                "fdg export-job)."
             )
 
 

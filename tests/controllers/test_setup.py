@@ -6,6 +6,7 @@ from importlib.metadata import version
 from typing import Any
 
 import pytest
+from nvflare.apis.filter import Filter
 
 from fdg_plugins.aggregators import (
     AGGREGATORS,
@@ -16,8 +17,9 @@ from fdg_plugins.aggregators import (
 )
 from fdg_plugins.controllers.federation import method_in_force
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.filters import GapCheckFilter, RoundedUpdateReceiveFilter
-from fdg_plugins.plans.compatibility import check_settings, check_update_filters
+from fdg_plugins.filters import ExchangeCheckFilter, GapCheckFilter, RoundedUpdateReceiveFilter
+from fdg_plugins.messages import TASK_PROBE, TASK_TRAIN
+from fdg_plugins.plans.compatibility import check_exchange_filters, check_settings, check_update_filters
 from fdg_plugins.plans.plans import Plans, make_plans
 from fdg_plugins.record.census import Federation
 from fdg_plugins.record.first import new_record
@@ -163,6 +165,35 @@ def test_a_job_that_rounds_updates_is_refused_where_the_protocol_says_float32() 
     with pytest.raises(SettingsError, match=r"is 'float32', but the job's configs have the filters that round updates"):
         check_update_filters(plans(), [RoundedUpdateReceiveFilter()])
     check_update_filters(plans(), [])
+
+
+@pytest.mark.parametrize("layer", ["job", "stand_in", "environment"])
+@pytest.mark.parametrize(
+    ("objective", "probe", "task"),
+    [("dim", None, TASK_TRAIN), ("iir", "previous_round", TASK_TRAIN), ("iir", "extra_task", TASK_PROBE)],
+)
+def test_an_objective_for_whose_reports_the_job_was_not_made_is_refused(
+    layer: str, objective: str, probe: str | None, task: str
+) -> None:
+    settings = {"name": objective, **({} if probe is None else {"probe": probe})}
+    flat = {"FDG_OBJECTIVE": objective, **({} if probe is None else {"FDG_PROBE": probe})}
+    given: dict[str, Any] = {layer: flat if layer == "environment" else {"objective": settings}}
+    wanted = plans(**given)
+    other = TASK_PROBE if task == TASK_TRAIN else TASK_TRAIN
+    expected = f"objective (FDG_OBJECTIVE) is {objective!r}, but the job's configs have no ExchangeCheckFilter"
+    lacking: list[dict[str, list[Filter]]] = [
+        {task: []},
+        {task: [GapCheckFilter()]},
+        {task: [], other: [ExchangeCheckFilter()]},
+    ]
+    for there in lacking:
+        with pytest.raises(SettingsError) as caught:
+            check_exchange_filters(wanted, there.get)
+        assert str(caught.value).startswith(expected)
+        assert f"with the task {task!r}" in str(caught.value)
+    check_exchange_filters(wanted, lambda asked: [ExchangeCheckFilter()] if asked == task else [])
+    check_exchange_filters(wanted, lambda asked: None)
+    check_exchange_filters(plans(), lambda asked: [])
 
 
 @pytest.mark.parametrize("layer", ["job", "stand_in", "environment"])
