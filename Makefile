@@ -13,9 +13,12 @@ WORKERS ?= 2
 TRACKERS := .venv-trackers
 QUICK := "not slow and not federation and not nightly"
 # Not what needs an extra or pip, nor what counts how often torch compiles, which older versions do less often.
-WITHOUT_EXTRAS := $(addprefix tests/,core aggregators objectives controllers filters recipes cli engine) \
-	$(addprefix --ignore tests/,core/test_accounting.py cli/test_export_bundle.py controllers/test_plugins_in_rounds.py \
-	objectives/test_compiled_training.py)
+WITHOUT_EXTRAS := $(addprefix tests/,aggregators analysis cli contracts controllers core data engine executors figures \
+	filters models objectives recipes state sweep) \
+	$(addprefix --ignore tests/,analysis/test_distances.py cli/test_data_vessels.py cli/test_export_bundle.py \
+	controllers/test_plugins_in_rounds.py core/test_accounting.py data/test_contact_sheets.py data/test_pair_images.py \
+	data/test_pairs.py data/test_pairs_in_sessions.py figures/test_overlays.py models/test_monai_networks.py \
+	models/test_registry.py objectives/test_compiled_training.py)
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 # Tests and simulators start hundreds of processes; without compiled files, each would compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
@@ -34,7 +37,7 @@ help:
 	@echo "make test-nightly     install, then those of many alike: every composition of methods, every method in the simulator"
 	@echo "make test-federation  install, then the tests that provision a federation of separate processes"
 	@echo "make test-python      make test with PYTHON=python3.12, or another, in an environment of its own"
-	@echo "make test-lowest      tests of mathematics, rounds and commands with the lowest versions of all packages"
+	@echo "make test-lowest      tests that need no extra, with the lowest versions of all packages"
 	@echo "make test-newest      the quick tests with the newest versions of all packages, whatever constraints.txt says"
 	@echo "make test-wheel       install, then build the wheel and use it without the checkout"
 	@echo "make coverage         the tests of make test (or TESTS=tests/core), with the lines and branches that they reach"
