@@ -165,6 +165,20 @@ def _replace(path: Path, content: bytes, *, private: bool) -> None:
         _sync_folder(path.parent)
 
 
+def put_in_place(names: Mapping[Path, Path]) -> None:
+    """Rename files that are whole on disk, one right after the other, within one folder; raise ``DataError`` if not.
+
+    What belongs together is so either old or new, on a full disk too; only a death between two names divides it.
+    """
+    for draft, path in names.items():
+        try:
+            draft.replace(path)
+        except OSError as error:
+            raise DataError(f"file {path} cannot be written: {error.strerror}.") from error
+    for folder in {path.parent for path in names.values()}:
+        _sync_folder(folder)
+
+
 def _sync_folder(folder: Path) -> None:
     """Wait until the names in a folder are on disk: a power failure would otherwise bring a replaced file back.
 

@@ -87,6 +87,24 @@ def test_batch_norm_is_frozen_for_every_method_where_the_released_code_does_it()
 
 
 @pytest.mark.parametrize(
+    ("paper", "method", "weighting"),
+    [
+        ("fediir", "fedavg", "uniform"),
+        ("feddim", "fedavg", "uniform"),
+        ("feddim", "fedprox", "uniform"),
+        ("feddg-ga", "fedavg", None),
+        ("fedomg", "fedavg", None),
+        ("fediir", "fedga", None),
+        ("fediir", "fednova", None),
+    ],
+)
+def test_sites_weigh_equally_under_the_papers_that_divide_by_their_number(
+    paper: str, method: str, weighting: str | None
+) -> None:
+    assert FederatedRuns().base_settings(paper, "pacs", method).get("weighting") == weighting
+
+
+@pytest.mark.parametrize(
     ("paper", "method", "rule"),
     [
         ("feddg-ga", "fedga", "average"),  # our reestimate gives way

@@ -53,8 +53,10 @@ def unjudged(record: RunRecord) -> dict[str, int]:
 def notes_on_absences(runs: Iterable[Run]) -> list[str]:
     """Return a note for each thing that a federated run lacked, or whose updates had noise."""
     runs = list(runs)
-    planned = sorted({run.planned for run in runs if run.planned is not None})
-    notes = [f"Later rounds are left out: the runs are of {span_with(planned, 'round')}."] if planned else []
+    notes = []
+    if any(run.planned is not None for run in runs):
+        lengths = {run.planned or run.record.protocol.rounds for run in runs if not is_centralised(run.method)}
+        notes.append(f"Later rounds are left out: the runs are of {span_with(sorted(lengths), 'round')}.")
     for run in runs:
         if is_centralised(run.method):
             continue

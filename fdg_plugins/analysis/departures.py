@@ -9,7 +9,7 @@ from fdg_plugins.analysis.names import method_fields
 from fdg_plugins.analysis.papers import PrintedRow
 from fdg_plugins.analysis.printed_names import NETWORKS, OTHER_IMAGES, PRINTED_DATASETS
 from fdg_plugins.analysis.runs import Run
-from fdg_plugins.analysis.table import SERVER_LR, Facts, MethodRows
+from fdg_plugins.analysis.table import SERVER_LR, WEIGHTING, Facts, MethodRows
 from fdg_plugins.analysis.whole_data import images_in_words
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.data.skew import EQUAL
@@ -17,7 +17,7 @@ from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.record.text import unchanged_rounds
 from fdg_plugins.settings.families import dataset_protocol
 from fdg_plugins.settings.method_defaults import method_defaults
-from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS
+from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS, PLAIN_WEIGHTINGS
 from fdg_plugins.settings.protocol import SGD, Protocol
 from fdg_plugins.values import counted
 
@@ -97,7 +97,8 @@ def departures_of_sites(run: Run) -> tuple[str, ...]:
     some = ("some sites",)  # which of a hundred, the notes on the run say
     without, noise = (some if found else () for found in (absences(run.record), noised(run.record)))
     of_updates = _of_updates(without, len(unchanged_rounds(run.record)), noise)
-    return (*(words for differs, words in found if differs), *of_settings, *of_updates)
+    cut = () if run.planned is None else (_cut_off(protocol, run.planned),)
+    return (*(words for differs, words in found if differs), *of_settings, *cut, *of_updates)
 
 
 def _of_training(facts: Facts, paper: str, method: MethodRows) -> Iterator[str]:
@@ -110,8 +111,28 @@ def _of_training(facts: Facts, paper: str, method: MethodRows) -> Iterator[str]:
     own = {name for name in method.own_fields if name in defaults.demanded or name not in published}
     if method.server_lr not in (None, defaults.server.get(SERVER_LR, PLAIN_SERVER_LR)):
         yield f"server learning rate {method.server_lr:g}"
+    yield from _of_weighting(paper, method, defaults.server.get(WEIGHTING))
     yield from _of_settings(protocol, published, own)
+    yield from (_cut_off(protocol, planned) for planned in method.planned)
     yield from _of_participation(facts, method, protocol)
+
+
+def _of_weighting(paper: str, method: MethodRows, usual: str | None) -> Iterator[str]:
+    """Yield in words how sites are weighed whose step is the plain mean, if not as in the paper.
+
+    ``usual``: the method's default on the data set. Where that is the paper's, its domains are of one size, and weights
+    by samples are the same.
+    """
+    expected = PLAIN_WEIGHTINGS.get(paper)
+    if expected in (None, usual) or method.weighting in (None, expected):
+        return
+    if parse_method(method.method).is_plain_mean:
+        yield f"weighting {method.weighting}"
+
+
+def _cut_off(protocol: Protocol, planned: int) -> str:
+    """Return in words that a run is looked at before its end, to which a learning rate that falls belongs."""
+    return f"cut off after {protocol.rounds} of {planned} rounds"
 
 
 def _of_settings(protocol: Protocol, published: Mapping[str, Any], own: Collection[str]) -> Iterator[str]:

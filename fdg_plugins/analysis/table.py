@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fdg_plugins.analysis.absences import absences, noised, notes_on_absences
+from fdg_plugins.analysis.batch_norm_rules import note_on_batch_norm
 from fdg_plugins.analysis.choosing import OPTION, Choices, Chosen, choose, notes_on
 from fdg_plugins.analysis.comparable import check_comparable, settings_key, without_repeats
 from fdg_plugins.analysis.estimates import Estimate, average, estimate
@@ -33,7 +34,7 @@ from fdg_plugins.record.text import unchanged_rounds
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import ScoreKind
 
-SERVER_LR = "server_lr"
+SERVER_LR, WEIGHTING = "server_lr", "weighting"
 IN_CAPTIONS = ("rounds", "image_size", "model", "max_samples_per_domain")
 
 
@@ -87,7 +88,8 @@ class MethodRows:
     updates had the noise of differential privacy. ``picked``: what was chosen for it, by held-out domain.
     ``parts``: the domains of which it had other images than all, in words, beside printed numbers.
     ``server_lr``: the factor of the server's step, None if it was chosen or there is none.
-    ``unchanged``: the largest number of rounds of a run that left the model unchanged.
+    ``unchanged``: the largest number of rounds of a run that left the model unchanged. ``planned``: how many rounds
+    runs that are cut off were to have. ``weighting``: the name of the rule that weighs the sites.
     """
 
     method: str
@@ -104,6 +106,8 @@ class MethodRows:
     parts: tuple[str, ...] = field(default=(), compare=False)
     server_lr: float | None = field(default=None, compare=False)
     unchanged: int = field(default=0, compare=False)
+    planned: tuple[int, ...] = field(default=(), compare=False)
+    weighting: str | None = field(default=None, compare=False)
 
     @property
     def is_reference(self) -> bool:
@@ -165,6 +169,8 @@ def build_table(
             picked=tuple(one for one in choices.chosen if one.group == key),
             server_lr=None if SERVER_LR in choosing else method_settings(members[0].record).get(SERVER_LR),
             unchanged=max(len(unchanged_rounds(run.record)) for run in members),
+            planned=tuple(sorted({run.planned for run in members if run.planned is not None})),
+            weighting=method_settings(members[0].record).get(WEIGHTING),
         )
         for key, members in groups.items()
     ]
@@ -172,6 +178,9 @@ def build_table(
     notes = [f"{copy.folder} repeats {first.folder} and is counted once." for copy, first in choices.copies]
     notes += notes_on(choices.chosen, _labels(firsts, chosen, named=False), facts.score)
     notes += _unjudged(runs, rules) + _judged_in_part(runs) + notes_on_absences(runs)
+    notes += note_on_batch_norm(
+        (one.label, one.protocol) for one in methods if one.protocol is not None and not one.is_reference
+    )
     return Table(facts, (*domains, AVERAGE), tuple(rules), tuple(methods), against, tuple(notes))
 
 

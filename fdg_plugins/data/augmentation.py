@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The random draw of one augmented view: the augmentation of FedDG-GA and FedOMG, with torchvision's distributions.
+"""The random draw of one augmented view: that of FedDG-GA's and FedOMG's code but for the crop, as torchvision draws.
 
 A crop of 80 to 100 % of the area; a horizontal flip with probability 1/2; brightness, contrast and saturation changed
 by up to 40 % and hue by up to 0.4 turns, in random order; grey with probability 1/10. In torchvision:
 ``RandomResizedCrop`` (scale 0.8 to 1), ``RandomHorizontalFlip``, ``ColorJitter(0.4, 0.4, 0.4, 0.4)`` and
-``RandomGrayscale(0.1)``.
+``RandomGrayscale(0.1)``. The released code of both crops 70 to 100 % of the area, as does FedIIR's, whose
+``ColorJitter`` has 0.3.
 """
 
 import itertools

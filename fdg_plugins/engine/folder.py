@@ -69,6 +69,9 @@ def held(folder: Path, results: Path) -> Iterator[dict[str, Any] | None]:
             except BlockingIOError as error:
                 raise DataError(f"the run in {folder} is still going on, expected one that was stopped.") from error
         end_processes(folder.absolute())
+        if finished_record(folder / RESULTS_FILE) is not None:  # since it was last looked at
+            shutil.rmtree(folder / STATE, ignore_errors=True)
+            raise DataError(f"the run in {folder} has finished: there is nothing to go on with.")
         found = finished_record(folder / results / RESULTS_FILE)
         if found is None:
             with writing(folder):

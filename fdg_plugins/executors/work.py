@@ -29,14 +29,13 @@ from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.state.fixed_part import read_fixed, write_fixed
 from fdg_plugins.state.left_out import read_left_out, write_left_out
 from fdg_plugins.state.site_memory import (
-    KINDS,
     MOMENTUM,
     PERSONAL,
     Kept,
     clear_memory,
     has_memory,
     read_memory,
-    write_memory,
+    write_kept,
 )
 from fdg_plugins.storage import named_path, read_json, write_json
 from fdg_plugins.training.loop import ShouldStop, Stopped
@@ -265,8 +264,7 @@ def _train(
 
     number = order.round_number
     result = session.train(order.state, number, should_stop, on_epoch, order.received, _kept(session, folder, number))
-    for kind, tensors in zip(KINDS, result.kept, strict=True):
-        write_memory(folder, number, tensors, kind)
+    write_kept(folder, number, result.kept)
     report = result.report.model_copy(update={"keeps_state": has_memory(folder)})
     value = {"samples": len(session.data.train), "report": report.model_dump(mode="python")}
     return value, {"update": result.update, "report": result.tensors}

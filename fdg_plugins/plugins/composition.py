@@ -65,6 +65,11 @@ class Composition:
         return self.objective == PLAIN or replace(self, weighting=None) in published().values()
 
     @property
+    def is_plain_mean(self) -> bool:
+        """Whether the server's step is FedAvg's mean, under a weighting that no method sets."""
+        return self.direction == BASE and self.weighting is None
+
+    @property
     def aggregator(self) -> str:
         """The name of the aggregator: that of the method with the weighting built in, if there is one."""
         record = METHODS.find(replace(self, objective=PLAIN).name)

@@ -82,6 +82,11 @@ PAPER_PROTOCOLS: Mapping[str, Mapping[str, Settings]] = MappingProxyType(
 """The settings by paper and data set. FedDG-GA's DomainNet is missing, because AlexNet is not available."""
 
 
+PLAIN_WEIGHTINGS: Mapping[str, str] = MappingProxyType({"fediir": "uniform", "feddim": "uniform"})
+"""How a paper weighs the sites where the step is their plain mean, as in FedAvg: FedIIR's code and FedDIM's Eq. 5
+divide by their number. The others weigh by samples or do not say: then the default of the method holds."""
+
+
 def paper_protocol(paper: str, dataset: str) -> Settings:
     """Return the settings of a paper's protocol for a data set.
 

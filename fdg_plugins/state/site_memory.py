@@ -15,6 +15,7 @@ import torch
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.state.checked_files import VERSION, load_checked_tensors, save_checked_tensors
+from fdg_plugins.storage import put_in_place
 
 MEMORY_VERSION = "2"
 
@@ -54,9 +55,9 @@ def clear_memory(folder: Path) -> None:
     for kind in KINDS:
         for number in _rounds(folder, kind):
             _remove(_file(folder, number, kind))
-    for name in (GAP_FILE, FIXED_FILE):
-        if (folder / name).exists():
-            _remove(folder / name)
+    for other in (folder / GAP_FILE, folder / FIXED_FILE, *(_draft(folder, kind) for kind in KINDS)):
+        if other.exists():
+            _remove(other)
 
 
 def read_memory(folder: Path, round_number: int, kind: str = MEMORY) -> dict[str, torch.Tensor]:
@@ -75,7 +76,7 @@ def latest_before(round_number: int, rounds: Iterable[int], holder: str) -> int 
     """
     kept = sorted(rounds)
     earlier = [number for number in kept if number < round_number]
-    if not earlier and len(kept) == _KEPT and round_number > 0:  # a server repeats one round; this one has lost more
+    if not earlier and len(kept) >= _KEPT and round_number > 0:  # a server repeats one round; this one has lost more
         raise DataError(
             f"{holder} holds nothing from before round {round_number + 1}, which the server repeats, but what the site "
             f"kept after rounds {' and '.join(str(number + 1) for number in kept)}.",
@@ -92,18 +93,26 @@ def _load(path: Path) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def write_memory(folder: Path, round_number: int, tensors: Mapping[str, torch.Tensor], kind: str = MEMORY) -> None:
-    """Save ``tensors`` as the state after ``round_number``, atomically; keep one earlier state and remove all others.
+def write_kept(folder: Path, round_number: int, kept: Kept) -> None:
+    """Save what a site keeps as the state after ``round_number``; keep one earlier state and remove all others.
 
-    Does nothing if ``tensors`` is empty. Raises ``DataError`` naming a file that cannot be written or removed.
+    Its kinds belong together, so all of them are written before the first has its name: a round whose state does not
+    fit on the disk leaves that of the round before as it was. An empty kind is not written. Raises ``DataError`` naming
+    a file that cannot be written or removed.
     """
-    if not tensors:
-        return
-    save_checked_tensors(_file(folder, round_number, kind), tensors, {VERSION: MEMORY_VERSION})
-    rounds = _rounds(folder, kind)
-    current = [number for number in rounds if number <= round_number][-_KEPT:]
-    for number in set(rounds) - set(current):
-        _remove(_file(folder, number, kind))
+    present = {kind: tensors for kind, tensors in zip(KINDS, kept, strict=True) if tensors}
+    for kind, tensors in present.items():
+        save_checked_tensors(_draft(folder, kind), tensors, {VERSION: MEMORY_VERSION})
+    put_in_place({_draft(folder, kind): _file(folder, round_number, kind) for kind in present})
+    for kind in present:
+        rounds = _rounds(folder, kind)
+        current = [number for number in rounds if number <= round_number][-_KEPT:]
+        for number in set(rounds) - set(current):
+            _remove(_file(folder, number, kind))
+
+
+def _draft(folder: Path, kind: str) -> Path:
+    return folder / f"fdg_{kind}_next.safetensors"
 
 
 def _remove(path: Path) -> None:

@@ -18,7 +18,7 @@ from fdg_plugins.recipes import make_recipe, settings_of
 from fdg_plugins.record.run_files import SIMULATOR_FOLDER
 from fdg_plugins.settings.method_defaults import method_defaults
 from fdg_plugins.settings.named_protocols import protocol_settings
-from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS
+from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS, PLAIN_WEIGHTINGS
 from fdg_plugins.settings.protocol import Protocol, environment_settings
 from fdg_plugins.storage import read_json
 from fdg_plugins.sweep.plan import PlannedRun
@@ -68,6 +68,8 @@ class FederatedRuns(RunKind):
         for it give way to what the protocol names.
         """
         settings = protocol_settings(protocol, dataset)
+        if protocol in PLAIN_WEIGHTINGS and parse_method(method).is_plain_mean:
+            settings["weighting"] = PLAIN_WEIGHTINGS[protocol]
         own = method_defaults(parse_method(method), dataset).demanded if protocol in PAPER_PROTOCOLS else ()
         return {name: value for name, value in settings.items() if name not in own}
 

@@ -68,7 +68,7 @@ def _write_job(kind: RunKind, run: PlannedRun, data: DataFound, working: Path) -
         written = same_job(kind, run, data, working)
         if written is not None:
             return written
-        for name in (JOB, STATE):
+        for name in (STATE, JOB):  # as long as the job is there, what it left is known to be of another one
             shutil.rmtree(working / name)
     return kind.write_job(run, data, working)
 

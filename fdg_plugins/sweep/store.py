@@ -3,10 +3,10 @@
 
 sweep.json               the request
 runs/<name>/             job/, run.json, results.json, log.txt, and the models if they are kept
-failed/<name>/           log.txt, reason.txt
+failed/<name>/           log.txt, reason.txt; checkpoints.txt, if the next try goes on from what this one has left
 plugins/<name>.py        plug-in files that the runs use
-running/<name>/          the working folder of a run; if it was interrupted, job/, log.txt and state/ remain, and what
-                         MLflow or Weights & Biases have of it
+running/<name>/          the working folder of a run; if it was interrupted or failed after some rounds, job/, log.txt
+                         and state/ remain, and what MLflow or Weights & Biases have of it
 """
 
 import shutil
@@ -29,6 +29,7 @@ SWEEP_FILE = "sweep.json"
 RUN_FILE = "run.json"
 LOG_FILE = "log.txt"
 REASON_FILE = "reason.txt"
+CHECKPOINTS_FILE = "checkpoints.txt"
 MODEL_FILES = (LAST_FILE, SELECTED_FILE)
 KEPT_MODELS = (*MODEL_FILES, LOCAL_FOLDER)
 JOB = "job"
@@ -115,8 +116,11 @@ class Store:
 
     def failure(self, name: str) -> str | None:
         """Return why the last try of the run failed; None if it did not."""
+        return self._of_failed(name, REASON_FILE)
+
+    def _of_failed(self, name: str, file: str) -> str | None:
         with suppress(OSError):
-            return (self.failed / name / REASON_FILE).read_text(encoding="utf-8").strip()
+            return (self.failed / name / file).read_text(encoding="utf-8").strip()
         return None
 
     def seconds(self, name: str) -> float:
@@ -161,16 +165,25 @@ class Store:
         return next((float(record.get("seconds") or 0) for record in found if record is not None), None)
 
     def fail(self, name: str, reason: str) -> None:
-        """Keep the log of a failed run and the reason, replacing those of an earlier try."""
+        """Keep the log of a failed run and the reason, replacing those of an earlier try.
+
+        What the run can go on from stays in its working folder for the next try, unless this one began there and came
+        no further: the next begins anew then.
+        """
         working, target = self.running / name, self.failed / name
+        began_from, goes_on_from = self._of_failed(name, CHECKPOINTS_FILE), _checkpoints(working)
         with writing(self.folder):
-            for path in working.iterdir():
-                if path.name != LOG_FILE:
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
-            write_bytes(working / REASON_FILE, f"{reason}\n".encode())
             self.failed.mkdir(exist_ok=True)
             shutil.rmtree(target, ignore_errors=True)
-            working.rename(target)
+            target.mkdir()
+            if (log := working / LOG_FILE).exists():
+                shutil.copy2(log, target)
+            write_bytes(target / REASON_FILE, f"{reason}\n".encode())
+            if goes_on_from and goes_on_from != began_from:
+                write_bytes(target / CHECKPOINTS_FILE, goes_on_from.encode())
+                _clear_working(working)
+            else:
+                shutil.rmtree(working)
             self._tidy()
 
     def clear(self) -> None:
@@ -203,6 +216,12 @@ def check_folder(folder: Path) -> None:
 def can_resume(working: Path) -> bool:
     """Return whether a run has left in its working folder what it needs to go on after its last complete round."""
     return any((working / STATE).glob(f"*/*/*/{CHECKPOINT_FILE}"))
+
+
+def _checkpoints(working: Path) -> str:
+    """Return what tells the checkpoints in a working folder from those of any other try; empty if there are none."""
+    found = sorted((working / STATE).glob(f"*/*/*/{CHECKPOINT_FILE}"))
+    return "\n".join(f"{file.relative_to(working)} {file.stat().st_mtime_ns}" for file in found)
 
 
 def _clear_working(working: Path) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What makes a number of ours not comparable with a printed one, and which sites' updates are missing in a run."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from fdg_plugins.record.run_record import InitialWeights, LocalRecord, Method, R
 from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS
 from tests.analysis.run_stubs import FEDAVG, FEDGA, FEDOMG, census_reply, fedomg, finished, run
 
+EQUAL_WEIGHTS = FEDAVG.model_copy(update={"settings": {**FEDAVG.settings, "weighting": "uniform"}})
 SCRATCH: dict[str, Any] = {"initial_weights": InitialWeights(label="from scratch")}
 
 
@@ -40,7 +42,21 @@ def reasons(
 
 def test_the_protocol_of_a_paper_is_compared_with_its_numbers() -> None:
     assert reasons(FEDOMG, "fedomg", {}) == ()
-    assert reasons(FEDAVG, "fediir", {"dataset": "rotatedmnist"}, **SCRATCH) == ()
+    assert reasons(EQUAL_WEIGHTS, "fediir", {"dataset": "rotatedmnist"}, **SCRATCH) == ()
+
+
+def test_weights_by_samples_are_a_departure_where_the_paper_divides_by_the_number_of_sites() -> None:
+    for paper, words in (("fediir", ("weighting samples",)), ("feddg-ga", ())):
+        assert reasons(FEDAVG, paper, {"dataset": "pacs"}) == words
+    assert reasons(EQUAL_WEIGHTS, "fediir", {"dataset": "pacs"}) == ()
+
+
+def test_a_run_that_is_looked_at_before_its_end_is_a_departure() -> None:
+    made = run("a", FEDOMG, "art_painting", protocol=PAPER_PROTOCOLS["fedomg"]["pacs"])
+    for planned, words in ((None, ()), (200, ("cut off after 100 of 200 rounds",))):
+        table = build_table([replace(made, planned=planned)], against="fedomg")
+        (rows,) = table.methods
+        assert departures(table.facts, rows.printed[0], rows) == words
 
 
 @pytest.mark.parametrize(
@@ -69,8 +85,8 @@ def test_another_step_of_the_server_than_the_methods_own_is_a_departure_unless_i
 
 
 def test_baselines_with_frozen_batch_norm_are_compared_with_the_paper_that_froze_it() -> None:
-    assert reasons(FEDAVG, "fediir", {}) == ()
-    assert reasons(FEDAVG, "fediir", {"batch_norm": "average"}) == ("batch_norm average",)
+    assert reasons(EQUAL_WEIGHTS, "fediir", {}) == ()
+    assert reasons(EQUAL_WEIGHTS, "fediir", {"batch_norm": "average"}) == ("batch_norm average",)
 
 
 def test_our_choice_for_a_method_is_a_departure_where_the_papers_protocol_names_another() -> None:
@@ -202,6 +218,13 @@ def with_rounds(*used: tuple[str, ...], drawn: tuple[str, ...] | None = None, **
 
 
 ALL = ("art_painting", "cartoon", "sketch")
+
+
+def test_the_lengths_of_runs_that_are_cut_off_are_named_beside_a_shorter_one() -> None:
+    short, cut = run("a", protocol={"rounds": 10}), replace(run("b", FEDOMG, protocol={"rounds": 10}), planned=30)
+    expected = "Later rounds are left out: the runs are of 10 to 30 rounds."
+    assert expected in build_table([short, cut]).notes
+    assert not any("Later rounds" in note for note in build_table([short]).notes)
 
 
 def test_a_site_whose_update_is_missing_is_named_with_its_rounds() -> None:

@@ -269,10 +269,11 @@ def test_a_model_that_the_median_chose_is_not_said_to_be_the_means() -> None:
 def test_numbers_are_compared_only_under_the_papers_own_protocol() -> None:
     own: dict[str, Any] = {"local_epochs": 1, "batch_size": 32, "learning_rate": 2.5e-3, "head": "two_layer"}
     own |= {"keep_momentum": False, "batch_norm": "frozen"}
-    of_fediir = [run("a", FEDAVG, protocol={**own, "weight_decay": 0.0, "lr_decay_factor": 1.0})]
+    equal = FEDAVG.model_copy(update={"settings": {**FEDAVG.settings, "weighting": "uniform"}})
+    of_fediir = [run("a", equal, protocol={**own, "weight_decay": 0.0, "lr_decay_factor": 1.0})]
     (*_, differences) = texts(grid(of_fediir, against="fediir").groups[0])
     assert differences[1].startswith("ours minus FedIIR paper")
-    (*_, reasons) = texts(grid([run("a", FEDAVG, protocol=own)], against="fediir").groups[0])
+    (*_, reasons) = texts(grid([run("a", equal, protocol=own)], against="fediir").groups[0])
     assert reasons[1] == "not comparable: weight decay 0.0005, learning rate times 0.1 in the end"
     of_fedomg = [run("a", FEDOMG, protocol={"local_epochs": 1, "rounds": 40, "sites_per_round": 2})]
     written = grid(of_fedomg, against="fedomg")

@@ -10,7 +10,7 @@ from fdg_plugins.analysis.estimates import Estimate
 from fdg_plugins.analysis.papers import AVERAGE
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.record.run_record import Method
-from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDOMG, fedomg, run, runs_of
+from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDGA, FEDOMG, fedomg, run, runs_of
 
 # FedAvg by seed 0, 1, 2: averages over the four domains 0.5, 0.6, 0.7.
 FULL = {
@@ -23,6 +23,19 @@ FULL = {
 
 def cells(table: Table, row: int = 0, result: int = 0) -> dict[str, Estimate]:
     return dict(table.methods[row].results[result].cells)
+
+
+def test_methods_with_rules_of_their_own_for_batch_norm_are_named_with_them() -> None:
+    own = run("b", FEDGA, protocol={"model": "resnet18", "batch_norm": "reestimate"})
+    plain = run("a", protocol={"model": "resnet18"})
+    text = (
+        "batch_norm is average for FedAvg; reestimate for FedDG-GA: a difference between these is also one of "
+        "BatchNorm's statistics."
+    )
+    assert text in build_table([plain, own]).notes
+    without = [run("a", protocol={"model": "cnn"}), run("b", FEDGA, protocol={"model": "cnn", "batch_norm": "frozen"})]
+    for runs in ([plain], [own], without):
+        assert not any("batch_norm" in note for note in build_table(runs).notes)
 
 
 def labels(runs: Sequence[Run]) -> list[str]:

@@ -20,7 +20,7 @@ from fdg_plugins.state.checked_files import (
     save_checked_tensors,
     write_checked_json,
 )
-from fdg_plugins.state.site_memory import read_memory, write_memory
+from fdg_plugins.state.site_memory import Kept, read_memory, write_kept
 from fdg_plugins.storage import save_tensors
 from tests.controllers.federation_stubs import run_record
 
@@ -53,7 +53,7 @@ def gap_memory(folder: Path) -> StateFile:
 
 
 def site_memory(folder: Path) -> StateFile:
-    write_memory(folder, 3, TENSORS)
+    write_kept(folder, 3, Kept(TENSORS))
     return StateFile(folder / "fdg_memory_3.safetensors", lambda: comparable(read_memory(folder, 4)))
 
 

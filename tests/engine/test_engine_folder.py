@@ -134,8 +134,16 @@ def test_what_a_killed_execution_has_finished_nevertheless_stays_to_be_settled(e
         settle(ended, RESULTS, {}, reason=None)
     assert (ended / "global_model.safetensors").read_bytes() == b"model"
     assert not (ended / "workspace").exists()
-    with held(ended, RESULTS) as finished:
-        assert finished is None
+
+
+def test_a_run_that_has_finished_since_it_was_looked_at_is_not_executed_again(ended: Path) -> None:
+    (ended / RESULTS / "results.json").write_text('{"status": "finished", "rounds": [1]}')
+    with held(ended, RESULTS):
+        settle(ended, RESULTS, {}, reason=None)
+    before = sorted(ended.rglob("*"))
+    with pytest.raises(DataError, match="has finished: there is nothing to go on with"), held(ended, RESULTS):
+        pytest.fail("a finished run was held")
+    assert sorted(ended.rglob("*")) == before
 
 
 def test_the_record_comes_last_so_what_could_not_be_moved_is_found_again(

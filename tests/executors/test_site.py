@@ -43,7 +43,7 @@ from fdg_plugins.messages import (
 )
 from fdg_plugins.models import build_model
 from fdg_plugins.settings.protocol import Protocol
-from fdg_plugins.state.site_memory import GAP_FILE, has_memory, write_memory
+from fdg_plugins.state.site_memory import GAP_FILE, Kept, has_memory, write_kept
 from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.training.precision import Suited
 from fdg_plugins.training.session import SiteSession
@@ -529,7 +529,7 @@ def test_a_run_that_broke_off_or_goes_on_keeps_its_state(photo: Site) -> None:
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_a_run_that_begins_goes_on_from_nothing_that_another_of_its_name_has_left(photo: Site, goes_on: bool) -> None:
     folder = photo.folder / "fdg_state" / "run-1"
-    write_memory(folder, 8, {"control": torch.ones(2)})
+    write_kept(folder, 8, Kept({"control": torch.ones(2)}))
     (folder / GAP_FILE).touch()
     sent = census_request()
     from_shareable(sent).meta[META_REQUEST]["goes_on"] = goes_on

@@ -17,7 +17,7 @@ from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Exchange, LocalObjective, SiteRound, Trained, make_objective
 from fdg_plugins.objectives.scaffold import ControlExchange, SCAFFOLDObjective, control_change
-from fdg_plugins.state.site_memory import read_memory, write_memory
+from fdg_plugins.state.site_memory import Kept, read_memory, write_kept
 from fdg_plugins.training.results import make_update
 from tests.objectives.local_steps import copy_of, same, train_steps
 from tests.objectives.objective_batches import CLASSES, Batch
@@ -282,12 +282,12 @@ def test_report_and_memory_are_float32_of_the_trainable_parameters_alone(
 def test_a_site_that_was_away_finds_its_control_and_a_repeated_round_begins_as_it_began(tmp_path: Path) -> None:
     federation = Federation()
     federation.play({"photo": 3, "art": 2})
-    write_memory(tmp_path, 0, federation.memories["photo"])
+    write_kept(tmp_path, 0, Kept(federation.memories["photo"]))
     federation.play({"art": 2})
     federation.memories["photo"] = read_memory(tmp_path, 2)
     down, received = federation.exchange.broadcast(), copy_of(federation.model)
     local, trained = federation.train("photo", 4, down)
-    write_memory(tmp_path, 2, local.memory(trained))
+    write_kept(tmp_path, 2, Kept(local.memory(trained)))
     federation.model.load_state_dict(received)
     federation.memories["photo"] = read_memory(tmp_path, 2)  # the round again, from what was known before it
     again, same_training = federation.train("photo", 4, down)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The folder of a sweep: what is in ``runs/`` is complete, nobody else works in it, nothing foreign is touched."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -78,6 +79,24 @@ def test_a_failed_run_leaves_its_log_and_its_reason_until_it_finishes(tmp_path: 
     store.keep(RUN, LEFT, 1.0, keep_models=False)
     assert store.failure(RUN.name) is None
     assert names(tmp_path) == {"runs"}
+
+
+def test_a_run_that_fails_after_some_rounds_goes_on_from_them_unless_that_leads_no_further(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    checkpoint = worked(store) / "state" / "server" / "fdg_state" / "job" / "checkpoint.safetensors"
+    checkpoint.parent.mkdir(parents=True)
+    for after_round in (3, 7):  # killed twice, each time some rounds later
+        checkpoint.touch()
+        os.utime(checkpoint, ns=(after_round, after_round))
+        store.fail(RUN.name, "it was killed.")
+        assert names(store.running / RUN.name) == {"job", LOG_FILE, "state"}
+        assert names(store.failed / RUN.name) == {LOG_FILE, "reason.txt", "checkpoints.txt"}
+        assert checkpoint.exists()
+        assert store.begin(RUN.name) == store.running / RUN.name
+    store.fail(RUN.name, "the checkpoint is damaged.")
+    assert names(tmp_path) == {"failed"}
+    assert names(store.failed / RUN.name) == {LOG_FILE, "reason.txt"}
+    assert store.failure(RUN.name) == "the checkpoint is damaged."
 
 
 def test_what_an_earlier_try_left_is_not_met_by_the_next(tmp_path: Path) -> None:
