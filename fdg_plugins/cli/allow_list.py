@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fdg_plugins.cli.console import say
+from fdg_plugins.cli.plugins import PluginFiles, load_plugins
 
 if TYPE_CHECKING:
     from fdg_plugins.flare.kits import Merge
@@ -23,6 +24,7 @@ def allow_list(
     keep_flare_defaults: Annotated[
         bool, typer.Option("--keep-flare-defaults", help="Allow FLARE's own default components too.")
     ] = False,
+    plugin: PluginFiles = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, and write nothing.")] = False,
 ) -> None:
     """Allow this package's components at one server or site, by their exact class paths, and no others.
@@ -40,6 +42,7 @@ def allow_list(
     """
     from fdg_plugins.flare.kits import merge_allow_list, read_kit
 
+    load_plugins(plugin)
     merge = merge_allow_list(read_kit(kit), method or (), keep_flare_defaults=keep_flare_defaults)
     _warn(merge)
     if dry_run:

@@ -293,11 +293,15 @@ def _on_disk(name: str) -> "KnownSpec":
 
 def _files_of(place: str, data_root: Path | None) -> "tuple[ImageFolderSpec | SegmentationSpec, Path, FileRules]":
     """Return the record of a data set of files, its resolved data root, and what its own file says about them."""
-    from fdg_plugins.data import AttributeSpec, PublishedSpec, RotatedSpec
+    from fdg_plugins.data import DATASETS, AttributeSpec, PublishedSpec, RotatedSpec
     from fdg_plugins.data.own_files import NO_RULES
 
     if is_own(place):
         return find_own(place, data_root)
+    if place not in DATASETS.names() and not Path(place).exists():
+        raise SettingsError(
+            f"there is no folder {place!r} here, nor a data set of that name: fdg data list shows those."
+        )
     spec, root = _on_disk(place), _existing(_named(data_root)).resolve()
     if isinstance(spec, PublishedSpec | RotatedSpec):
         raise SettingsError(f"data set {place} has no files of images; fdg data verify {place} reads its files.")

@@ -2,6 +2,7 @@
 """``fdg explain``: what a method does, its settings and their sources, what leaves a site, and how it differs."""
 
 import json
+import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,7 +63,8 @@ def explain(
     composition = parse_method(method)  # reject an unknown name before torch is loaded
     from fdg_plugins.cli.method_settings import run_of
 
-    show(*_page(composition, run_of(composition, dataset), dataset), width=PIPE_COLUMNS)
+    files = " ".join(f"--plugin {shlex.quote(str(file))}" for file in plugin or ())
+    show(*_page(composition, run_of(composition, dataset), dataset, files), width=PIPE_COLUMNS)
 
 
 def _overview() -> Iterator[RenderableType]:
@@ -78,7 +80,8 @@ def _overview() -> Iterator[RenderableType]:
     )
 
 
-def _page(composition: "Composition", run: "Run", dataset: str) -> Iterator[RenderableType]:
+def _page(composition: "Composition", run: "Run", dataset: str, files: str) -> Iterator[RenderableType]:
+    """Yield all about a composition; ``files``: the options that bring its plug-in files."""
     from fdg_plugins.cli.method_settings import settings_in
     from fdg_plugins.plugins.composition import title_of
 
@@ -88,7 +91,7 @@ def _page(composition: "Composition", run: "Run", dataset: str) -> Iterator[Rend
         yield from _parts(composition)
     else:
         yield from _head(composition.records[0])
-    yield from _job(composition, run, dataset)
+    yield from _job(composition, run, dataset, files)
     for record in composition.records:
         if several:
             yield ""
@@ -121,7 +124,7 @@ def _parts(composition: "Composition") -> Iterator[RenderableType]:
         yield _indented(f"{one.title} with {other.title}: {source}.")
 
 
-def _job(composition: "Composition", run: "Run", dataset: str) -> Iterator[RenderableType]:
+def _job(composition: "Composition", run: "Run", dataset: str, files: str) -> Iterator[RenderableType]:
     """Yield the part of a job's config that names the method, its variables, and the command that allows it."""
     from fdg_plugins.cli.method_settings import variables_of
     from fdg_plugins.flare.components import filters_of
@@ -145,7 +148,7 @@ def _job(composition: "Composition", run: "Run", dataset: str) -> Iterator[Rende
         f"precision: {fields['precision']}; with "
         "FDG_PRECISION=auto, bfloat16 with channels last at sites whose hardware is fast in it, as fdg doctor says"
     )
-    allowed = " ".join(f"--method {record.key}" for record in composition.records)
+    allowed = " ".join([*(f"--method {record.key}" for record in composition.records), *([files] if files else [])])
     yield _indented(f"at every site, once: fdg allow-list --kit KIT {allowed}")
 
 

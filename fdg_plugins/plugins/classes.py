@@ -60,8 +60,24 @@ class ClassesOf(Mapping[str, type[C]]):
         if missing := sorted(getattr(found, "__abstractmethods__", ())):
             problem = f"{found.__qualname__}, which does not define {' and '.join(missing)}"
             raise self._unusable(method, problem, f" with {' and '.join(missing)}")
+        self._check_named(method, found)
         loaded: type[C] = found
         return loaded
+
+    def _check_named(self, method: Method, found: type[Any]) -> None:
+        """Raise ``SettingsError`` for an objective without a name, or with a report that its method's record lacks."""
+        if self.role != "objective":
+            return
+        if not isinstance(getattr(found, "name", None), str):
+            raise self._unusable(method, f"{found.__qualname__}, which has no name", " with its name as a part")
+        report = found.report
+        if report is not None and report not in method.reports:
+            there = ", ".join(method.reports) or "none"
+            raise SettingsError(
+                f"objective of method {method.key!r} reports {shorten(report)}, expected a Leaving of its record with "
+                f"that report, which tells sites what they allow; there: {there}.",
+                public=f"objective {self.name_of(method)!r} is brought by a plug-in that cannot be used here.",
+            )
 
     def _unusable(self, method: Method, problem: str, hint: str = "") -> SettingsError:
         return SettingsError(
@@ -95,7 +111,15 @@ class ClassesOf(Mapping[str, type[C]]):
         name, settings = read_spec(self.role, spec)
         class_ = self.known(name)
         check_settings_known(f"{self.role} {name!r}", sorted(settings, key=str), parameters_of(class_))
-        return class_(**settings)
+        try:
+            return class_(**settings)
+        except FDGError:
+            raise
+        except (Exception, SystemExit) as error:  # a constructor of a plug-in may raise anything
+            raise SettingsError(
+                f"{self.role} {name!r} cannot be made: {class_.__qualname__} raised {type(error).__name__}: {error}.",
+                public=f"{self.role} {shorten(name)} cannot be made here.",
+            ) from error
 
     def known(self, name: Any) -> type[C]:
         """Return the class of that name; raise ``SettingsError`` if there is none."""

@@ -183,9 +183,10 @@ class Method:
     together: tuple[Together, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.key.isidentifier() or self.key != self.key.lower():
+        if not isinstance(self.key, str) or not self.key.isidentifier() or self.key != self.key.lower():
             raise SettingsError(f"a method's key is {self.key!r}, expected lower-case letters, digits and '_'.")
         self._check_acts()
+        self._check_kinds()
         if (self.aggregator, self.weighting, self.objective) == (None, None, None):
             raise SettingsError(f"method {self.key!r} names no class, expected aggregator, weighting or objective.")
         for role in ("aggregator", "weighting", "objective"):
@@ -195,6 +196,19 @@ class Method:
                     f"{role} of method {self.key!r} is {_described(given)}, expected a class, or text such as "
                     "'package.module:Name'."
                 )
+
+    def _check_kinds(self) -> None:
+        """Raise ``SettingsError`` for a field of another type than it is to have, which nothing else would name."""
+        for name, kind in _ONE.items():
+            if not isinstance(value := getattr(self, name), kind):
+                raise SettingsError(f"{name} of method {self.key!r} is {_described(value)}, expected {_a(kind)}.")
+        for name, kind in _SEVERAL.items():
+            value = getattr(self, name)
+            if not isinstance(value, tuple):
+                given = _described(value)
+                raise SettingsError(f"{name} of method {self.key!r} is {given}, expected a tuple, such as (one,).")
+            if odd := [one for one in value if not isinstance(one, kind)]:
+                raise SettingsError(f"{name} of method {self.key!r} has {_described(odd[0])}, expected {_a(kind)}.")
 
     def _check_acts(self) -> None:
         if isinstance(self.acts, str):
@@ -248,8 +262,30 @@ class Method:
         return [entry for place in places for entry in self.defaults if (entry.on, entry.beside) == place]
 
 
+_ONE = {
+    **dict.fromkeys(("title", "line", "part", "part_title", "recipe", "in_composition", "letters"), str),
+    "reference": Reference,
+    "differences": Differences,
+}
+_SEVERAL = {
+    **dict.fromkeys(("protocol", "exact"), str),
+    "defaults": Default,
+    "equations": Equation,
+    "settings": SettingSource,
+    "leaves": Leaving,
+    "together": Together,
+}
+
+
+def _a(kind: type) -> str:
+    """Return a type in words, for the end of a message."""
+    return "text" if kind is str else f"{kind.__name__}(...)"
+
+
 def _described(value: object) -> str:
     """Return what stands where a class belongs: ``the function small_net``, ``an instance of RootWeighting``."""
+    if value is None or isinstance(value, str):
+        return "None" if value is None else f"the text {value[:40]!r}"
     kind = type(value).__name__
     name = getattr(value, "__qualname__", None)
     return f"an instance of {kind}" if name is None else f"the {kind} {name}"

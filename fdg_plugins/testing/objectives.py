@@ -237,7 +237,11 @@ def what_leaves_is_declared(class_: ObjectiveClass) -> None:
     """A site reports something exactly if the class names it (``report``) and a server side reads it."""
     objective = class_()
     report, _ = report_of(objective, {}, 7)
-    assert bool(report) == (class_.report is not None) == (begun(objective) is not None)
+    exchange = begun(objective)
+    assert bool(report) == (class_.report is not None) == (exchange is not None), (
+        f"report_trained() gives {sorted(report)}, the class names the report {class_.report!r}, and its exchange is "
+        f"{type(exchange).__name__}: expected all three, or none"
+    )
 
 
 def what_was_not_asked_for_is_refused_by_the_site(class_: ObjectiveClass) -> None:
@@ -247,8 +251,11 @@ def what_was_not_asked_for_is_refused_by_the_site(class_: ObjectiveClass) -> Non
         model, sent = network(objective), received_by(objective)
         for what, tensors in damaged(sent).items():
             refused = refusal_of(partial(objective.local, tensors, model, site_round()), SettingsError)
-            assert refused.startswith(f"sent for objective {class_.name!r}: "), what
-            assert refused.endswith("."), what
+            expected = f"sent for objective {class_.name!r}: "
+            assert refused[: len(expected)] + refused[-1:] == expected + ".", (
+                f"local() got other tensors than were sent ({what}), expected a SettingsError of one sentence that "
+                f"begins with {expected!r}, it said {refused!r}"
+            )
 
 
 def damaged(sent: Tensors) -> dict[str, dict[str, Any]]:

@@ -334,3 +334,17 @@ def check_refusal(result: Result, sentence: str) -> None:
     assert result.stderr.startswith("Error: ")
     assert sentence in result.stderr
     assert result.stdout == ""
+
+
+PLUGIN = Path(__file__).parents[2] / "custom" / "clipped_fedavg.py"
+
+
+def test_what_a_plug_in_file_brings_is_allowed_as_explain_says(tmp_path: Path) -> None:
+    kit = make_kit(tmp_path / "kit")
+    page = CliRunner().invoke(app, ["explain", "clipped_fedavg", "--plugin", str(PLUGIN)]).stdout
+    assert "fdg allow-list --kit KIT --method clipped_fedavg --plugin" in " ".join(page.split())
+    result = run("--kit", kit, "--method", "clipped_fedavg", "--plugin", PLUGIN)
+    assert result.exit_code == 0
+    allowed = read(kit)["class_allow_list"]
+    assert "my_hospital.filters.Guard" in allowed
+    assert len(allowed) > 1

@@ -305,3 +305,10 @@ def test_a_pattern_that_excludes_no_pair_is_told(tmp_path: Path) -> None:
     )
     result = fdg("data", "check", tmp_path)
     assert "exclude names b/x*, which no file matches" in " ".join(result.stderr.split())
+
+
+def test_a_folder_that_is_not_there_is_named_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = fdg("data", "check", "Gemälde Samlung")
+    assert result.exit_code == 2
+    assert "there is no folder 'Gemälde Samlung' here, nor a data set of that name" in " ".join(result.stderr.split())

@@ -14,6 +14,7 @@ from fdg_plugins.aggregators import Contribution, make_weighting
 from fdg_plugins.cli.main import app
 from fdg_plugins.models import build_model
 from fdg_plugins.plugins.files import load_file
+from fdg_plugins.testing import WEIGHTING_CONTRACT
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
@@ -37,6 +38,8 @@ def test_the_file_is_complete(file: Path) -> None:
     assert model(torch.zeros(2, 3, 16, 16)).shape == (2, 3)
     contributions = [Contribution(site, {}, samples) for site, samples in (("a", 1), ("b", 9))]
     assert make_weighting("root")(contributions).tolist() == [0.25, 0.75]
+    for promise in WEIGHTING_CONTRACT:
+        promise(type(make_weighting("root")))
 
 
 def test_the_commands_know_its_names(file: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fdg_plugins.aggregators import make_weighting
 from fdg_plugins.centralised import ALGORITHMS
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import NETWORKS
@@ -179,6 +180,18 @@ class Standing(UpdateAggregator):
 class Idle(Objective):
     pass
 
+class Nameless(Objective):
+    def local(self, received, model, site=None):
+        return None
+
+class Silent(Nameless):
+    name = "rule"
+    report = "secrets"
+
+class Raising(Rule):
+    def __init__(self):
+        raise ValueError("boom")
+
 METHOD = Method(
     key="rule",
     title="Rule",
@@ -202,6 +215,15 @@ def write_rule(path: Path, given: str) -> Path:
         ("weighting=Rule()", "weighting of method 'rule' is an instance of Rule, expected a class, or text such as"),
         ("aggregator=Rule()", "aggregator of method 'rule' is an instance of Rule, expected a class, or text such as"),
         ("acts=('weighting'), weighting=Rule", "acts of method 'rule' is text, expected a tuple such as ('weighting',"),
+        (
+            "weighting=Rule, defaults={'strength': 1}",
+            "defaults of method 'rule' is an instance of dict, expected a tuple, such as (one,).",
+        ),
+        (
+            "weighting=Rule, settings=('strength',)",
+            "settings of method 'rule' has the text 'strength', expected SettingSource(...).",
+        ),
+        ("weighting=Rule, letters=None", "letters of method 'rule' is None, expected text."),
     ],
 )
 def test_a_record_with_another_thing_in_the_place_of_a_class_is_refused(custom: Path, given: str, message: str) -> None:
@@ -229,6 +251,16 @@ def test_a_record_with_another_thing_in_the_place_of_a_class_is_refused(custom: 
             "local.",
         ),
         (
+            "objective=Nameless",
+            "objective of method 'rule' is Nameless, which has no name, expected a subclass of Objective with its name "
+            "as a part.",
+        ),
+        (
+            "objective=Silent",
+            "objective of method 'rule' reports 'secrets', expected a Leaving of its record with that report, which "
+            "tells sites what they allow; there: none.",
+        ),
+        (
             "weighting='rule:Rule'",
             "weighting of method 'rule' is 'rule:Rule', which cannot be loaded (ModuleNotFoundError: No module named "
             "'rule'), expected a subclass of Weighting; a file gives the class itself.",
@@ -245,3 +277,9 @@ def test_a_class_that_cannot_play_its_role_is_refused_in_one_sentence(custom: Pa
     with pytest.raises(SettingsError, match=re.escape(message)) as refused:
         make_recipe("rule", "pacs")
     assert refused.value.public.endswith(" 'rule' is brought by a plug-in that cannot be used here.")
+
+
+def test_a_constructor_that_raises_is_named_with_its_error(custom: Path) -> None:
+    load_file(write_rule(custom / "rule.py", "weighting=Raising"))
+    with pytest.raises(SettingsError, match=r"^weighting 'rule' cannot be made: Raising raised ValueError: boom\.$"):
+        make_weighting("rule")
