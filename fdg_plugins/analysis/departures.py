@@ -97,7 +97,7 @@ def departures_of_sites(run: Run) -> tuple[str, ...]:
     some = ("some sites",)  # which of a hundred, the notes on the run say
     without, noise = (some if found else () for found in (absences(run.record), noised(run.record)))
     of_updates = _of_updates(without, len(unchanged_rounds(run.record)), noise)
-    cut = () if run.planned is None else (_cut_off(protocol, run.planned),)
+    cut = () if run.planned is None else (_of_more_rounds(run.planned),)
     return (*(words for differs, words in found if differs), *of_settings, *cut, *of_updates)
 
 
@@ -113,7 +113,7 @@ def _of_training(facts: Facts, paper: str, method: MethodRows) -> Iterator[str]:
         yield f"server learning rate {method.server_lr:g}"
     yield from _of_weighting(paper, method, defaults.server.get(WEIGHTING))
     yield from _of_settings(protocol, published, own)
-    yield from (_cut_off(protocol, planned) for planned in method.planned)
+    yield from map(_of_more_rounds, method.planned)
     yield from _of_participation(facts, method, protocol)
 
 
@@ -130,9 +130,9 @@ def _of_weighting(paper: str, method: MethodRows, usual: str | None) -> Iterator
         yield f"weighting {method.weighting}"
 
 
-def _cut_off(protocol: Protocol, planned: int) -> str:
+def _of_more_rounds(planned: int) -> str:
     """Return in words that a run is looked at before its end, to which a learning rate that falls belongs."""
-    return f"cut off after {protocol.rounds} of {planned} rounds"
+    return f"{planned} rounds planned"
 
 
 def _of_settings(protocol: Protocol, published: Mapping[str, Any], own: Collection[str]) -> Iterator[str]:

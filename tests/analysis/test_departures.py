@@ -53,7 +53,7 @@ def test_weights_by_samples_are_a_departure_where_the_paper_divides_by_the_numbe
 
 def test_a_run_that_is_looked_at_before_its_end_is_a_departure() -> None:
     made = run("a", FEDOMG, "art_painting", protocol=PAPER_PROTOCOLS["fedomg"]["pacs"])
-    for planned, words in ((None, ()), (200, ("cut off after 100 of 200 rounds",))):
+    for planned, words in ((None, ()), (200, ("200 rounds planned",))):
         table = build_table([replace(made, planned=planned)], against="fedomg")
         (rows,) = table.methods
         assert departures(table.facts, rows.printed[0], rows) == words

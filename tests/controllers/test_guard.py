@@ -13,6 +13,7 @@ import torch
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.aggregators import FedAvgAggregator, FedNovaAggregator, FedOMGAggregator, UpdateAggregator
+from fdg_plugins.analysis import find_runs
 from fdg_plugins.controllers.expectations import expectations
 from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.controllers.undo import BEFORE_FILE, NEXT_FILE
@@ -21,7 +22,6 @@ from fdg_plugins.errors import FDGError
 from fdg_plugins.messages import TASK_TRAIN
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
 from fdg_plugins.record.run_files import SELECTED_FILE
-from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.storage import load_tensors
 from fdg_plugins.testing.inputs import same_bits
 from tests.controllers.federation_stubs import SOURCES, evaluation
@@ -102,7 +102,7 @@ def test_what_cannot_be_true_or_stands_out_is_refused_by_name_and_the_others_cou
 
 def test_no_update_of_the_kept_runs_on_real_images_comes_near_to_standing_out() -> None:
     """On PACS, by 16 methods: none has an update twice as long as was usual; the default ratio is ten."""
-    records = [RunRecord.model_validate_json(path.read_bytes()) for path in RUNS.glob("pacs_*/**/results.json")]
+    records = [one.record for one in find_runs(sorted(RUNS.glob("pacs_*"))).runs]
     count = 0
     for record in records:
         earlier: list[float] = []
