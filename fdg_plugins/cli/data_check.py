@@ -50,7 +50,7 @@ def check_masks(spec: "SegmentationSpec", root: Path, rules: "FileRules", sheets
     for line in (*_elsewhere(facts), *unused_lines(unused), *_duplicates(facts)):
         say(line)
     warn_of_idle(rules, root / spec.folder)
-    warn_of_absent(spec.domains, facts)
+    warn_of_absent(spec.domains, facts, root / spec.folder)
     total = sum(found.pairs for found in facts.values())
     damaged = [error for found in facts.values() for error in found.damaged.values()]
     refuse_damaged(damaged, f"{total:,} pairs of data set {spec.name} in {root}")

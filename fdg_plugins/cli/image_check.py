@@ -56,7 +56,7 @@ def check_images(spec: "ImageFolderSpec", root: Path, rules: "FileRules", sheets
     for line in (*_absent(spec, facts), *passed_over, *_turned(facts), *_duplicates(facts)):
         say(line)
     warn_of_idle(rules, root / spec.folder)
-    warn_of_absent(spec.domains, facts)
+    warn_of_absent(spec.domains, facts, root / spec.folder)
     if sheets is not None:
         _write_sheet(sheets / f"{spec.name}.png", spec, root, facts)
     total = sum(len(found.samples) for found in facts.values())

@@ -11,7 +11,7 @@ from fdg_plugins.cli.console import say
 from fdg_plugins.errors import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection
 
     from fdg_plugins.data.own_files import WatchedRules
     from fdg_plugins.data.own_folder import OwnData
@@ -123,10 +123,15 @@ def warn_of_idle(rules: "WatchedRules", base: Path) -> None:
         )
 
 
-def warn_of_absent(domains: "Iterable[str]", found: "Collection[str]") -> None:
-    """Warn of the ``domains`` of a data set that are not among those found."""
-    if missing := [name for name in domains if name not in found]:
-        say(f"Warning: no folder for {', '.join(missing)}; a run on this machine needs every domain.", "yellow", True)
+def warn_of_absent(domains: "Collection[str]", found: "Collection[str]", base: Path) -> None:
+    """Warn of the ``domains`` of a data set that are not among those found; name similar folders in ``base``."""
+    from fdg_plugins.naming import nearest
+
+    others = [path.name for path in base.iterdir() if path.is_dir() and path.name not in domains]
+    near = {name: nearest(name, others) for name in domains if name not in found}
+    if near:
+        named = ", ".join(name if other is None else f"{name} ({other!r} is there)" for name, other in near.items())
+        say(f"Warning: no folder for {named}; a run on this machine needs every domain.", "yellow", True)
 
 
 def most_pixels() -> int:

@@ -307,6 +307,14 @@ def test_a_pattern_that_excludes_no_pair_is_told(tmp_path: Path) -> None:
     assert "exclude names b/x*, which no file matches" in " ".join(result.stderr.split())
 
 
+def test_a_folder_that_almost_has_the_name_of_a_domain_is_named_beside_it(photos: Path) -> None:
+    first, *rest = sorted(path.name for path in photos.iterdir() if path.is_dir())
+    domains = json.dumps([f"{first[0].swapcase()}{first[1:]}", *rest])
+    (photos / "dataset.toml").write_text(f"domains = {domains}", encoding="utf-8")
+    warned = " ".join(fdg("data", "check", photos).stderr.split())
+    assert f"({first!r} is there); a run on this machine needs every domain" in warned
+
+
 def test_a_folder_that_is_not_there_is_named_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = fdg("data", "check", "Gemälde Samlung")
