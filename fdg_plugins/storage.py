@@ -170,13 +170,14 @@ def put_in_place(names: Mapping[Path, Path]) -> None:
 
     What belongs together is so either old or new, on a full disk too; only a death between two names divides it.
     """
-    for draft, path in names.items():
-        try:
+    path = Path()
+    try:
+        for draft, path in names.items():
             draft.replace(path)
-        except OSError as error:
-            raise DataError(f"file {path} cannot be written: {error.strerror}.") from error
-    for folder in {path.parent for path in names.values()}:
-        _sync_folder(folder)
+        for folder in {path.parent for path in names.values()}:
+            _sync_folder(folder)
+    except OSError as error:
+        raise DataError(f"file {path} cannot be written: {error.strerror}.") from error
 
 
 def _sync_folder(folder: Path) -> None:
