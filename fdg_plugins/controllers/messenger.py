@@ -178,7 +178,7 @@ class Messenger(Workflow):
 
     def note_unreadable(self, site: str, error: Exception) -> None:
         """Record that a site's answer cannot be read, and why."""
-        self._fail(site, f"its answer cannot be read: {told(error)}")
+        self._fail(site, f"its answer cannot be read: {one_line(told(error), LONGEST_QUOTE).rstrip('.')}.")
 
 
 def _reason_in(reply: Shareable) -> str:
