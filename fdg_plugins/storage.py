@@ -166,7 +166,7 @@ def _replace(path: Path, content: bytes, *, private: bool) -> None:
 
 
 def put_in_place(names: Mapping[Path, Path]) -> None:
-    """Rename files that are whole on disk, one right after the other, within one folder; raise ``DataError`` if not.
+    """Give files that are whole on disk their names, one right after the other; raise ``DataError`` if that fails.
 
     What belongs together is so either old or new, on a full disk too; only a death between two names divides it.
     """

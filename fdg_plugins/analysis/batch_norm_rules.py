@@ -15,11 +15,11 @@ def note_on_batch_norm(methods: Iterable[tuple[str, Protocol]]) -> list[str]:
     The rule is a setting of these methods, so their runs stand in one table; what they differ in is not the method
     alone.
     """
+    found = list(methods)
     by_rule: dict[str, list[str]] = {}
-    protocol = None
-    for label, protocol in methods:
+    for label, protocol in found:
         by_rule.setdefault(protocol.batch_norm, []).append(label)
-    if protocol is None or len(by_rule) < 2 or not _has_batch_norm(protocol):
+    if len(by_rule) < 2 or not _has_batch_norm(found[0][1]):
         return []
     rules = "; ".join(f"{rule} for {', '.join(labels)}" for rule, labels in sorted(by_rule.items()))
     return [f"batch_norm is {rules}: a difference between these is also one of BatchNorm's statistics."]

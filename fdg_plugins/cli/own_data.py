@@ -9,6 +9,7 @@ import typer
 
 from fdg_plugins.cli.console import say
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.naming import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -125,8 +126,6 @@ def warn_of_idle(rules: "WatchedRules", base: Path) -> None:
 
 def warn_of_absent(domains: "Collection[str]", found: "Collection[str]", base: Path) -> None:
     """Warn of the ``domains`` of a data set that are not among those found; name similar folders in ``base``."""
-    from fdg_plugins.naming import nearest
-
     others = [path.name for path in base.iterdir() if path.is_dir() and path.name not in domains]
     near = {name: nearest(name, others) for name in domains if name not in found}
     if near:

@@ -6,9 +6,9 @@ the server's name.
 """
 
 from functools import partial
-from importlib import import_module
 from typing import Any
 
+from nvflare.apis import fl_component
 from nvflare.apis.fl_context import FLContext
 
 from fdg_plugins.flare.internals import LOG_PREFIX, InternalsError, fetch
@@ -27,7 +27,7 @@ def keep_prefixes_printable() -> str | None:
     except InternalsError as error:
         return str(error)
     if not isinstance(known, partial):  # not replaced before
-        vars(import_module("nvflare.apis.fl_component"))["generate_log_message"] = partial(_line, known)
+        fl_component.generate_log_message = partial(_line, known)
     return None
 
 
