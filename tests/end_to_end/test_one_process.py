@@ -18,6 +18,7 @@ from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE, SIMULATOR_FOLDER
 from fdg_plugins.storage import load_tensors, read_json
 from fdg_plugins.sweep.one_process import PROGRAM
+from tests.processes import command_line
 
 from .conftest import Simulator
 
@@ -28,6 +29,7 @@ SITES = 4
 # What sites report and the server shares, a probe, states that sites keep, models of their own; the rest by night.
 EACH_KIND = ("fedomg+ga+dim", "fedomg+iir", "scaffold", "fedas")
 BY_NIGHT = [pytest.param(name, marks=pytest.mark.nightly) for name in published() if name not in EACH_KIND]
+WORKER = "fdg_plugins.executors.worker"
 TIMES = {"started", "seconds", "aggregation_seconds"}
 
 
@@ -46,6 +48,10 @@ def start(job: Path, workspace: Path, data_root: Path, workers: int = 1) -> "sub
         stderr=subprocess.STDOUT,
         text=True,
     )
+
+
+def workers_of(process: "subprocess.Popen[str]") -> list[psutil.Process]:
+    return [one for one in psutil.Process(process.pid).children() if WORKER in command_line(one)]
 
 
 def without_times(value: Any) -> Any:
@@ -98,7 +104,7 @@ def test_a_worker_that_dies_costs_its_site_the_task_and_no_other(tmp_path: Path,
     while not (record.exists() and read_json(record)["rounds"]):
         assert process.poll() is None
         time.sleep(0.1)
-    workers = [one for one in psutil.Process(process.pid).children() if "fdg_plugins.executors.worker" in one.cmdline()]
+    workers = workers_of(process)
     assert len(workers) == 2
     workers[0].kill()
     printed, _ = process.communicate()
@@ -115,7 +121,7 @@ def test_a_worker_that_hangs_costs_its_site_the_rounds_and_does_not_hang_the_run
     while not (record.exists() and read_json(record)["rounds"]):
         assert process.poll() is None
         time.sleep(0.02)
-    workers = [one for one in psutil.Process(process.pid).children() if "fdg_plugins.executors.worker" in one.cmdline()]
+    workers = workers_of(process)
     workers[0].suspend()
     printed, _ = process.communicate(timeout=600)
     assert process.returncode == 0, printed

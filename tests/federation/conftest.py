@@ -27,6 +27,7 @@ from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import dataset_spec
+from tests.processes import command_line
 
 ROOT = Path(__file__).parents[2]
 JOB_TIMEOUT_S = 600
@@ -188,14 +189,8 @@ class Federation:
 
     def processes(self) -> list[psutil.Process]:
         """Return the processes that name the federation's folder in their command line, whoever started them."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if process.pid != os.getpid() and any(str(self.folder) in part for part in process.cmdline()):
-                    found.append(process)
-            except psutil.Error:
-                continue
-        return found
+        others = (process for process in psutil.process_iter() if process.pid != os.getpid())
+        return [process for process in others if str(self.folder) in command_line(process)]
 
 
 def free_ports() -> tuple[int, int]:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from nvflare.fuel.flare_api.api_spec import AuthorizationError
 
+from tests.processes import command_line
+
 from .conftest import COMMAND_TIMEOUT_S, JOB_TIMEOUT_S, Federation, change_protocol
 
 
@@ -50,6 +52,6 @@ def test_a_job_is_aborted_by_its_submitter_and_not_by_another_organisations_admi
     federation.session("lead").abort_job(job_id)
     assert federation.wait_for(job_id).status == "FINISHED:ABORTED"
     deadline = time.monotonic() + JOB_TIMEOUT_S
-    while left := [process for process in federation.processes() if job_id in " ".join(process.cmdline())]:
+    while left := [process for process in federation.processes() if job_id in command_line(process)]:
         assert time.monotonic() < deadline, left
         time.sleep(0.5)

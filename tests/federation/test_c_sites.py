@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from fdg_plugins.controllers import RunRecord
+from tests.processes import command_line
 
 from .conftest import JOB_TIMEOUT_S, Federation, change_protocol
 
@@ -32,7 +33,8 @@ def long_job(job: Path, tmp_path: Path) -> Path:
 def worker_of(federation: Federation, site: str) -> psutil.Process:
     """Return the process in which a site trains."""
     folder = str(federation.folder / site)
-    return next(p for p in federation.processes() if WORKER in p.cmdline() and any(folder in q for q in p.cmdline()))
+    lines = {process: command_line(process) for process in federation.processes()}
+    return next(process for process, line in lines.items() if WORKER in line and folder in line)
 
 
 def until(done: Callable[[], bool], what: str) -> None:

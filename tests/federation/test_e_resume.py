@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -23,6 +24,7 @@ from fdg_plugins.state.hold import OWNER_FILE
 from fdg_plugins.state.leftovers import leftovers
 from fdg_plugins.storage import load_tensors, read_json
 from fdg_plugins.testing.inputs import same_bits
+from tests.processes import command_line
 
 from .conftest import COMMAND_TIMEOUT_S, JOB_ID, JOB_TIMEOUT_S, PROTOCOL, ROOT, Federation, change_protocol
 
@@ -104,15 +106,9 @@ def kill(federation: Federation, participant: str, word: str = "", but: str = "\
     lines = {process: command_line(process) for process in federation.processes()}
     found = [process for process, line in lines.items() if kit in line and word in line and but not in line]
     for process in found:
-        process.kill()
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
     return len(found)
-
-
-def command_line(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
 
 
 def restart_server(federation: Federation) -> None:

@@ -6,10 +6,13 @@ import re
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
+
+from tests.processes import command_line
 
 from .conftest import COMMAND_TIMEOUT_S, JOB_TIMEOUT_S, PROTOCOL, ROOT, Federation, change_protocol
 
@@ -31,12 +34,17 @@ def gap_job(tmp_path: Path) -> Path:
 def kill_machine(federation: Federation, site: str) -> None:
     """Kill all processes of a site as a power cut does."""
     kit = f"{federation.folder / site}{os.sep}"
-    found = [process for process in federation.processes() if any(kit in f"{part}/" for part in process.cmdline())]
+    lines = {process: command_line(process) for process in federation.processes()}
+    found = {process: line for process, line in lines.items() if any(kit in f"{part}/" for part in line.split())}
     assert len(found) >= 3, "its daemon, its own process, the one of the job"
-    children = {child for process in found for child in process.children(recursive=True)}
-    # A daemon restarts what dies: first of all.
-    for process in sorted({*found, *children}, key=lambda process: "sub_start.sh" not in " ".join(process.cmdline())):
-        process.kill()
+    children: set[psutil.Process] = set()
+    for process in found:
+        with suppress(psutil.NoSuchProcess):
+            children.update(process.children(recursive=True))
+    # A daemon restarts what dies: first of all. Some end on their own meanwhile.
+    for process in sorted({*found, *children}, key=lambda process: "sub_start.sh" not in found.get(process, "")):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
     psutil.wait_procs([*found, *children], timeout=60)
 
 

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 from fdg_plugins.cli.main import app
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.recipes import FedAvgRecipe, FedOMGRecipe, ProdEnv, results_file
+from tests.processes import command_line
 
 from .conftest import COMMAND_TIMEOUT_S, JOB_ID, JOB_TIMEOUT_S, LOGIN_TIMEOUT_S, PROTOCOL, Federation
 
@@ -68,16 +70,12 @@ class OwnPoc:
 
     def end(self) -> None:
         """Kill every process that has the folder in its command line, should a command have failed."""
-        found = [process for process in psutil.process_iter() if self._owns(process)]
+        others = (process for process in psutil.process_iter() if process.pid != os.getpid())
+        found = [process for process in others if str(self.folder) in command_line(process)]
         for process in found:
-            process.kill()
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         psutil.wait_procs(found, timeout=60)
-
-    def _owns(self, process: psutil.Process) -> bool:
-        try:
-            return process.pid != os.getpid() and any(str(self.folder) in part for part in process.cmdline())
-        except psutil.Error:
-            return False
 
 
 def _as_variables(settings: dict[str, int]) -> dict[str, str]:

@@ -19,6 +19,7 @@ from fdg_plugins.poc.processes import launched, participant_environment, process
 from fdg_plugins.poc.project import Project
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.storage import load_tensors
+from tests.processes import command_line
 
 from .conftest import JOB_TIMEOUT_S, PROTOCOL, ROOT, Federation, edit_json, free_ports, own_settings
 
@@ -99,7 +100,7 @@ def test_sites_behind_a_relay_train_the_same_bits(relayed: Federation, tmp_path:
 
 
 def test_only_the_sites_behind_the_relay_are_connected_through_it(relayed: Federation) -> None:
-    relays = [one for one in processes(relayed.folder) if str(relayed.folder / RELAY) in " ".join(one.cmdline())]
+    relays = [one for one in processes(relayed.folder) if str(relayed.folder / RELAY) in command_line(one)]
     assert relays
     info = relayed.session("lead").get_system_info()
     assert {one.name for one in info.client_info} == set(DOMAINS.values())
