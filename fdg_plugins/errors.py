@@ -60,9 +60,16 @@ class ContributionError(FDGError, ValueError):
     category = "a contribution cannot be used."
 
 
+class PartError(RuntimeError):
+    """A part of a method, such as a plug-in's weighting, raised an error: the text names both, the cause is the error.
+
+    It ends the run, since such a part would fail in every round.
+    """
+
+
 def told(error: Exception) -> str:
-    """Return an error as one sentence: the text of an :class:`FDGError`, any other's text with its type."""
-    return str(error) if isinstance(error, FDGError) else f"{type(error).__name__}: {error}"
+    """Return an error as one sentence: the text of an error of this package, any other's text with its type."""
+    return str(error) if isinstance(error, FDGError | PartError) else f"{type(error).__name__}: {error}"
 
 
 def logged(error: Exception) -> str:

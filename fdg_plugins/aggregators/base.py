@@ -39,7 +39,7 @@ from fdg_plugins.aggregators.contributions import Contribution, read_contributio
 from fdg_plugins.aggregators.facts import RunFacts
 from fdg_plugins.aggregators.flat_settings import folded
 from fdg_plugins.aggregators.metrics import mean_metrics
-from fdg_plugins.aggregators.returned import Direction, checked_direction, checked_report, checked_weights
+from fdg_plugins.aggregators.returned import Direction, calling, checked_direction, checked_report, checked_weights
 from fdg_plugins.aggregators.weighting_rule import RoundOf, Weighting
 from fdg_plugins.aggregators.weightings import is_brought, make_weighting
 from fdg_plugins.core.gram import gram_matrix
@@ -257,15 +257,18 @@ class UpdateAggregator(ModelAggregator):
 
         Its metrics are the means of the sites' (:mod:`fdg_plugins.aggregators.metrics`). Without an accepted
         contribution the update is empty, and the model stays as it is. The contributions are dropped. Raises
-        ``FDGError`` if weighting or direction return something else than the contract says.
+        ``FDGError`` if weighting or direction return something else than the contract says, and ``PartError``, which
+        names it, if one of them raises an unforeseen error.
         """
         if not self._contributions:
             self.warning("No usable contribution in this round: the global model stays as it is.")
             return FLModel(params_type=ParamsType.DIFF, params={}, meta={META_REPORT: {"sites": []}})
         contributions = [self._contributions[site] for site in sorted(self._contributions)]
         rule, count = self.rule(), len(contributions)
-        weights = checked_weights(rule, rule(contributions, self._round_of or self._round_in_context()), count)
-        direction = checked_direction(self, self.direction(weights, contributions), count)
+        with calling(f"weighting {type(rule).__name__}"):
+            weights = checked_weights(rule, rule(contributions, self._round_of or self._round_in_context()), count)
+        with calling(f"aggregator {type(self).__name__}"):
+            direction = checked_direction(self, self.direction(weights, contributions), count)
         step = self._step(weights, direction.coefficients, contributions)
         report = {
             "sites": [contribution.site for contribution in contributions],

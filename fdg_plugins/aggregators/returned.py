@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the rules of a round return, checked where they are called: a plug-in may return anything.
+"""What the rules of a round return or raise, checked where they are called: a plug-in may do anything.
 
 Shapes: weights and coefficients ``[U]``, a value for each update of the round.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 
 from fdg_plugins.core.weighting import is_on_simplex
-from fdg_plugins.errors import FDGError
-from fdg_plugins.values import shorten
+from fdg_plugins.errors import FDGError, PartError, told
+from fdg_plugins.values import one_line, shorten
 
 
 class Direction(NamedTuple):
@@ -19,6 +20,17 @@ class Direction(NamedTuple):
 
     coefficients: torch.Tensor
     report: dict[str, Any]
+
+
+@contextmanager
+def calling(part: str) -> Iterator[None]:
+    """Raise :class:`PartError`, which names ``part``, for whatever it raises but what a round knows how to treat."""
+    try:
+        yield
+    except (FDGError, ArithmeticError):
+        raise
+    except Exception as error:
+        raise PartError(f"{part} raised {one_line(told(error)).rstrip('.')}.") from error
 
 
 def checked_weights(rule: object, weights: Any, count: int) -> torch.Tensor:

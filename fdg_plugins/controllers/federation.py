@@ -20,7 +20,7 @@ from fdg_plugins.controllers.messenger import Aborted, Messenger, Request
 from fdg_plugins.controllers.monitoring import publish_evaluation, publish_round
 from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.controllers.tracking import Tracker
-from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError
+from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError, told
 from fdg_plugins.flare.allow_list import count_other_components, warning_of
 from fdg_plugins.flare.broken_uploads import register_server_tensors
 from fdg_plugins.flare.components import SERVER
@@ -132,7 +132,7 @@ class FederationController(Messenger):
             self._stop(str(error))
             self.panic(str(error))
         except Exception as error:
-            self._stop(f"{type(error).__name__}: {error}")
+            self._stop(told(error))
             raise  # FLARE logs the traceback and ends the job
 
     def _run(self) -> None:

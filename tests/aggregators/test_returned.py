@@ -11,7 +11,7 @@ import torch
 
 from fdg_plugins.aggregators import Contribution, Direction, FedAvgAggregator, RoundOf, UpdateAggregator, Weighting
 from fdg_plugins.aggregators.weighting_rule import ONLY_ROUND
-from fdg_plugins.errors import FDGError
+from fdg_plugins.errors import FDGError, PartError
 from fdg_plugins.testing.inputs import flat, random_updates, run_round, same_bits
 from tests.controllers.rounds_stubs import all_well, make_rounds
 
@@ -32,6 +32,16 @@ class Returning(Weighting):
     def report(self, contributions: Sequence[Contribution]) -> dict[str, list[Any]]:
         report: dict[str, list[Any]] = self._report
         return report
+
+
+class Raising(Weighting):
+    """A weighting that raises an error."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:
+        raise self._error
 
 
 class Towards(FedAvgAggregator):
@@ -100,4 +110,36 @@ def test_a_round_of_such_a_rule_leaves_the_model_and_says_why(tmp_path: Path) ->
     assert finished.reason is not None
     assert finished.reason.startswith("weighting Returning returned weights of shape [1], expected [")
     assert sites.warnings == [f"The model stays as it was: {finished.reason}"]
+    assert rounds.model.state["w"].tolist() == [0.0, 0.0]
+
+
+def raising(error: Exception) -> UpdateAggregator:
+    aggregator = FedAvgAggregator()
+    aggregator._weighting_rule = Raising(error)
+    return aggregator
+
+
+def test_what_a_rule_raises_ends_the_run_with_its_name_and_the_cause(tmp_path: Path) -> None:
+    error = KeyError("gap")
+    rounds, _ = make_rounds(tmp_path, all_well(), raising(error))
+    with pytest.raises(PartError, match=r"^weighting Raising raised KeyError: 'gap'\.$") as caught:
+        rounds.run_round(1)
+    assert caught.value.__cause__ is error
+
+
+def test_a_direction_that_raises_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> Direction:
+        raise KeyError("absent")
+
+    monkeypatch.setattr(Towards, "direction", fail)
+    with pytest.raises(PartError, match=r"^aggregator Towards raised KeyError: 'absent'\.$"):
+        run_round(towards(None), UPDATES)
+
+
+@pytest.mark.parametrize("error", [FDGError("no gaps came."), ZeroDivisionError("division by zero")])
+def test_an_error_that_a_round_knows_leaves_the_model_and_the_run_goes_on(error: Exception, tmp_path: Path) -> None:
+    rounds, _ = make_rounds(tmp_path, all_well(), raising(error))
+    finished, _ = rounds.run_round(1)
+    assert finished.reason is not None
+    assert str(error) in finished.reason
     assert rounds.model.state["w"].tolist() == [0.0, 0.0]
