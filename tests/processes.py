@@ -3,6 +3,8 @@
 
 import psutil
 
+WORKER = "fdg_plugins.executors.worker"  # in the command line of the process in which a site trains
+
 
 def command_line(process: psutil.Process) -> str:
     """Return the command line of a process as one text, "" if it has ended."""

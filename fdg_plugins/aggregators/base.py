@@ -267,6 +267,7 @@ class UpdateAggregator(ModelAggregator):
         rule, count = self.rule(), len(contributions)
         with calling(f"weighting {type(rule).__name__}"):
             weights = checked_weights(rule, rule(contributions, self._round_of or self._round_in_context()), count)
+            weighting_report = checked_report(rule, rule.report(contributions))
         with calling(f"aggregator {type(self).__name__}"):
             direction = checked_direction(self, self.direction(weights, contributions), count)
         step = self._step(weights, direction.coefficients, contributions)
@@ -274,7 +275,7 @@ class UpdateAggregator(ModelAggregator):
             "sites": [contribution.site for contribution in contributions],
             "weights": weights.tolist(),
             "coefficients": direction.coefficients.tolist(),
-            **checked_report(rule, rule.report(contributions)),
+            **weighting_report,
             **direction.report,
         }
         arrays = all(contribution.arrays for contribution in contributions)

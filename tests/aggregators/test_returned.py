@@ -35,12 +35,17 @@ class Returning(Weighting):
 
 
 class Raising(Weighting):
-    """A weighting that raises an error."""
+    """A weighting that raises an error, with its weights or, if it is given some, with its report."""
 
-    def __init__(self, error: Exception) -> None:
-        self._error = error
+    def __init__(self, error: Exception, weights: torch.Tensor | None = None) -> None:
+        self._error, self._weights = error, weights
 
     def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:
+        if self._weights is None:
+            raise self._error
+        return self._weights
+
+    def report(self, contributions: Sequence[Contribution]) -> dict[str, list[Any]]:
         raise self._error
 
 
@@ -113,9 +118,9 @@ def test_a_round_of_such_a_rule_leaves_the_model_and_says_why(tmp_path: Path) ->
     assert rounds.model.state["w"].tolist() == [0.0, 0.0]
 
 
-def raising(error: Exception) -> UpdateAggregator:
+def raising(error: Exception, weights: torch.Tensor | None = None) -> UpdateAggregator:
     aggregator = FedAvgAggregator()
-    aggregator._weighting_rule = Raising(error)
+    aggregator._weighting_rule = Raising(error, weights)
     return aggregator
 
 
@@ -125,6 +130,11 @@ def test_what_a_rule_raises_ends_the_run_with_its_name_and_the_cause(tmp_path: P
     with pytest.raises(PartError, match=r"^weighting Raising raised KeyError: 'gap'\.$") as caught:
         rounds.run_round(1)
     assert caught.value.__cause__ is error
+
+
+def test_a_report_that_raises_names_its_weighting() -> None:
+    with pytest.raises(PartError, match=r"^weighting Raising raised KeyError: 'gap'\.$"):
+        run_round(raising(KeyError("gap"), THIRDS), UPDATES)
 
 
 def test_a_direction_that_raises_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:

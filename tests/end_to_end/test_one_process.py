@@ -18,7 +18,7 @@ from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE, SIMULATOR_FOLDER
 from fdg_plugins.storage import load_tensors, read_json
 from fdg_plugins.sweep.one_process import PROGRAM
-from tests.processes import command_line
+from tests.processes import WORKER, command_line
 
 from .conftest import Simulator
 
@@ -29,7 +29,6 @@ SITES = 4
 # What sites report and the server shares, a probe, states that sites keep, models of their own; the rest by night.
 EACH_KIND = ("fedomg+ga+dim", "fedomg+iir", "scaffold", "fedas")
 BY_NIGHT = [pytest.param(name, marks=pytest.mark.nightly) for name in published() if name not in EACH_KIND]
-WORKER = "fdg_plugins.executors.worker"
 TIMES = {"started", "seconds", "aggregation_seconds"}
 
 

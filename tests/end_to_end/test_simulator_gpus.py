@@ -15,11 +15,11 @@ import psutil
 import pytest
 
 from tests.fake_gpus import fake_nvidia_smi
+from tests.processes import WORKER
 
 from .conftest import JOBS
 from .test_bare_command import TOY
 
-WORKER = "fdg_plugins.executors.worker"
 TIMEOUT_S = 600
 
 

@@ -13,12 +13,11 @@ import psutil
 import pytest
 
 from fdg_plugins.controllers import RunRecord
-from tests.processes import command_line
+from tests.processes import WORKER, command_line
 
 from .conftest import JOB_TIMEOUT_S, Federation, change_protocol
 
 ROUNDS = 6
-WORKER = "fdg_plugins.executors.worker"
 
 
 @pytest.fixture

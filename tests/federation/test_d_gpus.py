@@ -11,10 +11,9 @@ import pytest
 
 from fdg_plugins.recipes import make_recipe
 from tests.fake_gpus import fake_nvidia_smi
+from tests.processes import WORKER
 
 from .conftest import JOB_TIMEOUT_S, PROTOCOL, Federation, free_ports
-
-WORKER = "fdg_plugins.executors.worker"
 
 
 @pytest.fixture(scope="module")
