@@ -87,6 +87,25 @@ def test_batch_norm_is_frozen_for_every_method_where_the_released_code_does_it()
 
 
 @pytest.mark.parametrize(
+    ("paper", "dataset", "crop_scale", "color_jitter"),
+    [
+        ("fedomg", "pacs", 0.7, 0.4),
+        ("feddg-ga", "terraincognita", 0.7, 0.4),
+        ("fediir", "officehome", 0.7, 0.3),
+        ("fediir", "rotatedmnist", 0.8, 0.4),  # not augmented
+        ("feddim", "pacs", 0.8, 0.4),  # no code was compared
+    ],
+)
+def test_photographs_are_augmented_as_in_the_released_code(
+    paper: str, dataset: str, crop_scale: float, color_jitter: float
+) -> None:
+    settings = FederatedRuns().base_settings(paper, dataset, "fedavg")
+    known = {name: value for name, value in settings.items() if name in settings_of("fedavg")}
+    protocol = Protocol.model_validate(job_settings(parse_method("fedavg"), dataset, known).protocol)
+    assert (protocol.crop_scale, protocol.color_jitter) == (crop_scale, color_jitter)
+
+
+@pytest.mark.parametrize(
     ("paper", "method", "weighting"),
     [
         ("fediir", "fedavg", "uniform"),

@@ -30,6 +30,8 @@ IN_WORDS: Mapping[str, str | Mapping[Any, str]] = {
     "lr_decay_at": "learning rate lowered after {:g} of the rounds",
     "lr_decay_factor": "learning rate times {:g} in the end",
     "head": "head {}",
+    "crop_scale": "crops of {:g} of the area or more",
+    "color_jitter": "colours changed by up to {:g}",
     "keep_momentum": {True: "momentum kept over rounds", False: "momentum from zero in every round"},
 }
 """Settings of a paper's protocol that its printed numbers depend on, and how a difference is put in words.

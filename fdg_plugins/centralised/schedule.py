@@ -24,6 +24,8 @@ SHARED_SETTINGS = (
     "adapter_rank",
     "pretrained",
     "image_size",
+    "crop_scale",
+    "color_jitter",
     "preset",
     "max_samples_per_domain",
     "precision",

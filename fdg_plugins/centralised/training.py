@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from fdg_plugins.centralised.algorithm import Algorithm, Batch
-from fdg_plugins.data import DomainData, training_batches
+from fdg_plugins.data import AugmentationRanges, DomainData, training_batches
 from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.randomness import seeded
@@ -36,7 +36,7 @@ def endless_batches(
 
     Args:
         data: a domain with at least one training image.
-        protocol: gives image size, batch size and seed.
+        protocol: gives image size, batch size, augmentation and seed.
         workers: processes that load images; 0 loads in this process.
         device: where the batches will be used.
     """
@@ -48,6 +48,7 @@ def endless_batches(
             batch_size=protocol.batch_size,
             seed=protocol.seed,
             scope=("pooled", data.domain, number),
+            augmentation=AugmentationRanges(protocol.crop_scale, protocol.color_jitter),
             workers=workers,
             device=device,
         )

@@ -62,9 +62,9 @@ def centralised(
     domain, seed and protocol, so fdg report shows them in one table, in a block below the methods.
 
     Settings: steps, checkpoint_every, optimizer (adam, adamw, sgd), batch_size (per domain), learning_rate, momentum
-    (of sgd), weight_decay, model, head, normalization, trainable, adapter_rank, pretrained, image_size, preset,
-    max_samples_per_domain, precision, channels_last; and strength (irm, vrex, iga, fishr), warm_up (irm, vrex, fishr),
-    ema (fishr), step_size (groupdro), meta_step (fish).
+    (of sgd), weight_decay, model, head, normalization, trainable, adapter_rank, pretrained, image_size,
+    crop_scale, color_jitter, preset, max_samples_per_domain, precision, channels_last; and strength (irm, vrex, iga,
+    fishr), warm_up (irm, vrex, fishr), ema (fishr), step_size (groupdro), meta_step (fish).
     FDG_DEVICE, FDG_WORKERS, FDG_THREADS and FDG_PRETRAINED_FILE determine where and how the machine computes.
 
     Exit codes: 0 the run has finished, 2 it cannot be executed, 130 it was stopped; its record then says so.

@@ -23,6 +23,7 @@ neither.
 """
 
 from fdg_plugins.data.attribute_files import AttributeFiles
+from fdg_plugins.data.augmentation import AugmentationRanges
 from fdg_plugins.data.catalogue import (
     CELEBA,
     CIFAR_10,
@@ -95,6 +96,7 @@ __all__ = [
     "AttributeFiles",
     "AttributeSample",
     "AttributeSpec",
+    "AugmentationRanges",
     "Damaged",
     "DataRoot",
     "DatasetSpec",

@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 
 from fdg_plugins.core.steps import batches_per_epoch
+from fdg_plugins.data.augmentation import USUAL, AugmentationRanges
 from fdg_plugins.data.domains import DomainData
 from fdg_plugins.data.sources import Epochs, ImageDataset, Scope
 from fdg_plugins.data.specs import Sample
@@ -102,6 +103,7 @@ def training_epochs(
     seed: int,
     scope: Scope,
     epochs: int,
+    augmentation: AugmentationRanges = USUAL,
     workers: int = 0,
     device: torch.device = CPU,
 ) -> Iterator[Iterator[tuple[torch.Tensor, torch.Tensor]]]:
@@ -116,7 +118,7 @@ def training_epochs(
     def epoch_of(number: int) -> ShuffledBatches:
         return ShuffledBatches(len(data.train), batch_size, seed=seed, scope=(*scope, number))
 
-    dataset = data.images.training(data.train, image_size, Epochs(seed, scope, epochs))
+    dataset = data.images.training(data.train, image_size, Epochs(seed, scope, epochs, augmentation))
     sampler = ConsecutiveEpochs(epoch_of, epochs)
     generator = torch_generator(seed, "workers")
     batches = iter(ImageBatches(dataset, workers, device, batch_sampler=sampler, generator=generator))
@@ -131,6 +133,7 @@ def training_batches(
     batch_size: int,
     seed: int,
     scope: Scope,
+    augmentation: AugmentationRanges = USUAL,
     workers: int = 0,
     device: torch.device = CPU,
 ) -> ImageBatches:
@@ -142,7 +145,7 @@ def training_batches(
     """
     _check_loading(batch_size, workers)
     return ImageBatches(
-        data.images.training(data.train, image_size, Epochs(seed, scope)),
+        data.images.training(data.train, image_size, Epochs(seed, scope, ranges=augmentation)),
         workers,
         device,
         batch_sampler=ShuffledBatches(len(data.train), batch_size, seed=seed, scope=scope),

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from torch.utils.data import Dataset
 
+from fdg_plugins.data.augmentation import USUAL, AugmentationRanges
 from fdg_plugins.data.specs import Sample
 
 Scope = tuple[str | int, ...]
@@ -20,12 +21,14 @@ Scope = tuple[str | int, ...]
 class Epochs:
     """The occasions on which all samples are augmented anew; their draws depend on ``seed`` and the scope only.
 
-    ``count`` epochs, whose numbers end their scopes; None: a single one, whose scope is ``scope`` itself.
+    ``count`` epochs, whose numbers end their scopes; None: a single one, whose scope is ``scope`` itself. ``ranges``:
+    how far views of photographs differ from them.
     """
 
     seed: int
     scope: Scope
     count: int | None = None
+    ranges: AugmentationRanges = USUAL
 
     def __len__(self) -> int:
         return 1 if self.count is None else self.count

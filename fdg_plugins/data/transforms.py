@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.nn.functional import interpolate
 
-from fdg_plugins.data.augmentation import DRAWS, Augmentation, Crop, augmentation_from
+from fdg_plugins.data.augmentation import DRAWS, USUAL, Augmentation, AugmentationRanges, Crop, augmentation_from
 from fdg_plugins.data.colours import (
     adjust_brightness,
     adjust_contrast,
@@ -48,18 +48,27 @@ class TrainingView:
     """The augmented views of ``count`` samples.
 
     The draws for a sample depend only on ``seed``, ``scope`` and the sample's index. Choose a scope that names the
-    occasion, e.g. ``(site, round, epoch)``.
+    occasion, e.g. ``(site, round, epoch)``. ``ranges``: how far views differ from the images.
     """
 
-    def __init__(self, image_size: int, count: int, *, seed: int, scope: tuple[str | int, ...]) -> None:
+    def __init__(
+        self,
+        image_size: int,
+        count: int,
+        *,
+        seed: int,
+        scope: tuple[str | int, ...],
+        ranges: AugmentationRanges = USUAL,
+    ) -> None:
         self.image_size = checked_size(image_size)
+        self.ranges = ranges
         # One generator for all samples: creating one takes more than a tenth of the time of a view.
         self.draws = numpy_generator(seed, *scope, "augmentation").random((count, DRAWS))
 
     def __call__(self, pixels: np.ndarray, index: int) -> np.ndarray:
         """Return the view, uint8 ``[3, S, S]``, of ``pixels``, uint8 ``[H, W, 3]``, the sample at ``index``."""
         height, width, _ = pixels.shape
-        return augmented(pixels, augmentation_from(self.draws[index], height, width), self.image_size)
+        return augmented(pixels, augmentation_from(self.draws[index], height, width, self.ranges), self.image_size)
 
 
 class EpochViews(Sequence[View]):
@@ -86,9 +95,12 @@ class EpochViews(Sequence[View]):
         if not 0 <= number < len(self):
             raise IndexError(number)
         if self._last is None or self._last[0] != number:
-            scope = self.epochs.scope_of(number)
-            self._last = (number, TrainingView(self.image_size, self.num_samples, seed=self.epochs.seed, scope=scope))
+            self._last = (number, self._view(number))
         return self._last[1]
+
+    def _view(self, number: int) -> View:
+        scope, ranges = self.epochs.scope_of(number), self.epochs.ranges
+        return TrainingView(self.image_size, self.num_samples, seed=self.epochs.seed, scope=scope, ranges=ranges)
 
 
 @dataclass(frozen=True)

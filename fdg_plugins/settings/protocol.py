@@ -133,6 +133,19 @@ class Protocol(pydantic.BaseModel):
     )
     lr_decay_factor: float = Field(0.1, ge=SMALLEST_RATE, le=1, description="factor by which it falls (authors' code)")
     image_size: int = Field(224, ge=16, le=1024, description="side of the square input images, pixels")
+    crop_scale: float = Field(
+        0.8,
+        ge=0.01,
+        le=1,
+        description="of photographs: smallest fraction of the area that the random crop of a training image has",
+    )
+    color_jitter: float = Field(
+        0.4,
+        ge=0,
+        le=0.5,
+        description="of photographs: largest random change of brightness, contrast and saturation of a training image, "
+        "and of its hue in turns",
+    )
     max_samples_per_domain: int | None = Field(
         None,
         ge=14,

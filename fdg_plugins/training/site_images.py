@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from fdg_plugins.data import (
+    AugmentationRanges,
     DomainData,
     Partition,
     Sample,
@@ -123,6 +124,7 @@ class SiteImages:
             seed=self.protocol.seed,
             scope=(self.site, round_number, *purpose),
             epochs=count,
+            augmentation=AugmentationRanges(self.protocol.crop_scale, self.protocol.color_jitter),
             workers=self.config.workers,
             device=self.device,
         )

@@ -268,7 +268,7 @@ def test_a_model_that_the_median_chose_is_not_said_to_be_the_means() -> None:
 
 def test_numbers_are_compared_only_under_the_papers_own_protocol() -> None:
     own: dict[str, Any] = {"local_epochs": 1, "batch_size": 32, "learning_rate": 2.5e-3, "head": "two_layer"}
-    own |= {"keep_momentum": False, "batch_norm": "frozen"}
+    own |= {"keep_momentum": False, "batch_norm": "frozen", "color_jitter": 0.3}
     equal = FEDAVG.model_copy(update={"settings": {**FEDAVG.settings, "weighting": "uniform"}})
     of_fediir = [run("a", equal, protocol={**own, "weight_decay": 0.0, "lr_decay_factor": 1.0})]
     (*_, differences) = texts(grid(of_fediir, against="fediir").groups[0])
@@ -284,6 +284,15 @@ def test_numbers_are_compared_only_under_the_papers_own_protocol() -> None:
     made.record.sources = tuple(f"{domain}-{number}" for domain in DOMAINS[1:] for number in range(10))
     written = grid([made], against="fedomg")
     assert written.notes[0].endswith("partition iid, optimizer adam, 30 source sites.")
+
+
+def test_another_augmentation_is_another_protocol() -> None:
+    (*_, reasons) = texts(grid([run("a", FEDOMG, protocol={"crop_scale": 0.8})], against="fedomg").groups[0])
+    assert reasons[1] == "not comparable: crops of 0.8 of the area or more"
+    made = [run("a", FEDAVG, protocol={"crop_scale": 0.8, "color_jitter": 0.2})]
+    words = "crops of 0.8 of the area or more, colours changed by up to 0.2"
+    assert words in grid(made, against="fediir").notes[0]
+    assert "of the area" not in grid(made, against="feddim").notes[0]  # its paper says nothing of it
 
 
 def test_a_momentum_from_zero_is_another_protocol_except_for_methods_to_which_it_belongs() -> None:

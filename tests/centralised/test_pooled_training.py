@@ -3,6 +3,8 @@
 
 from functools import partial
 from itertools import islice
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -49,6 +51,18 @@ def test_every_pass_has_an_order_of_its_own_that_follows_from_the_seed(domain: D
     assert pixels(first[:1]) != pixels(first[1:])
     assert sorted(pixels(first[:1])) == sorted(pixels(first[1:]))
     assert pixels(batches(domain, 2, 20, seed=4)) != pixels(first)
+
+
+def test_the_protocol_says_how_far_images_are_augmented(data_root: Path) -> None:
+    photos = open_domain(data_root, "pacs", "photo", seed=3)
+
+    def shown(**settings: Any) -> torch.Tensor:
+        protocol = Protocol(target="sketch", batch_size=4, seed=3, image_size=16, **settings)
+        return next(endless_batches(photos, protocol))[0]
+
+    assert torch.equal(shown(), shown(crop_scale=0.8, color_jitter=0.4))
+    assert not torch.equal(shown(), shown(crop_scale=0.7))
+    assert not torch.equal(shown(), shown(color_jitter=0.3))
 
 
 def test_domains_are_shuffled_each_in_its_own_way(domain: DomainData) -> None:

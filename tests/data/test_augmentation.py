@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 from torchvision.transforms import v2
 
-from fdg_plugins.data.augmentation import DRAWS, ORDERS, Augmentation, augmentation_from
+from fdg_plugins.data.augmentation import DRAWS, ORDERS, USUAL, Augmentation, AugmentationRanges, augmentation_from
 from fdg_plugins.randomness import numpy_generator, seeded
 
 COUNT = 3000
@@ -14,15 +14,17 @@ SHAPES = [(128, 128), (227, 180), (60, 400), (400, 60), (9, 7)]
 SAME = 1e-3  # p of the same distribution below which two samples of it are called different; seeds are fixed
 
 
-def drawn(height: int, width: int) -> list[Augmentation]:
+def drawn(height: int, width: int, ranges: AugmentationRanges = USUAL) -> list[Augmentation]:
     table = numpy_generator(0, "test").random((COUNT, DRAWS))
-    return [augmentation_from(row, height, width) for row in table]
+    return [augmentation_from(row, height, width, ranges) for row in table]
 
 
+@pytest.mark.parametrize("crop_scale", [0.7, 0.8, 1.0])
 @pytest.mark.parametrize(("height", "width"), SHAPES)
-def test_crops_are_distributed_as_torchvisions(height: int, width: int) -> None:
-    ours = np.array([[d.crop.top, d.crop.left, d.crop.height, d.crop.width] for d in drawn(height, width)])
-    transform = v2.RandomResizedCrop(16, scale=(0.8, 1.0))
+def test_crops_are_distributed_as_torchvisions(height: int, width: int, crop_scale: float) -> None:
+    found = drawn(height, width, AugmentationRanges(crop_scale=crop_scale))
+    ours = np.array([[d.crop.top, d.crop.left, d.crop.height, d.crop.width] for d in found])
+    transform = v2.RandomResizedCrop(16, scale=(crop_scale, 1.0))
     image = v2.functional.to_image(np.zeros((height, width, 1), dtype=np.uint8))
     with seeded(0, "torchvision"):
         params = [transform.make_params([image]) for _ in range(COUNT)]
@@ -59,13 +61,26 @@ def test_half_are_flipped_and_a_tenth_are_grey() -> None:
     assert stats.binomtest(sum(d.grey for d in found), COUNT, 0.1).pvalue > SAME
 
 
-@pytest.mark.parametrize(
-    ("name", "low", "high"),
-    [("brightness", 0.6, 1.4), ("contrast", 0.6, 1.4), ("saturation", 0.6, 1.4), ("hue", -0.4, 0.4)],
-)
-def test_factors_are_uniform(name: str, low: float, high: float) -> None:
-    factors = [factor for d in drawn(32, 32) for changed, factor in d.changes if changed == name]
-    assert stats.kstest(factors, stats.uniform(low, high - low).cdf).pvalue > SAME
+@pytest.mark.parametrize("largest", [0.1, 0.4])
+@pytest.mark.parametrize(("name", "middle"), [("brightness", 1), ("contrast", 1), ("saturation", 1), ("hue", 0)])
+def test_factors_are_uniform(name: str, middle: float, largest: float) -> None:
+    found = drawn(32, 32, AugmentationRanges(color_jitter=largest))
+    factors = [factor for d in found for changed, factor in d.changes if changed == name]
+    assert stats.kstest(factors, stats.uniform(middle - largest, 2 * largest).cdf).pvalue > SAME
+
+
+def test_ranges_change_how_far_a_view_is_changed_and_none_of_its_other_draws() -> None:
+    narrow = AugmentationRanges(crop_scale=0.9, color_jitter=0.1)
+    for usual, other in zip(drawn(200, 200), drawn(200, 200, narrow), strict=True):
+        assert (usual.flipped, usual.grey) == (other.flipped, other.grey)
+        assert [name for name, _ in usual.changes] == [name for name, _ in other.changes]
+        for (name, factor), (_, less) in zip(usual.changes, other.changes, strict=True):
+            middle = 0 if name == "hue" else 1
+            assert less - middle == pytest.approx((factor - middle) / 4)
+
+
+def test_no_jitter_is_no_change_of_colour() -> None:
+    assert all(d.changes == () for d in drawn(32, 32, AugmentationRanges(color_jitter=0.0)))
 
 
 def test_every_order_of_the_changes_is_as_likely() -> None:

@@ -15,6 +15,7 @@ from PIL import Image
 
 from fdg_plugins.data import (
     PACS,
+    AugmentationRanges,
     DomainData,
     DomainImages,
     ImageBatches,
@@ -101,6 +102,31 @@ def test_workers_change_nothing(data: DomainData) -> None:
         more_images, more_labels = stacked(epoch(data, workers=workers))
         assert torch.equal(images, more_images)
         assert torch.equal(labels, more_labels)
+
+
+def test_augmentation_reaches_the_views_of_every_epoch(data: DomainData) -> None:
+    weak = AugmentationRanges(crop_scale=1.0, color_jitter=0.0)
+
+    def images(augmentation: AugmentationRanges, workers: int = 0) -> list[torch.Tensor]:
+        epochs = training_epochs(
+            data,
+            image_size=SIZE,
+            batch_size=4,
+            seed=1,
+            scope=("site-1", 0),
+            epochs=2,
+            augmentation=augmentation,
+            workers=workers,
+        )
+        return [torch.cat([images for images, _ in epoch]) for epoch in epochs]
+
+    usual, plain = images(AugmentationRanges()), images(weak)
+    assert all(map(torch.equal, plain, images(weak, workers=2)))
+    for number in range(2):
+        assert not torch.equal(usual[number], plain[number])
+        scope = ("site-1", 0, number)
+        single = training_batches(data, image_size=SIZE, batch_size=4, seed=1, scope=scope, augmentation=weak)
+        assert torch.equal(torch.cat([images for images, _ in single]), plain[number])
 
 
 def test_an_epoch_holds_every_training_image_once_with_its_label(data: DomainData) -> None:

@@ -228,6 +228,24 @@ def test_each_epoch_has_an_order_and_an_augmentation_of_its_own(data_root: Path)
     assert len(set(report.epoch_losses)) == 3
 
 
+def test_the_protocol_says_how_far_images_are_augmented(data_root: Path) -> None:
+    def shown(purpose: str, **settings: Any) -> list[float]:
+        site = session(data_root, batch_size=TRAIN, **settings)
+        (batches,) = site.images.epochs(1, 0, purpose)
+        ((images, _),) = batches
+        return sorted(round(float(image.double().sum()), 3) for image in images)
+
+    usual = shown("a")
+    assert usual == shown("a", crop_scale=0.8, color_jitter=0.4)
+    for settings in ({"crop_scale": 0.7}, {"color_jitter": 0.3}):
+        assert shown("a", **settings) != usual
+    # Without a crop, whose shape still varies, and without colours, only a tenth of the images is changed.
+    whole = {"crop_scale": 1.0, "color_jitter": 0.0}
+    same = set(shown("a", **whole)) & set(shown("b", **whole))
+    assert len(same) > TRAIN / 2
+    assert not set(usual) & set(shown("b"))
+
+
 def test_batches_of_one_image_are_refused_where_batch_norm_would_see_one_position(data_root: Path) -> None:
     # A ResNet at 16 pixels ends in maps of one position, the small network in maps of four.
     def train_singly(**settings: Any) -> dict[str, torch.Tensor]:
