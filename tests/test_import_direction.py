@@ -15,7 +15,7 @@ ARCHITECTURE = Path(__file__).parents[1] / "docs" / "architecture.md"
 ROWS = (
     ("fdg_plugins", "digests", "errors", "naming", "randomness", "versions"),
     ("values", "extras"),
-    ("storage",),
+    ("calling", "storage"),
     ("core",),
     ("plugins",),
     ("tasks",),

@@ -39,9 +39,10 @@ from fdg_plugins.aggregators.contributions import Contribution, read_contributio
 from fdg_plugins.aggregators.facts import RunFacts
 from fdg_plugins.aggregators.flat_settings import folded
 from fdg_plugins.aggregators.metrics import mean_metrics
-from fdg_plugins.aggregators.returned import Direction, calling, checked_direction, checked_report, checked_weights
+from fdg_plugins.aggregators.returned import Direction, checked_direction, checked_report, checked_weights
 from fdg_plugins.aggregators.weighting_rule import RoundOf, Weighting
 from fdg_plugins.aggregators.weightings import is_brought, make_weighting
+from fdg_plugins.calling import calling
 from fdg_plugins.core.gram import gram_matrix
 from fdg_plugins.core.layout import ModelLayout, ParameterKind
 from fdg_plugins.core.linear import combine, inner_product
@@ -265,10 +266,10 @@ class UpdateAggregator(ModelAggregator):
             return FLModel(params_type=ParamsType.DIFF, params={}, meta={META_REPORT: {"sites": []}})
         contributions = [self._contributions[site] for site in sorted(self._contributions)]
         rule, count = self.rule(), len(contributions)
-        with calling(f"weighting {type(rule).__name__}"):
+        with calling("weighting", rule):
             weights = checked_weights(rule, rule(contributions, self._round_of or self._round_in_context()), count)
             weighting_report = checked_report(rule, rule.report(contributions))
-        with calling(f"aggregator {type(self).__name__}"):
+        with calling("aggregator", self):
             direction = checked_direction(self, self.direction(weights, contributions), count)
         step = self._step(weights, direction.coefficients, contributions)
         report = {

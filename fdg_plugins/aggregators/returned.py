@@ -4,15 +4,14 @@
 Shapes: weights and coefficients ``[U]``, a value for each update of the round.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
 
 from fdg_plugins.core.weighting import is_on_simplex
-from fdg_plugins.errors import FDGError, PartError, told
-from fdg_plugins.values import one_line, shorten
+from fdg_plugins.errors import FDGError
+from fdg_plugins.values import shorten
 
 
 class Direction(NamedTuple):
@@ -20,17 +19,6 @@ class Direction(NamedTuple):
 
     coefficients: torch.Tensor
     report: dict[str, Any]
-
-
-@contextmanager
-def calling(part: str) -> Iterator[None]:
-    """Raise :class:`PartError`, which names ``part``, for whatever it raises but what a round knows how to treat."""
-    try:
-        yield
-    except (FDGError, ArithmeticError):
-        raise
-    except Exception as error:
-        raise PartError(f"{part} raised {one_line(told(error)).rstrip('.')}.") from error
 
 
 def checked_weights(rule: object, weights: Any, count: int) -> torch.Tensor:

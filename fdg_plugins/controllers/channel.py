@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel
 
+from fdg_plugins.calling import calling
 from fdg_plugins.controllers.messenger import Messenger
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeRound
@@ -104,7 +105,8 @@ class ReportChannel:
     def check_model(self, state: Mapping[str, torch.Tensor]) -> None:
         """Raise ``FDGError`` if the exchange could not begin a round with ``state``, the global model after a step."""
         if self.exchange is not None:
-            self.exchange.read_model(state)
+            with calling("exchange", self.exchange):
+                self.exchange.read_model(state)
 
     def save(self, folder: Path, after_round: int) -> dict[str, Any] | None:
         """Write what the exchange publishes to ``folder``, the results; return its state, but tensors, as a JSON value.

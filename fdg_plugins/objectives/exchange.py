@@ -18,6 +18,7 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
+from fdg_plugins.calling import calling
 from fdg_plugins.core.dense import dense_tensor
 from fdg_plugins.core.outliers import usual_length
 from fdg_plugins.errors import ContributionError, FDGError, SettingsError
@@ -224,7 +225,8 @@ class Exchange(ABC):
             state: the global model at the start of the round, by name.
             facts: what the server knows about each site, by site.
         """
-        self.read_model(state)
+        with calling("exchange", self):
+            self.read_model(state)
         self._facts = facts or {}
         self._begun = True
 
@@ -254,7 +256,9 @@ class Exchange(ABC):
         """Return the :meth:`sizes` of the round's checked reports, by quantity and site."""
         found: dict[str, dict[str, float]] = {}
         for site, report in sorted(reports.items()):
-            for quantity, size in self.sizes(report).items():
+            with calling("exchange", self):
+                sizes = self.sizes(report)
+            for quantity, size in sizes.items():
                 found.setdefault(quantity, {})[site] = size
         return found
 
@@ -266,7 +270,8 @@ class Exchange(ABC):
         """Learn from the ``reports`` that count, by site, and end the round; without any, the state does not change."""
         if reports:
             medians = {name: usual_length(list(one.values())) for name, one in self.lengths(reports).items()}
-            learned = self.learn(dict(sorted(reports.items())))
+            with calling("exchange", self):
+                learned = self.learn(dict(sorted(reports.items())))
             self._typical = {name: [*self.typical(name), median][-TYPICAL_ROUNDS:] for name, median in medians.items()}
             self._learned = learned
         self._begun = False

@@ -5,7 +5,7 @@ import itertools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fdg_plugins.errors import ContributionError, SettingsError
+from fdg_plugins.errors import ContributionError, FDGError, PartError, SettingsError
 from fdg_plugins.objectives import Exchange, GradientExchange, InsightExchange
 from fdg_plugins.testing.inputs import same_bits
 from tests.objectives.report_round import ReportRound
@@ -71,6 +71,38 @@ def play(exchange: Exchange, kind: Kind, *rounds: list[int]) -> dict[str, torch.
             of_round.accept(f"site-{seed}", kind.report(seed), update_of(seed))
         of_round.finish(f"site-{seed}" for seed in sites)
     return exchange.broadcast()
+
+
+class Raising(InsightExchange):
+    """An exchange one of whose methods raises an error."""
+
+    def __init__(self, method: str, error: Exception) -> None:
+        super().__init__(0.3, "feature", Y, D, WEIGHT)
+        setattr(self, method, self._fail)
+        self._error = error
+
+    def _fail(self, *_: object) -> NoReturn:
+        raise self._error
+
+
+# --- what somebody else's exchange raises ---
+
+
+@pytest.mark.parametrize("method", ["read_model", "sizes", "learn"])
+def test_an_unforeseen_error_names_the_exchange_and_leaves_what_was_learned(method: str) -> None:
+    error = KeyError("means")
+    exchange = Raising(method, error)
+    with pytest.raises(PartError, match=r"^exchange Raising raised KeyError: 'means'\.$") as caught:
+        play(exchange, KINDS["feature"], [0, 1])
+    assert caught.value.__cause__ is error
+    assert exchange.broadcast() == {}
+
+
+@pytest.mark.parametrize("error", [FDGError("no means came."), ZeroDivisionError("division by zero")])
+def test_an_error_that_a_round_knows_how_to_treat_is_left_as_it_is(error: Exception) -> None:
+    with pytest.raises(type(error), match=str(error)) as caught:
+        play(Raising("learn", error), KINDS["feature"], [0, 1])
+    assert caught.value is error
 
 
 # --- one round after another ---
