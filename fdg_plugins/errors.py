@@ -6,6 +6,7 @@ file, path or image, so an error has a second text for others, :attr:`FDGError.p
 """
 
 import traceback
+from pathlib import Path
 from typing import ClassVar
 
 
@@ -70,6 +71,12 @@ class PartError(RuntimeError):
 def told(error: Exception) -> str:
     """Return an error as one sentence: the text of an error of this package, any other's text with its type."""
     return str(error) if isinstance(error, FDGError | PartError) else f"{type(error).__name__}: {error}"
+
+
+def raised_at(error: Exception) -> str:
+    """Return in which function an error was raised, with file and line; nothing of its text."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{frame.name}, {Path(frame.filename).name}:{frame.lineno}"
 
 
 def logged(error: Exception) -> str:

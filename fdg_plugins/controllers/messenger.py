@@ -10,7 +10,7 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.fl_model import FLModel
 
-from fdg_plugins.errors import ContributionError, told
+from fdg_plugins.errors import ContributionError, raised_at, told
 from fdg_plugins.flare.workflow import Workflow
 from fdg_plugins.messages import HEADER_NOT_FINITE, HEADER_REASON, HEADER_STOP, META_SITE
 from fdg_plugins.values import LONGEST_QUOTE, one_line
@@ -138,7 +138,7 @@ class Messenger(Workflow):
                 self._fail(site, str(error).removeprefix(f"site {site}: "))
                 return False
             except Exception as error:  # noqa: BLE001 - FLARE would log its text, which may be the site's, as it is
-                self.warning(f"site {site}: {one_line(told(error))}")
+                self.warning(f"site {site}: {one_line(told(error))} (in {raised_at(error)})")
                 return False
             waiting.discard(site)
             self._usable[request.task] += 1

@@ -209,6 +209,7 @@ def test_an_unforeseen_error_is_one_printable_line_of_the_log(tmp_path: Path, ca
     messenger, _ = connect(tmp_path, lambda *_: answer())
     messenger.ask([Request(TASK_TRAIN, ("a",), data(), break_on_it)], 9)
     assert "site a: RuntimeError: out of memory" in caplog.text
+    assert "(in break_on_it, test_messenger.py:" in caplog.text
     assert all(line.isprintable() and len(line) < 600 for line in caplog.text.splitlines())
 
 
