@@ -60,6 +60,13 @@ def test_an_absent_site_keeps_its_weight_and_the_round_takes_the_share_of_the_ot
     assert weights(result)["art"] == pytest.approx(before["art"] / (before["art"] + before["photo"]))
 
 
+def test_a_site_whose_first_answer_is_missing_has_its_weight_from_that_round_on() -> None:
+    aggregator = FedGAAggregator(step_size=0.1)
+    run_round(aggregator, {"art": 1.0, "photo": 0.0}, 0)
+    expected = {"art": 1 / 3 + 0.1, "cartoon": 1 / 3, "photo": 1 / 3 - 0.1}
+    assert aggregator.state()["weighting"]["weights"] == pytest.approx(expected)
+
+
 def test_a_refused_gap_leaves_that_sites_weight_and_the_round_goes_on() -> None:
     aggregator = FedGAAggregator(step_size=0.3)
     result = run_round(aggregator, {"art": 1.0, "cartoon": None, "photo": 0.0}, 0)

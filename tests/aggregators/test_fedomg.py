@@ -9,8 +9,15 @@ import pytest
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
-from fdg_plugins.aggregators import FedAvgAggregator, FedOMGAggregator, RunFacts, UpdateAggregator, take_step
-from fdg_plugins.core import linear
+from fdg_plugins.aggregators import (
+    FedAvgAggregator,
+    FedOMGAggregator,
+    RunFacts,
+    UpdateAggregator,
+    base,
+    take_step,
+)
+from fdg_plugins.core import gram_matrix
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import META_REPORT, META_SAMPLES, META_SITE
 from fdg_plugins.record.run_record import AggregationRecord
@@ -130,17 +137,20 @@ def test_buffers_take_no_part_in_the_matching(make_update: Callable[..., Params]
     assert not np.array_equal(plain.params["bn.running_mean"], other.params["bn.running_mean"])
 
 
-def test_the_row_of_a_site_is_computed_when_it_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
-    updates = vectors([1.0, 2.0], [3.0, -1.0], [0.5, 0.5])
+def test_inner_products_are_computed_once_when_all_updates_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+
+    def counting(rows: Sequence[Params]) -> torch.Tensor:
+        counted.append(len(rows))
+        return gram_matrix(rows)
+
+    monkeypatch.setattr(base, "gram_matrix", counting)
     aggregator = FedOMGAggregator()
-    for site, update in zip(SAMPLES, updates, strict=False):
+    for site, update in zip(SAMPLES, vectors([1.0, 2.0], [3.0, -1.0], [0.5, 0.5]), strict=False):
         aggregator.accept_model(contribution(site, update))
-
-    def refuse(*_: Any) -> list[float]:
-        raise AssertionError("nothing that grows with P is left but the sum")
-
-    monkeypatch.setattr(linear, "_block_sums", refuse)
-    assert aggregator.aggregate_model().params["w"].shape == (2,)
+    assert counted == []
+    aggregator.aggregate_model()
+    assert counted == [3]
 
 
 def test_four_sites_report_a_gamma_on_the_simplex_and_a_certificate(make_update: Callable[..., Params]) -> None:
@@ -332,6 +342,15 @@ def test_groups_that_cancel_take_the_closest_direction_that_opposes_no_group() -
     plain = step(grouped(DOMAINS, cancelled="least_conflict", kappa=2.0), updates)
     assert plain.meta[META_REPORT]["cancelled"]
     np.testing.assert_allclose(plain.params["w"], [0.0, 0.0], atol=1e-12)
+
+
+def test_groups_that_cancel_oppose_no_group_though_a_site_may_be_opposed() -> None:
+    domains = dict(zip(SAMPLES, "abcc", strict=True))
+    updates = vectors([2, 0, 0], [-1, 0, 0], [0.5, 3, 0], [0.5, -1, 0])
+    found = step(grouped(domains, cancelled="least_conflict", kappa=2.0), updates)
+    assert found.meta[META_REPORT]["cancelled"]
+    # The fourth site is opposed; over the sites the direction would be zero.
+    np.testing.assert_allclose(found.params["w"], [0.0, 0.5, 0.0], atol=1e-6)
 
 
 def test_grouping_by_domain_needs_to_know_the_domains() -> None:

@@ -122,6 +122,20 @@ def test_measuring_changes_no_bit_of_a_step_and_nothing_is_measured_without_upda
         assert same_bits(measured, run_round(monkey, updates).params)
 
 
+def test_buffers_are_not_shortened_with_the_update() -> None:
+    updates = random_updates()
+    factors, means = {}, {}
+    for limit in (None, 1.0):
+        aggregator = FedAvgAggregator(weighting="uniform")
+        aggregator.begin_run(UNEQUAL_CLASSES._replace(clip_to_median=limit))
+        result = run_round(aggregator, updates)
+        factors[limit] = result.meta[META_REPORT].get("clip_factors")
+        means[limit] = {name: value for name, value in result.params.items() if "running" in name}
+    assert min(factors[1.0]) < 1
+    assert means[None]
+    assert same_bits(means[None], means[1.0])
+
+
 def test_updates_are_measured_as_they_were_shortened() -> None:
     aggregator = FedAvgAggregator(weighting="uniform")
     aggregator.begin_run(UNEQUAL_CLASSES._replace(clip_to_median=1.0))

@@ -256,13 +256,16 @@ def test_of_two_sites_the_model_s_own_length_is_the_measure_until_rounds_say_wha
     assert list(second.failures) == ["photo-1", "photo-2"]
 
 
-def test_a_step_far_longer_than_every_update_is_not_taken_and_the_weights_stay(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("times", "server_lr"), [(1e4, 1.0), (100.0, 0.05)])  # the second step is short as it is
+def test_a_step_far_longer_than_every_update_is_not_taken_and_the_weights_stay(
+    times: float, server_lr: float, tmp_path: Path
+) -> None:
     class Runaway(FedAvgAggregator):
         def direction(self, weights: torch.Tensor, contributions: Any) -> Any:
             found = super().direction(weights, contributions)
-            return found._replace(coefficients=found.coefficients * 1e4)
+            return found._replace(coefficients=found.coefficients * times)
 
-    rounds, _ = make_rounds(tmp_path, all_well(), Runaway())
+    rounds, _ = make_rounds(tmp_path, all_well(), Runaway(server_lr=server_lr))
     finished, _ = rounds.run_round(1)
     assert finished.reason is not None
     assert "the step, over server_lr, would be" in finished.reason

@@ -72,15 +72,15 @@ def test_equal_members_lose_nothing(seed: int) -> None:
 
 
 @REPEATABLE
-@given(seed=st.integers(0, 1000))
-def test_gamma_is_on_the_simplex_and_never_below_the_optimum_over_all_sites(seed: int) -> None:
+@given(seed=st.integers(0, 1000), damping=st.sampled_from([0.0, 1e-2]))
+def test_gamma_is_on_the_simplex_and_never_below_the_optimum_over_all_sites(seed: int, damping: float) -> None:
     gram, p, groups = gram_matrix(rows(7, seed)), simplex(7, seed), "abacabc"
-    found, _ = match_groups(gram, p, KAPPA, group_means(groups, p))
+    found, _ = match_groups(gram, p, KAPPA, group_means(groups, p), damping)
     assert bool((found.weights >= 0).all())
     assert float(found.weights.sum()) == pytest.approx(1.0)
-    value = matching_objective(gram, p, KAPPA, found.weights)
+    value = matching_objective(gram, p, KAPPA, found.weights, damping)
     assert value == pytest.approx(found.objective, rel=1e-9)
-    assert value >= match(gram, p, KAPPA).objective * (1 - 1e-8)
+    assert value >= match(gram, p, KAPPA, damping).objective * (1 - 1e-8)
 
 
 def test_a_group_of_weight_zero_has_the_plain_mean_and_an_idle_group_is_not_matched() -> None:

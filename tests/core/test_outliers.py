@@ -28,6 +28,11 @@ def test_of_two_sites_earlier_rounds_say_who_lies(own: float, lie: float) -> Non
     assert ratios["liar"] == lie
 
 
+def test_what_was_usual_is_the_middle_of_earlier_rounds_whatever_a_single_one_was() -> None:
+    assert reference_length([1.0, 1.5], earlier=[1.0, 1.0, 9.0, 1.0, 1.0]) == 1.0
+    assert reference_length([1.0, 1.5], earlier=[3.0, 3.0, 3.0, 0.1, 3.0]) == 3.0
+
+
 def test_without_a_majority_the_shorter_one_counts_and_a_floor_keeps_short_ones_from_standing_out() -> None:
     assert length_ratios({"art": 1.0, "photo": 300.0}) == {"art": 1.0, "photo": 300.0}
     assert length_ratios({"art": 1e-9, "photo": 1.0}, floor=2.0)["photo"] == 0.5

@@ -80,5 +80,8 @@ def test_dtypes_and_shapes_stay_and_what_does_not_fit_becomes_the_largest_value(
     assert {name: (value.dtype, value.shape) for name, value in release.items()} == {
         name: (value.dtype, value.shape) for name, value in update.items()
     }
-    assert bool(torch.isfinite(release["scalar"]))
+    largest = min(1e300, torch.finfo(dtype).max)
+    assert float(release["scalar"]) == pytest.approx(largest)
+    negative = privatize(update, 1e300, 1.0, noise=lambda count: torch.full((count,), -1.0, dtype=torch.float64))
+    assert float(negative["scalar"]) == pytest.approx(-largest)
     assert float(update["scalar"]) == 1.0, "what came in is unchanged"

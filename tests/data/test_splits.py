@@ -134,6 +134,16 @@ def test_thinning_keeps_that_many_and_some_of_every_class(sizes: list[int], seed
     assert all(kept[label] >= min(size, least) for label, size in enumerate(sizes))
 
 
+def test_which_images_thinning_keeps_follows_from_seed_and_domain() -> None:
+    def kept(seed: int, domain: str = "photo") -> set[str]:
+        split = seeded_split(samples_of(TWELVE_EACH), PACS, domain, seed=seed, max_samples=14)
+        return {sample.file for sample in split.test}
+
+    assert kept(1) == kept(1)
+    assert kept(1) != kept(2)
+    assert kept(1) != kept(1, "cartoon")
+
+
 @REPEATABLE
 @given(sizes=st.lists(st.integers(0, 50), min_size=1, max_size=8), total=st.integers(0, 300))
 def test_shares_without_minimum_are_within_one_image_of_proportional(sizes: list[int], total: int) -> None:

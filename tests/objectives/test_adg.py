@@ -156,6 +156,23 @@ def test_the_gradient_of_the_first_step_reaches_the_discriminator_alone(network:
     assert all(parameter.grad is not None for parameter in local.discriminator.parameters())
 
 
+def test_the_adversary_is_computed_in_float32_even_under_autocast(
+    network: GeneratingClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, labels = make_batches(network)[0]
+    features = network.features(images).detach()
+    monkeypatch.setattr(network, "features", lambda _: features)
+    monkeypatch.setattr(LocalAdversarial, "classification_loss", lambda *_: features.new_zeros(()))
+
+    def losses() -> tuple[torch.Tensor, torch.Tensor]:
+        local = local_of(network)  # anew, for the same draws
+        return local.discriminator_loss(network, features, labels), local.loss(network, images, labels)
+
+    exact = losses()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert all(map(torch.equal, losses(), exact))
+
+
 def test_the_other_steps_leave_no_gradient_at_the_discriminator(network: GeneratingClassifier) -> None:
     local = local_of(network)
     local.loss(network, *make_batches(network)[0]).backward()

@@ -82,6 +82,15 @@ def test_the_global_target_stays_that_of_the_model_received(linear_model: Extrac
     assert all(parameter.requires_grad for parameter in linear_model.parameters())
 
 
+def test_the_divergence_is_computed_in_float32_even_under_autocast(linear_model: ExtractorClassifier) -> None:
+    features = linear_model.features(make_batches(linear_model)[0][0]).detach()
+    logits = linear_model.classifier(features).detach()
+    head = Perturbed.of(linear_model.classifier, "weight")
+    exact = local_of(linear_model)._divergence(head, features, logits)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(local_of(linear_model)._divergence(head, features, logits), exact)
+
+
 def test_a_strength_of_zero_leaves_its_term_out(linear_model: ExtractorClassifier) -> None:
     assert local_of(linear_model, global_strength=0).received is None
     linear_model.eval()

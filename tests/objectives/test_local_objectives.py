@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Objective, make_objective, see
+from fdg_plugins.objectives.feddim import LocalInsight
 from tests.objectives.local_steps import same
 from tests.objectives.objective_batches import CLASSES, Batch, Train, make_batches
 from tests.objectives.report_round import ReportRound
@@ -101,6 +102,33 @@ def test_autocast_leaves_the_penalty_in_float32(spec: dict[str, Any], linear_mod
     assert loss.dtype == torch.float32
     assert loss.item() == pytest.approx(exact.item(), rel=0.05)
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in linear_model.parameters())
+
+
+def test_gradient_alignment_is_computed_in_float32_even_under_autocast(
+    linear_model: ExtractorClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objective = make_objective({"name": "iir", "strength": 1.0})
+    local = objective.local(received(objective, linear_model), linear_model)
+    images, labels = make_batches(linear_model)[0]
+    features = linear_model.features(images).detach()
+    monkeypatch.setattr(linear_model, "features", lambda _: features)
+    exact = local.loss(linear_model, images, labels)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(local.loss(linear_model, images, labels), exact)
+
+
+@pytest.mark.parametrize("target", ["insight", "feature", "logit"])
+def test_every_penalty_of_class_means_is_computed_in_float32_even_under_autocast(
+    target: str, linear_model: ExtractorClassifier
+) -> None:
+    objective = make_objective({"name": "dim", "target": target})
+    local = objective.local(received(objective, linear_model), linear_model)
+    assert isinstance(local, LocalInsight)
+    images, labels = make_batches(linear_model)[0]
+    features, weight = linear_model.penultimate(images).detach(), linear_model.last_layer.weight
+    exact = local.penalty(features, labels, weight)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(local.penalty(features, labels, weight), exact)
 
 
 def test_a_stop_during_a_report_passes_through_and_puts_the_modes_back(linear_model: ExtractorClassifier) -> None:

@@ -57,6 +57,27 @@ def test_a_site_with_few_classes_is_no_outlier_and_one_with_long_features_is() -
     assert ratios == pytest.approx({"art": 1.0, "few": 1.0, "long": 20.0})
 
 
+def test_long_features_after_training_and_a_long_head_are_outliers_too() -> None:
+    exchange = PrototypeExchange(2, 2, {"classifier.weight": (2, 2)})
+    exchange.begin_round({"classifier.weight": torch.zeros(2, 2)})
+
+    def read(site: str, after: float = 1.0, head: float = 1.0) -> Any:
+        means = torch.tensor([[0.6, 0.8]] * 2)
+        counts, square = torch.tensor([5, 5]), torch.tensor([2.0])
+        report = {BEFORE: means, AFTER: after * means, CLASS_COUNTS: counts, SQUARE: square}
+        return exchange.read(site, report, {"classifier.weight": torch.full((2, 2), head)})
+
+    reports = {
+        "art": read("art"),
+        "cartoon": read("cartoon"),
+        "far": read("far", after=20.0),
+        "wide": read("wide", head=20.0),
+    }
+    lengths = exchange.lengths(reports)
+    assert length_ratios(lengths[AFTER]) == pytest.approx({"art": 1, "cartoon": 1, "far": 20, "wide": 1})
+    assert length_ratios(lengths["head"]) == pytest.approx({"art": 1, "cartoon": 1, "far": 1, "wide": 20})
+
+
 def test_the_head_is_trained_first_and_then_the_extractor(linear_model: ExtractorClassifier) -> None:
     model, batches = linear_model, make_batches(linear_model)
     local = make_objective("pac").local({}, model, SITE)

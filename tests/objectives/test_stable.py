@@ -231,6 +231,18 @@ def test_the_report_is_mean_and_deviation_of_all_images_however_they_are_batched
     assert network.training
 
 
+def test_styles_are_compared_by_the_lengths_of_mean_and_deviation() -> None:
+    sizes = StyleExchange(2).sizes(torch.tensor([[3.0, 4.0, 0.0, 0.0], [0.0, 0.0, 6.0, 8.0]]))
+    assert sizes == {"mean style": 5.0, "deviation of styles": 10.0}
+
+
+def test_attention_is_computed_in_float32_even_under_autocast(network: StyledClassifier) -> None:
+    maps = network.feature_map(make_batches(network)[0][0]).detach()
+    exact = network.pool(maps)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(network.pool(maps), exact)
+
+
 def test_one_image_has_no_deviation(network: StyledClassifier) -> None:
     assert reported(network, make_batches(network, (1,)))[1].abs().max().item() < 1e-3
 

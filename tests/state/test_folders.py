@@ -33,6 +33,7 @@ def test_participants_whose_workspaces_have_one_path_have_folders_by_their_names
     assert found == [tmp_path / "kept" / name / "fdg_state" / "job" for name in names]
 
 
-def test_a_name_that_is_no_job_id_leads_nowhere(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["../elsewhere", "a/b", "a b", "a\n", "", "x" * 65])
+def test_a_name_that_is_no_job_id_leads_nowhere(name: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="expected the id of a job"):
-        state_folder(SiteWorkspace(tmp_path), "../elsewhere")
+        state_folder(SiteWorkspace(tmp_path), name)
