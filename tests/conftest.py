@@ -23,8 +23,10 @@ from PIL import Image
 from safetensors.torch import save
 
 from fdg_plugins.data import PACS
+from fdg_plugins.engine import execute as engine_execute
 from fdg_plugins.plugins.files import forget_files
 from fdg_plugins.plugins.kinds import registries
+from fdg_plugins.sweep import execute as sweep_execute
 
 # Files that take minutes, the longest first: with two workers, nothing else then waits for them at the end.
 LONGEST = ("test_methods.py", "test_medical_tutorial.py", "test_bare_command.py", "test_faults.py")
@@ -115,6 +117,13 @@ def no_fdg_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove every ``FDG_*`` variable of the user who runs the tests."""
     for name in [name for name in os.environ if name.startswith("FDG_")]:
         monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands look at their runs a hundred times a second, since fakes advance when they are looked at."""
+    for follower in (engine_execute, sweep_execute):
+        monkeypatch.setattr(follower, "POLL_S", 0.01)
 
 
 def write_domain(root: Path, domain: str) -> None:

@@ -46,7 +46,7 @@ app.callback()(lambda: None)
 
 
 @pytest.fixture(autouse=True)
-def _plain_environment(no_fdg_variables: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def _plain_environment(no_fdg_variables: None, quick_polls: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The user's shell sets nothing; the fake simulator runs where the real programs would."""
     for module, name in PROGRAMS:
         monkeypatch.setattr(module, name, (sys.executable, fake_simulator.__file__))

@@ -144,6 +144,7 @@ def test_sites_with_headers_that_flare_cannot_read_cost_their_rounds_alone_and_w
     assert all(line.isprintable() for line in said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [{"task_timeout": 2}, {"patience": 2, "min_sites": 2}])
 def test_a_limit_of_time_is_one_for_each_turn_since_sites_wait_for_each_other(
     limit: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

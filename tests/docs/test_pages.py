@@ -81,6 +81,7 @@ def test_what_pages_say_of_methods_is_in_step_with_the_records(of_methods: Modul
     assert stale == [], "run: make docs-tables"
 
 
+@pytest.mark.slow
 def test_the_table_of_compositions_follows_from_the_records_and_the_checks() -> None:
     of_compositions = script("make_compositions")
     written = of_compositions.FILE.read_text(encoding="utf-8")
@@ -124,12 +125,22 @@ def test_links_within_the_project_lead_to_files(page: Path) -> None:
         ("rotatedmnist.md", ["rotatedmnist_7k"], ["--selection", "all"]),
         ("rotatedmnist.md", ["rotatedmnist_7k"], ["--against", "paper", "--no-paired"]),
         ("rotatedmnist.md", ["rotatedmnist_7k_cpu"], ["--selection", "last", "--no-paired"]),
-        ("rotatedmnist.md", ["rotatedmnist_70k*"], ["--rounds", "96", "--against", "fediir", "--no-paired"]),
-        ("rotatedmnist.md", ["rotatedmnist_70k*"], ["--rounds", "59", "--against", "fediir", "--no-paired"]),
+        pytest.param(
+            "rotatedmnist.md",
+            ["rotatedmnist_70k*"],
+            ["--rounds", "96", "--against", "fediir", "--no-paired"],
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "rotatedmnist.md",
+            ["rotatedmnist_70k*"],
+            ["--rounds", "59", "--against", "fediir", "--no-paired"],
+            marks=pytest.mark.slow,
+        ),
         ("office.md", ["office_uniform", "office/fed[!a]*"], []),
         ("chosen.md", ["chosen"], ["--choose", "kappa", "--choose", "strength"]),
         ("label-skew.md", ["cifar10_skewed"], []),
-        ("label-skew.md", ["cifar10_skewed_200"], []),
+        pytest.param("label-skew.md", ["cifar10_skewed_200"], [], marks=pytest.mark.slow),
         ("label-skew.md", ["mnist_skewed"], []),
         ("vessels.md", ["vessels"], []),
     ],

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-PAUSE_S = 0.45  # the command looks at the record every 0.2 seconds
+PAUSE_S = 0.25  # the command looks at the record every 0.01 seconds (quick_polls)
 
 
 def main() -> None:

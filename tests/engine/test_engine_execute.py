@@ -19,6 +19,8 @@ from fdg_plugins.sweep.plan import PlannedRun
 from fdg_plugins.sweep.processes import MARK, processes_below
 from tests.engine.engine_stubs import ROUNDS, FakeEngine, fake, record_after
 
+pytestmark = pytest.mark.usefixtures("quick_polls")
+
 RUN = PlannedRun("fedavg-pacs-photo-seed0", "pacs", "paper", "fedavg", "photo", 0, {})
 
 

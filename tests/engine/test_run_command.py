@@ -45,7 +45,9 @@ UseFake = Callable[..., FakeEngine]
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(no_fdg_variables: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_folder_of_its_own(
+    no_fdg_variables: None, quick_polls: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The user's shell sets nothing, and the command is called in an empty folder."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")

@@ -26,6 +26,8 @@ from fdg_plugins.sweep.store import MODEL_FILES, Store
 from tests.sweep.fake_simulator import CRASHES, DIES, HANGS, LINGERS, REASON, STOPS
 from tests.sweep.sweep_stubs import FAKE_SIMULATOR, planned, start_fake
 
+pytestmark = pytest.mark.usefixtures("quick_polls")
+
 DATA = DataFound(stand_in=True, images=dict.fromkeys(PACS.domains, 1))
 
 
