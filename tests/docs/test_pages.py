@@ -142,6 +142,7 @@ def test_links_within_the_project_lead_to_files(page: Path) -> None:
         ("label-skew.md", ["cifar10_skewed"], []),
         pytest.param("label-skew.md", ["cifar10_skewed_200"], [], marks=pytest.mark.slow),
         ("label-skew.md", ["mnist_skewed"], []),
+        pytest.param("label-skew.md", ["mnist_skewed_125"], [], marks=pytest.mark.slow),
         ("vessels.md", ["vessels"], []),
     ],
 )
