@@ -18,6 +18,7 @@ def rows(quick: bool = False) -> list[Row]:
     """Return the rows of ResNet-18, 8 batches of 32 images of 64 px; ``quick``: the convnet, 2 of 4 of 16 px."""
     network, samples, pixels, count, repetitions = ("convnet", 4, 16, 2, 1) if quick else ("resnet18", 32, 64, 8, 7)
     batches = [random_batch(samples, pixels, CLASSES)] * count
+    torch.compiler.reset()  # what this process compiled before neither helps nor counts towards torch's limit
     plain, compiled = (build_model(network, CLASSES, seed=0) for _ in range(2))
     compiled.compile_for_training(BACKEND)
     plainly, by_compiled_code = our_training(plain, batches), our_training(compiled, batches)

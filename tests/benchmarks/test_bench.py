@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every case runs at its quick size and gives well-formed rows, and both sides of a row compute the same thing."""
 
+import gc
 import math
 import os
 import shutil
@@ -209,6 +210,7 @@ def test_a_step_is_timed_on_both_sides() -> None:
 def test_fedomg_holds_every_update_and_flares_mean_does_not() -> None:
     update = 40 * MIB  # so large that the memory is given back at once, also here, in no process of its own
     few, many = 3, 6
+    gc.collect()  # what earlier tests have left
     ours, reference = (
         [scale.step_bytes(side, sites, update // 4) for sites in (few, many)] for side in ("ours", "reference")
     )
