@@ -64,11 +64,12 @@ def sum_up(folder: Path, source: "JobSource", kept: "KeptRun", ending: "Ending")
         return 0
     if ending.stopped:
         say(f"stopped{_after(ending)}; the log is {folder / LOG_FILE}", on_stderr=True)
-    else:
-        reason = str(ending.reason).rstrip(".")
-        say(f"the run failed{_after(ending)}: {reason}; the log is {folder / LOG_FILE}", "red", on_stderr=True)
-    say(f"go on with: {_resuming(folder, source)}", on_stderr=True)
-    return INTERRUPTED if ending.stopped else FAILED
+        say(f"go on with: {_resuming(folder, source)}", on_stderr=True)
+        return INTERRUPTED
+    reason = str(ending.reason).rstrip(".")
+    say(f"the run failed{_after(ending)}: {reason}; the log is {folder / LOG_FILE}", "red", on_stderr=True)
+    say(f"once the cause is gone, go on with: {_resuming(folder, source)}", on_stderr=True)
+    return FAILED
 
 
 def _after(ending: "Ending") -> str:

@@ -127,7 +127,7 @@ def test_a_run_that_fails_says_why_and_keeps_what_it_recorded(use_fake: UseFake)
     assert result.exit_code == 1
     assert result.stderr == (
         "the run failed after round 2: the simulator ended with exit code 3 and left a record that says running; "
-        "the log is mine/log.txt\ngo on with: fdg resume mine\n"
+        "the log is mine/log.txt\nonce the cause is gone, go on with: fdg resume mine\n"
     )
     assert {path.name for path in Path("mine").iterdir()} == {"job", "log.txt", "results.json", "run.json"}
     assert json.loads(Path("mine", "results.json").read_text())["status"] == "stopped"
@@ -141,7 +141,7 @@ def test_a_run_that_ended_early_goes_on_by_the_printed_command(
     root.symlink_to(data_root)
     job = Path(__file__).parents[2] / "jobs" / "pacs_fedavg"
     failed = run(job, "--data-root", root, "--set", "rounds=2", "--to", "mine")
-    words = shlex.split(failed.stderr.splitlines()[-1].removeprefix("go on with: "))
+    words = shlex.split(failed.stderr.splitlines()[-1].removeprefix("once the cause is gone, go on with: "))
     assert words == ["fdg", "resume", "mine", "--data-root", str(root)]
     before = json.loads(Path("mine", "run.json").read_text())
     engine = use_fake()
