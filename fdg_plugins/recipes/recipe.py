@@ -15,7 +15,7 @@ from fdg_plugins.data.skew import EQUAL
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.trackers import check_tracker
 from fdg_plugins.models import is_small_model
-from fdg_plugins.objectives import check_any_network
+from fdg_plugins.objectives import check_any_network, check_brought_network
 from fdg_plugins.plans.uses import uses_of
 from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.plugins.files import check_names_differ, files_behind, load_file
@@ -75,7 +75,8 @@ class FDGRecipe(Recipe):
         check_names_differ(given)
         files = {load_file(file): file for file in given}
         made = job_settings(parse_method(method), dataset, settings)
-        check_any_network(make_protocol([made.protocol]))
+        self._protocol = make_protocol([made.protocol])
+        check_any_network(self._protocol)
         uses = uses_of(made.aggregator_spec, (made.protocol, made.stand_in), {})
         files = dict(sorted({**files, **files_behind(uses.names)}.items()))
         if files:
@@ -122,8 +123,10 @@ class FDGRecipe(Recipe):
     def export_for_submission(self, folder: Path) -> list[str]:
         """Write the job to ``folder`` for ``nvflare job submit``; return the names of the code files that it brings.
 
-        It has a ``custom/`` folder only if it brings code.
+        It has a ``custom/`` folder only if it brings code. Raises ``SettingsError`` for a network of the user's own
+        that cannot take the images: a federation has no stand-in with smaller ones.
         """
+        check_brought_network(self._protocol)
         self._job.with_note = False
         super().export(str(folder))
         return [file.name for file in self._job.plugin_files]

@@ -47,7 +47,8 @@ def test_a_sweep_plans_its_runs_with_the_network() -> None:
 
 
 def test_a_reference_is_given_the_file_of_the_network() -> None:
-    fdg("export-job", "--method", "fedavg", "--model", "my_net.py:small", "--to", "jobs", "--dataset", "rotateddigits")
+    made = ("export-job", "--method", "fedavg", "--dataset", "rotateddigits", "--set", "image_size=16", "--to", "jobs")
+    assert fdg(*made, "--model", "my_net.py:small").exit_code == 0
     run = PlannedRun("erm", "rotateddigits", "quick", "erm", "angle_0", 0, {"model": NAME})
     words = list(kind_of("erm").command(run, 1, 1))
     assert Path(words[words.index("--plugin") + 1]).name == f"{NAME}.py"
@@ -60,7 +61,7 @@ def test_two_networks_are_one_too_many() -> None:
 
 
 def test_a_job_brings_the_code_of_the_network_and_names_it() -> None:
-    made = ("export-job", "--method", "fedomg", "--dataset", "rotateddigits", "--to", "jobs")
+    made = ("export-job", "--method", "fedomg", "--dataset", "rotateddigits", "--set", "image_size=16", "--to", "jobs")
     result = fdg(*made, "--model", "my_net.py:small")
     assert result.exit_code == 0, result.stderr
     assert f"it brings the code of {NAME}.py" in result.stdout
@@ -114,6 +115,14 @@ def test_a_network_that_no_run_could_use_is_refused_before_one_starts(command: t
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert "the model cannot take images of shape [3, 32, 32]" in result.stderr
     assert not Path("runs").exists()
+
+
+def test_no_job_is_made_for_a_federation_with_a_network_that_cannot_take_its_images() -> None:
+    Path("unsuited.py").write_text(UNSUITED, encoding="utf-8")
+    result = fdg("export-job", "--method", "fedavg", "--model", "unsuited.py:fixed", "--to", "jobs")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "the model's features have the shape [2, 150528], expected [2, 3072]" in result.stderr
+    assert not Path("jobs").exists()
 
 
 def test_a_network_for_the_images_of_the_stand_in_alone_is_one_for_its_runs() -> None:
