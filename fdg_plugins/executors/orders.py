@@ -27,6 +27,7 @@ from fdg_plugins.messages import (
     TaskRequest,
     TrainReport,
 )
+from fdg_plugins.values import shorten
 
 
 def read_order(task_name: str, site: str, job: str, shareable: Shareable) -> tuple[SiteTask, str]:
@@ -36,7 +37,7 @@ def read_order(task_name: str, site: str, job: str, shareable: Shareable) -> tup
         census = CensusRequest.read(raw, "census request", RequestError)
         return SiteTask(task_name, site, census.model_dump(mode="json"), job=job), census.run
     request = TaskRequest.read(raw, "task request", RequestError)
-    round_number = int(shareable.get_header(AppConstants.CURRENT_ROUND, 0))
+    round_number = _round(shareable, request.protocol.rounds)
     received = _received(shareable, request) if task_name == TASK_TRAIN else {}
     values = request.model_dump(mode="json")
     return SiteTask(task_name, site, values, round_number, _weights(shareable), received, job), request.run
@@ -79,6 +80,17 @@ def _meta(shareable: Shareable) -> dict[str, Any]:
     if dxo.data_kind == DataKind.COLLECTION:
         raise RequestError(f"the job's site config needs ExchangeReceiveFilter for the data of {TASK_TRAIN!r}.")
     return dxo.meta or {}
+
+
+def _round(shareable: Shareable, rounds: int) -> int:
+    """Return the round of a task, counted from 0; the round after the last one only evaluates.
+
+    A site names its files by it, so that it raises ``RequestError`` for one that the run cannot have.
+    """
+    number = shareable.get_header(AppConstants.CURRENT_ROUND, 0)
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= rounds:
+        raise RequestError(f"the task is of round {shorten(number)}, expected an integer from 0 to {rounds}.")
+    return number
 
 
 def _weights(shareable: Shareable) -> dict[str, torch.Tensor]:

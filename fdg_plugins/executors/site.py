@@ -18,7 +18,7 @@ from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.executors.gate import check_reports, demanded_limits, release
 from fdg_plugins.executors.isolation import TrainingProcess
 from fdg_plugins.executors.orders import make_answer, protocols_of, read_order
-from fdg_plugins.executors.work import SiteTask, SiteWork, TaskResult, failure_of, mark
+from fdg_plugins.executors.work import SiteTask, SiteWork, TaskResult, counted_in, failure_of, mark
 from fdg_plugins.filters.release import mark as mark_released
 from fdg_plugins.filters.release import refusal
 from fdg_plugins.flare.allow_list import count_other_components
@@ -132,7 +132,7 @@ class SiteExecutor(Executor):
             names = config.report_names
             order, run = read_order(task_name, site, str(fl_ctx.get_job_id()), shareable)
             if order.is_last:
-                return self._finish(task_name, run, shareable, fl_ctx)
+                return self._finish(order, run, shareable, fl_ctx)
             order = replace(order, custom=_custom_folder(order, fl_ctx))
             outcome = self._do(order, run, config, fl_ctx, abort_signal)
             if outcome.kind == "ok":
@@ -143,10 +143,15 @@ class SiteExecutor(Executor):
             outcome = failure_of(error)
         return self._error_reply(task_name, outcome, fl_ctx, names=names)
 
-    def _finish(self, task_name: str, run: str, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
-        """Have the state of a finished run removed once the answer, which holds nothing, has been sent."""
-        self._finished = state_folder(fl_ctx.get_engine().get_workspace(), run)
-        return make_answer(task_name, TaskResult("ok", value={}), shareable)
+    def _finish(self, order: SiteTask, run: str, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        """Have the state of a finished run removed once the answer, which holds nothing, has been sent.
+
+        Only of a run in whose name this job has taken its census, since a server could name any other.
+        """
+        folder = state_folder(fl_ctx.get_engine().get_workspace(), run)
+        counted_in(folder, order.job)
+        self._finished = folder
+        return make_answer(order.task, TaskResult("ok", value={}), shareable)
 
     def _error_reply(self, task_name: str, outcome: TaskResult, fl_ctx: FLContext, *, names: bool) -> Shareable:
         """Log why a task has no answer and return the error reply; ``names``: whether its reason may name files."""

@@ -192,7 +192,7 @@ class SiteWork:
         Raises ``DataError`` if the data changed since the census, ``SettingsError`` for a request that is not allowed.
         """
         request = TaskRequest.read(order.request, "task request", RequestError)
-        counted = _counted(order, folder)
+        counted = counted_in(folder, order.job)
         admit_plugins(order, request.protocol, config)
         session = self._open(order.site, config, request.protocol, read_left_out(folder))
         if session.images.stand_in != request.stand_in:
@@ -340,14 +340,14 @@ _FORBIDDEN: dict[tuple[str | None, bool, bool], str] = {
 }
 
 
-def _counted(order: SiteTask, folder: Path) -> dict[str, Any]:
-    """Return the counts that this job's census wrote to a file, since another process may have answered the census.
+def counted_in(folder: Path, job: str) -> dict[str, Any]:
+    """Return the counts that the census of ``job`` wrote to a run's folder; another process may have answered it.
 
     Raises ``SettingsError`` if there are none for this job; the file may stem from another job of the run.
     """
     path = folder / CENSUS_FILE
     counted = read_json(path) if path.exists() else {}
-    if not isinstance(counted, dict) or counted.get("job") != order.job:
+    if not isinstance(counted, dict) or counted.get("job") != job:
         raise SettingsError(
             "the site has not answered the census of this job, and does no other task of it before.", public=True
         )

@@ -22,7 +22,7 @@ from nvflare.private.privacy_manager import PrivacyService
 
 from fdg_plugins.audit.file import AUDIT_FILE, AuditLine, read_audit
 from fdg_plugins.executors import SiteExecutor
-from fdg_plugins.executors.work import SiteTask, TaskResult
+from fdg_plugins.executors.work import CENSUS_FILE, SiteTask, TaskResult
 from fdg_plugins.filters import (
     DifferentialPrivacyFilter,
     ExchangeReportFilter,
@@ -123,6 +123,12 @@ class Site:
 
     def context(self) -> FLContext:
         return site_context(SITE, SiteWorkspace(self.folder), scope=self.scope)
+
+    def take_census(self) -> None:
+        """Leave what the census of the job leaves."""
+        folder = self.folder / "fdg_state" / "run-1"
+        folder.mkdir(parents=True)
+        (folder / CENSUS_FILE).write_text(json.dumps({"job": self.context().get_job_id()}))
 
     def returned(self, outcome: TaskResult, task: str = TASK_TRAIN, /, **protocol: Any) -> Shareable:
         """Return what the executor returns."""
@@ -357,6 +363,7 @@ def last_request() -> Shareable:
 def test_the_answer_to_the_end_of_a_run_passes_and_spends_nothing(site: Site) -> None:
     site.scope = (dp(),)
     site.write("fdg_privacy.json", LIMITS)
+    site.take_census()
     executor, context = SiteExecutor(), site.context()
     reply = send(run_task(executor, TASK_EVALUATE, last_request(), context), executor, TASK_EVALUATE, context)
     assert reply.get_return_code() == ReturnCode.OK
@@ -368,6 +375,7 @@ def test_the_end_of_a_run_loads_no_plug_in(site: Site, monkeypatch: pytest.Monke
     loaded: list[str] = []
     monkeypatch.setattr("fdg_plugins.executors.gate.load_files", lambda names, folder: loaded.extend(names))
     site.write("fdg_site.json", {SITE: {"allowed_reports": ["gap"], "allowed_plugins": []}})
+    site.take_census()
     sent = last_request()
     from_shareable(sent).meta[META_REQUEST]["protocol"]["plugins"] = ["mine"]
     assert run_task(SiteExecutor(), TASK_EVALUATE, sent, site.context()).get_return_code() == ReturnCode.OK

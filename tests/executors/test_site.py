@@ -516,6 +516,29 @@ def test_a_run_leaves_nothing_at_the_site_once_its_last_answer_was_sent(photo: S
     assert not folder.exists()
 
 
+def test_the_state_of_a_run_stays_if_a_job_that_took_no_census_in_it_says_that_it_has_finished(photo: Site) -> None:
+    counted(photo)
+    assert reason(photo.ask(TASK_EVALUATE, last_request(), job="another")) == NO_CENSUS
+    for event in (EventType.AFTER_SEND_TASK_RESULT, EventType.END_RUN):
+        photo.executor.handle_event(event, photo.context())
+    assert (photo.folder / "fdg_state" / "run-1" / "fdg_census.json").exists()
+
+
+@pytest.mark.parametrize("number", [-1, PROTOCOL.rounds + 1, 10**9, 0.5, "1", True, None])
+@pytest.mark.parametrize("task", [TASK_STATISTICS, TASK_PROBE, TASK_TRAIN, TASK_EVALUATE])
+def test_a_task_of_a_round_that_the_run_does_not_have_leaves_nothing_at_the_site(
+    photo: Site, task: str, number: Any
+) -> None:
+    counted(photo)
+    folder = photo.folder / "fdg_state" / "run-1"
+    before = sorted(folder.iterdir())
+    shareable = task_request()
+    shareable.set_header(AppConstants.CURRENT_ROUND, number)
+    expected = f"the task is of round {number!r}, expected an integer from 0 to {PROTOCOL.rounds}."
+    assert reason(photo.ask(task, shareable)) == expected
+    assert sorted(folder.iterdir()) == before
+
+
 def test_a_run_that_broke_off_or_goes_on_keeps_its_state(photo: Site) -> None:
     counted(photo)
     photo.ask(TASK_TRAIN, task_request())
