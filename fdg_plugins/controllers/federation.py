@@ -49,7 +49,14 @@ from fdg_plugins.plans.plans import Plans, make_plans
 from fdg_plugins.plans.uses import uses_of
 from fdg_plugins.plugins.admission import admit
 from fdg_plugins.plugins.reports import REPORT_STATISTICS
-from fdg_plugins.record.census import Federation, check_connected, check_min_sites, check_reports, take_census
+from fdg_plugins.record.census import (
+    Federation,
+    check_connected,
+    check_min_sites,
+    check_reports,
+    check_versions,
+    take_census,
+)
 from fdg_plugins.record.checkpoint import has_checkpoint, require_checkpoint
 from fdg_plugins.record.first import new_record
 from fdg_plugins.record.names import name_of_run
@@ -62,6 +69,7 @@ from fdg_plugins.state.hold import Submitter, held_run
 from fdg_plugins.tasks import TASKS
 from fdg_plugins.training.global_model import initial_model
 from fdg_plugins.values import counted
+from fdg_plugins.versions import OF_AUDIT, installed_versions
 
 MAX_IDLE_ROUNDS = 3
 SLOW_FROM_SCRATCH = 0.5
@@ -263,7 +271,9 @@ class FederationController(Messenger):
         self.say(f"census of {counted(len(sites), 'site')}: {', '.join(sites)}")
         failures = self.ask([Request(TASK_CENSUS, sites, data, on_answer)], plans.real.protocol.task_timeout)
         protocol = plans.real.protocol
-        return take_census(replies, failures, protocol.target, TASKS.get(protocol.task))
+        federation = take_census(replies, failures, protocol.target, TASKS.get(protocol.task))
+        check_versions(federation, installed_versions(OF_AUDIT))
+        return federation
 
     def _warn_of_wide_lists(self, federation: Federation) -> None:
         """Warn about each participant whose operator allows classes that these jobs do not need; name the fix."""

@@ -57,6 +57,12 @@ def check_connected(named: Collection[str], connected: Collection[str]) -> None:
         )
 
 
+def check_versions(federation: Federation, own: Mapping[str, str]) -> None:
+    """Raise ``CensusError`` if a site runs another version than the server, which has ``own``; sites agree already."""
+    for site, reply in federation.replies.items():
+        _check_same_versions("the server", own, site, reply)
+
+
 def _check_answers(replies: Mapping[str, CensusReply], failures: Mapping[str, str]) -> None:
     for site in sorted(failures):
         raise CensusError(f"site {site} cannot take part: {failures[site]}")
@@ -115,7 +121,7 @@ def _check_pair(first: str, reference: CensusReply, site: str, reply: CensusRepl
     if reply.dataset != reference.dataset:
         raise CensusError(f"site {site} holds {reply.dataset!r}, but site {first} holds {reference.dataset!r}.")
     _check_same_classes(first, reference, site, reply)
-    _check_same_versions(first, reference, site, reply)
+    _check_same_versions(f"site {first}", reference.versions, site, reply)
 
 
 def _check_same_classes(first: str, reference: CensusReply, site: str, reply: CensusReply) -> None:
@@ -125,11 +131,11 @@ def _check_same_classes(first: str, reference: CensusReply, site: str, reply: Ce
         raise CensusError(f"site {site} has other classes than site {first}: {what}.")
 
 
-def _check_same_versions(first: str, reference: CensusReply, site: str, reply: CensusReply) -> None:
-    for package, version in reference.versions.items():
+def _check_same_versions(whose: str, versions: Mapping[str, str], site: str, reply: CensusReply) -> None:
+    for package, version in versions.items():
         if package in ("fdg-plugins", "nvflare") and reply.versions.get(package) != version:
             raise CensusError(
-                f"site {site} runs {package} {reply.versions.get(package)}, but site {first} runs {version}: "
+                f"site {site} runs {package} {reply.versions.get(package)}, but {whose} runs {version}: "
                 "one job needs one version everywhere."
             )
 

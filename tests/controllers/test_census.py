@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The census lets a federation start only if its sites fit together, and names the site that does not."""
 
+import re
 from itertools import permutations
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from fdg_plugins.errors import CensusError
 from fdg_plugins.messages import CensusReply
-from fdg_plugins.record.census import Federation, check_min_sites, take_census
+from fdg_plugins.record.census import Federation, check_min_sites, check_versions, take_census
 from fdg_plugins.settings.protocol import Protocol
 from tests.controllers.federation_stubs import CLASSES, DOMAINS, HELD_OUT, SOURCES, census_reply
 
@@ -148,6 +149,18 @@ def test_what_a_role_does_not_need_may_be_missing() -> None:
 def test_other_packages_may_differ_between_sites() -> None:
     versions = {"fdg-plugins": "0.1.0", "nvflare": "2.9.0", "torch": "1.0"}
     assert take_census(replies(photo_2={"versions": versions}), {}, "sketch").sources == SOURCES
+
+
+def test_sites_that_agree_but_run_another_version_than_the_server_are_refused() -> None:
+    federation = take_census(replies(), {}, "sketch")
+    own = {"fdg-plugins": "0.1.0", "nvflare": "2.9.0", "torch": "1.0"}
+    check_versions(federation, own)
+    for package, text in (
+        ("fdg-plugins", "site cartoon runs fdg-plugins 0.1.0, but the server runs 0.1.1: one job"),
+        ("nvflare", "site cartoon runs nvflare 2.9.0, but the server runs 0.1.1: one job"),
+    ):
+        with pytest.raises(CensusError, match=re.escape(text)):
+            check_versions(federation, {**own, package: "0.1.1"})
 
 
 def test_without_a_site_of_the_held_out_domain_there_is_no_run() -> None:

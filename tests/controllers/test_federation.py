@@ -5,7 +5,7 @@ import errno
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from fdg_plugins.objectives import OBJECTIVES
 from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.storage import load_tensors
 from fdg_plugins.testing.inputs import same_bits
+from fdg_plugins.versions import installed_versions
 from tests.controllers.federation_stubs import Engine, Line, context_of
 from tests.flare_runner import SiteWorkspace, run_task, site_context
 
@@ -544,6 +545,10 @@ def leaving(*sites: str, task: str = TASK_TRAIN) -> Callable[[str, str, int], Sh
             {"protocol": {**PROTOCOL, "keep_local_models": True}},
             "'local_model' (allowed_reports), which keep_local_models needs.",
         ),
+        (
+            {"protocol": {**PROTOCOL, "gap_split": "train"}},
+            "'training_loss' (allowed_reports), which gap_split 'train' needs.",
+        ),
     ],
 )
 def test_a_method_that_needs_a_report_that_a_site_forbids_fails_at_the_census(
@@ -555,6 +560,21 @@ def test_a_method_that_needs_a_report_that_a_site_forbids_fails_at_the_census(
     (folder / "fdg_site.json").write_text('{"cartoon": {"allowed_reports": []}}')
     job.run()
     assert job.panics == [f"site cartoon forbids the report {needed}"]
+    assert {task for task, _ in job.asked} == {TASK_CENSUS}
+
+
+@pytest.mark.usefixtures("images_at_sites")
+def test_sites_of_another_version_than_the_server_fail_at_the_census(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of_server(packages: Iterable[str]) -> dict[str, str]:
+        return {**installed_versions(packages), "fdg-plugins": "0.0.1"}
+
+    monkeypatch.setattr("fdg_plugins.controllers.federation.installed_versions", of_server)
+    job = Job(tmp_path)
+    job.run()
+    (panic,) = job.panics
+    assert panic.endswith(", but the server runs 0.0.1: one job needs one version everywhere.")
     assert {task for task, _ in job.asked} == {TASK_CENSUS}
 
 
