@@ -10,7 +10,7 @@ from fdg_plugins.core.travel import ALL, Rule, Rules
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters import ExchangeCheckFilter, RoundedUpdateReceiveFilter
-from fdg_plugins.messages import REPORT_GAP, TASK_PROBE, TASK_TRAIN
+from fdg_plugins.messages import REPORT_GAP, REPORT_TRAINING_LOSS, TASK_PROBE, TASK_TRAIN
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Objective, build_network, fixed_names, make_objective, travel_rules
 from fdg_plugins.plans.plans import Plans
@@ -240,6 +240,8 @@ def needed_reports(protocol: Protocol, aggregator: UpdateAggregator) -> dict[str
     needed = {objective.report: f"objective {objective.name!r}"} if objective.report else {}
     if aggregator.shares is not None:
         needed[aggregator.shares] = "the weighting"
+    if protocol.gap_split == "train" and REPORT_GAP not in needed:  # whoever may know the gap may know its losses
+        needed.setdefault(REPORT_TRAINING_LOSS, "gap_split 'train'")
     if protocol.keep_local_models:
         needed[REPORT_LOCAL_MODEL] = "keep_local_models"
     return needed

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from fdg_plugins.messages import REPORT_TRAINING_LOSS
 from fdg_plugins.plugins.method import Leaving, Method
 from fdg_plugins.plugins.methods import METHODS
 
@@ -35,6 +36,13 @@ OF_SETTINGS = (
         when="only with batch_norm reestimate: every round in which the site trains, once after the last",
         reveals="means and variances of features over all training images",
         report=REPORT_STATISTICS,
+    ),
+    Leaving(
+        what="loss, accuracy, count on the training split, of both models",
+        shape="6 numbers",
+        when="only with gap_split train",
+        reveals="how well either model does on the site's data",
+        report=REPORT_TRAINING_LOSS,
     ),
     Leaving(
         what="how many images of each group (a class with or without an attribute) there are, and how many of them a "
