@@ -6,13 +6,15 @@ from typing import Any
 from nvflare.apis.client import Client
 from nvflare.apis.fl_constant import ReservedKey, ReturnCode, ServerCommandKey
 from nvflare.apis.fl_context import FLContext
-from nvflare.apis.shareable import Shareable
+from nvflare.apis.shareable import ReservedHeaderKey, Shareable
 
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.flare.internals import IDENTITY, InternalsError, fetch
+from fdg_plugins.values import one_line, shorten
 
 ASKING_SITE_PROP = "fdg_asking_site"
 LONGEST_CODE = 50  # characters; the longest of FLARE's return codes has 24
+LONGEST_ID = 200  # characters; FLARE's ids and references have 36, a name of a task has fewer
 
 
 def authenticated_site(shareable: Shareable, fl_ctx: FLContext) -> str:
@@ -31,8 +33,9 @@ def mark_asking_sites(runner: Any) -> str | None:
     """Make every request for a task to ``runner``, FLARE's server runner, tell the filters which site asks.
 
     The name is that of the client that owns the request's token. FLARE gives filters nothing but the peer context, in
-    which a site can call itself anything. Returns None, or a sentence if this FLARE version lacks the internal, and the
-    site stays unknown.
+    which a site can call itself anything; FLARE itself takes from there which site is still alive, so that the name
+    becomes the client's there too. Returns None, or a sentence if this FLARE version lacks the internal, and the site
+    stays unknown.
     """
     try:
         fetch(IDENTITY, "ServerRunner.process_task_request")
@@ -42,6 +45,7 @@ def mark_asking_sites(runner: Any) -> str | None:
 
     def process(client: Client, fl_ctx: FLContext) -> tuple[str, str, Shareable]:
         fl_ctx.set_prop(ASKING_SITE_PROP, client.name, private=True, sticky=False)
+        _name_peer(fl_ctx, client.name)
         found: tuple[str, str, Shareable] = known(client, fl_ctx)
         return found
 
@@ -49,12 +53,42 @@ def mark_asking_sites(runner: Any) -> str | None:
     return None
 
 
-def correct_claims(runner: Any) -> str | None:
-    """Make every answer to ``runner``, FLARE's server runner, bear its site's name and a return code that is a word.
+def correct_messages(engine: Any) -> str | None:
+    """Make every message to ``engine``, FLARE's server engine, that is no task's bear its site's name.
 
-    FLARE takes both as the message has them and writes them before the lines of its log, those of the workflow among
-    them. The name becomes that of the client that owns the message's token; a return code that FLARE cannot have sent,
-    the one of an error. Returns None, or a sentence if this FLARE version lacks the internal, and both stay claims.
+    Such messages say that a site is alive, or ask whether a task still stands. The name becomes that of the client that
+    owns the message's token, which FLARE has checked; without one, it is empty. Nothing is done in one process, which
+    has no messages. Returns None, or a sentence if this FLARE version lacks the internal, and names stay claims.
+    """
+    agent = getattr(getattr(engine, "server", None), "command_agent", None)
+    if agent is None:
+        return None
+    try:
+        fetch(IDENTITY, "ServerCommandAgent._aux_communicate")
+        fetch(IDENTITY, "ServerCommandAgent._get_client")
+        token_header = fetch(IDENTITY, "CellMessageHeaderKeys.TOKEN")
+    except InternalsError as error:
+        return str(error)
+    known = agent._aux_communicate
+
+    def communicate(request: Any) -> Any:
+        props = request.payload.get_peer_props() if isinstance(request.payload, Shareable) else None
+        if isinstance(props, dict):
+            client = agent._get_client(request.get_header(token_header, None))
+            props[ReservedKey.IDENTITY_NAME] = "" if client is None else client.name
+        return known(request)
+
+    agent._aux_communicate = communicate
+    return None
+
+
+def correct_claims(runner: Any) -> str | None:
+    """Make every answer to ``runner``, FLARE's server runner, bear its site's name, and nothing but words beside it.
+
+    FLARE takes name, return code, names of task and workflow, and ids as the message has them, and writes them to its
+    log, before the lines of the workflow among them, and to its audit. The name becomes that of the client that owns
+    the message's token; a return code that FLARE cannot have sent, the one of an error; the others one printable line.
+    Returns None, or a sentence if this FLARE version lacks the internal, and all stay claims.
     """
     try:
         fetch(IDENTITY, "ServerRunner.process_submission")
@@ -63,15 +97,30 @@ def correct_claims(runner: Any) -> str | None:
     known = runner.process_submission
 
     def process(client: Client, task_name: str, task_id: str, result: Shareable, fl_ctx: FLContext) -> Any:
-        peer = fl_ctx.get_peer_context()
-        if isinstance(peer, FLContext):
-            peer.put(ReservedKey.IDENTITY_NAME, client.name, private=False, sticky=False)
-        if isinstance(result, Shareable) and not _is_word(result.get_return_code(ReturnCode.OK)):
-            result.set_return_code(ReturnCode.EXECUTION_RESULT_ERROR)
-        return known(client, task_name, task_id, result, fl_ctx)
+        _name_peer(fl_ctx, client.name)
+        if isinstance(result, Shareable):
+            if not _is_word(result.get_return_code(ReturnCode.OK)):
+                result.set_return_code(ReturnCode.EXECUTION_RESULT_ERROR)
+            if (reference := result.get_header(ReservedHeaderKey.AUDIT_EVENT_ID)) is not None:
+                result.set_header(ReservedHeaderKey.AUDIT_EVENT_ID, _printable(reference))
+            if (workflow := result.get_cookie(ReservedHeaderKey.WORKFLOW)) is not None:
+                result.add_cookie(ReservedHeaderKey.WORKFLOW, _printable(workflow))
+        return known(client, _printable(task_name), _printable(task_id), result, fl_ctx)
 
     runner.process_submission = process
     return None
+
+
+def _name_peer(fl_ctx: FLContext, name: str) -> None:
+    """Give the peer in a context the name that its token has."""
+    peer = fl_ctx.get_peer_context()
+    if isinstance(peer, FLContext):
+        peer.put(ReservedKey.IDENTITY_NAME, name, private=False, sticky=False)
+
+
+def _printable(claim: Any) -> Any:
+    """Return what a message says of itself, as one printable line; None stays None, as FLARE means nothing by it."""
+    return None if claim is None else one_line(claim if isinstance(claim, str) else shorten(claim), LONGEST_ID)
 
 
 def _is_word(code: Any) -> bool:

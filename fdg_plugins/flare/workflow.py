@@ -16,7 +16,7 @@ from fdg_plugins.flare.held_requests import HeldRequests
 from fdg_plugins.flare.internals import ERRORS, InternalsError, fetch
 from fdg_plugins.flare.local_tasks import LocalTasks
 from fdg_plugins.flare.log_prefix import keep_prefixes_printable
-from fdg_plugins.flare.peers import correct_claims, mark_asking_sites
+from fdg_plugins.flare.peers import correct_claims, correct_messages, mark_asking_sites
 from fdg_plugins.values import check_number, one_line
 
 LONGEST_NAME = 100
@@ -52,9 +52,8 @@ class Workflow(ModelController):
             found = known(task_id, fl_ctx)
             peer = fl_ctx.get_peer_context()
             if found is None and peer is not None:
-                # Nothing at hand says which client owns the token here, so this name is the site's own claim.
-                claimed = one_line(str(peer.get_identity_name()), LONGEST_NAME)
-                self.note_late(claimed, "its answer came too late, and is not used.")
+                name = one_line(str(peer.get_identity_name()), LONGEST_NAME)  # of the token, or still a claim
+                self.note_late(name, "its answer came too late, and is not used.")
             return found
 
         communicator.process_task_check = check
@@ -71,6 +70,7 @@ class Workflow(ModelController):
                 keep_prefixes_printable(),
                 mark_asking_sites(runner),
                 correct_claims(runner),
+                correct_messages(fl_ctx.get_engine()),
                 pass_on_error_replies(runner),
                 self.requests.begin(runner),
             )

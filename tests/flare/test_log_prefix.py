@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """No site writes lines of the server's log by what FLARE puts before its lines."""
 
+import logging
+
 import pytest
 from nvflare.apis import fl_component
 from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
+from nvflare.fuel.utils.log_utils import get_obj_logger
+from nvflare.private.fed.server.server_commands import SubmitUpdateCommand
+from nvflare.private.fed.server.server_runner import ServerRunner
 
 from fdg_plugins.flare import internals
-from fdg_plugins.flare.log_prefix import LONGEST_PREFIX, keep_prefixes_printable
+from fdg_plugins.flare.log_prefix import LONGEST_LINE, LONGEST_PREFIX, keep_prefixes_printable
 
 FORGED = "x\n2030-01-01 00:00:00,000 - FederationController - ERROR - stopped: site honest lied\x1b[2J\u202e"
 
@@ -65,3 +70,24 @@ def test_a_flare_without_the_internal_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delattr(fl_component, "generate_log_message")
     assert str(keep_prefixes_printable()).startswith("FLARE ")
     assert internals.LOG_PREFIX in str(keep_prefixes_printable())
+
+
+@pytest.mark.parametrize("text", [FORGED, "x" * 10**6])
+def test_ids_of_tasks_that_flare_logs_as_they_came_stay_in_their_line(
+    text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert keep_prefixes_printable() is keep_prefixes_printable() is None
+    caplog.set_level(logging.INFO)
+    for owner in (SubmitUpdateCommand, ServerRunner):
+        get_obj_logger(owner).info("task %s is not found", text)
+    for record in caplog.records:
+        assert record.getMessage().isprintable()
+        assert record.getMessage().startswith("task x")
+        assert len(record.getMessage()) < LONGEST_LINE + 50
+    assert len(caplog.records) == 2
+
+
+def test_a_traceback_keeps_its_lines(caplog: pytest.LogCaptureFixture) -> None:
+    assert keep_prefixes_printable() is None
+    get_obj_logger(ServerRunner).error("an error\nwith its traceback")
+    assert caplog.messages == ["an error\nwith its traceback"]

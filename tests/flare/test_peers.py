@@ -9,12 +9,19 @@ import pytest
 from nvflare.apis.client import Client
 from nvflare.apis.fl_constant import ReservedKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
-from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
+from nvflare.fuel.f3.message import Message
+from nvflare.private.defs import CellMessageHeaderKeys
+from nvflare.private.fed.server.server_command_agent import ServerCommandAgent
 
-from fdg_plugins.flare.peers import correct_claims
+from fdg_plugins.flare.peers import LONGEST_ID, correct_claims, correct_messages, mark_asking_sites
+
+FORGED = "x\n2030-01-01 00:00:00,000 - FederationController - ERROR - stopped: site honest lied\x1b[2J\u202e"
 
 
-def arrived(result: Any, claimed: Any = "hospital") -> tuple[FLContext, list[Any]]:
+def arrived(
+    result: Any, claimed: Any = "hospital", task: Any = "train", task_id: Any = "id"
+) -> tuple[FLContext, list[Any]]:
     """Return the context and the arguments that FLARE's runner gets of a submission of the client photo."""
     came: list[Any] = []
     runner = SimpleNamespace(process_submission=lambda *arguments: came.extend(arguments))
@@ -22,7 +29,7 @@ def arrived(result: Any, claimed: Any = "hospital") -> tuple[FLContext, list[Any
     own, peer = FLContext(), FLContext()
     peer.set_prop(ReservedKey.IDENTITY_NAME, claimed, private=False, sticky=False)
     own.set_peer_context(peer)
-    runner.process_submission(Client("photo", "token"), "train", "id", result, own)
+    runner.process_submission(Client("photo", "token"), task, task_id, result, own)
     return own, came
 
 
@@ -52,3 +59,69 @@ def test_any_other_becomes_that_of_an_error(code: Any) -> None:
 def test_what_is_no_answer_is_left_to_flare() -> None:
     _, came = arrived("nothing of the kind")
     assert came[3] == "nothing of the kind"
+
+
+@pytest.mark.parametrize("claim", [FORGED, "x" * 10**6, {FORGED: 1}, [FORGED] * 10**4, 10**400])
+def test_what_flare_logs_and_audits_of_an_answer_is_printable_and_short(claim: Any) -> None:
+    reply = Shareable()
+    reply.set_header(ReservedHeaderKey.AUDIT_EVENT_ID, claim)
+    reply.add_cookie(ReservedHeaderKey.WORKFLOW, claim)
+    _, came = arrived(reply, task=claim, task_id=claim)
+    said = [came[1], came[2], came[3].get_header(ReservedHeaderKey.AUDIT_EVENT_ID)]
+    for text in [*said, came[3].get_cookie(ReservedHeaderKey.WORKFLOW)]:
+        assert isinstance(text, str)
+        assert text.isprintable()
+        assert len(text) < LONGEST_ID + 50
+
+
+def test_honest_ids_and_those_that_are_not_there_stay_as_they_are() -> None:
+    reply = Shareable()
+    _, came = arrived(reply, task_id=None)
+    assert (came[1], came[2]) == ("train", None)
+    assert (
+        came[3].get_header(ReservedHeaderKey.AUDIT_EVENT_ID) is came[3].get_cookie(ReservedHeaderKey.WORKFLOW) is None
+    )
+    reply.add_cookie(ReservedHeaderKey.WORKFLOW, "controller")
+    assert arrived(reply)[1][3].get_cookie(ReservedHeaderKey.WORKFLOW) == "controller"
+
+
+def test_who_asks_for_a_task_is_the_client_and_counts_as_alive_under_no_other_name() -> None:
+    runner = SimpleNamespace(process_task_request=lambda client, fl_ctx: ("train", "id", Shareable()))
+    assert mark_asking_sites(runner) is None
+    own, peer = FLContext(), FLContext()
+    peer.set_prop(ReservedKey.IDENTITY_NAME, "hospital", private=False, sticky=False)
+    own.set_peer_context(peer)
+    runner.process_task_request(Client("photo", "token"), own)
+    assert peer.get_identity_name() == "photo"
+
+
+def named(token: str | None, claimed: str = "hospital", payload: Any = None) -> Any:
+    """Return the name that FLARE finds in a message with a token, at a server to which the client photo is known."""
+    found: list[Any] = []
+    agent = ServerCommandAgent(SimpleNamespace(server=SimpleNamespace()), SimpleNamespace())
+    agent.engine.server.client_manager = SimpleNamespace(clients={"of photo": Client("photo", "of photo")})
+    agent._aux_communicate = lambda request: found.append(request.payload)
+    engine = SimpleNamespace(server=SimpleNamespace(command_agent=agent))
+    assert correct_messages(engine) is None
+    if payload is None:
+        payload = Shareable()
+        payload.set_peer_props({ReservedKey.IDENTITY_NAME: claimed, "job": "of the message"})
+    agent.aux_communicate(Message({} if token is None else {CellMessageHeaderKeys.TOKEN: token}, payload))
+    (came,) = found
+    return came.get_peer_props() if isinstance(came, Shareable) else came
+
+
+@pytest.mark.parametrize("claimed", ["photo", "hospital", FORGED])
+def test_a_sign_of_life_is_that_of_the_client_that_owns_the_token(claimed: str) -> None:
+    assert named("of photo", claimed) == {ReservedKey.IDENTITY_NAME: "photo", "job": "of the message"}
+
+
+@pytest.mark.parametrize("token", [None, "of nobody"])
+def test_without_a_token_that_the_server_knows_it_is_nobodys(token: str | None) -> None:
+    assert named(token)[ReservedKey.IDENTITY_NAME] == ""
+
+
+def test_other_messages_and_engines_without_messages_are_left_to_flare() -> None:
+    assert named("of photo", payload="nothing of the kind") == "nothing of the kind"
+    assert named("of photo", payload=Shareable()) is None
+    assert correct_messages(SimpleNamespace()) is None
