@@ -323,12 +323,20 @@ def check_modes(folder: Path) -> Iterator[Finding]:
 
 
 def _check_modes_below(place: Path, check: str) -> Finding:
-    opened = [path for path in (place, *sorted(place.rglob("*"))) if _is_open(path)]
+    opened = list(_open_below(place))
     if not opened:
         return ok(check, "readable by their owner only")
     return warning(
         check, f"{opened[0]} can be read by others than its owner, {len(opened)} in all: chmod -R go= {place}"
     )
+
+
+def _open_below(place: Path) -> Iterator[Path]:
+    """Yield what others can read at ``place`` and below; what is in a folder that they cannot enter, they cannot."""
+    if _is_open(place):
+        yield place
+        for path in sorted(place.iterdir()) if place.is_dir() else ():
+            yield from _open_below(path)
 
 
 def _is_open(path: Path) -> bool:

@@ -363,8 +363,12 @@ def test_files_that_others_can_read_are_named_with_the_remedy(tmp_path: Path) ->
     state.parent.parent.chmod(0o700)
     assert {status for status, _ in findings(kit, "files")} == {"ok"}
     state.chmod(0o644)
+    assert {status for status, _ in findings(kit, "files")} == {"ok"}, "nobody else can enter its folder"
+    state.parent.chmod(0o711)
+    state.parent.parent.chmod(0o711)
     ledger.parent.chmod(0o755)
     found = findings(kit, "files")
+    assert found[0][1].startswith(f"{kit / 'fdg_state'} can be read by others than its owner, 3 in all: ")
     assert [status for status, _ in found] == ["warning", "warning"]
     assert f"chmod -R go= {kit / 'fdg_state'}" in found[0][1]
     key.chmod(0o640)
