@@ -12,7 +12,9 @@ import errno
 import fcntl
 import json
 import os
+import re
 import secrets
+import shutil
 import stat
 import tempfile
 from collections import Counter
@@ -30,6 +32,7 @@ from fdg_plugins.values import depth_exceeds, shorten
 # The errors that safetensors and torch raise for invalid content.
 UNREADABLE = (SafetensorError, KeyError, TypeError, ValueError, RuntimeError, OverflowError)
 DEEPEST_JSON = 64  # levels; this package's own files have fewer than ten
+_UNFINISHED = re.compile(r"\..+\.[a-z0-9_]{8}")  # names that a file, or the folder of a link, has until it is whole
 
 
 def user_path(text: str, environment: Mapping[str, str]) -> Path:
@@ -136,6 +139,16 @@ def keep_file(source: Path, target: Path, *, private: bool = False) -> None:
             write_bytes(target, source.read_bytes(), private=private)
         except OSError as error:
             raise DataError(f"file {source} cannot be read: {error.strerror}.") from error
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what writers of this module, if they were killed, have left in ``folder``; none may be at work there."""
+    with contextlib.suppress(OSError):
+        for path in filter(lambda path: _UNFINISHED.fullmatch(path.name), list(folder.iterdir())):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink()
 
 
 def _make_folder(path: Path, *, private: bool) -> None:

@@ -4,6 +4,8 @@
 import errno
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -18,6 +20,7 @@ from fdg_plugins.storage import (
     locked,
     parse_json,
     read_json,
+    remove_unfinished,
     save_tensors,
     write_bytes,
     write_json,
@@ -229,6 +232,34 @@ def test_a_kept_file_lies_in_a_private_folder_at_no_cost(tmp_path: Path) -> None
     keep_file(tmp_path / "last", tmp_path / "state" / "kept", private=True)
     assert mode(tmp_path / "state") == 0o700
     assert (tmp_path / "last").samefile(tmp_path / "state" / "kept")
+
+
+DYING = """
+import os, sys
+from pathlib import Path
+from fdg_plugins.storage import keep_file, write_bytes
+
+folder = Path(sys.argv[1])
+os.fsync = os.link = lambda *_: os._exit(9)
+if sys.argv[2] == "write":
+    write_bytes(folder / "state", b"new")
+else:
+    keep_file(folder / "state", folder / "kept")
+"""
+
+
+@pytest.mark.parametrize("what", ["write", "keep"])
+def test_what_a_killed_writer_has_left_is_removed_and_nothing_else(tmp_path: Path, what: str) -> None:
+    names = {"state", ".hidden", ".two.parts", "no.dot.a1b2c3d4", ".upper.A1B2C3D4"}
+    for name in names:
+        (tmp_path / name).write_bytes(b"old")
+    done = subprocess.run([sys.executable, "-c", DYING, str(tmp_path), what], check=False)
+    assert done.returncode == 9
+    assert len(list(tmp_path.iterdir())) == len(names) + 1
+    remove_unfinished(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == names
+    assert (tmp_path / "state").read_bytes() == b"old"
+    remove_unfinished(tmp_path / "not there")
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])

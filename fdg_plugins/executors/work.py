@@ -37,7 +37,7 @@ from fdg_plugins.state.site_memory import (
     read_memory,
     write_kept,
 )
-from fdg_plugins.storage import named_path, read_json, write_json
+from fdg_plugins.storage import named_path, read_json, remove_unfinished, write_json
 from fdg_plugins.training.loop import ShouldStop, Stopped
 from fdg_plugins.values import shorten
 
@@ -160,6 +160,7 @@ class SiteWork:
         if session.images.stand_in:
             admit_plugins(order, request.stand_in_protocol, config)
             session = self._open(order.site, config, request.stand_in_protocol)
+        remove_unfinished(folder)
         if not request.goes_on:
             clear_memory(folder)
         reply = session.census(should_stop).model_copy(update={"keeps_state": has_memory(folder)})

@@ -18,7 +18,7 @@ from nvflare.apis.job_def import JobMetaKey
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.state.folders import mark_in_use
-from fdg_plugins.storage import make_private_folder, read_json, write_json
+from fdg_plugins.storage import make_private_folder, read_json, remove_unfinished, write_json
 
 OWNER_FILE = "owner.json"
 ADMINISTRATOR = "project_admin"  # FLARE's role that may do anything with any job
@@ -64,6 +64,7 @@ def held_run(
     handle = _lock(folder, is_aborted, time.monotonic() + (PATIENCE_S if patience is None else patience))
     _held.add(handle)
     try:
+        remove_unfinished(folder)
         _check_owner(folder, submitter)
         mark_in_use(folder)
         yield

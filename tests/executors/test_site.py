@@ -550,6 +550,17 @@ def test_a_run_that_broke_off_or_goes_on_keeps_its_state(photo: Site) -> None:
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
+def test_the_census_removes_what_a_killed_process_of_the_run_has_left(photo: Site, goes_on: bool) -> None:
+    folder = photo.folder / "fdg_state" / "run-1"
+    folder.mkdir(parents=True)
+    (folder / ".fdg_memory_next.safetensors.0a1b2c3d").touch()
+    sent = census_request()
+    from_shareable(sent).meta[META_REQUEST]["goes_on"] = goes_on
+    photo.ask(TASK_CENSUS, sent)
+    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
 def test_a_run_that_begins_goes_on_from_nothing_that_another_of_its_name_has_left(photo: Site, goes_on: bool) -> None:
     folder = photo.folder / "fdg_state" / "run-1"
     write_kept(folder, 8, Kept({"control": torch.ones(2)}))

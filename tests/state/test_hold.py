@@ -40,6 +40,14 @@ def test_a_run_that_leaves_nothing_leaves_no_folder_and_one_that_does_keeps_it_p
     assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / OWNER_FILE)] == [0o700, 0o600]
 
 
+def test_what_the_run_s_killed_processes_have_left_goes_with_the_next_job(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / ".owner.json.0a1b2c3d").touch()  # of a job that was killed when it wrote its first file
+    (folder / ".checkpoint.safetensors.0a1b2c3d").touch()
+    assert {path.name for path in begun(folder).iterdir()} == {"checkpoint", OWNER_FILE}
+
+
 def test_while_one_job_has_it_another_is_refused_and_after_its_process_was_killed_it_is_free(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     command = [sys.executable, "-c", HOLDER, str(folder)]
