@@ -10,6 +10,11 @@ OF_SITE = (*OF_AUDIT, "torchvision")
 OF_SERVER = (*OF_SITE, "numpy", "cvxpy", "clarabel")
 
 
+def is_plugin(name: str) -> bool:
+    """Return whether an entry of recorded versions is that of a plug-in (:mod:`fdg_plugins.plugins.code`)."""
+    return name not in OF_SERVER
+
+
 def installed_versions(packages: Iterable[str]) -> dict[str, str]:
     """Return the installed version of each package by name; all of them must be installed."""
     return {name: _version(name) for name in packages}

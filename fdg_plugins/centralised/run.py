@@ -22,6 +22,8 @@ from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import DataError, FDGError
 from fdg_plugins.messages import Evaluation
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.plans.uses import names_in
+from fdg_plugins.plugins.code import code_of
 from fdg_plugins.randomness import seeded
 from fdg_plugins.record.census import Federation, take_census
 from fdg_plugins.record.first import new_record
@@ -82,7 +84,8 @@ def run_centralised(
     _check_sizes(federation)
     start = initial_model(plan.protocol, len(federation.classes), len(federation.sources))
     method = Method(aggregator=type(plan.algorithm).__name__, settings=plan.settings())
-    record = new_record(federation, plan.protocol, method, InitialWeights(**vars(start.weights)))
+    code = code_of(names_in(plan.protocol), ())
+    record = new_record(federation, plan.protocol, method, InitialWeights(**vars(start.weights)), code)
     run = _Run(plan, sessions, start, record, folder, watcher, should_stop)
     run.check()
     watcher.begun(record)

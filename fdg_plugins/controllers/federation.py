@@ -48,6 +48,7 @@ from fdg_plugins.plans.compatibility import (
 from fdg_plugins.plans.plans import Plans, make_plans
 from fdg_plugins.plans.uses import uses_of
 from fdg_plugins.plugins.admission import admit
+from fdg_plugins.plugins.code import code_of
 from fdg_plugins.plugins.reports import REPORT_STATISTICS
 from fdg_plugins.record.census import (
     Federation,
@@ -114,6 +115,7 @@ class FederationController(Messenger):
         self.stand_in_protocol = stand_in_protocol
         self.resume = resume
         self.tracking = tracking
+        self._code: dict[str, str] = {}  # of the plug-ins in use, by what it is called among the versions
         self._rounds: Rounds | None = None
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
@@ -219,6 +221,7 @@ class FederationController(Messenger):
             plan.protocol,
             method_in_force(plan.protocol, aggregator),
             InitialWeights(**vars(weights)),
+            self._code,
         )
         record.run = self._run_id
         return Rounds(self, aggregator, model, record, Path(self.get_run_dir()), exchange, state)
@@ -229,6 +232,7 @@ class FederationController(Messenger):
         uses = uses_of(self._rule(), (self.protocol, self.stand_in_protocol), os.environ)
         custom = Path(workspace.get_app_custom_dir(self.fl_ctx.get_job_id())) if uses.files else None
         admit(uses.names, uses.files, custom, allowed_at_server(self.fl_ctx))
+        self._code = code_of(uses.names, uses.files)
 
     def _rule(self) -> Any:
         """Return the aggregation rule as the job gives it: of a component of its own, the weighting that it names."""
@@ -272,7 +276,7 @@ class FederationController(Messenger):
         failures = self.ask([Request(TASK_CENSUS, sites, data, on_answer)], plans.real.protocol.task_timeout)
         protocol = plans.real.protocol
         federation = take_census(replies, failures, protocol.target, TASKS.get(protocol.task))
-        check_versions(federation, installed_versions(OF_AUDIT))
+        check_versions(federation, {**installed_versions(OF_AUDIT), **self._code})
         return federation
 
     def _warn_of_wide_lists(self, federation: Federation) -> None:

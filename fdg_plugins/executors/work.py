@@ -23,6 +23,7 @@ from fdg_plugins.messages import (
 )
 from fdg_plugins.plans.uses import names_in
 from fdg_plugins.plugins.admission import admit
+from fdg_plugins.plugins.code import code_of
 from fdg_plugins.privacy.reasons import texts_of
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
@@ -163,7 +164,9 @@ class SiteWork:
         remove_unfinished(folder)
         if not request.goes_on:
             clear_memory(folder)
-        reply = session.census(should_stop).model_copy(update={"keeps_state": has_memory(folder)})
+        reply = session.census(should_stop)
+        code = code_of(names_in(session.protocol), session.protocol.plugins)
+        reply = reply.model_copy(update={"keeps_state": has_memory(folder), "versions": {**reply.versions, **code}})
         write_left_out(folder, session.images.left_out)
         kept = {"job": order.job, **reply.model_dump(include=_COUNTED)}
         write_json(folder / CENSUS_FILE, kept, private=True)

@@ -79,6 +79,11 @@ def load_file(path: Path) -> str:
     return name
 
 
+def digest_of(name: str) -> str:
+    """Return the SHA-256 of a loaded file, in hexadecimal, as it was when it was loaded."""
+    return _LOADED[PREFIX + name].digest
+
+
 def check_names_differ(paths: Iterable[Path]) -> None:
     """Raise ``SettingsError`` if two files have one name, of which the later would replace the earlier."""
     known: dict[str, Path] = {}

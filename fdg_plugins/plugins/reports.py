@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from fdg_plugins.messages import REPORT_TRAINING_LOSS
 from fdg_plugins.plugins.method import Leaving, Method
 from fdg_plugins.plugins.methods import METHODS
 
@@ -42,7 +41,7 @@ OF_SETTINGS = (
         shape="6 numbers",
         when="only with gap_split train",
         reveals="how well either model does on the site's data",
-        report=REPORT_TRAINING_LOSS,
+        report="training_loss",
     ),
     Leaving(
         what="how many images of each group (a class with or without an attribute) there are, and how many of them a "

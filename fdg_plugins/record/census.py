@@ -8,6 +8,7 @@ from fdg_plugins.errors import CensusError
 from fdg_plugins.messages import CensusReply
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import DEFAULT_TASK, Task
+from fdg_plugins.versions import is_plugin
 
 _PURPOSES = {"num_train": "training", "num_validation": "validation", "num_test": "test"}
 NEEDED_IMAGES = {"held_out": ("num_test",), "source": ("num_train", "num_validation")}  # by role; none may be zero
@@ -58,7 +59,10 @@ def check_connected(named: Collection[str], connected: Collection[str]) -> None:
 
 
 def check_versions(federation: Federation, own: Mapping[str, str]) -> None:
-    """Raise ``CensusError`` if a site runs another version than the server, which has ``own``; sites agree already."""
+    """Raise ``CensusError`` if a site runs another version than the server, which has ``own``; sites agree already.
+
+    What the server computes itself may come from a plug-in that sites do not need.
+    """
     for site, reply in federation.replies.items():
         _check_same_versions("the server", own, site, reply)
 
@@ -133,10 +137,10 @@ def _check_same_classes(first: str, reference: CensusReply, site: str, reply: Ce
 
 def _check_same_versions(whose: str, versions: Mapping[str, str], site: str, reply: CensusReply) -> None:
     for package, version in versions.items():
-        if package in ("fdg-plugins", "nvflare") and reply.versions.get(package) != version:
+        told = reply.versions.get(package)
+        if told != version and (package in ("fdg-plugins", "nvflare") or (is_plugin(package) and told is not None)):
             raise CensusError(
-                f"site {site} runs {package} {reply.versions.get(package)}, but {whose} runs {version}: "
-                "one job needs one version everywhere."
+                f"site {site} runs {package} {told}, but {whose} runs {version}: one job needs one version everywhere."
             )
 
 

@@ -21,6 +21,7 @@ from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.state.checked_files import load_checked_tensors, save_checked_tensors
 from fdg_plugins.storage import parse_json
 from fdg_plugins.values import first_problem
+from fdg_plugins.versions import is_plugin
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
 SERVER = "server"  # FLARE's name of it, which no site can have
@@ -101,6 +102,7 @@ def check_continues(record: RunRecord, fresh: RunRecord) -> None:
     """Raise ``DataError`` naming the first difference between a job (``fresh``) and the run it would resume."""
     then, now = record.protocol.model_dump(), fresh.protocol.model_dump()
     pairs: list[tuple[str, Any, Any]] = [("version of fdg-plugins", _release(record), _release(fresh))]
+    pairs += [(name, one, fresh.versions.get(name)) for name, one in record.versions.items() if is_plugin(name)]
     pairs += [(f"setting {name}", then[name], now[name]) for name in then]
     pairs += [("method", record.method.model_dump(), fresh.method.model_dump())]
     pairs += [("sources", record.sources, fresh.sources), ("held-out sites", record.held_out, fresh.held_out)]

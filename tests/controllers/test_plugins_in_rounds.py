@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The example plug-in by name, in whole runs of one process: its method, its network and its data set."""
 
+import hashlib
 import json
 import shutil
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,12 @@ import pytest
 
 from fdg_plugins.aggregators import FedAvgAggregator
 from fdg_plugins.executors import SiteExecutor
+from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE
 from fdg_plugins.models import NETWORKS
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.recipes import FDGRecipe, make_recipe
 from tests.controllers.test_methods_in_rounds import ANGLES, MethodJob, same
+from tests.controllers.test_resume import ServerKilled, dying
 
 pytestmark = pytest.mark.usefixtures("wire")
 
@@ -68,6 +72,8 @@ def test_a_plug_ins_method_network_and_data_set_run_by_name(method: str, tmp_pat
     record = job.record
     assert (record.status, record.classes) == ("finished", ("bar", "square"))
     assert record.method.objective == {"name": "proto", "strength": 1.0}
+    for versions in (record.versions, *(reply.versions for reply in record.census.values())):
+        assert versions["fdg-example-plugin"] == version("fdg-example-plugin")
     assert all(not finished.failures and not finished.refused_reports for finished in record.rounds)
     assert any("patches" in name for name in job.model)
 
@@ -231,6 +237,41 @@ def test_a_file_at_hand_runs_by_the_name_of_its_method(tmp_path: Path) -> None:
     assert job.record.method.aggregator == "ClippedFedAvgAggregator"
     assert job.record.protocol.plugins == ("clipped_fedavg",)
     assert "clipped_fedavg" not in sys.modules
+    digest = hashlib.sha256((CUSTOM / "clipped_fedavg.py").read_bytes()).hexdigest()
+    for versions in (job.record.versions, *(reply.versions for reply in job.record.census.values())):
+        assert versions["clipped_fedavg.py"] == digest[:16]
+
+
+def test_a_run_goes_on_only_with_the_same_file(tmp_path: Path) -> None:
+    said = file_job(tmp_path / "job")
+    job = FileJob(tmp_path / "run", CUSTOM / "clipped_fedavg.py", **said)
+    job.meddle = dying(TASK_EVALUATE, 2)  # in round 2
+    with pytest.raises(ServerKilled):
+        job.run()
+    edited = tmp_path / "clipped_fedavg.py"
+    edited.write_text(f"{(CUSTOM / 'clipped_fedavg.py').read_text(encoding='utf-8')}\n# edited\n", encoding="utf-8")
+    states = [tmp_path / "run" / "fdg_state", *(tmp_path / "run" / "sites").glob("*/fdg_state")]
+    for folder, file in (("again", edited), ("same", CUSTOM / "clipped_fedavg.py")):
+        other = FileJob(tmp_path / folder, file, resume="job", **said)
+        for state in states:
+            shutil.copytree(state, tmp_path / folder / state.relative_to(tmp_path / "run"))
+        other.run()
+        if folder == "same":
+            assert (other.panics, other.record.resumed_after) == ([], [1])
+        else:
+            (panic,) = other.panics
+            assert panic.startswith("run job cannot go on: its clipped_fedavg.py was ")
+
+
+def test_a_site_with_another_file_than_the_server_ends_the_job_at_the_census(tmp_path: Path) -> None:
+    job = FileJob(tmp_path / "run", CUSTOM / "clipped_fedavg.py", **file_job(tmp_path / "job"))
+    with (tmp_path / "run" / "sites" / "angle_45" / "custom" / "clipped_fedavg.py").open("a") as file:
+        file.write("# edited\n")
+    job.run()
+    (panic,) = job.panics
+    assert panic.startswith("site angle_45 runs clipped_fedavg.py ")
+    assert panic.endswith(": one job needs one version everywhere.")
+    assert {task for task, _ in job.asked} == {TASK_CENSUS}
 
 
 def test_a_site_with_a_list_refuses_files_unless_it_has_custom(tmp_path: Path) -> None:

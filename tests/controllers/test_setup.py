@@ -232,7 +232,7 @@ def test_the_first_record_says_what_is_about_to_run(stand_in: bool, data: str) -
     aggregator = FedOMGAggregator(kappa=0.25, server_lr=0.05)
     protocol = Protocol(target="sketch")
     weights = InitialWeights(label="from scratch")
-    record = new_record(federation, protocol, method_in_force(protocol, aggregator), weights)
+    record = new_record(federation, protocol, method_in_force(protocol, aggregator), weights, {"mine": "1.0"})
     assert (record.stand_in, record.data, record.status) == (stand_in, data, "running")
     assert (record.sources, record.held_out, record.census) == (SOURCES, HELD_OUT, replies)
     assert record.method.aggregator == "FedOMGAggregator"
@@ -244,5 +244,6 @@ def test_the_first_record_says_what_is_about_to_run(stand_in: bool, data: str) -
         "grouping": "none",
     }
     assert record.versions["torch"] == version("torch")
+    assert record.versions["mine"] == "1.0"
     assert record.started.endswith("+00:00")
     assert (record.rounds, record.evaluations, record.choices) == ([], [], [])
