@@ -41,7 +41,7 @@ def follow(
             settle(folder, engine.results, kept.after(max(0.0, record.seconds - kept.seconds)), None)
             return Ending(record, record.seconds, None)
         launch, protocol = make_launch(engine, source, data, folder, threads)
-        kept = kept.launched(launch)
+        kept = kept.launched(launch, data)
         write_json(folder / RUN_FILE, kept.after(0.0))
         where = title_of_data(protocol.dataset, stand_in=data.stand_in)
         rounds = counted(protocol.rounds, "round")

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -77,16 +77,14 @@ def _check_left_out(where: str, options: Mapping[str, object]) -> None:
 
 def _resume_here(folder: Path, data_root: Path | None, threads: int | None) -> int:
     """Go on with a run of this machine in its own folder; return the exit code."""
-    from fdg_plugins.engine.kept import KeptJob, read_kept
+    from fdg_plugins.engine.kept import KeptJob, check_same_data, read_kept
     from fdg_plugins.engine.prepare import check_run
     from fdg_plugins.plugins.own_dataset import OwnDataset
-    from fdg_plugins.storage import read_json
     from fdg_plugins.sweep.execute import listening
     from fdg_plugins.sweep.machine import machine_environment
 
-    kept, results = read_kept(folder), folder / RESULTS_FILE
-    record = read_json(results) if results.exists() else {}
-    if isinstance(record, dict) and record.get("status") == "finished":
+    kept, record = read_kept(folder), _recorded(folder / RESULTS_FILE)
+    if record.get("status") == "finished":
         raise DataError(f"the run in {folder} has finished: there is nothing to go on with.")
     environment = machine_environment(os.environ, data_root)
     if isinstance(kept.dataset, OwnDataset) and "FDG_DATA_ROOT" not in environment:
@@ -96,9 +94,21 @@ def _resume_here(folder: Path, data_root: Path | None, threads: int | None) -> i
         )
     source = KeptJob(folder, kept, environment)
     data = check_run(source)
+    check_same_data(folder, kept, data)
     with listening() as order:
         ending = follow(folder, source, data, kept, threads or kept.at_once, order)
     return sum_up(folder, source, kept, ending)
+
+
+def _recorded(results: Path) -> Mapping[str, Any]:
+    """Return what a record says; nothing if it cannot be read, since the run's state holds the record too."""
+    from fdg_plugins.storage import read_json
+
+    try:
+        record = read_json(results) if results.exists() else {}
+    except DataError:
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
 def _resume_there(job: Path, kit: Path, run: str, name: str | None, server_timeout: float) -> None:

@@ -165,9 +165,10 @@ class FederationController(Messenger):
         goes_on = self.resume is not None or has_checkpoint(state)
         federation = self._census(plans, goes_on=goes_on)
         self._warn_of_wide_lists(federation)
-        self._rounds = rounds = self._new_rounds(plans, federation, aggregator, state)
+        rounds = self._new_rounds(plans, federation, aggregator, state)
         offloads = rounds.record.protocol.enable_tensor_disk_offload  # as this job asks, also when it resumes a run
         record = rounds.go_on() if goes_on else rounds.record
+        self._rounds = rounds  # not before: a refused job would write a record without the run's rounds
         self._mark = marks(record)
         self._announce(record)
         if record.rounds and record.status != "finished":

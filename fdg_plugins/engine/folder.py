@@ -105,6 +105,9 @@ def settle(folder: Path, results: Path, content: Mapping[str, Any], reason: str 
 
 def _mark_stopped(file: Path, reason: str) -> None:
     """Say in a record why its run was ended, if it says that it is running: whoever was killed could not say so."""
-    record = read_json(file)
+    try:
+        record = read_json(file)
+    except DataError:  # a damaged file, which the run would have replaced from its state
+        return
     if isinstance(record, dict) and record.get("status") == "running":
         write_json(file, {**record, "status": "stopped", "stopped_because": reason})

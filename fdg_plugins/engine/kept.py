@@ -35,7 +35,7 @@ class KeptRun(pydantic.BaseModel):
     variables that set the protocol and the method, or name the file of a data set of the user's own; ``plugins`` are
     the plug-in files of the command line; ``seconds`` is the time spent so far. ``at_once`` sites computed at a time,
     each with ``threads`` threads (``FDG_THREADS``), on which the bits of its arithmetic depend. ``machine``: the user's
-    other variables of that kind (:data:`OF_MACHINE`).
+    other variables of that kind (:data:`OF_MACHINE`). ``stand_in``: whether the images are the STAND-IN; None: unknown.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
@@ -55,6 +55,7 @@ class KeptRun(pydantic.BaseModel):
     at_once: int | None = None
     threads: str | None = None
     machine: dict[str, str] = {}
+    stand_in: bool | None = None
 
     @property
     def run(self) -> PlannedRun:
@@ -65,9 +66,10 @@ class KeptRun(pydantic.BaseModel):
         """Return the content of the file once the run has gone on for ``seconds``, as a JSON value."""
         return {**self.model_dump(mode="json"), "seconds": round(self.seconds + seconds, 1)}
 
-    def launched(self, launch: Launch) -> "KeptRun":
-        """Return what the file says of the run as an engine is asked to execute it."""
-        return self.model_copy(update={"at_once": launch.at_once, "threads": launch.environment[THREADS]})
+    def launched(self, launch: Launch, data: DataFound) -> "KeptRun":
+        """Return what the file says of the run on ``data`` as an engine is asked to execute it."""
+        threads = launch.environment[THREADS]
+        return self.model_copy(update={"at_once": launch.at_once, "threads": threads, "stand_in": data.stand_in})
 
 
 def describe(source: JobSource, engine: EngineName, plugins: tuple[str, ...] = ()) -> KeptRun:
@@ -90,6 +92,17 @@ def read_kept(folder: Path) -> KeptRun:
         return KeptRun.model_validate(read_json(folder / RUN_FILE))
     except pydantic.ValidationError as error:
         raise DataError(f"file {folder / RUN_FILE} is not what fdg run writes: {first_problem(error)}") from error
+
+
+def check_same_data(folder: Path, kept: KeptRun, data: DataFound) -> None:
+    """Raise ``DataError`` if the run in ``folder`` was on real images and ``data`` are the STAND-IN, or the reverse."""
+    if kept.stand_in in (None, data.stand_in):
+        return
+    then, now = ("the STAND-IN", "real images") if kept.stand_in else ("real images", "the STAND-IN")
+    raise DataError(
+        f"the run in {folder} is on {then}, and this command finds {now}: expected the same --data-root "
+        "(FDG_DATA_ROOT)."
+    )
 
 
 class KeptJob(FolderJob):

@@ -102,11 +102,12 @@ def check_continues(record: RunRecord, fresh: RunRecord) -> None:
     """Raise ``DataError`` naming the first difference between a job (``fresh``) and the run it would resume."""
     then, now = record.protocol.model_dump(), fresh.protocol.model_dump()
     pairs: list[tuple[str, Any, Any]] = [("version of fdg-plugins", _release(record), _release(fresh))]
+    pairs += [("data", record.data, fresh.data)]  # before the settings, which may follow from them
     pairs += [(name, one, fresh.versions.get(name)) for name, one in record.versions.items() if is_plugin(name)]
     pairs += [(f"setting {name}", then[name], now[name]) for name in then]
     pairs += [("method", record.method.model_dump(), fresh.method.model_dump())]
     pairs += [("sources", record.sources, fresh.sources), ("held-out sites", record.held_out, fresh.held_out)]
-    pairs += [("classes", record.classes, fresh.classes), ("stand-in", record.stand_in, fresh.stand_in)]
+    pairs += [("classes", record.classes, fresh.classes)]
     pairs += [
         (f"split of site {site}", reply.split_hash, fresh.census[site].split_hash)
         for site, reply in record.census.items()

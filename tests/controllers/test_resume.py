@@ -101,6 +101,17 @@ def test_a_resumed_run_equals_an_unbroken_one_bit_for_bit(
         assert (mine.round, mine.drawn, mine.aggregation) == (theirs.round, theirs.drawn, theirs.aggregation)
 
 
+def test_a_job_that_may_not_go_on_leaves_the_record_of_the_rounds_as_it_is(tmp_path: Path) -> None:
+    killed(tmp_path, TASK_TRAIN, 7)
+    before = (tmp_path / RESULTS_FILE).read_bytes()
+    (tmp_path / "fdg_state" / "job" / "checkpoint.safetensors").write_bytes(b"damaged")
+    job = resumed(tmp_path)
+    job.run()
+    (panic,) = job.panics
+    assert panic.startswith("checkpoint of run job cannot be read: ")
+    assert (tmp_path / RESULTS_FILE).read_bytes() == before
+
+
 def ruining_round_2(site: str, task: str, answer: Shareable) -> None:
     """Make a site's update in round 2 so long that the model is not finite afterwards."""
     if task == TASK_TRAIN and answer.get_header(AppConstants.CURRENT_ROUND) == 1:

@@ -252,6 +252,36 @@ def test_a_run_that_finished_after_its_command_was_killed_is_not_run_again(use_f
     assert not Path("mine", "workspace").exists()
 
 
+def test_a_run_on_real_images_does_not_go_on_with_the_stand_in_and_keeps_what_it_has(
+    use_fake: UseFake, data_root: Path
+) -> None:
+    use_fake("dies")
+    job = Path(__file__).parents[2] / "jobs" / "pacs_fedavg"
+    run(job, "--data-root", data_root, "--set", "rounds=2", "--to", "mine")
+    before = {path: path.read_bytes() for path in Path("mine").rglob("*") if path.is_file()}
+    engine = use_fake()
+    refused = CliRunner().invoke(app, ["resume", "mine"])
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert refused.stderr == (
+        "Error: the run in mine is on real images, and this command finds the STAND-IN: expected the same --data-root "
+        "(FDG_DATA_ROOT).\n"
+    )
+    assert engine.launches == []
+    assert {path: path.read_bytes() for path in Path("mine").rglob("*") if path.is_file()} == before
+    assert CliRunner().invoke(app, ["resume", "mine", "--data-root", str(data_root)]).exit_code == 0
+
+
+@pytest.mark.parametrize("content", ["", '{"status": "run', "[]"])
+def test_a_run_whose_record_is_damaged_goes_on_from_its_state(use_fake: UseFake, content: str) -> None:
+    use_fake("dies")
+    run("fedavg", *DIGITS, "--to", "mine")
+    Path("mine", "results.json").write_text(content)
+    use_fake()
+    done = CliRunner().invoke(app, ["resume", "mine"])
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert json.loads(Path("mine", "results.json").read_text())["status"] == "finished"
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
