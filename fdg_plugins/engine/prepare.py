@@ -10,7 +10,7 @@ from fdg_plugins.engine.threads import sites_at_once
 from fdg_plugins.objectives import check_any_network, check_brought_network
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.sweep.machine import Machine, available_cores, run_environment
-from fdg_plugins.sweep.prepare import check_device, check_shares, look_at_data
+from fdg_plugins.sweep.prepare import check_machine, check_shares, check_weights_of, look_at_data
 from fdg_plugins.sweep.request import DataFound
 from fdg_plugins.tasks import TASKS
 
@@ -27,12 +27,13 @@ def check_run(source: JobSource) -> DataFound:
         protocol = source.write_job(_UNSEEN, Path(folder)).protocol
     TASKS.get(protocol.task).check_packages()
     check_any_network(protocol)
-    check_device(source.environment)
+    check_machine(source.environment)
     # The sites of a job folder may hold some of the domains only.
     targets = () if isinstance(source, FolderJob) else (source.run.target,)
     data = look_at_data(source.run.dataset, source.environment, targets)
     with tempfile.TemporaryDirectory(prefix="fdg-") as folder:
         protocol = source.write_job(data, Path(folder)).protocol
+    check_weights_of([protocol], source.environment)
     check_brought_network(protocol)  # the stand-in has smaller images
     if targets:
         check_shares([protocol], source.run.dataset, source.environment)

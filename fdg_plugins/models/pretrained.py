@@ -85,6 +85,17 @@ def load_pretrained(
     return PretrainedRecord(IMAGENET if is_imagenet else OWN_FILE, path.name, digest)
 
 
+def check_weights(name: str, mode: str, file: Path | None, sha256: str | None, norm: str = "default") -> None:
+    """Raise as :func:`load_pretrained` does, with the same arguments, for all that is wrong whatever the network."""
+    check_model_name(name)
+    _check_settings(mode, sha256)
+    path = None if mode == "none" else _find_file(name, mode, file, imagenet_file_name(name, norm))
+    if path is not None:
+        content = _read(path)
+        _checked_digest(path, content, sha256, from_cache=file is None)
+        _tensors(path, content)
+
+
 def cache_folder() -> Path:
     """Return the folder in which torchvision caches downloaded weights (``TORCH_HOME`` changes it)."""
     return Path(torch.hub.get_dir()) / "checkpoints"

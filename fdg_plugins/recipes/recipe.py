@@ -22,7 +22,7 @@ from fdg_plugins.plugins.files import check_names_differ, files_behind, load_fil
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.recipes.job import FederationJob, federation_job
 from fdg_plugins.recipes.settings import job_settings
-from fdg_plugins.settings.protocol import make_protocol
+from fdg_plugins.settings.protocol import Protocol, make_protocol
 from fdg_plugins.values import shorten
 
 
@@ -77,6 +77,9 @@ class FDGRecipe(Recipe):
         made = job_settings(parse_method(method), dataset, settings)
         self._protocol = make_protocol([made.protocol])
         check_any_network(self._protocol)
+        if sites is None:
+            sites = _default_sites(dataset, made.protocol)
+            _check_number(self._protocol, len(sites) - 1)
         uses = uses_of(made.aggregator_spec, (made.protocol, made.stand_in), {})
         files = dict(sorted({**files, **files_behind(uses.names)}.items()))
         if files:
@@ -92,7 +95,7 @@ class FDGRecipe(Recipe):
         super().__init__(
             federation_job(
                 f"{dataset}_{self.method.replace('+', '_')}" if name is None else name,
-                _default_sites(dataset, made.protocol) if sites is None else sites,
+                sites,
                 controller,
                 made.objective,
                 made.gap_metric,
@@ -154,6 +157,13 @@ def _default_sites(dataset: DatasetRef, protocol: Mapping[str, Any]) -> list[str
         )
     counts = (1 if domain == protocol["target"] else count for domain in spec.domains)
     return [name for site, own in zip(spec.sites, counts, strict=True) for name in part_sites(site, own)]
+
+
+def _check_number(protocol: Protocol, sources: int) -> None:
+    """Raise ``SettingsError`` if a round needs more sites than the job has for the domains that train."""
+    for name in ("min_sites", "sites_per_round"):
+        if (value := getattr(protocol, name)) is not None and value > sources:
+            raise SettingsError(f"{name} is {value}, expected at most {sources}, the number of sites that train.")
 
 
 def _fits_in_messages(protocol: Mapping[str, Any]) -> bool:

@@ -10,6 +10,9 @@ from typing import Any
 from fdg_plugins.data import DomainData, Partition, dataset_spec, find_data_root, open_domain
 from fdg_plugins.digests import sha256_of
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.flare.metrics import statsd_address
+from fdg_plugins.flare.trackers import chosen_tracker
+from fdg_plugins.models import check_weights
 from fdg_plugins.naming import perhaps
 from fdg_plugins.objectives import check_any_network, check_brought_network
 from fdg_plugins.plugins.own_dataset import DatasetRef
@@ -24,6 +27,7 @@ from fdg_plugins.sweep.run_kind import RunKind, Written
 from fdg_plugins.sweep.store import JOB, Store
 from fdg_plugins.sweep.values import split_key
 from fdg_plugins.tasks import TASKS
+from fdg_plugins.training.global_model import named_weights
 from fdg_plugins.versions import OF_SERVER, installed_versions
 
 ALL = "all"
@@ -68,13 +72,14 @@ def prepare(asked: Asked, store: Store, environment: Mapping[str, str], *, in_on
     earlier = store.read()
     request = make_request(asked, earlier.request if earlier else None)
     plan, grids = runs_of(request)
-    check_device(environment)
+    check_machine(environment)
     data = look_at_data(request.dataset, environment, {run.target for run in plan})
     pretrained = pretrained_digest(environment)
     if earlier is not None:
         check_continues(earlier, request, data, store.folder)
         check_pretrained(earlier, pretrained, store.folder)
     checked = check_runs(plan, store, data, in_one_process=in_one_process)
+    check_weights_of([written.protocol for written in checked.values()], environment)
     check_shares([written.protocol for written in checked.values()], request.dataset, environment)
     versions = installed_versions(OF_SERVER)
     return Prepared(
@@ -104,10 +109,18 @@ def runs_of(request: Request) -> tuple[tuple[PlannedRun, ...], dict[str, Grid]]:
     return make_plan(request, base_of, settings_of), make_grids(request, base_of, settings_of)
 
 
-def check_device(environment: Mapping[str, str]) -> None:
-    """Raise ``SettingsError`` if ``FDG_DEVICE`` names a device that this machine does not have."""
-    device = {name: text for name, text in environment.items() if name == "FDG_DEVICE"}
-    read_site_config("of this machine", None, device).torch_device()
+def check_machine(environment: Mapping[str, str]) -> None:
+    """Raise ``SettingsError`` for a variable of this machine that no run could use, or a device that is not there."""
+    read_site_config("of this machine", None, environment).torch_device()
+    chosen_tracker(None, environment)
+    statsd_address(environment)
+
+
+def check_weights_of(protocols: Iterable[Protocol], environment: Mapping[str, str]) -> None:
+    """Raise ``SettingsError`` or ``DataError`` for weights, of a file or by name, that no run could begin with."""
+    file, sha256 = named_weights(environment)
+    for model, mode, norm in {(one.model, one.pretrained, one.normalization) for one in protocols}:
+        check_weights(model, mode, file, sha256, norm)
 
 
 def pretrained_digest(environment: Mapping[str, str]) -> str:

@@ -128,15 +128,8 @@ def initial_model(protocol: Protocol, num_classes: int, num_sites: int = 1) -> S
     ``num_sites``: number of sites that train.
     """
     model = plain_network(protocol, num_classes)
-    sha256 = os.environ.get("FDG_PRETRAINED_SHA256", "").strip()
-    record = load_pretrained(
-        model,
-        protocol.model,
-        protocol.pretrained,
-        file=named_path("FDG_PRETRAINED_FILE", os.environ),
-        sha256=sha256 or None,
-        norm=protocol.normalization,
-    )
+    file, sha256 = named_weights(os.environ)
+    record = load_pretrained(model, protocol.model, protocol.pretrained, file, sha256, protocol.normalization)
     check_brought_network(protocol, model)
     check_network(model, protocol)
     model = adapt_model(model, protocol)
@@ -145,6 +138,12 @@ def initial_model(protocol: Protocol, num_classes: int, num_sites: int = 1) -> S
     reestimated = norm_layers(model, reestimated_layers(model, protocol), torch.zeros(image_shape(protocol)))
     start = GlobalModel(model.state_dict(), parameter_kinds(model), shared, reestimated)
     return Start(start, record, exchange, model.last_layer_names)
+
+
+def named_weights(environment: Mapping[str, str]) -> tuple[Path | None, str | None]:
+    """Return the file with weights that ``FDG_PRETRAINED_FILE`` names, and the SHA-256 that it must have."""
+    sha256 = environment.get("FDG_PRETRAINED_SHA256", "").strip()
+    return named_path("FDG_PRETRAINED_FILE", environment), sha256 or None
 
 
 def count_bytes(tensors: Any) -> int:

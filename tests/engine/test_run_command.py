@@ -252,6 +252,37 @@ def test_a_run_that_finished_after_its_command_was_killed_is_not_run_again(use_f
     assert not Path("mine", "workspace").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("FDG_DEVICE", "gpu", "device"),
+        ("FDG_WORKERS", "x", "workers"),
+        ("FDG_THREADS", "0", "threads"),
+        ("FDG_IMAGE_MEMORY", "nan", "image_memory"),
+        ("FDG_COMPILE", "maybe", "compile"),
+        ("FDG_ISOLATE", "x", "isolate"),
+        ("FDG_REPORT_NAMES", "si", "report_names"),
+        ("FDG_MAX_IMAGE_PIXELS", "0", "max_image_pixels"),
+        ("FDG_DAMAGED_IMAGES", "skip", "damaged_images"),
+        ("FDG_TRACKING", "tb", "tracking"),
+        ("FDG_STATSD", "x", "FDG_STATSD is 'x', expected HOST:PORT"),
+        ("FDG_PRETRAINED_FILE", "/not/there.pth", "has no ImageNet weights with these settings"),
+        ("FDG_PRETRAINED_SHA256", "xyz", "sha256 of the pretrained weights is 'xyz'"),
+    ],
+)
+def test_a_variable_that_no_run_could_use_is_refused_before_one_starts(
+    use_fake: UseFake, monkeypatch: pytest.MonkeyPatch, name: str, text: str, sentence: str
+) -> None:
+    engine = use_fake()
+    monkeypatch.setenv(name, text)
+    result = run("fedavg", *DIGITS, "--set", "pretrained=auto")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.count("\n") == 1
+    assert sentence in result.stderr
+    assert engine.launches == []
+    assert list(Path().iterdir()) == []
+
+
 def test_a_run_on_real_images_does_not_go_on_with_the_stand_in_and_keeps_what_it_has(
     use_fake: UseFake, data_root: Path
 ) -> None:
@@ -308,6 +339,9 @@ def test_only_the_folder_of_a_run_goes_on(content: str | None, sentence: str) ->
         (("fedavg", "--set", "rounds"), "expected name=value"),
         (("fedavg", "--set", "rounds=1,2"), "expected NAME=VALUE with one value"),
         (("fedavg", "--set", "rounds=0"), "setting rounds (FDG_ROUNDS) is 0"),
+        (("fedavg", "--set", "min_sites=6"), "min_sites is 6, expected at most 5, the number of sites that train"),
+        (("fedavg", "--set", "sites_per_round=6"), "sites_per_round is 6, expected at most 5"),
+        (("fedavg", "--set", "pretrained=imagenet"), "has no ImageNet weights with these settings"),
         (("fedavg", "--to", "two words"), "which FLARE's simulator cannot take"),
         (("fedavg", "--to", "."), "exists already, expected a new or an empty folder"),
         (

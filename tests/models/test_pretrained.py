@@ -12,7 +12,7 @@ import safetensors.torch
 import torch
 
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.models import ExtractorClassifier, build_model, load_pretrained
+from fdg_plugins.models import ExtractorClassifier, build_model, check_weights, load_pretrained
 from fdg_plugins.models.torchvision_networks import imagenet_file_name
 
 CACHE_NAME = "resnet18-f37072fd.pth"
@@ -285,3 +285,36 @@ def test_the_convnets_have_no_pretrained_weights(tmp_path: Path, name: str) -> N
     for mode, file in (("imagenet", None), ("auto", tmp_path / "weights.pth")):
         with pytest.raises(SettingsError, match=f"model {name} has no ImageNet weights"):
             load_pretrained(convnet, name, mode, file)
+
+
+@pytest.mark.parametrize(
+    ("mode", "file", "sha256"),
+    [
+        ("always", None, None),
+        ("auto", None, "xyz"),
+        ("imagenet", None, None),
+        ("auto", "absent.pth", None),
+        ("auto", "text.pth", None),
+        ("auto", "text.safetensors", None),
+        ("auto", "whole.safetensors", "0" * 64),
+    ],
+)
+def test_what_is_wrong_whatever_the_network_is_told_without_building_it(
+    checkpoints: Path, tmp_path: Path, model: ExtractorClassifier, mode: str, file: str | None, sha256: str | None
+) -> None:
+    for name in ("text.pth", "text.safetensors"):
+        (tmp_path / name).write_text("no weights", encoding="utf-8")
+    safetensors.torch.save_file({"fc.bias": torch.zeros(2)}, tmp_path / "whole.safetensors")
+    said = []
+    for call in (lambda *of: load_pretrained(model, *of), check_weights):
+        with pytest.raises((DataError, SettingsError)) as refused:
+            call("resnet18", mode, None if file is None else tmp_path / file, sha256)
+        said.append(str(refused.value))
+    assert said[0] == said[1]
+
+
+def test_weights_that_are_not_asked_for_or_whole_are_left_to_the_run(checkpoints: Path, tmp_path: Path) -> None:
+    check_weights("resnet18", "none", tmp_path / "absent.pth", None)
+    check_weights("resnet18", "auto", None, None)
+    safetensors.torch.save_file({"fc.bias": torch.zeros(2)}, tmp_path / "whole.safetensors")
+    check_weights("resnet18", "auto", tmp_path / "whole.safetensors", digest(tmp_path / "whole.safetensors"))
