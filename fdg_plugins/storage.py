@@ -40,8 +40,18 @@ def user_path(text: str, environment: Mapping[str, str]) -> Path:
 
     FLARE's processes change their working directory, but ``PWD`` still names the one in which they were started.
     """
-    path = Path(text).expanduser()
+    path = own_path(text)
     return path if path.is_absolute() else Path(environment.get("PWD", "")).absolute() / path
+
+
+def own_path(text: str | Path) -> Path:
+    """Return a path in which ``~`` stands for a person's home; raise ``SettingsError`` for one that is not known."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise SettingsError(
+            f"path {text} begins with the home of a user who is not known here, expected ~/."
+        ) from error
 
 
 def named_path(variable: str, environment: Mapping[str, str]) -> Path | None:
@@ -254,7 +264,8 @@ def parse_json(text: str | bytes, origin: str) -> Any:
     """
     too_deep = f"{origin} nests deeper than {DEEPEST_JSON} levels."
     try:
-        value = json.loads(text if isinstance(text, str) else text.decode("utf-8"), object_pairs_hook=_object)
+        decoded = text if isinstance(text, str) else text.decode("utf-8")
+        value = json.loads(decoded, object_pairs_hook=_object, parse_constant=_refuse)
     except RecursionError as error:
         raise DataError(too_deep) from error
     except ValueError as error:
@@ -262,6 +273,10 @@ def parse_json(text: str | bytes, origin: str) -> Any:
     if depth_exceeds(value, DEEPEST_JSON):
         raise DataError(too_deep)
     return value
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"it has {constant}, which Python alone takes")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

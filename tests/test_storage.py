@@ -13,15 +13,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from fdg_plugins.errors import DataError
+from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.storage import (
     keep_file,
     load_tensors,
     locked,
+    own_path,
     parse_json,
     read_json,
     remove_unfinished,
     save_tensors,
+    user_path,
     write_bytes,
     write_json,
 )
@@ -440,3 +442,20 @@ def test_a_file_is_held_by_one_at_a_time_and_free_after_the_block(tmp_path: Path
 def test_a_private_lock_is_its_owners_alone(tmp_path: Path) -> None:
     with locked(tmp_path / "lock", private=True):
         assert stat.S_IMODE((tmp_path / "lock").stat().st_mode) == 0o600
+
+
+def test_the_home_of_a_user_who_is_not_known_is_refused_by_the_path() -> None:
+    with pytest.raises(
+        SettingsError, match=r"^path ~nobody-of-that-name/data begins with the home of a user who is not"
+    ):
+        user_path("~nobody-of-that-name/data", {})
+    assert own_path("~/data") == Path.home() / "data"
+    assert own_path(Path("here")) == Path("here")
+
+
+@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
+def test_numbers_that_json_does_not_have_are_refused_where_they_are_read(tmp_path: Path, constant: str) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text(f'{{"share": [{constant}]}}', encoding="utf-8")
+    with pytest.raises(DataError, match=rf"settings\.json is not valid JSON: it has {constant}, "):
+        read_json(path)

@@ -59,6 +59,8 @@ def known_images(dataset: Any, domain: str, *, certain: bool = False) -> list[in
     except SettingsError:  # of a plug-in that is not at hand
         return []
     releases = [one.images for one in origin_of(dataset).releases if one.certain or not certain]
+    if domain not in spec.domains:  # of a record of another version of the data set
+        return []
     if isinstance(spec, RotatedSpec):  # all images of a release are dealt to the domains in turn
         totals = [min(total, spec.limit or total) for total in (sum(images.values()) for images in releases)]
         return [len(range(spec.domains.index(domain), total, len(spec.domains))) for total in totals]

@@ -62,9 +62,12 @@ def list_data_sets(data_root: DataRoot = None) -> None:
 
     if data_root is not None:
         _existing(data_root)
+    problems = DATASETS.load_usable()
     show(datasets_table(data_root))
+    for problem in problems:
+        say(f"left out: {problem}", "yellow", on_stderr=True)
     names_by_origin: dict[tuple[str, str, str], list[str]] = {}
-    for name in (spec.name for spec in DATASETS.all()):
+    for name in (spec.name for spec in DATASETS.loaded()):
         origin = origin_of(name)
         names_by_origin.setdefault((origin.page, origin.obtain, origin.terms), []).append(name)
     for (page, obtain, terms), names in names_by_origin.items():
@@ -278,8 +281,9 @@ def _check_drawn(to: Path, dataset: str, asked: int | None) -> None:
 
 def _opened(name: str, source: str) -> "Source":
     from fdg_plugins.data.preparation import HubSource, open_source
+    from fdg_plugins.storage import own_path
 
-    return HubSource(name) if source == HUB else open_source(Path(source).expanduser())
+    return HubSource(name) if source == HUB else open_source(own_path(source))
 
 
 def _on_disk(name: str) -> "KnownSpec":
@@ -313,9 +317,11 @@ def _files_of(place: str, data_root: Path | None) -> "tuple[ImageFolderSpec | Se
 
 
 def _named(data_root: Path | None) -> Path:
+    from fdg_plugins.storage import own_path
+
     if data_root is None:
         raise SettingsError("no data root is named; expected --data-root DIR or the variable FDG_DATA_ROOT.")
-    return data_root.expanduser()
+    return own_path(data_root)
 
 
 def _existing(data_root: Path) -> Path:

@@ -51,13 +51,13 @@ def waiting(what: str) -> Iterator[None]:
 
 
 def datasets_table(data_root: Path | None) -> Table:
-    """Return the table of all data sets; the last column shows what is in ``data_root``."""
+    """Return the table of all data sets that are loaded; the last column shows what is in ``data_root``."""
     from fdg_plugins.data import DATASETS
     from fdg_plugins.data.origins import origin_of
 
     place = "found" if data_root is None else f"found in {data_root}"
     table = _table("name", "domains", "classes", "images", "licence", place)
-    for spec in DATASETS.all():
+    for spec in DATASETS.loaded():
         table.add_row(
             spec.name,
             ", ".join(spec.domains),

@@ -178,8 +178,13 @@ def ignored_orientation(image: Image.Image) -> int:
     return int(found) if found in range(1, 9) else UPRIGHT
 
 
+def asked_for(formats: tuple[str, ...]) -> str:
+    """Return the formats of images as messages ask for them."""
+    return ", ".join(EXPECTED if formats == FORMATS else formats)
+
+
 def _unreadable(path: Path, error: Exception, formats: tuple[str, ...] = FORMATS) -> DataError:
-    expected = ", ".join(EXPECTED if formats == FORMATS else formats)
+    expected = asked_for(formats)
     return DataError(
         f"image {path} cannot be read ({type(error).__name__}); expected an undamaged {expected} file.",
         public="an image of the split cannot be read.",

@@ -176,10 +176,10 @@ def read_dataset_file(path: Path) -> DatasetFile:
         raise DataError(f"file {path} cannot be read: {error.strerror}.", public=public) from error
     except UnicodeDecodeError as error:
         raise DataError(f"file {path} is not text in UTF-8.", public=public) from error
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise DataError(f"file {path} is not TOML: {error}.", public=public) from error
     except pydantic.ValidationError as error:
         raise DataError(f"file {path}: {first_problem(error)}", public=public) from error
+    except (ValueError, RecursionError) as error:  # ValueError: no TOML, or a number of thousands of digits
+        raise DataError(f"file {path} is not TOML: {error}.", public=public) from error
 
 
 def rules_in(file: DatasetFile) -> FileRules:

@@ -19,6 +19,7 @@ from fdg_plugins.data.pairs import PARTS as PAIR_FOLDERS
 from fdg_plugins.data.unused import has_images_below
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.plugins.own_dataset import OwnDataset, is_folder_name, plain_name, read_own_dataset, shorten_names
+from fdg_plugins.storage import own_path
 from fdg_plugins.values import shorten, visible
 
 FEWEST_DOMAINS = 3  # two sources, below which there is nothing to combine, and the held-out one
@@ -62,7 +63,7 @@ def own_data(place: str | Path, folder: str | Path | None = None) -> OwnData:
     folder without such images, with a hint where they seem to be, and for an unusable file; SettingsError for fewer
     than two classes.
     """
-    path = Path(place).expanduser()
+    path = own_path(place)
     if path.suffix == ".toml":
         return _described_by(path, path.parent, folder)
     if not is_folder(path):
@@ -74,7 +75,7 @@ def own_data(place: str | Path, folder: str | Path | None = None) -> OwnData:
 def _described_by(file: Path, beside: Path, given: str | Path | None) -> OwnData:
     """Return the data set that ``file`` describes; its ``folder`` is relative to it, by default where it is."""
     content = read_dataset_file(file)
-    folder = Path(given).expanduser() if given is not None else beside / (content.folder or "")
+    folder = own_path(given) if given is not None else beside / (content.folder or "")
     if not is_folder(folder):
         raise DataError(f"the images that {file} describes are expected in {folder}, which is not a folder.")
     return _described(folder, content, file.resolve())

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from fdg_plugins.data.folders import refuse_outside
-from fdg_plugins.data.own_files import DOMAIN, FileRules, Lists, Parts
+from fdg_plugins.data.own_files import DATASET_FILE, DOMAIN, FileRules, Lists, Parts
 from fdg_plugins.data.specs import ImageFolderSpec, Sample
 from fdg_plugins.data.splits import Split, given_split, listed_split, seeded_split
 from fdg_plugins.errors import DataError
@@ -102,6 +102,10 @@ def _lines(base: Path, path: Path, public: str) -> list[str]:
     refuse_outside(base, path)
     try:
         return [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
+    except FileNotFoundError as error:
+        raise DataError(
+            f"list {path} is not there, expected the file that {DATASET_FILE} names.", public=f"{public} is not there."
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"list {path} cannot be read as text: {type(error).__name__}.", public=f"{public} cannot be read as text."

@@ -9,7 +9,7 @@ pixels, as in any viewer; it counts as sound.
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from fdg_plugins.data.decoding import TooLargeError, UnfitError
+from fdg_plugins.data.decoding import TooLargeError, UnfitError, asked_for
 from fdg_plugins.data.domains import DomainData
 from fdg_plugins.data.pair_reading import MaskError
 from fdg_plugins.data.specs import Sample
@@ -142,7 +142,7 @@ def _refusal(data: DomainData, damaged: Damaged) -> DataError:
             counts.append(f"{len(files):,} {what}")
             texts.append(f"{len(files):,} {what} ({name_some(files)})")
     of_domain = f"of the images of domain {data.domain!r}"
-    formats = ", ".join(data.images.formats)
+    formats = asked_for(data.images.formats)
     return DataError(
         f"{of_domain} in {data.images.location}, {' and '.join(texts)}; expected undamaged {formats} files, or "
         "damaged_images 'leave_out' in the site's config.",

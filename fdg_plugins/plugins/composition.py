@@ -185,7 +185,7 @@ def find_method(name: Any) -> Method | None:
     spellings = (asked, f"{PREFIX}{asked}")
     found = next(filter(None, map(METHODS.find, spellings)), None)
     if found is None and METHODS.entries():
-        METHODS.all()  # a plug-in's name as a part is known only after loading
+        METHODS.load_usable()  # a plug-in's name as a part is known only after loading
         found = next(filter(None, map(METHODS.find, spellings)), None)
     return found
 

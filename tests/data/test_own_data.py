@@ -171,6 +171,10 @@ def test_lists_divide_the_domains_and_images_in_none_never_train(photos: Path) -
     assert len((*data.train, *data.validation)) == 3
     assert len(data.test) == 15
     assert data.split == "Meine_Fotos/lists+90-10@0"
+    (photos / "photo.txt").unlink()
+    with pytest.raises(DataError, match=r"photo.txt is not there, expected the file that dataset.toml names") as caught:
+        open_domain(photos, own.dataset, "photo", seed=0)
+    assert caught.value.public == "a list of images of domain 'photo' is not there."
     (photos / "photo.txt").write_text("Hund/none.jpg\n")
     with pytest.raises(DataError, match=r"photo.txt, line 1: 'Hund/none.jpg' is not an image of domain") as caught:
         open_domain(photos, own.dataset, "photo", seed=0)
@@ -227,6 +231,7 @@ def test_an_image_for_training_and_validation_is_refused(photos: Path) -> None:
         ("classes = 3", "classes is 3"),
         ("colour = true", "unknown field 'colour'"),
         ("classes = [", "is not TOML"),
+        (f"format = {'1' * 5000}", "is not TOML: Exceeds the limit"),
         ('classes = ["a", "a"]', "each name should be given once"),
         ('domains = ["../x", "y", "z"]', "a folder's name"),
         ('[lists]\ntrain = "../{domain}.txt"', "below the folder"),

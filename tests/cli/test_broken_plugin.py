@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An installed plug-in that cannot be loaded stands in the way of nothing but itself."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from fdg_plugins.cli.main import app
+from fdg_plugins.plugins.kinds import registries
+
+pytestmark = pytest.mark.usefixtures("no_fdg_variables", "broken")
+
+
+@pytest.fixture
+def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An installed distribution whose method and data set are in a module that raises an error."""
+    (tmp_path / "broken_plugin.py").write_text("raise RuntimeError('of its own')", encoding="utf-8")
+    info = tmp_path / "broken_plugin-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-plugin\nVersion: 1\n", encoding="utf-8")
+    groups = (
+        "[fdg_plugins.methods]",
+        "odd = broken_plugin:METHOD",
+        "[fdg_plugins.datasets]",
+        "odd = broken_plugin:SET",
+    )
+    (info / "entry_points.txt").write_text("\n".join(groups), encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for registry in registries():
+        registry.refresh()
+    yield
+    monkeypatch.undo()
+    for registry in registries():
+        registry.refresh()
+
+
+def fdg(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments)
+
+
+@pytest.mark.parametrize("command", [("run",), ("sweep", "--to", "new", "--dry-run", "--methods")])
+def test_a_mistyped_method_is_told_as_such(command: tuple[str, ...]) -> None:
+    result = fdg(*command, "fedomgx")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "'fedomgx'" in result.stderr
+    assert "did you mean 'fedomg'" in result.stderr
+    assert "broken" not in result.stderr
+
+
+def test_its_own_method_says_why_it_cannot_be_had() -> None:
+    result = fdg("run", "odd")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "method 'odd' of plug-in broken-plugin cannot be loaded: RuntimeError: of its own." in result.stderr
+
+
+def test_the_other_data_sets_are_listed_and_its_own_is_named() -> None:
+    result = fdg("data", "list")
+    assert result.exit_code == 0
+    assert "pacs" in result.stdout
+    assert result.stderr == (
+        "left out: data set 'odd' of plug-in broken-plugin cannot be loaded: RuntimeError: of its own.\n"
+    )
