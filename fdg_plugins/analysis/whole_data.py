@@ -68,7 +68,7 @@ def known_images(dataset: Any, domain: str, *, certain: bool = False) -> list[in
 
 
 def _judged(run: Run) -> int:
-    replies = (run.record.census[site] for site in run.record.held_out)
+    replies = (reply for site, reply in run.record.census.items() if site in run.record.held_out)
     return max((reply.num_test + reply.num_skipped for reply in replies), default=0)
 
 

@@ -22,6 +22,16 @@ from collections.abc import Mapping, Sequence
 MAJORITY = 3  # the fewest lengths among which one dishonest site is outvoted
 
 
+def check_ratio(ratio: float) -> float:
+    """Return how many times the usual length is an outlier's; raise ``ValueError`` for one that the usual ones exceed.
+
+    0 stands for no limit.
+    """
+    if 0 < ratio < 1:
+        raise ValueError("expected 0, or at least 1: updates of the usual length would be outliers")
+    return ratio
+
+
 def reference_length(lengths: Sequence[float], earlier: Sequence[float] = (), floor: float = 0.0) -> float:
     """Return the reference with which each of ``lengths`` is compared.
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import pydantic
 from pydantic import Field
 
+from fdg_plugins.core.outliers import check_ratio
 from fdg_plugins.core.travel import ALL, Travels, check_travels
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.naming import did_you_mean
@@ -222,7 +223,7 @@ class Protocol(pydantic.BaseModel):
         description="how source validation selects a model: by the mean over domains, or by the median over sites, "
         "which one site's false score moves little",
     )
-    outlier_ratio: float = Field(
+    outlier_ratio: Annotated[float, pydantic.AfterValidator(check_ratio)] = Field(
         10.0,
         ge=0,
         le=LARGEST_RATIO,
