@@ -13,7 +13,7 @@ from typing import Any
 from fdg_plugins.aggregators import UpdateAggregator, flat_names, make_aggregator
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.data.skew import EQUAL
-from fdg_plugins.engine.workflow import arguments_of, find_workflow, sites_of
+from fdg_plugins.engine.workflow import arguments_of, check_clients, find_workflow, sites_of
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.plans.uses import uses_of
 from fdg_plugins.plugins.composition import parse_method, title_of
@@ -128,6 +128,7 @@ class FolderJob(JobSource):
     def __init__(self, asked: Asked, environment: Mapping[str, str], shell: Mapping[str, str]) -> None:
         self._folder = Path(asked.what)
         self._sites = _sites(self._folder)
+        check_clients(self._folder)
         if isinstance(asked.dataset, OwnDataset):
             raise SettingsError(
                 f"job {self._folder} is for the sites of its own data set, expected a method by name with own data."

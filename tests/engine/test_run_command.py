@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -250,6 +251,29 @@ def test_a_run_that_finished_after_its_command_was_killed_is_not_run_again(use_f
     assert json.loads(Path("mine", "results.json").read_text())["status"] == "finished"
     assert Path("mine", "global_model.safetensors").read_bytes() == b"model"
     assert not Path("mine", "workspace").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "is not valid JSON"),
+        (b"{", "is not valid JSON"),
+        (b"\xff", "is not valid JSON"),
+        (b"null", "is None, expected an object"),
+    ],
+)
+def test_a_job_whose_sites_could_not_start_is_refused_by_the_file(
+    use_fake: UseFake, content: bytes, sentence: str
+) -> None:
+    engine = use_fake()
+    job = Path(shutil.copytree(JOBS / "pacs_fedavg", "mine"))
+    config = job / "app_site" / "config" / "config_fed_client.json"
+    config.write_bytes(content)
+    result = run(job)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"Error: file {config} ")
+    assert sentence in result.stderr
+    assert engine.launches == []
 
 
 @pytest.mark.parametrize(
