@@ -241,11 +241,16 @@ def _new_file(path: Path, mode: int) -> tuple[Path, int]:
 
 
 def write_json(path: Path, value: Any, *, private: bool = False) -> None:
-    """Replace ``path`` with ``value`` as JSON; raise ``ValueError`` for NaN and infinities, which JSON lacks.
+    """Replace ``path`` with ``value`` as JSON.
 
-    Raises ``DataError`` naming the file if it cannot be written.
+    Raises ``DataError`` naming the file if it cannot be written, and for NaN and infinities, which JSON lacks, although
+    Python reads them from files of other programs.
     """
-    write_bytes(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode(), private=private)
+    try:
+        text = json.dumps(value, indent=1, allow_nan=False)
+    except ValueError as error:
+        raise DataError(f"file {path} cannot be written as JSON: {error}.") from error
+    write_bytes(path, f"{text}\n".encode(), private=private)
 
 
 def read_json(path: Path) -> Any:
@@ -264,8 +269,7 @@ def parse_json(text: str | bytes, origin: str) -> Any:
     """
     too_deep = f"{origin} nests deeper than {DEEPEST_JSON} levels."
     try:
-        decoded = text if isinstance(text, str) else text.decode("utf-8")
-        value = json.loads(decoded, object_pairs_hook=_object, parse_constant=_refuse)
+        value = json.loads(text if isinstance(text, str) else text.decode("utf-8"), object_pairs_hook=_object)
     except RecursionError as error:
         raise DataError(too_deep) from error
     except ValueError as error:
@@ -273,10 +277,6 @@ def parse_json(text: str | bytes, origin: str) -> Any:
     if depth_exceeds(value, DEEPEST_JSON):
         raise DataError(too_deep)
     return value
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"it has {constant}, which Python alone takes")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -308,7 +308,7 @@ def test_json_round_trips(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
 def test_json_refuses_numbers_it_has_no_word_for_and_keeps_the_old_file(tmp_path: Path, number: float) -> None:
     write_json(tmp_path / "a.json", {"loss": 1.0})
-    with pytest.raises(ValueError, match="JSON compliant"):
+    with pytest.raises(DataError, match=r"cannot be written as JSON: Out of range float values are not JSON compliant"):
         write_json(tmp_path / "a.json", {"loss": number})
     assert read_json(tmp_path / "a.json") == {"loss": 1.0}
 
@@ -451,11 +451,3 @@ def test_the_home_of_a_user_who_is_not_known_is_refused_by_the_path() -> None:
         user_path("~nobody-of-that-name/data", {})
     assert own_path("~/data") == Path.home() / "data"
     assert own_path(Path("here")) == Path("here")
-
-
-@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
-def test_numbers_that_json_does_not_have_are_refused_where_they_are_read(tmp_path: Path, constant: str) -> None:
-    path = tmp_path / "settings.json"
-    path.write_text(f'{{"share": [{constant}]}}', encoding="utf-8")
-    with pytest.raises(DataError, match=rf"settings\.json is not valid JSON: it has {constant}, "):
-        read_json(path)

@@ -22,6 +22,7 @@ from fdg_plugins.controllers import FederationController
 from fdg_plugins.messages import META_REPORT, META_REQUEST, META_SAMPLES, TASK_CENSUS, TASK_EVALUATE, CensusReply
 from fdg_plugins.randomness import torch_generator
 from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.versions import OF_SITE, installed_versions
 from tests.controllers.federation_stubs import Engine, Line, census_reply, context_of, evaluation, honest_report
 
 PROTOCOL: dict[str, Any] = {"model": "convnet", "pretrained": "none", "target": "sketch", "image_size": 16}
@@ -85,7 +86,8 @@ class Crowd:
 def counted(domain: str) -> CensusReply:
     """Return what a site of the crowd counts."""
     counts = (2, 3, 3, 3, 3, 3, 3)
-    return census_reply(domain, classes=tuple("abcdefg"), class_counts=counts, num_validation=12, num_test=sum(counts))
+    own = {"versions": installed_versions(OF_SITE), "num_validation": 12, "num_test": sum(counts)}
+    return census_reply(domain, classes=tuple("abcdefg"), class_counts=counts, **own)
 
 
 def drawn(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
