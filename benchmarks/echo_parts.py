@@ -37,6 +37,7 @@ from fdg_plugins.messages import (
 )
 from fdg_plugins.models import build_model
 from fdg_plugins.training.loop import ShouldStop
+from fdg_plugins.versions import OF_SITE, installed_versions
 
 CLASSES = 7  # PACS
 POLL_S = 0.01
@@ -156,5 +157,5 @@ def _census(order: SiteTask) -> CensusReply:
         split="none",
         split_hash="",
         device="cpu",
-        versions={},
+        versions=installed_versions(OF_SITE),
     )
