@@ -153,11 +153,13 @@ def keep_file(source: Path, target: Path, *, private: bool = False) -> None:
 
 def remove_unfinished(folder: Path) -> None:
     """Remove what writers of this module, if they were killed, have left in ``folder``; none may be at work there."""
-    with contextlib.suppress(OSError):
-        for path in filter(lambda path: _UNFINISHED.fullmatch(path.name), list(folder.iterdir())):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
+    for path in list(folder.glob(".*")):
+        if not _UNFINISHED.fullmatch(path.name):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):  # it takes space, and nothing reads it
                 path.unlink()
 
 

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -82,9 +82,10 @@ def _resume_here(folder: Path, data_root: Path | None, threads: int | None) -> i
     from fdg_plugins.plugins.own_dataset import OwnDataset
     from fdg_plugins.sweep.execute import listening
     from fdg_plugins.sweep.machine import machine_environment
+    from fdg_plugins.sweep.store import finished_record
 
-    kept, record = read_kept(folder), _recorded(folder / RESULTS_FILE)
-    if record.get("status") == "finished":
+    kept = read_kept(folder)
+    if finished_record(folder / RESULTS_FILE) is not None:
         raise DataError(f"the run in {folder} has finished: there is nothing to go on with.")
     environment = machine_environment(os.environ, data_root)
     if isinstance(kept.dataset, OwnDataset) and "FDG_DATA_ROOT" not in environment:
@@ -98,17 +99,6 @@ def _resume_here(folder: Path, data_root: Path | None, threads: int | None) -> i
     with listening() as order:
         ending = follow(folder, source, data, kept, threads or kept.at_once, order)
     return sum_up(folder, source, kept, ending)
-
-
-def _recorded(results: Path) -> Mapping[str, Any]:
-    """Return what a record says; nothing if it cannot be read, since the run's state holds the record too."""
-    from fdg_plugins.storage import read_json
-
-    try:
-        record = read_json(results) if results.exists() else {}
-    except DataError:
-        return {}
-    return record if isinstance(record, dict) else {}
 
 
 def _resume_there(job: Path, kit: Path, run: str, name: str | None, server_timeout: float) -> None:

@@ -32,7 +32,7 @@ file; nothing is ever downloaded.
 
 from fdg_plugins.models.network import Network, network_of
 from fdg_plugins.models.networks import NETWORKS
-from fdg_plugins.models.pretrained import PretrainedRecord, check_weights, load_pretrained
+from fdg_plugins.models.pretrained import PretrainedRecord, load_pretrained, read_weights
 from fdg_plugins.models.registry import (
     HEADS,
     ExtractorClassifier,
@@ -58,11 +58,11 @@ __all__ = [
     "check_head",
     "check_model_name",
     "check_pooled",
-    "check_weights",
     "input_channels",
     "is_small_model",
     "load_pretrained",
     "model_names",
     "network_of",
     "parameter_kinds",
+    "read_weights",
 ]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import safetensors.torch
 import torch
@@ -69,31 +69,38 @@ def load_pretrained(
     Raises DataError for a file that is missing, has another digest, does not fit the extractor, or contains
     non-finite numbers.
     """
-    check_model_name(name)
-    _check_settings(mode, sha256)
-    if mode == "none":
+    found = read_weights(name, mode, file, sha256, norm)
+    if found is None:
         return FROM_SCRATCH
-    published = imagenet_file_name(name, norm)
-    path = _find_file(name, mode, file, published)
-    if path is None:
-        return FROM_SCRATCH
-    content = _read(path)
-    digest = _checked_digest(path, content, sha256, from_cache=file is None)
-    network = NETWORKS.get(name)
-    _load(model, path, _tensors(path, content), f"{network.output or network.head}.")
-    is_imagenet = published is not None and (mode == IMAGENET or digest.startswith(_digits_in(published)))
-    return PretrainedRecord(IMAGENET if is_imagenet else OWN_FILE, path.name, digest)
+    network, published = NETWORKS.get(name), imagenet_file_name(name, norm)
+    _load(model, found.path, found.tensors, f"{network.output or network.head}.")
+    is_imagenet = published is not None and (mode == IMAGENET or found.digest.startswith(_digits_in(published)))
+    return PretrainedRecord(IMAGENET if is_imagenet else OWN_FILE, found.path.name, found.digest)
 
 
-def check_weights(name: str, mode: str, file: Path | None, sha256: str | None, norm: str = "default") -> None:
-    """Raise as :func:`load_pretrained` does, with the same arguments, for all that is wrong whatever the network."""
+class Weights(NamedTuple):
+    """The tensors in a file of weights, by name, and the SHA-256 of the file."""
+
+    path: Path
+    digest: str
+    tensors: dict[str, torch.Tensor]
+
+
+def read_weights(
+    name: str, mode: str, file: Path | None = None, sha256: str | None = None, norm: str = "default"
+) -> Weights | None:
+    """Return the weights that :func:`load_pretrained` loads with the same arguments; None if it loads none.
+
+    Raises as it does, but for what does not fit the network, which is not needed.
+    """
     check_model_name(name)
     _check_settings(mode, sha256)
     path = None if mode == "none" else _find_file(name, mode, file, imagenet_file_name(name, norm))
-    if path is not None:
-        content = _read(path)
-        _checked_digest(path, content, sha256, from_cache=file is None)
-        _tensors(path, content)
+    if path is None:
+        return None
+    content = _read(path)
+    digest = _checked_digest(path, content, sha256, from_cache=file is None)
+    return Weights(path, digest, _tensors(path, content))
 
 
 def cache_folder() -> Path:

@@ -12,7 +12,7 @@ from fdg_plugins.digests import sha256_of
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.flare.metrics import statsd_address
 from fdg_plugins.flare.trackers import chosen_tracker
-from fdg_plugins.models import check_weights
+from fdg_plugins.models import read_weights
 from fdg_plugins.naming import perhaps
 from fdg_plugins.objectives import check_any_network, check_brought_network
 from fdg_plugins.plugins.own_dataset import DatasetRef
@@ -120,7 +120,7 @@ def check_weights_of(protocols: Iterable[Protocol], environment: Mapping[str, st
     """Raise ``SettingsError`` or ``DataError`` for weights, of a file or by name, that no run could begin with."""
     file, sha256 = named_weights(environment)
     for model, mode, norm in {(one.model, one.pretrained, one.normalization) for one in protocols}:
-        check_weights(model, mode, file, sha256, norm)
+        read_weights(model, mode, file, sha256, norm)
 
 
 def pretrained_digest(environment: Mapping[str, str]) -> str:

@@ -11,7 +11,7 @@ from fdg_plugins.analysis import Run, build_table
 from fdg_plugins.analysis.sites_csv import render_sites_csv
 from fdg_plugins.analysis.sites_runs import is_of_sites
 from fdg_plugins.analysis.sites_table import PAPERS_COLUMNS, printed_cells, sites_grid
-from fdg_plugins.analysis.whole_data import known_images
+from fdg_plugins.analysis.whole_data import images_in_words, known_images
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import ScoreSum
 from fdg_plugins.plugins.composition import Composition
@@ -390,3 +390,11 @@ def test_runs_that_differ_in_more_and_the_stand_in_beside_the_paper_are_refused(
         sites_grid([skewed(stand_in=True)], "paper")
     with pytest.raises(SettingsError, match="paper 'fediir' prints no table of label-skewed sites, expected fedomg"):
         sites_grid([first], "fediir")
+
+
+def test_a_record_at_odds_with_itself_has_no_known_number_of_images_and_stops_no_report() -> None:
+    assert known_images("rotatedmnist", "angle_0") != []
+    assert known_images("rotatedmnist", "angle_7") == []
+    run = skewed(own=0.5)
+    run.record.held_out = ("away",)
+    assert "0 of 10,000 test images" in images_in_words(run)

@@ -12,7 +12,7 @@ import safetensors.torch
 import torch
 
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.models import ExtractorClassifier, build_model, check_weights, load_pretrained
+from fdg_plugins.models import ExtractorClassifier, build_model, load_pretrained, read_weights
 from fdg_plugins.models.torchvision_networks import imagenet_file_name
 
 CACHE_NAME = "resnet18-f37072fd.pth"
@@ -306,7 +306,7 @@ def test_what_is_wrong_whatever_the_network_is_told_without_building_it(
         (tmp_path / name).write_text("no weights", encoding="utf-8")
     safetensors.torch.save_file({"fc.bias": torch.zeros(2)}, tmp_path / "whole.safetensors")
     said = []
-    for call in (lambda *of: load_pretrained(model, *of), check_weights):
+    for call in (lambda *of: load_pretrained(model, *of), read_weights):
         with pytest.raises((DataError, SettingsError)) as refused:
             call("resnet18", mode, None if file is None else tmp_path / file, sha256)
         said.append(str(refused.value))
@@ -314,7 +314,11 @@ def test_what_is_wrong_whatever_the_network_is_told_without_building_it(
 
 
 def test_weights_that_are_not_asked_for_or_whole_are_left_to_the_run(checkpoints: Path, tmp_path: Path) -> None:
-    check_weights("resnet18", "none", tmp_path / "absent.pth", None)
-    check_weights("resnet18", "auto", None, None)
-    safetensors.torch.save_file({"fc.bias": torch.zeros(2)}, tmp_path / "whole.safetensors")
-    check_weights("resnet18", "auto", tmp_path / "whole.safetensors", digest(tmp_path / "whole.safetensors"))
+    assert read_weights("resnet18", "none", tmp_path / "absent.pth") is None
+    assert read_weights("resnet18", "auto") is None
+    path = tmp_path / "whole.safetensors"
+    safetensors.torch.save_file({"fc.bias": torch.ones(2)}, path)
+    found = read_weights("resnet18", "auto", path, digest(path))
+    assert found is not None
+    assert (found.path, found.digest) == (path, digest(path))
+    assert equal(found.tensors, {"fc.bias": torch.ones(2)})
