@@ -41,11 +41,9 @@ def write_job(folder: Path) -> None:
         count = len(range(at, SITES, len(SOURCES)))
         entries |= {f"{domain}-{n}": {"domain": domain, "part": f"{n}/{count}"} for n in range(1, count + 1)}
     settings = {"rounds": ROUNDS, "local_epochs": 1, "sites_per_round": DRAWN, "image_size": PIXELS}
-    recipe = make_recipe("fedavg", "pacs", name="job", target="sketch", model="convnet", pretrained="none", **settings)
+    settings |= {"target": "sketch", "model": "convnet", "pretrained": "none"}
+    recipe = make_recipe("fedavg", "pacs", sites=list(entries), name="job", **settings)
     recipe.export(str(folder))
-    meta = read_json(folder / "job" / "meta.json")
-    meta["deploy_map"]["app_site"] = list(entries)
-    write_json(folder / "job" / "meta.json", meta)
     write_json(folder / "workspace" / "local" / "fdg_site.json", entries)
 
 
