@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.naming import did_you_mean
 
 if TYPE_CHECKING:
     import pydantic
@@ -73,12 +74,16 @@ def one_line(text: str, limit: int = LONGEST_REASON) -> str:
     return f"{printable[:limit]}... ({len(text)} characters)"
 
 
-def first_problem(error: "pydantic.ValidationError") -> str:
-    """Return pydantic's first error as one sentence: field, actual value, expected value."""
+def first_problem(error: "pydantic.ValidationError", known: Collection[str] = ()) -> str:
+    """Return pydantic's first error as one sentence: field, actual value, expected value.
+
+    ``known``: the fields there are, for a person who has misspelt one.
+    """
     detail = error.errors(include_url=False)[0]
     field = one_line(".".join(str(part) for part in detail["loc"]) or "value", LONGEST_QUOTE)
     if detail["type"] == "extra_forbidden":
-        return f"unknown field {field!r}."
+        unknown = f"unknown field {field!r}"
+        return f"{unknown}: {did_you_mean(field, known)}" if known and len(detail["loc"]) == 1 else f"{unknown}."
     if detail["type"] == "missing":
         return f"field {field!r} is missing."
     return f"{field} is {shorten(detail['input'])}, but {objection(detail)}."

@@ -38,6 +38,7 @@ ABSENT = "of the job's deploy_map does not take part"  # by our census: a site w
 POLL_S = 1.5
 ROUNDS_S = 60.0  # how often a job that may be resumed is asked for its complete rounds
 PATIENCE_S = 300.0  # how long a server may be unreachable before a job is no longer followed
+LOST_S = 300.0  # how long a job that has ended may count as running, while the server archives its results
 SITES_S = 120.0  # how long a resumed job waits for its sites to reconnect to a restarted server
 
 COMPLETED = str(RunStatus.FINISHED_COMPLETED.value)
@@ -167,16 +168,20 @@ def follow(
 
     ``note`` receives the complete rounds of its run now and then, None if they are unknown.
     """
-    before, asked = None, -math.inf
+    before, asked, idle_since = None, -math.inf, math.inf
     for status, system in _statuses(server, job, tell):
         if status.startswith("FINISHED"):
             return Ending(status)
         if note is not None and is_running(system, job) and time.monotonic() >= asked + ROUNDS_S:
             asked = time.monotonic()
             note(rounds_of(server, job))
-        start = system.server_info.start_time
-        if before not in (None, start) and not _is_in_hand(system, job, status):
+        start, now = system.server_info.start_time, time.monotonic()
+        idle_since = math.inf if _is_in_hand(system, job, status) else min(idle_since, now)
+        if idle_since <= now and before not in (None, start):
             tell(f"job {job}: the server was restarted and does not run it any more, though it still lists it so")
+            break
+        if now >= idle_since + LOST_S:  # the server was restarted before the first look at the job
+            tell(f"job {job}: the server has not run it for {LOST_S / 60:.0f} minutes, though it still lists it so")
             break
         before = start
     return Ending(status, lost=True)

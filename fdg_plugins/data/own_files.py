@@ -177,7 +177,7 @@ def read_dataset_file(path: Path) -> DatasetFile:
     except UnicodeDecodeError as error:
         raise DataError(f"file {path} is not text in UTF-8.", public=public) from error
     except pydantic.ValidationError as error:
-        raise DataError(f"file {path}: {first_problem(error)}", public=public) from error
+        raise DataError(f"file {path}: {first_problem(error, DatasetFile.model_fields)}", public=public) from error
     except (ValueError, RecursionError) as error:  # ValueError: no TOML, or a number of thousands of digits
         raise DataError(f"file {path} is not TOML: {error}.", public=public) from error
 

@@ -14,7 +14,7 @@ ledger of version 0.1.0 has none; it is still accepted and gets a checksum with 
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -119,7 +119,7 @@ def read_limits(arguments: dict[str, Any]) -> Limits:
     try:
         return Limits.model_validate(arguments)
     except pydantic.ValidationError as error:
-        raise SettingsError(f"differential privacy: {first_problem(error)}") from error
+        raise SettingsError(f"differential privacy: {first_problem(error, Limits.model_fields)}") from error
 
 
 def read_policy(site: str, path: Path) -> Policy:
@@ -129,7 +129,8 @@ def read_policy(site: str, path: Path) -> Policy:
     try:
         return Policy.model_validate(read_json(path))
     except (DataError, pydantic.ValidationError) as error:
-        raise SettingsError(f"site {site}: privacy policy {path}: {_reason(error)}") from error
+        reason = _reason(error, Policy.model_fields)
+        raise SettingsError(f"site {site}: privacy policy {path}: {reason}") from error
 
 
 def ledger_file(site: str, local: Path) -> Path:
@@ -241,5 +242,5 @@ class Ledger:
             yield
 
 
-def _reason(error: Exception) -> str:
-    return first_problem(error) if isinstance(error, pydantic.ValidationError) else str(error)
+def _reason(error: Exception, known: Collection[str] = ()) -> str:
+    return first_problem(error, known) if isinstance(error, pydantic.ValidationError) else str(error)

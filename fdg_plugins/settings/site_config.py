@@ -165,15 +165,14 @@ def read_site_config(
     invalid setting, and for a file of one site that has entries and none for it, since what its operator has written
     there would not hold; ``DataError`` if the file cannot be read as JSON.
     """
-    values = _from_environment(environment)
-    if path is not None:
-        values.update(_entry(site, path, shared=shared))
+    entry = {} if path is None else _entry(site, path, shared=shared)
     try:
-        return SiteConfig.model_validate(values)
+        return SiteConfig.model_validate({**_from_environment(environment), **entry})
     except pydantic.ValidationError as error:
-        raise SettingsError(
-            f"site {site}: config {FILE_NAME} or environment: {first_problem(error)}", public=_public_problem(error)
-        ) from error
+        name = _wrong_field(error)
+        origin = f"config {FILE_NAME}" if name in entry else f"environment variable {_variable(name)}"
+        problem = first_problem(error, SiteConfig.model_fields)
+        raise SettingsError(f"site {site}: {origin}: {problem}", public=_public_problem(error)) from error
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -182,11 +181,16 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     Blanks around a value, such as the line end of a file that was written on Windows, do not count.
     """
     values: dict[str, Any] = {
-        field: value for field in FROM_ENVIRONMENT if (value := environment.get(f"FDG_{field.upper()}", "").strip())
+        field: value for field in FROM_ENVIRONMENT if (value := environment.get(_variable(field), "").strip())
     }
     for name in {"data_root", "dataset_file"} & values.keys():
         values[name] = user_path(values[name], environment)
     return values
+
+
+def _variable(field: str) -> str:
+    """Return the variable that may have a setting in place of the file."""
+    return f"FDG_{field.upper()}"
 
 
 def read_allowed_plugins(owner: str, path: Path, *, shared: bool = True) -> Allowed:
@@ -227,7 +231,8 @@ def update_site_config(path: Path, site: str, values: Mapping[str, Any]) -> dict
     try:
         SiteConfig.model_validate(entry)
     except pydantic.ValidationError as error:
-        raise SettingsError(f"site {site}: config {path}: {first_problem(error)}") from error
+        problem = first_problem(error, SiteConfig.model_fields)
+        raise SettingsError(f"site {site}: config {path}: {problem}") from error
     write_json(path, {**content, site: entry})
     return entry
 
@@ -261,9 +266,14 @@ def _content(path: Path) -> Any:
         raise DataError(str(error), public="its config cannot be read as JSON.") from error
 
 
+def _wrong_field(error: pydantic.ValidationError) -> str:
+    """Return the name of the first setting that is wrong or unknown."""
+    return str((error.errors(include_url=False, include_input=False)[0]["loc"] or ("",))[0])
+
+
 def _public_problem(error: pydantic.ValidationError) -> str:
     """Return which setting is wrong, without its value; an unknown name is not repeated, because it is arbitrary."""
-    name = str((error.errors(include_url=False, include_input=False)[0]["loc"] or ("",))[0])
+    name = _wrong_field(error)
     what = (
         f"has a value of {name!r} that is not as expected"
         if name in SiteConfig.model_fields

@@ -171,6 +171,16 @@ def test_a_job_that_a_restarted_server_only_lists_goes_on_in_another(
     assert flare.controller(1)["resume"] == job_id(0)
 
 
+def test_a_job_that_the_server_lost_before_the_first_look_at_it_is_lost_after_a_while(
+    kit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "LOST_S", 0.2)
+    flare, result = resuming(kit, monkeypatch, [[Step("RUNNING", False, 2.0)], COMPLETED], [])
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert f"job {job_id(0)}: the server has not run it for " in result.stdout
+    assert flare.controller(1)["resume"] == job_id(0)
+
+
 def test_without_being_told_to_it_ends_with_1_when_the_server_lost_the_job(
     kit: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

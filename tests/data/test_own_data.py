@@ -229,7 +229,8 @@ def test_an_image_for_training_and_validation_is_refused(photos: Path) -> None:
     ("text", "problem"),
     [
         ("classes = 3", "classes is 3"),
-        ("colour = true", "unknown field 'colour'"),
+        ("colour = true", "unknown field 'colour': known are format, name, title, folder, "),
+        ('class = ["a"]', "unknown field 'class': did you mean 'classes'\\?"),
         ("classes = [", "is not TOML"),
         (f"format = {'1' * 5000}", "is not TOML: Exceeds the limit"),
         ('classes = ["a", "a"]', "each name should be given once"),

@@ -4,6 +4,7 @@
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,7 +41,7 @@ def write_job(folder: Path) -> None:
     for at, domain in enumerate(SOURCES):
         count = len(range(at, SITES, len(SOURCES)))
         entries |= {f"{domain}-{n}": {"domain": domain, "part": f"{n}/{count}"} for n in range(1, count + 1)}
-    settings = {"rounds": ROUNDS, "local_epochs": 1, "sites_per_round": DRAWN, "image_size": PIXELS}
+    settings: dict[str, Any] = {"rounds": ROUNDS, "local_epochs": 1, "sites_per_round": DRAWN, "image_size": PIXELS}
     settings |= {"target": "sketch", "model": "convnet", "pretrained": "none"}
     recipe = make_recipe("fedavg", "pacs", sites=list(entries), name="job", **settings)
     recipe.export(str(folder))

@@ -307,7 +307,7 @@ def test_a_wrong_site_config_allows_no_names_and_is_named_in_the_log(
     assert told.startswith(
         "its config, of file or environment, has a value of 'device' that is not as expected (details"
     )
-    assert "site photo: config fdg_site.json or environment: device is 'abacus'" in caplog.text
+    assert "site photo: config fdg_site.json: device is 'abacus'" in caplog.text
     assert f"[{number_in(told)}]" in caplog.text
 
 

@@ -71,8 +71,8 @@ def test_the_entry_of_another_site_is_ignored_even_if_it_is_wrong(file: Path) ->
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [
-        ({"dataroot": "/data"}, r"unknown field 'dataroot'\.$"),
-        ({"path": "/data"}, r"unknown field 'path'\.$"),
+        ({"dataroot": "/data"}, r"unknown field 'dataroot': did you mean 'data_root'\?$"),
+        ({"colour": "/data"}, r"unknown field 'colour': known are data_root, dataset_file, .*, damaged_images\.$"),
         ({"device": "abacus"}, "device is 'abacus', but string should match pattern"),
         ({"device": "cuda:x"}, "device is 'cuda:x', but "),
         ({"device": "cpu\n"}, "device is 'cpu.n', but "),
@@ -90,7 +90,7 @@ def test_the_entry_of_another_site_is_ignored_even_if_it_is_wrong(file: Path) ->
 )
 def test_a_wrong_entry_is_refused_by_site_file_and_field(file: Path, entry: dict[str, Any], problem: str) -> None:
     write(file, {"photo": entry})
-    with pytest.raises(SettingsError, match=rf"^site photo: config fdg_site\.json or environment: {problem}"):
+    with pytest.raises(SettingsError, match=rf"^site photo: config fdg_site\.json: {problem}"):
         read_site_config("photo", file, {})
 
 
@@ -106,9 +106,16 @@ def test_what_is_said_twice_is_refused_since_one_of_the_two_would_be_lost(file: 
     assert caught.value.public == "its config cannot be read as JSON."
 
 
-def test_a_wrong_variable_is_refused_by_field() -> None:
-    with pytest.raises(SettingsError, match=r"site photo: .* workers is 'many', but "):
+def test_a_wrong_variable_is_refused_by_its_name_and_a_wrong_entry_beside_it_by_the_file(file: Path) -> None:
+    said = r"^site photo: environment variable FDG_WORKERS: workers is 'many', but "
+    with pytest.raises(SettingsError, match=said):
         read_site_config("photo", None, {"FDG_WORKERS": "many"})
+    write(file, {"photo": {"device": "cpu"}})
+    with pytest.raises(SettingsError, match=said):
+        read_site_config("photo", file, {"FDG_WORKERS": "many"})
+    write(file, {"photo": {"workers": "few"}})
+    with pytest.raises(SettingsError, match=r"^site photo: config fdg_site\.json: workers is 'few', but "):
+        read_site_config("photo", file, {"FDG_WORKERS": "many"})
 
 
 @pytest.mark.parametrize("content", [[], "photo", 3, None, {"photo": []}, {"photo": "/data"}, {"photo": None}])

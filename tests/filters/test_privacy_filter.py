@@ -558,7 +558,7 @@ def test_of_the_sites_policy_and_the_jobs_arguments_the_stricter_counts(context:
         ('{"max_epsilon": "4"}', "max_epsilon is '4'"),
         ('{"max_epsilon": -1}', "max_epsilon is -1"),
         ('{"max_epsilon": NaN}', "max_epsilon is nan"),
-        ('{"max_epsilom": 4}', "unknown field 'max_epsilom'"),
+        ('{"max_epsilom": 4}', "unknown field 'max_epsilom': did you mean 'max_epsilon'\\?"),
         ('{"delta": 1.0}', r"delta is 1\.0"),
     ],
 )
