@@ -34,6 +34,7 @@ from fdg_plugins.cli.sweep_options import (
 )
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.sweep.values import read_settings
+from fdg_plugins.values import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 FAILED = 1
 INTERRUPTED = 130
+LONGEST_SEED = 10  # digits: seeds are below 2**31
 
 
 def sweep(
@@ -181,8 +183,8 @@ def _names(option: str, text: str | None) -> tuple[str, ...] | None:
 
 def _seeds(text: str | None) -> tuple[int, ...] | None:
     names = _names("--seeds", text)
-    if names is not None and not all(name.isdecimal() for name in names):
-        raise SettingsError(f"--seeds is {text!r}, expected numbers with commas between them, such as 0,1,2.")
+    if names is not None and not all(name.isdecimal() and len(name) <= LONGEST_SEED for name in names):
+        raise SettingsError(f"--seeds is {shorten(text)}, expected numbers with commas between them, such as 0,1,2.")
     return None if names is None else tuple(int(name) for name in names)
 
 

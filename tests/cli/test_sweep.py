@@ -218,6 +218,7 @@ def test_a_dry_run_in_a_begun_folder_counts_and_learns_from_what_has_finished(tm
     [
         (("--methods", "fedavg,"), "--methods is 'fedavg,', expected names with commas between them."),
         (("--seeds", "0,x"), "--seeds is '0,x', expected numbers"),
+        (("--seeds", "1" * 5000), "--seeds is '1111"),
         (("--set", "kappa"), "--set is 'kappa', expected name=value"),
         (("--set", "kapa=1"), "did you mean 'kappa'?"),
         (("--set", "rounds=0"), "setting rounds (FDG_ROUNDS) is 0"),
