@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from fdg_plugins.analysis.cells import MISSING, NOT_PRINTED, Cell, Grid
+from fdg_plugins.analysis.commonest import note_on_domains
 from fdg_plugins.analysis.departures import departures
 from fdg_plugins.analysis.estimates import LEAST_RUNS, Estimate, difference, over_seeds_in_words, span_with
 from fdg_plugins.analysis.names import method_title
@@ -91,7 +92,7 @@ class _Writer:
             )
         if self.compared:
             notes += self._notes_on_papers()
-        return [*notes, *table.notes]
+        return [*notes, *note_on_domains(table.facts.commonest, self.columns), *table.notes]
 
     def _notes_on_papers(self) -> list[str]:
         methods = self.table.methods

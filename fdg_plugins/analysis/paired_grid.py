@@ -33,14 +33,23 @@ def paired_grid(found: Comparison | None, score: ScoreKind, words: Words, digits
     cells = " and ".join(dict.fromkeys(map(str, found.common.values())))
     noun = "cell" if cells == "1" else "cells"
     data = f"{words.stand_in}, " if words.stand_in else ""
+    clustered = any(row.is_clustered for row in found.rows)
     caption = (
         f"{score.title}{score.unit}, {data}paired with {found.base.label}: mean difference over the pairs of runs with "
         f"the same {words.paired}, its standard error (SE), and the mean rank (1 is the best) over the {cells} such "
         f"{noun} that all methods have."
     )
-    header = ("method", *([words.rules] if several else []), "mean rank", f"minus {found.base.label}", "SE", "pairs")
-    groups = tuple((_paired_row(row, words.rule(row.rule) if several else "", score, digits),) for row in found.rows)
+    errors = ("SE", f"SE over {words.images}s") if clustered else ("SE",)
+    header = ("method", *([words.rules] if several else []), "mean rank", f"minus {found.base.label}", *errors, "pairs")
+    groups = tuple(
+        (_paired_row(row, words.rule(row.rule) if several else "", score, digits, clustered),) for row in found.rows
+    )
     note = f"The standard error takes the pairs as independent; those of one {words.images} share its images."
+    if clustered:
+        note = (
+            f"The SE takes the pairs as independent, though those of one {words.images} share its images; the SE over "
+            f"{words.images}s takes the mean of each as one value."
+        )
     return Grid(caption, header, 1 + several, groups, (note,))
 
 
@@ -53,11 +62,12 @@ def why_none(methods: Sequence[Scores]) -> list[str]:
     return [f"No paired differences: expected one FedAvg, or one of them with the default settings; found {labels}."]
 
 
-def _paired_row(row: Paired, rule: str, score: ScoreKind, digits: int) -> Row:
+def _paired_row(row: Paired, rule: str, score: ScoreKind, digits: int, clustered: bool) -> Row:
     words = [row.method.label, *([rule] if rule else [])]
     rank = NOT_PRINTED if row.rank is None else f"{row.rank:.2f}"
-    if row.difference is None:
-        return tuple(map(Cell, (*words, rank, NOT_PRINTED, NOT_PRINTED, NOT_PRINTED)))
-    value, error = row.difference.mean, row.difference.standard_error
-    shown = NOT_PRINTED if error is None else f"{score.factor * error:.{digits}f}"
-    return tuple(map(Cell, (*words, rank, f"{score.factor * value:+.{digits}f}", shown, str(len(row.pairs)))))
+    estimates = (row.difference, row.by_place) if clustered else (row.difference,)
+    errors = [None if one is None else one.standard_error for one in estimates]
+    shown = [NOT_PRINTED if error is None else f"{score.factor * error:.{digits}f}" for error in errors]
+    value = NOT_PRINTED if row.difference is None else f"{score.factor * row.difference.mean:+.{digits}f}"
+    count = NOT_PRINTED if row.difference is None else str(len(row.pairs))
+    return tuple(map(Cell, (*words, rank, value, *shown, count)))

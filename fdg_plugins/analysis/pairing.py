@@ -42,14 +42,22 @@ class Paired:
 
     ``rank``: mean over the comparison's common cells, 1 is best and equal scores share their ranks; None without such
     cells. ``difference``: mean over the ``pairs`` of its score minus FedAvg's, with its standard error if there are at
-    least two; None for FedAvg itself and without pairs.
+    least two; None for FedAvg itself and without pairs. ``by_place``: the estimate from the mean of each held-out
+    domain (or data set, skew and participation), whose pairs share images.
     """
 
     method: Scores
     rule: str
     rank: float | None
     difference: Estimate | None
+    by_place: Estimate | None
     pairs: Cells
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether pairs share images, so that the error over places is another than that over pairs."""
+        over = self.by_place
+        return over is not None and over.standard_error is not None and over.count < len(self.pairs)
 
 
 @dataclass(frozen=True)
@@ -110,8 +118,16 @@ def _compared(methods: Sequence[Scores], base: Scores, rule: str, score: ScoreKi
     found = []
     for one, own, rank in zip(methods, cells, ranks, strict=True):
         pairs = {} if one is base else {at: own[at] - of_base[at] for at in sorted(own) if at in of_base}
-        found.append(Paired(one, rule, rank, estimate(dict(enumerate(pairs.values()))), pairs))
+        found.append(Paired(one, rule, rank, estimate(dict(enumerate(pairs.values()))), _by_place(pairs), pairs))
     return found, len(common)
+
+
+def _by_place(pairs: Cells) -> Estimate | None:
+    """Return the estimate over the means of the places; None without pairs."""
+    places: dict[str, list[float]] = {}
+    for (place, _), value in pairs.items():
+        places.setdefault(place, []).append(value)
+    return estimate(dict(enumerate(map(statistics.fmean, places.values()))))
 
 
 def _cells(result: Result) -> dict[Place, float]:

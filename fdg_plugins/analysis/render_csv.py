@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 from fdg_plugins.analysis.choosing import Chosen, Values
+from fdg_plugins.analysis.commonest import note_on_domains
 from fdg_plugins.analysis.departures import departures
 from fdg_plugins.analysis.estimates import Estimate, csv_fields, csv_numbers, difference
 from fdg_plugins.analysis.names import method_title
@@ -74,7 +75,8 @@ def render_csv(table: Table, *, paired: bool = True) -> str:
     for method in table.methods:
         writer.writerows(_lines(table, method))
         writer.writerows(_picked(table, method))
-    writer.writerows({**_shared(table.facts), "kind": NOTE, "note": note} for note in table.notes)
+    notes = (*note_on_domains(table.facts.commonest, table.columns), *table.notes)
+    writer.writerows({**_shared(table.facts), "kind": NOTE, "note": note} for note in notes)
     writer.writerows(_paired(table) if paired else ())
     return text.getvalue()
 

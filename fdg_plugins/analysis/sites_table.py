@@ -7,6 +7,7 @@ from functools import partial
 
 from fdg_plugins.analysis.absences import notes_on_absences
 from fdg_plugins.analysis.cells import MISSING, NOT_PRINTED, Cell, Grid
+from fdg_plugins.analysis.commonest import note_on_sites
 from fdg_plugins.analysis.departures import departures_of_sites
 from fdg_plugins.analysis.estimates import Estimate, over_seeds_in_words
 from fdg_plugins.analysis.names import differing, method_settings, method_title
@@ -218,7 +219,7 @@ def notes_on_sites(runs: Sequence[Run], copies: Sequence[tuple[Run, Run]], again
         notes += [
             f"{column.title} is not comparable with the paper: {', '.join(of)}." for column, of in not_comparable(runs)
         ]
-    notes += notes_on_gaps(runs)
+    notes += [*note_on_sites(((column_of(run).title, run) for run in runs), OWN), *notes_on_gaps(runs)]
     notes += [f"{copy.folder} repeats {first.folder} and is counted once." for copy, first in copies]
     return notes + notes_on_absences(runs)
 

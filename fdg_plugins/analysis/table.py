@@ -11,6 +11,7 @@ from typing import Any
 from fdg_plugins.analysis.absences import absences, noised, notes_on_absences
 from fdg_plugins.analysis.batch_norm_rules import note_on_batch_norm
 from fdg_plugins.analysis.choosing import OPTION, Choices, Chosen, choose, notes_on
+from fdg_plugins.analysis.commonest import commonest_in_domains
 from fdg_plugins.analysis.comparable import check_comparable, settings_key, without_repeats
 from fdg_plugins.analysis.estimates import Estimate, average, estimate
 from fdg_plugins.analysis.names import (
@@ -45,7 +46,8 @@ class Facts:
     ``rounds`` and ``protocol`` are those of the federated runs, ``steps`` those of the centralised ones; None if there
     are no such runs. Fields of ``protocol`` that belong to a method, target and seed are those of the first run.
     ``trained``: what the sites train, in words; empty for the whole network. ``chosen``: all values of each
-    setting in :data:`IN_CAPTIONS` that was chosen, of which the other fields hold one.
+    setting in :data:`IN_CAPTIONS` that was chosen, of which the other fields hold one. ``commonest``: by column, the
+    share of the held-out domain's commonest class, to which an accuracy is to be compared.
     """
 
     dataset: str
@@ -64,6 +66,7 @@ class Facts:
     trained: str = ""
     protocol: Protocol | None = field(default=None, compare=False)
     chosen: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    commonest: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -243,6 +246,7 @@ def _facts(runs: Sequence[Run], choosing: Sequence[str]) -> Facts:
         trained=trained_in_words(runs),
         protocol=federated,
         chosen=_chosen(runs, choosing),
+        commonest={_column(domain): share for domain, share in commonest_in_domains(runs).items()},
     )
 
 

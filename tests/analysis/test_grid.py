@@ -208,6 +208,7 @@ def test_a_printed_row_is_named_without_settings_of_ours() -> None:
     ]
     labels = {line["kind"]: line["label"] for line in csv.DictReader(io.StringIO(render_csv(table)))}
     assert labels == {
+        "note": "",
         "ours": "FedOMG (server_lr 1.0)",
         "printed": "FedOMG",
         "difference": "FedOMG (server_lr 1.0)",

@@ -50,6 +50,9 @@ def test_a_difference_is_over_the_cells_that_both_have_with_the_standard_error_o
     assert found.difference.mean == pytest.approx(0.1)
     # The deviations from 0.1 are 0, 0.2 and -0.2: variance 0.08 / 2, error its root over the root of 3.
     assert found.difference.standard_error == pytest.approx(math.sqrt(0.04 / 3))
+    # The domains' means are 0.2 and -0.1: variance 0.3**2 / 2, error its root over the root of 2.
+    assert found.by_place is not None
+    assert (found.by_place.count, found.by_place.standard_error) == (2, pytest.approx(0.15))
 
 
 def test_one_pair_has_a_difference_and_no_standard_error() -> None:
@@ -61,10 +64,27 @@ def test_one_pair_has_a_difference_and_no_standard_error() -> None:
     assert below is not None
     assert below.caption.endswith("over the 1 such cell that all methods have.")
     assert [[cell.text for cell in row] for row in below.rows] == [
-        ["FedAvg", "3.00", "-", "-", "-"],
-        ["FedDG-GA", "1.50", "+10.0", "-", "1"],
-        ["FedOMG", "1.50", "+10.0", "11.5", "3"],
+        ["FedAvg", "3.00", "-", "-", "-", "-"],
+        ["FedDG-GA", "1.50", "+10.0", "-", "-", "1"],
+        ["FedOMG", "1.50", "+10.0", "11.5", "15.0", "3"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("scores", "errors"),
+    [
+        ({"photo": (0.5, 0.6), "sketch": (0.4, 0.7)}, ("SE", "SE over domains")),
+        ({"photo": (0.5,), "sketch": (0.4,)}, ("SE",)),  # the same number twice
+        ({"photo": (0.5, 0.6)}, ("SE",)),  # one domain has no deviation
+    ],
+)
+def test_the_error_over_domains_stands_beside_that_over_pairs_where_it_says_more(
+    scores: dict[str, tuple[float, ...]], errors: tuple[str, ...]
+) -> None:
+    below = to_grid(build_table([*runs_of(FEDAVG, scores), *runs_of(FEDGA, scores)], ("last",))).below
+    assert below is not None
+    assert below.header == ("method", "mean rank", "minus FedAvg", *errors, "pairs")
+    assert ("the SE over domains takes the mean of each as one value" in below.notes[0]) == (len(errors) == 2)
 
 
 def test_ranks_are_over_the_cells_that_all_have_and_equal_scores_share_theirs() -> None:
