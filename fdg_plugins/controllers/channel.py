@@ -48,10 +48,13 @@ class ReportChannel:
             self._current = ExchangeRound(self.exchange, round_number)
             self.messenger.fl_ctx.set_prop(EXCHANGE_PROP, self._current, private=True, sticky=True)
 
-    @property
-    def sends(self) -> bool:
-        """Whether this round's broadcast carries tensors in addition to the model."""
-        return self.exchange is not None and count_bytes(self.exchange.broadcast()) > 0
+    def by_receipt(self, sites: tuple[str, ...]) -> dict[bool, tuple[str, ...]]:
+        """Return those of ``sites`` that receive tensors in addition to the model in this round, and those that do not.
+
+        A method may have something for some of them only, such as another site's report.
+        """
+        given = {site for site in sites if self.bytes_down((site,))}
+        return {receives: tuple(site for site in sites if (site in given) == receives) for receives in (True, False)}
 
     def bytes_down(self, sites: Iterable[str]) -> int:
         """Return the size of the additional tensors sent to all of ``sites``, in bytes."""

@@ -274,8 +274,12 @@ class Rounds:
         exchanged: bool = True,
     ) -> list[Request]:
         """Return the requests that send the model of round ``number``, counted from 1, to the sites."""
-        wanted = task_request(self.record, exchanged=exchanged and self.channel.sends)
-        return [Request(task, some, data, on_answer) for some, data in self.sender.tasks(wanted, number, sites)]
+        groups = self.channel.by_receipt(sites) if exchanged else {False: sites}
+        return [
+            Request(task, some, data, on_answer)
+            for receives, group in groups.items()
+            for some, data in self.sender.tasks(task_request(self.record, exchanged=receives), number, group)
+        ]
 
     def _reception(self, answers: Answers) -> Reception:
         return Reception(self.record, self.aggregator, self.channel, self._expected, answers)

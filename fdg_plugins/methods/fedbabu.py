@@ -89,6 +89,12 @@ METHOD = Method(
                 ours="the protocol's; in fine-tuning that of the round",
             ),
             Difference(
+                point="averaging",
+                paper="not established",
+                code="uniform; PFLlib: by the number of images",
+                ours="weighting, by the number of images unless set",
+            ),
+            Difference(
                 point="when sites fine-tune",
                 paper="at evaluation",
                 code="at evaluation; PFLlib: the site's live model, after the last round",

@@ -95,6 +95,12 @@ METHOD = Method(
                 ours="two or three parts of one batch of the protocol's size",
             ),
             Difference(
+                point="momentum of the step",
+                paper="none",
+                code="none",
+                ours="the protocol's, 0.9 by default: a step is up to ten times as long",
+            ),
+            Difference(
                 point="training per round",
                 paper="once",
                 code="twice: the server calls it a second time",

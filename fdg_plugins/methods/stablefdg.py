@@ -205,7 +205,8 @@ METHOD = Method(
             shape="2 × 2 × channels",
             reveals=(
                 "average brightness, contrast and texture of the images as the first layers see them, and how much "
-                "they vary; of a single image its style. The server passes it on to one other site"
+                "they vary; of a single image its style. The server passes it on to one other site, or to several "
+                "if more sites train than reported in the round before"
             ),
             report="style_statistics",
         ),

@@ -237,7 +237,8 @@ class Exchange(ABC):
     def broadcast_to(self, site: str) -> dict[str, torch.Tensor]:
         """Return the payload sent to one site: :meth:`broadcast`, unless the method sends each site another one.
 
-        Then :meth:`broadcast` is what a site receives of which nothing is known. All have the same names and shapes.
+        Then :meth:`broadcast` is what a site receives of which nothing is known. All have the same names and shapes, or
+        are empty: a site for which there is nothing receives the model alone.
         """
         return self.broadcast()
 

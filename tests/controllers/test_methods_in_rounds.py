@@ -189,6 +189,21 @@ def test_a_report_that_is_garbage_is_refused_by_name_and_the_round_goes_on(tmp_p
         assert "'class_means' has" in finished.refused_reports["angle_30"]
 
 
+def test_a_site_for_which_the_method_has_nothing_trains_with_the_others(tmp_path: Path) -> None:
+    # Under StableFDG a site is sent another one's style; where only its own report counts, there is none.
+    def forge(site: str, task: str, answer: Shareable) -> None:
+        if site != "angle_30" and META_SITE_REPORT in ((dxo := from_shareable(answer)).meta or {}):
+            dxo.meta[META_SITE_REPORT].clear()
+
+    job = MethodJob(tmp_path / "job", "stable", forge=forge, settings={"rounds": 3}).finished()
+    first, *later = job.record.rounds
+    for finished in job.record.rounds:
+        assert (len(finished.sites), finished.failures) == (5, {})
+    assert {finished.bytes_down - first.bytes_down for finished in later} == {
+        4 * (2 * 2 * 64) * 4
+    }  # float32 to four sites
+
+
 def test_a_probe_that_is_garbage_is_refused_and_the_site_trains_with_the_others(tmp_path: Path) -> None:
     forge = forging("angle_30", lambda report: report.clear())
     job = MethodJob(tmp_path / "job", "iir", forge=forge).finished()
