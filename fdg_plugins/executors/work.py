@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 CENSUS_FILE = "fdg_census.json"
 _COUNTED = {"split", "split_hash", "precision"}  # of the reply: what later tasks must find again
+_SIZES = "sizes"  # of the image files, as a hash that stays at the site
 
 Say = Callable[[str], None]
 Tensors = dict[str, torch.Tensor]
@@ -168,7 +169,9 @@ class SiteWork:
         code = code_of(names_in(session.protocol), session.protocol.plugins)
         reply = reply.model_copy(update={"keeps_state": has_memory(folder), "versions": {**reply.versions, **code}})
         write_left_out(folder, session.images.left_out)
-        kept = {"job": order.job, **reply.model_dump(include=_COUNTED)}
+        kept = {"job": order.job, **reply.model_dump(include=_COUNTED), _SIZES: _sizes(session)}
+        if request.goes_on:
+            _check_sizes(session, folder, kept)
         write_json(folder / CENSUS_FILE, kept, private=True)
         # A list of its own may set images apart that no site trains on; otherwise the target is judged on all images.
         judged = "in all" if reply.num_train + reply.num_validation <= reply.num_test else "test"
@@ -344,14 +347,44 @@ _FORBIDDEN: dict[tuple[str | None, bool, bool], str] = {
 }
 
 
+def _sizes(session: "SiteSession") -> str:
+    """Return the hash of the sizes of the site's image files."""
+    data = session.data
+    return data.images.sizes_digest((*data.train, *data.validation, *data.test))
+
+
+def _check_sizes(session: "SiteSession", folder: Path, counted: dict[str, Any]) -> None:
+    """Raise ``DataError`` if files of the images were of other sizes when an earlier job of the run was counted.
+
+    Of other images, or under other names, the server knows. The stand-in may be drawn anew by another version.
+    """
+    try:
+        before = _census_in(folder)
+    except DataError:  # a damaged file tells nothing, and is about to be replaced
+        return
+    same_files = before.get("split_hash") == counted["split_hash"] and not session.images.stand_in
+    if same_files and before.get(_SIZES, counted[_SIZES]) != counted[_SIZES]:
+        raise DataError(
+            f"image files of domain {session.data.domain!r} have other sizes than when the run began; it cannot go on "
+            "with other images, expected a new run.",
+            public=True,
+        )
+
+
+def _census_in(folder: Path) -> dict[str, Any]:
+    """Return what the last census wrote to a run's folder; empty without one, or if it is something else."""
+    path = folder / CENSUS_FILE
+    counted = read_json(path) if path.exists() else {}
+    return counted if isinstance(counted, dict) else {}
+
+
 def counted_in(folder: Path, job: str) -> dict[str, Any]:
     """Return the counts that the census of ``job`` wrote to a run's folder; another process may have answered it.
 
     Raises ``SettingsError`` if there are none for this job; the file may stem from another job of the run.
     """
-    path = folder / CENSUS_FILE
-    counted = read_json(path) if path.exists() else {}
-    if not isinstance(counted, dict) or counted.get("job") != job:
+    counted = _census_in(folder)
+    if counted.get("job") != job:
         raise SettingsError(
             "the site has not answered the census of this job, and does no other task of it before.", public=True
         )

@@ -89,6 +89,17 @@ def equal(one: Batches, other: Batches) -> bool:
     )
 
 
+def test_the_digest_of_sizes_is_of_images_and_masks(root: Path) -> None:
+    data = opened(root)
+    samples = (*data.train, *data.validation, *data.test)
+    digests = [data.images.sizes_digest(samples), data.images.sizes_digest(data.train)]
+    for kind in ("images", "masks"):
+        file = next((root / "eyes" / "left" / kind).iterdir())
+        file.write_bytes(file.read_bytes() + b"\0")
+        digests.append(data.images.sizes_digest(samples))
+    assert len(set(digests)) == 4
+
+
 # --- together ---------------------------------------------------------------------------------------
 
 

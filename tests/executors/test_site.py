@@ -571,6 +571,36 @@ def test_a_run_that_begins_goes_on_from_nothing_that_another_of_its_name_has_lef
     assert has_memory(folder) is (folder / GAP_FILE).exists() is goes_on
 
 
+def test_a_run_does_not_go_on_with_images_that_have_changed_under_their_names(
+    make_site: Callable[..., Site], data_root: Path, tmp_path: Path
+) -> None:
+    root = shutil.copytree(data_root, tmp_path / "changing")
+    photo = make_site(root=root)
+    said = "image files of domain 'photo' have other sizes than when the run began; it cannot go on with other images, "
+    counted(photo)
+    counted(photo)  # of the same images it does
+    file = next((root / "pacs" / "photo" / "dog").iterdir())
+    file.write_bytes(content := file.read_bytes() + b"\0")
+    photo.restart()
+    assert reason(photo.ask(TASK_CENSUS, census_request(), job="another")) == f"{said}expected a new run."
+    assert len(content) == file.stat().st_size
+    new = census_request()
+    from_shareable(new).meta[META_REQUEST]["goes_on"] = False
+    assert photo.ask(TASK_CENSUS, new, job="another").get_return_code() == ReturnCode.OK, "it begins with these"
+    counted(photo)
+
+
+def test_a_damaged_or_older_census_file_is_replaced_by_the_next_census(photo: Site) -> None:
+    counted(photo)
+    (path,) = photo.folder.rglob(CENSUS_FILE)
+    written = json.loads(path.read_text())
+    for content in ("{", "[]", json.dumps({name: value for name, value in written.items() if name != "sizes"})):
+        path.write_text(content)
+        photo.restart()
+        counted(photo)
+        assert json.loads(path.read_text()) == written
+
+
 def test_what_a_site_keeps_of_a_run_is_its_owners_alone(photo: Site) -> None:
     previous = os.umask(0)
     try:
