@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fdg_plugins.errors import FDGError, PartError, told
+from fdg_plugins.errors import FDGError, PartError, Stopped, told
 from fdg_plugins.values import one_line
 
 
@@ -13,7 +13,9 @@ def calling(kind: str, part: object) -> Iterator[None]:
     """Raise ``PartError``, which names ``kind`` and class of ``part``, for what it raises and no round can treat."""
     try:
         yield
-    except (FDGError, ArithmeticError):
+    except (FDGError, PartError, ArithmeticError, Stopped):
         raise
     except Exception as error:
-        raise PartError(f"{kind} {type(part).__name__} raised {one_line(told(error)).rstrip('.')}.") from error
+        raised = f"{kind} {type(part).__name__} raised"
+        public = f"{raised} {type(error).__name__}."
+        raise PartError(f"{raised} {one_line(told(error)).rstrip('.')}.", public) from error

@@ -64,8 +64,17 @@ class ContributionError(FDGError, ValueError):
 class PartError(RuntimeError):
     """A part of a method, such as a plug-in's weighting, raised an error: the text names both, the cause is the error.
 
-    It ends the run, since such a part would fail in every round.
+    At the server it ends the run, since such a part would fail in every round. ``public``: which part, and the type of
+    the error, without its text.
     """
+
+    def __init__(self, text: str, public: str) -> None:
+        super().__init__(text)
+        self.public = public
+
+
+class Stopped(Exception):  # noqa: N818 - a request that was followed, not an error
+    """The job was aborted; raised within one batch of the signal."""
 
 
 def told(error: Exception) -> str:

@@ -39,7 +39,7 @@ from fdg_plugins.aggregators.contributions import Contribution, read_contributio
 from fdg_plugins.aggregators.facts import RunFacts
 from fdg_plugins.aggregators.flat_settings import folded
 from fdg_plugins.aggregators.metrics import mean_metrics
-from fdg_plugins.aggregators.returned import Direction, checked_direction, checked_report, checked_weights
+from fdg_plugins.aggregators.returned import Direction, checked_direction, checked_report, checked_weights, step_by
 from fdg_plugins.aggregators.weighting_rule import RoundOf, Weighting
 from fdg_plugins.aggregators.weightings import is_brought, make_weighting
 from fdg_plugins.calling import calling
@@ -351,7 +351,7 @@ class UpdateAggregator(ModelAggregator):
         for name, entry in self._round_layout.items():
             values = [contribution.update[name] for contribution in contributions]
             if entry.kind is ParameterKind.TRAINABLE:
-                step[name] = self.step_of(name, weights, coefficients * self.server_lr, contributions)
+                step[name] = step_by(self, name, weights, coefficients * self.server_lr, contributions)
             elif entry.kind is ParameterKind.FLOAT_BUFFER:
                 step[name] = combine(weights, values)
             else:

@@ -7,8 +7,10 @@ Shapes: weights and coefficients ``[U]``, a value for each update of the round.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
+from fdg_plugins.calling import calling
 from fdg_plugins.core.weighting import is_on_simplex
 from fdg_plugins.errors import FDGError
 from fdg_plugins.values import shorten
@@ -53,7 +55,24 @@ def checked_report(rule: object, report: Any) -> dict[str, Any]:
     """Return what ``rule`` reports; raise ``FDGError`` unless it is a mapping. The record judges the values."""
     if not isinstance(report, Mapping):
         raise FDGError(f"{type(rule).__name__} reports a {type(report).__name__}, expected a dict.")
+    if "sites" in report:
+        raise FDGError(f"{type(rule).__name__} reports 'sites', expected another name: the round's sites have it.")
     return dict(report)
+
+
+def step_by(aggregator: Any, name: str, *arguments: Any) -> torch.Tensor:
+    """Return the step of a parameter by ``aggregator.step_of``; raise ``FDGError`` unless it is a tensor or an array.
+
+    Its shape is checked with those of all others.
+    """
+    with calling("aggregator", aggregator):
+        step = aggregator.step_of(name, *arguments)
+    if not isinstance(step, torch.Tensor | np.ndarray):
+        raise FDGError(
+            f"aggregator {type(aggregator).__name__}: step_of returned a {type(step).__name__} for {name!r}, expected "
+            "a tensor."
+        )
+    return torch.as_tensor(step)
 
 
 def _checked(rule: str, what: str, values: Any, count: int) -> torch.Tensor:

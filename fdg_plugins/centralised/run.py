@@ -19,7 +19,7 @@ from fdg_plugins.centralised.plan import LEAST_BATCH, Plan
 from fdg_plugins.centralised.training import PooledTraining, endless_batches
 from fdg_plugins.controllers.run_files import FILES
 from fdg_plugins.data import dataset_spec
-from fdg_plugins.errors import DataError, FDGError
+from fdg_plugins.errors import DataError, FDGError, Stopped
 from fdg_plugins.messages import Evaluation
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.plans.uses import names_in
@@ -40,7 +40,7 @@ from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.storage import save_tensors, write_bytes
 from fdg_plugins.tasks import TASKS
 from fdg_plugins.training.global_model import Start, initial_model
-from fdg_plugins.training.loop import ShouldStop, Stopped
+from fdg_plugins.training.loop import ShouldStop
 from fdg_plugins.training.optimizers import make_optimizer
 from fdg_plugins.training.session import SiteSession
 

@@ -13,12 +13,12 @@ import torch
 
 from fdg_plugins.centralised.algorithm import Algorithm, Batch
 from fdg_plugins.data import AugmentationRanges, DomainData, training_batches
-from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.errors import FDGError, SettingsError, Stopped
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.randomness import seeded
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import DEFAULT_TASK, Task
-from fdg_plugins.training.loop import DevicePolicy, ShouldStop, Stopped
+from fdg_plugins.training.loop import DevicePolicy, ShouldStop
 
 CPU = torch.device("cpu")
 _NO_DERIVATIVE = "is not implemented"  # in torch's errors about operations without a derivative

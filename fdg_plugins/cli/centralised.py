@@ -13,7 +13,7 @@ from fdg_plugins.cli.console import LastingConsole, say
 from fdg_plugins.cli.own_data import DataOption, DataRootOption, DatasetOption, choose_data
 from fdg_plugins.cli.plugins import ModelOption, PluginFiles, chosen_model, load_plugins
 from fdg_plugins.cli.sweep import INTERRUPTED
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import SettingsError, Stopped
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.sweep.values import read_settings, split_key
 
@@ -81,7 +81,6 @@ def centralised(
     """
     from fdg_plugins.record.text import final_table
     from fdg_plugins.sweep.machine import ignored_settings, machine_environment
-    from fdg_plugins.training.loop import Stopped
 
     for name in ignored_settings(os.environ):
         say(f"Warning: {name} is not used: the settings of a run come from --set.", "yellow", on_stderr=True)

@@ -87,7 +87,12 @@ class ReportChannel:
         return self.exchange if self.exchange is not None and self.exchange.phase == task else None
 
     def require_checks(self) -> None:
-        """Raise ``SettingsError`` if an answer arrived whose report no filter had checked, because the job has none."""
+        """Raise ``SettingsError`` if an answer arrived whose report no filter had checked, because the job has none.
+
+        Raises ``PartError`` if the exchange itself failed on a report.
+        """
+        if self._current is not None and self._current.broken is not None:
+            raise self._current.broken
         if self._unchecked is not None:
             task, site = self._unchecked
             raise SettingsError(

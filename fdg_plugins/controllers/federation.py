@@ -62,7 +62,16 @@ from fdg_plugins.record.checkpoint import has_checkpoint, require_checkpoint
 from fdg_plugins.record.first import new_record
 from fdg_plugins.record.names import name_of_run
 from fdg_plugins.record.run_record import InitialWeights, Method, RoundRecord, RunRecord
-from fdg_plugins.record.text import evaluation_line, final_table, marks, precision_line, round_line, stats
+from fdg_plugins.record.text import (
+    evaluation_line,
+    final_table,
+    marks,
+    method_line,
+    precision_line,
+    round_line,
+    stats,
+    why_unchanged,
+)
 from fdg_plugins.settings.protocol import AUTO, SGD, Protocol, environment_settings
 from fdg_plugins.state.folders import VARIABLE as STATE_VARIABLE
 from fdg_plugins.state.folders import state_folder
@@ -339,7 +348,7 @@ class FederationController(Messenger):
         protocol = record.protocol
         held_out = f"{', '.join(record.held_out)} ({protocol.target})"
         self.say(f"{record.data}: sources {', '.join(record.sources)}; held out {held_out}")
-        self.say(_method_line(record.method))
+        self.say(method_line(record.method))
         self.say(
             f"{protocol.model} ({record.initial_weights.label}), {protocol.image_size} px, "
             f"{counted(protocol.rounds, 'round')} of {counted(protocol.local_epochs, 'epoch')}, "
@@ -377,19 +386,12 @@ def _lacks_weights(record: RunRecord) -> bool:
     return record.protocol.pretrained == "auto" and from_scratch and not record.stand_in
 
 
-def _method_line(method: Method) -> str:
-    """Return one line on the aggregator with its settings, and on the objective of the sites if it has settings."""
-    settings = ", ".join(f"{name} {value}" for name, value in method.settings.items())
-    objective = ", ".join(f"{name} {value}" for name, value in method.objective.items() if name != "name")
-    local = f"; sites minimise {method.objective['name']} ({objective})" if objective else ""
-    return f"{method.aggregator} ({settings}){local}"
-
-
 def _check_progress(record: RunRecord, finished: RoundRecord) -> None:
-    """Raise ``FDGError`` if too many rounds in a row, up to the ``finished`` one, left the model as it was."""
+    """Raise ``FDGError`` if too many rounds in a row, or all of a short run, left the model as it was."""
     idle = record.idle_rounds()
-    if idle >= MAX_IDLE_ROUNDS:
-        raise FDGError(f"{idle} rounds in a row left the model as it was; the last because {finished.reason}")
+    if idle >= min(MAX_IDLE_ROUNDS, record.protocol.rounds):
+        why = why_unchanged(finished)
+        raise FDGError(f"{counted(idle, 'round')} in a row left the model as it was; the last because {why}.")
 
 
 def method_in_force(protocol: Protocol, aggregator: UpdateAggregator) -> Method:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from fdg_plugins.errors import DataError, FDGError, SettingsError
+from fdg_plugins.errors import DataError, FDGError, SettingsError, Stopped
 from fdg_plugins.messages import (
     TASK_CENSUS,
     TASK_EVALUATE,
@@ -39,7 +39,7 @@ from fdg_plugins.state.site_memory import (
     write_kept,
 )
 from fdg_plugins.storage import named_path, read_json, remove_unfinished, write_json
-from fdg_plugins.training.loop import ShouldStop, Stopped
+from fdg_plugins.training.loop import ShouldStop
 from fdg_plugins.values import shorten
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 
-from fdg_plugins.errors import ContributionError
+from fdg_plugins.errors import ContributionError, PartError
 from fdg_plugins.filters.wire import Packed, pack, read_message, with_meta, without_meta
 from fdg_plugins.flare.peers import asking_site, authenticated_site
 from fdg_plugins.flare.stored_tensor import size_of
@@ -41,12 +41,14 @@ class ExchangeRound:
     """The exchange of a run and the current round, counted from 0, which the workflow sets; the check fills the rest.
 
     ``checked_tasks``: the tasks of which an answer has come to the server's check, readable or not. A job without that
-    filter is told from a site whose answer is of no form that it reads.
+    filter is told from a site whose answer is of no form that it reads. ``broken``: what the exchange itself raised on
+    reading a report, for which the workflow ends the run.
     """
 
     exchange: "Exchange"
     round_number: int
     checked_tasks: set[str] = field(default_factory=set, init=False)
+    broken: PartError | None = field(default=None, init=False)
 
 
 class ExchangeSendFilter(Filter):
@@ -127,8 +129,9 @@ class ExchangeCheckFilter(Filter):
         num_bytes, value, refused = _count_bytes(message.tensors), None, None
         try:
             value = _read(message, current, authenticated_site(shareable, fl_ctx))
-        except ContributionError as error:
+        except (ContributionError, PartError) as error:
             refused = str(error)
+            current.broken = current.broken or (error if isinstance(error, PartError) else None)
             self.log_warning(fl_ctx, f"Report refused: {one_line(refused)}")
         checked.note(current.exchange.report, value, refused=refused, num_bytes=num_bytes)
 

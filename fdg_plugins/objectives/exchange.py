@@ -11,7 +11,7 @@ updates that it uses.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, NoReturn
+from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, get_args
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from torch import nn
 from fdg_plugins.calling import calling
 from fdg_plugins.core.dense import dense_tensor
 from fdg_plugins.core.outliers import usual_length
-from fdg_plugins.errors import ContributionError, FDGError, SettingsError
+from fdg_plugins.errors import ContributionError, FDGError, PartError, SettingsError
 from fdg_plugins.messages import MOST_SAMPLES
 from fdg_plugins.values import shorten
 
@@ -165,6 +165,10 @@ class Exchange(ABC):
     report: ClassVar[str] = "tensors"
 
     def __init__(self, phase: Phase) -> None:
+        if phase not in get_args(Phase):
+            raise SettingsError(
+                f"exchange {type(self).__name__}: phase is {shorten(phase)}, expected 'probe' or 'train'."
+            )
         self.phase: Phase = phase
         self._learned: dict[str, torch.Tensor] = {}
         self._facts: Mapping[str, SiteFacts] = {}
@@ -251,7 +255,15 @@ class Exchange(ABC):
         validator = PayloadValidator(f"site {site}", ContributionError)
         if not self._begun:
             validator.refuse("sent a report while no round was asking for one")
-        return self.read_report(validator, report, update, self._facts.get(site))
+        with calling("exchange", self):
+            found = self.read_report(validator, report, update, self._facts.get(site))
+        if found is None:
+            raise self._broken("read_report returned nothing, expected what learn receives of a site")
+        return found
+
+    def _broken(self, what: str) -> PartError:
+        text = f"exchange {type(self).__name__}: {what}."
+        return PartError(text, text)
 
     def lengths(self, reports: Mapping[str, Any]) -> dict[str, dict[str, float]]:
         """Return the :meth:`sizes` of the round's checked reports, by quantity and site."""
@@ -260,6 +272,9 @@ class Exchange(ABC):
             with calling("exchange", self):
                 sizes = self.sizes(report)
             for quantity, size in sizes.items():
+                if isinstance(size, bool) or not isinstance(size, int | float):
+                    came = type(size).__name__
+                    raise self._broken(f"sizes returned a {came} as {quantity!r}, expected a float")
                 found.setdefault(quantity, {})[site] = size
         return found
 
@@ -273,6 +288,8 @@ class Exchange(ABC):
             medians = {name: usual_length(list(one.values())) for name, one in self.lengths(reports).items()}
             with calling("exchange", self):
                 learned = self.learn(dict(sorted(reports.items())))
+            if not isinstance(learned, dict) or not all(isinstance(one, torch.Tensor) for one in learned.values()):
+                raise self._broken("learn returned something else than tensors by name")
             self._typical = {name: [*self.typical(name), median][-TYPICAL_ROUNDS:] for name, median in medians.items()}
             self._learned = learned
         self._begun = False

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from nvflare.apis.fl_context import FLContext
 
-from fdg_plugins.errors import FDGError
+from fdg_plugins.errors import FDGError, PartError
 from fdg_plugins.flare.site_file import site_config_of
 from fdg_plugins.values import LONGEST_QUOTE, one_line, visible
 
@@ -29,9 +29,10 @@ class Reason(NamedTuple):
 def texts_of(error: Exception) -> tuple[str, str]:
     """Return an error's text for the site's own log, and the text that may leave the site.
 
-    For an unexpected error, only the type may leave, because the text may quote anything.
+    For an unexpected error, only the type may leave, because the text may quote anything, and of which part of the
+    method it was.
     """
-    if isinstance(error, FDGError):
+    if isinstance(error, FDGError | PartError):
         return str(error), error.public
     kind = type(error).__name__
     lines = str(error).splitlines()

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Text for the console: a line for each round and evaluation, and the final table."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fdg_plugins.record.pooling import mean
-from fdg_plugins.record.run_record import Choice, EvaluationRecord, RoundRecord, RunRecord
+from fdg_plugins.record.run_record import Choice, EvaluationRecord, Method, RoundRecord, RunRecord
 from fdg_plugins.values import counted
 
 Summary = tuple[float | None, float | None]
 
+DETAILS = " (details in the site's own log"  # then a number that is another for each site
 TITLES = {
     "last": "last",
     "source_validation": "selected by source validation",
@@ -46,6 +48,14 @@ def precision_line(record: RunRecord) -> str:
     return f"precision {record.protocol.precision}: {'; '.join(parts)}"
 
 
+def method_line(method: Method) -> str:
+    """Return one line on the aggregator with its settings, and on the objective of the sites if it has settings."""
+    settings = ", ".join(f"{name} {value}" for name, value in method.settings.items())
+    objective = ", ".join(f"{name} {value}" for name, value in method.objective.items() if name != "name")
+    local = f"; sites minimise {method.objective['name']} ({objective})" if objective else ""
+    return f"{method.aggregator} ({settings}){local}"
+
+
 def round_line(record: RunRecord, finished: RoundRecord, received: EvaluationRecord) -> str:
     """Return the line for one round; its scores are those of the model that the round started from."""
     rounds = record.protocol.rounds
@@ -59,9 +69,21 @@ def round_line(record: RunRecord, finished: RoundRecord, received: EvaluationRec
         f"target {record.protocol.target} {record.score.text(received.target)}{_personal(record, received)}",
         f"{finished.seconds:.1f} s",
         f"ETA {duration(seconds_left(record, finished.round))}",
-        *([f"model unchanged: {_clause(finished.reason)}"] if finished.reason is not None else []),
+        *([f"model unchanged: {why_unchanged(finished)}"] if finished.reason is not None else []),
     ]
     return " | ".join(parts)
+
+
+def why_unchanged(finished: RoundRecord) -> str:
+    """Return why a round left the model as it was, and the commonest reason why sites failed in it, if any did."""
+    found = _clause(str(finished.reason))
+    if not finished.failures:
+        return found
+    kinds = {site: reason.split(DETAILS)[0] for site, reason in sorted(finished.failures.items())}
+    kind, count = Counter(kinds.values()).most_common(1)[0]
+    site = next(site for site, own in kinds.items() if own == kind)
+    others = f" and {count - 1} more" if count > 1 else ""
+    return f"{found}; {site}{others}: {_clause(finished.failures[site])}"
 
 
 def unchanged(record: RunRecord) -> str | None:

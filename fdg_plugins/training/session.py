@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import torch
 
+from fdg_plugins.calling import calling
 from fdg_plugins.core.steps import effective_steps
 from fdg_plugins.core.travel import Rule
 from fdg_plugins.data import (
@@ -52,6 +53,7 @@ from fdg_plugins.training.loop import (
 )
 from fdg_plugins.training.networks import SharedNetworks
 from fdg_plugins.training.optimizers import make_optimizer, momentum_of, restore_momentum
+from fdg_plugins.training.parts import local_objective, memory_of, own_model, report_of, reporting
 from fdg_plugins.training.permissions import check_reports_allowed, check_statistics_allowed, refuse_held_out
 from fdg_plugins.training.personal import fine_tune
 from fdg_plugins.training.precision import device_policy
@@ -180,7 +182,7 @@ class SiteSession:
         rate = self.protocol.learning_rate_at(round_number)
         site_round = self._site_round(round_number, memory or {})
         model = self.load(state, personal)
-        own = self.objective.personal(model, received or {}, site_round)
+        own = own_model(self.objective, model, received or {}, site_round)
         if own.tuning is not None:
             self._check_batches(model)
             with seeded(self.protocol.seed, self.site, round_number, "personal layers", device=self.policy.device):
@@ -228,7 +230,7 @@ class SiteSession:
         """
         self._check_may_train()
         model = self.load(state, personal)
-        return self._report_of(self.objective.report_received, model, should_stop)
+        return self._report_of(reporting(self.objective, self.objective.report_received), model, should_stop)
 
     def train(
         self,
@@ -256,26 +258,28 @@ class SiteSession:
         if objective.personalises:
             own_score = self.evaluate_own(state, round_number, should_stop, received, kept.memory, kept.personal)
         site_round = self._site_round(round_number, kept.memory)
-        local_objective = objective.local(received or {}, model, site_round)
+        local = local_objective(objective, received or {}, model, site_round)
         self._check_batches(model)
         before, tensors = self._judge(model, should_stop, None if objective.probes else objective.report_received)
-        local_objective.observe_received(model, *self._seen(model, should_stop, shuffled=True))
-        trained = {**dict(model.named_parameters()), **_named(local_objective.parameters())}
+        with calling("objective", local):
+            local.observe_received(model, *self._seen(model, should_stop, shuffled=True))
+        trained = {**dict(model.named_parameters()), **_named(local.parameters())}
         optimizer = make_optimizer(trained.values(), self.protocol, learning_rate, self.policy.device)
         restore_momentum(optimizer, trained, kept.momentum if self.protocol.keep_momentum else {})
         epochs = self.images.epochs(self.protocol.local_epochs + objective.more_epochs, round_number)
         with seeded(self.protocol.seed, self.site, round_number, "layers", device=self.policy.device):  # dropout
-            training = train_locally(model, local_objective, epochs, optimizer, self.policy, should_stop, on_epoch)
+            training = train_locally(model, local, epochs, optimizer, self.policy, should_stop, on_epoch)
         self._reestimate(model, should_stop)
         after, more = self._judge(model, should_stop, objective.report_trained)
-        local_objective.observe_trained(model, *self._seen(model, should_stop, shuffled=True))
+        with calling("objective", local):
+            local.observe_trained(model, *self._seen(model, should_stop, shuffled=True))
         report = self._report(before, after, training, learning_rate, own_score)
         update = make_update(model.state_dict(), {name: state[name] for name in rules.names(Rule.SHARED)})
         done = Trained(update, report.steps, report.effective_steps)
-        tensors |= more | local_objective.report(done)
+        tensors |= more | report_of(objective, local, done)
         own = personal_part(model, kept_names(model, self.protocol))
         momentum = momentum_of(optimizer, trained) if self.protocol.keep_momentum else {}
-        return TrainResult(update, report, tensors, Kept(local_objective.memory(done), own, momentum))
+        return TrainResult(update, report, tensors, Kept(memory_of(objective, local, done), own, momentum))
 
     def _reestimate(self, model: ExtractorClassifier, should_stop: ShouldStop) -> None:
         """Replace the statistics of a trained model before it is judged, if those of the model received are."""
@@ -326,6 +330,7 @@ class SiteSession:
 
         The scores are on the validation split and, if the gap is measured there, also on the training split.
         """
+        report = report and reporting(self.objective, report)
         scores = [self.evaluate(model, "validation", should_stop)]
         if self.protocol.gap_split != "train":
             return scores, {} if report is None else self._report_of(report, model, should_stop)

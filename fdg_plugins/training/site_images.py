@@ -24,9 +24,10 @@ from fdg_plugins.data import (
     without_damaged,
 )
 from fdg_plugins.data.skew import EQUAL_PARTS
+from fdg_plugins.errors import Stopped
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
-from fdg_plugins.training.loop import Batches, ShouldStop, Stopped
+from fdg_plugins.training.loop import Batches, ShouldStop
 
 EVALUATION_BATCH = 64
 

@@ -146,6 +146,26 @@ def test_a_direction_that_raises_is_named_too(monkeypatch: pytest.MonkeyPatch) -
         run_round(towards(None), UPDATES)
 
 
+def test_a_step_that_raises_or_is_no_tensor_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> torch.Tensor:
+        raise KeyError("absent")
+
+    monkeypatch.setattr(Towards, "step_of", fail)
+    with pytest.raises(PartError, match=r"^aggregator Towards raised KeyError: 'absent'\.$"):
+        run_round(towards(Direction(THIRDS, {})), UPDATES)
+    for wrong, came in ((None, "NoneType"), (torch.ones(2, 3).median(0), "median")):
+        monkeypatch.setattr(Towards, "step_of", lambda *_, wrong=wrong: wrong)
+        with pytest.raises(
+            FDGError, match=rf"^aggregator Towards: step_of returned a {came} for '[.a-z]+', expected a ten"
+        ):
+            run_round(towards(Direction(THIRDS, {})), UPDATES)
+
+
+def test_a_report_does_not_rename_the_rounds_sites() -> None:
+    with pytest.raises(FDGError, match=r"^Towards reports 'sites', expected another name"):
+        run_round(towards(Direction(THIRDS, {"sites": 3})), UPDATES)
+
+
 @pytest.mark.parametrize("error", [FDGError("no gaps came."), ZeroDivisionError("division by zero")])
 def test_an_error_that_a_round_knows_leaves_the_model_and_the_run_goes_on(error: Exception, tmp_path: Path) -> None:
     rounds, _ = make_rounds(tmp_path, all_well(), raising(error))

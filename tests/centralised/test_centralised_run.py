@@ -18,14 +18,13 @@ from fdg_plugins.centralised.plan import make_plan
 from fdg_plugins.centralised.run import run_centralised
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import open_domain
-from fdg_plugins.errors import DataError, FDGError, SettingsError
+from fdg_plugins.errors import DataError, FDGError, SettingsError, Stopped
 from fdg_plugins.objectives import build_network
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.record.run_record import EvaluationRecord
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.storage import load_tensors
 from fdg_plugins.training.global_model import initial_model
-from fdg_plugins.training.loop import Stopped
 
 pytestmark = pytest.mark.usefixtures("no_fdg_variables")
 

@@ -12,9 +12,8 @@ import torch
 from fdg_plugins.centralised import CentralisedERM
 from fdg_plugins.centralised.training import PooledTraining, endless_batches
 from fdg_plugins.data import DomainData, open_domain
-from fdg_plugins.errors import FDGError
+from fdg_plugins.errors import FDGError, Stopped
 from fdg_plugins.settings.protocol import Protocol
-from fdg_plugins.training.loop import Stopped
 from tests.centralised.pooled_batches import ON_CPU, adam, own_batches, same_bits, small_network, trained
 
 

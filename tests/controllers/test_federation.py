@@ -34,6 +34,7 @@ from fdg_plugins.objectives import OBJECTIVES
 from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.storage import load_tensors
 from fdg_plugins.testing.inputs import same_bits
+from fdg_plugins.values import counted
 from fdg_plugins.versions import installed_versions
 from tests.controllers.federation_stubs import Engine, Line, context_of
 from tests.flare_runner import SiteWorkspace, run_task, site_context
@@ -369,11 +370,24 @@ def test_rounds_that_lead_nowhere_stop_the_job_and_the_record_says_why(tmp_path:
     job = Job(tmp_path, away("photo", "cartoon"), protocol={**PROTOCOL, "rounds": 9})
     job.run()
     reason = (
-        "3 rounds in a row left the model as it was; the last because 1 usable updates came, fewer than min_sites 2."
+        "3 rounds in a row left the model as it was; the last because 1 usable updates came, fewer than min_sites 2; "
+        "cartoon and 1 more: out of memory."
     )
     assert job.panics == [reason]
     assert len(job.record.rounds) == MAX_IDLE_ROUNDS
     assert (job.record.status, job.record.stopped_because) == ("stopped", reason)
+
+
+@pytest.mark.usefixtures("images_at_sites")
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_a_short_run_that_never_changed_the_model_has_not_finished(tmp_path: Path, rounds: int) -> None:
+    job = Job(tmp_path, away("photo", "cartoon"), protocol={**PROTOCOL, "rounds": rounds})
+    job.run()
+    assert job.panics[0].startswith(f"{counted(rounds, 'round')} in a row left the model as it was; the last because 1 ")
+    assert job.record.status == "stopped"
+    once = Job(tmp_path / "once", away("photo", "cartoon", rounds=(1,)), protocol={**PROTOCOL, "rounds": rounds + 1})
+    once.run()
+    assert (once.panics, once.record.status) == ([], "finished")
 
 
 @pytest.mark.usefixtures("images_at_sites")

@@ -95,7 +95,18 @@ def test_the_line_of_a_round_that_left_the_model_says_so_and_why() -> None:
     received = record.add_evaluation(0, scores(0.75, 0.5, 1.0, 0.25))
     record.rounds.append(round_record(1, aggregation=None, reason="1 usable updates came, fewer than min_sites 2."))
     line = round_line(record, record.rounds[0], received)
-    assert line.endswith(" | model unchanged: 1 usable updates came, fewer than min_sites 2")
+    assert line.endswith(" | model unchanged: 1 usable updates came, fewer than min_sites 2; photo-2: was away")
+    record.rounds[0].failures.update(
+        {"photo-1": "objective O raised KeyError.", "cartoon": "objective O raised KeyError."}
+    )
+    line = round_line(record, record.rounds[0], received)
+    assert line.endswith("fewer than min_sites 2; cartoon and 1 more: objective O raised KeyError")
+    details = "objective O raised KeyError (details in the site's own log under {})."
+    record.rounds[0].failures.update({"photo-1": details.format("1f"), "cartoon": details.format("2e")})
+    line = round_line(record, record.rounds[0], received)
+    assert line.endswith("; cartoon and 1 more: objective O raised KeyError (details in the site's own log under 2e)")
+    record.rounds[0].failures.clear()
+    assert round_line(record, record.rounds[0], received).endswith("fewer than min_sites 2")
     record.rounds.append(round_record(2))
     assert "unchanged" not in round_line(record, record.rounds[1], received)
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from fdg_plugins.errors import Stopped
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.objectives import OBJECTIVES, FeatureBatch, make_objective, see
 from fdg_plugins.training.judging import report_and_judge
-from fdg_plugins.training.loop import DevicePolicy, Stopped, evaluate, placed
+from fdg_plugins.training.loop import DevicePolicy, evaluate, placed
 
 CLASSES = 3
 Batch = tuple[torch.Tensor, torch.Tensor]

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 import torch
 
+from fdg_plugins.errors import Stopped
 from fdg_plugins.plugins.composition import parse_method, published
 from fdg_plugins.recipes.settings import job_settings
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.training import session as session_module
 from fdg_plugins.training.global_model import initial_model
-from fdg_plugins.training.loop import Batches, Stopped
+from fdg_plugins.training.loop import Batches
 from fdg_plugins.training.session import SiteSession
 
 SMALL = {"image_size": 16, "max_samples_per_domain": 30, "batch_size": 8, "local_epochs": 2, "seed": 3}

@@ -18,7 +18,7 @@ from fdg_plugins.data import PACS, DomainData, WholeView
 from fdg_plugins.data.image_files import DomainImages, ImageFiles
 from fdg_plugins.data.stand_in import ensure_stand_in
 from fdg_plugins.data.transforms import normalised
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import DataError, SettingsError, Stopped
 from fdg_plugins.messages import Evaluation, TrainReport
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.models.batch_norm import batch_norm_layers
@@ -27,7 +27,7 @@ from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.training import statistics
-from fdg_plugins.training.loop import DevicePolicy, Stopped
+from fdg_plugins.training.loop import DevicePolicy
 from fdg_plugins.training.results import TrainResult, make_update
 from fdg_plugins.training.session import SiteSession
 

@@ -8,11 +8,12 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from fdg_plugins.errors import Stopped
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import ERMObjective
 from fdg_plugins.randomness import seeded, torch_generator
 from fdg_plugins.tasks import Score
-from fdg_plugins.training.loop import DevicePolicy, LocalTraining, Stopped, evaluate, train_locally
+from fdg_plugins.training.loop import DevicePolicy, LocalTraining, evaluate, train_locally
 from fdg_plugins.training.results import make_update
 
 CPU = torch.device("cpu")

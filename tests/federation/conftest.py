@@ -169,10 +169,10 @@ class Federation:
             time.sleep(0.3)
         return Job(job, meta, log)
 
-    def record_of(self, job: str, folder: Path) -> RunRecord:
-        """Return the record of a job that must end well; its result is downloaded to ``folder``."""
+    def record_of(self, job: str, folder: Path, status: str = "FINISHED:COMPLETED") -> RunRecord:
+        """Return the record of a job that must end with ``status``; its result is downloaded to ``folder``."""
         ended = self.wait_for(job)
-        assert ended.status == "FINISHED:COMPLETED", ended.log[-3000:]
+        assert ended.status == status, ended.log[-3000:]
         shutil.rmtree(folder, ignore_errors=True)
         downloaded = self.nvflare("lead", "download", job, "-o", str(folder))
         assert downloaded.returncode == 0, downloaded.output

@@ -53,16 +53,21 @@ def test_every_malformed_update_is_refused_by_name_and_the_others_make_the_step(
     assert len({finished.failures["photo"] for finished in record.rounds}) >= rounds // 3, "reasons that tell apart"
 
 
-def test_a_round_with_too_few_usable_updates_leaves_the_model_and_says_so(
+def test_a_round_with_too_few_usable_updates_leaves_the_model_and_a_run_of_such_rounds_has_not_finished(
     federation: Federation, job: Path, tmp_path: Path
 ) -> None:
     change_protocol(job, rounds=2, min_sites=3)
     with hostile(federation, "photo"):
-        record = federation.record_of(federation.session("lead").submit_job(str(job)), tmp_path / "result")
+        submitted = federation.session("lead").submit_job(str(job))
+        record = federation.record_of(submitted, tmp_path / "result", "FINISHED:EXECUTION_EXCEPTION")
     reason = "2 usable updates came, fewer than min_sites 3."
+    assert record.status == "stopped"
+    assert str(record.stopped_because).startswith(
+        f"2 rounds in a row left the model as it was; the last because {reason[:-1]}; photo: "
+    )
     assert [(finished.aggregation, finished.reason) for finished in record.rounds] == [(None, reason)] * 2
     for site in ("art_painting", "cartoon", "sketch"):
         scores = [evaluation.sites[site] for evaluation in record.evaluations]
-        assert scores == scores[:1] * 3, "the same model after every round"
+        assert scores == scores[:1] * 2, "the same model after every round"
     (log,) = (tmp_path / "result").rglob("log.txt")
     assert f"The model stays as it was: {reason}" in log.read_text(encoding="utf-8")

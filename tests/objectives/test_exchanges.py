@@ -98,6 +98,42 @@ def test_an_unforeseen_error_names_the_exchange_and_leaves_what_was_learned(meth
     assert exchange.broadcast() == {}
 
 
+class Forgetful(InsightExchange):
+    """An exchange whose functions return what the test says."""
+
+    def __init__(self, method: str, returned: Any) -> None:
+        super().__init__(0.3, "feature", Y, D, WEIGHT)
+        setattr(self, method, lambda *_: returned)
+
+
+@pytest.mark.parametrize(
+    ("method", "returned", "message"),
+    [
+        ("read_report", None, "read_report returned nothing, expected what learn receives of a site."),
+        ("sizes", {"means": torch.ones(1)}, "sizes returned a Tensor as 'means', expected a float."),
+        ("learn", None, "learn returned something else than tensors by name."),
+        ("learn", {"means": [1.0]}, "learn returned something else than tensors by name."),
+    ],
+)
+def test_an_exchange_that_forgets_to_return_is_named_and_learns_nothing(
+    method: str, returned: Any, message: str
+) -> None:
+    exchange = Forgetful(method, returned)
+    with pytest.raises(PartError, match=f"^exchange Forgetful: {message}"):
+        play(exchange, KINDS["feature"], [0, 1])
+    assert exchange.broadcast() == {}
+
+
+def test_the_phase_of_an_exchange_is_one_of_two() -> None:
+    class Late(InsightExchange):
+        def __init__(self, phase: Any) -> None:
+            Exchange.__init__(self, phase)
+
+    assert Late("train").phase == "train"
+    with pytest.raises(SettingsError, match=r"^exchange Late: phase is 'training', expected 'probe' or 'train'\.$"):
+        Late("training")
+
+
 @pytest.mark.parametrize("error", [FDGError("no means came."), ZeroDivisionError("division by zero")])
 def test_an_error_that_a_round_knows_how_to_treat_is_left_as_it_is(error: Exception) -> None:
     with pytest.raises(type(error), match=str(error)) as caught:
