@@ -5,8 +5,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 
 from fdg_plugins.analysis.runs import Run
-
-ACCURACY = "accuracy"
+from fdg_plugins.tasks import DEFAULT_TASK
 
 
 def commonest_in_domains(runs: Iterable[Run]) -> dict[str, float]:
@@ -62,4 +61,5 @@ def note_on_sites(found: Iterable[tuple[str, Run]], images: str) -> list[str]:
 
 
 def _is_by_image(run: Run) -> bool:
-    return run.record.task.one_class_per_image and run.record.score.name == ACCURACY
+    """Return whether the score is the share of images that are right, as that of the default task."""
+    return run.record.task.one_class_per_image and run.record.score == DEFAULT_TASK.score

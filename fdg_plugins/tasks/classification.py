@@ -42,11 +42,11 @@ class Classification(Task):
         return {ACCURACY.name: Sum((logits.argmax(dim=1) == targets).sum(), len(targets))}
 
     def complaint(self, sums: Mapping[str, SumAndCount], images: int, num_classes: int) -> str | None:
-        """Return what is wrong with a site's accuracy: its range, or a count other than the evaluated images."""
+        """Return what is wrong with a site's score: its range, or a count other than the evaluated images."""
         if (found := super().complaint(sums, images, num_classes)) is not None:
             return found
-        count = sums[ACCURACY.name][1]
-        return None if count == images else f"its accuracy is over {count} images, expected {images}"
+        count = sums[self.score.name][1]
+        return None if count == images else f"its {self.score.name} is over {count} images, expected {images}"
 
     def samples_of(self, features: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return both unchanged: features ``[B, D]``, labels ``[B]``."""
