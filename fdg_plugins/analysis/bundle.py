@@ -24,6 +24,7 @@ from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.models.monai_networks import DEFINED, monai_definition
 from fdg_plugins.objectives import travel_rules
+from fdg_plugins.record.text import marks
 from fdg_plugins.settings.protocol import ADAPTERS
 from fdg_plugins.storage import write_json
 from fdg_plugins.tasks.segmentation import OVERLAP
@@ -57,7 +58,9 @@ def write_bundle(run: Run, folder: Path, rule: str, *, nifti: bool = False) -> P
             for name, content in configs.items():
                 write_json(made / "configs" / name, content)
             made.rename(folder)
-    except (OSError, RuntimeError) as error:  # torch reports a full disk by the latter
+    except OSError as error:
+        raise DataError(f"folder {folder} cannot be written: {error.strerror}.") from error
+    except RuntimeError as error:  # torch's, of a full disk
         raise DataError(f"folder {folder} cannot be written: {error}.") from error
     return folder
 
@@ -248,6 +251,7 @@ def metadata(run: Run, spec: SegmentationSpec, chosen: Chosen) -> dict[str, Any]
     record = run.record
     side = [record.protocol.image_size] * spec.dims
     packages = {name: version(name) for name in PACKAGES}
+    mark = f"[{marks(record)}] " if record.stand_in else ""
     return {
         "version": "0.1.0",
         "changelog": {"0.1.0": f"exported from the run {record.run}"},
@@ -255,9 +259,9 @@ def metadata(run: Run, spec: SegmentationSpec, chosen: Chosen) -> dict[str, Any]
         "pytorch_version": packages["torch"],
         "numpy_version": packages["numpy"],
         "required_packages_version": {"nibabel": version("nibabel")},
-        "task": f"segmentation of {', '.join(spec.classes[1:])} in {spec.title}",
-        "description": f"trained by {run.method} on {', '.join(_sources(run))}; held out: {run.target}; the global "
-        f"model after round {chosen.after_round}, chosen by {chosen.rule}.",
+        "task": f"segmentation of {', '.join(spec.classes[1:])} in {record.data}",
+        "description": f"{mark}trained by {run.method} on {', '.join(_sources(run))}; held out: {run.target}; the "
+        f"global model after round {chosen.after_round}, chosen by {chosen.rule}.",
         "authors": "",
         "copyright": "",
         "intended_use": "research; not a medical device",

@@ -21,6 +21,7 @@ from fdg_plugins.errors import DataError
 from fdg_plugins.tasks import ScoreKind
 
 OPTION = "--choose"
+EQUAL_DIGITS = 12  # to which means agree that are equal but for rounding
 
 Values = tuple[Any, ...]  # one of each setting that is chosen
 
@@ -128,7 +129,8 @@ def _in_order(value: Values) -> tuple[tuple[bool, float, str], ...]:
 
 
 def _best_of(scores: Mapping[Values, float], score: ScoreKind) -> Values:
-    return max(scores, key=lambda value: score.goodness(scores[value]))
+    # Of equal means the first, also where the sums that they came from were rounded otherwise.
+    return max(scores, key=lambda value: round(score.goodness(scores[value]), EQUAL_DIGITS))
 
 
 def notes_on(chosen: Sequence[Chosen], titles: Mapping[tuple[Any, ...], str], score: ScoreKind) -> list[str]:

@@ -96,12 +96,13 @@ class _Writer:
 
     def _notes_on_papers(self) -> list[str]:
         methods = self.table.methods
-        printed = {row.paper.key: row.paper for method in methods for row in method.printed}
+        shown = {method.label: [row for row in method.printed if self._has_number(row)] for method in methods}
+        printed = {row.paper.key: row.paper for rows in shown.values() for row in rows}
         notes = [
             f"{paper.title} paper: {paper.reference}; mean of {paper.runs} runs; selection: {paper.selection}."
             for paper in printed.values()
         ]
-        lacking = [method.label for method in methods if not method.printed and not method.is_reference]
+        lacking = [method.label for method in methods if not shown[method.label] and not method.is_reference]
         return notes + ([f"No printed number: {', '.join(lacking)}."] if lacking else [])
 
     # --- rows ---
@@ -112,7 +113,7 @@ class _Writer:
             row for result in method.results for row in (self._ours(method, result), *self._derived(method, result))
         ]
         for printed in method.printed:
-            if not any(column in printed.cells for column in self.columns):
+            if not self._has_number(printed):
                 continue
             rows.append(self._theirs(method, printed))
             if reasons := departures(self.table.facts, printed, method):
@@ -120,6 +121,9 @@ class _Writer:
             else:
                 rows += [self._differences(method, result, printed) for result in method.results]
         return rows
+
+    def _has_number(self, printed: PrintedRow) -> bool:
+        return any(column in printed.cells for column in self.columns)
 
     def _not_comparable(self, method: MethodRows, reasons: Sequence[str]) -> tuple[Cell, ...]:
         """Return the row that stands in place of the differences; all reasons may be in a footnote."""

@@ -65,7 +65,7 @@ def why_none(methods: Sequence[Scores]) -> list[str]:
 def _paired_row(row: Paired, rule: str, score: ScoreKind, digits: int, clustered: bool) -> Row:
     words = [row.method.label, *([rule] if rule else [])]
     rank = NOT_PRINTED if row.rank is None else f"{row.rank:.2f}"
-    estimates = (row.difference, row.by_place) if clustered else (row.difference,)
+    estimates = (row.difference, row.by_images) if clustered else (row.difference,)
     errors = [None if one is None else one.standard_error for one in estimates]
     shown = [NOT_PRINTED if error is None else f"{score.factor * error:.{digits}f}" for error in errors]
     value = NOT_PRINTED if row.difference is None else f"{score.factor * row.difference.mean:+.{digits}f}"

@@ -7,7 +7,7 @@ hard for all, drops out of a difference within cells.
 """
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fdg_plugins.analysis.estimates import Estimate, estimate
@@ -42,21 +42,21 @@ class Paired:
 
     ``rank``: mean over the comparison's common cells, 1 is best and equal scores share their ranks; None without such
     cells. ``difference``: mean over the ``pairs`` of its score minus FedAvg's, with its standard error if there are at
-    least two; None for FedAvg itself and without pairs. ``by_place``: the estimate from the mean of each held-out
-    domain (or data set, skew and participation), whose pairs share images.
+    least two; None for FedAvg itself and without pairs. ``by_images``: the estimate from the mean of each held-out
+    domain or skewed data set, whose pairs share images.
     """
 
     method: Scores
     rule: str
     rank: float | None
     difference: Estimate | None
-    by_place: Estimate | None
+    by_images: Estimate | None
     pairs: Cells
 
     @property
     def is_clustered(self) -> bool:
-        """Whether pairs share images, so that the error over places is another than that over pairs."""
-        over = self.by_place
+        """Whether pairs share images, so that the error over them is another than that over pairs."""
+        over = self.by_images
         return over is not None and over.standard_error is not None and over.count < len(self.pairs)
 
 
@@ -83,15 +83,19 @@ def scores_of(table: Table) -> list[Scores]:
     ]
 
 
-def compare(methods: Sequence[Scores], score: ScoreKind) -> Comparison | None:
+def compare(
+    methods: Sequence[Scores], score: ScoreKind, images: Callable[[str], str] = lambda place: place
+) -> Comparison | None:
     """Return the comparison of methods, whose cells are by the same rules, with FedAvg; None if there is none.
+
+    ``images``: names the images on which the cells of a place are judged; by default each place has its own.
 
     That is so if there is no FedAvg, or several of which none has the default settings, and if no method shares two
     cells with it.
     """
     if (base := _base(bases(methods))) is None:
         return None
-    found = {rule: _compared(methods, base, rule, score) for rule in base.cells}
+    found = {rule: _compared(methods, base, rule, score, images) for rule in base.cells}
     rows = tuple(row for of_rule, _ in found.values() for row in of_rule)
     if all(len(row.pairs) < LEAST_PAIRS for row in rows):
         return None
@@ -109,7 +113,9 @@ def _base(found: Sequence[Scores]) -> Scores | None:
     return candidates[0] if candidates else None
 
 
-def _compared(methods: Sequence[Scores], base: Scores, rule: str, score: ScoreKind) -> tuple[list[Paired], int]:
+def _compared(
+    methods: Sequence[Scores], base: Scores, rule: str, score: ScoreKind, images: Callable[[str], str]
+) -> tuple[list[Paired], int]:
     """Return the rows under one rule, and the number of cells that all methods have."""
     cells = [one.cells[rule] for one in methods]
     common = sorted(set.intersection(*(set(own) for own in cells)))
@@ -118,16 +124,18 @@ def _compared(methods: Sequence[Scores], base: Scores, rule: str, score: ScoreKi
     found = []
     for one, own, rank in zip(methods, cells, ranks, strict=True):
         pairs = {} if one is base else {at: own[at] - of_base[at] for at in sorted(own) if at in of_base}
-        found.append(Paired(one, rule, rank, estimate(dict(enumerate(pairs.values()))), _by_place(pairs), pairs))
+        found.append(
+            Paired(one, rule, rank, estimate(dict(enumerate(pairs.values()))), _by_images(pairs, images), pairs)
+        )
     return found, len(common)
 
 
-def _by_place(pairs: Cells) -> Estimate | None:
-    """Return the estimate over the means of the places; None without pairs."""
-    places: dict[str, list[float]] = {}
+def _by_images(pairs: Cells, images: Callable[[str], str]) -> Estimate | None:
+    """Return the estimate over the means of the pairs that share images; None without pairs."""
+    found: dict[str, list[float]] = {}
     for (place, _), value in pairs.items():
-        places.setdefault(place, []).append(value)
-    return estimate(dict(enumerate(map(statistics.fmean, places.values()))))
+        found.setdefault(images(place), []).append(value)
+    return estimate(dict(enumerate(map(statistics.fmean, found.values()))))
 
 
 def _cells(result: Result) -> dict[Place, float]:

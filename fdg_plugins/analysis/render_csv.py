@@ -25,6 +25,9 @@ NOTE = "note"
 RANK = "mean_rank"
 PAIRED = "paired_difference"
 NOT_COMPARABLE = "not comparable"
+# What a printed number does not say, or says of other runs than ours.
+OF_OUR_RUNS = ("data", "stand_in", "initial_weights", "model", "image_size", "rounds", "steps", "version")
+NOT_OURS = dict.fromkeys(OF_OUR_RUNS, "")
 
 FIELDS = (
     "kind",
@@ -173,7 +176,8 @@ def _source(row: PrintedRow) -> dict[str, Any]:
 def _theirs(row: PrintedRow, method: MethodRows) -> Iterator[dict[str, Any]]:
     label = method_title(method.method)  # without settings of ours
     for column, cell in row.cells.items():
-        yield {"kind": PRINTED, "label": label, "target": column, **csv_fields(cell), "note": "; ".join(cell.notes)}
+        theirs = {"label": label, "target": column, **csv_fields(cell), "note": "; ".join(cell.notes)}
+        yield {"kind": PRINTED, **NOT_OURS, **theirs}
 
 
 def _differences(table: Table, method: MethodRows, printed: PrintedRow) -> Iterator[dict[str, Any]]:

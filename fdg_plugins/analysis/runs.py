@@ -100,7 +100,10 @@ def _read(file: Path) -> RunRecord:
     version = value.get("schema_version") if isinstance(value, dict) else None
     if version != SCHEMA_VERSION:
         raise DataError(f"schema_version is {shorten(version)}, expected {SCHEMA_VERSION}.")
-    return RunRecord.read(value, file.name, DataError)
+    record = RunRecord.read(value, file.name, DataError)
+    if strangers := sorted({*record.sources, *record.held_out} - record.census.keys()):
+        raise DataError(f"{file.name} has no census of site {shorten(strangers[0])}, expected one of each site.")
+    return record
 
 
 def _uncompressed(file: Path) -> bytes:

@@ -140,6 +140,11 @@ def _cells(runs: Sequence[Run]) -> dict[str, Cells]:
     }
 
 
+def dataset_of(place: str) -> str:
+    """Return the data set of a cell's place: all its skews are of the same images."""
+    return place.partition("/")[0]
+
+
 def _place(run: Run) -> str:
     column = column_of(run)
     return f"{column.dataset}/{column.skew}/{participation_of(run):g}"

@@ -23,6 +23,7 @@ from fdg_plugins.analysis.sites_runs import (
     RowKey,
     column_of,
     comparable_runs,
+    dataset_of,
     has_row,
     in_groups,
     notes_on_gaps,
@@ -62,7 +63,8 @@ def sites_grid(runs: Sequence[Run], against: str | None = None, digits: int = 2,
     groups = tuple(tuple(writer.rows(key, found, against is not None)) for key, found in of_methods)
     header = ("method", "participation", "on", *(column.title for column in columns))
     scores = scores_of_sites(kept) if paired else []
-    below = paired_grid(compare(scores, kept[0].record.score), kept[0].record.score, _pairs_in_words(kept), digits)
+    score = kept[0].record.score
+    below = paired_grid(compare(scores, score, dataset_of), score, _pairs_in_words(kept), digits)
     notes = (*notes_on_sites(kept, copies, against), *why_none(scores))
     return Grid(_caption(kept, seeds), header, 3, groups, notes, below=below)
 

@@ -260,7 +260,8 @@ def _domains(runs: Sequence[Run]) -> tuple[str, ...]:
         domains = dataset_spec(runs[0].dataset).domains
     except SettingsError:
         domains = _distinct(reply.domain for run in runs for reply in run.record.census.values())
-    return tuple(map(_column, domains))
+    others = _distinct(run.target for run in runs if run.target not in domains)  # of another version of the data set
+    return tuple(map(_column, (*domains, *others)))
 
 
 def _column(domain: str) -> str:

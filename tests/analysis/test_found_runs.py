@@ -78,6 +78,7 @@ def test_links_below_the_paths_are_not_followed_but_a_path_may_be_one(tmp_path: 
         (["a list"], "schema_version is None, expected 1."),
         ({"schema_version": 1, "stand_in": False}, "results.json: field 'data' is missing."),
         (as_json(unheard_of=1), "results.json: unknown field 'unheard_of'."),
+        (as_json(census={}), "results.json has no census of site 'art_painting', expected one of each site."),
         ("{half a reco", "results.json is not valid JSON"),
     ],
 )

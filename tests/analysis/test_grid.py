@@ -199,6 +199,18 @@ def test_the_caption_names_the_seeds_of_the_cells_and_not_that_of_a_run_without_
     assert "runs/not has no accuracy on photo for the rule last, and is missing there." in found.notes
 
 
+def test_in_csv_a_printed_number_has_nothing_of_our_runs() -> None:
+    table = build_table(runs_of(fedomg(server_lr=1.0), {"photo": (0.5, 0.6)}), ("last",), "fedomg")
+    ours, theirs = (
+        next(line for line in csv.DictReader(io.StringIO(render_csv(table))) if line["kind"] == kind)
+        for kind in ("ours", "printed")
+    )
+    of_runs = ("data", "stand_in", "initial_weights", "model", "image_size", "rounds", "version")
+    assert [theirs[name] for name in of_runs] == [""] * len(of_runs)
+    assert all(ours[name] for name in of_runs)
+    assert (theirs["method"], theirs["paper"], theirs["backbone"]) == ("fedomg", "fedomg", "resnet18")
+
+
 def test_a_printed_row_is_named_without_settings_of_ours() -> None:
     table = build_table(runs_of(fedomg(server_lr=1.0), {"photo": (0.5, 0.6)}), ("last",), "fedomg")
     assert [row[0].text for row in to_grid(table).groups[0]] == [

@@ -51,9 +51,9 @@ def test_a_difference_is_over_the_cells_that_both_have_with_the_standard_error_o
     # The deviations from 0.1 are 0, 0.2 and -0.2: variance 0.08 / 2, error its root over the root of 3.
     assert found.difference.standard_error == pytest.approx(math.sqrt(0.04 / 3))
     # The domains' means are 0.2 and -0.1: variance 0.3**2 / 2, error its root over the root of 2.
-    assert found.by_place is not None
-    assert found.by_place.count == 2
-    assert found.by_place.standard_error == pytest.approx(0.15)
+    assert found.by_images is not None
+    assert found.by_images.count == 2
+    assert found.by_images.standard_error == pytest.approx(0.15)
 
 
 def test_one_pair_has_a_difference_and_no_standard_error() -> None:

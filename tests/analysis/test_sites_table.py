@@ -197,6 +197,22 @@ def test_methods_are_paired_with_fedavg_in_the_runs_of_one_seed_data_set_skew_an
     assert sites_grid(runs, paired=False).below is None
 
 
+def test_skews_of_one_data_set_are_of_the_same_images() -> None:
+    runs = [
+        skewed(method, seed, own=own + 0.1 * seed, alpha=alpha)
+        for method, own in ((FEDAVG, 0.3), (STEPPING, 0.5))
+        for alpha in (0.1, 0.5)
+        for seed in (0, 1)
+    ]
+    below = sites_grid(runs).below
+    assert below is not None
+    assert "SE over data sets" not in below.header
+    more = [*runs, skewed(FEDAVG, dataset="cifar10"), skewed(STEPPING, dataset="cifar10")]
+    below = sites_grid(more).below
+    assert below is not None
+    assert "SE over data sets" in below.header
+
+
 def test_one_pair_is_not_compared_and_neither_are_sites_own_models() -> None:
     runs = [skewed(FEDAVG), skewed(STEPPING, own=0.9)]
     assert sites_grid(runs).below is None

@@ -120,6 +120,11 @@ def test_a_run_that_nobody_judged_is_missing_and_named() -> None:
     )
 
 
+def test_a_held_out_domain_that_the_data_set_does_not_have_any_more_has_a_column() -> None:
+    table = build_table([run("a"), run("b", FEDAVG, "comic", domains=(*DOMAINS, "comic"))])
+    assert (table.columns[-2:], cells(table)["comic"].count) == (("comic", "average"), 1)
+
+
 def test_a_copy_is_counted_once_and_named() -> None:
     table = build_table([run("a"), run("b")])
     assert cells(table)["photo"].count == 1

@@ -327,8 +327,20 @@ def test_the_bundle_describes_itself_and_keeps_its_weights_as_plain_tensors(tmp_
     weights = torch.load(tmp_path / "bundle" / "models" / "model.pt", weights_only=True)
     assert weights["1.weight"].shape == (2, 16, 1, 1)
     metadata = json.loads((tmp_path / "bundle" / "configs" / "metadata.json").read_text())
-    assert "held out: chase_db1" in metadata["description"]
+    assert metadata["description"].startswith("trained by fedavg on drive, hrf, stare; held out: chase_db1; ")
+    assert metadata["task"] == "segmentation of vessel in drawn"
     assert metadata["network_data_format"]["outputs"]["pred"]["channel_def"] == {"0": "background", "1": "vessel"}
+
+
+def test_a_bundle_of_the_stand_in_says_so(tmp_path: Path) -> None:
+    finished_run(tmp_path / "run")
+    file = tmp_path / "run" / "results.json"
+    record = json.loads(file.read_text())
+    file.write_text(json.dumps({**record, "stand_in": True, "data": "STAND-IN for Retinal vessels"}))
+    export(tmp_path / "run", tmp_path / "bundle")
+    metadata = json.loads((tmp_path / "bundle" / "configs" / "metadata.json").read_text())
+    assert metadata["task"].endswith(" in STAND-IN for Retinal vessels")
+    assert metadata["description"].startswith("[STAND-IN")
 
 
 def test_a_folder_that_exists_is_left_as_it_is(tmp_path: Path) -> None:

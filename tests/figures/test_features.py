@@ -105,6 +105,12 @@ def test_a_rule_without_a_kept_model_and_a_missing_file_are_refused(own_run: Run
         features_of(own_run, data_root)
 
 
+@pytest.mark.parametrize("kind", ["features", "surface", "overlays"])
+def test_models_are_those_of_the_last_round_and_of_no_earlier_one(own_run: Run, data_root: Path, kind: str) -> None:
+    with pytest.raises(SettingsError, match=r"kept none of an earlier round; expected no --rounds\.$"):
+        make_pictures(kind, [replace(own_run, planned=9)], Request(data_root=data_root))
+
+
 def test_a_record_that_names_a_model_elsewhere_is_refused(own_run: Run, data_root: Path) -> None:
     elsewhere = own_run.folder.parent / "elsewhere.safetensors"
     (own_run.folder / "global_model.safetensors").rename(elsewhere)

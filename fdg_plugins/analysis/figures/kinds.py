@@ -91,6 +91,11 @@ def _only(runs: Sequence[Run], kind: str) -> Run:
             f"a figure of the kind {kind} is of one run, but there are {len(runs)}; expected one of them, such as "
             f"{runs[0].folder}."
         )
+    if runs[0].planned is not None:
+        raise SettingsError(
+            f"a figure of the kind {kind} is of models, and run {runs[0].folder} kept none of an earlier round; "
+            "expected no --rounds."
+        )
     return runs[0]
 
 

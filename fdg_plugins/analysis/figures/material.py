@@ -76,9 +76,8 @@ def global_model(run: Run, rule: str) -> Chosen:
     """
     files = {choice.rule: (choice.after_round, choice.file) for choice in run.record.choices if choice.file}
     if rule not in files:
-        raise SettingsError(
-            f"run {run.folder} kept no model of the rule {rule} (--selection); expected one of {', '.join(files)}."
-        )
+        others = f"; expected one of {', '.join(files)}" if files else ", nor of another"
+        raise SettingsError(f"run {run.folder} kept no model of the rule {rule} (--selection){others}.")
     after_round, file = files[rule]
     return Chosen(rule, after_round, read_model(run, _kept(run, file)))
 
