@@ -9,6 +9,8 @@ import pytest
 
 from fdg_plugins.analysis import Run, build_table
 from fdg_plugins.analysis.commonest import commonest_at_sites, commonest_in_domains, note_on_domains
+from fdg_plugins.analysis.figures import Chart, make_pictures
+from fdg_plugins.analysis.figures.groups import score_panel
 from fdg_plugins.analysis.grid import to_grid
 from fdg_plugins.analysis.render_csv import render_csv
 from fdg_plugins.analysis.sites_table import sites_grid
@@ -54,6 +56,14 @@ def test_a_table_and_its_csv_have_the_note() -> None:
     assert note.endswith("photo 75.0, sketch 50.0, on average 62.5.")
     lines = csv.DictReader(io.StringIO(render_csv(table)))
     assert [line["note"] for line in lines if line["kind"] == "note" and line["note"].startswith(NAMED)] == [note]
+
+
+def test_the_panel_of_a_figure_has_the_share_of_its_own_held_out_domain() -> None:
+    runs = [judged("photo", (30, 10)), judged("sketch", (10, 10))]
+    (chart,) = make_pictures("convergence", runs)
+    assert isinstance(chart, Chart)
+    assert {panel.title: panel.chance for panel in chart.panels} == {"held out: photo": 0.75, "held out: sketch": 0.5}
+    assert score_panel(runs, "average", ()).chance == pytest.approx(0.625)
 
 
 def test_a_task_of_pixels_has_none() -> None:

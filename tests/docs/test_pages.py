@@ -138,6 +138,7 @@ def test_links_within_the_project_lead_to_files(page: Path) -> None:
             marks=pytest.mark.slow,
         ),
         ("office.md", ["office_uniform", "office/fed[!a]*"], []),
+        ("office.md", ["office/*-seed0", "office_other_methods"], []),
         ("chosen.md", ["chosen"], ["--choose", "kappa", "--choose", "strength"]),
         ("label-skew.md", ["cifar10_skewed"], []),
         pytest.param("label-skew.md", ["cifar10_skewed_200"], [], marks=pytest.mark.slow),

@@ -52,7 +52,10 @@ def convergence(runs: Sequence[Run]) -> tuple[Chart, ...]:
     runs, notes = checked(runs)
     groups, score = group_runs(runs), runs[0].record.score
     some = "; source validation: by the sites drawn for each round" if any(map(_is_by_some_sites, runs)) else ""
-    panels = tuple(score_panel(runs[0], f"held out: {target}", _lines(groups, target)) for target in targets_of(runs))
+    panels = tuple(
+        score_panel([run for run in runs if run.target == target], f"held out: {target}", _lines(groups, target))
+        for target in targets_of(runs)
+    )
     return (
         Chart(
             name="convergence",

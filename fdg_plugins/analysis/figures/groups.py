@@ -2,10 +2,12 @@
 """The runs of one figure, grouped by method and settings; the figure's caption; means over seeds."""
 
 import math
+import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fdg_plugins.analysis.commonest import commonest_in_domains
 from fdg_plugins.analysis.comparable import check_comparable, without_repeats
 from fdg_plugins.analysis.estimates import Estimate, estimate, span_of, span_with
 from fdg_plugins.analysis.figures.picture import Line, Origin, Panel
@@ -93,10 +95,13 @@ def site_look(run: Run, site: str) -> Look:
     return domain_looks(run.dataset, (reply.domain for reply in census.values()))[census[site].domain]
 
 
-def score_panel(run: Run, title: str, lines: Iterable[Line]) -> Panel:
-    """Return the panel of a score of ``run``, with the score of guessing if images have one class each."""
-    score, classes = run.record.score, run.record.classes
-    chance = 1.0 / len(classes) if run.record.task.one_class_per_image else None
+def score_panel(runs: Sequence[Run], title: str, lines: Iterable[Line]) -> Panel:
+    """Return the panel of a score of ``runs``, with that of a constant answer if it is the share of right images.
+
+    Over several held-out domains, the latter is the mean of theirs.
+    """
+    score, shares = runs[0].record.score, commonest_in_domains(runs).values()
+    chance = statistics.fmean(shares) if shares else None
     bounds = (0.0, 1.0) if score.percent else (-math.inf, math.inf)
     return Panel(title, score.name, tuple(lines), is_fraction=score.percent, bounds=bounds, chance=chance)
 

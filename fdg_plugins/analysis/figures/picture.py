@@ -73,7 +73,8 @@ MANY_SITES = 20  # of one domain; more lines of one colour would be a block
 class Panel:
     """Axes with a title, a label of ``y`` with its unit, and lines.
 
-    ``bounds``: values that ``y`` cannot exceed, by definition; no band or axis does. ``chance``: the score of guessing.
+    ``bounds``: values that ``y`` cannot exceed, by definition; no band or axis does. ``chance``: the score of
+    always naming the commonest class.
     """
 
     title: str

@@ -62,7 +62,8 @@ def sensitivity(runs: Sequence[Run], setting: str | None, rule: str) -> tuple[Ch
     if len(targets) > 1 and set(targets) == set(_all_domains(kept[0])):
         shown[AVERAGE] = targets
     panels = [
-        score_panel(kept[0], title, _lines(groups, setting, axis, rule, domains)) for title, domains in shown.items()
+        score_panel([run for run in kept if run.target in domains], title, _lines(groups, setting, axis, rule, domains))
+        for title, domains in shown.items()
     ]
     lines = [line for panel in panels for line in panel.lines]
     if not lines:

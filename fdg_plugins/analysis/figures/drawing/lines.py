@@ -282,8 +282,10 @@ def _legends(chart: Chart) -> list[list[Artist]]:
     compared = [_handle(first[label], levels.get(label)) for label in order]
     named = chart.quantities if len(chart.quantities) > 1 else ()
     quantities: list[Artist] = [_stroke(stroke, name) for stroke, name in zip(STROKES, named, strict=False)]
-    chances = {panel.chance for panel in chart.panels if panel.chance is not None}
-    quantities += [_stroke(CHANCE, f"chance ({100 * chance:.3g} %)") for chance in sorted(chances)]
+    chances = sorted({panel.chance for panel in chart.panels if panel.chance is not None})
+    if chances:
+        values = " to ".join(dict.fromkeys(f"{100 * one:.3g}" for one in (chances[0], chances[-1])))
+        quantities.append(_stroke(CHANCE, f"always the commonest class ({values} %)"))
     return [list(compared), quantities]
 
 
