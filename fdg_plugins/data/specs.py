@@ -8,12 +8,19 @@ from typing import Any, ClassVar, TypeAlias
 
 from fdg_plugins.data.site_names import site_names, split_site
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.naming import nearest
 from fdg_plugins.plugins.own_dataset import LARGEST_MASK_VALUE, is_folder_name
+from fdg_plugins.plugins.registry import check_fields
+from fdg_plugins.values import shorten
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 """The suffixes of image files in folders; others are not read."""
 
+FAMILY_NAMES = ("photographs", "digits", "label_skew", "segmentation")
+"""The families that have a protocol (``fdg_plugins.settings.families``)."""
+
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_PLAIN = "letters, digits, '_', '.' and '-'"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +32,9 @@ class DatasetSpec:
     images. The ``families`` of the data set determine the protocol and the method settings; ``protocol`` and
     ``stand_in_protocol`` override some of them. ``task`` names the task of its labels (``fdg_plugins.tasks``).
     ``described``: a user's own data set, of which the job brings the description; a data root then is its folder.
+
+    Raises ``SettingsError`` for a field of another type than it is to have, for names that are not those of folders or
+    not different, and for a family that is nearly one with a protocol.
     """
 
     name: str
@@ -78,22 +88,42 @@ class DatasetSpec:
         return tuple(dict.fromkeys((by_channels, self.family or by_channels)))
 
     def __post_init__(self) -> None:
-        folders = (self.name, *filter(None, [self.folder]))
-        self._refuse("name", [name for name in folders if not _PLAIN_NAME.fullmatch(name)])
-        self._refuse("domain", [name for name in self.domains if not is_folder_name(name)])
-        for what, names in (("domains", self.domains), ("classes", self.classes)):
-            if len(names) < 2 or len(set(names)) < len(names):
-                raise SettingsError(f"data set {self.name!r} has {len(set(names))} {what}, expected at least 2.")
-        self._refuse("class", [name for name in self.classes if not name or "/" in name or name.startswith(".")])
-
-    def _refuse(self, what: str, names: list[str]) -> None:
-        if names:
-            raise SettingsError(f"data set {self.name!r} has the {what} {names[0]!r}, expected a plain folder name.")
+        if not isinstance(self.name, str) or not _PLAIN_NAME.fullmatch(self.name):
+            raise SettingsError(f"a data set's name is {shorten(self.name)}, expected {_PLAIN}.")
+        whose = f"data set {self.name!r}"
+        check_fields(self, whose)
+        if self.folder and not _PLAIN_NAME.fullmatch(self.folder):
+            raise SettingsError(
+                f"folder of {whose} is {self.folder!r}, expected a plain folder name below the data root: {_PLAIN}."
+            )
+        if self.channels < 1:
+            raise SettingsError(f"channels of {whose} is {self.channels}, expected at least 1.")
+        for what, several, names in (("domain", "domains", self.domains), ("class", "classes", self.classes)):
+            _check_names(f"{whose} has", what, several, names)
+        near = nearest(self.family, FAMILY_NAMES)
+        if near is not None and self.family not in FAMILY_NAMES:
+            raise SettingsError(
+                f"family of {whose} is {self.family!r}, expected {near!r}, or for a family of its own a name that is "
+                "less like it."
+            )
 
     @property
     def names(self) -> tuple[str, ...]:
         """All names that refer to this data set: its own."""
         return (self.name,)
+
+
+def _check_names(whose: str, what: str, several: str, names: tuple[str, ...]) -> None:
+    """Raise ``SettingsError`` unless ``names`` are at least two different names of folders."""
+    seen: set[str] = set()
+    for name in names:
+        if not is_folder_name(name):
+            raise SettingsError(f"{whose} the {what} {shorten(name)}, expected a plain folder name.")
+        if name in seen:
+            raise SettingsError(f"{whose} the {what} {shorten(name)} twice, expected different {several}.")
+        seen.add(name)
+    if len(names) < 2:
+        raise SettingsError(f"{whose} {len(names)} {what if len(names) == 1 else several}, expected at least 2.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,10 +14,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import nn
 
 from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.plugins.registry import check_fields, described
 from fdg_plugins.plugins.target import Target, load_target
+from fdg_plugins.values import shorten
 
 IMAGE_SIZE = 224
 """Side, in pixels, of the images for which a network is built unless another is given."""
@@ -63,11 +66,28 @@ class Network:
     output: str | None = None
 
     def __post_init__(self) -> None:
-        if not self.name.isidentifier():
-            raise SettingsError(f"a network's name is {self.name!r}, expected letters, digits and '_'.")
+        if not isinstance(self.name, str) or not self.name.isidentifier():
+            raise SettingsError(f"a network's name is {shorten(self.name)}, expected letters, digits and '_'.")
+        check_fields(self, f"network {self.name!r}")
+        self._check_build()
         if self.channels not in (None, 1, 3):
             raise SettingsError(f"network {self.name!r} has {self.channels} channels, expected 1 or 3.")
+        for field in ("multiple", "smallest"):
+            if (pixels := getattr(self, field)) < 1:
+                raise SettingsError(f"{field} of network {self.name!r} is {pixels}, expected at least 1.")
         self._check_features()
+
+    def _check_build(self) -> None:
+        if isinstance(self.build, nn.Module):
+            kind = type(self.build).__name__
+            raise SettingsError(
+                f"build of network {self.name!r} is a module, a {kind}, expected a function that returns one."
+            )
+        if not isinstance(self.build, str) and not callable(self.build):
+            raise SettingsError(
+                f"build of network {self.name!r} is {described(self.build)}, expected a function that returns a "
+                "module, or text such as 'package.module:function'."
+            )
 
     def _check_features(self) -> None:
         if self.features is not None and (self.head is not None or self.features < 1):
@@ -102,15 +122,18 @@ class Network:
         """Return the network without its head, and the number of features ``D`` that the head expects.
 
         ``channels``: of the images; default: 3. Raises SettingsError if the factory returns no module,
-        there is no linear layer, or the head is not linear.
+        there is no linear layer, the head is not linear, or a plug-in's network returns something else than its output.
         """
         given = {"num_classes": num_classes, "dims": dims, "norm": norm, "image_size": image_size}
         given |= {"channels": channels or 3} if self.channels is None else {}
         module = self._built(given)
+        images = torch.zeros(2, self.channels or channels or 3, *[image_size] * dims)
         if self.features is not None:
+            self._check_output(module, images)
             return module, self.features
         name = self.head or _last_linear(self.name, module)
         layer = self._linear_layer(name, module)
+        self._check_output(module, images, name)
         parent, _, last = name.rpartition(".")
         setattr(module.get_submodule(parent), last, nn.Identity())
         return module, layer.in_features
@@ -124,6 +147,31 @@ class Network:
                 f"the head {name!r} of model {self.name!r} {what}, expected a linear layer.", public=True
             )
         return layer
+
+    def _check_output(self, module: nn.Module, images: torch.Tensor, head: str | None = None) -> None:
+        """Raise ``SettingsError`` unless a plug-in's network returns a tensor, which is the output of its head.
+
+        This package's own networks are covered by tests, a pass over volumes would take long, and on torch's device
+        ``meta`` nothing is computed. Whether a network can take the images is judged elsewhere.
+        """
+        if _is_own(self.build) or images.dim() > 4 or images.is_meta:
+            return
+        try:
+            output, of_head = _outputs(module, images, None if head is None else module.get_submodule(head))
+        except Exception:  # noqa: BLE001 - the code of a plug-in, and images that it may not be made for
+            return
+        if not isinstance(output, torch.Tensor):
+            wanted = "features" if head is None else "logits"
+            raise SettingsError(
+                f"model {self.name!r} returns {_a(type(output).__name__)}, expected {wanted}.", public=True
+            )
+        if head is not None and (of_head is None or not torch.equal(output, of_head)):
+            does = "does not call" if of_head is None else "computes something after"
+            taken = "" if self.head else "; that is its last linear layer, and the field head names another"
+            raise SettingsError(
+                f"model {self.name!r} {does} its head {head!r}, expected the head's logits as its output{taken}.",
+                public=True,
+            )
 
     def _built(self, given: Mapping[str, Any]) -> nn.Module:
         try:
@@ -190,3 +238,38 @@ def _last_linear(name: str, module: nn.Module) -> str:
             public=True,
         )
     return found[-1]
+
+
+def _is_own(build: Target) -> bool:
+    """Return whether a factory is one of this package."""
+    module = build if isinstance(build, str) else str(getattr(build, "__module__", ""))
+    return module.partition(".")[0] == __name__.partition(".")[0]
+
+
+def _outputs(module: nn.Module, images: torch.Tensor, head: nn.Module | None) -> tuple[Any, torch.Tensor | None]:
+    """Return what a network makes of ``images``, and the output of its head in that pass, None if it was not called.
+
+    The head's output is replaced by numbers of both signs, of which no activation, mask or scale is the identity. Modes
+    and parameters of the network are left as they are.
+    """
+    seen: list[torch.Tensor] = []
+
+    def replaced(layer: nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor:
+        seen.append(torch.linspace(-1, 2, output.numel(), dtype=output.dtype).view(output.shape))
+        return seen[-1]
+
+    modes = [(one, one.training) for one in module.modules()]
+    hook = None if head is None else head.register_forward_hook(replaced)
+    try:
+        with torch.no_grad():
+            output = module.eval()(images)
+    finally:
+        if hook is not None:
+            hook.remove()
+        for one, mode in modes:
+            one.training = mode
+    return output, seen[-1] if seen else None
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"

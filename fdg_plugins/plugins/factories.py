@@ -9,13 +9,15 @@ The module is an installed one, which the file then names, or a single file of o
 with the record at its end.
 """
 
+import ast
 import re
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from fdg_plugins.errors import FDGError, SettingsError
-from fdg_plugins.plugins.files import SUFFIX, load_file
+from fdg_plugins.naming import expected_one_of
+from fdg_plugins.plugins.files import SUFFIX, load_file, missing_beside
 from fdg_plugins.values import shorten
 
 LONGEST = 90  # of a name made of those of module and factory
@@ -68,12 +70,33 @@ def bring_factory(text: str, here: Path, folder: Path) -> FactoryFile:
     module, factory = found.groups()
     name = _name_of(module, factory)
     path = folder / f"{name}{SUFFIX}"
-    path.write_bytes(_content(text, _own_file(module, here), factory, name))
+    file = _own_file(module, here)
+    path.write_bytes(_content(text, file, factory, name))
     try:
         load_file(path)
     except FDGError as error:
-        raise SettingsError(f"model {text!r}: {error}") from error
+        said = str(error) if file is None else _of_own_file(error, path, file, here, factory)
+        raise SettingsError(f"model {text!r}: {said}") from error
     return FactoryFile(path, name)
+
+
+def _of_own_file(error: FDGError, copy: Path, file: Path, here: Path, factory: str) -> str:
+    """Return an error that the ``copy`` of a file of one's own caused as one of the file itself."""
+    cause = error.__cause__
+    if isinstance(cause, NameError) and cause.name == factory and factory not in (known := _factories_in(file)):
+        return f"file {file} has no {factory!r}, {expected_one_of(factory, known)}"
+    said = str(error).replace(str(copy), str(file))
+    beside = missing_beside(cause, file.parent, here)
+    return f"{said.removesuffix('.')}{beside}." if beside else said
+
+
+def _factories_in(file: Path) -> list[str]:
+    """Return the names of the functions and classes of a module that could be loaded, those that are public."""
+    return [
+        one.name
+        for one in ast.parse(file.read_bytes()).body
+        if isinstance(one, ast.FunctionDef | ast.ClassDef) and not one.name.startswith("_")
+    ]
 
 
 def _name_of(module: str, factory: str) -> str:

@@ -163,11 +163,22 @@ def _load(path: Path, module_name: str) -> ModuleType:
         del sys.modules[module_name]
         if isinstance(error, FDGError):
             raise
+        end = missing_beside(error, path.parent)
         raise SettingsError(
-            f"plug-in file {path} cannot be loaded: {type(error).__name__}: {error}.",
+            f"plug-in file {path} cannot be loaded: {type(error).__name__}: {error}{end}.",
             public=f"plug-in file {path.name} cannot be loaded: {type(error).__name__}.",
         ) from error
     return module
+
+
+def missing_beside(error: BaseException | None, *folders: Path) -> str:
+    """Return the end of a message about a plug-in file that imports a module from its own folder; else nothing."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return ""
+    module = error.name.partition(".")[0]
+    if not any((folder / module).is_dir() or (folder / f"{module}{SUFFIX}").is_file() for folder in folders):
+        return ""
+    return ", which is beside it: a plug-in is one file that imports what is installed, such as a package of your own"
 
 
 def _take_in(module: ModuleType) -> None:
@@ -177,15 +188,28 @@ def _take_in(module: ModuleType) -> None:
         del sys.modules[module.__name__]
         raise SettingsError(
             f"plug-in file {module.__name__.removeprefix(PREFIX)}{SUFFIX} brings nothing, expected values of the types "
-            "Method, Network, ImageFolderSpec or Task in the module.",
+            "Method, Network, ImageFolderSpec, SegmentationSpec or Task in the module: neither a class nor a list of "
+            "them is one.",
             public=True,
         )
     try:
         for registry, record in found:
+            _check_brought_once(registry, record, module)
             registry.add(record)
     except FDGError:
         _forget(module.__name__)
         raise
+
+
+def _check_brought_once(registry: Registry[Any], record: Any, module: ModuleType) -> None:
+    """Raise ``SettingsError``, with both paths, if another record from a file has one of the names."""
+    for name in record.names:
+        other = registry.find(name) if registry.origin(name) == FILE else None
+        if other is None or other == record:
+            continue
+        known = next(iter(_files_with(other).values()), module.__file__)
+        by = f"{known} twice" if str(known) == module.__file__ else f"{known} and by {module.__file__}"
+        raise SettingsError(f"{registry.kind} {name!r} is brought by {by}, expected one of them.")
 
 
 def _new_records(registry: Registry[Any], module: ModuleType) -> list[Any]:

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.plugins.registry import check_fields, described
 from fdg_plugins.plugins.target import Target
+from fdg_plugins.values import shorten
 
 Point = Literal["direction", "weighting", "objective", "network", "step", "personal"]
 
@@ -26,6 +28,9 @@ class Reference:
     venue: str
     year: int
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Equation:
@@ -34,6 +39,9 @@ class Equation:
     formula: str
     meaning: str
     number: str | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +53,9 @@ class SettingSource:
     paper: str | None = None
     code: str | None = None
     remark: str | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +71,9 @@ class Leaving:
     when: str = "every round in which the site trains"
     report: str | None = None
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
@@ -69,6 +83,9 @@ class Difference:
     paper: str
     ours: str
     code: str | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +97,7 @@ class Differences:
     remark: str | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for row in self.rows:
             if (row.code is None) == bool(self.compared):
                 raise SettingsError(f"point {row.point!r} must say what the code does exactly if code was compared.")
@@ -91,6 +109,9 @@ class Together:
 
     method: str
     source: str
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +133,9 @@ class Default:
     weighting: Mapping[str, Any] = field(default_factory=dict)
     objective: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def is_ours(self) -> bool:
@@ -155,8 +179,9 @@ class Method:
         letters, equations, settings, exact, differences, leaves, together: the contents of its page.
 
     Raises:
-        SettingsError: for an invalid key, an unknown value in ``acts``, or a method without a class or with another
-            thing in the place of one.
+        SettingsError: for an invalid key or part, an unknown value in ``acts``, a field of another type than it is to
+            have, a method without a class or with another thing in the place of one, and for a point in ``acts`` or
+            settings in ``defaults`` of which it has no class.
     """
 
     key: str
@@ -183,39 +208,51 @@ class Method:
     together: tuple[Together, ...] = ()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.key, str) or not self.key.isidentifier() or self.key != self.key.lower():
-            raise SettingsError(f"a method's key is {self.key!r}, expected lower-case letters, digits and '_'.")
+        _check_name("a method's key", self.key)
         self._check_acts()
-        self._check_kinds()
+        check_fields(self, f"method {self.key!r}")
+        if self.part:
+            _check_name(f"part of method {self.key!r}", self.part)
+        self._check_roles()
+        self._check_has_what_it_acts_by()
+
+    def _check_acts(self) -> None:
+        if isinstance(self.acts, str):
+            raise SettingsError(f"acts of method {self.key!r} is text, expected a tuple such as ({self.acts!r},).")
+        if not isinstance(self.acts, tuple):
+            return
+        if unknown := [point for point in self.acts or ("nothing",) if point not in get_args(Point)]:
+            raise SettingsError(
+                f"method {self.key!r} acts on {shorten(unknown[0])}, expected one of {', '.join(get_args(Point))}."
+            )
+
+    def _check_roles(self) -> None:
+        """Raise ``SettingsError`` unless each role is a class or names one, and one of them is given."""
         if (self.aggregator, self.weighting, self.objective) == (None, None, None):
             raise SettingsError(f"method {self.key!r} names no class, expected aggregator, weighting or objective.")
         for role in ("aggregator", "weighting", "objective"):
             given = getattr(self, role)
             if given is not None and not isinstance(given, str | type):
                 raise SettingsError(
-                    f"{role} of method {self.key!r} is {_described(given)}, expected a class, or text such as "
+                    f"{role} of method {self.key!r} is {described(given)}, expected a class, or text such as "
                     "'package.module:Name'."
                 )
 
-    def _check_kinds(self) -> None:
-        """Raise ``SettingsError`` for a field of another type than it is to have, which nothing else would name."""
-        for name, kind in _ONE.items():
-            if not isinstance(value := getattr(self, name), kind):
-                raise SettingsError(f"{name} of method {self.key!r} is {_described(value)}, expected {_a(kind)}.")
-        for name, kind in _SEVERAL.items():
-            value = getattr(self, name)
-            if not isinstance(value, tuple):
-                given = _described(value)
-                raise SettingsError(f"{name} of method {self.key!r} is {given}, expected a tuple, such as (one,).")
-            if odd := [one for one in value if not isinstance(one, kind)]:
-                raise SettingsError(f"{name} of method {self.key!r} has {_described(odd[0])}, expected {_a(kind)}.")
-
-    def _check_acts(self) -> None:
-        if isinstance(self.acts, str):
-            raise SettingsError(f"acts of method {self.key!r} is text, expected a tuple such as ({self.acts!r},).")
-        if not self.acts or (unknown := set(self.acts) - set(get_args(Point))):
-            what = sorted(unknown)[0] if self.acts else "nothing"
-            raise SettingsError(f"method {self.key!r} acts on {what!r}, expected one of {', '.join(get_args(Point))}.")
+    def _check_has_what_it_acts_by(self) -> None:
+        """Raise ``SettingsError`` for a point on which no class of the method acts, or settings of a class it lacks."""
+        has = {role for role in ("aggregator", "weighting", "objective") if getattr(self, role) is not None}
+        for point in self.acts:
+            if not has & set(roles := _ACTS_BY.get(point, ("objective",))):
+                raise SettingsError(
+                    f"method {self.key!r} acts on {point!r}, but names no {' and no '.join(roles)}, expected one that "
+                    "does."
+                )
+        for role in ("weighting", "objective"):
+            if role not in has and (given := [name for entry in self.defaults for name in getattr(entry, role)]):
+                raise SettingsError(
+                    f"defaults of method {self.key!r} have the setting {given[0]!r} of its {role}, but it names no "
+                    f"{role}, expected one."
+                )
 
     @property
     def name(self) -> str:
@@ -262,30 +299,11 @@ class Method:
         return [entry for place in places for entry in self.defaults if (entry.on, entry.beside) == place]
 
 
-_ONE = {
-    **dict.fromkeys(("title", "line", "part", "part_title", "recipe", "in_composition", "letters"), str),
-    "reference": Reference,
-    "differences": Differences,
-}
-_SEVERAL = {
-    **dict.fromkeys(("protocol", "exact"), str),
-    "defaults": Default,
-    "equations": Equation,
-    "settings": SettingSource,
-    "leaves": Leaving,
-    "together": Together,
-}
+# The classes by which a method acts on a point; on any other, it is the objective.
+_ACTS_BY: Mapping[str, tuple[str, ...]] = {"direction": ("aggregator",), "weighting": ("weighting", "aggregator")}
 
 
-def _a(kind: type) -> str:
-    """Return a type in words, for the end of a message."""
-    return "text" if kind is str else f"{kind.__name__}(...)"
-
-
-def _described(value: object) -> str:
-    """Return what stands where a class belongs: ``the function small_net``, ``an instance of RootWeighting``."""
-    if value is None or isinstance(value, str):
-        return "None" if value is None else f"the text {value[:40]!r}"
-    kind = type(value).__name__
-    name = getattr(value, "__qualname__", None)
-    return f"an instance of {kind}" if name is None else f"the {kind} {name}"
+def _check_name(what: str, name: object) -> None:
+    """Raise ``SettingsError`` unless ``name`` can be the name of a method or of a part."""
+    if not isinstance(name, str) or not name.isidentifier() or name != name.lower():
+        raise SettingsError(f"{what} is {shorten(name)}, expected lower-case letters, digits and '_'.")

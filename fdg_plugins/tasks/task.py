@@ -16,8 +16,11 @@ from typing import Any, ClassVar, Protocol
 
 import torch
 
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.extras import check_extra
+from fdg_plugins.plugins.registry import check_fields
 from fdg_plugins.tasks.score import ScoreKind, Sum
+from fdg_plugins.values import shorten
 
 SumAndCount = tuple[float, int]
 
@@ -53,6 +56,11 @@ class Task(ABC):
 
     name: str
     score: ScoreKind
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise SettingsError(f"a task's name is {shorten(self.name)}, expected text.")
+        check_fields(self, f"task {self.name!r}")
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -113,7 +113,7 @@ def test_a_network_that_no_run_could_use_is_refused_before_one_starts(command: t
     Path("unsuited.py").write_text(UNSUITED, encoding="utf-8")
     result = fdg(*command, "--model", "unsuited.py:pair")
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert "the model cannot take images of shape [3, 32, 32]" in result.stderr
+    assert "model 'unsuited_pair' returns a tuple, expected logits" in result.stderr
     assert not Path("runs").exists()
 
 

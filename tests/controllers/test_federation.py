@@ -383,7 +383,9 @@ def test_rounds_that_lead_nowhere_stop_the_job_and_the_record_says_why(tmp_path:
 def test_a_short_run_that_never_changed_the_model_has_not_finished(tmp_path: Path, rounds: int) -> None:
     job = Job(tmp_path, away("photo", "cartoon"), protocol={**PROTOCOL, "rounds": rounds})
     job.run()
-    assert job.panics[0].startswith(f"{counted(rounds, 'round')} in a row left the model as it was; the last because 1 ")
+    assert job.panics[0].startswith(
+        f"{counted(rounds, 'round')} in a row left the model as it was; the last because 1 "
+    )
     assert job.record.status == "stopped"
     once = Job(tmp_path / "once", away("photo", "cartoon", rounds=(1,)), protocol={**PROTOCOL, "rounds": rounds + 1})
     once.run()

@@ -394,7 +394,9 @@ def test_the_score_of_guessing_is_a_line_with_an_entry_in_the_legend() -> None:
     figure = draw(small_chart(panels=panels))
     for axes in figure.axes:
         assert [np.asarray(line.get_ydata())[0] for line in axes.lines if line.get_linestyle() == "-."] == [0.25]
-    assert "always the commonest class (25 %)" in [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert "always the commonest class (25 %)" in [
+        text.get_text() for legend in figure.legends for text in legend.get_texts()
+    ]
 
 
 def test_small_values_are_apart_beside_a_large_one_on_an_axis_that_is_linear_only_around_zero() -> None:

@@ -41,6 +41,8 @@ def here(tmp_path: Path) -> Path:
     (folder / "nets" / "one.py").write_text(NET, encoding="utf-8")
     (folder / "nets" / "two.py").write_text("from nets.one import Net\n", encoding="utf-8")
     (folder / "3d.py").write_text(NET, encoding="utf-8")
+    (folder / "by_name.py").write_text("from my_net import Net\n", encoding="utf-8")
+    (folder / "wrong.py").write_text("Net = other\n", encoding="utf-8")
     (folder / "script.py").write_text("import sys\n\nsys.exit(3)\n", encoding="utf-8")
     return folder
 
@@ -82,7 +84,15 @@ def test_an_installed_module_is_named_and_not_copied(folder: Path, here: Path) -
     ("text", "message"),
     [
         ("no_net:Net", r"names the module 'no_net', which is neither installed nor the file .*/here/no_net.py"),
-        ("my_net:Nett", r"model 'my_net:Nett': plug-in file .* cannot be loaded: NameError: name 'Nett'"),
+        (
+            "my_net:Nett",
+            r"^model 'my_net:Nett': file .*/here/my_net.py has no 'Nett', did you mean 'Net'\? Known are Net",
+        ),
+        (
+            "by_name:Net",
+            r"^model 'by_name:Net': plug-in file .*/here/by_name.py cannot .*, which is beside it: a plug-in",
+        ),
+        ("wrong:Net", r"^model 'wrong:Net': plug-in file .*/here/wrong.py cannot be loaded: NameError: name 'other'"),
         ("my_net:number", r"model 'my_net_number' is built by a int, expected a function or class"),
         ("no/net.py:Net", r"model file .*/here/no/net.py cannot be read: No such file"),
         ("script.py:Net", r"model 'script.py:Net': .* cannot be loaded: SystemExit: 3"),

@@ -61,9 +61,19 @@ def test_the_same_content_is_loaded_once_and_another_takes_its_place(custom: Pat
 
 def test_two_files_may_not_bring_one_name(custom: Path) -> None:
     load_file(write(custom / "first.py"))
-    with pytest.raises(SettingsError, match="model 'mine' is brought by a file at hand and by a file at hand"):
+    with pytest.raises(
+        SettingsError, match=r"model 'mine' is brought by .*/first\.py and by .*/other\.py, expected one"
+    ):
         load_file(write(custom / "other.py", size=3))
     assert NETWORKS.get("mine").extractor(2)[1] == 12
+
+
+def test_one_file_may_not_bring_a_name_twice(custom: Path) -> None:
+    path = write(custom / "both.py")
+    path.write_text(path.read_text(encoding="utf-8") + "OTHER = Network(name='mine', build=print)\n", encoding="utf-8")
+    with pytest.raises(SettingsError, match=r"^model 'mine' is brought by .*/both\.py twice, expected one of them\.$"):
+        load_file(path)
+    assert NETWORKS.find("mine") is None
 
 
 @pytest.mark.parametrize("name", ["../mine", "mine.py", "Mine", "os/path", "", "a" * 101, "_x"])
@@ -89,13 +99,30 @@ def test_a_file_elsewhere_is_not_found(custom: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("code", "message", "public"),
     [
-        ("x = 3", "plug-in file bad.py brings nothing", "brings nothing"),
+        (
+            "x = 3",
+            "plug-in file bad.py brings nothing, expected values of the types Method, Network, ImageFolderSpec, "
+            "SegmentationSpec or Task in the module: neither a class nor a list of them is one.",
+            "brings nothing",
+        ),
+        (
+            "from beside_it import f",
+            "bad.py cannot be loaded: ModuleNotFoundError: No module named 'beside_it', which is beside it: a plug-in "
+            "is one file that imports what is installed, such as a package of your own.",
+            "bad.py cannot be loaded: ModuleNotFoundError.",
+        ),
+        (
+            "import no_such_module",
+            "bad.py cannot be loaded: ModuleNotFoundError: No module named 'no_such_module'.",
+            "bad.py cannot be loaded: ModuleNotFoundError.",
+        ),
         ("raise ValueError('secret')", "cannot be loaded: ValueError: secret", "bad.py cannot be loaded: ValueError."),
         ("def", "cannot be loaded: SyntaxError", "bad.py cannot be loaded: SyntaxError."),
     ],
 )
 def test_a_file_that_brings_nothing_or_fails_is_refused(custom: Path, code: str, message: str, public: str) -> None:
     (custom / "bad.py").write_text(code, encoding="utf-8")
+    (custom / "beside_it.py").write_text("f = 3\n", encoding="utf-8")
     with pytest.raises(SettingsError, match=message) as error:
         load_file(custom / "bad.py")
     assert public in error.value.public
@@ -203,7 +230,8 @@ METHOD = Method(
 
 
 def write_rule(path: Path, given: str) -> Path:
-    acts = "" if given.startswith("acts") else "acts=('weighting',), "
+    point = "objective" if given.startswith("objective") else "weighting"
+    acts = "" if given.startswith("acts") else f"acts=('{point}',), "
     path.write_text(RULE.format(given=acts + given), encoding="utf-8")
     return path
 
