@@ -21,6 +21,8 @@ NEEDED = {
     "dist",
     "test-wheel",
     "docs",
+    "rehearse-images",
+    "test-trackers",
     "test-slow",
     "test-federation",
     "coverage",
