@@ -9,8 +9,8 @@ from typing import Any, ClassVar, TypeAlias
 from fdg_plugins.data.site_names import site_names, split_site
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.naming import nearest
+from fdg_plugins.plugins.fields import check_fields
 from fdg_plugins.plugins.own_dataset import LARGEST_MASK_VALUE, is_folder_name
-from fdg_plugins.plugins.registry import check_fields
 from fdg_plugins.values import shorten
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from fdg_plugins.errors import FDGError, SettingsError
-from fdg_plugins.plugins.registry import check_fields, described
+from fdg_plugins.plugins.fields import check_fields, described
 from fdg_plugins.plugins.target import Target, load_target
 from fdg_plugins.values import shorten
 

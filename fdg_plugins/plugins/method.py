@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.plugins.registry import check_fields, described
+from fdg_plugins.plugins.fields import check_fields, described
 from fdg_plugins.plugins.target import Target
 from fdg_plugins.values import shorten
 

@@ -18,7 +18,7 @@ import torch
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.extras import check_extra
-from fdg_plugins.plugins.registry import check_fields
+from fdg_plugins.plugins.fields import check_fields
 from fdg_plugins.tasks.score import ScoreKind, Sum
 from fdg_plugins.values import shorten
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.plugins.fields import check_fields
 from fdg_plugins.plugins.method import (
     Default,
     Difference,
@@ -20,7 +21,6 @@ from fdg_plugins.plugins.method import (
     SettingSource,
     Together,
 )
-from fdg_plugins.plugins.registry import check_fields
 
 PAPER: dict[str, Any] = {"authors": "A", "title": "B", "venue": "C", "year": 2026}
 LEAVING: dict[str, Any] = {"what": "counts", "shape": "[Y]", "reveals": "how many"}
