@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from fdg_plugins.privacy.reasons import make_reason
 from fdg_plugins.record.run_record import RunRecord
-from fdg_plugins.record.text import duration, evaluation_line, final_table, marks, precision_line, round_line
+from fdg_plugins.record.text import DETAILS, duration, evaluation_line, final_table, marks, precision_line, round_line
 from tests.controllers.federation_stubs import evaluation, round_record, run_record, scores
 
 
@@ -88,6 +89,12 @@ def test_the_line_of_a_round_calls_what_is_missing_missing() -> None:
     record.rounds.append(round_record(1, local={}, sites=(), aggregation=None))
     line = round_line(record, record.rounds[0], received)
     assert "sites 0/3 | train loss missing | initial model: source val missing, target sketch missing" in line
+
+
+def test_reasons_that_differ_in_the_number_of_the_sites_log_alone_count_as_one() -> None:
+    told = {make_reason("out of memory at /data", "out of memory.", names=False).told for _ in range(2)}
+    assert len(told) == 2
+    assert {reason.split(DETAILS)[0] for reason in told} == {"out of memory"}
 
 
 def test_the_line_of_a_round_that_left_the_model_says_so_and_why() -> None:
