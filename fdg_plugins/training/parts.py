@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A site's calls of its objective, which may be a plug-in's: what it raises names it, what it returns is checked."""
+"""A site's calls of its objective, which may be a plug-in's: what it raises names it, what it returns is checked.
+
+Names of its tensors are for the site's own log: a plug-in can make them of its images' names.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,7 +14,7 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import FeatureBatch, LocalObjective, Objective, PersonalModel, SiteRound, Trained
 from fdg_plugins.training.judging import Report
-from fdg_plugins.values import shorten
+from fdg_plugins.values import counted, shorten
 
 Tensors = Mapping[str, torch.Tensor]
 
@@ -37,11 +40,9 @@ def own_model(objective: Objective, model: ExtractorClassifier, received: Tensor
         if isinstance(tuning.parameters, str):
             raise _wrong(objective, "personal: parameters", tuning.parameters, "a tuple of names")
         if unknown := sorted(set(tuning.parameters) - {name for name, _ in model.named_parameters()}):
-            raise SettingsError(
-                f"objective {type(objective).__name__}: personal tunes {shorten(unknown[0])}, expected names of "
-                "parameters of the model.",
-                public=True,
-            )
+            tunes, expected = f"objective {type(objective).__name__}: personal tunes", "expected names of parameters"
+            public = f"{tunes} {counted(len(unknown), 'unknown tensor')}, {expected} of the model."
+            raise SettingsError(f"{tunes} {shorten(unknown[0])}, {expected} of the model.", public=public)
     return found
 
 
@@ -74,11 +75,13 @@ def _declared(objective: Objective, what: str, found: Any) -> dict[str, torch.Te
     """Return a report's tensors; raise ``SettingsError`` for some that no administrator could allow or forbid."""
     tensors = _tensors(objective, what, found)
     if tensors and objective.report is None:
-        raise SettingsError(
-            f"objective {type(objective).__name__}: {what} returned {shorten(next(iter(tensors)))}, but the objective "
-            "names no report, expected the name that its method declares as its class variable 'report'.",
-            public=True,
+        returned = f"objective {type(objective).__name__}: {what} returned"
+        expected = (
+            "but the objective names no report, expected the name that its method declares as its class variable "
+            "'report'."
         )
+        public = f"{returned} {counted(len(tensors), 'tensor')}, {expected}"
+        raise SettingsError(f"{returned} {shorten(next(iter(tensors)))}, {expected}", public=public)
     return tensors
 
 
@@ -87,12 +90,12 @@ def _tensors(objective: Objective, what: str, found: Any) -> dict[str, torch.Ten
         raise _wrong(objective, what, found, "tensors by name")
     for name, value in found.items():
         if not isinstance(value, torch.Tensor):
-            raise _wrong(objective, what, value, f"a tensor for {shorten(name)}")
+            raise _wrong(objective, what, value, "a tensor", f" for {shorten(name)}")
     return dict(found)
 
 
-def _wrong(objective: Objective, what: str, found: Any, expected: str) -> SettingsError:
+def _wrong(objective: Objective, what: str, found: Any, expected: str, private: str = "") -> SettingsError:
+    """Return the error; ``private``: what its text, but not that for the server, adds."""
     came = "nothing" if found is None else f"a {type(found).__name__}"
-    return SettingsError(
-        f"objective {type(objective).__name__}: {what} returned {came}, expected {expected}.", public=True
-    )
+    text = f"objective {type(objective).__name__}: {what} returned {came}, expected {expected}"
+    return SettingsError(f"{text}{private}.", public=f"{text}.")
