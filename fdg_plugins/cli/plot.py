@@ -71,6 +71,7 @@ def plot(
 
       fdg plot all simulator_workspace --data-root /data
     """
+    from fdg_plugins.analysis.absences import notes_on_absences
     from fdg_plugins.analysis.figures import Request, kinds_of
     from fdg_plugins.storage import named_path
 
@@ -90,6 +91,8 @@ def plot(
         track=track,
     )
     runs = runs_below(paths, rounds)
+    for note in notes_on_absences(runs):
+        say(f"Note: {note}", style="yellow", on_stderr=True)
     made = [_make(name, runs, request, _Output(to, title, width), spare=len(kinds) > 1) for name in kinds]
     if not any(made):
         raise DataError(f"these runs allow no figure of the kinds {', '.join(kinds)}.")

@@ -64,7 +64,7 @@ def one_round(number: int, sites: Mapping[str, Site], seconds: float = 2.0, *, m
         failures={},
         local={
             name: LocalRecord(
-                epoch_losses=None,
+                epoch_losses=None if site.own_loss is None else (site.own_loss,),
                 local=None if site.own_loss is None else judged(site.own_loss),
                 steps=1,
                 learning_rate=0.1,

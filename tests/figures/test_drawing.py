@@ -30,6 +30,7 @@ from fdg_plugins.analysis.figures.picture import (
     MANY_SITES,
     Bar,
     Bars,
+    Chart,
     Counts,
     FeaturePoint,
     Line,
@@ -57,6 +58,33 @@ def bars() -> Bars:
         for number, label in enumerate(("FedAvg", "FedOMG + GA + DIM"))
     )
     return Bars(name="time", x_label="seconds", panels={"whole round": panel, "aggregation": panel[:1]}, **COMMON)
+
+
+LONG = "FedOMG + GA + DIM (kappa 0.1, server_lr 1.0, idle_below 1e-05, damping released)"
+
+
+def long_bars() -> Bars:
+    panels = {
+        title: tuple(replace(bar, label=f"{bar.label}: {LONG}") for bar in two) for title, two in bars().panels.items()
+    }
+    return replace(bars(), panels=panels)
+
+
+def long_lines() -> Chart:
+    panels = [
+        replace(one, lines=tuple(replace(line, label=f"{line.label}: {LONG}") for line in one.lines))
+        for one in small_chart().panels
+    ]
+    return small_chart(panels=tuple(panels))
+
+
+def long_names() -> Scatter:
+    names = {
+        name: f"a {name} with a name of many and more words than a line has room for" for name in scatter().class_looks
+    }
+    points = tuple(replace(point, class_name=names[point.class_name]) for point in scatter().points)
+    looks = {names[name]: look for name, look in scatter().class_looks.items()}
+    return replace(scatter(), points=points, class_looks=looks)
 
 
 def surface() -> Surface:
@@ -108,6 +136,7 @@ def counts(sites: int = 30) -> Counts:
 
 
 PICTURES: dict[str, Picture] = {"chart": small_chart(), "bars": bars(), "surface": surface(), "scatter": scatter()}
+PICTURES |= {"long bars": long_bars(), "long lines": long_lines(), "long names": long_names()}
 PICTURES |= {"overlays": overlays(), "one overlay": overlays(1), "counts": counts(), "one site": counts(1)}
 
 
@@ -478,6 +507,15 @@ def test_a_long_legend_keeps_within_the_width_in_even_rows() -> None:
     assert 1 < columns < 10
     assert columns_for([*labels, "x" * 500], 6.0) == 1
     assert columns_for([str(digit) for digit in range(10)], 3.3) == 5  # two rows of five, not of eight and two
+
+
+def test_a_long_label_has_several_lines_and_keeps_all_its_words() -> None:
+    named = [legend.get_text() for legend in draw(long_lines()).legends[0].get_texts()]
+    named += [label.get_text() for label in draw(long_bars()).axes[0].get_yticklabels()]
+    assert all("\n" in label for label in named)
+    assert {" ".join(label.split()) for label in named} == {
+        f"{method}: {LONG}" for method in ("FedAvg", "FedOMG", "FedOMG + GA + DIM")
+    }
 
 
 def test_a_cell_is_the_number_of_images_none_is_white_and_sites_are_counted_from_one() -> None:

@@ -26,6 +26,14 @@ def test_a_value_and_its_negative_give_files_of_other_names() -> None:
     assert [group.slug for group in groups] == ["feddg-ga", "fedomg-kappa--0.1", "fedomg-kappa-0.1"]
 
 
+def test_labels_that_differ_only_in_what_a_file_name_lacks_give_files_of_other_names() -> None:
+    methods = [Method(aggregator="FedAvgAggregator", settings={"weighting": word}) for word in ("a b", "a-b", "A/B")]
+    groups = group_runs([figure_run(method) for method in methods])
+    assert len({group.label for group in groups}) == 3
+    slugs = [f"fedavg-a-b{number}" for number in ("", "-2", "-3")]
+    assert sorted(group.slug for group in groups) == slugs
+
+
 def test_a_setting_on_an_axis_makes_no_group() -> None:
     (group,) = group_runs([figure_run(fedomg(kappa)) for kappa in (0.1, 0.5)], apart_from="kappa")
     assert (group.label, len(group.runs)) == ("FedOMG", 2)

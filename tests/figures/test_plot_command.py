@@ -29,7 +29,7 @@ def command(*arguments: object) -> Result:
 @pytest.fixture
 def sweep(tmp_path: Path) -> Path:
     """A sweep's folder with one run of each of two methods, over two rounds."""
-    rounds = [one_round(number, {"cartoon": Site(), "sketch": Site()}) for number in (1, 2)]
+    rounds = [one_round(number, {site: Site() for site in ("art_painting", "cartoon", "sketch")}) for number in (1, 2)]
     scores = [{"cartoon": judged(2.0, 0.4), "sketch": judged(), "photo": judged(1.0, 0.3)}] * 3
     for number, method in enumerate((FEDAVG, FEDGA)):
         keep(figure_run(method, scores=scores, rounds=rounds), tmp_path / "sweep" / str(number))
@@ -126,6 +126,15 @@ def test_copies_and_unfinished_runs_are_named(sweep: Path, tmp_path: Path) -> No
     assert result.exit_code == 0
     assert f"Warning: {sweep / '1'} is left out: results.json is not valid JSON" in result.stderr
     assert f"Note: {copy} repeats {sweep / '0'} and is counted once." in result.stderr
+
+
+def test_a_site_whose_updates_a_run_lacked_is_named_once(tmp_path: Path) -> None:
+    rounds = [one_round(1, {"art_painting": Site(), "cartoon": Site()}), one_round(2, {"cartoon": Site()})]
+    run = keep(figure_run(rounds=rounds, scores=[{"cartoon": judged(), "photo": judged()}] * 3), tmp_path / "run")
+    result = command("all", run.folder, "--to", tmp_path / "figures")
+    notes = [line for line in result.stderr.splitlines() if line.startswith("Note: ") and "went on without" in line]
+    missing = "sketch in 2 of 2 rounds, art_painting in 1 of 2 rounds"
+    assert notes == [f"Note: {run.folder} went on without the updates of {missing}."]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The runs of one figure, grouped by method and settings; the figure's caption; means over seeds."""
 
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -20,18 +21,16 @@ from fdg_plugins.record.text import marks
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of one method with its settings; ``label`` distinguishes it from other groups."""
+    """The runs of one method with its settings.
+
+    ``label`` distinguishes it from other groups, as does ``slug``, a part of a file name: ``fedomg-kappa-0.1``.
+    """
 
     method: str
     label: str
     look: Look
     runs: tuple[Run, ...]
-
-    @property
-    def slug(self) -> str:
-        """The label as a part of a file name: ``fedomg-kappa-0.1``."""
-        words = "".join(letter if letter.isalnum() or letter in "._-" else " " for letter in self.label.lower())
-        return "-".join(words.split())
+    slug: str
 
     def held_out(self, target: str) -> list[Run]:
         """Return the runs whose held-out domain is ``target``."""
@@ -59,7 +58,21 @@ def group_runs(runs: Iterable[Run], apart_from: str = "") -> tuple[Group, ...]:
         labelled.append((first.method, label, tuple(found)))
     labelled.sort(key=lambda group: (method_order(group[0]), group[1]))
     looks = method_looks([method for method, _, _ in labelled])
-    return tuple(Group(*group[:2], look, group[2]) for group, look in zip(labelled, looks, strict=True))
+    slugs = _slugs([label for _, label, _ in labelled])
+    return tuple(
+        Group(*group[:2], look, group[2], slug) for group, look, slug in zip(labelled, looks, slugs, strict=True)
+    )
+
+
+def _slugs(labels: Sequence[str]) -> list[str]:
+    """Return the labels as parts of file names; of equal ones, all but the first are numbered."""
+    slugs: list[str] = []
+    for label in labels:
+        words = "".join(letter if letter.isalnum() or letter in "._-" else " " for letter in label.lower())
+        slug = "-".join(words.split())
+        numbered = (f"{slug}-{number}" for number in itertools.count(2))
+        slugs.append(slug if slug not in slugs else next(name for name in numbered if name not in slugs))
+    return slugs
 
 
 def _settings(run: Run, apart_from: str) -> dict[str, Any]:

@@ -28,6 +28,7 @@ LINE_HEIGHT = 1.25  # of a line of text, in its size
 GAP_INCHES = 0.06
 # Parts of a legend, in the size of its text.
 HANDLE, HANDLE_GAP, COLUMN_GAP, ROW_GAP = 2.2, 0.6, 1.4, 0.4
+_BESIDE_LABEL = (HANDLE + HANDLE_GAP + COLUMN_GAP) * SMALL_SIZE / POINTS_PER_INCH
 
 _STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -75,6 +76,8 @@ def new_figure(picture: Picture, width: float, height: float, legends: Sequence[
     title_inches = _text_inches(titles, TITLE_SIZE)
     head = title_inches + _text_inches(captions, SMALL_SIZE) + 3 * GAP_INCHES
     legends = [handles for handles in legends if handles]
+    for handle in (handle for handles in legends for handle in handles):
+        handle.set_label(fitted(str(handle.get_label()), width))
     foot = sum((legend_inches(labels_of(handles), width) for handles in legends), start=GAP_INCHES)
     height += head + foot
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -107,18 +110,24 @@ def labels_of(handles: Sequence[Artist]) -> list[str]:
     return [str(handle.get_label()) for handle in handles]
 
 
+def fitted(label: str, inches: float) -> str:
+    """Return a label of a legend that has a width, in several lines if it is too long for one."""
+    room = inches - _BESIDE_LABEL
+    return label if inches_of(label, SMALL_SIZE) <= room else "\n".join(wrapped(label, room, SMALL_SIZE))
+
+
 def columns_for(labels: Sequence[str], inches: float) -> int:
     """Return the number of columns in which a legend with these labels fits into a width, with evenly filled rows."""
-    fixed = (HANDLE + HANDLE_GAP + COLUMN_GAP) * SMALL_SIZE / POINTS_PER_INCH
-    longest = max(inches_of(label, SMALL_SIZE) for label in labels) + fixed
-    most = max(1, min(len(labels), int(inches / longest)))
+    longest = max(inches_of(line, SMALL_SIZE) for label in labels for line in label.splitlines() or [""])
+    most = max(1, min(len(labels), int(inches / (longest + _BESIDE_LABEL))))
     return -(-len(labels) // -(-len(labels) // most))
 
 
 def legend_inches(labels: Sequence[str], inches: float) -> float:
     """Return the height in inches of a legend with these labels in a width."""
     rows = -(-len(labels) // columns_for(labels, inches))
-    return rows * SMALL_SIZE * (1.1 + ROW_GAP) / POINTS_PER_INCH + GAP_INCHES
+    lines = max(label.count("\n") for label in labels) + 1
+    return rows * SMALL_SIZE * (1.1 + (lines - 1) * LINE_HEIGHT + ROW_GAP) / POINTS_PER_INCH + GAP_INCHES
 
 
 def mark_axes(axes: Axes, title: str, x_label: str = "", y_label: str = "") -> None:

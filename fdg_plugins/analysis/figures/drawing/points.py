@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from fdg_plugins.analysis.figures.drawing.canvas import (
     columns_for,
+    fitted,
     legend_inches,
     mark_axes,
     new_figure,
@@ -23,8 +24,8 @@ MARKER_AREA = 7.0  # square points
 
 def draw_scatter(scatter: Scatter, width: float) -> Figure:
     """Return the figure; with more than MAX_NAMED classes, the panel states their number instead of a legend."""
-    domains = _domain_labels(scatter)
-    classes = {name: name for name in scatter.class_looks}
+    domains = {name: fitted(label, width / 2) for name, label in _domain_labels(scatter).items()}
+    classes = {name: fitted(name, width / 2) for name in scatter.class_looks}
     names_classes = len(classes) <= MAX_NAMED
     legends = [list(domains.values()), *([list(classes)] if names_classes else [])]
     with style():
