@@ -182,7 +182,7 @@ def missing_beside(error: BaseException | None, *folders: Path) -> str:
 
 
 def _take_in(module: ModuleType) -> None:
-    """Add the records of a file to the registries; raise ``SettingsError`` if it has none."""
+    """Add the records of a file to the registries; raise ``SettingsError`` if it has none, or a class without one."""
     found = [(registry, record) for registry in registries() for record in _new_records(registry, module)]
     if not found:
         del sys.modules[module.__name__]
@@ -193,12 +193,24 @@ def _take_in(module: ModuleType) -> None:
             public=True,
         )
     try:
+        _check_made(module)
         for registry, record in found:
             _check_brought_once(registry, record, module)
             registry.add(record)
     except FDGError:
         _forget(module.__name__)
         raise
+
+
+def _check_made(module: ModuleType) -> None:
+    """Raise ``SettingsError`` for a class of records of which the module has no value: it would not be found."""
+    for registry in registries():
+        for name in registry.unmade_in(module):
+            raise SettingsError(
+                f"plug-in file {module.__name__.removeprefix(PREFIX)}{SUFFIX} has the class {name} and no {name}(...) "
+                f"as a value of the module, expected one: a class is no {registry.kind}.",
+                public=True,
+            )
 
 
 def _check_brought_once(registry: Registry[Any], record: Any, module: ModuleType) -> None:

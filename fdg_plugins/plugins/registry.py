@@ -191,6 +191,18 @@ class Registry(Generic[R]):
                 found.setdefault(id(value), value)
         return list(found.values())
 
+    def unmade_in(self, module: ModuleType) -> list[str]:
+        """Return the names of a module's own classes of records of which it has no value, and that are not abstract."""
+        records = self.records_in(module)
+        classes = [one for one in vars(module).values() if isinstance(one, type) and issubclass(one, self._type or ())]
+        return [
+            one.__name__
+            for one in classes
+            if one.__module__ == module.__name__
+            and not getattr(one, "__abstractmethods__", ())
+            and not any(isinstance(record, one) for record in records)
+        ]
+
     def _load(self, entry: EntryPoint) -> None:
         origin = _distribution(entry)
         record = self._record_of(entry, origin)

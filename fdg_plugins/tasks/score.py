@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 import torch
 
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.plugins.fields import check_fields
+
 MISSING = "missing"
 
 
@@ -27,6 +30,9 @@ class ScoreKind:
         highest: the largest possible value.
         higher_is_better: whether the largest value is the best.
         percent: whether values are displayed in percent, multiplied by a hundred.
+
+    Raises:
+        SettingsError: for a field of another type, and unless ``lowest`` is below ``highest``.
     """
 
     name: str
@@ -35,6 +41,13 @@ class ScoreKind:
     highest: float = 1.0
     higher_is_better: bool = True
     percent: bool = True
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not self.lowest < self.highest:
+            raise SettingsError(
+                f"lowest of score {self.name!r} is {self.lowest:g}, expected a number below highest, {self.highest:g}."
+            )
 
     @property
     def factor(self) -> float:

@@ -15,6 +15,7 @@ from fdg_plugins.plugins.files import check_names_differ, files_behind, load_fil
 from fdg_plugins.plugins.methods import METHODS, REFERENCES
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.sweep.kinds import kind_of
+from fdg_plugins.tasks.kinds import TASKS
 
 NETWORK = """
 from torch import nn
@@ -94,6 +95,35 @@ def test_a_file_elsewhere_is_not_found(custom: Path, monkeypatch: pytest.MonkeyP
     write(custom / "inside.py")
     with pytest.raises(SettingsError, match=r"inside\.py is not in the job's folder"):
         load_files(["inside"], custom.parent / "link")
+
+
+CLASSES = """
+from fdg_plugins.tasks.classification import ACCURACY, Classification
+
+class Plain(Classification):
+    pass
+
+class TopTwo(Plain):
+    pass
+
+TASK = {made}
+"""
+
+
+def test_a_class_of_records_without_a_value_beside_other_records_is_named(custom: Path) -> None:
+    (path := write(custom / "mine.py")).write_text(
+        NETWORK.format(name="mine", size=12) + CLASSES.format(made="TopTwo"), encoding="utf-8"
+    )
+    message = "plug-in file mine.py has the class Plain and no Plain(...) as a value of the module, expected one: a "
+    with pytest.raises(SettingsError, match=re.escape(message)) as caught:
+        load_file(path)
+    assert caught.value.public == str(caught.value)
+    assert "mine" not in NETWORKS.names()
+    base = CLASSES.format(made="TopTwo('mine_too', ACCURACY)")  # Plain is a base of it
+    path.write_text(NETWORK.format(name="mine", size=12) + base, encoding="utf-8")
+    assert load_file(path) == "mine"
+    assert {"mine"} <= {*NETWORKS.names()}
+    assert "mine_too" in TASKS.names()
 
 
 @pytest.mark.parametrize(

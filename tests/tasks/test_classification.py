@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first task, its score, and the sums of which a score is made."""
 
+import math
+import re
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +15,20 @@ from fdg_plugins.tasks import CLASSIFICATION, DEFAULT_TASK, TASKS, Accumulator, 
 
 CPU = torch.device("cpu")
 LOWER = ScoreKind("distance", "Distance", lowest=0.0, highest=50.0, higher_is_better=False, percent=False)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"title": 3}, "title of ScoreKind(name='mine') is the number 3, expected text, such as '3'."),
+        ({"percent": "yes"}, "percent of ScoreKind(name='mine') is the text 'yes', expected True or False."),
+        ({"lowest": 1.0}, "lowest of score 'mine' is 1, expected a number below highest, 1."),
+        ({"highest": math.nan}, "lowest of score 'mine' is 0, expected a number below highest, nan."),
+    ],
+)
+def test_a_score_is_refused_with_a_wrong_field(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=f"^{re.escape(message)}$"):
+        ScoreKind(**{"name": "mine", "title": "Mine", **fields})
 
 
 def batch(count: int = 14, classes: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
