@@ -34,7 +34,7 @@ help:
 	@echo "make poc-stop         stop it; what it wrote stays in poc/workspace"
 	@echo "make test             install, then the tests (4 to 6 minutes on 2 cores)"
 	@echo "make test-slow        install, then the tests that start whole simulated federations and break them"
-	@echo "make test-nightly     install, then those of many alike: every composition of methods, every method in the simulator"
+	@echo "make test-nightly     install, then those of many alike: compositions, methods in the simulator, variants in federations"
 	@echo "make test-federation  install, then the tests that provision a federation of separate processes"
 	@echo "make test-python      make test with PYTHON=python3.12, or another, in an environment of its own"
 	@echo "make test-lowest      tests that need no extra, with the lowest versions of all packages"
@@ -93,10 +93,11 @@ test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -m "slow and not nightly"
 
 test-nightly: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --no-loadscope-reorder -m nightly
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --no-loadscope-reorder -m "nightly and not federation"
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -m "federation and nightly"
 
 test-federation: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -m federation
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -m "federation and not nightly"
 
 # Beside .venv, so that a machine can keep an environment for every version of Python.
 test-python:

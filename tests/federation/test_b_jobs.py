@@ -69,8 +69,11 @@ def test_a_callable_of_ours_that_is_no_component_is_refused(federation: Federati
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("dataset", "../../etc"), ("model", "os.system"), ("objective", {"name": "builtins.eval"})],
-    ids=["a path", "a callable", "a class path"],
+    [
+        pytest.param("dataset", "../../etc", id="a path"),
+        pytest.param("model", "os.system", id="a callable", marks=pytest.mark.nightly),
+        pytest.param("objective", {"name": "builtins.eval"}, id="a class path", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_name_that_is_a_path_or_a_callable_ends_the_job_before_any_site_is_asked(
     federation: Federation, job: Path, setting: str, value: Any

@@ -95,7 +95,9 @@ def check_files(result: Path) -> None:
     assert max(map(len, text.splitlines())) < 10_000
 
 
-@pytest.mark.parametrize("name", ["scaffold", "feddim", "fediir"])
+@pytest.mark.parametrize(
+    "name", ["scaffold", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("feddim", "fediir"))]
+)
 def test_a_report_out_of_all_proportion_is_refused_beside_an_honest_update(
     federation: Federation, tmp_path: Path, name: str
 ) -> None:

@@ -14,7 +14,13 @@ PATIENT, WARD = "patient_mueller_19700101", "ward_7_oncology"
 LOG_ID = re.compile(r"\b[0-9a-f]{8,}\b")
 
 
-@pytest.mark.parametrize("allowed", [False, True], ids=["by default", "where the operator allows it"])
+@pytest.mark.parametrize(
+    "allowed",
+    [
+        pytest.param(False, id="by default"),
+        pytest.param(True, id="where the operator allows it", marks=pytest.mark.nightly),
+    ],
+)
 def test_the_name_of_an_image_that_cannot_be_read_reaches_the_server_only_if_the_operator_allows_it(
     federation: Federation, job: Path, tmp_path: Path, allowed: bool
 ) -> None:

@@ -58,7 +58,7 @@ def others_went_on(record: RunRecord) -> bool:
     )
 
 
-@pytest.mark.parametrize("accident", [signal.SIGSEGV, signal.SIGKILL])
+@pytest.mark.parametrize("accident", [pytest.param(signal.SIGSEGV, marks=pytest.mark.nightly), signal.SIGKILL])
 def test_a_training_that_crashes_costs_its_site_one_round(
     federation: Federation, long_job: Path, tmp_path: Path, accident: signal.Signals
 ) -> None:

@@ -34,7 +34,11 @@ SPOILT_TENSORS = 14  # the first ways, which are of tensors: where these lie mak
 
 
 @pytest.mark.parametrize(
-    ("in_files", "rounds"), [(False, len(vandal.WAYS)), (True, SPOILT_TENSORS)], ids=["in memory", "in files"]
+    ("in_files", "rounds"),
+    [
+        pytest.param(False, len(vandal.WAYS), id="in memory"),
+        pytest.param(True, SPOILT_TENSORS, id="in files", marks=pytest.mark.nightly),
+    ],
 )
 def test_every_malformed_update_is_refused_by_name_and_the_others_make_the_step(
     federation: Federation, job: Path, tmp_path: Path, in_files: bool, rounds: int

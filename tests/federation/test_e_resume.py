@@ -228,6 +228,7 @@ def test_a_run_whose_server_was_killed_goes_on_by_one_command(
     check_equal(found, unbroken)
 
 
+@pytest.mark.nightly
 def test_a_run_whose_server_is_restarted_by_its_daemon_goes_on_by_itself(
     own_federation: Federation, small_job: Path, unbroken: tuple[RunRecord, dict[str, torch.Tensor]], tmp_path: Path
 ) -> None:

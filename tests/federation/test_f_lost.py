@@ -116,6 +116,7 @@ def test_a_source_is_lost_and_comes_back_with_what_it_remembers(
     assert f"site photo is back: job {job} was started there again" in own_federation.log()
 
 
+@pytest.mark.nightly
 def test_the_held_out_site_is_lost_while_a_source_that_restarts_at_once_misses_no_round(
     own_federation: Federation, gap_job: Path, tmp_path: Path
 ) -> None:

@@ -114,6 +114,7 @@ def test_a_recipe_runs_in_flares_own_poc(own_poc: OwnPoc) -> None:
     assert (record.status, record.held_out, record.sources) == ("finished", DOMAINS[:1], DOMAINS[1:])
 
 
+@pytest.mark.nightly
 def test_sites_with_names_of_flares_own_are_told_their_domains(own_poc: OwnPoc) -> None:
     own_poc.run("nvflare", "poc", "prepare", "-n", len(SITES))
     for site, domain in zip(SITES, DOMAINS, strict=True):
