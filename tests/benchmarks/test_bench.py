@@ -60,7 +60,7 @@ def assert_well_formed(rows: list[Row]) -> None:
 # --- each case, at its quick size ---
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(shutil.which(os.environ.get("CXX") or "g++") is None, reason="compiling needs a C++ compiler")
 def test_the_compiled_case_gives_well_formed_rows_and_compiles_in_the_first_pass_alone() -> None:
     later, first = compiled.rows(quick=True)

@@ -262,7 +262,13 @@ def test_a_turn_and_the_imports_in_it_are_given(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["round_overhead", "wire", "whole_job", "one_process", "bare_command"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        *(pytest.param(case, marks=pytest.mark.nightly) for case in ("round_overhead", "wire", "one_process")),
+        *("whole_job", "bare_command"),
+    ],
+)
 def test_a_case_that_runs_commands_gives_well_formed_rows(case: str) -> None:
     assert_well_formed(CASES[case](True))
 

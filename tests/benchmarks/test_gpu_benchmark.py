@@ -18,7 +18,7 @@ TINY = gpu.Size("resnet18", pixels=32, batch_size=4, batches=2, rounds=1)
 CPU = torch.device("cpu")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_way_of_a_round_runs_and_is_a_line_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "BACKEND", "eager")  # which needs no compiler
     ways = (*gpu.WAYS, *gpu.COMPILED_WAYS)

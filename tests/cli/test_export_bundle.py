@@ -166,7 +166,7 @@ def drawn(height: int, width: int) -> np.ndarray:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("network", ["monai_unet", "monai_dynunet"])
+@pytest.mark.parametrize("network", ["monai_unet", pytest.param("monai_dynunet", marks=pytest.mark.nightly)])
 def test_monai_executes_the_bundle_and_the_mask_is_that_of_the_run(tmp_path: Path, network: str) -> None:
     model = finished_run(tmp_path / "run", model=network)
     result = export(tmp_path / "run", tmp_path / "bundle")
@@ -188,7 +188,9 @@ def test_monai_executes_the_bundle_and_the_mask_is_that_of_the_run(tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sides", [(48, 80), (20, 27), (20, 40)])
+@pytest.mark.parametrize(
+    "sides", [(20, 27), *(pytest.param(sides, marks=pytest.mark.nightly) for sides in ((48, 80), (20, 40)))]
+)
 def test_an_image_of_other_sides_than_a_patch_is_windowed_and_padded_as_in_the_run(
     tmp_path: Path, sides: tuple[int, int]
 ) -> None:
@@ -206,7 +208,7 @@ def test_an_image_of_other_sides_than_a_patch_is_windowed_and_padded_as_in_the_r
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("depth", [(), (1,)])
+@pytest.mark.parametrize("depth", [(), pytest.param((1,), marks=pytest.mark.nightly)])
 def test_slices_in_nifti_have_masks_in_nifti(tmp_path: Path, scans: str, depth: tuple[int, ...]) -> None:
     model = finished_run(tmp_path / "run", scans, preset="mri_patches")
     result = CliRunner().invoke(app, ["export-bundle", str(tmp_path / "run"), "--to", str(tmp_path / "b"), "--nifti"])

@@ -54,7 +54,7 @@ def run(commands: str, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("no_fdg_variables")
 def test_the_tutorial_runs_from_its_first_command_to_its_last(tmp_path: Path) -> None:
     printed = ""

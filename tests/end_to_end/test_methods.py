@@ -99,7 +99,11 @@ def test_fedga_moves_weights_by_the_gaps_that_the_sites_report(simulator: Simula
 
 
 @pytest.mark.parametrize(
-    "job", ["pacs_feddim", "pacs_fediir", "pacs_fedomg_dim", "pacs_fedomg_iir", "pacs_fedomg_ga_dim"]
+    "job",
+    [
+        *("pacs_feddim", "pacs_fedomg_iir", "pacs_fedomg_ga_dim"),
+        *(pytest.param(job, marks=pytest.mark.nightly) for job in ("pacs_fediir", "pacs_fedomg_dim")),
+    ],
 )
 def test_a_method_and_its_compositions_run(simulator: Simulator, data_root: Path, job: str) -> None:
     record = run_here(simulator, job, data_root).record()
@@ -112,7 +116,9 @@ def test_a_method_and_its_compositions_run(simulator: Simulator, data_root: Path
     assert (record.rounds[1].bytes_down > record.rounds[0].bytes_down) == ("dim" in job)
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fedomg", "feddim", "fediir"])
+@pytest.mark.parametrize(
+    "method", ["fedomg", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("fedavg", "feddim", "fediir"))]
+)
 def test_the_jobs_of_rotatedmnist_run_on_digits_that_need_no_download(simulator: Simulator, method: str) -> None:
     record = run_here(simulator, f"rotatedmnist_{method}", None).record()
     assert (record.data, record.stand_in) == ("RotatedDigits", False)
