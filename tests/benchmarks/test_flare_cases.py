@@ -265,8 +265,11 @@ def test_a_turn_and_the_imports_in_it_are_given(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     "case",
     [
-        *(pytest.param(case, marks=pytest.mark.nightly) for case in ("round_overhead", "wire", "one_process")),
-        *("whole_job", "bare_command"),
+        "whole_job",
+        *(
+            pytest.param(case, marks=pytest.mark.nightly)
+            for case in ("round_overhead", "wire", "one_process", "bare_command")
+        ),
     ],
 )
 def test_a_case_that_runs_commands_gives_well_formed_rows(case: str) -> None:

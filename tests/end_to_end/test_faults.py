@@ -115,6 +115,7 @@ def let_photo_die(simulator: Simulator) -> None:
     config.write_text(config.read_text().replace("fdg_plugins.executors.SiteExecutor", "dying.DyingExecutor"))
 
 
+@pytest.mark.nightly
 def test_a_site_that_dies_under_one_thread_ends_the_run_by_name_and_not_with_success(
     simulator: Simulator, data_root: Path
 ) -> None:

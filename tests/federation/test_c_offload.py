@@ -5,6 +5,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import pytest
 import torch
 
 from fdg_plugins.record.run_files import LAST_FILE
@@ -31,6 +32,7 @@ def last_model(folder: Path) -> dict[str, torch.Tensor]:
     return load_tensors(file)
 
 
+@pytest.mark.nightly
 def test_updates_in_files_make_the_model_of_those_in_memory_and_their_files_go_with_the_round(
     federation: Federation, job: Path, tmp_path: Path
 ) -> None:

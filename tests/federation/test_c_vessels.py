@@ -54,6 +54,7 @@ def test_the_sites_are_the_cameras(cameras: Federation) -> None:
     assert [line.split()[0] for line in done.output.splitlines()] == ["server", *CAMERAS]
 
 
+@pytest.mark.nightly
 def test_a_job_on_the_vessels_ends_with_dice_of_every_camera(cameras: Federation, tmp_path: Path) -> None:
     allowed = subprocess.run(
         [FDG, "allow-list", "--kit", cameras.folder / "hrf"],

@@ -51,6 +51,7 @@ def visible_to_workers(federation: Federation) -> dict[str, str | None]:
     return found
 
 
+@pytest.mark.nightly
 def test_two_jobs_share_the_gpu_one_after_the_other_and_training_processes_see_what_flare_grants(
     gpu_federation: Federation, tmp_path: Path
 ) -> None:

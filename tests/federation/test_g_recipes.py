@@ -105,6 +105,7 @@ def test_a_recipe_runs_in_a_provisioned_federation_for_a_lead_without_the_right_
     assert run.get_status() == "FINISHED:COMPLETED"
 
 
+@pytest.mark.nightly
 def test_a_recipe_runs_in_flares_own_poc(own_poc: OwnPoc) -> None:
     script = own_poc.folder / "recipe.py"
     script.write_text(SCRIPT, encoding="utf-8")
