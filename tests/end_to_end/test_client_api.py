@@ -69,6 +69,7 @@ def test_a_plain_script_takes_part_in_feddg_ga_and_feddim_under_fedomg(tmp_path:
     assert "gamma" in outcome.report
 
 
+@pytest.mark.nightly
 def test_a_script_with_lightning_takes_part_in_fednova_and_fediir(tmp_path: Path) -> None:
     outcome = run(tmp_path, "own_lightning", "lightning")
     assert_all_reports_count(outcome, "classifier_gradient")
