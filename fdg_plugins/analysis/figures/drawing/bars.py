@@ -22,7 +22,7 @@ def draw_bars(bars: Bars, width: float) -> Figure:
     The panels are side by side if there is room, else one above the other.
     """
     names = dict.fromkeys(bar.label for panel in bars.panels.values() for bar in panel)
-    labels = {name: _lines(name, MOST_NAMED * width) for name in names}
+    labels = {name: wrapped(name, MOST_NAMED * width, SMALL_SIZE) for name in names}
     named = max(inches_of(line, SMALL_SIZE) for lines in labels.values() for line in lines)
     is_wide = width - named >= BAR_WIDTH * len(bars.panels)
     height = BAR_HEIGHT + LINE_INCHES * (max(map(len, labels.values())) - 1)
@@ -34,10 +34,6 @@ def draw_bars(bars: Bars, width: float) -> Figure:
             _draw_panel(axes, panel, labels)
             mark_axes(axes, title, bars.x_label)
     return figure
-
-
-def _lines(name: str, inches: float) -> list[str]:
-    return [name] if inches_of(name, SMALL_SIZE) <= inches else wrapped(name, inches, SMALL_SIZE)
 
 
 def _draw_panel(axes: Axes, panel: Sequence[Bar], labels: Mapping[str, Sequence[str]]) -> None:

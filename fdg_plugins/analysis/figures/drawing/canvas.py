@@ -112,8 +112,7 @@ def labels_of(handles: Sequence[Artist]) -> list[str]:
 
 def fitted(label: str, inches: float) -> str:
     """Return a label of a legend that has a width, in several lines if it is too long for one."""
-    room = inches - _BESIDE_LABEL
-    return label if inches_of(label, SMALL_SIZE) <= room else "\n".join(wrapped(label, room, SMALL_SIZE))
+    return "\n".join(wrapped(label, inches - _BESIDE_LABEL, SMALL_SIZE))
 
 
 def columns_for(labels: Sequence[str], inches: float) -> int:
