@@ -16,7 +16,7 @@ PluginFiles = Annotated[
     typer.Option(
         "--plugin",
         metavar="NAME.py",
-        help="A file of your own that brings methods, networks or data sets; it is run. May be repeated.",
+        help="A file of your own that brings methods, networks, tasks or data sets; it is run. May be repeated.",
         show_default=False,
     ),
 ]

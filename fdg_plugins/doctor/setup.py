@@ -25,7 +25,8 @@ from fdg_plugins.plugins.own_dataset import shorten_names
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, environment_settings, make_protocol, part_settings
 from fdg_plugins.settings.site_config import read_site_config
 from fdg_plugins.storage import named_path, user_path
-from fdg_plugins.training.precision import suited_precision
+from fdg_plugins.training.loop import DevicePolicy
+from fdg_plugins.training.precision import suited_precision, why_slow
 
 WEIGHTS = "ImageNet weights"
 
@@ -35,6 +36,9 @@ def check_precision(environment: Mapping[str, str]) -> Finding:
     own = {name: value for name, value in environment.items() if name == "FDG_DEVICE"}  # nothing else decides
     device = read_site_config("of this machine", None, own).torch_device()
     suited = suited_precision(device)
+    named = environment.get("FDG_PRECISION", "").strip()
+    if (slow := why_slow(DevicePolicy(device, named == "bfloat16"))) is not None:
+        return warning("precision", slow)
     return ok("precision", f"auto means {suited.precision} for a site on {device}: {suited.reason}")
 
 

@@ -173,24 +173,10 @@ class SiteWork:
         if request.goes_on:
             _check_sizes(session, folder, kept)
         write_json(folder / CENSUS_FILE, kept, private=True)
-        # A list of its own may set images apart that no site trains on; otherwise the target is judged on all images.
-        judged = "in all" if reply.num_train + reply.num_validation <= reply.num_test else "test"
-        counts = f"{reply.num_train} train, {reply.num_validation} validation, {reply.num_test} {judged}"
-        say(
-            _line(
-                session,
-                f"domain {reply.domain}: {counts}; split {reply.split}; device {reply.device}, {reply.precision}",
-            )
-        )
-        absent = [name for name, count in zip(reply.classes, reply.class_counts, strict=True) if not count]
-        if absent:
-            say(_line(session, f"domain {reply.domain} has no image of {len(absent)} classes: {', '.join(absent)}"))
-        for skipped in session.data.skipped:
-            say(_line(session, f"skipped {skipped}, which is known to be mislabelled or excluded by the site"))
-        for unused in session.data.unused:
-            say(_line(session, f"domain {reply.domain}, not used: {unused}"))
-        for damaged in session.data.left_out:
-            say(_line(session, f"left out {damaged}, which cannot be read, is too large or does not fit"))
+        from fdg_plugins.training.census_lines import census_lines
+
+        for line in census_lines(session, reply):
+            say(_line(session, line))
         return reply.model_dump(mode="json")
 
     def _resume(self, order: SiteTask, config: SiteConfig, folder: Path) -> "SiteSession":

@@ -43,3 +43,11 @@ def suited_precision(device: torch.device) -> Suited:
         if getattr(torch.cpu, f"_is_{feature}_supported", bool)():
             return Suited("bfloat16", f"its CPU has {name}")
     return Suited("float32", f"its CPU has neither {' nor '.join(CPU_FEATURES.values())}")
+
+
+def why_slow(policy: DevicePolicy) -> str | None:
+    """Return a sentence if ``policy`` has a site compute in bfloat16 on hardware that is slow in it, otherwise None."""
+    suited = suited_precision(policy.device) if policy.bfloat16 else None
+    if suited is None or suited.precision == "bfloat16":
+        return None
+    return f"precision bfloat16 is slow here, since {suited.reason}: float32 takes a fraction of the time"

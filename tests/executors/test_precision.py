@@ -10,6 +10,9 @@ import pytest
 import torch
 from torch import nn
 
+from fdg_plugins.doctor.setup import check_precision
+from fdg_plugins.executors.work import SiteTask, SiteWork
+from fdg_plugins.messages import TASK_CENSUS, CensusRequest
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.training.loop import DevicePolicy
@@ -80,6 +83,27 @@ def test_a_precision_that_the_protocol_names_is_used_on_any_hardware(
 
 def test_channels_last_may_be_asked_for_beside_auto(fast: bool) -> None:
     assert device_policy(Protocol(precision="auto", channels_last=True), CPU).channels_last
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "auto"])
+def test_the_sites_own_log_says_if_its_hardware_is_slow_in_the_precision_that_is_named(
+    fast: bool, precision: str, data_root: Path, tmp_path: Path
+) -> None:
+    protocol = Protocol.model_validate({**SMALL, "precision": precision})
+    census = CensusRequest(protocol=protocol, stand_in_protocol=protocol, run="run").model_dump(mode="json")
+    config, said = SiteConfig(device="cpu", data_root=data_root, isolate=False), []
+    outcome = SiteWork().do_work(SiteTask(TASK_CENSUS, "photo", census), config, tmp_path, lambda: False, said.append)
+    assert outcome.kind == "ok"
+    slow = [line for line in said if "slow" in line]
+    expected = "site photo | precision bfloat16 is slow here, since its CPU has neither AMX nor AVX512_BF16: "
+    assert slow == ([] if fast or precision != "bfloat16" else [f"{expected}float32 takes a fraction of the time"])
+
+
+@pytest.mark.parametrize("precision", ["", "float32", "bfloat16", "auto"])
+def test_the_doctor_warns_of_a_precision_that_the_hardware_is_slow_in(fast: bool, precision: str) -> None:
+    finding = check_precision({"FDG_DEVICE": "cpu", "FDG_PRECISION": precision})
+    assert finding.status == ("warning" if precision == "bfloat16" and not fast else "ok")
+    assert ("slow" in finding.text) == (finding.status == "warning")
 
 
 def test_the_census_tells_what_the_site_uses_and_naming_it_repeats_the_training(fast: bool, data_root: Path) -> None:
