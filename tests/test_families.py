@@ -6,11 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from fdg_plugins.centralised.plan import make_plan
 from fdg_plugins.data import DATASETS, PACS, ROTATED_DIGITS, AttributeSpec, PublishedSpec, RotatedSpec
+from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.recipes.settings import job_settings
 from fdg_plugins.settings.families import FAMILIES, dataset_protocol
 from fdg_plugins.settings.method_defaults import method_defaults
+from fdg_plugins.settings.named_protocols import protocol_settings
 
 
 @pytest.fixture
@@ -47,6 +50,24 @@ def test_a_data_sets_own_protocol_replaces_that_of_its_family_field_by_field(sca
     assert scans.families == ("digits", "medical")
     assert found.protocol == {**base.protocol, "rounds": 12, "batch_size": 4}
     assert found.stand_in == {**base.stand_in, "rounds": 2}
+
+
+def test_images_with_masks_have_the_protocols_of_their_family_also_if_they_name_one_of_their_own() -> None:
+    found = []
+    for family in ("mri", None):
+        spec = SegmentationSpec(
+            name="mr", folder="mr", title="MR", reference="us", domains=("a", "b"), classes=("k", "l"), channels=4,
+            family=family,
+        )  # fmt: skip
+        assert spec.families == ("photographs", "segmentation", *(["mri"] if family else []))
+        DATASETS.add(spec)
+        try:
+            of_reference = make_plan("erm", spec.name, "a", 0).protocol
+            found.append((dataset_protocol(spec.name), protocol_settings("quick", spec.name), of_reference))
+        finally:
+            DATASETS.remove(spec.name)
+    assert found[0] == found[1]
+    assert found[0][0].protocol["model"] == found[0][2].model == FAMILIES["segmentation"].protocol["model"]
 
 
 def test_a_job_of_such_a_data_set_runs_its_protocol_and_the_methods_settings_for_its_family(scans: RotatedSpec) -> None:

@@ -38,10 +38,10 @@ LEAST_BATCH = 2  # IRM halves a domain's batch, and BatchNorm cannot train on on
 _OF_SGD = ("learning_rate", "momentum", "weight_decay")
 _SETTINGS = (*SHARED_SETTINGS, "batch_size", *_OF_SGD)
 _OF_ADAM = ("learning_rate", "weight_decay")
-# DomainBed: one rate and size for photographs, one for digits, by the number of channels here.
-_DOMAINBED: Mapping[int, Mapping[str, Any]] = {
-    3: {"learning_rate": 5e-5, "batch_size": 32},
-    1: {"learning_rate": 1e-3, "batch_size": 64},
+# DomainBed: one rate and size for photographs, one for digits, which are the families by channels.
+_DOMAINBED: Mapping[str, Mapping[str, Any]] = {
+    "photographs": {"learning_rate": 5e-5, "batch_size": 32},
+    "digits": {"learning_rate": 1e-3, "batch_size": 64},
 }
 # Ours, for the stand-in and the quick protocol: so few steps, mostly from random weights, need a larger rate.
 _SHORT: Mapping[str, Any] = {"steps": 300, "checkpoint_every": 30, "learning_rate": 1e-3}
@@ -156,7 +156,7 @@ def _kept_of(optimizer: Any) -> _Kept:
 
 def _of_steps(spec: DatasetSpec) -> dict[str, Any]:
     """Return learning rate and batch size for Adam: DomainBed's, for masks the family's, and the record's own last."""
-    base = FAMILIES[SEGMENTATION].protocol if SEGMENTATION in spec.families else _DOMAINBED[spec.channels]
+    base = FAMILIES[SEGMENTATION].protocol if SEGMENTATION in spec.families else _DOMAINBED[spec.families[0]]
     return _only(base, ("learning_rate", "batch_size")) | _of_record(spec)
 
 

@@ -27,7 +27,8 @@ _PLAIN = "letters, digits, '_', '.' and '-'"
 class DatasetSpec:
     """The record of a data set; the position of a class in ``classes`` is its label at every site.
 
-    ``channels`` is 3 for colour and 1 for grey images, ``dims`` 2 for images and 3 for volumes. ``folder`` holds the
+    ``channels`` is 3 for colour and 1 for grey images, ``dims`` 2 for images and 3 for volumes; images with masks may
+    have other numbers of channels, such as the sequences of an MR. ``folder`` holds the
     files below a data root; it is empty if ``needs_data_root`` is false, because an installed package then supplies the
     images. The ``families`` of the data set determine the protocol and the method settings; ``protocol`` and
     ``stand_in_protocol`` override some of them. ``task`` names the task of its labels (``fdg_plugins.tasks``).
@@ -36,6 +37,9 @@ class DatasetSpec:
     Raises ``SettingsError`` for a field of another type than it is to have, for names that are not those of folders or
     not different, and for a family that is nearly one with a protocol.
     """
+
+    family_of_kind: ClassVar[str | None] = None
+    """The family of every data set of this kind, whichever it names itself."""
 
     name: str
     title: str
@@ -83,9 +87,9 @@ class DatasetSpec:
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The families of the data set: the one given by its channels, then the one it names."""
+        """The families of the data set: the one given by its channels, that of its kind, then the one it names."""
         by_channels = "digits" if self.channels == 1 else "photographs"
-        return tuple(dict.fromkeys((by_channels, self.family or by_channels)))
+        return tuple(dict.fromkeys(name for name in (by_channels, self.family_of_kind, self.family) if name))
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _PLAIN_NAME.fullmatch(self.name):
@@ -96,8 +100,7 @@ class DatasetSpec:
             raise SettingsError(
                 f"folder of {whose} is {self.folder!r}, expected a plain folder name below the data root: {_PLAIN}."
             )
-        if self.channels < 1:
-            raise SettingsError(f"channels of {whose} is {self.channels}, expected at least 1.")
+        self._check_channels(whose)
         for what, several, names in (("domain", "domains", self.domains), ("class", "classes", self.classes)):
             _check_names(f"{whose} has", what, several, names)
         near = nearest(self.family, FAMILY_NAMES)
@@ -106,6 +109,10 @@ class DatasetSpec:
                 f"family of {whose} is {self.family!r}, expected {near!r}, or for a family of its own a name that is "
                 "less like it."
             )
+
+    def _check_channels(self, whose: str) -> None:
+        if self.channels not in (1, 3):
+            raise SettingsError(f"channels of {whose} is {self.channels}, expected 1 or 3.")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -151,9 +158,9 @@ class SegmentationSpec(DatasetSpec):
     """
 
     layout: ClassVar[str] = "images/* and masks/*"
+    family_of_kind: ClassVar[str | None] = "segmentation"
 
     task: str = "segmentation"
-    family: str | None = "segmentation"
     channels: int = 3
     preset: str = "photo"
     mask_values: tuple[tuple[int, ...], ...] = ()
@@ -164,6 +171,10 @@ class SegmentationSpec(DatasetSpec):
             raise SettingsError(f"data set {self.name!r} has dims {self.dims}, expected 2 or 3.")
         if self.mask_values:
             self._check_mask_values()
+
+    def _check_channels(self, whose: str) -> None:
+        if self.channels < 1:
+            raise SettingsError(f"channels of {whose} is {self.channels}, expected at least 1.")
 
     def _check_mask_values(self) -> None:
         if len(self.mask_values) != len(self.classes) or not all(self.mask_values):
@@ -209,10 +220,11 @@ class PublishedSpec(DatasetSpec):
     (:data:`FILES_OF`), ``size`` is the height and width of an image in pixels. Without a data root, digits stand in.
     """
 
+    family_of_kind: ClassVar[str | None] = "label_skew"
+
     source: str
     size: int
     domains: tuple[str, ...] = ("test", "train")
-    family: str | None = "label_skew"
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -231,6 +243,8 @@ class AttributeSpec(DatasetSpec):
     ``test`` is held out.
     """
 
+    family_of_kind: ClassVar[str | None] = "label_skew"
+
     image_folder: str
     attribute_list: str
     part_list: str
@@ -239,7 +253,6 @@ class AttributeSpec(DatasetSpec):
     parts: Mapping[str, str] = field(default_factory=lambda: {"test": "2", "train": "0"})
     domains: tuple[str, ...] = ("test", "train")
     channels: int = 3
-    family: str | None = "label_skew"
     task: str = "group_classification"
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fdg_plugins.data import DATASETS, ImageFolderSpec
-from fdg_plugins.data.specs import FAMILY_NAMES, DatasetSpec
+from fdg_plugins.data.specs import FAMILY_NAMES, DatasetSpec, SegmentationSpec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.settings.families import FAMILIES
 from fdg_plugins.tasks.classification import Classification
@@ -46,7 +46,8 @@ WHOLE: dict[str, Any] = {
         ({"classes": ("k", "l\n")}, "data set 'xd' has the class 'l\\n', expected a plain folder name."),
         ({"classes": ("k", " l")}, "data set 'xd' has the class ' l', expected a plain folder name."),
         ({"channels": "3"}, "channels of data set 'xd' is the text '3', expected a whole number."),
-        ({"channels": 0}, "channels of data set 'xd' is 0, expected at least 1."),
+        ({"channels": 0}, "channels of data set 'xd' is 0, expected 1 or 3."),
+        ({"channels": 4}, "channels of data set 'xd' is 4, expected 1 or 3."),
         ({"dims": "2"}, "dims of data set 'xd' is the text '2', expected a whole number."),
         ({"title": None}, "title of data set 'xd' is None, expected text."),
         ({"reference": 7}, "reference of data set 'xd' is the number 7, expected text, such as '7'."),
@@ -65,6 +66,12 @@ WHOLE: dict[str, Any] = {
 def test_a_data_sets_record_is_checked_field_by_field(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=rf"^{re.escape(message)}"):
         ImageFolderSpec(**{**WHOLE, **fields})
+
+
+def test_images_with_masks_may_have_any_number_of_channels() -> None:
+    assert SegmentationSpec(**WHOLE, channels=4).channels == 4
+    with pytest.raises(SettingsError, match=r"^channels of data set 'xd' is 0, expected at least 1\.$"):
+        SegmentationSpec(**WHOLE, channels=0)
 
 
 @pytest.mark.parametrize("family", [None, "digits", "photographs", "medical"])
