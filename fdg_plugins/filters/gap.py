@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import pydantic
 from nvflare.apis.dxo import DXO, DataKind
@@ -64,13 +64,20 @@ class GapReportFilter(Filter):
     Args:
         metric: ``"loss"`` (paper), or the name of the task's score, such as ``"accuracy"`` (released code; its sign
             is inverted, so that a positive gap always means that the global model is worse).
+        higher_is_better: whether a larger value of the metric is the better one, for the score of a plug-in's task,
+            whose record this process does not load; None for the metrics of this package.
     """
 
-    def __init__(self, metric: str = "loss") -> None:
+    def __init__(self, metric: str = LOSS, higher_is_better: bool | None = None) -> None:
         super().__init__()
-        if metric not in (known := sorted([LOSS, *score_kinds()])):
-            raise SettingsError(f"metric is {metric!r}, expected one of {', '.join(known)}.")
+        known = {LOSS: False, **{name: kind.higher_is_better for name, kind in score_kinds().items()}}
+        if not isinstance(metric, str) or (higher_is_better is None and metric not in known):
+            raise SettingsError(f"metric is {shorten(metric)}, expected one of {', '.join(sorted(known))}.")
+        if not isinstance(higher_is_better, bool | None):
+            raise SettingsError(f"higher_is_better is {shorten(higher_is_better)}, expected true or false.")
         self.metric = metric
+        self.higher_is_better = higher_is_better
+        self._gap_between = score_gap if known.get(metric, higher_is_better) else loss_gap
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return the result with the gap in its meta; unchanged if it is not an update; without a gap if no earlier
@@ -110,16 +117,11 @@ class GapReportFilter(Filter):
         if previous is None:
             return math.nan
         if self.metric not in received:
+            known = ", ".join(received)
             raise SettingsError(
-                f"metric is {self.metric!r}, which the run's task has not, expected one of {', '.join(received)}.",
-                public=True,
+                f"metric is {self.metric!r}, which the run's task does not have, expected one of {known}.", public=True
             )
-        difference = score_gap if _is_higher_better(self.metric) else loss_gap
-        return difference(received[self.metric], previous)
-
-
-def _is_higher_better(metric: str) -> bool:
-    return metric != LOSS and score_kinds()[metric].higher_is_better
+        return self._gap_between(received[self.metric], previous)
 
 
 def _compared(report: TrainReport) -> tuple[Evaluation | None, Evaluation | None]:
@@ -133,7 +135,17 @@ def _values(evaluation: Evaluation) -> dict[str, float]:
 
 
 class GapCheckFilter(Filter):
-    """At the server, on the result of ``train``: extracts the gap and passes a valid one on as a checked report."""
+    """At the server, on the result of ``train``: extracts the gap and passes a valid one on as a checked report.
+
+    Args:
+        largest: the largest difference of two values of the score; gaps of losses may be larger.
+    """
+
+    def __init__(self, largest: float = 1.0) -> None:
+        super().__init__()
+        if not is_number(largest) or not 0 < largest < math.inf:
+            raise SettingsError(f"largest is {shorten(largest)}, expected a positive number.")
+        self.largest = largest
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return the result with the gap among its checked reports; an unusable gap is refused and logged."""
@@ -144,20 +156,42 @@ class GapCheckFilter(Filter):
         checked = CheckedReports.of(dxo.meta.get(META_CHECKED_REPORTS))
         gap = dxo.meta.pop(META_GAP, None)
         try:
-            checked.note(REPORT_GAP, None if gap is None else read_gap(gap, dxo.meta.get(META_REPORT)))
+            checked.note(REPORT_GAP, None if gap is None else self._read(gap, dxo.meta.get(META_REPORT)))
         except ContributionError as error:
             checked.note(REPORT_GAP, refused=str(error))
             self.log_warning(fl_ctx, f"site {_sender(shareable, fl_ctx)}: {error}")
         dxo.set_meta_prop(META_CHECKED_REPORTS, checked)
         return dxo.update_shareable(shareable)
 
+    def _read(self, gap: Any, report: Any) -> float:
+        return read_gap(gap, report, self.largest)
 
-def read_gap(gap: Any, report: Any) -> float:
+
+class GapFilters(NamedTuple):
+    """The filter of the sites and that of the server."""
+
+    report: GapReportFilter
+    check: GapCheckFilter
+
+
+def gap_filters(metric: Any, score: ScoreKind) -> GapFilters:
+    """Return the filters for gaps of ``metric`` in runs whose task has ``score``, which may be a plug-in's.
+
+    Raises ``SettingsError`` unless the metric is the loss or the score.
+    """
+    if metric not in (LOSS, score.name):
+        raise SettingsError(f"metric is {shorten(metric)}, expected one of {', '.join(sorted((LOSS, score.name)))}.")
+    if metric == LOSS or score_kinds().get(metric) == score:
+        return GapFilters(GapReportFilter(metric), GapCheckFilter())
+    return GapFilters(GapReportFilter(metric, score.higher_is_better), GapCheckFilter(score.highest - score.lowest))
+
+
+def read_gap(gap: Any, report: Any, largest: float = 1.0) -> float:
     """Return the gap sent with the training report ``report``; raise ``ContributionError`` if it is unusable.
 
     A usable gap is a number in [-``LARGEST_GAP``, :func:`highest_gap`].
     """
-    highest = highest_gap(report)
+    highest = highest_gap(report, largest)
     if not is_number(gap) or not -LARGEST_GAP <= gap <= highest:
         wanted = f"expected a number from {-LARGEST_GAP:g} to {highest:g}; its weight stays."
         raise ContributionError(f"gap is {shorten(gap)}, {wanted}")
@@ -171,11 +205,11 @@ def _sender(shareable: Shareable, fl_ctx: FLContext) -> str:
         return "without a name"
 
 
-def highest_gap(report: Any) -> float:
+def highest_gap(report: Any, largest: float = 1.0) -> float:
     """Return the largest gap that is consistent with a site's training report.
 
-    No loss is negative, so a gap of losses is at most the loss of the received model; a gap of scores in [0, 1] is at
-    most 1.
+    No loss is negative, so a gap of losses is at most the loss of the received model; a gap of scores is at most
+    ``largest``, which is 1 for scores in [0, 1].
     """
     try:
         told = TrainReport.read(report, "report", DataError)
@@ -183,7 +217,7 @@ def highest_gap(report: Any) -> float:
         return LARGEST_GAP  # the report is refused where it is read
     received, _ = _compared(told)
     loss = math.inf if received is None or math.isnan(received.loss) else received.loss
-    return min(LARGEST_GAP, max(1.0, loss))
+    return min(LARGEST_GAP, max(largest, loss))
 
 
 class _Kept(pydantic.BaseModel):

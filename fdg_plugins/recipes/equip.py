@@ -39,7 +39,7 @@ def equip(recipe: Recipe, method: str, *, head: str | None = None, metric: str =
         recipe: ``FedAvgRecipe`` or another whose workflow sends the task ``train``; changed in place.
         method: a published name, or parts joined by ``+``: ``"fedomg"``, ``"fedga"``, ``"fedomg+ga+dim"``.
         head: dotted name of the network's head, ``"fc"``; for FedDIM and FedIIR.
-        metric: what the gap is taken of: ``"loss"`` or ``"accuracy"``.
+        metric: what the gap is taken of: ``"loss"``, or the task's score, such as ``"accuracy"`` or ``"dice"``.
         settings: of FedDIM and FedIIR at the server: ``insight_momentum`` and ``target``, or ``ema``. Strengths belong
             to the scripts.
 

@@ -22,11 +22,10 @@ from fdg_plugins.filters import (
     ExchangeReceiveFilter,
     ExchangeReportFilter,
     ExchangeSendFilter,
-    GapCheckFilter,
-    GapReportFilter,
     RoundedUpdateReceiveFilter,
     RoundedUpdateSendFilter,
 )
+from fdg_plugins.filters.gap import GapFilters
 from fdg_plugins.flare.gpus import resource_spec
 from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_STATISTICS, TASK_TRAIN
 from fdg_plugins.objectives import Objective
@@ -165,11 +164,11 @@ def federation_job(
     sites: Sequence[str],
     controller: FederationController,
     objective: Objective,
-    gap_metric: str | None,
+    gap: GapFilters | None,
     rounds_updates: bool = False,
     in_messages: bool = False,
 ) -> FederationJob:
-    """Return the job of a method; ``gap_metric`` is None if the weighting needs no gaps from the sites.
+    """Return the job of a method; ``gap``: the filters of gaps, None if the weighting needs none from the sites.
 
     ``rounds_updates``: send updates as bfloat16. ``in_messages``: send models within messages instead of in chunks.
     """
@@ -183,34 +182,34 @@ def federation_job(
     job.to_clients(transport)
     if rounds_updates:  # the server's filter precedes all others; the sites' comes last, at each export
         job.to_server(RoundedUpdateReceiveFilter(), filter_type=FilterType.TASK_RESULT, tasks=[TASK_TRAIN])
-    _add_filters(job, objective, gap_metric)
+    _add_filters(job, objective, gap)
     if rounds_updates:
         job.to_clients(RoundedUpdateSendFilter(), filter_type=FilterType.TASK_RESULT, tasks=[TASK_TRAIN])
     return job
 
 
-def _add_filters(job: FederationJob, objective: Objective, gap_metric: str | None) -> None:
+def _add_filters(job: FederationJob, objective: Objective, gap: GapFilters | None) -> None:
     exchanges = objective.report is not None
     if objective.probes:
         _add_result_filters(job, TASK_PROBE, exchanges, None)
-    _add_result_filters(job, TASK_TRAIN, exchanges, gap_metric)
+    _add_result_filters(job, TASK_TRAIN, exchanges, gap)
     if exchanges:
         job.to_server(ExchangeSendFilter(), filter_type=FilterType.TASK_DATA, tasks=[TASK_TRAIN])
         job.to_clients(ExchangeReceiveFilter(), filter_type=FilterType.TASK_DATA, tasks=[TASK_TRAIN])
 
 
-def _add_result_filters(job: FederationJob, task: str, exchanges: bool, gap_metric: str | None) -> None:
+def _add_result_filters(job: FederationJob, task: str, exchanges: bool, gap: GapFilters | None) -> None:
     """Add the filters that pack reports at the sites and, in reverse order, those that unpack them at the server.
 
     Reports that a site's own privacy filters must see are packed last.
     """
-    if gap_metric is not None:
-        job.to_clients(GapReportFilter(gap_metric), filter_type=FilterType.TASK_RESULT, tasks=[task])
+    if gap is not None:
+        job.to_clients(gap.report, filter_type=FilterType.TASK_RESULT, tasks=[task])
     if exchanges:
         job.to_clients(ExchangeReportFilter(), filter_type=FilterType.TASK_RESULT, tasks=[task])
         job.to_server(ExchangeCheckFilter(), filter_type=FilterType.TASK_RESULT, tasks=[task])
-    if gap_metric is not None:
-        job.to_server(GapCheckFilter(), filter_type=FilterType.TASK_RESULT, tasks=[task])
+    if gap is not None:
+        job.to_server(gap.check, filter_type=FilterType.TASK_RESULT, tasks=[task])
 
 
 def _check_name(name: Any) -> None:

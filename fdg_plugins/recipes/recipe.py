@@ -98,7 +98,7 @@ class FDGRecipe(Recipe):
                 sites,
                 controller,
                 made.objective,
-                made.gap_metric,
+                made.gap,
                 made.protocol.get("update_precision") == "bfloat16",
                 _fits_in_messages(made.protocol),
             )

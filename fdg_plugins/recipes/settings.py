@@ -15,6 +15,7 @@ from fdg_plugins.aggregators import (
 )
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.filters.gap import GapFilters, gap_filters
 from fdg_plugins.messages import REPORT_GAP
 from fdg_plugins.objectives import ERMObjective, Objective, make_objective, objective_settings, read_settings
 from fdg_plugins.plans.compatibility import check_settings
@@ -24,6 +25,7 @@ from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset
 from fdg_plugins.settings.families import Settings, dataset_protocol
 from fdg_plugins.settings.method_defaults import MethodDefaults, method_defaults
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Overrides, Protocol, check_unshared, part_settings
+from fdg_plugins.tasks import TASKS
 from fdg_plugins.values import check_depth, check_settings_known, shorten
 
 METRIC = "metric"  # the metric of the gap: a setting of the sites' filter, for methods that need gaps
@@ -32,7 +34,7 @@ METRIC = "metric"  # the metric of the gap: a setting of the sites' filter, for 
 class JobSettings(NamedTuple):
     """The contents of a job: the JSON values of its workflow's three objects, and the choices that select its filters.
 
-    ``gap_metric`` is the metric whose difference sites report as the gap, None if no gap is needed.
+    ``gap``: the filters of gaps, None if no gap is needed.
     """
 
     method: Composition
@@ -40,7 +42,12 @@ class JobSettings(NamedTuple):
     protocol: dict[str, Any]
     stand_in: dict[str, Any]
     objective: Objective
-    gap_metric: str | None
+    gap: GapFilters | None
+
+    @property
+    def gap_metric(self) -> str | None:
+        """The metric whose difference sites report as the gap."""
+        return None if self.gap is None else self.gap.report.metric
 
 
 class _Named(NamedTuple):
@@ -83,7 +90,8 @@ def job_settings(method: Composition, dataset: DatasetRef, given: Mapping[str, A
     plans = make_plans(protocol, stand_in, {}, flat_names(aggregator.settings()))
     check_settings(aggregator, plans)
     checked = {**plans.real.protocol.model_dump(mode="json"), **local_spec}
-    return JobSettings(method, spec, {name: checked[name] for name in protocol}, stand_in, local, metric)
+    gap = None if metric is None else gap_filters(metric, TASKS.get(plans.real.protocol.task).score)
+    return JobSettings(method, spec, {name: checked[name] for name in protocol}, stand_in, local, gap)
 
 
 def _needs_gaps(method: Composition) -> bool:

@@ -21,7 +21,9 @@ from nvflare.app_common.app_constant import AppConstants
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters import GapCheckFilter, GapReportFilter
+from fdg_plugins.filters.gap import gap_filters
 from fdg_plugins.messages import HEADER_REASON, HEADER_RUN, META_CHECKED_REPORTS, META_GAP, META_REPORT
+from fdg_plugins.tasks import ScoreKind
 
 
 @pytest.fixture
@@ -238,6 +240,49 @@ def test_a_site_cannot_hand_in_reports_that_it_calls_checked(site_context: FLCon
 def test_an_unknown_metric_is_refused() -> None:
     with pytest.raises(SettingsError, match="metric is 'f1', expected one of accuracy, dice, loss"):
         GapReportFilter("f1")
+
+
+@pytest.mark.parametrize("higher_is_better", [True, False])
+def test_the_sign_of_a_gap_of_a_plug_ins_score_is_as_its_record_says(
+    higher_is_better: bool, site_context: FLContext
+) -> None:
+    filters = gap_filters("psnr", ScoreKind("psnr", "PSNR", highest=50.0, higher_is_better=higher_is_better))
+
+    def sent(value: float) -> Shareable:
+        answer = result((2.0, 0.1), (0.5, 0.8))
+        for part in ("received", "local"):
+            score = {"sum": 10 * (value if part == "received" else 30.0), "count": 10}
+            one = {"split": "validation", "loss": 1.0, "count": 10, "sums": {"psnr": score}}
+            from_shareable(answer).meta[META_REPORT][part] = one
+        return filters.report.process(answer, site_context)
+
+    sent(25.0)
+    later = sent(20.0)
+    assert meta_of(later)[META_GAP] == pytest.approx(10.0 if higher_is_better else -10.0)
+    checked = filters.check.process(later, site_context)
+    assert meta_of(checked)[META_CHECKED_REPORTS] == {"gap": pytest.approx(10.0 if higher_is_better else -10.0)}
+    too_large = {META_GAP: 50.5}
+    refused = filters.check.process(result((2.0, 0.1), (0.5, 0.8), meta=too_large), site_context)
+    assert meta_of(refused)[META_CHECKED_REPORTS] == {}
+
+
+def test_a_gap_is_of_the_loss_or_of_the_tasks_own_score() -> None:
+    score = ScoreKind("psnr", "PSNR", highest=50.0)
+    assert gap_filters("loss", score).report.metric == "loss"
+    for metric in ("accuracy", "dice", None, ["loss"]):
+        with pytest.raises(SettingsError, match=r"^metric is .*, expected one of loss, psnr\.$"):
+            gap_filters(metric, score)
+
+
+@pytest.mark.parametrize("wrong", [0, -1.0, math.inf, math.nan, "1", None])
+def test_the_largest_gap_is_a_positive_number(wrong: Any) -> None:
+    with pytest.raises(SettingsError, match=r"^largest is .*, expected a positive number\.$"):
+        GapCheckFilter(wrong)
+
+
+def test_whether_higher_is_better_is_true_or_false() -> None:
+    with pytest.raises(SettingsError, match=r"^higher_is_better is 'no', expected true or false\.$"):
+        GapReportFilter("psnr", "no")  # type: ignore[arg-type]
 
 
 def test_a_gap_of_scores_may_be_one_however_small_the_loss_is_and_no_gap_is_above_a_larger_loss(

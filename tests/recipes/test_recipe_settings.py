@@ -2,12 +2,14 @@
 """Settings of a recipe: each reaches the job that is written, and a wrong one is refused at once, in one sentence."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fdg_plugins.aggregators import make_aggregator
+from fdg_plugins.data import DATASETS, PACS
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plans.compatibility import check_settings
 from fdg_plugins.plans.plans import make_plans
@@ -23,9 +25,12 @@ from fdg_plugins.recipes import (
     settings_of,
 )
 from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.tasks import TASKS, ScoreKind
+from fdg_plugins.tasks.classification import Classification
 from tests.recipes.exported_jobs import arguments, filters
 
 SITE_FILE = "app_site/config/config_fed_client.json"
+SERVER_FILE = "app_server/config/config_fed_server.json"
 
 # A value for every setting, other than each default, and as a command line would say it.
 OTHER_VALUES: dict[str, tuple[Any, str]] = {
@@ -185,6 +190,33 @@ def test_the_gap_is_of_the_metric_asked_for(tmp_path: Path) -> None:
         assert chain == [("GapReportFilter", args)]
 
 
+ERROR_RATE = ScoreKind("error_rate", "Errors", highest=2.0, higher_is_better=False)
+
+
+@dataclass(frozen=True)
+class Errors(Classification):
+    """A plug-in's classification with a score that counts errors."""
+
+    name: str = "errors"
+    score: ScoreKind = ERROR_RATE
+
+
+def test_the_gap_may_be_of_a_plug_ins_score_and_of_no_other_tasks(tmp_path: Path) -> None:
+    TASKS.add(Errors())
+    DATASETS.add(replace(PACS, name="judged", task="errors", protocol={"task": "errors"}))
+    try:
+        make_recipe("fedga", "judged", metric="error_rate").export(str(tmp_path))
+        with pytest.raises(SettingsError, match="metric is 'accuracy', expected one of error_rate, loss"):
+            make_recipe("fedga", "judged", metric="accuracy")
+    finally:
+        DATASETS.remove("judged")
+        TASKS.remove("errors")
+    sites, server = (filters(tmp_path / "judged_fedga", file) for file in (SITE_FILE, SERVER_FILE))
+    told = {"metric": "error_rate", "higher_is_better": False}
+    assert sites["task_result_filters", "train"] == [("GapReportFilter", told)]
+    assert server["task_result_filters", "train"] == [("GapCheckFilter", {"largest": 2.0})]
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -239,7 +271,7 @@ def test_a_wrong_name_or_value_is_refused_in_one_sentence(settings: dict[str, An
     ("recipe", "settings", "message"),
     [
         (FedGARecipe, {"weighting": "uniform"}, "weighting is 'uniform', but that of method 'fedga' is 'ga'"),
-        (FedGARecipe, {"metric": "f1"}, "metric is 'f1', expected one of accuracy, dice, loss"),
+        (FedGARecipe, {"metric": "f1"}, "metric is 'f1', expected one of accuracy, loss"),
         (FedDIMRecipe, {"objective": "iir"}, "objective is 'iir', but that of method 'feddim' is 'dim'"),
         (FedDIMRecipe, {"objective": "erm"}, "objective is 'erm', but that of method 'feddim' is 'dim'"),
         (FedDIMRecipe, {"insight_momentum": 2}, "insight_momentum is 2, expected a number from 0 to 1"),
