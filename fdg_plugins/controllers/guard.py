@@ -45,17 +45,16 @@ class Guard:
         self.model = model
         self.ratio = ratio
 
-    def updates(
-        self, aggregator: UpdateAggregator, expected: Mapping[str, Expected], *, withheld: bool = False
-    ) -> dict[str, str]:
+    def updates(self, aggregator: UpdateAggregator, expected: Mapping[str, Expected]) -> dict[str, str]:
         """Return the sites whose accepted updates are outliers, each with the reason.
 
-        ``withheld``: some sites of the round withhold their losses, so that reasons name the noise of privacy.
+        If some sites of the round withhold their losses, reasons name the noise of privacy.
         """
         accepted = aggregator.accepted()
         refused = self._counters(accepted, expected)
         if not self.ratio or not accepted:
             return refused
+        withheld = any(one.training is not None and one.training.epoch_losses is None for one in accepted.values())
         steps, hint = {site: expected[site].facts.steps for site in accepted}, OF_NOISE if withheld else ""
         refused |= {
             site: f"its update is {_times(times)} as long as is usual in this round, {self._limit}.{hint}"

@@ -322,9 +322,9 @@ class Rounds:
 
     def _refuse_updates(self, answers: Answers) -> None:
         """Exclude outlying updates from the round."""
-        withheld = any(one.epoch_losses is None for one in answers.local.values())
         try:
-            refused = self.guard.updates(self.aggregator, self._expected, withheld=withheld)
+            refused = self.guard.updates(self.aggregator, self._expected)
+            self.model.clamp_variances(self.aggregator.accepted_updates().values())
         except DataError:  # an update's file is gone; the step needs it too and reports the error
             return
         for site, reason in refused.items():

@@ -68,4 +68,4 @@ class SiteStatistics:
 
 def _size(sums: ChannelSums) -> float:
     """Return the root of the mean square of a layer's inputs."""
-    return math.sqrt(float(sums.squares.clamp(min=0).sum()) / (sums.count * len(sums.squares)))
+    return math.sqrt(float(sums.squares.sum()) / (sums.count * len(sums.squares)))

@@ -2,7 +2,7 @@
 """The global model at the server: its parameters, how a step changes them, and its files."""
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,10 +69,23 @@ class GlobalModel:
             name: self.state[name] + torch.as_tensor(step[name]).to(self.state[name].dtype) for name in self.layout
         }
         for name, value in moved.items():
-            if name.endswith("running_var"):
+            if name.endswith(VARIANCE):
                 value.clamp_(min=0)  # a mean of variances is not negative, but privacy noise can make it so
             _check_finite(name, value)
         self.state = {**self.state, **moved}
+
+    def clamp_variances(self, updates: Iterable[dict[str, Values]]) -> None:
+        """Replace, in each update, what would make a running variance of the site's own model negative.
+
+        No site has such a variance. Privacy noise or a false update makes one, which would take from the mean what the
+        other sites measured: with the mean clamped to zero, BatchNorm ruins the model for all of them.
+        """
+        names = [name for name in self.layout if name.endswith(VARIANCE)]
+        for update in updates:
+            for name in names:
+                value, least = whole(update[name]), -self.state[name]
+                if bool((value < least).any()):
+                    update[name] = torch.maximum(value, least)
 
     def replace(self, values: Mapping[str, torch.Tensor]) -> None:
         """Replace entries by ``values``; raise ``FDGError`` and change nothing if one would not be finite."""

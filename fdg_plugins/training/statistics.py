@@ -87,7 +87,9 @@ def _read_layer(
         validator.refuse(
             f"'{layer}.{COUNT}' is {count}, expected {form.positions * num_train} for the images counted in the census"
         )
-    if bool((sums.abs() / count > (squares / count).clamp(min=0).sqrt() * (1 + ROUNDING)).any()):
+    if bool((squares < 0).any()):
+        validator.refuse(f"'{layer}.{SQUARES}' has a negative number, expected sums of squares")
+    if bool((sums.abs() / count > (squares / count).sqrt() * (1 + ROUNDING)).any()):
         validator.refuse(f"'{layer}.{SQUARES}' is less than the square of '{layer}.{SUMS}' over the count allows")
     return ChannelSums(sums, squares, count)
 

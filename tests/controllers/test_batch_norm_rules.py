@@ -224,7 +224,10 @@ LIES: list[Any] = [
         r"'extractor.1.count' has a number outside 0",
         marks=pytest.mark.slow,
     ),
-    (lambda data: data[f"{LAYER}.squares"].neg_(), r"'extractor.1.squares' is less than the square"),
+    (
+        lambda data: (data[f"{LAYER}.squares"].fill_(-1e9), data[f"{LAYER}.sums"].zero_()),
+        r"'extractor.1.squares' has a negative number, expected sums of squares",
+    ),
     pytest.param(
         lambda data: data[f"{LAYER}.sums"].mul_(1e6),
         r"'extractor.1.squares' is less than the square",
@@ -252,6 +255,18 @@ def test_statistics_that_cannot_be_are_refused_by_name(
     assert finished.bytes_up == sum(came.values()), "refused ones count too"
     with pytest.raises(AssertionError, match=reason):
         raise AssertionError(finished.failures["photo"])
+
+
+def test_a_site_that_claims_negative_variances_does_not_take_those_of_the_others(tmp_path: Path) -> None:
+    def forge(site: str, task: str, answer: Shareable) -> None:
+        if (site, task) == ("photo", TASK_TRAIN):
+            for name, value in from_shareable(answer).data.items():
+                if name.endswith(".running_var"):
+                    value.fill_(-3.0)  # the received variances are one, so the site's own would be minus two
+
+    job = RuleJob(tmp_path, "average", forge, rounds=1).finished()
+    assert job.record.rounds[0].sites == SOURCES
+    assert min(float(value.min()) for name, value in job.model.items() if name.endswith(".running_var")) > 0.1
 
 
 def test_a_source_that_forbids_the_report_ends_the_job_before_any_training(tmp_path: Path) -> None:

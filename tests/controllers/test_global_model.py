@@ -97,12 +97,26 @@ def test_a_file_holds_the_parameters_and_their_description(tmp_path: Path) -> No
     assert all(torch.equal(loaded[name], value) for name, value in model().state.items())
 
 
+KINDS_OF_VARIANCES = {"bn.running_var": "float_buffer", "w": "trainable"}
+
+
 def test_a_variance_that_noise_made_negative_is_raised_to_zero() -> None:
     state = {"running_var": torch.tensor([0.5, 2.0]), "w": torch.tensor([0.5])}
     made = GlobalModel(state, {"running_var": "float_buffer", "w": "trainable"})
     made.apply({"running_var": torch.tensor([-1.0, -1.0]), "w": torch.tensor([-1.0])})
     assert made.state["running_var"].tolist() == [0.0, 1.0]
     assert made.state["w"].tolist() == [-0.5]
+
+
+def test_variances_that_no_site_can_have_count_as_zero_in_the_mean() -> None:
+    received = torch.tensor([0.5, 2.0, 0.0])
+    made = GlobalModel({"bn.running_var": received, "w": torch.zeros(1)}, KINDS_OF_VARIANCES)
+    honest = [torch.tensor([-0.5, 1.0, 0.25]), torch.tensor([0.25, -1.0, 0.0])]
+    updates = [{"bn.running_var": one, "w": torch.tensor([-9.0])} for one in (*honest, -3 * received - 1)]
+    made.clamp_variances(updates)
+    assert all(update["bn.running_var"] is one for update, one in zip(updates, honest, strict=False)), "as they came"
+    assert torch.equal(updates[-1]["bn.running_var"], -received)
+    assert all(update["w"].item() == -9 for update in updates)
 
 
 # --- the model before round 1 -----------------------------------------------------------------------
