@@ -34,6 +34,7 @@ from fdg_plugins.versions import OF_AUDIT, installed_versions
 
 ID_BYTES = 8
 _PAIR = "fdg_audit_pair"  # private property of one task's context: the task's id and the line's id
+_SENT = "fdg_audit_sent"  # another: the last line of an answer that leaves, without its time
 
 
 def note_returned(task_name: str, answer: Shareable, fl_ctx: FLContext) -> Shareable:
@@ -60,7 +61,11 @@ def audit_event(event_type: str, fl_ctx: FLContext) -> None:
     if not isinstance(answer, Shareable):
         return  # not a site's answer
     try:
-        _append(audit_line(answer, fl_ctx, "sent", _paired(fl_ctx)), fl_ctx)
+        line = audit_line(answer, fl_ctx, "sent", _paired(fl_ctx))
+        told = line.model_copy(update={"time": ""})
+        if fl_ctx.get_prop(_SENT) != told:  # else another executor of this job has heard of the same answer
+            _append(line, fl_ctx)
+            fl_ctx.set_prop(_SENT, told, private=True, sticky=False)
     except Exception as error:  # noqa: BLE001 - FLARE would only log the error and send the answer
         reply = _withheld(error, fl_ctx)
         answer.clear()
@@ -69,11 +74,13 @@ def audit_event(event_type: str, fl_ctx: FLContext) -> None:
 
 def _paired(fl_ctx: FLContext) -> str:
     """Return the id of the executor's line for this task's answer; a new id if there is no such line."""
+    current = fl_ctx.get_prop(FLContextKey.TASK_ID)
     match fl_ctx.get_prop(_PAIR):
-        case (task, str(number)) if task == fl_ctx.get_prop(FLContextKey.TASK_ID):
-            fl_ctx.set_prop(_PAIR, None, private=True, sticky=False)
+        case (task, str(number)) if task == current and task is not None:
             return number
-    return secrets.token_hex(ID_BYTES)
+    number = secrets.token_hex(ID_BYTES)
+    fl_ctx.set_prop(_PAIR, (current, number), private=True, sticky=False)
+    return number
 
 
 def _withheld(error: Exception, fl_ctx: FLContext) -> Shareable:

@@ -210,7 +210,7 @@ def _open(asked: _Asked, spec: KnownSpec, preset: str) -> _Opened:
         case RotatedSpec():
             return _turned(asked, spec)
         case PublishedSpec():
-            images, samples = published_domain(asked.data_root, spec, asked.domain)
+            images, samples = published_domain(asked.data_root, spec, asked.domain, asked.max_pixels)
             seed, most = asked.seed, asked.max_samples
             return _Opened(images, seeded_split(samples, spec, asked.domain, seed=seed, max_samples=most))
         case AttributeSpec():

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from fdg_plugins.data.catalogue import DATASETS
-from fdg_plugins.data.decoding import read_image
+from fdg_plugins.data.decoding import MOST_PIXELS, read_image
 from fdg_plugins.data.folders import image_names, is_folder, refuse_outside, resolved
 from fdg_plugins.data.image_array import ImageArray
 from fdg_plugins.data.published_files import Arrays, check_labels, read_file, read_idx, unfit_file
@@ -29,22 +29,28 @@ from fdg_plugins.randomness import numpy_generator
 STAND_IN_TEST = 297  # of the 1,797 digits of the stand-in
 
 
-def published_domain(data_root: Path | None, spec: PublishedSpec, domain: str) -> tuple[ImageArray, tuple[Sample, ...]]:
+def published_domain(
+    data_root: Path | None, spec: PublishedSpec, domain: str, max_pixels: int = MOST_PIXELS
+) -> tuple[ImageArray, tuple[Sample, ...]]:
     """Return the images of one part, ``train`` or ``test``, and their samples, named by position in the files.
 
-    Without a data root, these are the stand-in's. Raises DataError, naming the file, for missing or broken files, files
-    of other sizes, labels that the data set does not have, and links out of the root.
+    Without a data root, these are the stand-in's. ``max_pixels``: of an image in a file of its own. Raises DataError,
+    naming the file, for missing or broken files, files of other sizes, labels that the data set does not have, and
+    links out of the root.
     """
-    images, labels = stand_in_part(spec.name, domain) if data_root is None else _read(resolved(data_root), spec, domain)
+    if data_root is None:
+        images, labels = stand_in_part(spec.name, domain)
+    else:
+        images, labels = _read(resolved(data_root), spec, domain, max_pixels)
     files = [f"{position:05d}" for position in range(len(labels))]
     samples = tuple(Sample(file, label) for file, label in zip(files, labels.tolist(), strict=True))
     return ImageArray(images, {file: row for row, file in enumerate(files)}), samples
 
 
-def _read(root: Path, spec: PublishedSpec, domain: str) -> Arrays:
+def _read(root: Path, spec: PublishedSpec, domain: str, max_pixels: int) -> Arrays:
     """Return images uint8 ``[N, S, S]`` or ``[N, 3, S, S]``, labels int64 ``[N]`` of a part below a resolved root."""
     if is_folder(root / spec.folder / domain):
-        return _in_folders(root, spec, domain)
+        return _in_folders(root, spec, domain, max_pixels)
     parts = [_READERS[spec.source](root, spec, names) for names in FILES_OF[spec.source][domain]]
     return torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts])
 
@@ -77,7 +83,7 @@ _READERS: dict[str, Callable[[Path, PublishedSpec, tuple[str, ...]], Arrays]] = 
 }
 
 
-def _in_folders(root: Path, spec: PublishedSpec, domain: str) -> Arrays:
+def _in_folders(root: Path, spec: PublishedSpec, domain: str, max_pixels: int) -> Arrays:
     """Read image files in one folder per class, in the order of the classes and of the names."""
     images, labels = [], []
     for label, name in enumerate(spec.classes):
@@ -89,16 +95,16 @@ def _in_folders(root: Path, spec: PublishedSpec, domain: str) -> Arrays:
             )
         refuse_outside(root, folder)
         for file in sorted(image_names(root, folder, f"class {name!r} of {spec.title}")):
-            images.append(_pixels(folder / file, spec))
+            images.append(_pixels(folder / file, spec, max_pixels))
             labels.append(label)
     if not images:
         raise DataError(f"folder {root / spec.folder / domain} has no image.", public=f"{spec.title} has no image.")
     return torch.stack(images), torch.tensor(labels)
 
 
-def _pixels(path: Path, spec: PublishedSpec) -> torch.Tensor:
+def _pixels(path: Path, spec: PublishedSpec, max_pixels: int) -> torch.Tensor:
     """Return the pixels of an image file, uint8 ``[3, S, S]``; of a data set in grey ``[S, S]``."""
-    picture = read_image(path)
+    picture = read_image(path, max_pixels)
     pixels = torch.from_numpy(np.asarray(picture.convert("L") if spec.channels == 1 else picture).copy())
     if pixels.shape[:2] != (spec.size, spec.size):
         raise unfit_file(path, spec.title, f"has {list(pixels.shape[:2])} pixels", f"{[spec.size, spec.size]}")

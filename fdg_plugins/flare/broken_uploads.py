@@ -17,6 +17,7 @@ from nvflare.fuel.utils import fobs
 from nvflare.fuel.utils.fobs.decomposers.via_downloader import ViaDownloaderDecomposer
 
 from fdg_plugins.flare.internals import UPLOADS, fetch, problems_of
+from fdg_plugins.values import LONGEST_QUOTE, LONGEST_REASON, one_line
 
 ENCODED = ("torch.Tensor", "numpy.ndarray")  # by FLARE's names of types
 
@@ -60,6 +61,7 @@ def make_surviving(decomposer: ViaDownloaderDecomposer) -> None:
     receiver that has registered no encoding loads it by that name, if it is one of FLARE's.
     """
     if "process_datum" not in vars(decomposer):
+        decomposer.logger.addFilter(_in_one_line)
         decomposer.process_datum = _surviving_download(decomposer)
         decomposer.recompose = _surviving_decoding(decomposer)
 
@@ -78,7 +80,8 @@ def _surviving_download(decomposer: ViaDownloaderDecomposer) -> Callable[..., No
         except Exception as error:  # FLARE raises RuntimeError, and anything for malformed content
             if not _is_at_server(manager):
                 raise
-            _logger.warning(f"an upload broke off ({error}); its site has no part in this round.")
+            reason = one_line(str(error), LONGEST_QUOTE)
+            _logger.warning(f"an upload broke off ({reason}); its site has no part in this round.")
             manager.fobs_ctx[decomposer.items_key] = LostTensors()
 
     return process_datum
@@ -97,6 +100,12 @@ def _surviving_decoding(decomposer: ViaDownloaderDecomposer) -> Callable[..., An
             return LostTensor()
 
     return recompose
+
+
+def _in_one_line(record: logging.LogRecord) -> bool:
+    """Make a record one printable line: FLARE quotes in it whence the site said that its tensors come."""
+    record.msg, record.args = one_line(record.getMessage(), LONGEST_REASON), ()
+    return True
 
 
 def _is_at_server(manager: Any) -> bool:

@@ -10,9 +10,10 @@ CLASS_COUNTS = "class_counts"
 
 def check_counts(validator: PayloadValidator, counts: torch.Tensor, facts: SiteFacts) -> None:
     """Refuse counts ``[Y]`` of the training split that contradict the census, which also counts validation images."""
-    if int(counts.sum()) != facts.num_train:
-        validator.refuse(f"{CLASS_COUNTS!r} add up to {int(counts.sum())}, expected {facts.num_train} as in the census")
-    if bool((counts > torch.tensor(facts.class_counts)).any()):
+    told = counts.tolist()  # Python's integers: what a census claims of masks, times their pixels, may exceed 64 bits
+    if sum(told) != facts.num_train:
+        validator.refuse(f"{CLASS_COUNTS!r} add up to {sum(told)}, expected {facts.num_train} as in the census")
+    if any(count > most for count, most in zip(told, facts.class_counts, strict=True)):
         validator.refuse(f"{CLASS_COUNTS!r} has more samples of a class than the site counted in the census")
 
 

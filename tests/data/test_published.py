@@ -81,6 +81,14 @@ def test_cifar10_may_be_folders_of_images_in_place_of_the_binary_files(tmp_path:
         published_domain(tmp_path, spec, "test")
 
 
+def test_an_image_file_with_more_pixels_than_the_site_opens_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+    for name in spec_of("cifar10").classes:
+        (tmp_path / "cifar10" / "train" / name).mkdir(parents=True)
+        Image.new("RGB", (40, 30)).save(tmp_path / "cifar10" / "train" / name / "1.png")
+    with pytest.raises(DataError, match=r"has 1,200 pixels; expected at most 1,024 \(max_image_pixels\)"):
+        open_domain(tmp_path, "cifar10", "train", seed=0, max_pixels=1024)
+
+
 def test_folders_of_grey_images_are_read_in_grey(tmp_path: Path) -> None:
     spec = spec_of("mnist")
     for number, name in enumerate(spec.classes):

@@ -30,7 +30,7 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.filters.exclude_vars import ExcludeVars
 
-from fdg_plugins.audit.auditor import audit_event
+from fdg_plugins.audit.auditor import audit_event, note_returned
 from fdg_plugins.audit.contents import AT_A_TIME, contents_of
 from fdg_plugins.audit.file import AuditLine, append_line, json_values, read_audit
 from fdg_plugins.errors import DataError
@@ -91,6 +91,24 @@ def update() -> DXO:
     data = {"w": torch.tensor([[3.0, 0.0], [0.0, 4.0]]), "bn.num_batches_tracked": torch.tensor(7)}
     report = {"loss": math.nan, "steps": 3, "domain": "photo", "ok": True, "none": None, "deep": {"list": [1, 2.5]}}
     return DXO(DataKind.WEIGHT_DIFF, data=data, meta={META_SAMPLES: 120, META_REPORT: report})
+
+
+@pytest.mark.parametrize("by_executor", [True, False])
+def test_an_answer_that_several_executors_of_a_job_hear_of_is_recorded_as_sent_once(
+    by_executor: bool, workspace: Workspace, fl_ctx: FLContext
+) -> None:
+    fl_ctx.set_prop(FLContextKey.TASK_ID, "one", private=True, sticky=False)
+    answer = update().to_shareable()
+    if by_executor:
+        note_returned("train", answer, fl_ctx)
+    for _ in range(3):
+        audit(answer, fl_ctx)
+    lines = list(read_audit(audit_file(workspace)))
+    assert [line.stage for line in lines] == [*(["returned"] if by_executor else []), "sent"]
+    assert len({line.id for line in lines}) == 1
+    answer["more"] = 1
+    audit(answer, fl_ctx)
+    assert len(list(read_audit(audit_file(workspace)))) == len(lines) + 1, "what has changed since leaves too"
 
 
 # --- what is in a line ---

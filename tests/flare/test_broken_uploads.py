@@ -56,6 +56,17 @@ def test_tensors_of_an_upload_that_broke_off_are_lost(
     assert "an upload broke off" in caplog.text
 
 
+@pytest.mark.parametrize("kind", [TensorDecomposer, NumpyArrayDecomposer])
+def test_a_site_cannot_write_lines_of_the_servers_log_by_saying_whence_its_tensors_come(
+    kind: type[ViaDownloaderDecomposer], caplog: pytest.LogCaptureFixture
+) -> None:
+    forged = f"{AT_SITE}\n2026-01-01 00:00:00,000 - FederationController - INFO - run finished{' ' * 10**6}\x1b[2J"
+    download(*decoding(AT_SERVER, "timeout", kind), json.dumps({"fqcn": forged, "ref_id": "1"}))
+    told = [record.getMessage() for record in caplog.records]
+    assert ["failed to download" in text for text in told] == [True, True], "FLARE's line, and ours"
+    assert all(text.isprintable() and len(text) < 2000 for text in told)
+
+
 @pytest.mark.parametrize("content", ["{}", "[]", "no reference"])
 def test_a_malformed_reference_loses_the_tensors_only(content: str) -> None:
     decomposer, manager = decoding(AT_SERVER)
