@@ -6,10 +6,12 @@ form of a federated run with one site per domain, with checkpoints in place of r
 names and shapes of the federated run's.
 """
 
+import fcntl
 import json
+import os
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol as Interface
 
@@ -37,7 +39,7 @@ from fdg_plugins.record.run_record import (
     RunRecord,
 )
 from fdg_plugins.settings.site_config import SiteConfig
-from fdg_plugins.storage import save_tensors, write_bytes
+from fdg_plugins.storage import save_tensors, write_bytes, writing
 from fdg_plugins.tasks import TASKS
 from fdg_plugins.training.global_model import Start, initial_model
 from fdg_plugins.training.loop import ShouldStop
@@ -76,7 +78,13 @@ def run_centralised(
     Raises :class:`Stopped` soon after ``should_stop()`` returns true, and ``FDGError`` for errors that a user can fix.
     If training had begun by then, the record says that the run was stopped, and why.
     """
-    check_new(folder)
+    with _held(folder):
+        return _carry_out(plan, config, cache, folder, watcher, should_stop)
+
+
+def _carry_out(
+    plan: Plan, config: SiteConfig, cache: Path | None, folder: Path, watcher: Watcher, should_stop: ShouldStop
+) -> RunRecord:
     config = config.model_copy(update={"compile": False})  # the algorithms train with a network of their own
     sessions = _open_domains(plan, config, cache, should_stop)
     replies = {name: session.census(should_stop) for name, session in sessions.items()}
@@ -96,6 +104,34 @@ def check_new(folder: Path) -> None:
     """Raise ``DataError`` unless ``folder`` is missing or an empty directory."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError(f"{folder} is there already and not an empty folder, expected a new one for the run.")
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Hold a new or empty folder for a run of this process; one that was made and has stayed empty is removed again.
+
+    Raises ``DataError`` if the folder is not new, cannot be made, or is held by another run, which has written nothing
+    there while it opens its data.
+    """
+    check_new(folder)
+    with ExitStack() as stack:
+        with writing(folder):
+            if not folder.exists():
+                folder.mkdir(parents=True)
+                stack.callback(_remove_empty, folder)
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            stack.callback(os.close, handle)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise DataError(f"{folder} is in use by another run, expected a new folder for this one.") from error
+        check_new(folder)  # the other run may just have ended
+        yield
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def _open_domains(plan: Plan, config: SiteConfig, cache: Path | None, should_stop: ShouldStop) -> Sessions:

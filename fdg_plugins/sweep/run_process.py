@@ -58,6 +58,7 @@ class RunProcess:
         self._content: Any = None
         self._seen = 0
         with _opened(working / LOG_FILE) as log:
+            self._log_begins = log.tell()  # what stopped an earlier part of the run does not stop this one
             try:
                 self._process = subprocess.Popen(
                     list(command),
@@ -111,7 +112,7 @@ class RunProcess:
         status, because = _last_record(self._record)
         if (code, status) == (0, "finished"):
             return None
-        reason = because or _last_error(self._working / LOG_FILE, self.kind)
+        reason = because or _last_error(self._working / LOG_FILE, self._log_begins, self.kind)
         if reason:
             return shorten_line(reason)
         return f"{self.kind.program} {_ending(code, status)}."
@@ -132,9 +133,9 @@ def _last_record(file: Path) -> tuple[str, str]:
         return "", ""
 
 
-def _last_error(log: Path, kind: RunKind) -> str:
-    """Return the last reason in a log, empty if there is none."""
-    text = log.read_text(encoding="utf-8", errors="replace")
+def _last_error(log: Path, begins: int, kind: RunKind) -> str:
+    """Return the last reason in a log from the byte ``begins`` on, empty if there is none."""
+    text = log.read_bytes()[begins:].decode("utf-8", errors="replace")
     return next((found[-1] for pattern in kind.reasons if (found := pattern.findall(text))), "")
 
 

@@ -269,6 +269,18 @@ def test_a_folder_with_something_in_it_is_refused_and_left_alone(folder: Path, t
     assert carry_out(tmp_path / "empty").status == "finished"
 
 
+def test_two_runs_do_not_share_a_folder_also_while_the_first_has_written_nothing(tmp_path: Path) -> None:
+    class Second(Watch):
+        def begun(self, record: RunRecord) -> None:
+            super().begun(record)
+            assert list((tmp_path / "run").iterdir()) == []
+            with pytest.raises(DataError, match=r"run is in use by another run, expected a new folder for this one\.$"):
+                carry_out(tmp_path / "run", "irm")
+
+    first = carry_out(tmp_path / "run", watch=Second())
+    assert (first.status, read(tmp_path / "run").method) == ("finished", first.method)
+
+
 @pytest.mark.slow
 def test_erm_learns_to_read_digits_that_are_turned_by_an_angle_it_has_not_seen(tmp_path: Path) -> None:
     record = carry_out(tmp_path / "run", steps=80, checkpoint_every=40, max_samples_per_domain=200, batch_size=16)

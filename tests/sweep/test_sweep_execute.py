@@ -276,6 +276,13 @@ def test_the_reason_of_a_run_without_a_record_is_the_last_in_its_log(
     assert process.failure() == reason
 
 
+def test_what_an_earlier_part_of_a_run_was_stopped_by_is_no_reason_of_a_later_one(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text("2026 - ERROR - stopped: No space left on device.\n", encoding="utf-8")
+    process = ended(tmp_path, "fedavg", "print('round 4 of the run')\nimport os; os.kill(os.getpid(), 9)")
+    assert process.failure() == "the simulator was ended by signal 9 and left no record."
+    assert (tmp_path / "log.txt").read_text(encoding="utf-8").startswith("2026"), "the log goes on"
+
+
 def test_exit_code_zero_without_a_finished_record_is_no_success(tmp_path: Path) -> None:
     reason = "the simulator ended with exit code 0 and left no record."
     assert ended(tmp_path, "fedavg", "").failure() == reason
