@@ -13,9 +13,10 @@ from fdg_plugins.engine.sources import Asked, FolderJob, JobSource
 from fdg_plugins.errors import DataError
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX
-from fdg_plugins.storage import read_json
+from fdg_plugins.storage import named_path, read_json
 from fdg_plugins.sweep.machine import THREADS
 from fdg_plugins.sweep.plan import PlannedRun
+from fdg_plugins.sweep.prepare import pretrained_digest
 from fdg_plugins.sweep.request import DataFound
 from fdg_plugins.sweep.run_kind import Written
 from fdg_plugins.sweep.store import JOB, RUN_FILE
@@ -26,16 +27,18 @@ GIVEN = ("FDG_DATASET_FILE", "FDG_TRACKING")
 
 # Variables on which the bits of a run depend, or the images that it uses.
 OF_MACHINE = ("FDG_DEVICE", "FDG_COMPILE", "FDG_DAMAGED_IMAGES", "FDG_MAX_IMAGE_PIXELS")
+WEIGHTS, DIGEST = "FDG_PRETRAINED_FILE", "FDG_PRETRAINED_SHA256"
 
 
 class KeptRun(pydantic.BaseModel):
     """The content of ``run.json``.
 
     The first fields are those of the :class:`~fdg_plugins.sweep.plan.PlannedRun`. ``variables`` are the ``FDG_*``
-    variables that set the protocol and the method, or name the file of a data set of the user's own; ``plugins`` are
-    the plug-in files of the command line; ``seconds`` is the time spent so far. ``at_once`` sites computed at a time,
-    each with ``threads`` threads (``FDG_THREADS``), on which the bits of its arithmetic depend. ``machine``: the user's
-    other variables of that kind (:data:`OF_MACHINE`). ``stand_in``: whether the images are the STAND-IN; None: unknown.
+    variables that set the protocol and the method, or name the file of a data set of the user's own; ``plugins``
+    are the plug-in files of the command line; ``seconds`` is the time spent so far. ``at_once`` sites computed at a
+    time, each with ``threads`` threads (``FDG_THREADS``), on which the bits of its arithmetic depend. ``machine``:
+    the user's other variables of that kind (:data:`OF_MACHINE`), and the file with pretrained weights with its
+    SHA-256. ``stand_in``: whether the images are the STAND-IN; None: unknown.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
@@ -80,6 +83,8 @@ def describe(source: JobSource, engine: EngineName, plugins: tuple[str, ...] = (
         if name.startswith(PREFIX) and (name not in OTHER_VARIABLES or name in GIVEN)
     }
     machine = {name: source.environment[name] for name in OF_MACHINE if source.environment.get(name, "").strip()}
+    if (weights := named_path(WEIGHTS, source.environment)) is not None:
+        machine |= {WEIGHTS: str(weights), DIGEST: pretrained_digest(source.environment)}
     planned = source.run._asdict()
     return KeptRun(**planned, title=source.title, engine=engine, variables=variables, plugins=plugins, machine=machine)
 

@@ -108,6 +108,8 @@ def check_continues(record: RunRecord, fresh: RunRecord) -> None:
     pairs += [("method", record.method.model_dump(), fresh.method.model_dump())]
     pairs += [("sources", record.sources, fresh.sources), ("held-out sites", record.held_out, fresh.held_out)]
     pairs += [("classes", record.classes, fresh.classes)]
+    # Undoing the first step goes back to them.
+    pairs += [("source of the initial weights", _origin(record), _origin(fresh))]
     pairs += [
         (f"split of site {site}", reply.split_hash, fresh.census[site].split_hash)
         for site, reply in record.census.items()
@@ -122,6 +124,11 @@ def check_continues(record: RunRecord, fresh: RunRecord) -> None:
         if before != after:
             raise DataError(f"run {record.run} cannot go on: its {what} was {before}, but is now {after}.")
     _check_sites_state(record, fresh)
+
+
+def _origin(record: RunRecord) -> str:
+    weights = record.initial_weights
+    return weights.label if weights.sha256 is None else f"{weights.label} (SHA-256 {weights.sha256})"
 
 
 def other_arithmetic(record: RunRecord, fresh: RunRecord) -> dict[str, dict[str, str]]:

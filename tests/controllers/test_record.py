@@ -14,7 +14,7 @@ from fdg_plugins.controllers import SCHEMA_VERSION, RunRecord
 from fdg_plugins.errors import DataError, FDGError
 from fdg_plugins.record.checkpoint import check_continues, other_arithmetic
 from fdg_plugins.record.pooling import domain_sums
-from fdg_plugins.record.run_record import AggregationRecord
+from fdg_plugins.record.run_record import AggregationRecord, InitialWeights
 from tests.controllers.federation_stubs import DOMAINS, census_reply, evaluation, round_record, run_record, scores
 
 
@@ -284,6 +284,19 @@ def test_a_run_does_not_go_on_with_a_site_that_chooses_another_precision_by_now(
     assert str(caught.value).endswith("its precision of site photo-2 was bfloat16, but is now float32.")
     record.census["photo-2"] = record.census["photo-2"].model_copy(update={"precision": None})
     check_continues(record, fresh)  # a record of an earlier version does not say
+
+
+def test_a_run_does_not_go_on_with_other_initial_weights() -> None:
+    record, fresh = run_record(), run_record()
+    record.initial_weights = InitialWeights(label="pretrained file", file="/a/w.pth", sha256="a" * 64)
+    fresh.initial_weights = InitialWeights(label="pretrained file", file="/moved/w.pth", sha256="a" * 64)
+    check_continues(record, fresh)
+    for other, found in (({"label": "from scratch"}, "from scratch"), ({"sha256": "b" * 64}, "pretrained file")):
+        now = record.initial_weights.model_copy(update={"sha256": None, **other})
+        fresh.initial_weights = now
+        expected = rf"its source of the initial weights was pretrained file \(SHA-256 a{{64}}\), but is now {found}"
+        with pytest.raises(DataError, match=expected):
+            check_continues(record, fresh)
 
 
 def test_what_a_run_goes_on_with_is_compared_with_what_it_began_with() -> None:

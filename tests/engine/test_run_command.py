@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``fdg run`` as a user meets it: the folder, the lines, what is refused, a failure, Ctrl-C; a real run."""
 
+import hashlib
 import json
 import os
 import re
@@ -232,6 +233,30 @@ def test_it_goes_on_on_the_device_and_with_the_images_that_it_had_unless_told_ot
     assert (done.exit_code, done.stderr) == (0, "")
     (launch,) = engine.launches
     assert {name: launch.environment[name] for name in given} == {**given, "FDG_DEVICE": device}
+
+
+def test_it_goes_on_with_the_pretrained_file_that_it_had_and_holds_it_to_its_content(
+    use_fake: UseFake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    Path("weights.safetensors").write_bytes(b"weights")
+    monkeypatch.setenv("PWD", str(Path.cwd()))
+    monkeypatch.setenv("FDG_PRETRAINED_FILE", "weights.safetensors")
+    use_fake("dies")
+    begun = run("fedavg", *DIGITS, "--set", "pretrained=none", "--to", "mine")
+    assert begun.exit_code == 1, begun.stderr
+    folder, elsewhere = Path("mine").absolute(), tmp_path / "elsewhere"
+    expected = {
+        "FDG_PRETRAINED_FILE": str(Path("weights.safetensors").absolute()),
+        "FDG_PRETRAINED_SHA256": hashlib.sha256(b"weights").hexdigest(),
+    }
+    monkeypatch.delenv("FDG_PRETRAINED_FILE")
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    engine = use_fake()
+    done = CliRunner().invoke(app, ["resume", str(folder)])
+    assert (done.exit_code, done.stderr) == (0, "")
+    (launch,) = engine.launches
+    assert {name: launch.environment[name] for name in expected} == expected
 
 
 def test_a_run_that_finished_after_its_command_was_killed_is_not_run_again(use_fake: UseFake) -> None:
