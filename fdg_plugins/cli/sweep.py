@@ -222,6 +222,7 @@ def _carry_out(
     from fdg_plugins.sweep.recover import recover
 
     with store.locked(), listening() as order:
+        store.check_unchanged(prepared.earlier)
         store.keep_plugins(options.plugins)
         keep_models = options.keep_models
         data, in_one_process = prepared.content.data, options.in_one_process

@@ -14,6 +14,7 @@ from typing import Any
 
 import pydantic
 import torch
+from safetensors import SafetensorError, safe_open
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.messages import CensusReply
@@ -75,6 +76,15 @@ def read_checkpoint(path: Path, run: str) -> Checkpoint:
         raise DataError(f"checkpoint of run {run} cannot be read: {error} is missing.") from error
     except (pydantic.ValidationError, DataError) as error:
         raise DataError(f"checkpoint of run {run} cannot be read: {_reason(error)}") from error
+
+
+def complete_rounds(path: Path) -> int | None:
+    """Return how many rounds the run of a checkpoint has completed; None if the file does not tell."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return len(json.loads((file.metadata() or {})["record"])["rounds"])
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _reason(error: pydantic.ValidationError | DataError) -> str:

@@ -50,9 +50,10 @@ class Prepared:
     """A plan that is ready to execute, with the protocol of each run by name.
 
     ``processes`` is the largest number of processes of one run that compute at once. ``content`` is the new content of
-    ``sweep.json``; ``warnings`` are sentences for the user.
+    ``sweep.json``, and ``earlier`` the present one, None for a new sweep; ``warnings`` are sentences for the user.
     """
 
+    earlier: SweepFile | None
     content: SweepFile
     plan: tuple[PlannedRun, ...]
     grids: Mapping[str, Grid]
@@ -83,6 +84,7 @@ def prepare(asked: Asked, store: Store, environment: Mapping[str, str], *, in_on
     check_shares([written.protocol for written in checked.values()], request.dataset, environment)
     versions = installed_versions(OF_SERVER)
     return Prepared(
+        earlier=earlier,
         content=SweepFile(
             request=request, data=data, versions=earlier.versions if earlier else versions, pretrained=pretrained
         ),

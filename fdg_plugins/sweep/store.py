@@ -18,7 +18,7 @@ from typing import Any
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.flare.trackers import MLFLOW_FILE, WANDB_FOLDER
 from fdg_plugins.plugins.files import check_names_differ
-from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
+from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, complete_rounds
 from fdg_plugins.record.left_files import databases_in, gather
 from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.storage import locked, read_json, write_bytes, write_json, writing
@@ -63,6 +63,11 @@ class Store:
         if found is None:
             self._refuse_other_files()
         return found
+
+    def check_unchanged(self, earlier: SweepFile | None) -> None:
+        """Raise ``DataError`` if the file of the sweep is no longer ``earlier``, with which this one was planned."""
+        if self.read() != earlier:
+            raise DataError(f"another fdg sweep has written to {self.folder} meanwhile: give the command again.")
 
     def _refuse_other_files(self) -> None:
         if {path.name for path in self.folder.iterdir()} - _OWN:
@@ -219,9 +224,12 @@ def can_resume(working: Path) -> bool:
 
 
 def _checkpoints(working: Path) -> str:
-    """Return what tells the checkpoints in a working folder from those of any other try; empty if there are none."""
+    """Return how far the checkpoints in a working folder are, by complete rounds; empty if there are none.
+
+    A run that goes on from one writes it anew before its next round, so the time of the file tells nothing.
+    """
     found = sorted((working / STATE).glob(f"*/*/*/{CHECKPOINT_FILE}"))
-    return "\n".join(f"{file.relative_to(working)} {file.stat().st_mtime_ns}" for file in found)
+    return "\n".join(f"{file.relative_to(working)} after round {complete_rounds(file)}" for file in found)
 
 
 def _clear_working(working: Path) -> None:

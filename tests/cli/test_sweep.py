@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -19,7 +21,7 @@ from fdg_plugins.cli.report import report
 from fdg_plugins.cli.sweep import sweep
 from fdg_plugins.sweep import jobs, references
 from fdg_plugins.sweep.processes import processes_below
-from fdg_plugins.sweep.store import MODEL_FILES
+from fdg_plugins.sweep.store import MODEL_FILES, Store
 from tests.sweep import fake_simulator
 from tests.sweep.fake_simulator import HANGS, REASON, STOPS
 
@@ -74,6 +76,26 @@ def test_every_finished_run_is_kept_and_the_next_command_named(tmp_path: Path) -
     content = (tmp_path / "sweep" / "sweep.json").read_text()
     assert json.loads(content)["request"]["protocol"] == "paper"
     assert str(tmp_path) not in content, "nothing in it is of this machine"
+
+
+def test_a_sweep_that_another_has_begun_while_this_one_was_planned_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, to = Store.locked, tmp_path / "sweep"
+
+    @contextmanager
+    def after_another(store: Store) -> Iterator[None]:
+        monkeypatch.setattr(Store, "locked", known)
+        other = run("--to", to, "--dataset", "rotateddigits", "--methods", "fedavg", "--targets", "angle_0")
+        assert other.exit_code == 0, other.stderr
+        with known(store):
+            yield
+
+    monkeypatch.setattr(Store, "locked", after_another)
+    result = run("--to", to, "--dataset", "rotateddigits", "--methods", "fedomg", "--targets", "angle_0")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert result.stderr == f"Error: another fdg sweep has written to {to} meanwhile: give the command again.\n"
+    assert json.loads((to / "sweep.json").read_text())["request"]["methods"] == ["fedavg"]
 
 
 def test_the_command_that_shows_a_sweep_names_the_plug_ins_that_the_sweep_keeps(tmp_path: Path) -> None:

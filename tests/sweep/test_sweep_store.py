@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The folder of a sweep: what is in ``runs/`` is complete, nobody else works in it, nothing foreign is touched."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.record.run_files import RESULTS_FILE
@@ -81,18 +84,39 @@ def test_a_failed_run_leaves_its_log_and_its_reason_until_it_finishes(tmp_path: 
     assert names(tmp_path) == {"runs"}
 
 
+def write_checkpoint(path: Path, rounds: int) -> None:
+    save_file({"model/w": torch.zeros(2)}, path, {"record": json.dumps({"rounds": [{}] * rounds})})
+
+
+@pytest.mark.parametrize("content", [b"", b"broken", None])
+def test_a_checkpoint_that_does_not_tell_its_rounds_is_tried_once(tmp_path: Path, content: bytes | None) -> None:
+    store = Store(tmp_path)
+    checkpoint = worked(store) / "state" / "server" / "fdg_state" / "job" / "checkpoint.safetensors"
+    checkpoint.parent.mkdir(parents=True)
+    if content is None:
+        save_file({"w": torch.zeros(2)}, checkpoint)
+    else:
+        checkpoint.write_bytes(content)
+    store.fail(RUN.name, "it was killed.")
+    assert store.begin(RUN.name) == store.running / RUN.name
+    assert checkpoint.exists()
+    store.fail(RUN.name, "it cannot be read.")
+    assert names(tmp_path) == {"failed"}
+
+
 def test_a_run_that_fails_after_some_rounds_goes_on_from_them_unless_that_leads_no_further(tmp_path: Path) -> None:
     store = Store(tmp_path)
     checkpoint = worked(store) / "state" / "server" / "fdg_state" / "job" / "checkpoint.safetensors"
     checkpoint.parent.mkdir(parents=True)
     for after_round in (3, 7):  # killed twice, each time some rounds later
-        checkpoint.touch()
-        os.utime(checkpoint, ns=(after_round, after_round))
+        write_checkpoint(checkpoint, after_round)
         store.fail(RUN.name, "it was killed.")
         assert names(store.running / RUN.name) == {"job", LOG_FILE, "state"}
         assert names(store.failed / RUN.name) == {LOG_FILE, "reason.txt", "checkpoints.txt"}
         assert checkpoint.exists()
         assert store.begin(RUN.name) == store.running / RUN.name
+    write_checkpoint(checkpoint, 7)  # a run that goes on writes it anew, before its next round
+    os.utime(checkpoint, ns=(1, 1))
     store.fail(RUN.name, "the checkpoint is damaged.")
     assert names(tmp_path) == {"failed"}
     assert names(store.failed / RUN.name) == {LOG_FILE, "reason.txt"}
