@@ -14,10 +14,11 @@ import logging
 import os
 import shutil
 import socket
+import sqlite3
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
 
@@ -27,10 +28,12 @@ from fdg_plugins.controllers.kept_results import KEPT
 from fdg_plugins.engine.engines import RESULTS
 from fdg_plugins.engine.workflow import sites_of
 from fdg_plugins.errors import FDGError
+from fdg_plugins.flare.trackers import MLFLOW_FILE
 from fdg_plugins.poc.kits import SiteData, configure, provision
 from fdg_plugins.poc.processes import CONSOLE_LOG, launched
 from fdg_plugins.poc.project import Project, read_project
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
+from fdg_plugins.record.left_files import TRACKED
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.settings.site_config import FILE_NAME
 from fdg_plugins.storage import write_json
@@ -127,25 +130,46 @@ def repeated(action: Callable[[], None]) -> Iterator[None]:
 def mirror(job: Path, results: Path) -> None:
     """Copy the record from a job's folder at the server, if it is there and newer; the copy is replaced atomically.
 
-    Before one that says that the run has finished, everything else that the run leaves is copied.
+    What is tracked is copied with it, since a run that is killed leaves nothing else of this folder. Before a record
+    that says that the run has finished, everything else that the run leaves is copied.
     """
     record, fresh, copy = job / RESULTS_FILE, results / f".{RESULTS_FILE}", results / RESULTS_FILE
     with suppress(OSError):  # none yet, or FLARE removes the folder
         if copy.exists() and copy.stat().st_mtime_ns == record.stat().st_mtime_ns:
             return
         shutil.copy2(record, fresh)
-        others = KEPT[:-1] if finished_record(fresh) is not None else ()
-        for name in filter(lambda name: (job / name).exists(), others):
-            copy_all(job / name, results / name)
+        if finished_record(fresh) is None:
+            with suppress(OSError):  # the record is worth more, and the next round tries again
+                copy_those(TRACKED, job, results)
+        else:
+            copy_those(KEPT[:-1], job, results)
         fresh.replace(copy)
 
 
+def copy_those(names: Iterable[str], job: Path, results: Path) -> None:
+    """Copy those of ``names`` that are in a job's folder; raise ``OSError`` if one cannot be copied."""
+    for name in filter(lambda name: (job / name).exists(), names):
+        copy_all(job / name, results / name)
+
+
 def copy_all(source: Path, target: Path) -> None:
-    """Copy a file, or a folder with its content, over what is there."""
+    """Copy a file, or a folder with its content, over what is there; of a database, a whole state."""
     if source.is_dir():
         shutil.copytree(source, target, dirs_exist_ok=True)
+    elif source.name == MLFLOW_FILE:
+        copy_database(source, target)
     else:
         shutil.copy2(source, target)
+
+
+def copy_database(source: Path, target: Path) -> None:
+    """Copy an SQLite database to which another process may be writing; raise ``OSError`` if it cannot be read."""
+    address = f"{source.absolute().as_uri()}?mode=ro"
+    try:
+        with closing(sqlite3.connect(address, uri=True)) as one, closing(sqlite3.connect(target)) as other:
+            one.backup(other)
+    except sqlite3.Error as error:
+        raise OSError(f"{source} cannot be copied: {error}") from error
 
 
 def collect(server: Server, job: str, results: Path) -> None:
@@ -155,7 +179,9 @@ def collect(server: Server, job: str, results: Path) -> None:
         left = place / "workspace"
         for path in sorted(left.iterdir(), key=lambda path: path.name == RESULTS_FILE) if left.is_dir() else ():
             target = results / path.name
-            if not target.is_dir():
+            if target.is_dir() and path.is_dir():  # copied before, perhaps while it was still written to
+                copy_all(path, target)
+            else:
                 path.replace(target)
 
 

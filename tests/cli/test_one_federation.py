@@ -3,8 +3,9 @@
 
 import os
 import socket
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -103,6 +104,30 @@ def test_a_record_that_says_finished_comes_after_the_models(tmp_path: Path, monk
     assert not (results / RESULTS_FILE).exists()
 
 
+def test_what_is_tracked_is_copied_with_every_record(tmp_path: Path) -> None:
+    job, results = tmp_path / "job", tmp_path / "results"
+    for folder in (job / "tb_events", results):
+        folder.mkdir(parents=True)
+    with closing(sqlite3.connect(job / "mlflow.db")) as writer:
+        writer.execute("create table metrics (step int)")
+        for number in (1, 2):
+            writer.execute("insert into metrics values (?)", (number,))
+            writer.commit()
+            writer.execute("insert into metrics values (-1)")  # of a round that has not ended
+            (job / "tb_events" / "events").write_text(f"events of {number}")
+            (job / RESULTS_FILE).write_text('{"status": "running"}')
+            os.utime(job / RESULTS_FILE, ns=(number, number))
+            mirror(job, results)
+            writer.rollback()
+            assert (results / "tb_events" / "events").read_text() == f"events of {number}"
+            with closing(sqlite3.connect(results / "mlflow.db")) as copy:
+                assert copy.execute("select step from metrics").fetchall() == [(one,) for one in range(1, number + 1)]
+    (job / "mlflow.db").write_bytes(b"no database" * 100)
+    (job / RESULTS_FILE).write_text('{"status": "running", "more": 1}')
+    mirror(job, results)
+    assert "more" in (results / RESULTS_FILE).read_text(), "the record is copied all the same"
+
+
 def test_a_round_that_ends_while_the_federation_is_ended_is_in_the_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,9 +158,12 @@ def test_all_that_the_job_has_left_replaces_the_copy(tmp_path: Path) -> None:
     results = tmp_path / "results"
     results.mkdir()
     (results / RESULTS_FILE).write_text("running")
+    (results / "tb_events" / "run").mkdir(parents=True)
+    (results / "tb_events" / "run" / "events").write_text("copied while it was written")
     left = {f"workspace/{RESULTS_FILE}": "finished", "workspace/tb_events/run/events": "e", "job/meta.json": "{}"}
     collect(Store(left), "3379af42", results)  # type: ignore[arg-type]
     assert (results / RESULTS_FILE).read_text() == "finished"
+    assert (results / "tb_events" / "run" / "events").read_text() == "e"
     assert sorted(path.name for path in results.iterdir()) == [RESULTS_FILE, "tb_events"]
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
 
