@@ -209,7 +209,7 @@ def _check_warm_up(algorithm: Algorithm, schedule: Schedule) -> None:
     if isinstance(algorithm, AnnealedPenalty) and algorithm.strength and algorithm.warm_up >= schedule.steps:
         raise SettingsError(
             f"warm_up is {algorithm.warm_up} of {schedule.steps} steps, expected less: the strength "
-            f"{algorithm.strength:g} would never be in force."
+            f"{algorithm.strength:g} would never apply."
         )
 
 

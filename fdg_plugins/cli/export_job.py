@@ -26,10 +26,10 @@ def export_job(
         str | None, typer.Option(help="Another name for the job; default: that of its folder, or of its recipe.")
     ] = None,
     method: Annotated[
-        str | None, typer.Option(help="In place of a job folder: make the job of this method.", show_default=False)
+        str | None, typer.Option(help="Method for which to make a job, in place of a job folder.", show_default=False)
     ] = None,
     dataset: Annotated[
-        str | None, typer.Option(help="The data set of a job that is made.", show_default="pacs")
+        str | None, typer.Option(help="The data set of the job made with --method.", show_default="pacs")
     ] = None,
     data: DataOption = None,
     model: ModelOption = None,
@@ -37,14 +37,14 @@ def export_job(
         str | None,
         typer.Option(
             metavar="NAME,...",
-            help="Sites of a job that is made, if they are not named after their domains; fdg site-config tells each "
-            "its domain.",
+            help="Sites of the job made with --method, if they are not named after their domains; fdg site-config tells "
+            "each its domain.",
             show_default=False,
         ),
     ] = None,
     gpus: Annotated[
         int,
-        typer.Option(help="GPUs that each site needs for a job that is made; fdg site-config lends them."),
+        typer.Option(help="GPUs that each site needs for the job made with --method; fdg site-config lends them."),
     ] = 0,
     gpu_memory: Annotated[
         float | None, typer.Option(metavar="GIB", help="GiB that the job needs of each GPU.", show_default=False)
@@ -129,12 +129,12 @@ def _made(
 
 
 def _copied(job: Path, made: bool, to: Path, name: str | None, plugins: list[Path] | None) -> str:
-    """Write a copy of a job folder, and return a description; refuse options of a job that is made."""
+    """Write a copy of a job folder, and return a description; refuse options of one that --method makes."""
     from fdg_plugins.cli.jobs import export
 
     if plugins or made:
         raise SettingsError(
-            "--plugin, --dataset, --data, --model, --sites, --target, --seed, --set and those of GPUs are for a job "
-            "that is made, expected --method with them."
+            "--plugin, --dataset, --data, --model, --sites, --target, --seed, --set and those of GPUs apply to the job "
+            "of a method, expected --method with them."
         )
     return f"{export(job, to, name)}: written; it brings no code"

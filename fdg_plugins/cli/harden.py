@@ -22,7 +22,7 @@ def harden(
     otherwise; and for one that nvflare deploy prepare has copied for Docker or Kubernetes, which drops
     local/resources.json and with it all of this.
 
-    What local/resources.json and local/authorization.json say already stays, except a longer list of components.
+    Other entries of local/resources.json and local/authorization.json are kept, except a longer list of components.
 
     Examples:
 

@@ -44,7 +44,7 @@ def site_config(
         typer.Option(metavar="GIB", help="GiB of each GPU for all jobs together.", show_default=False),
     ] = None,
 ) -> None:
-    """Write a site's own config, local/fdg_site.json of its kit; what it says already stays.
+    """Write a site's own config, local/fdg_site.json of its kit; other entries that it has are kept.
 
     No job can change this file, and it does not leave the site. The site reads it at the start of every task: no
     restart is needed. Its other settings (docs/security.md) are added by hand. For a site in containers, the paths are

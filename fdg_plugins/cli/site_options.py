@@ -13,8 +13,8 @@ AlphaOption = Annotated[
     typer.Option(
         min=1e-6,
         metavar="A",
-        help="Divide a domain over its sites by a Dirichlet law of the classes with this parameter "
-        "(partition, dirichlet_alpha).",
+        help="Divide a domain over its sites with class proportions drawn from a Dirichlet distribution "
+        "with this parameter (partition, dirichlet_alpha).",
         show_default=False,
     ),
 ]

@@ -83,7 +83,7 @@ def sweep(
     (erm, irm, groupdro, vrex, iga, fish, fishr) run as fdg centralised runs them, without FLARE. A setting applies to
     the methods that have it.
 
-    Exit codes: 0 all runs have finished, 1 some failed, 2 the request cannot be executed, 130 it was stopped.
+    Exit codes: 0 all runs have finished, 1 some failed, 2 the request cannot be carried out, 130 it was stopped.
 
     Examples:
 

@@ -88,7 +88,7 @@ class Reception:
         """Take the method's report, which makes up the whole answer to ``task``."""
         checked, exchange = self._read_reports(task, site, answer), self.channel.exchange
         if exchange is not None and exchange.report not in checked.looked_at:
-            raise ContributionError(f"site {site}: its answer has not the form of a report.")
+            raise ContributionError(f"site {site}: its answer is not a report.")
         self.channel.take(task, site, checked)
 
     def _read_reports(self, task: str, site: str, answer: FLModel) -> CheckedReports:
@@ -130,7 +130,9 @@ class Reception:
             return
         self.expected[site].check_personal(score)
         if site in self.record.held_out:
-            raise ContributionError(f"site {site}: sent the score of a personal model, which a held-out site has not.")
+            raise ContributionError(
+                f"site {site}: sent the score of a personal model, which held-out sites do not have."
+            )
         self.answers.personal[site] = score
 
     def _accept(self, site: str, answer: FLModel) -> None:

@@ -24,7 +24,7 @@ from fdg_plugins.data.pairs import AMONG, list_pairs, split_pairs
 from fdg_plugins.data.presets import preset_of
 from fdg_plugins.data.published import published_domain
 from fdg_plugins.data.rotated import rotated_domain
-from fdg_plugins.data.skew import EQUAL, EQUAL_PARTS, Partition, Shares, check_part, site_splits
+from fdg_plugins.data.skew import EQUAL, EQUAL_PARTS, Partition, Shares, site_splits
 from fdg_plugins.data.sources import ImageSource
 from fdg_plugins.data.specs import (
     AttributeSpec,
@@ -35,7 +35,7 @@ from fdg_plugins.data.specs import (
     Sample,
     SegmentationSpec,
 )
-from fdg_plugins.data.splits import Split, part_of, seeded_split
+from fdg_plugins.data.splits import Split, check_part, part_of, seeded_split
 from fdg_plugins.data.unused import Unused
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.naming import perhaps

@@ -52,7 +52,7 @@ def _drawn(spec: DatasetSpec, cache: Path | None) -> Path:
     """Draw the stand-in of a data set and return its root; raise DataError for one that has none."""
     if spec.described:
         raise DataError(
-            f"data set {spec.name}, a data set of one's own, has no data root; expected FDG_DATA_ROOT or fdg_site.json "
+            f"your own data set {spec.name} has no data root; expected FDG_DATA_ROOT or fdg_site.json "
             "to name the folder that holds its domains.",
             public=True,
         )

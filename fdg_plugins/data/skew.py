@@ -114,11 +114,3 @@ class Shares:
         train = tuple(sample for sample in own if sample not in judged)
         kept = tuple(sorted(test, key=lambda sample: sample.file))
         return Split(train, kept, own, f"{self.name}/part{number}of{len(self.images)}")
-
-
-def check_part(domain: str, part: tuple[int, int]) -> None:
-    """Raise SettingsError if the number of a part is out of range."""
-    if not 1 <= part[0] <= part[1]:
-        raise SettingsError(
-            f"part of domain {domain!r} is {part[0]} of {part[1]}; expected a number from 1 to {part[1]}.", public=True
-        )

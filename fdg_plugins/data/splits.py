@@ -127,6 +127,15 @@ def given_split(
     return Split(_in_order(kept & set(train)), _in_order(kept & set(validation)), _in_order(kept & set(test)), name)
 
 
+def check_part(domain: str, part: tuple[int, int]) -> None:
+    """Raise SettingsError if the number of a part is out of range."""
+    number, count = part
+    if not 1 <= number <= count:
+        raise SettingsError(
+            f"part of domain {domain!r} is {number} of {count}; expected a number from 1 to {count}.", public=True
+        )
+
+
 def part_of(split: Split, spec: DatasetSpec, domain: str, part: tuple[int, int], *, seed: int) -> Split:
     """Return one site's share of a domain, ``part = (number, count)`` with numbers from 1; ``test`` stays whole.
 
@@ -134,11 +143,8 @@ def part_of(split: Split, spec: DatasetSpec, domain: str, part: tuple[int, int],
     differ by at most one (FedIIR, Algorithm 2). With ``count`` 1, the split is returned unchanged. Raises
     SettingsError if the number is out of range or if there are more parts than images.
     """
+    check_part(domain, part)
     number, count = part
-    if not 1 <= number <= count:
-        raise SettingsError(
-            f"part of domain {domain!r} is {number} of {count}; expected a number from 1 to {count}.", public=True
-        )
     if count == 1:
         return split
     if count > min(len(split.train), len(split.validation)):

@@ -74,7 +74,7 @@ def _check_task(protocol: Protocol, objective: Objective) -> None:
         )
     if objective.needs_flat_images and (dims := dataset_spec(protocol.dataset).dims) != 2:
         raise SettingsError(
-            f"objective {objective.name!r} needs images with two sides, those of {protocol.dataset!r} have {dims}."
+            f"objective {objective.name!r} needs 2D images, and those of {protocol.dataset!r} are {dims}D."
         )
 
 
@@ -162,8 +162,8 @@ def _check_optimizer(protocol: Protocol, objective: Objective, aggregator: Updat
         )
     if whose := _readers_of_steps(objective, aggregator):
         raise SettingsError(
-            f"optimizer (FDG_OPTIMIZER) is {protocol.optimizer!r}, expected {SGD!r}: {whose[0]} follows from how far "
-            "steps go, which the learning rate tells of SGD alone."
+            f"optimizer (FDG_OPTIMIZER) is {protocol.optimizer!r}, expected {SGD!r}: {whose[0]} follows from the length "
+            "of steps, which the learning rate determines only for SGD."
         )
 
 

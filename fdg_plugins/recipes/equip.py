@@ -19,7 +19,7 @@ from fdg_plugins.filters import (
 from fdg_plugins.flare.components import GAP
 from fdg_plugins.flare.internals import RECIPE, require
 from fdg_plugins.messages import REPORT_GAP, TASK_TRAIN
-from fdg_plugins.objectives import FedDIMObjective, FedIIRObjective, make_objective, objective_settings
+from fdg_plugins.objectives import FedDIMObjective, FedIIRObjective, make_objective
 from fdg_plugins.plugins.composition import PLAIN, parse_method
 from fdg_plugins.recipes.job import PACKAGE
 
@@ -91,8 +91,6 @@ def _host(part: str, head: str | None, settings: dict[str, Any]) -> ExchangeHost
         )
     if not isinstance(head, str) or not head:
         raise SettingsError(f"head is {head!r}, expected the dotted name of the network's head, which {part!r} reads.")
-    if unknown := sorted(settings.keys() - set(objective_settings(part))):
-        raise SettingsError(f"objective {part!r} has no setting {unknown[0]!r}.")
     previous = {"probe": "previous_round"} if part == FedIIRObjective.name else {}
     spec = {"name": part, **previous, **settings}
     if make_objective(spec).probes:

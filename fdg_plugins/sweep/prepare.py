@@ -208,7 +208,7 @@ def make_request(asked: Asked, earlier: Request | None) -> Request:
     given: dict[str, Any] = {}
     for key, values in (asked.settings or {}).items():
         if (canonical := _canonical_key(key)) in given:
-            raise SettingsError(f"--set names {canonical!r} twice, expected it once, with all of its values.")
+            raise SettingsError(f"--set names {canonical!r} twice, expected once, with all of its values.")
         given[canonical] = values
     return Request(
         **{

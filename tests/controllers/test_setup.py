@@ -143,8 +143,8 @@ def test_what_follows_from_the_length_of_steps_is_refused_under_adam(
     with pytest.raises(SettingsError) as caught:
         check_settings(make_aggregator(aggregator), wanted)
     assert str(caught.value) == (
-        f"optimizer (FDG_OPTIMIZER) is 'adam', expected 'sgd': {whose} follows from how far steps go, which the "
-        "learning rate tells of SGD alone."
+        f"optimizer (FDG_OPTIMIZER) is 'adam', expected 'sgd': {whose} follows from the length of "
+        "steps, which the learning rate determines only for SGD."
     )
 
 

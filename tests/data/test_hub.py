@@ -111,7 +111,9 @@ def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pyte
 
 def test_a_repository_that_cannot_be_had_is_named_in_one_sentence(hub: dict[tuple[str, str], Any]) -> None:
     hub["flwrlabs/pacs", "train"] = ConnectionError("no\nnetwork")
-    with pytest.raises(DataError, match=r"Hugging Face flwrlabs/pacs cannot be had \(ConnectionError: no network\)\.$"):
+    with pytest.raises(
+        DataError, match=r"Hugging Face flwrlabs/pacs cannot be downloaded \(ConnectionError: no network\)\.$"
+    ):
         HubSource("pacs")
 
 

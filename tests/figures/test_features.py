@@ -107,7 +107,7 @@ def test_a_rule_without_a_kept_model_and_a_missing_file_are_refused(own_run: Run
 
 @pytest.mark.parametrize("kind", ["features", "surface", "overlays"])
 def test_models_are_those_of_the_last_round_and_of_no_earlier_one(own_run: Run, data_root: Path, kind: str) -> None:
-    with pytest.raises(SettingsError, match=r"kept none of an earlier round; expected no --rounds\.$"):
+    with pytest.raises(SettingsError, match=r"has none of an earlier round; expected no --rounds\.$"):
         make_pictures(kind, [replace(own_run, planned=9)], Request(data_root=data_root))
 
 

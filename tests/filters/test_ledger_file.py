@@ -10,7 +10,6 @@ import pytest
 
 from fdg_plugins.core.accounting import gaussian_epsilon
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.filters.ledger import Ledger as LedgerAtItsOldPlace
 from fdg_plugins.privacy.ledger import BudgetSpentError, Ledger, Limits, ledger_file, read_ledger
 
 LIMITS = Limits(clip_norm=1.0, noise_multiplier=8.0, max_epsilon=3.0, delta=1e-5)
@@ -113,7 +112,3 @@ def test_what_is_no_ledger_is_refused_in_one_sentence_and_stays_as_it_is(path: P
     with pytest.raises(DataError, match=r"^privacy ledger "):
         read_ledger(path)
     assert path.read_text() == content
-
-
-def test_it_can_still_be_imported_from_where_it_was() -> None:
-    assert LedgerAtItsOldPlace is Ledger

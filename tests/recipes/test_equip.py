@@ -84,7 +84,7 @@ def test_fediir_reports_with_its_updates(recipe: FedAvgRecipe, tmp_path: Path) -
         ("scaffold", {}, "objective 'scaffold' acts in the training loop of this package's own sites"),
         ("fedcsa", {}, "FedCSAAggregator reads the sites' class counts, of which only this package's own workflow"),
         ("feddim", {}, "head is None, expected the dotted name of the network's head, which 'dim' reads."),
-        ("feddim", {"head": "fc", "momentum": 0.5}, "objective 'dim' has no setting 'momentum'."),
+        ("feddim", {"head": "fc", "momentum": 0.5}, "objective 'dim' has no setting 'momentum'; it has "),
         ("feddim", {"head": "fc", "insight_momentum": 2}, "insight_momentum"),
         ("fediir", {"head": "fc", "probe": "extra_task"}, "probe is 'extra_task', which needs FederationController"),
         ("fedga", {"step_size": 0.1}, "method 'fedga' has no setting 'step_size' beside its aggregator's."),

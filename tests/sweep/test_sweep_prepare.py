@@ -99,7 +99,7 @@ def test_a_data_root_is_looked_into(tmp_path: Path, data_root: Path) -> None:
         ({"settings": {"round": (1,)}}, "did you mean 'rounds'"),
         (
             {"settings": {"fedomg+ga+dim:kappa": (0.1,), "ga+fedomg+dim:kappa": (0.5,)}},
-            "--set names '.*:kappa' twice, expected it once",
+            "--set names '.*:kappa' twice, expected once",
         ),
         ({"settings": {"rounds": (10, 0)}}, "run fedavg-angle_0-seed0-rounds0: setting rounds .* is 0"),
         ({"settings": {"kappa": (-1,)}}, "run fedomg.ga.dim-angle_0-seed0: kappa is -1"),

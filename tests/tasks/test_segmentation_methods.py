@@ -301,4 +301,4 @@ def test_spectra_of_volumes_are_refused(name: str, volumes: SegmentationSpec) ->
     plan = Plan(Protocol(dataset=volumes.name, target="drive", task="segmentation", objective={"name": name}), {})
     with pytest.raises(SettingsError) as caught:
         check_settings(FedAvgAggregator(), Plans(plan, plan))
-    assert str(caught.value) == f"objective '{name}' needs images with two sides, those of 'volumes' have 3."
+    assert str(caught.value) == f"objective '{name}' needs 2D images, and those of 'volumes' are 3D."

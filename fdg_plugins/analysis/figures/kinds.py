@@ -93,7 +93,7 @@ def _only(runs: Sequence[Run], kind: str) -> Run:
         )
     if runs[0].planned is not None:
         raise SettingsError(
-            f"a figure of the kind {kind} is of models, and run {runs[0].folder} kept none of an earlier round; "
+            f"a figure of the kind {kind} needs saved models, and run {runs[0].folder} has none of an earlier round; "
             "expected no --rounds."
         )
     return runs[0]

@@ -85,7 +85,9 @@ def _load(repository: str, split: str) -> Any:
         missing = {"image", "domain", "label"} - set(rows.features)
     except Exception as error:  # the package raises errors of its own, of its HTTP library and of its file formats
         reason = " ".join(str(error).split())[:300]
-        raise DataError(f"Hugging Face {repository} cannot be had ({type(error).__name__}: {reason}).") from error
+        raise DataError(
+            f"Hugging Face {repository} cannot be downloaded ({type(error).__name__}: {reason})."
+        ) from error
     if missing:
         raise DataError(f"Hugging Face {repository} lacks the column {min(missing)}; expected image, domain and label.")
     return rows
