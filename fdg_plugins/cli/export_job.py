@@ -37,8 +37,8 @@ def export_job(
         str | None,
         typer.Option(
             metavar="NAME,...",
-            help="Sites of the job made with --method, if they are not named after their domains; fdg site-config tells "
-            "each its domain.",
+            help="Sites of the job made with --method, if they are not named after their domains; fdg site-config "
+            "tells each its domain.",
             show_default=False,
         ),
     ] = None,

@@ -162,8 +162,8 @@ def _check_optimizer(protocol: Protocol, objective: Objective, aggregator: Updat
         )
     if whose := _readers_of_steps(objective, aggregator):
         raise SettingsError(
-            f"optimizer (FDG_OPTIMIZER) is {protocol.optimizer!r}, expected {SGD!r}: {whose[0]} follows from the length "
-            "of steps, which the learning rate determines only for SGD."
+            f"optimizer (FDG_OPTIMIZER) is {protocol.optimizer!r}, expected {SGD!r}: {whose[0]} follows from the "
+            "length of steps, which the learning rate determines only for SGD."
         )
 
 
