@@ -277,6 +277,7 @@ def test_a_case_that_runs_commands_gives_well_formed_rows(case: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_loop_and_the_job_end_at_the_same_accuracy(tmp_path: Path) -> None:
     settings = {**whole_job.QUICK, "rounds": 2, "local_epochs": 2, "model": "convnet", "pretrained": "none"}
     settings |= {"max_samples_per_domain": 70, "learning_rate": 0.03}

@@ -312,6 +312,7 @@ def test_stopped_by_a_signal_it_leaves_no_process_and_goes_on_where_it_was(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_real_sweep_is_stopped_after_its_first_run_and_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     tiny = ("--protocol", "quick", "--set", "rounds=2", "--set", "max_samples_per_domain=40", "--set", "image_size=16")

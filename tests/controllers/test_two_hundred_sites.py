@@ -90,6 +90,7 @@ def finished(folder: Path, run: Callable[[], None]) -> RunRecord:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_two_hundred_real_sites_take_part_in_every_round(tmp_path: Path, many_images: Path) -> None:
     sites = sites_of_domains()
     assert len(sites) == SITES

@@ -76,7 +76,7 @@ def test_a_script_with_lightning_takes_part_in_fednova_and_fediir(tmp_path: Path
     assert outcome.report["effective_steps"] == pytest.approx([effective_steps(steps, 0.9) for steps in STEPS])
 
 
-@pytest.mark.parametrize("arguments", [[], ["lightning"]])
+@pytest.mark.parametrize("arguments", [[], pytest.param(["lightning"], marks=pytest.mark.nightly)])
 def test_an_exported_job_holds_its_script_and_names_no_place_of_this_machine(
     tmp_path: Path, arguments: list[str]
 ) -> None:

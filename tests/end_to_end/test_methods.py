@@ -132,6 +132,7 @@ def test_without_mnist_the_jobs_of_rotatedmnist_fall_back_to_the_digits_and_say_
     assert done.lines("STAND-IN", "round 2/2")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("job", "objective"), [("pacs_feddim", "dim"), ("pacs_fediir", "iir")])
 def test_strength_zero_is_fedavg_bit_for_bit_in_the_simulator(
     tmp_path_factory: pytest.TempPathFactory, data_root: Path, job: str, objective: str
