@@ -8,8 +8,8 @@ controller and in FLARE's own FedAvg and ScatterAndGather workflows.
     >>> from fdg_plugins.aggregators import make_aggregator, make_weighting
     >>> make_aggregator({"name": "fedavg", "server_lr": 0.5, "weighting": "ga"}).settings()
     {'weighting': 'ga', 'server_lr': 0.5}
-    >>> make_weighting({"name": "ga", "step_size": 0.1}).learns
-    True
+    >>> make_weighting({"name": "ga", "step_size": 0.1}).shares
+    'gap'
 
 Shapes: U sites of the round, N known sites, P trainable parameters. Updates ``[U, P]`` are kept by name, each
 parameter with its own shape; weights and coefficients ``[U]`` are float64, in the sorted order of the sites' names.

@@ -57,7 +57,6 @@ class ARFLWeighting(Weighting):
             authors' code.
     """
 
-    learns = True
     shares = REPORT_TRAINING_LOSS
     needs_training_loss = True
 

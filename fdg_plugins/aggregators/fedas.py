@@ -27,7 +27,6 @@ from fdg_plugins.objectives.fedas import REPORT_FISHER_TRACE
 class FisherWeighting(Weighting):
     """Weights in proportion to the trace of the Fisher information of the sites' models. Works with any direction."""
 
-    learns = True
     shares = REPORT_FISHER_TRACE
     needs_reports = True
     example_reports = (0.5, 2.0, 0.0)

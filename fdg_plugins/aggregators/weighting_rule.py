@@ -37,13 +37,11 @@ ONLY_ROUND = RoundOf()  # for callers that do not count rounds
 class Weighting(ABC):
     """A rule for p, called once per round with the contributions in the sorted order of their sites.
 
-    ``learns``: the weights depend on the sites' reports, which makes the rule a method; whether it keeps a state is
-    another question. ``shares``: the name of the report that it needs, by which a site's administrator allows or
-    forbids it. ``needs_reports``: it reads reports that the server's filters have checked: the gap, or the report of
+    ``shares``: the name of what it needs to know of a site beyond its number of samples, by which the site's
+    administrator allows or forbids it. ``needs_reports``: it reads reports that the server's filters have checked: the gap, or the report of
     the objective. ``needs_training_loss``: it reads the loss of the received model on the training split.
     """
 
-    learns: ClassVar[bool] = False
     shares: ClassVar[str | None] = None
     needs_reports: ClassVar[bool] = False
     needs_training_loss: ClassVar[bool] = False

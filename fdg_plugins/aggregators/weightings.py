@@ -61,7 +61,6 @@ class FedDGGAWeighting(Weighting):
             gap (released code).
     """
 
-    learns = True
     shares = REPORT_GAP
     needs_reports = True
 

@@ -82,9 +82,8 @@ def what_cannot_be_weighed_is_refused_by_its_site(class_: WeightingClass) -> Non
 
 
 def what_it_learns_from_is_declared(class_: WeightingClass) -> None:
-    """A weighting that uses more than a site's number of samples learns, and declares what the site shares for it."""
+    """A weighting that uses more than a site's number of samples declares what the site shares for it."""
     if class_.needs_reports or class_.needs_training_loss:
-        assert class_.learns
         assert class_.shares
 
 

@@ -228,7 +228,7 @@ def test_it_says_what_it_needs_and_what_sites_share_for_it() -> None:
     weighting = make_weighting("arfl")
     assert isinstance(weighting, ARFLWeighting)
     assert weighting.strength == 1.0
-    assert (weighting.learns, weighting.needs_training_loss, weighting.needs_reports) == (True, True, False)
+    assert (weighting.needs_training_loss, weighting.needs_reports) == (True, False)
     aggregator = FedOMGAggregator(weighting=ARFL)
     assert aggregator.needs_training_loss
     assert aggregator.shares == weighting.shares == REPORT_TRAINING_LOSS == "training_loss"

@@ -79,7 +79,7 @@ def test_an_update_without_a_number_of_samples_is_refused() -> None:
 
 def test_the_weighting_has_no_settings_and_no_state_and_names_its_report() -> None:
     weighting = make_weighting("as")
-    assert (weighting.learns, weighting.needs_reports, weighting.shares) == (True, True, REPORT_FISHER_TRACE)
+    assert (weighting.needs_reports, weighting.shares) == (True, REPORT_FISHER_TRACE)
     assert weighting.state() == {}
     with pytest.raises(SettingsError, match="weighting 'as' has no setting 'q'"):
         make_weighting({"name": "as", "q": 1})

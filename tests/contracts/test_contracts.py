@@ -49,7 +49,7 @@ def test_algorithm(name: str, promise: Promise) -> None:
 class Deaf(Uniform):
     """Asks for the gap, and does not read it."""
 
-    learns, shares, needs_reports = True, REPORT_GAP, True
+    shares, needs_reports = REPORT_GAP, True
 
 
 class Heavy(Uniform):

@@ -35,7 +35,6 @@ class PowerWeighting(Weighting):
         power: from 0, uniform weights, to 1, by samples.
     """
 
-    learns = True
 
     def __init__(self, power: float = 0.5) -> None:
         self.power = power

@@ -29,7 +29,6 @@ from fdg_plugins.values import check_number
 
 
 class XWeighting(Weighting):
-    learns = True
 
     def __init__(self, power: float = 1.0) -> None:
         self.power = power

@@ -80,7 +80,7 @@ def test_a_composition_is_made_of_parts_that_exist() -> None:
     for made in EVERY_METHOD:
         assert made.aggregator in AGGREGATORS
         assert made.objective in OBJECTIVES
-        assert made.weighting is None or WEIGHTINGS[made.weighting].learns
+        assert made.weighting is None or WEIGHTINGS[made.weighting].shares
 
 
 def test_a_title_is_the_name_as_people_write_it_and_what_nobody_knows_stays() -> None:

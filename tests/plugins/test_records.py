@@ -45,7 +45,7 @@ def classes_of(record: Method) -> list[type[Any]]:
 def test_every_class_of_the_code_belongs_to_a_record() -> None:
     assert {class_ for record in METHODS.all() for class_ in classes_of(record)} == {
         *AGGREGATORS.values(),
-        *(rule for rule in WEIGHTINGS.values() if rule.learns),
+        *(rule for rule in WEIGHTINGS.values() if rule.shares),
         *(objective for name, objective in OBJECTIVES.items() if name != PLAIN),
     }
 
