@@ -38,8 +38,9 @@ class Weighting(ABC):
     """A rule for p, called once per round with the contributions in the sorted order of their sites.
 
     ``shares``: the name of what it needs to know of a site beyond its number of samples, by which the site's
-    administrator allows or forbids it. ``needs_reports``: it reads reports that the server's filters have checked: the gap, or the report of
-    the objective. ``needs_training_loss``: it reads the loss of the received model on the training split.
+    administrator allows or forbids it. ``needs_reports``: it reads reports that the server's filters have checked: the
+    gap, or the report of the objective. ``needs_training_loss``: it reads the loss of the received model on the
+    training split.
     """
 
     shares: ClassVar[str | None] = None
