@@ -32,10 +32,9 @@ from typing import Any, ClassVar
 import torch
 
 from fdg_plugins.core.spectrum import mix_amplitudes
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.exchange import PayloadValidator, Tensors
+from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound
 from fdg_plugins.randomness import on_device, torch_generator
 from fdg_plugins.values import check_number
@@ -63,7 +62,7 @@ class AMObjective(Objective):
 
         Raises ``SettingsError`` if anything was received.
         """
-        PayloadValidator("sent for objective 'am'", SettingsError).fields(received, ())
+        self.refuse_payload(received)
         if self.probability == 0:
             return LocalRisk(task=site.task)
         generator = torch_generator(site.seed, site.site, site.number, "amplitude mix")

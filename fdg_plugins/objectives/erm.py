@@ -12,9 +12,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives.exchange import PayloadValidator, Tensors
+from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound
 from fdg_plugins.tasks import DEFAULT_TASK, Task
 
@@ -39,5 +38,5 @@ class ERMObjective(Objective):
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
         """Return the mean loss; raise ``SettingsError`` if anything was received, because it would not be used."""
-        PayloadValidator("sent for objective 'erm'", SettingsError).fields(received, ())
+        self.refuse_payload(received)
         return LocalRisk(task=site.task)

@@ -103,7 +103,7 @@ class FedADGObjective(Objective):
         Raises ``SettingsError`` if anything was received, for a network that was not adapted, or if the site's state
         does not fit.
         """
-        PayloadValidator("sent for objective 'adg'", SettingsError).fields(received, ())
+        self.refuse_payload(received)
         if self.classification_weight == 1:
             return LocalSmoothed(self.smoothing, task=site.task) if self.smoothing else LocalRisk(task=site.task)
         network = generating_network(model)

@@ -117,7 +117,7 @@ class FedASObjective(Objective):
 
         Raises ``SettingsError`` if anything was received, or if the site's state does not fit the model.
         """
-        PayloadValidator("sent for objective 'as'", SettingsError).fields(received, ())
+        self.refuse_payload(received)
         kept, device = read_kept(model, site), device_of(model)
         if kept is None:
             return LocalAlignment(self, {}, _Notes(), task=site.task)
@@ -126,7 +126,7 @@ class FedASObjective(Objective):
 
     def personal(self, model: ExtractorClassifier, received: Tensors, site: SiteRound = SiteRound()) -> PersonalModel:
         """Return the model that the site trained last; the received one before it has trained."""
-        PayloadValidator("sent for objective 'as'", SettingsError).fields(received, ())
+        self.refuse_payload(received)
         kept = read_kept(model, site)
         if kept is not None:
             model.load_state_dict({**model.state_dict(), **kept.model})

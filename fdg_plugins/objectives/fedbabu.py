@@ -23,10 +23,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.exchange import PayloadValidator, Tensors
+from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import FineTuning, LocalObjective, Objective, PersonalModel, SiteRound
 from fdg_plugins.values import check_choice, check_count
 
@@ -60,7 +59,7 @@ class FedBABUObjective(Objective):
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
         """Return the task's loss; raise ``SettingsError`` if anything was received."""
-        PayloadValidator("sent for objective 'babu'", SettingsError).fields(received, ())
+        self.refuse_payload(received)
         return LocalRisk(task=site.task)
 
     def personal(self, model: ExtractorClassifier, received: Tensors, site: SiteRound = SiteRound()) -> PersonalModel:

@@ -106,7 +106,7 @@ class FedDIMObjective(Objective):
         Raises ``SettingsError`` if the payload does not fit the model.
         """
         weight = model.last_layer.weight
-        validator = PayloadValidator("sent for objective 'dim'", SettingsError)
+        validator = self.payload_validator()
         insight = read_insight(validator, received, self.target, *weight.shape) if received else None
         if insight is None or self.strength == 0:
             return LocalRisk(task=site.task)

@@ -40,7 +40,6 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from fdg_plugins.core.alignment import classifier_gradient, gradient_alignment_penalty, update_mean_gradient
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.batch_norm import batch_norm_buffers
 from fdg_plugins.objectives.erm import LocalRisk
@@ -108,7 +107,7 @@ class FedIIRObjective(Objective):
         Raises ``SettingsError`` if the payload does not fit the classifier.
         """
         parameters = classifier_parameters(model)
-        validator = PayloadValidator("sent for objective 'iir'", SettingsError)
+        validator = self.payload_validator()
         shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
         gradient = read_gradient(validator, received, shapes) if received else {}
         objective: LocalObjective = LocalRisk(task=site.task)

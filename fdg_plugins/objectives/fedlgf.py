@@ -29,10 +29,9 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from fdg_plugins.core.flatness import KINDS, Kind, Perturbed, adversarial_predictions, divergence_from
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.exchange import PayloadValidator, Tensors
+from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound
 from fdg_plugins.randomness import torch_generator
 from fdg_plugins.values import check_choice, check_number
@@ -81,7 +80,7 @@ class FedLGFObjective(Objective):
 
         Raises ``SettingsError`` if anything was received beside the model.
         """
-        PayloadValidator("sent for objective 'lgf'", SettingsError).fields(received, ())
+        self.refuse_payload(received)
         if self.local_strength == 0 and self.global_strength == 0:
             return LocalRisk(task=site.task)
         received_model = GlobalModel.of(model, self.perturbation) if self.global_strength else None

@@ -100,7 +100,7 @@ class FedPACObjective(Objective):
 
         Raises ``SettingsError`` if the payload or the site's state does not fit the model.
         """
-        sent = PayloadValidator("sent for objective 'pac'", SettingsError)
+        sent = self.payload_validator()
         payload = read_payload(sent, received, model) if received else None
         kept = _kept_head(model, site)
         head = payload.head if payload is not None and payload.head else kept
@@ -113,7 +113,7 @@ class FedPACObjective(Objective):
     def personal(self, model: ExtractorClassifier, received: Tensors, site: SiteRound = SiteRound()) -> PersonalModel:
         """Return the received extractor with the head that the site trained last; the received model without one."""
         if received:
-            read_payload(PayloadValidator("sent for objective 'pac'", SettingsError), received, model)
+            read_payload(self.payload_validator(), received, model)
         load_head(model, _kept_head(model, site))
         return PersonalModel(model)
 

@@ -31,10 +31,9 @@ from typing import Any, ClassVar
 import torch
 
 from fdg_plugins.core.norms import squared_norm
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.exchange import PayloadValidator, Tensors
+from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, SiteRound
 from fdg_plugins.values import check_number
 
@@ -62,7 +61,7 @@ class FedProxObjective(Objective):
 
         With mu = 0 it is the plain loss. Raises ``SettingsError`` if anything was received.
         """
-        PayloadValidator("sent for objective 'prox'", SettingsError).fields(received, ())
+        self.refuse_payload(received)
         if self.strength == 0:
             return LocalRisk(task=site.task)
         received_parameters = tuple(parameter.detach().clone() for parameter in model.parameters())

@@ -80,13 +80,13 @@ class FedRoDObjective(Objective):
 
         Raises ``SettingsError`` if anything was received, or if the site's state does not fit.
         """
-        PayloadValidator("sent for objective 'rod'", SettingsError).fields(received, ())
+        self.refuse_payload(received)
         shift = log_shares(site.class_counts, model.last_layer.out_features, self.balance)
         return LocalRobustDecoupling(personal_head(model, site), shift.to(device_of(model)), task=site.task)
 
     def personal(self, model: ExtractorClassifier, received: Tensors, site: SiteRound = SiteRound()) -> PersonalModel:
         """Return the received model with the head that the site kept on top of its own."""
-        PayloadValidator("sent for objective 'rod'", SettingsError).fields(received, ())
+        self.refuse_payload(received)
         return PersonalModel(TwoHeads(model, personal_head(model, site)))
 
 

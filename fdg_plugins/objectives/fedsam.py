@@ -30,10 +30,9 @@ from typing import Any, ClassVar
 import torch
 
 from fdg_plugins.core.sharpness import sharpness_aware_gradients
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.exchange import PayloadValidator, Tensors
+from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, SiteRound
 from fdg_plugins.values import check_number
 
@@ -57,7 +56,7 @@ class FedSAMObjective(Objective):
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
         """Return the task's loss with sharpness-aware steps; raise ``SettingsError`` if anything was received."""
-        PayloadValidator("sent for objective 'sam'", SettingsError).fields(received, ())
+        self.refuse_payload(received)
         return LocalSharpnessAware(self.radius, task=site.task)
 
 

@@ -97,7 +97,7 @@ class FedSRObjective(Objective):
 
         Raises ``SettingsError`` if anything was received, or if the site's state does not fit.
         """
-        PayloadValidator("sent for objective 'sr'", SettingsError).fields(received, ())
+        self.refuse_payload(received)
         gaussian, _ = parts(model)
         references = ClassReferences(model.last_layer.out_features, gaussian.out_features)
         if site.memory:

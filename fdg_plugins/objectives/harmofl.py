@@ -37,7 +37,7 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.amplitude import AmplitudeNormalization, AmplitudeNormalizedClassifier
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.exchange import PayloadValidator, Tensors
+from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, Shared, SiteRound
 from fdg_plugins.values import check_number, check_truth
 
@@ -86,7 +86,7 @@ class HarmoFLObjective(Objective):
 
         Raises ``SettingsError`` if anything was received, or for a network that was not adapted.
         """
-        PayloadValidator("sent for objective 'harmo'", SettingsError).fields(received, ())
+        self.refuse_payload(received)
         if not self.normalize:
             return LocalHarmonized(self.radius, task=site.task) if self.radius > 0 else LocalRisk(task=site.task)
         if not isinstance(model, AmplitudeNormalizedClassifier):

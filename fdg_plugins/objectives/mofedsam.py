@@ -96,7 +96,7 @@ class MoFedSAMObjective(Objective):
         Raises ``SettingsError`` if the payload does not fit the model.
         """
         parameters = dict(model.named_parameters())
-        validator = PayloadValidator("sent for objective 'mosam'", SettingsError)
+        validator = self.payload_validator()
         momentum = validator.per_parameter(received, parameter_shapes(model)) if received else {}
         on_device = {name: value.to(parameters[name].device) for name, value in momentum.items()}
         return LocalMomentumSharpnessAware(self.radius, self.beta, on_device, site.learning_rate, task=site.task)

@@ -13,8 +13,9 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives.exchange import Exchange, Tensors
+from fdg_plugins.objectives.exchange import Exchange, PayloadValidator, Tensors
 from fdg_plugins.tasks import DEFAULT_TASK, Task
 
 Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]
@@ -205,6 +206,14 @@ class Objective(ABC):
         return {"name": self.name, **asdict(self)}
 
     # --- at a site ---
+
+    def payload_validator(self) -> PayloadValidator:
+        """Return a reader of the server's payload, whose ``SettingsError`` says that it was sent for this method."""
+        return PayloadValidator(f"sent for objective {self.name!r}", SettingsError)
+
+    def refuse_payload(self, received: Tensors) -> None:
+        """Raise ``SettingsError`` if the server sent anything: most methods have no payload."""
+        self.payload_validator().fields(received, ())
 
     @abstractmethod
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:

@@ -32,10 +32,9 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from fdg_plugins.core.meta_gradient import meta_gradients
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.exchange import PayloadValidator, Tensors
+from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import (
     ComputeGradients,
     FineTuning,
@@ -82,7 +81,7 @@ class PerFedAvgObjective(Objective):
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
         """Return the task's loss with steps after adaptation; raise ``SettingsError`` if anything was received."""
-        PayloadValidator("sent for objective 'peravg'", SettingsError).fields(received, ())
+        self.refuse_payload(received)
         with_hessian = self.form == "hessian_product"
         return LocalMetaLearning(
             alpha=self.adaptation * site.learning_rate,

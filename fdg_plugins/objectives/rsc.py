@@ -37,10 +37,9 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import nn
 
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier, check_pooled
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.exchange import PayloadValidator, Tensors
+from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import (
     LocalObjective,
     Objective,
@@ -92,7 +91,7 @@ class RSCObjective(Objective):
 
         Raises ``SettingsError`` if anything was received.
         """
-        PayloadValidator("sent for objective 'rsc'", SettingsError).fields(received, ())
+        self.refuse_payload(received)
         if self.feature_fraction == 0 or self.batch_fraction == 0:
             return LocalRisk(task=site.task)
         generator = torch_generator(site.seed, site.site, site.number, self.name)

@@ -82,7 +82,7 @@ class SCAFFOLDObjective(Objective):
         Raises ``SettingsError`` if the payload or the site's state does not fit the model.
         """
         shapes = parameter_shapes(model)
-        sent = PayloadValidator("sent for objective 'scaffold'", SettingsError)
+        sent = self.payload_validator()
         kept = PayloadValidator(f"site {site.site}: its memory of objective 'scaffold'", SettingsError)
         server, own = control_variate(sent, received, shapes), control_variate(kept, site.memory, shapes)
         correction: dict[str, torch.Tensor] = {}

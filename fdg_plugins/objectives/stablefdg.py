@@ -139,7 +139,7 @@ class StableFDGObjective(Objective):
         Raises ``SettingsError`` if the payload does not fit, or for a network that was not adapted.
         """
         styled = styled_network(model)
-        validator = PayloadValidator("sent for objective 'stable'", SettingsError)
+        validator = self.payload_validator()
         channels = styled.stages[0].channels
         others = read_styles(validator, received, channels).to(device_of(model)) if received else None
         if not (self.attention or self.sharing_probability or self.exploration_probability):

@@ -16,7 +16,6 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch.nn.functional import mse_loss
 
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Exchange, FeatureBatch, LocalObjective, Objective, SiteFacts
 from fdg_plugins.objectives.exchange import PayloadValidator, Tensors
@@ -50,7 +49,7 @@ class FedProtoObjective(Objective):
         if not received or self.strength == 0:
             none = weight.new_zeros(len(weight)).bool()
             return LocalPrototypes(0.0, weight.new_zeros(weight.shape), none, site.task)
-        found = read_prototypes(PayloadValidator("sent for objective 'proto'", SettingsError), received, *weight.shape)
+        found = read_prototypes(self.payload_validator(), received, *weight.shape)
         prototypes, present = (found[name].to(weight.device) for name in (PROTOTYPES, PRESENT))
         return LocalPrototypes(self.strength, prototypes, present, site.task)
 
