@@ -112,7 +112,7 @@ their names to the patterns.
 | `precision` | at a site |
 |---|---|
 | `float32` | the default |
-| `bfloat16` | torch's autocast, on any hardware, however slow it is there |
+| `bfloat16` | torch's autocast, on any hardware; where that is slow, the site's log and `fdg doctor` say so |
 | `auto` | bfloat16 with `channels_last` where the hardware multiplies in bfloat16, else float32 |
 
 With `auto`, every site decides by its own hardware, so two sites of a run may differ. bfloat16 is for GPUs of compute

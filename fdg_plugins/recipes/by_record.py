@@ -12,6 +12,7 @@ from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.plugins.target import load_target
 from fdg_plugins.recipes.recipe import FDGRecipe
+from fdg_plugins.recipes.settings import METRIC
 from fdg_plugins.settings.protocol import Protocol
 
 # Arguments of FDGRecipe that take precedence over a method's setting of the same name.
@@ -74,7 +75,7 @@ def own_settings(record: Method) -> dict[str, Any]:
     for class_ in classes:
         kinds |= _annotations(class_) | kinds  # a name that several share belongs to the first
     if any(getattr(class_, "shares", None) == REPORT_GAP for class_ in classes):
-        kinds |= _annotations(GapReportFilter)
+        kinds[METRIC] = _annotations(GapReportFilter)[METRIC]  # whether more is better, the task's record says
     return {name: kind for name, kind in kinds.items() if name not in _TAKEN}
 
 
