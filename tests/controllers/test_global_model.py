@@ -2,6 +2,7 @@
 """The global model: a step is added or refused as a whole, and a message that holds the old one keeps it."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -112,7 +113,9 @@ def test_variances_that_no_site_can_have_count_as_zero_in_the_mean() -> None:
     received = torch.tensor([0.5, 2.0, 0.0])
     made = GlobalModel({"bn.running_var": received, "w": torch.zeros(1)}, KINDS_OF_VARIANCES)
     honest = [torch.tensor([-0.5, 1.0, 0.25]), torch.tensor([0.25, -1.0, 0.0])]
-    updates = [{"bn.running_var": one, "w": torch.tensor([-9.0])} for one in (*honest, -3 * received - 1)]
+    updates: list[dict[str, Any]] = [
+        {"bn.running_var": one, "w": torch.tensor([-9.0])} for one in (*honest, -3 * received - 1)
+    ]
     made.clamp_variances(updates)
     assert all(update["bn.running_var"] is one for update, one in zip(updates, honest, strict=False)), "as they came"
     assert torch.equal(updates[-1]["bn.running_var"], -received)

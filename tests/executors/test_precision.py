@@ -91,7 +91,8 @@ def test_the_sites_own_log_says_if_its_hardware_is_slow_in_the_precision_that_is
 ) -> None:
     protocol = Protocol.model_validate({**SMALL, "precision": precision})
     census = CensusRequest(protocol=protocol, stand_in_protocol=protocol, run="run").model_dump(mode="json")
-    config, said = SiteConfig(device="cpu", data_root=data_root, isolate=False), []
+    config = SiteConfig(device="cpu", data_root=data_root, isolate=False)
+    said: list[str] = []
     outcome = SiteWork().do_work(SiteTask(TASK_CENSUS, "photo", census), config, tmp_path, lambda: False, said.append)
     assert outcome.kind == "ok"
     slow = [line for line in said if "slow" in line]
