@@ -124,6 +124,38 @@ def locked(path: Path, *, wait: bool = True, private: bool = False) -> Iterator[
         os.close(handle)
 
 
+def lock_folder(folder: Path) -> int | None:
+    """Return a descriptor that holds a folder's lock until it is closed, at the latest with this process.
+
+    None: another process holds it, or has removed the folder meanwhile. Where the file system has no locks, nobody is
+    taken to hold one. Raises ``OSError`` if the folder cannot be opened.
+    """
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    if has_locked(handle) and _is_still(folder, handle):
+        return handle
+    os.close(handle)
+    return None
+
+
+def has_locked(handle: int) -> bool:
+    """Return whether an open folder could be locked, or is on a file system without locks."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _is_still(folder: Path, handle: int) -> bool:
+    """Return whether the folder is the one that was opened: whoever held it before may have removed it."""
+    try:
+        return os.path.samestat(os.fstat(handle), folder.stat())
+    except OSError:
+        return False
+
+
 def write_all(descriptor: int, content: bytes) -> None:
     """Write ``content`` to an open file or pipe; block until all of it is written. Raises ``OSError`` if it fails."""
     rest = memoryview(content)

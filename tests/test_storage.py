@@ -2,6 +2,7 @@
 """Files are replaced whole or not at all, and what is read back is what was written."""
 
 import errno
+import fcntl
 import os
 import stat
 import subprocess
@@ -17,6 +18,7 @@ from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.storage import (
     keep_file,
     load_tensors,
+    lock_folder,
     locked,
     own_path,
     parse_json,
@@ -451,3 +453,45 @@ def test_the_home_of_a_user_who_is_not_known_is_refused_by_the_path() -> None:
         user_path("~nobody-of-that-name/data", {})
     assert own_path("~/data") == Path.home() / "data"
     assert own_path(Path("here")) == Path("here")
+
+
+# --- the lock of a folder ---
+
+
+def test_a_folder_is_locked_once_and_free_again_when_its_descriptor_is_closed(tmp_path: Path) -> None:
+    first = lock_folder(tmp_path)
+    assert first is not None
+    assert lock_folder(tmp_path) is None
+    os.close(first)
+    again = lock_folder(tmp_path)
+    assert again is not None
+    os.close(again)
+
+
+def test_a_folder_that_is_not_there_cannot_be_locked(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        lock_folder(tmp_path / "missing")
+
+
+def test_a_folder_that_was_removed_meanwhile_is_not_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = fcntl.flock
+
+    def remove_first(handle: int, operation: int) -> None:
+        (tmp_path / "held").rmdir()
+        known(handle, operation)
+
+    (tmp_path / "held").mkdir()
+    monkeypatch.setattr(fcntl, "flock", remove_first)
+    assert lock_folder(tmp_path / "held") is None
+
+
+def test_on_a_file_system_without_locks_a_folder_counts_as_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(handle: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    handle = lock_folder(tmp_path)
+    assert handle is not None
+    os.close(handle)

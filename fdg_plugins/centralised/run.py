@@ -6,7 +6,6 @@ form of a federated run with one site per domain, with checkpoints in place of r
 names and shapes of the federated run's.
 """
 
-import fcntl
 import json
 import os
 import time
@@ -39,7 +38,7 @@ from fdg_plugins.record.run_record import (
     RunRecord,
 )
 from fdg_plugins.settings.site_config import SiteConfig
-from fdg_plugins.storage import save_tensors, write_bytes, writing
+from fdg_plugins.storage import lock_folder, save_tensors, write_bytes, writing
 from fdg_plugins.tasks import TASKS
 from fdg_plugins.training.global_model import Start, initial_model
 from fdg_plugins.training.loop import ShouldStop
@@ -119,12 +118,10 @@ def _held(folder: Path) -> Iterator[None]:
             if not folder.exists():
                 folder.mkdir(parents=True)
                 stack.callback(_remove_empty, folder)
-            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            stack.callback(os.close, handle)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise DataError(f"{folder} is in use by another run, expected a new folder for this one.") from error
+            handle = lock_folder(folder)
+        if handle is None:
+            raise DataError(f"{folder} is in use by another run, expected a new folder for this one.")
+        stack.callback(os.close, handle)
         check_new(folder)  # the other run may just have ended
         yield
 

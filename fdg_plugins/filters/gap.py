@@ -154,17 +154,14 @@ class GapCheckFilter(Filter):
             return shareable
         # Always overwritten: a site cannot claim that its own reports were checked.
         checked = CheckedReports.of(dxo.meta.get(META_CHECKED_REPORTS))
-        gap = dxo.meta.pop(META_GAP, None)
+        gap, report = dxo.meta.pop(META_GAP, None), dxo.meta.get(META_REPORT)
         try:
-            checked.note(REPORT_GAP, None if gap is None else self._read(gap, dxo.meta.get(META_REPORT)))
+            checked.note(REPORT_GAP, None if gap is None else read_gap(gap, report, self.largest))
         except ContributionError as error:
             checked.note(REPORT_GAP, refused=str(error))
             self.log_warning(fl_ctx, f"site {_sender(shareable, fl_ctx)}: {error}")
         dxo.set_meta_prop(META_CHECKED_REPORTS, checked)
         return dxo.update_shareable(shareable)
-
-    def _read(self, gap: Any, report: Any) -> float:
-        return read_gap(gap, report, self.largest)
 
 
 class GapFilters(NamedTuple):

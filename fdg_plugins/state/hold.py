@@ -6,7 +6,6 @@ and anyone who may submit jobs could end up with another person's model.
 """
 
 import contextlib
-import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +17,7 @@ from nvflare.apis.job_def import JobMetaKey
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.state.folders import mark_in_use
-from fdg_plugins.storage import make_private_folder, read_json, remove_unfinished, write_json
+from fdg_plugins.storage import has_locked, lock_folder, make_private_folder, read_json, remove_unfinished, write_json
 
 OWNER_FILE = "owner.json"
 ADMINISTRATOR = "project_admin"  # FLARE's role that may do anything with any job
@@ -81,7 +80,7 @@ def is_held(folder: Path) -> bool:
     except OSError:
         return False
     try:
-        return not _has_locked(handle)
+        return not has_locked(handle)
     finally:
         os.close(handle)
 
@@ -91,33 +90,14 @@ def _lock(folder: Path, is_aborted: Callable[[], bool], deadline: float) -> int:
     while True:
         try:
             make_private_folder(folder)
-            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            handle = lock_folder(folder)
         except OSError as error:
             raise DataError(f"folder {folder} of the run's state cannot be made: {error.strerror}.") from error
-        if _has_locked(handle) and _is_still(folder, handle):
+        if handle is not None:
             return handle
-        os.close(handle)
         if is_aborted() or time.monotonic() > deadline:
             raise DataError(f"run {folder.name} still goes on in another job, expected one that has ended.")
         time.sleep(POLL_S)
-
-
-def _has_locked(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True  # a file system without locks
-    return True
-
-
-def _is_still(folder: Path, handle: int) -> bool:
-    """Return whether the folder is the one that was opened: whoever held it before may have removed it."""
-    try:
-        return os.path.samestat(os.fstat(handle), folder.stat())
-    except OSError:
-        return False
 
 
 def _check_owner(folder: Path, submitter: Submitter) -> None:
