@@ -7,7 +7,8 @@ stands out.
 
 import math
 from collections.abc import Collection, Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import torch
 
@@ -32,6 +33,28 @@ OF_NOISE = (
     "outlier_ratio 0 lets sites with and without it count together."
 )
 MOST_COUNTS_PER_STEP = 1000.0  # limit for a counter buffer; methods may pass a batch through the model several times
+
+
+@dataclass(frozen=True)
+class Behind:
+    """What a step of the server is made of.
+
+    ``longest``: the approximate length of the longest accepted update; 0 if there is none. ``steps``: each site's
+    effective steps, if the length of the step depends on them.
+    """
+
+    longest: float
+    steps: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, aggregator: UpdateAggregator) -> Self:
+        """Return what the accepted updates say, before the aggregator takes its step."""
+        accepted = aggregator.accepted()
+        trained = {site: one.training for site, one in accepted.items() if aggregator.reads_effective_steps}
+        return cls(
+            longest=max((one.length for one in accepted.values()), default=0.0),
+            steps={site: one.effective_steps for site, one in trained.items() if one is not None},
+        )
 
 
 class Guard:
@@ -88,24 +111,33 @@ class Guard:
                 refused.setdefault(site, reason)
         return refused
 
-    def step(self, step: Mapping[str, torch.Tensor], server_lr: float, longest: float) -> None:
-        """Raise ``FDGError`` if a step is far longer than ``longest``, the length of the longest update behind it.
+    def step(self, step: Mapping[str, torch.Tensor], server_lr: float, behind: Behind) -> None:
+        """Raise ``FDGError`` if a step is far longer than the longest update behind it.
 
-        The length of the step is its Euclidean norm divided by ``server_lr``.
+        The length of the step is its Euclidean norm divided by ``server_lr``. The error names the sites that by their
+        census take far more steps than usual, if these lengthen the step.
         """
         if not self.ratio:
             return
         parts = [torch.as_tensor(step[name]) for name in self._names(ParameterKind.TRAINABLE)]
         rough = math.hypot(*(float(torch.linalg.vector_norm(part)) for part in parts)) / server_lr
-        if rough <= SUSPECT * self.ratio * longest:
+        if rough <= SUSPECT * self.ratio * behind.longest:
             return
         length = math.sqrt(math.fsum(map(_squared_length, parts))) / server_lr
-        reference = max(longest, HARMLESS * self._model_length())
+        reference = max(behind.longest, HARMLESS * self._model_length())
         if not length <= self.ratio * reference:
             raise FDGError(
                 f"the step, over server_lr, would be {_times(length / reference)} as long as the longest update, "
-                f"{self._limit}."
+                f"{self._limit}{self._of_many_steps(behind.steps)}."
             )
+
+    def _of_many_steps(self, steps: Mapping[str, float]) -> str:
+        """Return who takes so many steps that the step of all becomes too long; nothing if nobody stands out."""
+        many = _above(self.ratio, length_ratios(steps))
+        named = "; ".join(
+            f"site {site} takes {_times(times)} as many effective steps as usual" for site, times in many.items()
+        )
+        return f"; by the images in its census, {named}" if named else ""
 
     def finds_ruined(self, sites: Collection[str], not_finite: Collection[str]) -> bool:
         """Return whether more than half of ``sites``, which were sent the model, are among those it is not finite for.
@@ -204,11 +236,6 @@ class Guard:
 def standing_steps(record: RunRecord) -> list[tuple[RoundRecord, AggregationRecord]]:
     """Return the rounds whose step was taken and not undone, each with the record of its step."""
     return [(one, one.aggregation) for one in record.rounds if one.aggregation is not None and not one.undone]
-
-
-def longest_update(aggregator: UpdateAggregator) -> float:
-    """Return the approximate length of the longest accepted update; 0 if there is none."""
-    return max((one.length for one in aggregator.accepted().values()), default=0.0)
 
 
 def _squared_length(tensor: torch.Tensor) -> float:

@@ -11,7 +11,7 @@ from fdg_plugins.aggregators import UpdateAggregator, take_step
 from fdg_plugins.controllers.answers import Answers, Reception
 from fdg_plugins.controllers.channel import ReportChannel
 from fdg_plugins.controllers.expectations import Expected, expectations
-from fdg_plugins.controllers.guard import Guard, longest_update
+from fdg_plugins.controllers.guard import Behind, Guard
 from fdg_plugins.controllers.messenger import Messenger, Request, StragglerTimeout
 from fdg_plugins.controllers.run_files import FILES, RunFiles
 from fdg_plugins.controllers.sending import ModelSender, task_request
@@ -351,14 +351,14 @@ class Rounds:
     def _move(self, answers: Answers, begun: Snapshot) -> tuple[AggregationRecord | None, str | None]:
         """Commit the round's updates together with their reports, or neither."""
         needed = self.record.protocol.min_sites
-        before, longest = Snapshot.of(*self._parts), longest_update(self.aggregator)
+        before, behind = Snapshot.of(*self._parts), Behind.of(self.aggregator)
         updates = self.aggregator.accepted_updates() if self._keeps_local_models else {}
         try:
             if len(answers.local) < needed:
                 raise FDGError(f"{len(answers.local)} usable updates came, fewer than min_sites {needed}.")
             result = take_step(self.aggregator)
             aggregation = AggregationRecord.from_report(result.meta[META_REPORT])
-            self.guard.step(result.params, self.aggregator.server_lr, longest)
+            self.guard.step(result.params, self.aggregator.server_lr, behind)
             self.model.apply(result.params)
             self.channel.commit(TASK_TRAIN)
             self.channel.check_model(self.model.state)

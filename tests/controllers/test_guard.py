@@ -15,6 +15,7 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from fdg_plugins.aggregators import FedAvgAggregator, FedNovaAggregator, FedOMGAggregator, UpdateAggregator
 from fdg_plugins.analysis import find_runs
 from fdg_plugins.controllers.expectations import expectations
+from fdg_plugins.controllers.guard import Behind
 from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.controllers.undo import BEFORE_FILE, NEXT_FILE
 from fdg_plugins.core.outliers import length_ratios, usual_length
@@ -225,7 +226,7 @@ def test_buffers_are_measured_as_they_are_after_the_update(tmp_path: Path) -> No
 def test_a_step_that_is_no_number_is_not_taken(tmp_path: Path) -> None:
     rounds, _ = make_rounds(tmp_path, all_well())
     with pytest.raises(FDGError, match="the step, over server_lr, would be infinitely many times as long"):
-        rounds.guard.step({"w": torch.tensor([math.nan, 0.0])}, 1.0, longest=1.0)
+        rounds.guard.step({"w": torch.tensor([math.nan, 0.0])}, 1.0, Behind(longest=1.0))
 
 
 @pytest.mark.parametrize(("length", "named"), [(1.9, None), (2.1, LIAR)])
@@ -270,6 +271,22 @@ def test_a_step_far_longer_than_every_update_is_not_taken_and_the_weights_stay(
     assert finished.reason is not None
     assert "the step, over server_lr, would be" in finished.reason
     assert rounds.model.state["w"].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(("images", "named"), [(10, None), (100_000, LIAR)])
+def test_who_claims_so_many_images_that_no_step_is_taken_is_named(
+    images: int, named: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SAMPLES, LIAR, images)
+    rounds, sites = make_rounds(tmp_path, all_well(), FedNovaAggregator(weighting="uniform"))
+    reason = rounds.run_round(1)[0].reason
+    if named is None:
+        assert reason is None
+        return
+    assert reason is not None
+    assert reason.endswith(f"images in its census, site {named} takes 2.38e+04 times as many effective steps as usual.")
+    assert sum(site in reason for site in SOURCES) == 1
+    assert any(named in warning for warning in sites.warnings)
 
 
 # --- a step that ruined the model -------------------------------------------------------------------
