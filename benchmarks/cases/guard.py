@@ -11,7 +11,7 @@ from cases.measure import Goal, Row, interleave, lap
 from cases.rounds import accept_all, arrivals, context_of, fedomg, network_state, step_of
 from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.controllers.expectations import Expected, expected_of
-from fdg_plugins.controllers.guard import Guard, longest_update
+from fdg_plugins.controllers.guard import Behind, Guard
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.messages import CensusReply
 from fdg_plugins.record.run_record import InitialWeights, Method, RunRecord
@@ -61,9 +61,9 @@ def guarded_step(
     accept_all(aggregator, messages, context)
     if refused := guard.updates(aggregator, expected):
         raise RuntimeError(f"The guard refused {refused}, expected it to let all pass.")
-    longest = longest_update(aggregator)
+    behind = Behind.of(aggregator)
     step = step_of(aggregator.aggregate(context))
-    guard.step(step, aggregator.server_lr, longest)
+    guard.step(step, aggregator.server_lr, behind)
     return step
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server's half of FedDIM and FedIIR in FLARE's own FedAvg and ScatterAndGather, which know no such methods.
+"""The server's half of a method in FLARE's own FedAvg and ScatterAndGather, which know none: FedDIM, FedIIR.
 
 This component follows the workflow's events. When a round starts, it hands the method's exchange to the filters, which
 send its tensors with the model and check the reports. It keeps the report of each site whose update was accepted, and
@@ -28,18 +28,8 @@ from fdg_plugins.filters.wire import read_message
 from fdg_plugins.flare.broken_uploads import register_server_tensors
 from fdg_plugins.flare.peers import authenticated_site, mark_asking_sites
 from fdg_plugins.messages import META_CHECKED_REPORTS
-from fdg_plugins.objectives import (
-    Exchange,
-    FedDIMObjective,
-    FedIIRObjective,
-    GradientExchange,
-    InsightExchange,
-    Objective,
-    make_objective,
-)
+from fdg_plugins.objectives import Exchange, Objective, make_objective
 from fdg_plugins.plugins.reports import CheckedReports
-
-HOSTED = "FedDIM ('dim') and FedIIR ('iir')"
 
 
 class ExchangeHost(FLComponent):
@@ -50,7 +40,8 @@ class ExchangeHost(FLComponent):
     What the sites share is kept in memory: as FLARE's own workflows do not resume, a job that is run again begins anew.
 
     Args:
-        objective: ``{"name": "dim" or "iir", <its settings>}``; FedIIR with ``probe: "previous_round"``.
+        objective: name and settings of one that is ``hosted``: ``{"name": "dim"}``, or
+            ``{"name": "iir", "probe": "previous_round"}``.
         head: dotted name of the network's head in the global model, as the sites' scripts name it: ``"fc"``.
     """
 
@@ -113,29 +104,24 @@ class ExchangeHost(FLComponent):
 def hosted_exchange(objective: Objective, head: str, state: Mapping[str, torch.Tensor]) -> Exchange:
     """Return the server's half of ``objective`` for a global model ``state`` with that head.
 
-    Raises ``SettingsError`` for another method, for FedIIR's extra task, and for a head that the model does not have.
+    Raises ``SettingsError`` for a method or setting that cannot be hosted, and for a head that the method cannot read.
     """
+    check_hosted(objective)
     prefix = f"{head}."
     trainable = ModelLayout.of(state).names(ParameterKind.TRAINABLE)
     shapes = {name: tuple(state[name].shape) for name in trainable if name.startswith(prefix)}
-    if isinstance(objective, FedDIMObjective):
-        return _insights(objective, head, shapes)
-    if not isinstance(objective, FedIIRObjective):
-        raise SettingsError(f"objective is {objective.name!r}, which FLARE's own workflows cannot host, only {HOSTED}.")
-    if objective.probes:
-        raise SettingsError("probe is 'extra_task', which needs FederationController, expected 'previous_round'.")
-    if not shapes:
-        raise SettingsError(f"head is {head!r}, of which the global model has no parameters.")
-    return GradientExchange(objective.ema, shapes, "train")
+    return objective.hosted_exchange(head, shapes)
 
 
-def _insights(objective: FedDIMObjective, head: str, shapes: Mapping[str, tuple[int, ...]]) -> Exchange:
-    name = f"{head}.weight"
-    shape = shapes.get(name, ())
-    if len(shape) != 2:
-        came = f"of shape {list(shape)}" if shape else "missing"
-        raise SettingsError(f"head is {head!r}, but {name!r} is {came} in the global model, expected a linear layer.")
-    return InsightExchange(objective.insight_momentum, objective.target, *shape, name)
+def check_hosted(objective: Objective) -> None:
+    """Raise ``SettingsError`` unless FLARE's own workflows can host the objective, with the settings that it has."""
+    if objective.hosted is None:
+        problem = f"objective is {objective.name!r}, which FLARE's own workflows cannot host"
+        raise SettingsError(f"{problem}, expected one such as 'dim' or 'iir'.")
+    settings = objective.settings()
+    for name, value in objective.hosted.items():
+        if settings[name] != value:
+            raise SettingsError(f"{name} is {settings[name]!r}, which needs FederationController, expected {value!r}.")
 
 
 def _global_model(fl_ctx: FLContext) -> dict[str, torch.Tensor]:

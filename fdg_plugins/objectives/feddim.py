@@ -90,6 +90,7 @@ class FedDIMObjective(Objective):
     neutral: ClassVar[Mapping[str, Any] | None] = {"strength": 0}
     report: ClassVar[str | None] = "class_means"
     needs_shared: ClassVar[Shared] = "head"
+    hosted: ClassVar[Mapping[str, Any] | None] = {}
 
     strength: float = 0.01
     insight_momentum: float = 0.5
@@ -129,6 +130,16 @@ class FedDIMObjective(Objective):
         """Return the server side, which keeps the global insight."""
         feature_size = model.last_layer.in_features
         return InsightExchange(self.insight_momentum, self.target, num_classes, feature_size, model.last_weight_name)
+
+    def hosted_exchange(self, head: str, shapes: Mapping[str, tuple[int, ...]]) -> Exchange:
+        """Return the same for a global model whose head is one linear layer; raise ``SettingsError`` if it is not."""
+        name = f"{head}.weight"
+        shape = shapes.get(name, ())
+        if len(shape) != 2:
+            came = f"of shape {list(shape)}" if shape else "missing"
+            problem = f"{name!r} is {came} in the global model, expected a linear layer."
+            raise SettingsError(f"head is {head!r}, but {problem}")
+        return InsightExchange(self.insight_momentum, self.target, *shape, name)
 
 
 def means_report(

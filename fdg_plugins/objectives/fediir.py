@@ -40,6 +40,7 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from fdg_plugins.core.alignment import classifier_gradient, gradient_alignment_penalty, update_mean_gradient
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.batch_norm import batch_norm_buffers
 from fdg_plugins.objectives.erm import LocalRisk
@@ -82,6 +83,7 @@ class FedIIRObjective(Objective):
     neutral: ClassVar[Mapping[str, Any] | None] = {"strength": 0}
     report: ClassVar[str | None] = "classifier_gradient"
     needs_shared: ClassVar[Shared] = "head"
+    hosted: ClassVar[Mapping[str, Any] | None] = {"probe": "previous_round"}
 
     strength: float = 1e-2
     ema: float = 0.95
@@ -133,6 +135,12 @@ class FedIIRObjective(Objective):
         """Return the server side, which keeps the mean gradient."""
         shapes = {name: tuple(value.shape) for name, value in classifier_parameters(model).items()}
         return GradientExchange(self.ema, shapes, "probe" if self.probes else "train")
+
+    def hosted_exchange(self, head: str, shapes: Mapping[str, tuple[int, ...]]) -> Exchange:
+        """Return the same for the head of a global model; raise ``SettingsError`` if it has no parameters."""
+        if not shapes:
+            raise SettingsError(f"head is {head!r}, of which the global model has no parameters.")
+        return GradientExchange(self.ema, shapes, "train")
 
 
 def gradient_report(

@@ -184,6 +184,8 @@ class Objective(ABC):
     needs_trained: ClassVar[tuple[str, ...]] = ()  # parts of the network that have steps of their own, by module
     personalises: ClassVar[bool] = False  # whether each site has a model of its own, which it judges too
     reports_weight: ClassVar[bool] = False  # whether its report serves a weighting alone, and the server learns nothing
+    hosted: ClassVar[Mapping[str, Any] | None] = None
+    """Settings with which FLARE's own workflows can host it (:meth:`hosted_exchange`); None: they cannot."""
 
     # Declarations for the contract suite (``fdg_plugins.testing``); nothing else reads them.
     neutral: ClassVar[Mapping[str, Any] | None] = None
@@ -290,6 +292,19 @@ class Objective(ABC):
         ``num_sites``: the number of sites that train in any round of the run.
         """
         return None
+
+    def hosted_exchange(self, head: str, shapes: Mapping[str, tuple[int, ...]]) -> Exchange:
+        """Return the server side in a workflow of FLARE's own; asked for only if the method is :attr:`hosted`.
+
+        Such a workflow knows a global model but neither network nor census, and has no task that precedes training.
+
+        Args:
+            head: dotted name of the network's head in the global model.
+            shapes: of the head's trainable parameters, by their names in the global model; empty if it has none.
+
+        Raises ``SettingsError`` if the method cannot read such a head.
+        """
+        raise NotImplementedError(f"{type(self).__name__} is hosted, but has no hosted_exchange.")
 
 
 def device_of(model: torch.nn.Module) -> torch.device:

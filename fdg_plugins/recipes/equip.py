@@ -6,7 +6,7 @@ from typing import Any
 from nvflare.recipe.spec import Recipe
 
 from fdg_plugins.aggregators import UpdateAggregator, make_aggregator
-from fdg_plugins.controllers.host import HOSTED, ExchangeHost
+from fdg_plugins.controllers.host import ExchangeHost, check_hosted
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters import (
     ExchangeCheckFilter,
@@ -19,7 +19,7 @@ from fdg_plugins.filters import (
 from fdg_plugins.flare.components import GAP
 from fdg_plugins.flare.internals import RECIPE, require
 from fdg_plugins.messages import REPORT_GAP, TASK_TRAIN
-from fdg_plugins.objectives import FedDIMObjective, FedIIRObjective, make_objective
+from fdg_plugins.objectives import OBJECTIVES, make_objective
 from fdg_plugins.plugins.composition import PLAIN, parse_method
 from fdg_plugins.recipes.job import PACKAGE
 
@@ -31,17 +31,17 @@ def equip(recipe: Recipe, method: str, *, head: str | None = None, metric: str =
     """Add what ``method`` needs beside its aggregator to a FedAvg recipe of FLARE's own; return the recipe.
 
     The recipe keeps its aggregator, which the caller chooses (``FedAvgRecipe(aggregator=FedOMGAggregator())``). Added
-    are the filters of FedDG-GA's gap and of the reports of FedDIM and FedIIR, and the component that learns from them.
-    Other methods need none. The job then relies on this package as installed at every participant, instead of carrying
-    copies of its modules.
+    are the filters of FedDG-GA's gap and of the reports of a hosted objective, such as FedDIM and FedIIR, and the
+    component that learns from them. Other methods need none. The job then relies on this package as installed at every
+    participant, instead of carrying copies of its modules.
 
     Args:
         recipe: ``FedAvgRecipe`` or another whose workflow sends the task ``train``; changed in place.
         method: a published name, or parts joined by ``+``: ``"fedomg"``, ``"fedga"``, ``"fedomg+ga+dim"``.
-        head: dotted name of the network's head, ``"fc"``; for FedDIM and FedIIR.
+        head: dotted name of the network's head, ``"fc"``; for a hosted objective.
         metric: what the gap is taken of: ``"loss"``, or the task's score, such as ``"accuracy"`` or ``"dice"``.
-        settings: of FedDIM and FedIIR at the server: ``insight_momentum`` and ``target``, or ``ema``. Strengths belong
-            to the scripts.
+        settings: of a hosted objective at the server: FedDIM's ``insight_momentum`` and ``target``, FedIIR's ``ema``.
+            Strengths belong to the scripts.
 
     Raises:
         SettingsError: for an unknown method or setting, or a method, or a setting of the aggregator, that needs this
@@ -84,17 +84,16 @@ def _check_aggregator(aggregator: UpdateAggregator, report: str | None) -> None:
 
 
 def _host(part: str, head: str | None, settings: dict[str, Any]) -> ExchangeHost:
-    if part not in (FedDIMObjective.name, FedIIRObjective.name):
+    hosted = OBJECTIVES.known(part).hosted
+    if hosted is None:
         raise SettingsError(
-            f"objective {part!r} acts in the training loop of this package's own sites; a script of your own can "
-            f"take part in {HOSTED}."
+            f"objective {part!r} acts in the training loop of this package's own sites; a script of your own can take "
+            "part in one such as FedDIM ('dim') or FedIIR ('iir')."
         )
     if not isinstance(head, str) or not head:
         raise SettingsError(f"head is {head!r}, expected the dotted name of the network's head, which {part!r} reads.")
-    previous = {"probe": "previous_round"} if part == FedIIRObjective.name else {}
-    spec = {"name": part, **previous, **settings}
-    if make_objective(spec).probes:
-        raise SettingsError("probe is 'extra_task', which needs FederationController, expected 'previous_round'.")
+    spec = {"name": part, **hosted, **settings}
+    check_hosted(make_objective(spec))
     return ExchangeHost(spec, head)
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The exchange in a workflow of FLARE's own: which reports count, what is sent, and what ends the job."""
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,10 +15,15 @@ from nvflare.app_common.abstract.model import make_model_learnable
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
 
-from fdg_plugins.controllers.host import ExchangeHost
+from fdg_plugins.controllers.host import ExchangeHost, hosted_exchange
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeCheckFilter, ExchangeReceiveFilter, ExchangeSendFilter
 from fdg_plugins.filters.wire import pack, read_message
 from fdg_plugins.messages import META_RECEIVED
+from fdg_plugins.objectives import OBJECTIVES, Exchange, Objective, make_objective
+from fdg_plugins.objectives.erm import ERMObjective
+from fdg_plugins.objectives.fediir import GradientExchange
+from fdg_plugins.testing.inputs import same_bits
+from fdg_plugins.testing.objectives import network, report_of
 
 STATE = {"conv.weight": torch.ones(2, 2), "fc.weight": torch.ones(3, 4), "fc.bias": torch.zeros(3)}
 IIR = {"name": "iir", "ema": 0.0, "probe": "previous_round"}
@@ -106,6 +112,46 @@ def test_feddim_learns_from_means_and_from_the_heads_update() -> None:
     sent = server.sent()
     assert sent["present"].tolist() == [True, False, True]
     assert sent["insight"][0].tolist() == [8.0] * 3  # four features of 1 times the global weight 1 plus the update 1
+
+
+HOSTED = {name: class_.hosted for name, class_ in OBJECTIVES.items() if class_.hosted is not None}
+
+
+@pytest.mark.parametrize("name", HOSTED)
+def test_a_method_learns_in_a_workflow_of_flare_s_what_it_learns_in_ours(name: str) -> None:
+    objective = make_objective({"name": name, **HOSTED[name]})
+    model, sent = network(objective), []
+    ours = objective.exchange(model, num_classes=3)
+    assert ours is not None
+    for exchange in (ours, hosted_exchange(objective, "classifier", model.state_dict())):
+        exchange.begin_round(model.state_dict())
+        reports = {f"site-{seed}": report_of(objective, {}, seed) for seed in (7, 8)}
+        exchange.finish({site: exchange.read(site, *report) for site, report in reports.items()})
+        sent.append(exchange.broadcast())
+        assert exchange.report == objective.report
+    assert sent[0]
+    assert same_bits(*sent)
+
+
+class Shared(ERMObjective):
+    """An objective of one's own that averages something of the head's shapes."""
+
+    name = "shared"
+    report = "classifier_gradient"
+    hosted = {}  # noqa: RUF012 - as plug-ins write it
+
+    def hosted_exchange(self, head: str, shapes: Mapping[str, tuple[int, ...]]) -> Exchange:
+        return GradientExchange(0.0, shapes, "train")
+
+
+def test_an_objective_of_one_s_own_is_hosted_if_it_says_so() -> None:
+    exchange = hosted_exchange(Shared(), "fc", STATE)
+    exchange.begin_round(STATE)
+    exchange.finish({"art": exchange.read("art", gradient(3.0), STATE)})
+    assert torch.equal(exchange.broadcast()["gradient/fc.bias"], torch.full((3,), 3.0))
+    says_more_than_it_has: Objective = type("Says", (ERMObjective,), {"hosted": {}})()
+    with pytest.raises(NotImplementedError, match="Says is hosted, but has no hosted_exchange"):
+        hosted_exchange(says_more_than_it_has, "fc", STATE)
 
 
 @pytest.mark.parametrize(
