@@ -11,6 +11,14 @@ CONVNET = Network(
     norms=("batch", "group"),
     small=True,
 )
+STRIDED_CONVNET = Network(
+    name="strided_convnet",
+    build="fdg_plugins.models.convnet:strided_convnet_extractor",
+    features=128,
+    smallest=32,
+    norms=("batch", "group"),
+    small=True,
+)
 GROUPNORM_CONVNET = Network(
     name="groupnorm_convnet",
     build="fdg_plugins.models.convnet:groupnorm_extractor",

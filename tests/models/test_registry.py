@@ -26,6 +26,7 @@ from fdg_plugins.plugins.methods import METHODS
 
 SMALL = (
     "convnet",
+    "strided_convnet",
     "groupnorm_convnet",
     "resnet18",
 )  # torchvision's larger networks take a second to build; test_torchvision_networks.py is about them
@@ -252,8 +253,19 @@ def test_images_are_grey_for_the_groupnorm_convnet_any_for_monai_and_coloured_fo
     assert {name: channels for name, channels in found.items() if channels is not None} == {
         **dict.fromkeys(TORCHVISION, 3),
         "convnet": 3,
-        "groupnorm_convnet": 1,
+        **dict.fromkeys(("convnet", "strided_convnet"), 3),
     }
+
+
+@pytest.mark.parametrize("norm", ["batch", "group"])
+def test_the_strided_convnet_is_the_convnet_behind_another_first_layer(norm: str) -> None:
+    strided, plain = (build_model(name, 7, seed=0, norm=norm) for name in ("strided_convnet", "convnet"))
+    shapes = [{key: tuple(value.shape) for key, value in model.state_dict().items()} for model in (strided, plain)]
+    first = "extractor.0.weight"
+    assert (shapes[0].pop(first), shapes[1].pop(first)) == ((32, 3, 5, 5), (32, 3, 3, 3))
+    assert shapes[0] == shapes[1]
+    sides = [model.extractor[:-2](images_for("convnet", 64)).shape[2:] for model in (strided, plain)]
+    assert sides == [(2, 2), (8, 8)]
 
 
 def test_the_groupnorm_convnet_has_the_published_layers_and_no_buffers() -> None:
@@ -284,7 +296,7 @@ def test_the_groupnorm_convnet_trains_on_one_image_of_any_size(size: int) -> Non
 def test_unknown_names_and_impossible_sizes_are_refused() -> None:
     with pytest.raises(
         SettingsError,
-        match=r"model 'os\.system' is unknown, .*; expected one of convnet, groupnorm_convnet, cnn, resnet18, resnet34",
+        match=r"model 'os\.system' is unknown, .*; expected one of convnet, strided_convnet, groupnorm_convnet, cnn, ",
     ):
         build_model("os.system", 7, seed=0)
     with pytest.raises(SettingsError, match="num_classes is 0 for model convnet; expected at least 1"):
