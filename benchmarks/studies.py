@@ -37,7 +37,7 @@ PACS = f"--dataset pacs {PHOTOGRAPHS}"
 CARTOON = f"--methods fedavg,fedomg --targets cartoon {PACS} {OMG}"
 # All methods in a few hours of a plain CPU: small network and images, and the arithmetic that every machine has.
 SMALL = (
-    f"--methods {FIVE},{EXCEPT_FIVE} --set model=convnet --set rounds=10 --set local_epochs=1 --set batch_size=32 "
+    f"--methods {FIVE},{EXCEPT_FIVE} --set rounds=10 --set local_epochs=1 --set batch_size=32 "
     f"--set learning_rate=0.02 --set precision=float32 --set channels_last=true {SAME_RULE} {OMG} {MOFEDSAM}"
 )
 ALL_DIGITS = f"--dataset rotatedmnist --protocol fediir {AUTO}"
@@ -56,8 +56,10 @@ STUDIES: dict[str, tuple[str, ...]] = {
     "pacs_other_methods": (f"--methods {EXCEPT_FIVE} {PACS} {SAME_RULE} {MOFEDSAM}",),
     "office": (f"--methods {FIVE} --seeds 0 {OFFICE} {OMG}", f"--methods {FIVE} --seeds 0,1 {OFFICE} {OMG}"),
     "office_other_methods": (f"--methods {EXCEPT_FIVE} {OFFICE} {MOFEDSAM}",),
-    "office_all_methods": (f"--dataset officecaltech10 {SMALL} --set image_size=32",),
-    "pacs_all_methods": (f"--dataset pacs {SMALL} --set image_size=64 --set max_samples_per_domain=300",),
+    "office_all_methods": (f"--dataset officecaltech10 {SMALL} --set model=convnet --set image_size=32",),
+    "pacs_all_methods": (
+        f"--dataset pacs {SMALL} --set model=strided_convnet --set image_size=64 --set max_samples_per_domain=1000",
+    ),
     "cifar10_skewed": (f"--dataset cifar10 {SKEWED}",),
     "mnist_skewed": (f"--dataset mnist {SKEWED}",),
 }

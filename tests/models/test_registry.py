@@ -252,8 +252,8 @@ def test_images_are_grey_for_the_groupnorm_convnet_any_for_monai_and_coloured_fo
     assert {channels for name, channels in found.items() if name.startswith("monai")} == {None}
     assert {name: channels for name, channels in found.items() if channels is not None} == {
         **dict.fromkeys(TORCHVISION, 3),
-        "convnet": 3,
         **dict.fromkeys(("convnet", "strided_convnet"), 3),
+        "groupnorm_convnet": 1,
     }
 
 
