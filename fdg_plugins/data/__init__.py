@@ -45,7 +45,7 @@ from fdg_plugins.data.catalogue import (
 )
 from fdg_plugins.data.domains import DomainData, SharedDomains, open_domain
 from fdg_plugins.data.image_array import ArrayImages, ImageArray
-from fdg_plugins.data.image_files import DomainImages, ImageFiles
+from fdg_plugins.data.image_files import DomainImages, ImageFiles, WholeImages
 from fdg_plugins.data.images import (
     ImageBatches,
     evaluation_batches,
@@ -119,6 +119,7 @@ __all__ = [
     "SegmentationSpec",
     "SharedDomains",
     "TrainingView",
+    "WholeImages",
     "WholeView",
     "check_images",
     "check_preset",

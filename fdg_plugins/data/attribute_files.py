@@ -4,10 +4,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fdg_plugins.data.image_files import DomainImages, ImageFiles
+from fdg_plugins.data.image_files import ImageFiles, WholeImages
 from fdg_plugins.data.sources import Epochs
 from fdg_plugins.data.specs import AttributeSample, Sample
-from fdg_plugins.data.transforms import WholeView
 
 
 @dataclass(frozen=True)
@@ -19,20 +18,20 @@ class AttributeFiles(ImageFiles):
 
     reports_differ = True
 
-    def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> DomainImages:
+    def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> WholeImages:
         """Return the whole images with their labels, once per epoch."""
-        return DomainImages(self, samples, [WholeView(image_size)] * len(epochs))
+        return WholeImages(self, samples, image_size, len(epochs))
 
     def evaluation(self, samples: Sequence[Sample], image_size: int) -> "AttributeImages":
         """Return the whole images with labels and attributes."""
-        return AttributeImages(self, samples, [WholeView(image_size)])
+        return AttributeImages(self, samples, image_size)
 
-    def reported(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> DomainImages:
+    def reported(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> WholeImages:
         """Return the whole images with their labels."""
-        return DomainImages(self, samples, [WholeView(image_size)])
+        return WholeImages(self, samples, image_size)
 
 
-class AttributeImages(DomainImages):
+class AttributeImages(WholeImages):
     """Samples as ``(image uint8 [3, S, S], (label, attribute))``, in batches with targets ``[B, 2]``."""
 
     def target_of(self, sample: Sample) -> tuple[int, int]:

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Images in files, each decoded once: their pixels stay in memory while there is room for them.
 
+Of images that are used whole, what stays is the image as resized, which is smaller and saves the resizing too.
+
 A loader's forked processes share the memory, so an image decoded by one process is available to all. The memory is
 freed when the images are no longer referenced; nothing decoded is written to disk.
 """
 
 import mmap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -23,25 +25,33 @@ from fdg_plugins.errors import DataError
 
 CHANNELS = 3
 
+_Key: TypeAlias = str | tuple[str, int]  # a file as it is, or the whole image resized to that many pixels
+_K = TypeVar("_K", bound=_Key)
+
 
 @dataclass(frozen=True)
 class _Place:
-    """The memory reserved for the pixels of one image, uint8 ``[H, W, 3]``; ``filled``, uint8 ``[1]``, is 1 if set."""
+    """The memory reserved for the pixels of one image, uint8; ``filled``, uint8 ``[1]``, is 1 if they are there."""
 
     pixels: np.ndarray
     filled: np.ndarray
 
+    def fill(self, pixels: np.ndarray) -> None:
+        """Keep ``pixels``, of the same shape."""
+        self.pixels[...] = pixels
+        self.filled[0] = 1  # last, because another process may be reading
+
 
 @dataclass(frozen=True)
 class ImageFiles(ImageSource):
-    """Images below ``folder``, of at most ``max_pixels``; caches decoded ones, up to ``memory`` bytes (0: none)."""
+    """Images below ``folder``, of at most ``max_pixels``; keeps decoded and resized ones, up to ``memory`` bytes."""
 
     formats: ClassVar[tuple[str, ...]] = FORMATS
 
     folder: Path
     memory: int = field(default=0, compare=False)
     max_pixels: int = field(default=MOST_PIXELS, compare=False)
-    _places: dict[str, _Place | None] = field(default_factory=dict, repr=False, compare=False)
+    _places: dict[_Key, _Place | None] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def location(self) -> str:
@@ -52,9 +62,9 @@ class ImageFiles(ImageSource):
         """Return the augmented views of each epoch."""
         return DomainImages(self, samples, EpochViews(image_size, len(samples), epochs))
 
-    def evaluation(self, samples: Sequence[Sample], image_size: int) -> "DomainImages":
+    def evaluation(self, samples: Sequence[Sample], image_size: int) -> "WholeImages":
         """Return the whole images, resized only."""
-        return DomainImages(self, samples, [WholeView(image_size)])
+        return WholeImages(self, samples, image_size)
 
     def check(self, sample: Sample) -> None:
         """Decode the image."""
@@ -74,6 +84,13 @@ class ImageFiles(ImageSource):
         new = [file for file in dict.fromkeys(files) if file not in self._places]
         places = _new_places(self._fitting(new))
         self._places.update({file: places.get(file) for file in new})
+
+    def reserve_whole(self, files: Iterable[str], size: int) -> None:
+        """Reserve memory for the whole images of ``files``, resized to ``size`` pixels, as :meth:`reserve` does."""
+        shape = (CHANNELS, size, size)
+        new = [(file, size) for file in dict.fromkeys(files) if (file, size) not in self._places]
+        places = _new_places(dict.fromkeys(new[: self._free // int(np.prod(shape))], shape))
+        self._places.update({key: places.get(key) for key in new})
 
     def _fitting(self, files: Iterable[str]) -> dict[str, tuple[int, int, int]]:
         """Return the shapes of the images for which the free memory suffices, in their order."""
@@ -101,9 +118,21 @@ class ImageFiles(ImageSource):
             return place.pixels
         pixels = np.asarray(read_image(self.folder / file, self.max_pixels))
         if place and place.pixels.shape == pixels.shape:
-            place.pixels[...] = pixels
-            place.filled[0] = 1  # last, because another process may be reading
+            place.fill(pixels)
         return pixels
+
+    def whole(self, file: str, view: WholeView) -> np.ndarray:
+        """Return what ``view`` makes of an image, uint8 ``[3, S, S]``; the caller must not write to it.
+
+        Raises DataError as :meth:`read` does.
+        """
+        place = self._places.get((file, view.image_size))
+        if place and place.filled[0]:
+            return place.pixels
+        image = view(self.read(file), 0)
+        if place:
+            place.fill(image)
+        return image
 
     def __reduce__(self) -> tuple[type["ImageFiles"], tuple[Path, int, int]]:
         """Return the state for another process, without the cached images, which would be copied."""
@@ -118,10 +147,18 @@ class DomainImages(ImageDataset):
     """
 
     def __init__(self, images: "ImageFiles", samples: Sequence[Sample], views: Sequence[View]) -> None:
-        images.reserve(sample.file for sample in samples)
         self.images = images
         self.samples = tuple(samples)
         self.views = views
+        self.reserve()
+
+    def reserve(self) -> None:
+        """Reserve memory for what is read."""
+        self.images.reserve(sample.file for sample in self.samples)
+
+    def image(self, number: int, position: int) -> np.ndarray:
+        """Return the sample at ``position`` through the view of that ``number``, uint8 ``[3, S, S]``."""
+        return self.views[number](self.images.read(self.samples[position].file), position)
 
     def __len__(self) -> int:
         return len(self.samples) * len(self.views)
@@ -132,9 +169,8 @@ class DomainImages(ImageDataset):
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int | tuple[int, ...]]:
         number, position = divmod(index, len(self.samples))
-        sample = self.samples[position]
-        image = self.views[number](self.images.read(sample.file), position)
-        return torch.from_numpy(np.ascontiguousarray(image)), self.target_of(sample)
+        image = np.ascontiguousarray(self.image(number, position))
+        return torch.from_numpy(image), self.target_of(self.samples[position])
 
     def __getitems__(self, indices: list[int]) -> tuple[torch.Tensor, torch.Tensor] | DataError:
         """Return a whole batch, images ``[B, 3, S, S]`` and labels ``[B]``, or the error as a value."""
@@ -145,6 +181,22 @@ class DomainImages(ImageDataset):
         return torch.stack(images), torch.tensor(targets, dtype=torch.int64)
 
 
+class WholeImages(DomainImages):
+    """Whole images, resized only, ``passes`` times: one pass is like another, so each image is resized once."""
+
+    def __init__(self, images: "ImageFiles", samples: Sequence[Sample], image_size: int, passes: int = 1) -> None:
+        self.view = WholeView(image_size)
+        super().__init__(images, samples, [self.view] * passes)
+
+    def reserve(self) -> None:
+        """Reserve memory for the resized images."""
+        self.images.reserve_whole((sample.file for sample in self.samples), self.view.image_size)
+
+    def image(self, number: int, position: int) -> np.ndarray:
+        """Return the sample at ``position`` as resized, uint8 ``[3, S, S]``."""
+        return self.images.whole(self.samples[position].file, self.view)
+
+
 def _shape_of(path: Path, max_pixels: int) -> tuple[int, int, int] | None:
     try:
         with open_image(path, max_pixels) as image:
@@ -153,7 +205,7 @@ def _shape_of(path: Path, max_pixels: int) -> tuple[int, int, int] | None:
         return None
 
 
-def _new_places(shapes: dict[str, tuple[int, int, int]]) -> dict[str, _Place]:
+def _new_places(shapes: Mapping[_K, tuple[int, int, int]]) -> dict[_K, _Place]:
     """Return memory for images of these shapes in one new block, whose pages are allocated when written to."""
     if not shapes:
         return {}
@@ -162,6 +214,6 @@ def _new_places(shapes: dict[str, tuple[int, int, int]]) -> dict[str, _Place]:
     parts = np.split(block[: sum(sizes)], np.cumsum(sizes)[:-1])
     filled = block[sum(sizes) :]
     return {
-        file: _Place(part.reshape(shape), filled[row : row + 1])
-        for row, ((file, shape), part) in enumerate(zip(shapes.items(), parts, strict=True))
+        key: _Place(part.reshape(shape), filled[row : row + 1])
+        for row, ((key, shape), part) in enumerate(zip(shapes.items(), parts, strict=True))
     }

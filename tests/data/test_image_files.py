@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fdg_plugins.data import ImageFiles
+from fdg_plugins.data import ImageFiles, Sample, WholeImages, WholeView
 from fdg_plugins.errors import DataError
 
 SHAPES = {"a.png": (8, 6), "b.png": (5, 9), "c.png": (8, 6)}
@@ -65,6 +65,41 @@ def test_no_more_is_kept_than_the_memory_holds_the_first_ones_first(
     images = ImageFiles(folder, memory)
     images.reserve(SHAPES)
     assert kept(images, folder) == expected
+
+
+WHOLE = 3 * 4 * 4
+
+
+@pytest.mark.parametrize(
+    ("memory", "expected"),
+    [(3 * WHOLE, {"a.png", "b.png", "c.png"}), (3 * WHOLE - 1, {"a.png", "b.png"}), (WHOLE - 1, set()), (0, set())],
+)
+def test_whole_images_are_resized_once_and_kept_as_far_as_the_memory_goes(
+    folder: Path, memory: int, expected: set[str]
+) -> None:
+    samples = [Sample(name, 0) for name in SHAPES]
+    view = WholeView(4)
+    pixels = [view(np.asarray(Image.open(folder / name)), 0) for name in SHAPES]
+    for images in (ImageFiles(folder, memory), ImageFiles(folder)):
+        whole = WholeImages(images, samples, 4, passes=2)
+        for index in range(6):
+            assert np.array_equal(whole[index][0], pixels[index % 3])
+    images = ImageFiles(folder, memory)
+    WholeImages(images, samples, 4)
+    whole = WholeImages(images, samples, 4, passes=2)
+    assert len([whole[index] for index in range(3)]) == 3
+    replace_all(folder)
+    assert {name for index, name in enumerate(SHAPES) if whole[3 + index][0].any()} == expected
+
+
+def test_whole_images_of_two_sizes_and_the_files_share_the_memory(folder: Path) -> None:
+    images = ImageFiles(folder, ALL + 3 * WHOLE)
+    for size in (4, 4, 8):
+        images.reserve_whole(SHAPES, size)
+    images.reserve(SHAPES)
+    assert {images.whole(name, WholeView(8)).shape for name in SHAPES} == {(3, 8, 8)}
+    assert kept(images, folder) == set()  # what the resized ones left is less than the smallest
+    assert np.array_equal(images.whole("a.png", WholeView(4)), WholeView(4)(images.read("a.png"), 0))
 
 
 def test_room_found_later_counts_what_was_found_before(folder: Path) -> None:

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.core.privacy import privatize
-from fdg_plugins.data import PACS, DomainData, WholeView
-from fdg_plugins.data.image_files import DomainImages, ImageFiles
+from fdg_plugins.data import PACS, DomainData
+from fdg_plugins.data.image_files import ImageFiles, WholeImages
 from fdg_plugins.data.stand_in import ensure_stand_in
 from fdg_plugins.data.transforms import normalised
 from fdg_plugins.errors import DataError, SettingsError, Stopped
@@ -314,7 +314,7 @@ def test_each_split_is_judged_on_its_own_images_without_augmentation(
     site, state = session(data_root), initial_state()
     data: DomainData = site.data
     assert isinstance(data.images, ImageFiles)
-    images = DomainImages(data.images, getattr(data, split), [WholeView(16)])
+    images = WholeImages(data.images, getattr(data, split), 16)
     pixels = normalised(torch.stack([images[place][0] for place in range(len(images))]))
     labels = torch.tensor([sample.label for sample in getattr(data, split)])
     model = site.load(state).eval()
