@@ -120,8 +120,8 @@ def check_hosted(objective: Objective) -> None:
         raise SettingsError(f"{problem}, expected one such as 'dim' or 'iir'.")
     settings = objective.settings()
     for name, value in objective.hosted.items():
-        if settings.get(name) != value:
-            raise SettingsError(f"{name} is {settings.get(name)!r}, which needs FederationController, expected {value!r}.")
+        if (given := settings.get(name)) != value:
+            raise SettingsError(f"{name} is {given!r}, which needs FederationController, expected {value!r}.")
 
 
 def _global_model(fl_ctx: FLContext) -> dict[str, torch.Tensor]:
