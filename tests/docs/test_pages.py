@@ -140,6 +140,7 @@ def test_links_within_the_project_lead_to_files(page: Path) -> None:
         ("office.md", ["office_uniform", "office/fed[!a]*"], []),
         ("office.md", ["office/*-seed0", "office_other_methods"], []),
         ("all-methods.md", ["office_all_methods"], []),
+        ("all-methods.md", ["pacs_all_methods"], []),
         ("chosen.md", ["chosen"], ["--choose", "kappa", "--choose", "strength"]),
         ("label-skew.md", ["cifar10_skewed"], []),
         pytest.param("label-skew.md", ["cifar10_skewed_200"], [], marks=pytest.mark.slow),
