@@ -264,7 +264,7 @@ def test_the_strided_convnet_is_the_convnet_behind_another_first_layer(norm: str
     first = "extractor.0.weight"
     assert (shapes[0].pop(first), shapes[1].pop(first)) == ((32, 3, 5, 5), (32, 3, 3, 3))
     assert shapes[0] == shapes[1]
-    sides = [model.extractor[:-2](images_for("convnet", 64)).shape[2:] for model in (strided, plain)]
+    sides = [tuple(model.feature_map(images_for("convnet", 64)).shape[2:]) for model in (strided, plain)]
     assert sides == [(2, 2), (8, 8)]
 
 
