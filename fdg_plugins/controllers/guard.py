@@ -50,11 +50,10 @@ class Behind:
     def of(cls, aggregator: UpdateAggregator) -> Self:
         """Return what the accepted updates say, before the aggregator takes its step."""
         accepted = aggregator.accepted()
-        trained = {site: one.training for site, one in accepted.items() if aggregator.reads_effective_steps}
-        return cls(
-            longest=max((one.length for one in accepted.values()), default=0.0),
-            steps={site: one.effective_steps for site, one in trained.items() if one is not None},
-        )
+        longest = max((one.length for one in accepted.values()), default=0.0)
+        if not aggregator.reads_effective_steps:
+            return cls(longest)
+        return cls(longest, {site: one.training.effective_steps for site, one in accepted.items() if one.training})
 
 
 class Guard:

@@ -122,6 +122,8 @@ def check_hosted(objective: Objective) -> None:
     for name, value in objective.hosted.items():
         if (given := settings.get(name)) != value:
             raise SettingsError(f"{name} is {given!r}, which needs FederationController, expected {value!r}.")
+    if objective.probes:
+        raise SettingsError(f"objective {objective.name!r} probes before training, which needs FederationController.")
 
 
 def _global_model(fl_ctx: FLContext) -> dict[str, torch.Tensor]:

@@ -89,6 +89,8 @@ class ImageFiles(ImageSource):
         """Reserve memory for the whole images of ``files``, resized to ``size`` pixels, as :meth:`reserve` does."""
         shape = (CHANNELS, size, size)
         new = [(file, size) for file in dict.fromkeys(files) if (file, size) not in self._places]
+        if not new:  # in every pass but the first
+            return
         places = _new_places(dict.fromkeys(new[: self._free // int(np.prod(shape))], shape))
         self._places.update({key: places.get(key) for key in new})
 

@@ -302,9 +302,9 @@ class Objective(ABC):
             head: dotted name of the network's head in the global model.
             shapes: of the head's trainable parameters, by their names in the global model; empty if it has none.
 
-        Raises ``SettingsError`` if the method cannot read such a head.
+        Raises ``SettingsError`` if the method cannot read such a head, or has no such side.
         """
-        raise NotImplementedError(f"{type(self).__name__} is hosted, but has no hosted_exchange.")
+        raise SettingsError(f"objective {self.name!r} says that it is hosted, but has no hosted_exchange.")
 
 
 def device_of(model: torch.nn.Module) -> torch.device:

@@ -16,6 +16,7 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
 
 from fdg_plugins.controllers.host import ExchangeHost, hosted_exchange
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeCheckFilter, ExchangeReceiveFilter, ExchangeSendFilter
 from fdg_plugins.filters.wire import pack, read_message
 from fdg_plugins.messages import META_RECEIVED
@@ -150,8 +151,11 @@ def test_an_objective_of_one_s_own_is_hosted_if_it_says_so() -> None:
     exchange.finish({"art": exchange.read("art", gradient(3.0), STATE)})
     assert torch.equal(exchange.broadcast()["gradient/fc.bias"], torch.full((3,), 3.0))
     says_more_than_it_has: Objective = type("Says", (ERMObjective,), {"hosted": {}})()
-    with pytest.raises(NotImplementedError, match="Says is hosted, but has no hosted_exchange"):
+    with pytest.raises(SettingsError, match="objective 'erm' says that it is hosted, but has no hosted_exchange"):
         hosted_exchange(says_more_than_it_has, "fc", STATE)
+    probing: Objective = type("Probing", (Shared,), {"probes": True})()
+    with pytest.raises(SettingsError, match="objective 'shared' probes before training, which needs Federation"):
+        hosted_exchange(probing, "fc", STATE)
 
 
 @pytest.mark.parametrize(
