@@ -8,7 +8,7 @@ arrival, because the receiver never trusts the sender.
 import math
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 from nvflare.apis.dxo import MetaKey
@@ -16,7 +16,8 @@ from pydantic_core import PydanticCustomError
 
 from fdg_plugins.errors import FDGError
 from fdg_plugins.settings.protocol import MOST_EPOCHS, Protocol
-from fdg_plugins.values import first_problem, is_number
+from fdg_plugins.values import first_problem, is_number, shorten
+from fdg_plugins.versions import installed_versions
 
 TASK_CENSUS = "census"
 TASK_STATISTICS = "statistics"
@@ -41,8 +42,6 @@ HEADER_REASON = "fdg_reason"
 HEADER_RUN = "fdg_run"  # on a site's answer, for its own filters: the run whose state they keep
 HEADER_NOT_FINITE = "fdg_not_finite"  # on an error reply: training on the received model gave no finite update
 HEADER_STOP = "fdg_stop"  # on an error reply: the site takes no further part in the run
-
-Message = TypeVar("Message", bound="Checked")
 
 # Bounds on a site's values. Anything larger is refused, because the record would keep it for every round.
 LONGEST_NAME = 200
@@ -75,7 +74,7 @@ class Checked(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
 
     @classmethod
-    def read(cls: type[Message], value: Any, origin: str, error: type[FDGError]) -> Message:
+    def read(cls, value: Any, origin: str, error: type[FDGError]) -> Self:
         """Return ``value`` as a validated message; raise ``error`` in one sentence naming ``origin`` and the field."""
         try:
             return cls.model_validate(value)
@@ -83,20 +82,51 @@ class Checked(pydantic.BaseModel):
             raise error(f"{origin}: {first_problem(caught)}") from caught
 
 
-class CensusRequest(Checked):
+class OfCensus(Checked):
+    """Base of the census's messages, the first between two participants: they tell the version of their sender.
+
+    Versions may differ in the fields of these messages, before any check of versions.
+    """
+
+    @classmethod
+    def read(cls, value: Any, origin: str, error: type[FDGError]) -> Self:
+        """Return ``value`` as a validated message; raise ``error`` as the base does, or naming the sender's version."""
+        try:
+            return super().read(value, origin, error)
+        except error:
+            told, own = cls._version_in(value), installed_versions(("fdg-plugins",))["fdg-plugins"]
+            if not isinstance(told, str) or told == own:
+                raise
+            raise error(
+                f"{origin}: it comes from fdg-plugins {shorten(told)}, and is read by {own}: one job needs one version "
+                "everywhere."
+            ) from None
+
+    @classmethod
+    def _version_in(cls, value: Any) -> Any:
+        """Return what an unread message says of its sender's version; None if nothing."""
+        raise NotImplementedError
+
+
+class CensusRequest(OfCensus):
     """The census task: the protocols for real data and for the stand-in, by which the site counts its data.
 
     ``goes_on``: whether the run has a checkpoint at the server. If not, the site forgets what it kept under that name,
-    which is that of any simulation.
+    which is that of any simulation. ``version``: of this package, at the server.
     """
 
     protocol: Protocol
     stand_in_protocol: Protocol
     run: str
     goes_on: bool = True
+    version: str = pydantic.Field(default_factory=lambda: installed_versions(("fdg-plugins",))["fdg-plugins"])
+
+    @classmethod
+    def _version_in(cls, value: Any) -> Any:
+        return value.get("version") if isinstance(value, dict) else None
 
 
-class CensusReply(Checked):
+class CensusReply(OfCensus):
     """A site's description of its data and configuration, sent before the first round.
 
     ``class_counts [Y]`` counts the images of each class that the site uses: those for training and validation, or those
@@ -128,6 +158,11 @@ class CensusReply(Checked):
     compiled: bool = False  # whether the site trains with a network compiled by torch
     keeps_state: bool = False  # whether the site has kept anything of earlier rounds of this run
     versions: dict[Name, Name] = pydantic.Field(max_length=MOST_NAMES)
+
+    @classmethod
+    def _version_in(cls, value: Any) -> Any:
+        versions = value.get("versions") if isinstance(value, dict) else None
+        return versions.get("fdg-plugins") if isinstance(versions, dict) else None
 
     @property
     def whole_split(self) -> str | None:

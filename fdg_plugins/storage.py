@@ -340,7 +340,11 @@ def save_tensors(
         place = dense.untyped_storage().data_ptr()
         plain[name] = dense.clone() if place in storages else dense  # safetensors refuses to store memory twice
         storages.add(place)
-    write_bytes(path, save(plain, metadata=dict(metadata or {})), private=private)
+    try:
+        content = save(plain, metadata=dict(metadata or {}))
+    except SafetensorError as error:  # the names and the metadata, for instance, are longer than a header may be
+        raise DataError(f"file {path} cannot be written: {error}.") from error
+    write_bytes(path, content, private=private)
 
 
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:

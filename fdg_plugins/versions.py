@@ -15,6 +15,11 @@ def is_plugin(name: str) -> bool:
     return name not in OF_SERVER
 
 
+def must_be_equal(name: str) -> bool:
+    """Return whether all participants of a job that have this package, or plug-in, need the same version of it."""
+    return name in ("fdg-plugins", "nvflare") or is_plugin(name)
+
+
 def installed_versions(packages: Iterable[str]) -> dict[str, str]:
     """Return the installed version of each package by name; all of them must be installed."""
     return {name: _version(name) for name in packages}

@@ -9,6 +9,7 @@ import pytest
 import torch
 from nvflare.fuel.utils import fobs
 
+from fdg_plugins import __version__
 from fdg_plugins.errors import ContributionError, FDGError, SettingsError
 from fdg_plugins.messages import CensusReply, CensusRequest, Checked, Evaluation, TaskRequest, TrainReport
 from fdg_plugins.settings.protocol import Protocol
@@ -191,6 +192,19 @@ def test_a_site_refuses_a_request_whose_protocol_is_out_of_range_or_from_another
 def test_an_error_of_the_kind_asked_for_is_raised() -> None:
     with pytest.raises(SettingsError, match=r"^census request: value is None, but "):
         CensusRequest.read(None, "census request", SettingsError)
+
+
+@pytest.mark.parametrize(("version", "is_named"), [("0.0.1", True), (__version__, False), (None, False), (3, False)])
+def test_a_message_of_another_version_that_cannot_be_read_names_the_versions(version: Any, is_named: bool) -> None:
+    request = CensusRequest(protocol=PROTOCOL, stand_in_protocol=PROTOCOL, run="job").model_dump(mode="json")
+    reply = CENSUS.model_dump(mode="json")
+    for message in (request, reply):
+        message["field of theirs"] = 1
+    request["version"], reply["versions"] = version, {"fdg-plugins": version}
+    said = f"it comes from fdg-plugins '0.0.1', and is read by {__version__}: one job needs one version everywhere."
+    sent: list[tuple[type[Checked], Any]] = [(CensusRequest, request), (CensusReply, reply)]
+    for schema, message in sent:
+        assert (refusal(schema, message, ContributionError) == said) is is_named
 
 
 # --- losses that are not finite ---------------------------------------------------------------------

@@ -89,7 +89,8 @@ def _check_domain(domain: str | None) -> None:
 
     if domain is not None and not is_folder_name(domain):
         raise SettingsError(
-            f"--domain is {shorten(domain)}, expected a folder's name: no '/', no control characters, no '.' in front."
+            f"--domain is {shorten(domain)}, expected a folder's name: no '/', no control or invisible characters, no "
+            "'.' in front."
         )
 
 

@@ -26,7 +26,7 @@ from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeRound
 from fdg_plugins.filters.wire import read_message
 from fdg_plugins.flare.broken_uploads import register_server_tensors
-from fdg_plugins.flare.peers import authenticated_site, mark_asking_sites
+from fdg_plugins.flare.peers import authenticated_site, is_foreign_event, mark_asking_sites
 from fdg_plugins.messages import META_CHECKED_REPORTS
 from fdg_plugins.objectives import Exchange, Objective, make_objective
 from fdg_plugins.plugins.reports import CheckedReports
@@ -53,14 +53,14 @@ class ExchangeHost(FLComponent):
         self._reports: dict[str, Any] = {}
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Follow the workflow; an error ends the job with its sentence."""
+        """Follow the workflow, not what a site calls an event of it; an error ends the job with its sentence."""
         steps = {
             EventType.START_RUN: self._start,
             AppEventType.ROUND_STARTED: self._begin_round,
             AppEventType.AFTER_CONTRIBUTION_ACCEPT: self._keep_report,
             AppEventType.AFTER_AGGREGATION: self._learn,
         }
-        if (step := steps.get(event_type)) is None:
+        if (step := steps.get(event_type)) is None or is_foreign_event(fl_ctx):
             return
         try:
             step(fl_ctx)

@@ -136,7 +136,7 @@ def folder_names(folder: Path) -> list[str]:
     if odd := [name for name in names if not is_folder_name(name)]:
         raise DataError(
             f"folder {folder} has the folder {shorten(odd[0])}, whose name cannot be used: expected no space at either "
-            "end, no control character, no backslash, and at most 200 characters."
+            "end, no control or invisible character, no backslash, and at most 200 characters."
         )
     return names
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
-from nvflare.apis.fl_constant import EventScope, FLContextKey, ReturnCode
+from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
@@ -15,10 +15,11 @@ from nvflare.fuel.utils import fobs
 
 from fdg_plugins.audit.auditor import audit_event, note_returned
 from fdg_plugins.errors import DataError, FDGError, SettingsError
+from fdg_plugins.executors.counted import counted_in
 from fdg_plugins.executors.gate import check_reports, demanded_limits, release
 from fdg_plugins.executors.isolation import TrainingProcess
 from fdg_plugins.executors.orders import make_answer, protocols_of, read_order
-from fdg_plugins.executors.work import SiteTask, SiteWork, TaskResult, counted_in, failure_of, mark
+from fdg_plugins.executors.work import SiteTask, SiteWork, TaskResult, failure_of, mark
 from fdg_plugins.filters.release import mark as mark_released
 from fdg_plugins.filters.release import refusal
 from fdg_plugins.flare.allow_list import count_other_components
@@ -26,6 +27,7 @@ from fdg_plugins.flare.components import SITE
 from fdg_plugins.flare.free_memory import give_back_memory
 from fdg_plugins.flare.local_parties import shared_work
 from fdg_plugins.flare.origin import FetchedTasks
+from fdg_plugins.flare.peers import is_foreign_event
 from fdg_plugins.flare.quiet import quiet_console
 from fdg_plugins.flare.received_streams import tidy_received_streams
 from fdg_plugins.flare.simulator import in_simulator
@@ -71,8 +73,7 @@ class SiteExecutor(Executor):
             quiet_console()
             tidy_received_streams()
             give_back_memory()
-        # Another participant may send an event of any name to the whole federation: such events are ignored.
-        if fl_ctx.get_prop(FLContextKey.EVENT_SCOPE) != EventScope.FEDERATION:
+        if not is_foreign_event(fl_ctx):
             self._handle_local_event(event_type, fl_ctx)
 
     def _handle_local_event(self, event_type: str, fl_ctx: FLContext) -> None:

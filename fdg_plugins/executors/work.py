@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from fdg_plugins.errors import DataError, FDGError, SettingsError, Stopped
+from fdg_plugins.executors.counted import check_counted, check_process, counted_in, keep_counted, versions_of
 from fdg_plugins.messages import (
     TASK_CENSUS,
     TASK_EVALUATE,
@@ -23,7 +24,6 @@ from fdg_plugins.messages import (
 )
 from fdg_plugins.plans.uses import names_in
 from fdg_plugins.plugins.admission import admit
-from fdg_plugins.plugins.code import code_of
 from fdg_plugins.privacy.reasons import texts_of
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
@@ -38,7 +38,7 @@ from fdg_plugins.state.site_memory import (
     read_memory,
     write_kept,
 )
-from fdg_plugins.storage import named_path, read_json, remove_unfinished, write_json
+from fdg_plugins.storage import named_path, remove_unfinished
 from fdg_plugins.training.loop import ShouldStop
 from fdg_plugins.values import shorten
 
@@ -46,10 +46,6 @@ if TYPE_CHECKING:
     from fdg_plugins.data import SharedDomains
     from fdg_plugins.training.networks import SharedNetworks
     from fdg_plugins.training.session import SiteSession
-
-CENSUS_FILE = "fdg_census.json"
-_COUNTED = {"split", "split_hash", "precision"}  # of the reply: what later tasks must find again
-_SIZES = "sizes"  # of the image files, as a hash that stays at the site
 
 Say = Callable[[str], None]
 Tensors = dict[str, torch.Tensor]
@@ -122,6 +118,7 @@ class SiteWork:
         self._sessions: dict[str, SiteSession] = {}  # by site
         self._session: SiteSession | None = None  # that of the current task
         self._networks: SharedNetworks | None = None
+        self._compared: set[tuple[str, str]] = set()  # sites and jobs whose census is that of this process
         self._threads = torch.get_num_threads()  # of a site that has no number of its own
 
     def do_work(
@@ -166,13 +163,10 @@ class SiteWork:
         if not request.goes_on:
             clear_memory(folder)
         reply = session.census(should_stop)
-        code = code_of(names_in(session.protocol), session.protocol.plugins)
-        reply = reply.model_copy(update={"keeps_state": has_memory(folder), "versions": {**reply.versions, **code}})
+        reply = reply.model_copy(update={"keeps_state": has_memory(folder), "versions": versions_of(session)})
         write_left_out(folder, session.images.left_out)
-        kept = {"job": order.job, **reply.model_dump(include=_COUNTED), _SIZES: _sizes(session)}
-        if request.goes_on:
-            _check_sizes(session, folder, kept)
-        write_json(folder / CENSUS_FILE, kept, private=True)
+        keep_counted(folder, order.job, session, reply, goes_on=request.goes_on)
+        self._compared.add((order.site, order.job))
         from fdg_plugins.training.census_lines import census_lines
 
         for line in census_lines(session, reply):
@@ -182,7 +176,8 @@ class SiteWork:
     def _resume(self, order: SiteTask, config: SiteConfig, folder: Path) -> "SiteSession":
         """Return the session for the protocol in a task, on the same data that this job's census counted.
 
-        Raises ``DataError`` if the data changed since the census, ``SettingsError`` for a request that is not allowed.
+        Raises ``DataError`` if the data changed since the census, ``SettingsError`` if the site's versions or precision
+        did, and for a request that is not allowed.
         """
         request = TaskRequest.read(order.request, "task request", RequestError)
         counted = counted_in(folder, order.job)
@@ -192,17 +187,10 @@ class SiteWork:
             raise DataError(
                 "the data changed between the real data set and the STAND-IN since the census.", public=True
             )
-        if counted.get("split_hash") != session.data.split_hash:
-            raise DataError(
-                f"split {session.data.split} has the hash {session.data.split_hash}, "
-                f"but the census counted {counted.get('split_hash')}: the data folder has changed.",
-                public=True,
-            )
-        used = session.policy.precision
-        if (told := counted.get("precision", used)) != used:  # the site has moved to another machine
-            raise SettingsError(
-                f"precision 'auto' means {used} on this machine, but meant {told} in the census.", public=True
-            )
+        check_counted(session, counted)
+        if (order.site, order.job) not in self._compared:
+            check_process(session, counted)
+            self._compared.add((order.site, order.job))
         return session
 
     def _open(
@@ -331,50 +319,6 @@ _FORBIDDEN: dict[tuple[str | None, bool, bool], str] = {
     ("source", True, True): "is not judged as held out",
     ("source", False, True): "is not judged as held out",
 }
-
-
-def _sizes(session: "SiteSession") -> str:
-    """Return the hash of the sizes of the site's image files."""
-    data = session.data
-    return data.images.sizes_digest((*data.train, *data.validation, *data.test))
-
-
-def _check_sizes(session: "SiteSession", folder: Path, counted: dict[str, Any]) -> None:
-    """Raise ``DataError`` if files of the images were of other sizes when an earlier job of the run was counted.
-
-    Of other images, or under other names, the server knows. The stand-in may be drawn anew by another version.
-    """
-    try:
-        before = _census_in(folder)
-    except DataError:  # a damaged file tells nothing, and is about to be replaced
-        return
-    same_files = before.get("split_hash") == counted["split_hash"] and not session.images.stand_in
-    if same_files and before.get(_SIZES, counted[_SIZES]) != counted[_SIZES]:
-        raise DataError(
-            f"image files of domain {session.data.domain!r} have other sizes than when the run began; it cannot go on "
-            "with other images, expected a new run.",
-            public=True,
-        )
-
-
-def _census_in(folder: Path) -> dict[str, Any]:
-    """Return what the last census wrote to a run's folder; empty without one, or if it is something else."""
-    path = folder / CENSUS_FILE
-    counted = read_json(path) if path.exists() else {}
-    return counted if isinstance(counted, dict) else {}
-
-
-def counted_in(folder: Path, job: str) -> dict[str, Any]:
-    """Return the counts that the census of ``job`` wrote to a run's folder; another process may have answered it.
-
-    Raises ``SettingsError`` if there are none for this job; the file may stem from another job of the run.
-    """
-    counted = _census_in(folder)
-    if counted.get("job") != job:
-        raise SettingsError(
-            "the site has not answered the census of this job, and does no other task of it before.", public=True
-        )
-    return counted
 
 
 def mark(stand_in: bool | None) -> str:

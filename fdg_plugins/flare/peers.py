@@ -4,7 +4,7 @@
 from typing import Any
 
 from nvflare.apis.client import Client
-from nvflare.apis.fl_constant import ReservedKey, ReturnCode, ServerCommandKey
+from nvflare.apis.fl_constant import EventScope, FLContextKey, ReservedKey, ReturnCode, ServerCommandKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable
 
@@ -27,6 +27,11 @@ def authenticated_site(shareable: Shareable, fl_ctx: FLContext) -> str:
     if not isinstance(name, str) or not name:
         raise ContributionError("A contribution came without the name of an authenticated site.")
     return name
+
+
+def is_foreign_event(fl_ctx: FLContext) -> bool:
+    """Return whether another participant sent the event: to the whole federation, under any name it likes."""
+    return bool(fl_ctx.get_prop(FLContextKey.EVENT_SCOPE) == EventScope.FEDERATION)
 
 
 def mark_asking_sites(runner: Any) -> str | None:

@@ -8,6 +8,7 @@ leave. What concerns the files of one site stays with that site (:mod:`fdg_plugi
 
 import json
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -23,19 +24,22 @@ MOST_CLASSES = 10_000
 LARGEST_MASK_VALUE = 65_535
 MOST_NAMES = 10  # in a message
 
-# A single component of a path, visible to `ls`, of printable characters only: line ends could forge lines of logs.
-_FOLDER = re.compile(rf"(?!\.)[^/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{{1,{LONGEST_NAME}}}")
+# A single component of a path, visible to `ls`. The kinds of characters left out (control, invisible, unassigned; ends
+# of lines and of paragraphs) are those that messages leave out: they could forge lines of logs.
+_FOLDER = re.compile(rf"(?!\.)[^/\\]{{1,{LONGEST_NAME}}}")
+_LEFT_OUT = ("C", "Zl", "Zp")
 
 
 def is_folder_name(name: str) -> bool:
-    """Return whether ``name`` is that of a visible folder, without separators and control characters."""
-    return _FOLDER.fullmatch(name) is not None and name == name.strip()
+    """Return whether ``name`` is that of a visible folder, without separators, control and invisible characters."""
+    is_plain = not any(unicodedata.category(character).startswith(_LEFT_OUT) for character in name)
+    return is_plain and _FOLDER.fullmatch(name) is not None and name == name.strip()
 
 
 def _folder_name(name: str) -> str:
     if not is_folder_name(name):
         raise PydanticCustomError(
-            "folder", "it should be a folder's name: no '/', no control characters, no '.' in front"
+            "folder", "it should be a folder's name: no '/', no control or invisible characters, no '.' in front"
         )
     return name
 

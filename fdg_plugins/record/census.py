@@ -8,7 +8,7 @@ from fdg_plugins.errors import CensusError
 from fdg_plugins.messages import CensusReply
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import DEFAULT_TASK, Task
-from fdg_plugins.versions import is_plugin
+from fdg_plugins.versions import is_plugin, must_be_equal
 
 _PURPOSES = {"num_train": "training", "num_validation": "validation", "num_test": "test"}
 NEEDED_IMAGES = {"held_out": ("num_test",), "source": ("num_train", "num_validation")}  # by role; none may be zero
@@ -138,7 +138,7 @@ def _check_same_classes(first: str, reference: CensusReply, site: str, reply: Ce
 def _check_same_versions(whose: str, versions: Mapping[str, str], site: str, reply: CensusReply) -> None:
     for package, version in versions.items():
         told = reply.versions.get(package)
-        if told != version and (package in ("fdg-plugins", "nvflare") or (is_plugin(package) and told is not None)):
+        if told != version and must_be_equal(package) and not (is_plugin(package) and told is None):
             raise CensusError(
                 f"site {site} runs {package} {told}, but {whose} runs {version}: one job needs one version everywhere."
             )

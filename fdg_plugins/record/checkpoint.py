@@ -3,7 +3,8 @@
 
 One safetensors file holds the model, the tensors of the method's exchange, and, as text, the record and the states of
 aggregator and exchange. A crash can therefore never leave parts of two rounds. A checksum covers the whole content.
-FLARE 2.9 has no snapshots of its own.
+FLARE 2.9 has no snapshots of its own. The texts are tensors of bytes, since the header of a safetensors file, which has
+its metadata, ends at 100 MB: the record of a run with many sites and rounds is larger.
 """
 
 import json
@@ -26,8 +27,10 @@ from fdg_plugins.versions import is_plugin
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
 SERVER = "server"  # FLARE's name of it, which no site can have
-VERSION = "2"
-MODEL, EXCHANGE = "model/", "exchange/"
+VERSION = "3"
+OF_0_1_0 = "2"  # whose texts are metadata
+MODEL, EXCHANGE, TEXT = "model/", "exchange/", "text/"
+RECORD, AGGREGATOR, EXCHANGE_STATE = f"{TEXT}record", f"{TEXT}aggregator", f"{TEXT}exchange"
 
 
 @dataclass(frozen=True)
@@ -47,13 +50,13 @@ class Checkpoint:
         """
         tensors = {MODEL + name: value for name, value in self.model.items()}
         tensors.update({EXCHANGE + name: value for name, value in self.exchange_tensors.items()})
-        description = {
-            "version": VERSION,
-            "record": self.record.model_dump_json() if record is None else record,
-            "aggregator": json.dumps(self.aggregator),
-            "exchange": json.dumps(self.exchange),
+        texts = {
+            RECORD: self.record.model_dump_json() if record is None else record,
+            AGGREGATOR: json.dumps(self.aggregator),
+            EXCHANGE_STATE: json.dumps(self.exchange),
         }
-        save_checked_tensors(path, tensors, description)
+        tensors.update({name: _as_tensor(text) for name, text in texts.items()})
+        save_checked_tensors(path, tensors, {"version": VERSION})
 
 
 def has_checkpoint(state: Path | None) -> bool:
@@ -82,7 +85,7 @@ def complete_rounds(path: Path) -> int | None:
     """Return how many rounds the run of a checkpoint has completed; None if the file does not tell."""
     try:
         with safe_open(path, framework="pt") as file:
-            return len(json.loads((file.metadata() or {})["record"])["rounds"])
+            return len(json.loads(_as_text(file.get_tensor(RECORD)))["rounds"])
     except (OSError, SafetensorError, ValueError, KeyError, TypeError):
         return None
 
@@ -94,14 +97,27 @@ def _reason(error: pydantic.ValidationError | DataError) -> str:
 def _read(path: Path, run: str) -> Checkpoint:
     tensors, description = load_checked_tensors(path)
     version = description.get("version")
-    if version != VERSION:
-        raise DataError(f"version {version}, expected {VERSION}.")
-    record = RunRecord.model_validate_json(description["record"])
+    if version == OF_0_1_0:
+        texts = {TEXT + name: text.encode() for name, text in description.items()}
+    elif version == VERSION:
+        texts = {name: _as_text(value) for name, value in tensors.items() if name.startswith(TEXT)}
+    else:
+        raise DataError(f"version {version}, expected {VERSION} or, of 0.1.0, {OF_0_1_0}.")
+    record = RunRecord.model_validate_json(texts[RECORD])
     if record.run != run:
         raise DataError(f"it is that of run {record.run}.")
-    aggregator = parse_json(description["aggregator"], "state of the aggregator")
-    exchange = parse_json(description["exchange"], "state of the exchange")
+    aggregator = parse_json(texts[AGGREGATOR], "state of the aggregator")
+    exchange = parse_json(texts[EXCHANGE_STATE], "state of the exchange")
     return Checkpoint(record, _part(tensors, MODEL), aggregator, exchange, _part(tensors, EXCHANGE))
+
+
+def _as_tensor(text: str) -> torch.Tensor:
+    """Return text as its bytes, ``[L]``."""
+    return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
+
+
+def _as_text(stored: torch.Tensor) -> bytes:
+    return stored.numpy().tobytes()
 
 
 def _part(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:

@@ -84,8 +84,8 @@ class Protocol(pydantic.BaseModel):
     )
     normalization: Literal["default", "batch", "instance", "group"] = Field(
         "default",
-        description="layers of the ResNets and `convnet` (`batch`, `group`) and the MONAI networks (`batch`, "
-        "`instance`, `group`); `default`: the network's own",
+        description="layers of the ResNets, `convnet` and `strided_convnet` (`batch`, `group`) and the MONAI networks "
+        "(`batch`, `instance`, `group`); `default`: the network's own",
     )
     batch_norm: Literal["average", "frozen", "local", "reestimate"] = Field(
         "average",

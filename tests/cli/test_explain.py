@@ -4,6 +4,7 @@
 import json
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 import typer
@@ -23,6 +24,7 @@ app.callback()(lambda: None)
 SECTIONS = ("In a job", "Formulas", "Settings", "Where they differ", "Exact cases", "What leaves a site")
 
 
+@cache  # a page is the same each time, and takes a second
 def run(*arguments: str, **environment: str) -> Result:
     return CliRunner(env=environment).invoke(app, ["explain", *arguments])
 

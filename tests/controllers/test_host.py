@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from nvflare.apis.dxo import DXO, DataKind
-from nvflare.apis.fl_constant import FLContextKey, ReservedKey
+from nvflare.apis.fl_constant import EventScope, FLContextKey, ReservedKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.model import make_model_learnable
@@ -89,6 +89,21 @@ def test_what_is_learned_is_sent_in_the_next_round_and_only_accepted_sites_count
     server.aggregate()
     server.begin(1)
     assert torch.equal(server.sent()["gradient/fc.weight"], torch.full((3, 4), 2.0))
+    assert server.panics == []
+
+
+@pytest.mark.parametrize("event", [AppEventType.AFTER_AGGREGATION, AppEventType.ROUND_STARTED])
+def test_an_event_of_the_workflow_that_a_site_sends_has_no_effect(event: str) -> None:
+    server = Server(IIR)
+    server.begin(0)
+    server.answer("liar", gradient(9.0), 0)
+    forged = FLContext()
+    forged.set_prop(FLContextKey.EVENT_SCOPE, EventScope.FEDERATION, private=True, sticky=False)
+    server.host.handle_event(event, forged)
+    server.answer("art", gradient(1.0), 0)
+    server.aggregate()
+    server.begin(1)
+    assert torch.equal(server.sent()["gradient/fc.bias"], torch.full((3,), 5.0))
     assert server.panics == []
 
 

@@ -5,7 +5,10 @@ import shutil
 import unicodedata
 from pathlib import Path
 
+import pydantic
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from nvflare.apis.utils.format_check import name_check
 from PIL import Image
 
@@ -14,7 +17,8 @@ from fdg_plugins.data.image_files import ImageFiles
 from fdg_plugins.data.own_folder import OwnData
 from fdg_plugins.data.site_names import site_names
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.plugins.own_dataset import OwnDataset, dataset_text, read_own_dataset
+from fdg_plugins.messages import Name
+from fdg_plugins.plugins.own_dataset import OwnDataset, dataset_text, is_folder_name, read_own_dataset
 from fdg_plugins.settings.protocol import make_protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.training.session import SiteSession
@@ -77,6 +81,20 @@ def test_a_class_that_a_domain_lacks_is_told_and_keeps_its_label_elsewhere(photo
     assert found.absent == {"sketch": ("Hund",)}
     data = open_domain(photos, found.dataset, "sketch", seed=0)
     assert {data.classes[sample.label] for sample in data.test} == {"große Katze", "vogel"}
+
+
+@given(st.text(max_size=4))
+@example("a\u200bb")  # a zero-width space, as names that are copied may have
+@example("soft\u00adhyphen")
+@example("a\u2028b")
+def test_a_name_that_a_folder_may_have_is_one_that_messages_may_have(name: str) -> None:
+    if is_folder_name(name):
+        assert pydantic.TypeAdapter(Name).validate_python(name) == name
+
+
+def test_a_name_that_a_folder_may_have_need_not_be_ascii() -> None:
+    assert all(map(is_folder_name, ["dür", "фото", "草图", "a b", "x\u00a0y"]))
+    assert not any(map(is_folder_name, ["", ".a", "a/b", "a\\b", "a ", "a\u200bb", "soft\u00adhyphen", "\ud800"]))
 
 
 def test_a_name_of_the_catalogue_is_not_taken(photos: Path) -> None:

@@ -22,7 +22,8 @@ from nvflare.private.privacy_manager import PrivacyService
 
 from fdg_plugins.audit.file import AUDIT_FILE, AuditLine, read_audit
 from fdg_plugins.executors import SiteExecutor
-from fdg_plugins.executors.work import CENSUS_FILE, SiteTask, TaskResult
+from fdg_plugins.executors.counted import CENSUS_FILE
+from fdg_plugins.executors.work import SiteTask, TaskResult
 from fdg_plugins.filters import (
     DifferentialPrivacyFilter,
     ExchangeReportFilter,

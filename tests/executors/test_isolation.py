@@ -26,10 +26,11 @@ from nvflare.apis.fl_constant import ReservedKey, ReturnCode
 
 from fdg_plugins.data import SharedDomains
 from fdg_plugins.executors import isolation
+from fdg_plugins.executors.counted import CENSUS_FILE
 from fdg_plugins.executors.dialogue import pack_line, pack_order, pack_outcome, read_answer, read_order
 from fdg_plugins.executors.frames import MAGIC, MAX_HEADER, MAX_PAYLOAD, PREFIX, Frame, FrameError, FrameReader, pack
 from fdg_plugins.executors.isolation import TrainingProcess, reason_of_end
-from fdg_plugins.executors.work import CENSUS_FILE, SiteTask, SiteWork, TaskResult
+from fdg_plugins.executors.work import SiteTask, SiteWork, TaskResult
 from fdg_plugins.messages import META_REPORT, TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_TRAIN, TrainReport
 from fdg_plugins.models import build_model
 from fdg_plugins.settings.site_config import SiteConfig

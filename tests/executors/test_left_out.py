@@ -120,14 +120,17 @@ def test_an_image_that_was_repaired_since_stays_out_until_the_next_census(config
     assert do(TASK_CENSUS, config, folder).value["num_damaged"] == 1
 
 
-@pytest.mark.parametrize(("content", "reason"), [(b"", "cannot be read"), (None, "the data folder has changed")])
+@pytest.mark.parametrize(("content", "reason"), [(b"\0", "cannot be read"), (None, "the data folder has changed")])
 def test_what_is_damaged_after_the_census_or_gone_ends_that_task_in_one_sentence(
     config: SiteConfig, folder: Path, content: bytes | None, reason: str
 ) -> None:
     do(TASK_CENSUS, config, folder)
     assert config.data_root is not None
     for image in sorted((config.data_root / "pacs" / "photo" / "guitar").iterdir()):
-        image.unlink() if content is None and image.name == "001.png" else image.write_bytes(content or b"")
+        if content is not None:
+            image.write_bytes(content * image.stat().st_size)
+        elif image.name == "001.png":
+            image.unlink()
     outcome = do(TASK_TRAIN, config, folder)
     assert (outcome.kind, outcome.trace) == ("failed", "")
     assert reason in outcome.reason

@@ -25,7 +25,7 @@ from PIL import Image
 from fdg_plugins.data import PACS
 from fdg_plugins.data.stand_in import ensure_stand_in
 from fdg_plugins.executors import SiteExecutor
-from fdg_plugins.executors.work import CENSUS_FILE
+from fdg_plugins.executors.counted import CENSUS_FILE
 from fdg_plugins.messages import (
     HEADER_REASON,
     META_REPORT,
@@ -588,6 +588,38 @@ def test_a_run_does_not_go_on_with_images_that_have_changed_under_their_names(
     from_shareable(new).meta[META_REQUEST]["goes_on"] = False
     assert photo.ask(TASK_CENSUS, new, job="another").get_return_code() == ReturnCode.OK, "it begins with these"
     counted(photo)
+
+
+def test_a_site_that_comes_back_does_no_task_with_images_that_have_changed_under_their_names(
+    make_site: Callable[..., Site], data_root: Path, tmp_path: Path
+) -> None:
+    root = shutil.copytree(data_root, tmp_path / "changing")
+    photo = make_site(root=root)
+    counted(photo)
+    photo.restart()
+    assert photo.ask(TASK_EVALUATE, task_request()).get_return_code() == ReturnCode.OK
+    file = next((root / "pacs" / "photo" / "dog").iterdir())
+    file.write_bytes(file.read_bytes() + b"\0")
+    photo.restart()
+    for task in (TASK_TRAIN, TASK_EVALUATE):
+        assert "image files of domain 'photo' have other sizes than when" in reason(photo.ask(task, task_request()))
+
+
+@pytest.mark.parametrize(("package", "is_refused"), [("fdg-plugins", True), ("nvflare", True), ("torch", False)])
+def test_a_site_that_comes_back_does_no_task_with_other_code(photo: Site, package: str, is_refused: bool) -> None:
+    counted(photo)
+    (path,) = photo.folder.rglob(CENSUS_FILE)
+    written = json.loads(path.read_text())
+    now = written["versions"][package]
+    path.write_text(json.dumps({**written, "versions": {**written["versions"], package: "0.0.1"}}))
+    assert photo.ask(TASK_EVALUATE, task_request()).get_return_code() == ReturnCode.OK, "the process has not changed"
+    photo.restart()
+    answer = photo.ask(TASK_EVALUATE, task_request())
+    if is_refused:
+        said = f"the site runs {package} {now}, but ran '0.0.1' in the census: one job needs one version everywhere."
+        assert reason(answer) == said
+    else:
+        assert answer.get_return_code() == ReturnCode.OK
 
 
 def test_a_damaged_or_older_census_file_is_replaced_by_the_next_census(photo: Site) -> None:

@@ -357,13 +357,22 @@ def authorize(tmp_path: Path) -> Callable[[str, list[str]], bool]:
     """FLARE's own authorizer, asked whether a class path may be built under a list of a site."""
 
     class Site:
+        def __init__(self, file: Path) -> None:
+            self.file = file
+
         def get_resources_file_path(self) -> str:
-            return str(tmp_path / "resources.json")
+            return str(self.file)
+
+    asked: dict[tuple[str, ...], tuple[ComponentPathAuthorizer, Site]] = {}
 
     def ask(path: str, entries: list[str]) -> bool:
-        (tmp_path / "resources.json").write_text(json.dumps({"class_allow_list": entries}), encoding="utf-8")
+        if (key := tuple(entries)) not in asked:  # an authorizer reads its site's list once
+            file = tmp_path / f"resources_{len(asked)}.json"
+            file.write_text(json.dumps({"class_allow_list": entries}), encoding="utf-8")
+            asked[key] = (ComponentPathAuthorizer(), Site(file))
+        authorizer, site = asked[key]
         try:
-            ComponentPathAuthorizer().authorize_component_config({"path": path}, workspace=Site())
+            authorizer.authorize_component_config({"path": path}, workspace=site)
         except UnsafeComponentError:
             return False
         return True

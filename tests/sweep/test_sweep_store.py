@@ -12,9 +12,11 @@ import torch
 from safetensors.torch import save_file
 
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.record.checkpoint import Checkpoint
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.storage import read_json
 from fdg_plugins.sweep.store import LOG_FILE, MODEL_FILES, WORKSPACE, Store, check_folder
+from tests.controllers.federation_stubs import run_record
 from tests.sweep.sweep_stubs import planned, write_fake_job
 
 RUN = planned(seed=0)
@@ -85,7 +87,7 @@ def test_a_failed_run_leaves_its_log_and_its_reason_until_it_finishes(tmp_path: 
 
 
 def write_checkpoint(path: Path, rounds: int) -> None:
-    save_file({"model/w": torch.zeros(2)}, path, {"record": json.dumps({"rounds": [{}] * rounds})})
+    Checkpoint(run_record(), {"w": torch.zeros(2)}, {}, None, {}).write(path, json.dumps({"rounds": [{}] * rounds}))
 
 
 @pytest.mark.parametrize("content", [b"", b"broken", None])
