@@ -80,7 +80,7 @@ federation the two drift apart: parameters are averaged or moved by a method's d
 | `average` | received, updated by the site's batches, sent with the update | the weighted mean of the sites' |
 | `frozen` | never changed, and used in training too | those of the initial model |
 | `local` | the site's own, kept for the run; they are sent too | the weighted mean of the sites' |
-| `reestimate` | as `average`, but measured anew for the site's own model | those of all training images |
+| `reestimate` | as `average`, but measured anew for the site's own model | those of the round's training images |
 
 For networks without BatchNorm (`normalization` `group`, for instance), all four are the same. Scale and shift are
 ordinary parameters under each.
@@ -90,12 +90,13 @@ to the model that is sent, probed, judged and saved. A site's own model has its 
 before it is judged. The price is two forward passes without augmentation over the training images of a round: one in
 the task `statistics`, one after training. In such a pass, layers normalise by the batch, of 64 images in a fixed random
 order. A site answers with sums, sums of squares and counts in float64, and the server adds them in the order of the
-sites' names. So mean and (unbiased) variance are those of all images together: exactly for the first layer, while later
-ones see inputs that were normalised batch by batch. A site that fails, or whose numbers cannot be right, is left out;
-with fewer than `min_sites`, the averaged statistics stay. A round's record names the sites (`statistics`). The held-out
-site measures nothing. Layers whose statistics are personal or frozen by `travels` keep them, and so do, in the site's
-own model, those that an objective holds in evaluation mode. Differential privacy refuses the report; a site's
-`allowed_reports`, if set, must contain `normalization_statistics`.
+sites' names. The sites are those drawn for the round, and after the last round all sources. So mean and (unbiased)
+variance are those of all their images together: exactly for the first layer, while later ones see inputs that were
+normalised batch by batch. A site that fails, or whose numbers cannot be right, is left out; with fewer than
+`min_sites`, the averaged statistics stay. A round's record names the sites (`statistics`). The held-out site measures
+nothing. Layers whose statistics are personal or frozen by `travels` keep them, and so do, in the site's own model,
+those that an objective holds in evaluation mode. Differential privacy refuses the report; a site's `allowed_reports`,
+if set, must contain `normalization_statistics`.
 
 **`local`**: the held-out site never trains, so it uses the mean of the sources' statistics, as does a source before its
 first training. To send no statistics at all, make them personal by `travels`

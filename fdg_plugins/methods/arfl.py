@@ -57,7 +57,10 @@ METHOD = Method(
     weighting="fdg_plugins.aggregators.arfl:ARFLWeighting",
     protocol=("gap_split",),
     defaults=(Default(protocol={"gap_split": "train"}, source="ARFL: the loss is that of the training images"),),
-    in_composition="Its weights, scaled to the sites of the round, are the p of the direction.",
+    in_composition=(
+        "Its weights, scaled to the sites of the round, are the p of the direction. FedOMG's matching is over every "
+        "site that moves, as Eq. 15 is: one that is left out here, with p = 0, can still have a share in γ."
+    ),
     letters=(
         "Lᵤ mean loss of the model received on site u's training split; nᵤ its training samples; N "
         "all sites seen so far; α their weights; c strength; λ = c Σᵤ nᵤ, a sum over N; pᵤ = nᵤ / Σᵥ nᵥ"

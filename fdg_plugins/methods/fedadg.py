@@ -66,6 +66,7 @@ METHOD = Method(
             },
             source="FedADG's code for PACS",
         ),
+        Default(on="vlcs", objective={"smoothing": 0.2}, source="FedADG's code"),
     ),
     in_composition=(
         "The sites train against their discriminators; weights and direction see the updates of the network, generator "

@@ -124,7 +124,12 @@ METHOD = Method(
             code="extra_task",
             remark="previous_round sends gradients with the updates: saves the trip, one round late",
         ),
-        SettingSource(name="variant", paper="paper: factor γ/2", code="released: factor γ"),
+        SettingSource(
+            name="variant",
+            paper="paper: factor γ/2",
+            code="released: factor γ",
+            remark="Table 3's strengths are those of the code, which applies them with the factor γ",
+        ),
     ),
     exact=(
         (

@@ -55,7 +55,7 @@ METHOD = Method(
     objective="fdg_plugins.objectives.fedpac:FedPACObjective",
     in_composition=(
         "The sites train in two phases; weights and direction see the updates that follow, and neither the class means "
-        "nor the mixtures of heads."
+        "nor the mixtures of heads. FedOMG matches whole updates, heads that each site trained for itself among them."
     ),
     letters=(
         "z features [D]; c_k prototype of class k; λ strength; μᵤₖ, nᵤₖ mean features and number of site u's samples "

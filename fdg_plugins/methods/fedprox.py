@@ -49,7 +49,10 @@ METHOD = Method(
     ),
     acts=("step",),
     objective="fdg_plugins.objectives.fedprox:FedProxObjective",
-    defaults=(Default(objective={"strength": 0.1}, source="FedDG-GA's code"),),
+    defaults=(
+        Default(objective={"strength": 0.01}, source="FLARE's FedProx"),
+        Default(on="photographs", objective={"strength": 0.1}, source="FedDG-GA's code"),
+    ),
     in_composition=(
         "The sites minimise the loss with the term; weights and direction see no more than the updates that follow."
     ),

@@ -77,7 +77,8 @@ METHOD = Method(
             name="difference",
             symbol="δ",
             paper="not established",
-            remark="used by hessian_product; the default is ours",
+            remark="used by hessian_product, which needs float32 (precision): in bfloat16 it is mostly rounding; the "
+            "default is ours",
         ),
         SettingSource(name="adaptation_steps", paper="1", remark="steps to a site's own model"),
     ),
