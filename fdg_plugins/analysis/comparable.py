@@ -6,7 +6,7 @@ all, and training settings such as the number of rounds among the runs of each k
 """
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from fdg_plugins.analysis.names import is_centralised, method_fields, method_settings
@@ -15,6 +15,7 @@ from fdg_plugins.centralised.schedule import SCHEDULE_SETTINGS, SHARED_SETTINGS
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models.pretrained import OWN_FILE
 from fdg_plugins.settings.protocol import AUTO
+from fdg_plugins.versions import is_plugin
 
 # A table ranges over the first two; the others belong to the method, or change no result.
 FREE_FIELDS = (
@@ -33,10 +34,11 @@ def check_comparable(runs: Sequence[Run], apart_from: Collection[str] = ()) -> N
 
     ``apart_from``: fields of the protocol that may differ.
 
-    Compares the kind of data, the protocol without held-out domain, seed and method, the source of the initial
-    weights, the package's major version, the source domains of each held-out one, and the splits of each domain over
-    its sites: the number of sites, the numbers of images and, among runs of one seed, the images themselves by their
-    hash. Settings that only concern training are compared among federated runs, and among centralised ones.
+    Compares the kind of data, the protocol without held-out domain, seed and method, the source of the initial weights,
+    the package's major version, the version of each method's plug-ins, the source domains of each held-out one, and the
+    splits of each domain over its sites: the number of sites, the numbers of images and, among runs of one seed, the
+    images themselves by their hash. Settings that only concern training are compared among federated runs, and among
+    centralised ones.
     """
     seen: dict[str, tuple[Run, Any]] = {}
     for run in runs:
@@ -86,6 +88,8 @@ def _facts(run: Run, apart_from: Collection[str]) -> Iterator[tuple[str, Any]]:
     if record.initial_weights.label == OWN_FILE:  # each network has a file of its own
         yield f"the SHA-256 of the pretrained file of {record.protocol.model}", record.initial_weights.sha256
     yield "the major version of fdg-plugins", record.versions.get("fdg-plugins", "unknown").split(".")[0]
+    for name, version in _plugins(run).items():  # of other methods, a note says it: they may not use what has changed
+        yield f"the version of {name}, with {run.method},", version
     domains = {reply.domain for reply in record.census.values()} - {run.target}
     yield f"the list of source domains with {run.target} held out", " and ".join(sorted(domains))
     yield from _splits(run)
@@ -125,6 +129,28 @@ def _splits(run: Run) -> Iterator[tuple[str, Any]]:
             yield f"the precision {where}", ", ".join(sorted(str(reply.precision) for reply in replies))
         hashes = sorted(reply.split_hash for reply in replies)
         yield f"the hash of the split {where} under seed {run.seed}", ", ".join(hashes)
+
+
+def _plugins(run: Run) -> dict[str, str]:
+    """Return the versions of the plug-ins that the server knew of: of distributions, and the digests of files."""
+    return {name: version for name, version in run.record.versions.items() if is_plugin(name)}
+
+
+def notes_on_plugins(runs: Iterable[Run]) -> list[str]:
+    """Return a note for each plug-in of which methods in one table had different versions."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for run in runs:
+        for name, version in _plugins(run).items():
+            methods = found.setdefault(name, {}).setdefault(version, [])
+            if run.method not in methods:
+                methods.append(run.method)
+    return [
+        f"{name} was not the same for all: "
+        + "; ".join(f"{', '.join(of)} with {one}" for one, of in versions.items())
+        + "."
+        for name, versions in found.items()
+        if len(versions) > 1
+    ]
 
 
 def _judged(run: Run) -> list[str]:

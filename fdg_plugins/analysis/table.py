@@ -12,7 +12,7 @@ from fdg_plugins.analysis.absences import absences, noised, notes_on_absences
 from fdg_plugins.analysis.batch_norm_rules import note_on_batch_norm
 from fdg_plugins.analysis.choosing import OPTION, Choices, Chosen, choose, notes_on
 from fdg_plugins.analysis.commonest import commonest_in_domains
-from fdg_plugins.analysis.comparable import check_comparable, settings_key, without_repeats
+from fdg_plugins.analysis.comparable import check_comparable, notes_on_plugins, settings_key, without_repeats
 from fdg_plugins.analysis.estimates import Estimate, average, estimate
 from fdg_plugins.analysis.names import (
     default_settings,
@@ -180,7 +180,7 @@ def build_table(
     methods.sort(key=lambda rows: (method_order(rows.method), rows.label))
     notes = [f"{copy.folder} repeats {first.folder} and is counted once." for copy, first in choices.copies]
     notes += notes_on(choices.chosen, _labels(firsts, chosen, named=False), facts.score)
-    notes += _unjudged(runs, rules) + _judged_in_part(runs) + notes_on_absences(runs)
+    notes += _unjudged(runs, rules) + _judged_in_part(runs) + notes_on_plugins(runs) + notes_on_absences(runs)
     notes += note_on_batch_norm(
         (one.label, one.protocol) for one in methods if one.protocol is not None and not one.is_reference
     )

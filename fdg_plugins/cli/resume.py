@@ -61,7 +61,7 @@ def resume(
     """
     if kit is None and run is None:
         _check_left_out("here", {"--name": name})
-        raise typer.Exit(_resume_here(what, data_root, at_once(threads, workers)))
+        raise typer.Exit(_resume_here(what, data_root, threads, workers))
     if kit is None or run is None:
         raise SettingsError("--kit and --run belong together: expected both for a federation, none for a run here.")
     _check_left_out("in a federation", {"--data-root": data_root, "--threads": threads, "--workers": workers})
@@ -75,7 +75,7 @@ def _check_left_out(where: str, options: Mapping[str, object]) -> None:
             raise SettingsError(f"{option} is {str(value)!r}, which has no effect on a run {where}, expected none.")
 
 
-def _resume_here(folder: Path, data_root: Path | None, threads: int | None) -> int:
+def _resume_here(folder: Path, data_root: Path | None, threads: int | None, workers: int | None) -> int:
     """Go on with a run of this machine in its own folder; return the exit code."""
     from fdg_plugins.engine.kept import KeptJob, check_same_data, read_kept
     from fdg_plugins.engine.prepare import check_run
@@ -85,6 +85,7 @@ def _resume_here(folder: Path, data_root: Path | None, threads: int | None) -> i
     from fdg_plugins.sweep.store import finished_record
 
     kept = read_kept(folder)
+    sites_at_once = at_once(threads, workers, kept.engine)
     if finished_record(folder / RESULTS_FILE) is not None:
         raise DataError(f"the run in {folder} has finished: there is nothing to go on with.")
     environment = machine_environment(os.environ, data_root)
@@ -97,7 +98,7 @@ def _resume_here(folder: Path, data_root: Path | None, threads: int | None) -> i
     data = check_run(source)
     check_same_data(folder, kept, data)
     with listening() as order:
-        ending = follow(folder, source, data, kept, threads or kept.at_once, order)
+        ending = follow(folder, source, data, kept, sites_at_once or kept.at_once, order)
     return sum_up(folder, source, kept, ending)
 
 

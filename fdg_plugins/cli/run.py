@@ -97,7 +97,7 @@ def run(
     from fdg_plugins.flare.trackers import tracked
     from fdg_plugins.sweep.execute import listening
 
-    files, sites_at_once = plugin or [], at_once(threads, workers)
+    files, sites_at_once = plugin or [], at_once(threads, workers, engine)
     load_plugins(files)
     ENGINES[engine].check_folder(to or RUNS)
     check_new(to)

@@ -108,7 +108,7 @@ def sweep(
     from fdg_plugins.sweep.prepare import prepare
     from fdg_plugins.sweep.store import Store, check_folder
 
-    sites_at_once = at_once(threads_per_run, workers)
+    sites_at_once = at_once(threads_per_run, workers, engine, "--threads-per-run")
     check_folder(to)
     store = Store(to)
     load_plugins(store.plugin_files(plugin or []))

@@ -108,8 +108,17 @@ DryRunOption = Annotated[
 VerboseOption = Annotated[bool, typer.Option("--verbose", help="With the plan, name every run.")]
 
 
-def at_once(threads: int | None, workers: int | None) -> int | None:
-    """Return how many sites compute at a time, by either option; raise ``SettingsError`` if both are given."""
-    if threads is not None and workers is not None:
-        raise SettingsError(f"--workers is {workers} beside {threads} threads, expected one of the two options.")
-    return threads if workers is None else workers
+def at_once(threads: int | None, workers: int | None, engine: str, option: str = "--threads") -> int | None:
+    """Return how many sites compute at a time, by the option of the engine that the run has.
+
+    ``option`` is that for ``threads``, which the simulator has; only one process has workers. Raises ``SettingsError``
+    if the other option is given.
+    """
+    known = {SweepEngine.SIMULATOR.value: (option, threads), SweepEngine.PROCESS.value: ("--workers", workers)}
+    asked = str(engine)  # an enumeration's member has another hash
+    for of, (name, value) in known.items():
+        if value is not None and asked != of:
+            beside = known.get(asked)
+            expected = "none" if beside is None else f"none, or {beside[0]}"
+            raise SettingsError(f"{name} is {value}, which has no effect with --engine {engine}, expected {expected}.")
+    return known[asked][1] if asked in known else None

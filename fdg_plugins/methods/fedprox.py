@@ -53,9 +53,7 @@ METHOD = Method(
         Default(objective={"strength": 0.01}, source="FLARE's FedProx"),
         Default(on="photographs", objective={"strength": 0.1}, source="FedDG-GA's code"),
     ),
-    in_composition=(
-        "The sites minimise the loss with the term; weights and direction see no more than the updates that follow."
-    ),
+    in_composition="The sites minimise the loss with the term; weights and direction see only the updates that follow.",
     letters="θ parameters received, trainable ones; θᵤ those of site u; CE mean cross entropy of a batch; μ strength",
     equations=(Equation(formula="CE + μ/2 ‖θᵤ − θ‖²", meaning="what a site minimises, θ being fixed for the round"),),
     settings=(

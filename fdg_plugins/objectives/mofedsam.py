@@ -81,7 +81,7 @@ class MoFedSAMObjective(Objective):
     plain_sgd: ClassVar[bool] = True
     reads_step_lengths: ClassVar[bool] = True
 
-    radius: float = 0.6
+    radius: float = 0.05
     beta: float = 0.6
 
     def __post_init__(self) -> None:

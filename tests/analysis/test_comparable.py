@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from fdg_plugins.analysis import Run, check_comparable, without_repeats
-from fdg_plugins.analysis.comparable import settings_key
+from fdg_plugins.analysis import Run, build_table, check_comparable, without_repeats
+from fdg_plugins.analysis.comparable import notes_on_plugins, settings_key
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.record.run_record import InitialWeights
 from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDGA, FEDOMG, census_reply, fedomg, run
@@ -31,6 +31,21 @@ def test_method_held_out_domain_and_seed_may_differ() -> None:
 
 def test_a_later_minor_version_is_no_difference() -> None:
     check_comparable([run("a"), run("b", seed=1, versions={"fdg-plugins": "0.2.0"})])
+
+
+def test_a_methods_plug_in_is_the_same_in_all_its_runs_and_others_differ_with_a_note() -> None:
+    first, other = ({"fdg-plugins": "0.2.0", "my_method.py": digest} for digest in ("0bc24640", "c7f92f77"))
+    with pytest.raises(
+        SettingsError, match=r"the version of my_method\.py, with fedavg, is 0bc24640 in runs/a and c7f92f77"
+    ):
+        check_comparable([run("a", FEDAVG, versions=first), run("b", FEDAVG, seed=1, versions=other)])
+    mixed = [run("a", FEDAVG, versions=first), run("b", FEDGA, versions=other), run("c", FEDOMG)]
+    check_comparable(mixed)
+    assert notes_on_plugins(mixed) == [
+        "my_method.py was not the same for all: fedavg with 0bc24640; fedga with c7f92f77."
+    ]
+    assert notes_on_plugins([mixed[0], run("d", FEDGA, versions=first)]) == []
+    assert mixed[1].record.versions["my_method.py"] in build_table(mixed).notes[-1]
 
 
 @pytest.mark.parametrize(

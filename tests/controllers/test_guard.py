@@ -102,7 +102,7 @@ def test_what_cannot_be_true_or_stands_out_is_refused_by_name_and_the_others_cou
 
 
 def test_no_update_of_the_kept_runs_on_real_images_comes_near_to_standing_out() -> None:
-    """On PACS, by 16 methods: none has an update twice as long as was usual; the default ratio is ten."""
+    """On PACS, by 24 methods: none has an update three times as long as was usual; the default ratio is ten."""
     records = [one.record for one in find_runs(sorted(RUNS.glob("pacs_*"))).runs]
     count = 0
     for record in records:
@@ -110,11 +110,11 @@ def test_no_update_of_the_kept_runs_on_real_images_comes_near_to_standing_out() 
         for finished in record.rounds:
             assert finished.aggregation is not None
             norms = finished.aggregation.update_norms
-            assert max(length_ratios(norms, earlier[-5:]).values()) < 2
+            assert max(length_ratios(norms, earlier[-5:]).values()) < 3
             assert finished.aggregation.direction_norm < 2 * max(norms.values())
             earlier.append(usual_length(list(norms.values())))
             count += 1
-    assert count >= 800
+    assert count >= 1900
 
 
 def test_the_reason_of_a_refusal_says_that_sites_with_and_without_noise_differ(tmp_path: Path) -> None:

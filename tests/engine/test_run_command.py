@@ -57,11 +57,11 @@ def _in_a_folder_of_its_own(
 
 @pytest.fixture
 def use_fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UseFake:
-    """Return a function that puts a fake in the simulator's place, and returns it."""
+    """Return a function that puts a fake in the place of both engines of this machine, and returns it."""
 
     def put(end: str = "finishes") -> FakeEngine:
         engine = fake(tmp_path / "records", end)
-        monkeypatch.setattr(engines, "ENGINES", {EngineName.SIMULATOR: engine})
+        monkeypatch.setattr(engines, "ENGINES", {EngineName.SIMULATOR: engine, EngineName.PROCESS: engine})
         return engine
 
     return put
@@ -113,13 +113,37 @@ def test_a_tracker_is_named_to_the_run_and_a_missing_package_is_said_first(
     assert not Path("mine").exists()
 
 
-def test_workers_are_the_sites_at_a_time_and_not_given_beside_threads(use_fake: UseFake) -> None:
+def test_workers_are_the_sites_at_a_time_of_one_process(use_fake: UseFake) -> None:
     engine = use_fake()
-    assert run("fedavg", *DIGITS, "--workers", "3").exit_code == 0
+    assert run("fedavg", *DIGITS, "--engine", "process", "--workers", "3").exit_code == 0
     assert engine.launches[0].at_once == 3
-    result = run("fedavg", *DIGITS, "--workers", "3", "--threads", "2", "--to", "mine")
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (
+            ("--workers", "3"),
+            "--workers is 3, which has no effect with --engine simulator, expected none, or --threads.",
+        ),
+        (
+            ("--engine", "process", "--threads", "2"),
+            "--threads is 2, which has no effect with --engine process, expected none, or --workers.",
+        ),
+        (
+            ("--engine", "poc", "--threads", "2"),
+            "--threads is 2, which has no effect with --engine poc, expected none.",
+        ),
+    ],
+)
+def test_sites_at_a_time_by_the_option_of_another_engine_are_refused(
+    use_fake: UseFake, options: tuple[str, ...], reason: str
+) -> None:
+    engine = use_fake()
+    result = run("fedavg", *DIGITS, *options, "--to", "mine")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "--workers is 3 beside 2 threads, expected one of the two options" in result.stderr
+    assert reason in " ".join(result.stderr.split())
+    assert engine.launches == []
     assert not Path("mine").exists()
 
 
@@ -200,7 +224,7 @@ def test_it_goes_on_with_as_many_threads_as_it_had_unless_told_otherwise(
 ) -> None:
     monkeypatch.setenv("FDG_THREADS", "5")
     use_fake("dies")
-    assert run("fedavg", *DIGITS, "--workers", "2", "--to", "mine").exit_code == 1
+    assert run("fedavg", *DIGITS, "--threads", "2", "--to", "mine").exit_code == 1
     monkeypatch.delenv("FDG_THREADS")
     for name, value in shell.items():
         monkeypatch.setenv(name, value)

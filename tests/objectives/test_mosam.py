@@ -218,7 +218,7 @@ def test_with_beta_one_training_is_that_of_fedsam_to_the_bit_also_when_m_was_rec
     reference, sent = copy.deepcopy(linear_model), received(linear_model) if known else {}
     batches = make_batches(linear_model)
     expected = train_steps(reference, FedSAMObjective(0.6).local({}, reference), [batches] * 2, momentum=0.0)
-    local = MoFedSAMObjective(beta=1.0).local(sent, linear_model)
+    local = MoFedSAMObjective(radius=0.6, beta=1.0).local(sent, linear_model)
     training = train_steps(linear_model, local, [batches] * 2, momentum=0.0)
     assert same(copy_of(linear_model), copy_of(reference))
     assert training.epoch_losses == expected.epoch_losses
@@ -237,7 +237,7 @@ def test_before_anything_is_received_a_step_is_fedsams_times_beta(
         momentum=0.0,
         weight_decay=0.0,
     )
-    local = MoFedSAMObjective(beta=0.5).local({}, model)
+    local = MoFedSAMObjective(radius=0.6, beta=0.5).local({}, model)
     train_steps(model, local, [batches], lr=RATE, momentum=0.0, weight_decay=0.0)
     assert same(copy_of(model), copy_of(reference))
 
@@ -297,7 +297,7 @@ def test_the_report_is_steps_times_learning_rate_and_nothing_is_kept(linear_mode
 
 def test_momentum_of_the_optimiser_is_ruled_out_and_no_task_comes_before_training() -> None:
     objective = make_objective("mosam")
-    assert objective == MoFedSAMObjective(radius=0.6, beta=0.6)
+    assert objective == MoFedSAMObjective(radius=0.05, beta=0.6)
     assert objective.plain_sgd
     assert not objective.probes
 
