@@ -57,10 +57,14 @@ class Run:
 
 @dataclass(frozen=True)
 class FoundRuns:
-    """The finished runs below some paths, sorted by folder, and the folders left out, each with the reason."""
+    """The finished runs below some paths, sorted by folder, and the folders left out, each with the reason.
+
+    ``empty``: the paths below which no record was found.
+    """
 
     runs: tuple[Run, ...]
     left_out: tuple[tuple[Path, str], ...]
+    empty: tuple[Path, ...] = ()
 
 
 def find_runs(paths: Iterable[Path], rounds: int | None = None) -> FoundRuns:
@@ -75,12 +79,13 @@ def find_runs(paths: Iterable[Path], rounds: int | None = None) -> FoundRuns:
     """
     runs: dict[Path, Run] = {}
     left_out: dict[Path, str] = {}
-    for file in _distinct_files(paths, left_out):
+    empty: list[Path] = []
+    for file in _distinct_files(paths, left_out, empty):
         try:
             runs[file] = _finished(Run(file.parent, _read(file), file=file), rounds)
         except DataError as error:
             left_out[file.parent] = str(error)
-    return FoundRuns(tuple(runs[file] for file in sorted(runs)), tuple(sorted(left_out.items())))
+    return FoundRuns(tuple(runs[file] for file in sorted(runs)), tuple(sorted(left_out.items())), tuple(empty))
 
 
 def grouped(runs: Iterable[Run], key: Callable[[Run], Key]) -> dict[Key, list[Run]]:
@@ -133,11 +138,17 @@ def _finished(run: Run, rounds: int | None) -> Run:
     return replace(run, record=record.after(rounds), planned=planned)
 
 
-def _distinct_files(paths: Iterable[Path], left_out: dict[Path, str]) -> Iterator[Path]:
-    """Yield the records at or below ``paths``, each once; add folders that cannot be listed to ``left_out``."""
+def _distinct_files(paths: Iterable[Path], left_out: dict[Path, str], empty: list[Path]) -> Iterator[Path]:
+    """Yield the records at or below ``paths``, each once.
+
+    Adds folders that cannot be listed to ``left_out``, and paths without a record to ``empty``.
+    """
     seen: set[Path] = set()
     for path in paths:
-        for file in _record_files(path, left_out):
+        files = list(_record_files(path, left_out))
+        if not files:
+            empty.append(path)
+        for file in files:
             if file.resolve() not in seen:
                 seen.add(file.resolve())
                 yield file

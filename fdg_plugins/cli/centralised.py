@@ -99,7 +99,8 @@ def centralised(
         raise typer.Exit(INTERRUPTED) from stopped
     say(final_table(record))
     say(f"record and models: {to}")
-    say(f"next: fdg report {shlex.quote(str(to))}, with the folders of the federated runs that it is to stand beside")
+    given = shlex.join([str(to), *(text for file in plugin or () for text in ("--plugin", str(file)))])
+    say(f"next: fdg report {given}, with the folders of the federated runs that it is to stand beside")
 
 
 def _plan(

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Output of the commands: results on stdout, a user error as one red line on stderr with exit code 2."""
 
+import os
 import re
-from contextlib import suppress
-from typing import Any
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout, suppress
+from io import TextIOWrapper
+from typing import Any, TextIO
 
 import typer
 from rich.console import Console
@@ -15,6 +19,7 @@ from fdg_plugins.errors import FDGError
 from fdg_plugins.values import visible
 
 USER_MISTAKE = 2
+OUTPUT_LOST = 1
 
 
 class LastingConsole(Console):
@@ -24,6 +29,52 @@ class LastingConsole(Console):
         """Print to nowhere from now on."""
         with suppress(SystemExit):  # rich ends the process
             super().on_broken_pipe()
+
+
+class LastingOutput:
+    """The standard output of a command, which goes on if its disk is full: what it prints then is lost.
+
+    Characters that the output's encoding lacks are escaped.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._error: OSError | None = None
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write ``text``, unless something was lost before; a reader that leaves raises ``BrokenPipeError``."""
+        if self._error is None:
+            self._note_error(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+        if self._error is None:
+            self._note_error(self._stream.flush)
+
+    def _note_error(self, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            self._error = error
+
+    def is_whole(self) -> bool:
+        """Return whether everything was written; if not, say so on stderr, once the command has ended."""
+        self.flush()
+        if self._error is None:
+            return True
+        nowhere = os.open(os.devnull, os.O_WRONLY)  # for what is still buffered when Python ends
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
+        _say_mistake(f"the output cannot be written: {self._error.strerror}.")
+        return False
 
 
 def say(text: str, style: str = "", on_stderr: bool = False) -> None:
@@ -46,7 +97,23 @@ class OneLineErrors(TyperGroup):
             command.help = escape(re.sub(r"(?<!\n)\n(?!\n)", " ", command.help or ""))
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; an ``FDGError``, and a path that the system refuses, end it with exit code 2."""
+        """Run the command; an ``FDGError``, and a path that the system refuses, end it with exit code 2.
+
+        A command that has succeeded, but whose output was lost, ends with 1.
+        """
+        output = LastingOutput(sys.stdout)
+        with redirect_stdout(output):
+            try:
+                result = self._invoke(ctx)
+            except typer.Exit as ending:
+                if output.is_whole() or ending.exit_code:
+                    raise
+                raise typer.Exit(OUTPUT_LOST) from ending
+            if not output.is_whole():
+                raise typer.Exit(OUTPUT_LOST)
+        return result
+
+    def _invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except FDGError as error:

@@ -2,6 +2,7 @@
 """Execute one run in its folder, show it, and say how it ended: common to ``fdg run`` and ``fdg resume``."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,7 +61,7 @@ def sum_up(folder: Path, source: "JobSource", kept: "KeptRun", ending: "Ending")
     if ending.reason is None and ending.record is not None:
         say(final_table(ending.record))
         say(f"record, models and log: {folder}")
-        _show_next(folder, kept)
+        _show_next(folder, kept.plugins or _brought(folder, ending.record.protocol.plugins))
         return 0
     if ending.stopped:
         say(f"stopped{_after(ending)}; the log is {folder / LOG_FILE}", on_stderr=True)
@@ -84,8 +85,16 @@ def _resuming(folder: Path, source: "JobSource") -> str:
     return shlex.join([*words, *(("--data-root", root) if root else ())])
 
 
-def _show_next(folder: Path, kept: "KeptRun") -> None:
+def _brought(folder: Path, names: Sequence[str]) -> list[str]:
+    """Return the plug-in files, by their names, that the job of a run brought, as they are in the run's folder."""
+    from fdg_plugins.sweep.store import JOB
+
+    found = {path.stem: str(path) for path in sorted((folder / JOB).glob("*/custom/*.py"))}
+    return [found[name] for name in names if name in found]
+
+
+def _show_next(folder: Path, plugins: Sequence[str]) -> None:
     """Print the commands that show the run, as they can be typed."""
-    given = [str(folder), *(text for file in kept.plugins for text in ("--plugin", file))]
+    given = [str(folder), *(text for file in plugins for text in ("--plugin", file))]
     say(f"next: fdg plot convergence {shlex.join(given)}")
     say(f"      fdg report {shlex.join(given)}")

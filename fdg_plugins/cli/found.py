@@ -34,7 +34,10 @@ def runs_below(paths: list[Path], rounds: int | None = None) -> "tuple[Run, ...]
     found = find_runs(paths, rounds)
     for folder, reason in found.left_out:
         say(f"Warning: {folder} is left out: {reason}", style="yellow", on_stderr=True)
-    if not found.runs:
+    if found.runs:
+        for path in found.empty:
+            say(f"Warning: {path} holds no results.json.", style="yellow", on_stderr=True)
+    else:
         where = ", ".join(str(path) for path in paths)
         asked = "finished run" if rounds is None else f"run of {rounds} rounds"
         raise DataError(f"there is no {asked} below {where}; expected at least one results.json.")

@@ -79,7 +79,6 @@ class FDGRecipe(Recipe):
         check_any_network(self._protocol)
         if sites is None:
             sites = _default_sites(dataset, made.protocol)
-            _check_number(self._protocol, len(sites) - 1)
         uses = uses_of(made.aggregator_spec, (made.protocol, made.stand_in), {})
         files = dict(sorted({**files, **files_behind(uses.names)}.items()))
         if files:
@@ -103,6 +102,7 @@ class FDGRecipe(Recipe):
                 _fits_in_messages(made.protocol),
             )
         )
+        _check_number(self._protocol, len(sites) - 1)
         self._job: FederationJob
         self._job.plugin_files = tuple(files.values())
         self._job.ask_for_gpus(gpus, gpu_memory, without_gpu)

@@ -34,6 +34,15 @@ def test_a_run_tells_what_it_is() -> None:
     assert (found.method, found.target, found.seed, found.dataset) == ("fedomg", "sketch", 3, "pacs")
 
 
+def test_a_path_without_any_record_is_told_from_one_without_a_finished_run(tmp_path: Path) -> None:
+    write(tmp_path / "whole", as_json())
+    write(tmp_path / "begun", {**as_json(), "status": "running"})
+    (tmp_path / "empty").mkdir()
+    found = find_runs([tmp_path / name for name in ("whole", "begun", "empty")])
+    assert (len(found.runs), found.empty) == (1, (tmp_path / "empty",))
+    assert [folder for folder, _ in found.left_out] == [tmp_path / "begun"]
+
+
 def test_runs_are_found_at_any_depth_in_the_order_of_their_folders(tmp_path: Path) -> None:
     places = ["sweep/runs/b", "sweep/runs/a", "workspace/server/simulate_job", "job/workspace"]
     for place in places:

@@ -118,6 +118,13 @@ def test_what_is_left_out_is_named_on_stderr_and_the_rest_is_shown(sweep: Path) 
     assert "Warning" not in result.stdout
 
 
+def test_a_folder_without_results_beside_others_is_named(sweep: Path, tmp_path: Path) -> None:
+    (tmp_path / "none yet").mkdir()
+    result = command(sweep, tmp_path / "none yet")
+    assert (result.exit_code, result.stderr) == (0, f"Warning: {tmp_path / 'none yet'} holds no results.json.\n")
+    assert result.stdout == command(sweep).stdout
+
+
 def test_if_nothing_is_left_the_command_fails(tmp_path: Path) -> None:
     keep(run("broken"), tmp_path).write_text("{", encoding="utf-8")
     result = command(tmp_path)

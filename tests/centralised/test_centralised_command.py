@@ -51,6 +51,14 @@ def test_a_run_prints_its_checkpoints_and_the_final_table_and_leaves_record_and_
     assert f"next: fdg report {tmp_path / 'run'}" in result.stdout
 
 
+def test_a_plug_in_file_is_named_in_the_next_command(tmp_path: Path) -> None:
+    plugin = Path(__file__).parents[2] / "custom" / "clipped_fedavg.py"
+    given = [part for name, value in TINY.items() for part in ("--set", f"{name}={value}")]
+    place = ("--dataset", "rotateddigits", "--target", "angle_0", "--to", tmp_path / "run")
+    result = command("vrex", *place, "--plugin", plugin, *given)
+    assert f"next: fdg report {tmp_path / 'run'} --plugin {plugin}, with" in result.stdout
+
+
 def test_the_run_becomes_a_row_of_the_report(tmp_path: Path) -> None:
     tiny(tmp_path / "run")
     result = CliRunner().invoke(app, ["report", str(tmp_path)])

@@ -139,6 +139,29 @@ def test_a_path_that_is_no_utf8_is_printed_escaped(capsys: pytest.CaptureFixture
     assert capsys.readouterr() == ("/srv/b\xe4der/\\udcff: written\n", "/srv/\\udcff: left out\n")
 
 
+FDG = str(Path(sys.executable).with_name("fdg"))
+FULL = Path("/dev/full")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no device that is always full here")
+@pytest.mark.parametrize(("arguments", "code"), [(["explain"], 1), (["explain", "nothing"], 2)])
+def test_output_that_cannot_be_written_is_said_in_one_sentence(arguments: list[str], code: int) -> None:
+    with FULL.open("w") as full:
+        done = subprocess.run(
+            [FDG, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=300, check=False
+        )
+    assert done.returncode == code
+    *_, last = done.stderr.splitlines()
+    assert (last == "Error: the output cannot be written: No space left on device.") is (code == 1)
+    assert done.stderr.count("\n") == 1
+
+
+def test_what_the_encoding_of_the_output_lacks_is_escaped() -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run([FDG, "explain", "fedprox"], capture_output=True, timeout=300, check=True, env=environment)
+    assert "strength (\\u03bc)" in done.stdout.decode("latin-1")
+
+
 def test_a_command_goes_on_when_its_reader_has_left(tmp_path: Path) -> None:
     code = "import sys; from fdg_plugins.cli.console import say; say('a'); say('b'); open(sys.argv[1], 'x').close()"
     end, start = os.pipe()

@@ -468,6 +468,20 @@ def test_a_plug_in_file_is_for_a_method_and_named_in_the_next_commands(use_fake:
     assert "--plugin, and --model with a factory, are for a method by name" in refused.stderr
 
 
+def test_the_files_that_a_job_folder_brings_are_named_in_the_next_commands(use_fake: UseFake, tmp_path: Path) -> None:
+    use_fake()
+    plugin = Path(__file__).parents[2] / "custom" / "clipped_fedavg.py"
+    asked = ["export-job", "--method", "clipped_fedavg", "--dataset", "rotateddigits", "--plugin", str(plugin), "--to"]
+    assert CliRunner().invoke(app, [*asked, "jobs"]).exit_code == 0
+    last = max((tmp_path / "records").iterdir())
+    record = json.loads(last.read_text())
+    record["protocol"]["plugins"] = ["clipped_fedavg"]
+    last.write_text(json.dumps(record))
+    result = run("jobs/rotateddigits_clipped_fedavg", "--to", "own")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "fdg report own --plugin own/job/app_site/custom/clipped_fedavg.py" in result.stdout
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_by_a_signal_it_leaves_no_process_and_the_record(tmp_path: Path, number: signal.Signals) -> None:
