@@ -12,8 +12,8 @@ import typer
 from fdg_plugins.cli.console import LastingConsole, say
 from fdg_plugins.cli.own_data import DataOption, DataRootOption, DatasetOption, choose_data
 from fdg_plugins.cli.plugins import ModelOption, PluginFiles, chosen_model, load_plugins
-from fdg_plugins.cli.sweep import INTERRUPTED
-from fdg_plugins.errors import SettingsError, Stopped
+from fdg_plugins.cli.sweep import FAILED, INTERRUPTED
+from fdg_plugins.errors import FDGError, SettingsError, Stopped
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.sweep.values import read_settings, split_key
 
@@ -67,7 +67,7 @@ def centralised(
     fishr), warm_up (irm, vrex, fishr), ema (fishr), step_size (groupdro), meta_step (fish).
     FDG_DEVICE, FDG_WORKERS, FDG_THREADS and FDG_PRETRAINED_FILE determine where and how the machine computes.
 
-    Exit codes: 0 the run has finished, 2 it cannot be executed, 130 it was stopped; its record then says so.
+    Exit codes: 0 the run has finished, 1 it failed, 2 it cannot be executed, 130 it was stopped; its record says so.
 
     Examples:
 
@@ -124,6 +124,22 @@ def _plan(
 
 
 def _carry_out(plan: "Plan", environment: "Mapping[str, str]", to: Path) -> "RunRecord":
+    """Execute the run; one that fails after it has begun is no mistake of the request, and has a record."""
+    begun = (to / RESULTS_FILE).exists
+    if begun():
+        return _execute(plan, environment, to)  # which refuses the folder
+    try:
+        return _execute(plan, environment, to)
+    except Stopped:
+        raise
+    except FDGError as error:
+        if not begun():
+            raise
+        say(f"the run failed: {str(error).rstrip('.')}; the record is {to / RESULTS_FILE}", "red", on_stderr=True)
+        raise typer.Exit(FAILED) from error
+
+
+def _execute(plan: "Plan", environment: "Mapping[str, str]", to: Path) -> "RunRecord":
     """Execute the plan on the device in the environment; Ctrl-C and SIGTERM stop it within a step."""
     import torch
 

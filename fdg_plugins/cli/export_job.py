@@ -10,7 +10,8 @@ from fdg_plugins.cli.centralised import read_values
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.own_data import DataOption, choose_data
 from fdg_plugins.cli.plugins import ModelOption, PluginFiles, chosen_model, load_plugins
-from fdg_plugins.cli.run_options import SeedOption, SettingsOption, TargetOption
+from fdg_plugins.cli.run_options import ProtocolOption, SeedOption, SettingsOption, TargetOption
+from fdg_plugins.cli.sweep_options import ProtocolName
 from fdg_plugins.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def export_job(
     ] = None,
     target: TargetOption = None,
     seed: SeedOption = None,
+    protocol: ProtocolOption = ProtocolName.PAPER,
     settings: SettingsOption = None,
     plugin: PluginFiles = None,
 ) -> None:
@@ -71,6 +73,8 @@ def export_job(
       nvflare job submit -j /tmp/jobs/pacs_fedomg --startup-kit /srv/flare/lead@example.org
 
       fdg export-job --method fedomg --target sketch --set rounds=100 --set kappa=0.25 --to /tmp/jobs
+
+      fdg export-job --method fedomg --protocol fedomg --to /tmp/jobs
 
       fdg export-job --method fedomg --data photos --to /tmp/jobs
 
@@ -90,12 +94,17 @@ def export_job(
         named |= {} if sites is None else {"sites": _names(sites)}
         named |= {key: value for key, value in (("target", target), ("seed", seed)) if value is not None}
         named |= _settings(settings or [])
+        images = choose_data(data, dataset, None).dataset
+        pooled = "pacs" if images is None else images
+        named = {**_of_protocol(protocol, pooled, str(method), sites), **named}
         with chosen_model(model) as own:
             files, chosen = [*(plugin or []), *own.files], own.added_to(named)
-            say(_made(str(method), choose_data(data, dataset, None).dataset, to, name, files, chosen))
+            say(_made(str(method), pooled, to, name, files, chosen))
     else:
-        of_made = (dataset, data, model, sites, gpu_memory, without_gpu, target, seed, settings, gpus or None)
-        say(_copied(job, any(one is not None for one in of_made), to, name, plugin))
+        named_protocol = None if protocol is ProtocolName.PAPER else protocol
+        of_made = (dataset, data, model, sites, gpu_memory, without_gpu, target, seed, named_protocol, settings)
+        is_made = gpus != 0 or any(one is not None for one in of_made)
+        say(_copied(job, is_made, to, name, plugin))
 
 
 def _settings(texts: list[str]) -> dict[str, Any]:
@@ -107,6 +116,15 @@ def _settings(texts: list[str]) -> dict[str, Any]:
     return values
 
 
+def _of_protocol(protocol: ProtocolName, dataset: "DatasetRef", method: str, sites: str | None) -> dict[str, Any]:
+    """Return the settings of a named protocol; sites that are named are as many as they are."""
+    from fdg_plugins.engine.sources import PER_DOMAIN, settings_of_protocol
+    from fdg_plugins.plugins.composition import parse_method
+
+    found = settings_of_protocol(protocol.value, dataset, parse_method(method).name)
+    return {name: value for name, value in found.items() if name != PER_DOMAIN or sites is None}
+
+
 def _names(text: str | None) -> list[str]:
     """Return the names in a text of names with commas between them."""
     return [] if text is None else [name.strip() for name in text.split(",")]
@@ -114,7 +132,7 @@ def _names(text: str | None) -> list[str]:
 
 def _made(
     method: str,
-    dataset: "DatasetRef | None",
+    dataset: "DatasetRef",
     to: Path,
     name: str | None,
     plugins: list[Path],
@@ -123,7 +141,7 @@ def _made(
     """Write the job of a method, and return a description of the result."""
     from fdg_plugins.cli.jobs import export_method
 
-    target, files = export_method(method, "pacs" if dataset is None else dataset, to, name, plugins, settings)
+    target, files = export_method(method, dataset, to, name, plugins, settings)
     brings = f"the code of {', '.join(files)}" if files else "no code"
     return f"{target}: written; it brings {brings}"
 
@@ -134,7 +152,7 @@ def _copied(job: Path, made: bool, to: Path, name: str | None, plugins: list[Pat
 
     if plugins or made:
         raise SettingsError(
-            "--plugin, --dataset, --data, --model, --sites, --target, --seed, --set and those of GPUs apply to the job "
-            "of a method, expected --method with them."
+            "--plugin, --dataset, --data, --model, --sites, --target, --seed, --protocol, --set and those of GPUs are "
+            "for the job of a method, expected --method with them."
         )
     return f"{export(job, to, name)}: written; it brings no code"

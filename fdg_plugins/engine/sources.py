@@ -107,9 +107,7 @@ class RecipeJob(JobSource):
         protocol = PAPER if asked.protocol is None else asked.protocol
         target = dataset_spec(dataset).domains[0] if asked.target is None else asked.target
         seed = SEED if asked.seed is None else asked.seed
-        runs = FederatedRuns()
-        of_protocol = _known(runs.base_settings(protocol, dataset, method), runs.settings_of(method))
-        settings = {**of_protocol, **asked.settings}
+        settings = {**settings_of_protocol(protocol, dataset, method), **asked.settings}
         if asked.participation is not None:
             settings["sites_per_round"] = drawn_sites(asked.participation, source_sites(dataset, settings))
         self.title = title_of(method)
@@ -212,6 +210,12 @@ class FolderJob(JobSource):
 
     def _protocol(self, *, stand_in: bool) -> Protocol:
         return protocol_of(self._arguments, self._aggregator, self.environment, stand_in)
+
+
+def settings_of_protocol(protocol: str, dataset: DatasetRef, method: str) -> dict[str, Any]:
+    """Return the settings of a named protocol that are known to ``method``, before any that are given."""
+    runs = FederatedRuns()
+    return _known(runs.base_settings(protocol, dataset, method), runs.settings_of(method))
 
 
 def _known(settings: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:

@@ -51,6 +51,17 @@ def test_a_run_prints_its_checkpoints_and_the_final_table_and_leaves_record_and_
     assert f"next: fdg report {tmp_path / 'run'}" in result.stdout
 
 
+def test_a_run_that_fails_after_it_has_begun_says_where_its_record_is(tmp_path: Path) -> None:
+    result = tiny(tmp_path / "run", "erm", learning_rate="1e30")
+    assert result.exit_code == 1
+    reason = record_in(tmp_path / "run").stopped_because
+    assert reason is not None
+    last = result.stderr.splitlines()[-1]
+    assert last == f"the run failed: {reason.rstrip('.')}; the record is {tmp_path / 'run' / RESULTS_FILE}"
+    again = tiny(tmp_path / "run", "erm")
+    assert (again.exit_code, again.stdout) == (2, "")
+
+
 def test_a_plug_in_file_is_named_in_the_next_command(tmp_path: Path) -> None:
     plugin = Path(__file__).parents[2] / "custom" / "clipped_fedavg.py"
     given = [part for name, value in TINY.items() for part in ("--set", f"{name}={value}")]

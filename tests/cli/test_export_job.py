@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.main import app
 from fdg_plugins.engine.workflow import SERVER_CONFIG
+from fdg_plugins.settings.named_protocols import protocol_settings
 
 JOBS = Path(__file__).parents[2] / "jobs"
 
@@ -101,6 +102,19 @@ def test_the_target_the_seed_and_settings_of_a_job_that_is_made_are_chosen(job: 
     check_refusal(run(*made, "--set", "rounds=2,3"), "with one value")
     check_refusal(run(*made, "--dataset", ""), "data set '' is unknown")
     assert not (tmp_path / "other").exists()
+
+
+def test_a_job_of_a_named_protocol_has_the_settings_of_a_run_of_it(job: Path, tmp_path: Path) -> None:
+    options = ("--protocol", "quick", "--set", "rounds=7")
+    assert run("--method", "fedomg", *options, "--to", tmp_path / "out").exit_code == 0
+    config = json.loads((tmp_path / "out" / "pacs_fedomg" / "app_server" / SERVER_CONFIG).read_text(encoding="utf-8"))
+    arguments = config["workflows"][0]["args"]
+    for name, value in {**protocol_settings("quick", "pacs"), "rounds": 7}.items():
+        assert arguments["aggregator" if name == "server_lr" else "protocol"][name] == value
+    check_refusal(run(job, "--protocol", "quick", "--to", tmp_path / "copy"), "expected --method with them")
+    digits = ("--method", "fedomg", "--dataset", "rotateddigits", "--protocol", "feddg-ga")
+    check_refusal(run(*digits, "--to", tmp_path / "none"), "protocol 'feddg-ga' has nothing for data set rotateddigits")
+    assert not (tmp_path / "none").exists()
 
 
 def test_gpus_are_for_a_job_that_is_made(job: Path, tmp_path: Path) -> None:

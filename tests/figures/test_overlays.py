@@ -5,7 +5,8 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import nibabel
 import numpy as np
@@ -16,7 +17,7 @@ from PIL import Image
 from fdg_plugins.analysis import Run
 from fdg_plugins.analysis.distances import hausdorff95
 from fdg_plugins.analysis.figures import Overlays, Request, make_pictures
-from fdg_plugins.analysis.figures.overlays import cases_of, displayed, fullest_slice, outcomes_of
+from fdg_plugins.analysis.figures.overlays import cases_of, check_has_masks, displayed, fullest_slice, outcomes_of
 from fdg_plugins.analysis.figures.picture import Outcome
 from fdg_plugins.data import DATASETS, SegmentationSpec, dataset_spec, evaluation_batches, open_domain
 from fdg_plugins.errors import DataError, SettingsError
@@ -24,6 +25,7 @@ from fdg_plugins.messages import Evaluation
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.storage import save_tensors
 from fdg_plugins.tasks import SEGMENTATION
+from fdg_plugins.tasks.segmentation import Segmentation
 from tests.figures.figure_stubs import census_reply, figure_run, judged, keep
 
 SELECTED = "global_model_selected.safetensors"
@@ -296,6 +298,13 @@ def test_intensities_without_a_black_are_stretched_and_grey_is_shown_in_three_ch
     assert (pixels == pixels[..., :1]).all()
     np.testing.assert_array_equal(displayed(torch.full((1, 2, 2), 0.2)), np.full((2, 2, 3), 51))
     assert displayed(torch.full((2, 2, 2), 9.0)).max() == 0
+
+
+def test_a_task_of_ones_own_that_is_a_segmentation_has_masks() -> None:
+    class Strict(Segmentation):
+        pass
+
+    check_has_masks(cast(Run, SimpleNamespace(folder=Path("run"), record=SimpleNamespace(task=Strict(name="strict")))))
 
 
 def test_a_run_of_another_task_and_several_runs_are_refused(run: Run, root: Path, tmp_path: Path) -> None:

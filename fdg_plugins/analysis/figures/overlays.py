@@ -22,7 +22,7 @@ from fdg_plugins.analysis.selection import rule_in_words
 from fdg_plugins.data import DomainData, Sample, dataset_spec
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.tasks import SEGMENTATION
-from fdg_plugins.tasks.segmentation import DICE
+from fdg_plugins.tasks.segmentation import DICE, Segmentation
 
 PIXELS, MILLIMETRES = "pixels", "mm"  # of the image as evaluated
 SPREAD = (1.0, 99.0)  # percentiles of intensities that are not in [0, 1], displayed as black and white
@@ -30,7 +30,7 @@ SPREAD = (1.0, 99.0)  # percentiles of intensities that are not in [0, 1], displ
 
 def check_has_masks(run: Run) -> None:
     """Raise ``SettingsError`` unless the run learned segmentation."""
-    if run.record.task.name != SEGMENTATION.name:
+    if not isinstance(run.record.task, Segmentation):
         raise SettingsError(
             f"run {run.folder} learned the task {run.record.task.name!r}, expected {SEGMENTATION.name!r}, whose masks "
             "can be laid over images."
