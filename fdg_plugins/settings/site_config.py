@@ -9,12 +9,14 @@ the defaults.
 """
 
 import os
+import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pydantic
 import torch
+from pydantic_core import PydanticCustomError
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.naming import expected_one_of
@@ -41,7 +43,25 @@ FROM_ENVIRONMENT = (
     "damaged_images",
 )
 
-DistributionName = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
+
+def _in_words(pattern: str, words: str) -> pydantic.AfterValidator:
+    """Return a check that refuses texts of another form than ``pattern``, and says in words what was expected."""
+
+    def check(value: str) -> str:
+        if re.fullmatch(pattern, value) is None:
+            raise PydanticCustomError("form", "it should be {words}", {"words": words})
+        return value
+
+    return pydantic.AfterValidator(check)
+
+
+DistributionName = Annotated[
+    str, _in_words(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", "the name of a distribution: letters, digits, '.', '_' and '-'")
+]
+Part = Annotated[str, _in_words(r"[1-9]\d{0,5}/[1-9]\d{0,5}", "two numbers from 1 to 999999, such as 3/10")]
+Device = Annotated[
+    str, _in_words(r"auto|cpu|cuda(:\d{1,3})?", "auto, cpu, cuda, or a GPU by its number, such as cuda:0")
+]
 
 
 class SiteConfig(pydantic.BaseModel):
@@ -57,9 +77,8 @@ class SiteConfig(pydantic.BaseModel):
     domain: str | None = pydantic.Field(
         None, description="domain held by the site; default: the site's name, of `photo-3of10` what precedes the part"
     )
-    part: str | None = pydantic.Field(
+    part: Part | None = pydantic.Field(
         None,
-        pattern=r"^[1-9]\d{0,5}/[1-9]\d{0,5}$",
         description="share of the domain, for many sites per domain: `3/10` is the third of ten; default: as the "
         "site's name says, which is `photo-3of10`",
     )
@@ -72,7 +91,7 @@ class SiteConfig(pydantic.BaseModel):
     allowed_reports: tuple[str, ...] | None = pydantic.Field(
         None, description="what may leave the site beside its update; default: whatever a method needs"
     )
-    device: str = pydantic.Field("auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$", description="where the site computes")
+    device: Device = pydantic.Field("auto", description="where the site computes")
     workers: int = pydantic.Field(0, ge=0, le=64, description="processes that read images")
     threads: int | None = pydantic.Field(None, ge=1, le=1024, description="threads of CPU arithmetic")
     image_memory: float = pydantic.Field(

@@ -73,7 +73,8 @@ def test_the_entry_of_another_site_is_ignored_even_if_it_is_wrong(file: Path) ->
     [
         ({"dataroot": "/data"}, r"unknown field 'dataroot': did you mean 'data_root'\?$"),
         ({"colour": "/data"}, r"unknown field 'colour': known are data_root, dataset_file, .*, damaged_images\.$"),
-        ({"device": "abacus"}, "device is 'abacus', but string should match pattern"),
+        ({"device": "abacus"}, "device is 'abacus', but it should be auto, cpu, cuda, or a GPU by its number, such as"),
+        ({"part": "11/"}, "part is '11/', but it should be two numbers from 1 to 999999, such as 3/10"),
         ({"device": "cuda:x"}, "device is 'cuda:x', but "),
         ({"device": "cpu\n"}, "device is 'cpu.n', but "),
         ({"workers": -1}, "workers is -1, but input should be greater than or equal to 0"),
