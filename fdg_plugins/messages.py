@@ -14,10 +14,10 @@ import pydantic
 from nvflare.apis.dxo import MetaKey
 from pydantic_core import PydanticCustomError
 
+from fdg_plugins import __version__
 from fdg_plugins.errors import FDGError
 from fdg_plugins.settings.protocol import MOST_EPOCHS, Protocol
 from fdg_plugins.values import first_problem, is_number, shorten
-from fdg_plugins.versions import installed_versions
 
 TASK_CENSUS = "census"
 TASK_STATISTICS = "statistics"
@@ -94,12 +94,12 @@ class OfCensus(Checked):
         try:
             return super().read(value, origin, error)
         except error:
-            told, own = cls._version_in(value), installed_versions(("fdg-plugins",))["fdg-plugins"]
-            if not isinstance(told, str) or told == own:
+            told = cls._version_in(value)
+            if not isinstance(told, str) or told == __version__:
                 raise
             raise error(
-                f"{origin}: it comes from fdg-plugins {shorten(told)}, and is read by {own}: one job needs one version "
-                "everywhere."
+                f"{origin}: it comes from fdg-plugins {shorten(told)}, and is read by {__version__}: one job needs one "
+                "version everywhere."
             ) from None
 
     @classmethod
@@ -119,7 +119,7 @@ class CensusRequest(OfCensus):
     stand_in_protocol: Protocol
     run: str
     goes_on: bool = True
-    version: str = pydantic.Field(default_factory=lambda: installed_versions(("fdg-plugins",))["fdg-plugins"])
+    version: str = __version__
 
     @classmethod
     def _version_in(cls, value: Any) -> Any:

@@ -11,7 +11,7 @@ import typer
 
 from fdg_plugins.cli.console import LastingConsole, say
 from fdg_plugins.cli.own_data import DataOption, DataRootOption, DatasetOption, choose_data
-from fdg_plugins.cli.plugins import ModelOption, PluginFiles, chosen_model, load_plugins
+from fdg_plugins.cli.plugins import ModelOption, PluginFiles, chosen_model, load_plugins, plugin_words
 from fdg_plugins.cli.sweep import FAILED, INTERRUPTED
 from fdg_plugins.errors import FDGError, SettingsError, Stopped
 from fdg_plugins.record.run_files import RESULTS_FILE
@@ -99,7 +99,7 @@ def centralised(
         raise typer.Exit(INTERRUPTED) from stopped
     say(final_table(record))
     say(f"record and models: {to}")
-    given = shlex.join([str(to), *(text for file in plugin or () for text in ("--plugin", str(file)))])
+    given = shlex.join([str(to), *plugin_words(plugin or ())])
     say(f"next: fdg report {given}, with the folders of the federated runs that it is to stand beside")
 
 
@@ -125,17 +125,14 @@ def _plan(
 
 def _carry_out(plan: "Plan", environment: "Mapping[str, str]", to: Path) -> "RunRecord":
     """Execute the run; one that fails after it has begun is no mistake of the request, and has a record."""
-    begun = (to / RESULTS_FILE).exists
-    if begun():
-        return _execute(plan, environment, to)  # which refuses the folder
+    file = to / RESULTS_FILE
+    had_record = file.exists()  # of another run, for which the folder is refused
     try:
         return _execute(plan, environment, to)
-    except Stopped:
-        raise
     except FDGError as error:
-        if not begun():
+        if isinstance(error, Stopped) or had_record or not file.exists():
             raise
-        say(f"the run failed: {str(error).rstrip('.')}; the record is {to / RESULTS_FILE}", "red", on_stderr=True)
+        say(f"the run failed: {str(error).rstrip('.')}; the record is {file}", "red", on_stderr=True)
         raise typer.Exit(FAILED) from error
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fdg_plugins.cli.console import LastingConsole, say
+from fdg_plugins.cli.plugins import plugin_words
 from fdg_plugins.cli.sweep import FAILED, INTERRUPTED
 from fdg_plugins.errors import DataError
 from fdg_plugins.record.run_files import RESULTS_FILE
@@ -95,6 +96,6 @@ def _brought(folder: Path, names: Sequence[str]) -> list[str]:
 
 def _show_next(folder: Path, plugins: Sequence[str]) -> None:
     """Print the commands that show the run, as they can be typed."""
-    given = [str(folder), *(text for file in plugins for text in ("--plugin", file))]
+    given = [str(folder), *plugin_words(plugins)]
     say(f"next: fdg plot convergence {shlex.join(given)}")
     say(f"      fdg report {shlex.join(given)}")

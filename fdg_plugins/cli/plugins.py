@@ -32,6 +32,11 @@ ModelOption = Annotated[
 ]
 
 
+def plugin_words(files: Iterable[str | Path]) -> list[str]:
+    """Return the words by which a command is given plug-in files."""
+    return [text for file in files for text in ("--plugin", str(file))]
+
+
 class ChosenModel(NamedTuple):
     """The network given by ``--model``: its name (None: none given), and the plug-in file that was written for it."""
 

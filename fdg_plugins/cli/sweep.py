@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fdg_plugins.cli.console import LastingConsole, say
 from fdg_plugins.cli.own_data import DataOption, DataRootOption, DatasetOption, choose_data
-from fdg_plugins.cli.plugins import ChosenModel, ModelOption, PluginFiles, chosen_model, load_plugins
+from fdg_plugins.cli.plugins import ChosenModel, ModelOption, PluginFiles, chosen_model, load_plugins, plugin_words
 from fdg_plugins.cli.sweep_options import (
     DryRunOption,
     EngineOption,
@@ -243,8 +243,8 @@ def _show_next(outcome: "Outcome", store: "Store", going_on: "list[str]") -> Non
     if outcome.stopped:
         say(f"stopped; to go on: {shlex.join(going_on)}")
     elif any(store.runs.glob("*")):
-        plugins = (text for file in store.plugin_files([]) for text in ("--plugin", str(file)))
-        say(f"next: {shlex.join(['fdg', 'report', str(store.folder), *plugins])}")
+        given = [str(store.folder), *plugin_words(store.plugin_files([]))]
+        say(f"next: {shlex.join(['fdg', 'report', *given])}")
 
 
 def _sum_up(prepared: "Prepared", store: "Store", outcome: "Outcome") -> None:
