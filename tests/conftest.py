@@ -23,10 +23,10 @@ from PIL import Image
 from safetensors.torch import save
 
 from fdg_plugins.data import PACS
-from fdg_plugins.engine import execute as engine_execute
+from fdg_plugins.lab.engine import execute as engine_execute
+from fdg_plugins.lab.sweep import execute as sweep_execute
 from fdg_plugins.plugins.files import forget_files
 from fdg_plugins.plugins.kinds import registries
-from fdg_plugins.sweep import execute as sweep_execute
 
 # Files that take minutes, the longest first: with two workers, nothing else then waits for them at the end.
 LONGEST = ("test_methods.py", "test_medical_tutorial.py", "test_bare_command.py", "test_faults.py")

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from fdg_plugins.centralised.plan import make_plan
 from fdg_plugins.data import DATASETS, PACS, ROTATED_DIGITS, AttributeSpec, PublishedSpec, RotatedSpec
 from fdg_plugins.data.specs import SegmentationSpec
+from fdg_plugins.lab.centralised.plan import make_plan
 from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.recipes.settings import job_settings
 from fdg_plugins.settings.families import FAMILIES, dataset_protocol

@@ -5,13 +5,13 @@ import pytest
 
 from fdg_plugins.cli.sweep_options import ProtocolName
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.lab.sweep.jobs import FederatedRuns
 from fdg_plugins.plugins.composition import parse_method, published
 from fdg_plugins.recipes import make_recipe, settings_of
 from fdg_plugins.recipes.settings import job_settings
 from fdg_plugins.settings.named_protocols import PROTOCOLS, protocol_settings
 from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS
 from fdg_plugins.settings.protocol import Protocol
-from fdg_plugins.sweep.jobs import FederatedRuns
 
 CASES = [(paper, dataset) for paper, datasets in PAPER_PROTOCOLS.items() for dataset in datasets]
 # rounds, local epochs, batch size, learning rate; network, head

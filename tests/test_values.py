@@ -10,16 +10,16 @@ import pytest
 
 from fdg_plugins import messages
 from fdg_plugins.aggregators import AGGREGATORS, make_aggregator, make_weighting
-from fdg_plugins.centralised.plan import make_plan
 from fdg_plugins.data.stand_in import MOST_PER_CLASS, write_stand_in
 from fdg_plugins.errors import DataError, FDGError, SettingsError
+from fdg_plugins.lab.centralised.plan import make_plan
+from fdg_plugins.lab.sweep.values import read_settings
 from fdg_plugins.messages import TaskRequest
 from fdg_plugins.objectives import OBJECTIVES, make_objective
 from fdg_plugins.plans.plans import make_plans
 from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.recipes.settings import job_settings
 from fdg_plugins.settings.protocol import MOST_EPOCHS, MOST_ROUNDS, Protocol, environment_settings, make_protocol
-from fdg_plugins.sweep.values import read_settings
 from fdg_plugins.values import (
     LARGEST,
     MOST_LEVELS,

@@ -24,12 +24,12 @@ from cases.measure import Goal, Row
 from cases.whole_job import DATASET, QUICK, REAL, REAL_SAMPLES, export, loop_command
 from fdg_plugins.core.domains import allot_sites
 from fdg_plugins.data import dataset_spec, find_data_root, open_domain
+from fdg_plugins.lab.sweep.one_process import PROGRAM
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.run_files import RESULTS_FILE, SIMULATOR_FOLDER
 from fdg_plugins.settings.families import dataset_protocol
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import read_json, write_json
-from fdg_plugins.sweep.one_process import PROGRAM
 
 DIGITS = "rotateddigits"
 TARGET = "angle_0"

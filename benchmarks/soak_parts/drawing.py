@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator, StrMethodFormatter
 
-from fdg_plugins.analysis.figures.drawing.canvas import SMALL_SIZE, mark_axes, new_figure, style
-from fdg_plugins.analysis.figures.picture import Origin, Picture
-from fdg_plugins.analysis.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION
+from fdg_plugins.lab.analysis.figures.drawing.canvas import SMALL_SIZE, mark_axes, new_figure, style
+from fdg_plugins.lab.analysis.figures.picture import Origin, Picture
+from fdg_plugins.lab.analysis.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION
 from soak_parts.rows import ProcessRow, Soak
 from soak_parts.sampling import TEMPORARY
 from soak_parts.tables import owner_of

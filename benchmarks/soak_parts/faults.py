@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fdg_plugins.poc.processes import kill_participant, start_participant
+from fdg_plugins.lab.poc.processes import kill_participant, start_participant
 from soak_parts.rows import FaultRow
 
 AWAY_S = 60.0

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from fdg_plugins.poc.processes import belongs, processes
+from fdg_plugins.lab.poc.processes import belongs, processes
 from soak_parts.rows import DiskRow, ProcessRow
 
 ROLES = {

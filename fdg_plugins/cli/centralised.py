@@ -14,13 +14,13 @@ from fdg_plugins.cli.own_data import DataOption, DataRootOption, DatasetOption, 
 from fdg_plugins.cli.plugins import ModelOption, PluginFiles, chosen_model, load_plugins, plugin_words
 from fdg_plugins.cli.sweep import FAILED, INTERRUPTED
 from fdg_plugins.errors import FDGError, SettingsError, Stopped
+from fdg_plugins.lab.sweep.values import read_settings, split_key
 from fdg_plugins.record.run_files import RESULTS_FILE
-from fdg_plugins.sweep.values import read_settings, split_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fdg_plugins.centralised.plan import Plan
+    from fdg_plugins.lab.centralised.plan import Plan
     from fdg_plugins.plugins.own_dataset import DatasetRef
     from fdg_plugins.record.run_record import RunRecord
 
@@ -79,8 +79,8 @@ def centralised(
 
       fdg report sweeps/pacs references
     """
+    from fdg_plugins.lab.sweep.machine import ignored_settings, machine_environment
     from fdg_plugins.record.text import final_table
-    from fdg_plugins.sweep.machine import ignored_settings, machine_environment
 
     for name in ignored_settings(os.environ):
         say(f"Warning: {name} is not used: the settings of a run come from --set.", "yellow", on_stderr=True)
@@ -113,8 +113,8 @@ def _plan(
     environment: "Mapping[str, str]",
 ) -> "Plan":
     """Return the plan for the data in the environment, or for the stand-in if the environment names none."""
-    from fdg_plugins.centralised.plan import make_plan
     from fdg_plugins.data import find_data_root
+    from fdg_plugins.lab.centralised.plan import make_plan
     from fdg_plugins.storage import named_path
 
     wanted = partial(make_plan, algorithm, dataset, target, seed, settings, protocol=protocol)
@@ -140,11 +140,11 @@ def _execute(plan: "Plan", environment: "Mapping[str, str]", to: Path) -> "RunRe
     """Execute the plan on the device in the environment; Ctrl-C and SIGTERM stop it within a step."""
     import torch
 
-    from fdg_plugins.centralised.progress import RunDisplay
-    from fdg_plugins.centralised.run import run_centralised
+    from fdg_plugins.lab.centralised.progress import RunDisplay
+    from fdg_plugins.lab.centralised.run import run_centralised
+    from fdg_plugins.lab.sweep.execute import listening
     from fdg_plugins.settings.site_config import read_site_config
     from fdg_plugins.storage import named_path
-    from fdg_plugins.sweep.execute import listening
 
     config = read_site_config("centralised", None, environment)
     if config.threads is not None:

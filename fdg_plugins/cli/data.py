@@ -20,8 +20,8 @@ from fdg_plugins.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
     from fdg_plugins.data.own_files import FileRules
-    from fdg_plugins.data.preparation import Prepared, Source
     from fdg_plugins.data.specs import ImageFolderSpec, KnownSpec, SegmentationSpec
+    from fdg_plugins.lab.preparation import Prepared, Source
 
 HUB = "hf"
 INTERRUPTED = 130
@@ -115,7 +115,7 @@ def prepare(
       fdg data prepare officehome --from hf --data-root /data
     """
     from fdg_plugins.cli.own_data import most_pixels
-    from fdg_plugins.data.preparation import prepare as prepare_data
+    from fdg_plugins.lab.preparation import prepare as prepare_data
 
     spec, root = _on_disk(name), _named(data_root)
     try:
@@ -280,7 +280,7 @@ def _check_drawn(to: Path, dataset: str, asked: int | None) -> None:
 
 
 def _opened(name: str, source: str) -> "Source":
-    from fdg_plugins.data.preparation import HubSource, open_source
+    from fdg_plugins.lab.preparation import HubSource, open_source
     from fdg_plugins.storage import own_path
 
     return HubSource(name) if source == HUB else open_source(own_path(source))

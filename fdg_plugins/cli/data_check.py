@@ -31,8 +31,8 @@ def check_masks(spec: "SegmentationSpec", root: Path, rules: "FileRules", sheets
     """
     from fdg_plugins.data.mask_facts import mask_facts
     from fdg_plugins.data.pairs import AMONG, list_pairs, split_pairs
-    from fdg_plugins.data.preparation import count_images
     from fdg_plugins.data.unused import Unused
+    from fdg_plugins.lab.preparation import count_images
 
     rules = rules.watched()
     facts: dict[str, MaskFacts] = {}

@@ -15,7 +15,7 @@ from fdg_plugins.cli.tables import as_text
 
 if TYPE_CHECKING:
     from fdg_plugins.data import DatasetSpec
-    from fdg_plugins.data.preparation import Counts, Verdict
+    from fdg_plugins.lab.preparation import Counts, Verdict
 
 WIDTH = 160
 NOT_KNOWN = "not known"

@@ -14,8 +14,8 @@ from fdg_plugins.errors import DataError
 if TYPE_CHECKING:
     from fdg_plugins.data import Damaged
     from fdg_plugins.data.own_files import FileRules
-    from fdg_plugins.data.preparation import Changes, Manifest, Verdict
     from fdg_plugins.data.specs import ImageFolderSpec, KnownSpec, SegmentationSpec
+    from fdg_plugins.lab.preparation import Changes, Manifest, Verdict
 
 SHOWN = 5
 
@@ -25,7 +25,7 @@ def verify_data_set(spec: "KnownSpec", root: Path, *, images: bool) -> None:
 
     ``images``: decode every image too. Raises DataError if anything is not as expected.
     """
-    from fdg_plugins.data.preparation import count_images, judge, read_manifest
+    from fdg_plugins.lab.preparation import count_images, judge, read_manifest
 
     _check_is_there(spec, root)
     manifest = read_manifest(root, spec)
@@ -53,9 +53,9 @@ def find_own(place: str, data_root: Path | None) -> "tuple[ImageFolderSpec | Seg
 
 def verify_own(place: str, data_root: Path | None, *, images: bool, write: bool) -> None:
     """Compare a user's own data set with its manifest, which ``write`` makes anew; without one, count its images."""
-    from fdg_plugins.data.preparation import count_images, read_manifest, write_manifest
     from fdg_plugins.data.specs import ImageFolderSpec, SegmentationSpec
     from fdg_plugins.data.unfinished import MANIFEST
+    from fdg_plugins.lab.preparation import count_images, read_manifest, write_manifest
 
     spec, root, rules = find_own(place, data_root)
     manifest = None if write else read_manifest(root, spec)
@@ -87,7 +87,7 @@ def _check_is_there(spec: "KnownSpec", root: Path) -> None:
 
 def _compare(spec: "KnownSpec", root: Path, manifest: "Manifest") -> None:
     """Compare the data set with its manifest; name the differences and raise DataError if there are any."""
-    from fdg_plugins.data.preparation import find_changes
+    from fdg_plugins.lab.preparation import find_changes
 
     if changes := find_changes(root, spec, manifest, track=track):
         _show_changes(changes)

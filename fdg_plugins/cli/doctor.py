@@ -13,12 +13,12 @@ from rich.text import Text
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.own_data import DataOption
 from fdg_plugins.cli.tables import make_table, show
-from fdg_plugins.doctor.finding import Finding, worst
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.lab.doctor.finding import Finding, worst
 from fdg_plugins.values import counted, visible
 
 if TYPE_CHECKING:
-    from fdg_plugins.doctor.examination import Examination
+    from fdg_plugins.lab.doctor.examination import Examination
 
 PROBLEM = 1
 STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
@@ -61,8 +61,8 @@ def doctor(
 
       fdg doctor --kit /srv/flare/photo
     """
-    from fdg_plugins.doctor.examination import examine
-    from fdg_plugins.doctor.kit import examine_kit
+    from fdg_plugins.lab.doctor.examination import examine
+    from fdg_plugins.lab.doctor.kit import examine_kit
 
     examination = None
     if kit is not None:

@@ -42,7 +42,7 @@ def export_bundle(
 
       cd bundles/vessels && python -m monai.bundle run --config_file configs/inference.json --dataset_dir IMAGES
     """
-    from fdg_plugins.analysis.bundle import write_bundle
+    from fdg_plugins.lab.analysis.bundle import write_bundle
 
     load_plugins(plugin)
     runs = runs_below([run])

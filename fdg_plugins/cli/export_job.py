@@ -109,7 +109,7 @@ def export_job(
 
 def _settings(texts: list[str]) -> dict[str, Any]:
     """Return what ``--set`` gives; raise ``SettingsError`` for what a run would not take from there either."""
-    from fdg_plugins.engine.sources import check_names
+    from fdg_plugins.lab.engine.sources import check_names
 
     values = read_values(texts)
     check_names(values)
@@ -118,7 +118,7 @@ def _settings(texts: list[str]) -> dict[str, Any]:
 
 def _of_protocol(protocol: ProtocolName, dataset: "DatasetRef", method: str, sites: str | None) -> dict[str, Any]:
     """Return the settings of a named protocol; sites that are named are as many as they are."""
-    from fdg_plugins.engine.sources import PER_DOMAIN, settings_of_protocol
+    from fdg_plugins.lab.engine.sources import PER_DOMAIN, settings_of_protocol
     from fdg_plugins.plugins.composition import parse_method
 
     found = settings_of_protocol(protocol.value, dataset, parse_method(method).name)

@@ -14,26 +14,26 @@ from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.values import counted
 
 if TYPE_CHECKING:
-    from fdg_plugins.engine.execute import Ending
-    from fdg_plugins.engine.kept import KeptRun
-    from fdg_plugins.engine.sources import JobSource
-    from fdg_plugins.sweep.execute import StopOrder
-    from fdg_plugins.sweep.request import DataFound
+    from fdg_plugins.lab.engine.execute import Ending
+    from fdg_plugins.lab.engine.kept import KeptRun
+    from fdg_plugins.lab.engine.sources import JobSource
+    from fdg_plugins.lab.sweep.execute import StopOrder
+    from fdg_plugins.lab.sweep.request import DataFound
 
 
 def follow(
     folder: Path, source: "JobSource", data: "DataFound", kept: "KeptRun", threads: int | None, order: "StopOrder"
 ) -> "Ending":
     """Execute a run in ``folder`` until it ends or ``order`` ends it, and leave there what belongs there."""
-    from fdg_plugins.engine.engines import ENGINES
-    from fdg_plugins.engine.execute import Ending, carry_out
-    from fdg_plugins.engine.folder import held, settle
-    from fdg_plugins.engine.prepare import make_launch
-    from fdg_plugins.engine.progress import RunDisplay
+    from fdg_plugins.lab.engine.engines import ENGINES
+    from fdg_plugins.lab.engine.execute import Ending, carry_out
+    from fdg_plugins.lab.engine.folder import held, settle
+    from fdg_plugins.lab.engine.prepare import make_launch
+    from fdg_plugins.lab.engine.progress import RunDisplay
+    from fdg_plugins.lab.sweep.overview import title_of_data
+    from fdg_plugins.lab.sweep.store import RUN_FILE
     from fdg_plugins.record.run_record import RunRecord
     from fdg_plugins.storage import write_json
-    from fdg_plugins.sweep.overview import title_of_data
-    from fdg_plugins.sweep.store import RUN_FILE
 
     engine = ENGINES[kept.engine]
     with held(folder, engine.results) as finished:
@@ -56,8 +56,8 @@ def follow(
 
 def sum_up(folder: Path, source: "JobSource", kept: "KeptRun", ending: "Ending") -> int:
     """Report how the run ended, where it is and what comes next; return the exit code."""
+    from fdg_plugins.lab.sweep.store import LOG_FILE
     from fdg_plugins.record.text import final_table
-    from fdg_plugins.sweep.store import LOG_FILE
 
     if ending.reason is None and ending.record is not None:
         say(final_table(ending.record))
@@ -88,7 +88,7 @@ def _resuming(folder: Path, source: "JobSource") -> str:
 
 def _brought(folder: Path, names: Sequence[str]) -> list[str]:
     """Return the plug-in files, by their names, that the job of a run brought, as they are in the run's folder."""
-    from fdg_plugins.sweep.store import JOB
+    from fdg_plugins.lab.sweep.store import JOB
 
     found = {path.stem: str(path) for path in sorted((folder / JOB).glob("*/custom/*.py"))}
     return [found[name] for name in names if name in found]

@@ -10,7 +10,7 @@ from fdg_plugins.cli.console import say
 from fdg_plugins.errors import DataError
 
 if TYPE_CHECKING:
-    from fdg_plugins.analysis import Run
+    from fdg_plugins.lab.analysis import Run
 
 
 RoundsOption = Annotated[
@@ -27,9 +27,9 @@ RoundsOption = Annotated[
 def runs_below(paths: list[Path], rounds: int | None = None) -> "tuple[Run, ...]":
     """Return the runs below ``paths``; report on stderr what was left out. Raise ``DataError`` if there are none.
 
-    ``rounds``: as :func:`~fdg_plugins.analysis.runs.find_runs` takes it.
+    ``rounds``: as :func:`~fdg_plugins.lab.analysis.runs.find_runs` takes it.
     """
-    from fdg_plugins.analysis import find_runs  # not loaded for ``--help``
+    from fdg_plugins.lab.analysis import find_runs  # not loaded for ``--help``
 
     found = find_runs(paths, rounds)
     for folder, reason in found.left_out:

@@ -25,19 +25,19 @@ from threading import Event, Thread
 from fdg_plugins.cli.resume import write_resuming_job
 from fdg_plugins.cli.watch import COMPLETED, Server, follow
 from fdg_plugins.controllers.kept_results import KEPT
-from fdg_plugins.engine.engines import RESULTS
-from fdg_plugins.engine.workflow import sites_of
 from fdg_plugins.errors import FDGError
 from fdg_plugins.flare.trackers import MLFLOW_FILE
-from fdg_plugins.poc.kits import SiteData, configure, provision
-from fdg_plugins.poc.processes import CONSOLE_LOG, launched
-from fdg_plugins.poc.project import Project, read_project
+from fdg_plugins.lab.engine.engines import RESULTS
+from fdg_plugins.lab.engine.workflow import sites_of
+from fdg_plugins.lab.poc.kits import SiteData, configure, provision
+from fdg_plugins.lab.poc.processes import CONSOLE_LOG, launched
+from fdg_plugins.lab.poc.project import Project, read_project
+from fdg_plugins.lab.sweep.store import LOG_FILE, finished_record
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
 from fdg_plugins.record.left_files import TRACKED
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.settings.site_config import FILE_NAME
 from fdg_plugins.storage import write_json
-from fdg_plugins.sweep.store import LOG_FILE, finished_record
 
 FEDERATION = "federation"
 FAILED = 1

@@ -30,8 +30,8 @@ from fdg_plugins.cli.plugins import PluginFiles, load_plugins
 from fdg_plugins.errors import DataError, FDGError
 
 if TYPE_CHECKING:
-    from fdg_plugins.analysis import Run
-    from fdg_plugins.analysis.figures import Picture, Request
+    from fdg_plugins.lab.analysis import Run
+    from fdg_plugins.lab.analysis.figures import Picture, Request
 
 NUMBERS = "csv"
 
@@ -71,8 +71,8 @@ def plot(
 
       fdg plot all simulator_workspace --data-root /data
     """
-    from fdg_plugins.analysis.absences import notes_on_absences
-    from fdg_plugins.analysis.figures import Request, kinds_of
+    from fdg_plugins.lab.analysis.absences import notes_on_absences
+    from fdg_plugins.lab.analysis.figures import Request, kinds_of
     from fdg_plugins.storage import named_path
 
     load_plugins(plugin)
@@ -123,7 +123,7 @@ def _make(kind: str, runs: "Sequence[Run]", request: "Request", output: _Output,
 
     It also went well if a sentence says all that a figure would show.
     """
-    from fdg_plugins.analysis.figures import NothingToDrawError, make_pictures
+    from fdg_plugins.lab.analysis.figures import NothingToDrawError, make_pictures
 
     try:
         pictures = make_pictures(kind, runs, request)
@@ -144,8 +144,8 @@ def _make(kind: str, runs: "Sequence[Run]", request: "Request", output: _Output,
 
 def _write(picture: "Picture", output: _Output) -> None:
     """Write one figure in every format, and its numbers."""
-    from fdg_plugins.analysis.figures import render_csv
-    from fdg_plugins.analysis.figures.drawing import FORMATS, draw, render
+    from fdg_plugins.lab.analysis.figures import render_csv
+    from fdg_plugins.lab.analysis.figures.drawing import FORMATS, draw, render
 
     figure = draw(picture, output.width)
     contents = {form: render(figure, picture, form) for form in FORMATS} | {NUMBERS: render_csv(picture).encode()}

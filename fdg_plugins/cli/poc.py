@@ -17,7 +17,7 @@ from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.flare.gpus import checked_gpus
 
 if TYPE_CHECKING:
-    from fdg_plugins.poc.kits import SiteData
+    from fdg_plugins.lab.poc.kits import SiteData
 
 # FLARE and torch are loaded by what needs them: stopping and looking must not take their seconds, nor fail with them.
 
@@ -59,7 +59,7 @@ def choose_site_data(
     data: Path | None, dataset: str | None, data_root: Path | None, site_data: Sequence[str]
 ) -> "SiteData":
     """Return the data that the options name, checked."""
-    from fdg_plugins.poc.kits import SiteData
+    from fdg_plugins.lab.poc.kits import SiteData
 
     chosen = choose_data(data, dataset, data_root)
     domains = {} if chosen.dataset is None else sites_of(chosen.dataset)
@@ -120,9 +120,9 @@ def start(
 
     The processes take this command's environment: FDG_ROUNDS=2 here is a setting of every job.
     """
-    from fdg_plugins.poc.kits import check_folder, configure, provision
-    from fdg_plugins.poc.processes import check_port, end_all, launch, processes, wait_until_ready
-    from fdg_plugins.poc.project import STATE_FILE, known_project, read_project
+    from fdg_plugins.lab.poc.kits import check_folder, configure, provision
+    from fdg_plugins.lab.poc.processes import check_port, end_all, launch, processes, wait_until_ready
+    from fdg_plugins.lab.poc.project import STATE_FILE, known_project, read_project
 
     folder = folder.resolve()
     check_folder(folder)
@@ -153,8 +153,8 @@ def start(
 @poc_app.command()
 def status(folder: Folder = WORKSPACE) -> None:
     """Say which processes of the federation run."""
-    from fdg_plugins.poc.processes import belongs, processes
-    from fdg_plugins.poc.project import known_project
+    from fdg_plugins.lab.poc.processes import belongs, processes
+    from fdg_plugins.lab.poc.project import known_project
 
     folder = folder.resolve()
     project = known_project(folder)
@@ -169,8 +169,8 @@ def status(folder: Folder = WORKSPACE) -> None:
 @poc_app.command()
 def stop(folder: Folder = WORKSPACE) -> None:
     """End every process of the federation, also after a crash; kits, logs and jobs stay."""
-    from fdg_plugins.poc.processes import end_all, processes
-    from fdg_plugins.poc.project import check_holds_federation
+    from fdg_plugins.lab.poc.processes import end_all, processes
+    from fdg_plugins.lab.poc.project import check_holds_federation
 
     folder = folder.resolve()
     if not processes(folder):

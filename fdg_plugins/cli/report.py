@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from fdg_plugins.analysis import Run
-    from fdg_plugins.analysis.cells import Grid
+    from fdg_plugins.lab.analysis import Run
+    from fdg_plugins.lab.analysis.cells import Grid
 
 
 class Selection(StrEnum):
@@ -172,12 +172,12 @@ class _Layout(NamedTuple):
 
 def _written(request: _Request, layout: _Layout) -> "str | Text":
     """Return the table as the text of a file, or, for the terminal, as text with styles."""
-    from fdg_plugins.analysis import RULES, build_table
-    from fdg_plugins.analysis.grid import to_grid
-    from fdg_plugins.analysis.render_csv import render_csv
-    from fdg_plugins.analysis.sites_csv import render_sites_csv
-    from fdg_plugins.analysis.sites_runs import is_of_sites
-    from fdg_plugins.analysis.sites_table import sites_grid
+    from fdg_plugins.lab.analysis import RULES, build_table
+    from fdg_plugins.lab.analysis.grid import to_grid
+    from fdg_plugins.lab.analysis.render_csv import render_csv
+    from fdg_plugins.lab.analysis.sites_csv import render_sites_csv
+    from fdg_plugins.lab.analysis.sites_runs import is_of_sites
+    from fdg_plugins.lab.analysis.sites_table import sites_grid
 
     paper = request.against.value if request.against else None
     if is_of_sites(request.runs):
@@ -203,9 +203,9 @@ def _refuse_a_choice(request: _Request) -> None:
 
 
 def _rendered(grid: "Grid", table_format: Format) -> "str | Text":
-    from fdg_plugins.analysis.render_latex import render_latex
-    from fdg_plugins.analysis.render_markdown import render_markdown
-    from fdg_plugins.analysis.render_text import render_text
+    from fdg_plugins.lab.analysis.render_latex import render_latex
+    from fdg_plugins.lab.analysis.render_markdown import render_markdown
+    from fdg_plugins.lab.analysis.render_text import render_text
 
     if table_format is Format.TERMINAL:
         return render_text(grid)

@@ -77,12 +77,12 @@ def _check_left_out(where: str, options: Mapping[str, object]) -> None:
 
 def _resume_here(folder: Path, data_root: Path | None, threads: int | None, workers: int | None) -> int:
     """Go on with a run of this machine in its own folder; return the exit code."""
-    from fdg_plugins.engine.kept import KeptJob, check_same_data, read_kept
-    from fdg_plugins.engine.prepare import check_run
+    from fdg_plugins.lab.engine.kept import KeptJob, check_same_data, read_kept
+    from fdg_plugins.lab.engine.prepare import check_run
+    from fdg_plugins.lab.sweep.execute import listening
+    from fdg_plugins.lab.sweep.machine import machine_environment
+    from fdg_plugins.lab.sweep.store import finished_record
     from fdg_plugins.plugins.own_dataset import OwnDataset
-    from fdg_plugins.sweep.execute import listening
-    from fdg_plugins.sweep.machine import machine_environment
-    from fdg_plugins.sweep.store import finished_record
 
     kept = read_kept(folder)
     sites_at_once = at_once(threads, workers, kept.engine)
@@ -105,7 +105,7 @@ def _resume_here(folder: Path, data_root: Path | None, threads: int | None, work
 def _resume_there(job: Path, kit: Path, run: str, name: str | None, server_timeout: float) -> None:
     """Submit a job to a federation that goes on with a run there."""
     from fdg_plugins.cli.watch import COMPLETED, SITES_S, Server, check_job_id, is_running, missing_sites
-    from fdg_plugins.engine.workflow import sites_of
+    from fdg_plugins.lab.engine.workflow import sites_of
 
     check_job_id(run)
     with tempfile.TemporaryDirectory(prefix="fdg-") as folder, Server(kit, server_timeout) as server:
@@ -122,7 +122,7 @@ def _resume_there(job: Path, kit: Path, run: str, name: str | None, server_timeo
 def write_resuming_job(job: Path, to: Path, run: str | None, name: str | None = None) -> Path:
     """Write a copy of ``job`` that resumes ``run`` (None: unchanged) below ``to``; return its folder."""
     from fdg_plugins.cli.jobs import check_job, export
-    from fdg_plugins.engine.workflow import arguments_of, find_workflow
+    from fdg_plugins.lab.engine.workflow import arguments_of, find_workflow
     from fdg_plugins.storage import write_json
 
     job = _unsigned(job, to)
@@ -148,7 +148,7 @@ def run_of(job: Path) -> str | None:
 
     Raises ``SettingsError`` if no run of the job could be resumed.
     """
-    from fdg_plugins.engine.workflow import arguments_of, find_workflow
+    from fdg_plugins.lab.engine.workflow import arguments_of, find_workflow
 
     found = arguments_of(find_workflow(job)[2]).get("resume")
     return None if found is None else str(found)

@@ -27,12 +27,12 @@ from fdg_plugins.cli.run_options import (
 )
 from fdg_plugins.cli.site_options import AlphaOption, ParticipationOption, with_alpha
 from fdg_plugins.cli.sweep_options import ProtocolName, WorkersOption, at_once
-from fdg_plugins.engine.names import EngineName
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.lab.engine.names import EngineName
 from fdg_plugins.record.run_folder import RUNS
 
 if TYPE_CHECKING:
-    from fdg_plugins.engine.sources import Asked, JobSource
+    from fdg_plugins.lab.engine.sources import Asked, JobSource
 
 
 def run(
@@ -89,13 +89,13 @@ def run(
 
       fdg run clipped_fedavg --plugin custom/clipped_fedavg.py
     """
-    from fdg_plugins.engine.engines import ENGINES
-    from fdg_plugins.engine.folder import check_new, make_folder
-    from fdg_plugins.engine.kept import describe
-    from fdg_plugins.engine.prepare import check_run
-    from fdg_plugins.engine.sources import Asked
     from fdg_plugins.flare.trackers import tracked
-    from fdg_plugins.sweep.execute import listening
+    from fdg_plugins.lab.engine.engines import ENGINES
+    from fdg_plugins.lab.engine.folder import check_new, make_folder
+    from fdg_plugins.lab.engine.kept import describe
+    from fdg_plugins.lab.engine.prepare import check_run
+    from fdg_plugins.lab.engine.sources import Asked
+    from fdg_plugins.lab.sweep.execute import listening
 
     files, sites_at_once = plugin or [], at_once(threads, workers, engine)
     load_plugins(files)
@@ -131,8 +131,8 @@ def _check_brings_no_code(engine: EngineName, files: Sequence[Path]) -> None:
 
 def _source(asked: "Asked", data: ChosenData, plugins: Sequence[Path]) -> "JobSource":
     """Return the source of the run's job; say which variables of the user's shell are not used."""
-    from fdg_plugins.engine.sources import FolderJob, find_source
-    from fdg_plugins.sweep.machine import ignored_settings, machine_environment
+    from fdg_plugins.lab.engine.sources import FolderJob, find_source
+    from fdg_plugins.lab.sweep.machine import ignored_settings, machine_environment
 
     shell = {name: os.environ[name] for name in ignored_settings(os.environ)}
     source = find_source(asked, machine_environment(os.environ, data.root) | data.variables, shell)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fdg_plugins.cli.sweep_options import ProtocolName
-from fdg_plugins.engine.names import EngineName
+from fdg_plugins.lab.engine.names import EngineName
 
 
 class Tracker(StrEnum):

@@ -53,7 +53,7 @@ def submit(
       fdg submit jobs/pacs_fedomg --kit /srv/flare/lead@example.org --detach
     """
     from fdg_plugins.cli.watch import Server, missing_sites
-    from fdg_plugins.engine.workflow import sites_of
+    from fdg_plugins.lab.engine.workflow import sites_of
 
     if detach and resume_on_failure:
         raise SettingsError("--detach and --resume-on-failure exclude each other: who resumes must wait for the end.")
@@ -147,7 +147,7 @@ def _obstacle(verdict: "Verdict", idle: int, max_resumes: int) -> str:
 def _resume(server: "Server", job: Path, run: str, rounds: int | None) -> str:
     """Submit the job that resumes ``run`` after its complete ``rounds``, as far as known; return its id."""
     from fdg_plugins.cli.watch import PATIENCE_S, SITES_S, missing_sites
-    from fdg_plugins.engine.workflow import sites_of
+    from fdg_plugins.lab.engine.workflow import sites_of
 
     warn_of_missing(missing_sites(server, sites_of(job), SITES_S))
     with tempfile.TemporaryDirectory(prefix="fdg-") as folder:

@@ -33,17 +33,17 @@ from fdg_plugins.cli.sweep_options import (
     at_once,
 )
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.sweep.values import read_settings
+from fdg_plugins.lab.sweep.values import read_settings
 from fdg_plugins.values import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from fdg_plugins.lab.sweep.execute import Outcome, Start
+    from fdg_plugins.lab.sweep.machine import Machine
+    from fdg_plugins.lab.sweep.prepare import Asked, Prepared
+    from fdg_plugins.lab.sweep.store import Store
     from fdg_plugins.plugins.own_dataset import DatasetRef
-    from fdg_plugins.sweep.execute import Outcome, Start
-    from fdg_plugins.sweep.machine import Machine
-    from fdg_plugins.sweep.prepare import Asked, Prepared
-    from fdg_plugins.sweep.store import Store
 
 FAILED = 1
 INTERRUPTED = 130
@@ -101,12 +101,12 @@ def sweep(
 
       fdg sweep --to sweeps/net --methods fedavg,fedomg --model my_net.py:build --set image_size=64
     """
-    from fdg_plugins.sweep.estimate import estimate, make_forecast
-    from fdg_plugins.sweep.execute import pending
-    from fdg_plugins.sweep.kinds import launcher
-    from fdg_plugins.sweep.machine import find_machine, ignored_settings, machine_environment
-    from fdg_plugins.sweep.prepare import prepare
-    from fdg_plugins.sweep.store import Store, check_folder
+    from fdg_plugins.lab.sweep.estimate import estimate, make_forecast
+    from fdg_plugins.lab.sweep.execute import pending
+    from fdg_plugins.lab.sweep.kinds import launcher
+    from fdg_plugins.lab.sweep.machine import find_machine, ignored_settings, machine_environment
+    from fdg_plugins.lab.sweep.prepare import prepare
+    from fdg_plugins.lab.sweep.store import Store, check_folder
 
     sites_at_once = at_once(threads_per_run, workers, engine, "--threads-per-run")
     check_folder(to)
@@ -160,7 +160,7 @@ def _asked(
     settings: dict[str, Any],
     protocol: ProtocolName | None,
 ) -> "Asked":
-    from fdg_plugins.sweep.prepare import Asked
+    from fdg_plugins.lab.sweep.prepare import Asked
 
     return Asked(
         dataset=dataset,
@@ -190,7 +190,7 @@ def _seeds(text: str | None) -> tuple[int, ...] | None:
 
 def _show_plan(prepared: "Prepared", store: "Store", *, verbose: bool) -> None:
 
-    from fdg_plugins.sweep.overview import headline, notes, plan_table, states_of
+    from fdg_plugins.lab.sweep.overview import headline, notes, plan_table, states_of
 
     states = states_of(prepared, store)
     say(headline(prepared))
@@ -216,10 +216,10 @@ def _carry_out(
     prepared: "Prepared", store: "Store", machine: "Machine", start: "Start", options: _Options
 ) -> "Outcome":
     """Execute the pending runs, holding the folder's lock; writes ``sweep.json`` first, so the sweep can be resumed."""
-    from fdg_plugins.sweep.estimate import make_forecast
-    from fdg_plugins.sweep.execute import Runner, listening, pending
-    from fdg_plugins.sweep.progress import SweepDisplay
-    from fdg_plugins.sweep.recover import recover
+    from fdg_plugins.lab.sweep.estimate import make_forecast
+    from fdg_plugins.lab.sweep.execute import Runner, listening, pending
+    from fdg_plugins.lab.sweep.progress import SweepDisplay
+    from fdg_plugins.lab.sweep.recover import recover
 
     with store.locked(), listening() as order:
         store.check_unchanged(prepared.earlier)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Assertions for authors of methods: the contract of every aggregator, weighting, objective and algorithm.
+"""Assertions for authors of methods: the contract of every aggregator, weighting and objective.
 
 The contract suite of this package calls them for every member of its registries; a plug-in's tests call them for its
 own classes, with any test runner:
@@ -14,8 +14,7 @@ its own declarations, such as ``neutral`` or ``whole_updates``. A run loads noth
 """
 
 from fdg_plugins.testing.aggregators import AGGREGATOR_CONTRACT
-from fdg_plugins.testing.algorithms import ALGORITHM_CONTRACT
 from fdg_plugins.testing.objectives import OBJECTIVE_CONTRACT
 from fdg_plugins.testing.weightings import WEIGHTING_CONTRACT
 
-__all__ = ["AGGREGATOR_CONTRACT", "ALGORITHM_CONTRACT", "OBJECTIVE_CONTRACT", "WEIGHTING_CONTRACT"]
+__all__ = ["AGGREGATOR_CONTRACT", "OBJECTIVE_CONTRACT", "WEIGHTING_CONTRACT"]

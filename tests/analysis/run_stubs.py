@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fdg_plugins.analysis import Run, Table
-from fdg_plugins.analysis.pairing import Comparison, compare, scores_of
-from fdg_plugins.analysis.whole_data import known_images
 from fdg_plugins.controllers import RunRecord
+from fdg_plugins.lab.analysis import Run, Table
+from fdg_plugins.lab.analysis.pairing import Comparison, compare, scores_of
+from fdg_plugins.lab.analysis.whole_data import known_images
 from fdg_plugins.messages import CensusReply, Evaluation
 from fdg_plugins.record.run_record import InitialWeights, Method
 from fdg_plugins.settings.protocol import Protocol

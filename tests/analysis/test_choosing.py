@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from fdg_plugins.analysis import Run, build_table
-from fdg_plugins.analysis.choosing import choose
-from fdg_plugins.analysis.grid import to_grid
-from fdg_plugins.analysis.render_csv import render_csv
 from fdg_plugins.errors import DataError, FDGError, SettingsError
+from fdg_plugins.lab.analysis import Run, build_table
+from fdg_plugins.lab.analysis.choosing import choose
+from fdg_plugins.lab.analysis.grid import to_grid
+from fdg_plugins.lab.analysis.render_csv import render_csv
 from fdg_plugins.record.run_record import Method
 from tests.analysis.run_stubs import FEDAVG, FEDGA, fedomg, run
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from fdg_plugins.analysis import Run, build_table
-from fdg_plugins.analysis.commonest import commonest_at_sites, commonest_in_domains, note_on_domains
-from fdg_plugins.analysis.figures import Chart, make_pictures
-from fdg_plugins.analysis.figures.groups import score_panel
-from fdg_plugins.analysis.grid import to_grid
-from fdg_plugins.analysis.render_csv import render_csv
-from fdg_plugins.analysis.sites_table import sites_grid
+from fdg_plugins.lab.analysis import Run, build_table
+from fdg_plugins.lab.analysis.commonest import commonest_at_sites, commonest_in_domains, note_on_domains
+from fdg_plugins.lab.analysis.figures import Chart, make_pictures
+from fdg_plugins.lab.analysis.figures.groups import score_panel
+from fdg_plugins.lab.analysis.grid import to_grid
+from fdg_plugins.lab.analysis.render_csv import render_csv
+from fdg_plugins.lab.analysis.sites_table import sites_grid
 from tests.analysis.run_stubs import FEDAVG, FEDOMG, census_reply, run
 from tests.analysis.test_sites_table import SOURCES, skewed
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from fdg_plugins.analysis import Run, build_table, check_comparable, without_repeats
-from fdg_plugins.analysis.comparable import notes_on_plugins, settings_key
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.lab.analysis import Run, build_table, check_comparable, without_repeats
+from fdg_plugins.lab.analysis.comparable import notes_on_plugins, settings_key
 from fdg_plugins.record.run_record import InitialWeights
 from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDGA, FEDOMG, census_reply, fedomg, run
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from fdg_plugins.analysis import Run
-from fdg_plugins.analysis.absences import absences, noised, notes_on_absences
-from fdg_plugins.analysis.departures import departures
-from fdg_plugins.analysis.table import build_table
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.lab.analysis import Run
+from fdg_plugins.lab.analysis.absences import absences, noised, notes_on_absences
+from fdg_plugins.lab.analysis.departures import departures
+from fdg_plugins.lab.analysis.table import build_table
 from fdg_plugins.plugins.own_dataset import read_own_dataset
 from fdg_plugins.record.run_record import InitialWeights, LocalRecord, Method, RoundRecord
 from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS

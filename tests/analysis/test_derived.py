@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fdg_plugins.analysis import Run, build_table
-from fdg_plugins.analysis.grid import to_grid
-from fdg_plugins.analysis.render_csv import render_csv
 from fdg_plugins.controllers import RunRecord
+from fdg_plugins.lab.analysis import Run, build_table
+from fdg_plugins.lab.analysis.grid import to_grid
+from fdg_plugins.lab.analysis.render_csv import render_csv
 from fdg_plugins.messages import Evaluation
 from fdg_plugins.record.text import final_table
 from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDOMG, finished

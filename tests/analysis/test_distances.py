@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fdg_plugins.analysis.distances import hausdorff95
+from fdg_plugins.lab.analysis.distances import hausdorff95
 
 
 def point(*place: int, sides: tuple[int, ...] = (10, 12)) -> torch.Tensor:

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from fdg_plugins.analysis.estimates import Estimate, average, difference, estimate, over_seeds_in_words, span_with
+from fdg_plugins.lab.analysis.estimates import Estimate, average, difference, estimate, over_seeds_in_words, span_with
 
 
 def test_mean_and_sample_standard_deviation_by_hand() -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fdg_plugins.analysis import find_runs, runs
 from fdg_plugins.errors import DataError
+from fdg_plugins.lab.analysis import find_runs, runs
 from fdg_plugins.record.run_record import Method
 from tests.analysis.run_stubs import FEDOMG, finished, keep, run
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fdg_plugins.analysis import RULES, Run, build_table
-from fdg_plugins.analysis.cells import Cell, Grid
-from fdg_plugins.analysis.grid import to_grid
-from fdg_plugins.analysis.render_csv import render_csv
+from fdg_plugins.lab.analysis import RULES, Run, build_table
+from fdg_plugins.lab.analysis.cells import Cell, Grid
+from fdg_plugins.lab.analysis.grid import to_grid
+from fdg_plugins.lab.analysis.render_csv import render_csv
 from fdg_plugins.record.run_record import InitialWeights, Method
 from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDGA, FEDOMG, fedomg, run, runs_of
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fdg_plugins.aggregators import make_aggregator
-from fdg_plugins.analysis import method_name, method_order, method_settings, method_title
-from fdg_plugins.analysis.names import default_settings
+from fdg_plugins.lab.analysis import method_name, method_order, method_settings, method_title
+from fdg_plugins.lab.analysis.names import default_settings
 from fdg_plugins.objectives import make_objective
 from fdg_plugins.record.run_record import Method
 from tests.analysis.run_stubs import FEDAVG, FEDGA, FEDOMG, fedomg, finished

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from fdg_plugins.analysis import Run, build_table
-from fdg_plugins.analysis.grid import to_grid
-from fdg_plugins.analysis.pairing import Comparison, Paired, mean_ranks
-from fdg_plugins.analysis.render_csv import render_csv
-from fdg_plugins.analysis.render_latex import render_latex
-from fdg_plugins.analysis.render_markdown import render_markdown
-from fdg_plugins.analysis.render_text import render_text
 from fdg_plugins.data import dataset_spec
+from fdg_plugins.lab.analysis import Run, build_table
+from fdg_plugins.lab.analysis.grid import to_grid
+from fdg_plugins.lab.analysis.pairing import Comparison, Paired, mean_ranks
+from fdg_plugins.lab.analysis.render_csv import render_csv
+from fdg_plugins.lab.analysis.render_latex import render_latex
+from fdg_plugins.lab.analysis.render_markdown import render_markdown
+from fdg_plugins.lab.analysis.render_text import render_text
 from fdg_plugins.record.run_record import Method
 from fdg_plugins.tasks import ScoreKind
 from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDGA, FEDOMG, compared_in, fedomg, run, runs_of

@@ -6,11 +6,11 @@ from collections import defaultdict
 
 import pytest
 
-from fdg_plugins.analysis.names import method_title
-from fdg_plugins.analysis.papers import AVERAGE, PrintedNumber, papers, printed_numbers, printed_rows
-from fdg_plugins.analysis.printed_names import DOMAINS, PRINTED_DATASETS, REMARKS, method_of
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.lab.analysis.names import method_title
+from fdg_plugins.lab.analysis.papers import AVERAGE, PrintedNumber, papers, printed_numbers, printed_rows
+from fdg_plugins.lab.analysis.printed_names import DOMAINS, PRINTED_DATASETS, REMARKS, method_of
 from fdg_plugins.plugins.composition import OWN_IDEA, parse_method
 
 # Methods of the papers' tables that this package does not have; the last five are FedDIM without one of its parts.

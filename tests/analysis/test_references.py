@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from fdg_plugins.analysis import Run, build_table, check_comparable, method_name, method_order, method_title
-from fdg_plugins.analysis.cells import REFERENCES, Grid
-from fdg_plugins.analysis.grid import to_grid
-from fdg_plugins.analysis.names import is_centralised
-from fdg_plugins.analysis.render_csv import render_csv
-from fdg_plugins.analysis.render_latex import render_latex
-from fdg_plugins.analysis.render_markdown import render_markdown
-from fdg_plugins.analysis.render_text import render_text
-from fdg_plugins.centralised import ALGORITHMS, algorithm_settings
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.lab.analysis import Run, build_table, check_comparable, method_name, method_order, method_title
+from fdg_plugins.lab.analysis.cells import REFERENCES, Grid
+from fdg_plugins.lab.analysis.grid import to_grid
+from fdg_plugins.lab.analysis.names import is_centralised
+from fdg_plugins.lab.analysis.render_csv import render_csv
+from fdg_plugins.lab.analysis.render_latex import render_latex
+from fdg_plugins.lab.analysis.render_markdown import render_markdown
+from fdg_plugins.lab.analysis.render_text import render_text
+from fdg_plugins.lab.centralised import ALGORITHMS, algorithm_settings
 from fdg_plugins.plugins.composition import published
 from fdg_plugins.record.run_record import Method
 from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDOMG, census_reply, compared_in, finished, run, runs_of

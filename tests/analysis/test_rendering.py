@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from fdg_plugins.analysis import Run, Table, build_table
-from fdg_plugins.analysis.cells import Cell, Grid
-from fdg_plugins.analysis.estimates import difference
-from fdg_plugins.analysis.grid import to_grid
-from fdg_plugins.analysis.render_csv import FIELDS, render_csv
-from fdg_plugins.analysis.render_latex import escaped, render_latex
-from fdg_plugins.analysis.render_markdown import render_markdown
-from fdg_plugins.analysis.render_text import render_text
+from fdg_plugins.lab.analysis import Run, Table, build_table
+from fdg_plugins.lab.analysis.cells import Cell, Grid
+from fdg_plugins.lab.analysis.estimates import difference
+from fdg_plugins.lab.analysis.grid import to_grid
+from fdg_plugins.lab.analysis.render_csv import FIELDS, render_csv
+from fdg_plugins.lab.analysis.render_latex import escaped, render_latex
+from fdg_plugins.lab.analysis.render_markdown import render_markdown
+from fdg_plugins.lab.analysis.render_text import render_text
 from tests.analysis.run_stubs import FEDAVG, FEDGA, FEDOMG, fedomg, run, runs_of
 
 NASTY = r"50% of $x_1 & {a|b} #*^~\ [c] <d>"

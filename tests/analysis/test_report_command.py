@@ -8,10 +8,10 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from fdg_plugins.analysis import RULES
-from fdg_plugins.analysis.papers import ALL_PAPERS, papers
 from fdg_plugins.cli.console import OneLineErrors
 from fdg_plugins.cli.report import Against, Selection, report
+from fdg_plugins.lab.analysis import RULES
+from fdg_plugins.lab.analysis.papers import ALL_PAPERS, papers
 from tests.analysis.run_stubs import FEDAVG, FEDOMG, fedomg, keep, run, runs_of
 from tests.analysis.test_sites_table import skewed
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from fdg_plugins.analysis import Run, build_table
-from fdg_plugins.analysis.sites_csv import render_sites_csv
-from fdg_plugins.analysis.sites_runs import is_of_sites
-from fdg_plugins.analysis.sites_table import PAPERS_COLUMNS, printed_cells, sites_grid
-from fdg_plugins.analysis.whole_data import images_in_words, known_images
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.lab.analysis import Run, build_table
+from fdg_plugins.lab.analysis.sites_csv import render_sites_csv
+from fdg_plugins.lab.analysis.sites_runs import is_of_sites
+from fdg_plugins.lab.analysis.sites_table import PAPERS_COLUMNS, printed_cells, sites_grid
+from fdg_plugins.lab.analysis.whole_data import images_in_words, known_images
 from fdg_plugins.messages import ScoreSum
 from fdg_plugins.plugins.composition import Composition
 from fdg_plugins.record.run_record import InitialWeights, Method, PersonalScores
@@ -261,7 +261,7 @@ def test_a_method_with_the_defaults_of_each_data_set_has_one_row_and_a_note_on_w
         found, differs = method_defaults(method, dataset), dataset == "mnist" and method.direction == "fedavg"
         return found._replace(server={**found.server, "weighting": "uniform"}) if differs else found
 
-    monkeypatch.setattr("fdg_plugins.analysis.names.method_defaults", on_mnist)
+    monkeypatch.setattr("fdg_plugins.lab.analysis.names.method_defaults", on_mnist)
     uniform = FEDAVG.model_copy(update={"settings": {**FEDAVG.settings, "weighting": "uniform"}})
     runs = [skewed(uniform), skewed(FEDAVG, dataset="cifar10"), skewed(STEPPING), skewed(STEPPING, dataset="cifar10")]
     table = sites_grid(runs)

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from fdg_plugins.analysis import Run, Table, build_table
-from fdg_plugins.analysis.estimates import Estimate
-from fdg_plugins.analysis.papers import AVERAGE
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.lab.analysis import Run, Table, build_table
+from fdg_plugins.lab.analysis.estimates import Estimate
+from fdg_plugins.lab.analysis.papers import AVERAGE
 from fdg_plugins.record.run_record import Method
 from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDGA, FEDOMG, fedomg, run, runs_of
 

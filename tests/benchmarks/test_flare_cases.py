@@ -23,8 +23,8 @@ from nvflare.fuel.utils.class_utils import instantiate_class
 
 from fdg_plugins.cli.jobs import check_job
 from fdg_plugins.controllers import RunRecord
+from fdg_plugins.lab.sweep.processes import processes_below
 from fdg_plugins.storage import read_json
-from fdg_plugins.sweep.processes import processes_below
 
 LOG = """\
 2026-01-02 03:04:05,500 - FederationController - INFO - [wf=federation] - STAND-IN | round 1/4 | sites 2/2

@@ -7,14 +7,14 @@ from functools import partial
 
 import torch
 
-from fdg_plugins.centralised import Algorithm
-from fdg_plugins.centralised.algorithm import Batch
-from fdg_plugins.centralised.training import PooledTraining
+from fdg_plugins.lab.centralised import Algorithm
+from fdg_plugins.lab.centralised.algorithm import Batch
+from fdg_plugins.lab.centralised.contract import CLASSES as CLASSES
+from fdg_plugins.lab.centralised.contract import normalised_network as normalised_network
+from fdg_plugins.lab.centralised.contract import small_batches as small_batches
+from fdg_plugins.lab.centralised.contract import small_network as small_network
+from fdg_plugins.lab.centralised.training import PooledTraining
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.testing.algorithms import CLASSES as CLASSES
-from fdg_plugins.testing.algorithms import normalised_network as normalised_network
-from fdg_plugins.testing.algorithms import small_batches as small_batches
-from fdg_plugins.testing.algorithms import small_network as small_network
 from fdg_plugins.training.loop import DevicePolicy
 
 ON_CPU = DevicePolicy(torch.device("cpu"))

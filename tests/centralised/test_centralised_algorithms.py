@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from fdg_plugins.centralised import (
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.lab.centralised import (
     ALGORITHMS,
     Algorithm,
     CentralisedERM,
@@ -21,14 +22,13 @@ from fdg_plugins.centralised import (
     algorithm_settings,
     make_algorithm,
 )
-from fdg_plugins.centralised.annealing import AnnealedPenalty
-from fdg_plugins.centralised.fish import interpolate
-from fdg_plugins.centralised.fishr import AVERAGES
-from fdg_plugins.centralised.groupdro import LOG_WEIGHTS, reweigh
-from fdg_plugins.centralised.irm import invariance_penalty
-from fdg_plugins.centralised.training import PooledTraining
-from fdg_plugins.centralised.vrex import risk_variance
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.lab.centralised.annealing import AnnealedPenalty
+from fdg_plugins.lab.centralised.fish import interpolate
+from fdg_plugins.lab.centralised.fishr import AVERAGES
+from fdg_plugins.lab.centralised.groupdro import LOG_WEIGHTS, reweigh
+from fdg_plugins.lab.centralised.irm import invariance_penalty
+from fdg_plugins.lab.centralised.training import PooledTraining
+from fdg_plugins.lab.centralised.vrex import risk_variance
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.randomness import seeded
 from tests.centralised.pooled_batches import (

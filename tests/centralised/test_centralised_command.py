@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from fdg_plugins.centralised import ALGORITHMS
-from fdg_plugins.centralised.progress import RunDisplay
 from fdg_plugins.cli.main import app
 from fdg_plugins.controllers import RunRecord
+from fdg_plugins.lab.centralised import ALGORITHMS
+from fdg_plugins.lab.centralised.progress import RunDisplay
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
 
 pytestmark = pytest.mark.usefixtures("no_fdg_variables")

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from fdg_plugins.centralised.algorithm import Batch
-from fdg_plugins.centralised.fishr import gradient_variances, head_gradients, variance_spread
-from fdg_plugins.centralised.iga import gradient_spread
-from fdg_plugins.centralised.irm import scale_derivative
+from fdg_plugins.lab.centralised.algorithm import Batch
+from fdg_plugins.lab.centralised.fishr import gradient_variances, head_gradients, variance_spread
+from fdg_plugins.lab.centralised.iga import gradient_spread
+from fdg_plugins.lab.centralised.irm import scale_derivative
 from fdg_plugins.models import ExtractorClassifier
 from tests.centralised.pooled_batches import CLASSES, small_batches, small_network
 

@@ -7,12 +7,12 @@ from typing import Any, cast
 import pytest
 import torch
 
-from fdg_plugins.centralised import ALGORITHMS
-from fdg_plugins.centralised.plan import Plan, make_plan, setting_names
-from fdg_plugins.centralised.schedule import SHARED_SETTINGS, Schedule
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.data.catalogue import DATASETS
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.lab.centralised import ALGORITHMS
+from fdg_plugins.lab.centralised.plan import Plan, make_plan, setting_names
+from fdg_plugins.lab.centralised.schedule import SHARED_SETTINGS, Schedule
 from fdg_plugins.objectives import build_network
 from fdg_plugins.plans.plans import make_plans
 from fdg_plugins.plugins.own_dataset import OwnDataset

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 import torch
 
-from fdg_plugins.analysis import build_table, find_runs
-from fdg_plugins.analysis.figures.material import global_model
-from fdg_plugins.analysis.grid import to_grid
-from fdg_plugins.analysis.render_text import render_text
-from fdg_plugins.analysis.runs import Run
-from fdg_plugins.centralised import ALGORITHMS
-from fdg_plugins.centralised.plan import make_plan
-from fdg_plugins.centralised.run import run_centralised
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import open_domain
 from fdg_plugins.errors import DataError, FDGError, SettingsError, Stopped
+from fdg_plugins.lab.analysis import build_table, find_runs
+from fdg_plugins.lab.analysis.figures.material import global_model
+from fdg_plugins.lab.analysis.grid import to_grid
+from fdg_plugins.lab.analysis.render_text import render_text
+from fdg_plugins.lab.analysis.runs import Run
+from fdg_plugins.lab.centralised import ALGORITHMS
+from fdg_plugins.lab.centralised.plan import make_plan
+from fdg_plugins.lab.centralised.run import run_centralised
 from fdg_plugins.objectives import build_network
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.record.run_record import EvaluationRecord
@@ -214,7 +214,7 @@ def test_an_algorithm_that_cannot_train_the_network_says_so_before_anything_is_e
     def refuse(*_: object) -> None:
         raise NotImplementedError("the derivative for 'hardsigmoid_backward' is not implemented.")
 
-    monkeypatch.setattr("fdg_plugins.centralised.iga.gradient_spread", refuse)
+    monkeypatch.setattr("fdg_plugins.lab.centralised.iga.gradient_spread", refuse)
     watch = Watch()
     with pytest.raises(SettingsError, match=r"^model is 'groupnorm_convnet', expected a network .* 'iga' needs\.$"):
         carry_out(tmp_path / "run", "iga", watch)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from fdg_plugins.centralised import CentralisedERM
-from fdg_plugins.centralised.training import PooledTraining, endless_batches
 from fdg_plugins.data import DomainData, open_domain
 from fdg_plugins.errors import FDGError, Stopped
+from fdg_plugins.lab.centralised import CentralisedERM
+from fdg_plugins.lab.centralised.training import PooledTraining, endless_batches
 from fdg_plugins.settings.protocol import Protocol
 from tests.centralised.pooled_batches import ON_CPU, adam, own_batches, same_bits, small_network, trained
 

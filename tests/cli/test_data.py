@@ -16,8 +16,8 @@ from fdg_plugins.cli import data as data_commands
 from fdg_plugins.cli.data import data_app
 from fdg_plugins.data import DATASETS, PACS, VLCS, dataset_spec, find_data_root, open_domain
 from fdg_plugins.data.origins import Origin, Release, origin_of
-from fdg_plugins.data.preparation import counts
 from fdg_plugins.data.unfinished import MANIFEST
+from fdg_plugins.lab.preparation import counts
 
 pytestmark = pytest.mark.usefixtures("no_fdg_variables")
 

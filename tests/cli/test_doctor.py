@@ -13,9 +13,9 @@ from typer.testing import CliRunner, Result
 from fdg_plugins.cli.console import OneLineErrors
 from fdg_plugins.cli.doctor import doctor
 from fdg_plugins.data import PACS
-from fdg_plugins.doctor import machine, software
-from fdg_plugins.doctor.examination import SITES_OF_PACS, examine
-from fdg_plugins.doctor.finding import Finding, Status, guarded, worst
+from fdg_plugins.lab.doctor import machine, software
+from fdg_plugins.lab.doctor.examination import SITES_OF_PACS, examine
+from fdg_plugins.lab.doctor.finding import Finding, Status, guarded, worst
 
 app = typer.Typer(cls=OneLineErrors, pretty_exceptions_enable=False)
 app.command("doctor")(doctor)

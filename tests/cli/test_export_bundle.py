@@ -19,15 +19,15 @@ from torch.nn.functional import interpolate
 from typer.testing import CliRunner, Result
 
 import fdg_plugins
-from fdg_plugins.analysis import bundle
-from fdg_plugins.analysis.bundle import bundle_weights, inference
-from fdg_plugins.analysis.runs import Run
 from fdg_plugins.cli.main import app
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.data.catalogue import DATASETS
 from fdg_plugins.data.pair_reading import PairForm
 from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.lab.analysis import bundle
+from fdg_plugins.lab.analysis.bundle import bundle_weights, inference
+from fdg_plugins.lab.analysis.runs import Run
 from fdg_plugins.messages import CensusReply, Evaluation, ScoreSum
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.monai_networks import DEFINED

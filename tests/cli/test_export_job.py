@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.main import app
-from fdg_plugins.engine.workflow import SERVER_CONFIG
+from fdg_plugins.lab.engine.workflow import SERVER_CONFIG
 from fdg_plugins.settings.named_protocols import protocol_settings
 
 JOBS = Path(__file__).parents[2] / "jobs"

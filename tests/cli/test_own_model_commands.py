@@ -9,9 +9,9 @@ import torch
 from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.main import app
+from fdg_plugins.lab.sweep.kinds import kind_of
+from fdg_plugins.lab.sweep.plan import PlannedRun
 from fdg_plugins.storage import read_json
-from fdg_plugins.sweep.kinds import kind_of
-from fdg_plugins.sweep.plan import PlannedRun
 
 pytestmark = pytest.mark.usefixtures("no_fdg_variables")
 

@@ -15,8 +15,8 @@ from fdg_plugins.cli import watch
 from fdg_plugins.cli.resume import SIGNATURE, write_resuming_job
 from fdg_plugins.controllers import FederationController
 from fdg_plugins.controllers.messenger import Messenger
-from fdg_plugins.engine.workflow import CONTROLLERS
 from fdg_plugins.errors import CensusError
+from fdg_plugins.lab.engine.workflow import CONTROLLERS
 from fdg_plugins.record.census import check_connected
 from fdg_plugins.record.run_files import RESULTS_FILE
 from tests.cli.session_stubs import (

@@ -19,9 +19,9 @@ from typer.testing import CliRunner, Result
 from fdg_plugins.cli.console import OneLineErrors
 from fdg_plugins.cli.report import report
 from fdg_plugins.cli.sweep import sweep
-from fdg_plugins.sweep import jobs, references
-from fdg_plugins.sweep.processes import processes_below
-from fdg_plugins.sweep.store import MODEL_FILES, Store
+from fdg_plugins.lab.sweep import jobs, references
+from fdg_plugins.lab.sweep.processes import processes_below
+from fdg_plugins.lab.sweep.store import MODEL_FILES, Store
 from tests.sweep import fake_simulator
 from tests.sweep.fake_simulator import HANGS, REASON, STOPS
 
@@ -36,7 +36,7 @@ DRIVER = f"""
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
 from tests.cli.test_sweep import app
-from fdg_plugins.sweep import jobs, references
+from fdg_plugins.lab.sweep import jobs, references
 jobs.SIMULATOR = references.FDG = (sys.executable, {fake_simulator.__file__!r})
 app([*sys.argv[1:], "--engine", "simulator"])
 """

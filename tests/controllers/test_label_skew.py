@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from fdg_plugins.analysis import Run
-from fdg_plugins.analysis.figures.partition import partition, split_name
-from fdg_plugins.analysis.sites_runs import OWN, PUBLISHED, is_of_sites, own_and_published, participation_of
-from fdg_plugins.analysis.sites_table import sites_grid
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.lab.analysis import Run
+from fdg_plugins.lab.analysis.figures.partition import partition, split_name
+from fdg_plugins.lab.analysis.sites_runs import OWN, PUBLISHED, is_of_sites, own_and_published, participation_of
+from fdg_plugins.lab.analysis.sites_table import sites_grid
 from fdg_plugins.recipes import make_recipe
 from tests.controllers.test_one_process import made, record_in
 

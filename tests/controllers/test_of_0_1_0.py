@@ -14,12 +14,12 @@ from torch import nn
 from typer.testing import CliRunner
 
 from fdg_plugins.aggregators import make_aggregator
-from fdg_plugins.analysis.runs import find_runs
 from fdg_plugins.audit.file import AuditLine, append_line, audit_entries
 from fdg_plugins.cli.main import app
 from fdg_plugins.core.accounting import gaussian_epsilon
 from fdg_plugins.filters.gap import OwnModels
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
+from fdg_plugins.lab.analysis.runs import find_runs
 from fdg_plugins.messages import TASK_TRAIN
 from fdg_plugins.models import NETWORKS, Network
 from fdg_plugins.privacy.ledger import Ledger, Limits

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from fdg_plugins.analysis import Run
-from fdg_plugins.analysis.cells import Cell
-from fdg_plugins.analysis.sites_runs import OWN, PUBLISHED, Column, own_and_published
-from fdg_plugins.analysis.sites_table import sites_grid
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import Partition, evaluation_batches, open_domain, stand_in_faces
 from fdg_plugins.errors import CensusError, SettingsError
+from fdg_plugins.lab.analysis import Run
+from fdg_plugins.lab.analysis.cells import Cell
+from fdg_plugins.lab.analysis.sites_runs import OWN, PUBLISHED, Column, own_and_published
+from fdg_plugins.lab.analysis.sites_table import sites_grid
 from fdg_plugins.objectives import build_network, make_objective
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.census import take_census

@@ -23,10 +23,10 @@ from fdg_plugins.data import (
     without_damaged,
 )
 from fdg_plugins.data.attribute_lists import list_attributed
-from fdg_plugins.data.preparation import find_changes, open_source, prepare, read_manifest
-from fdg_plugins.data.preparation.counts import count_images
 from fdg_plugins.data.unfinished import MANIFEST
 from fdg_plugins.errors import DataError
+from fdg_plugins.lab.preparation import find_changes, open_source, prepare, read_manifest
+from fdg_plugins.lab.preparation.counts import count_images
 from fdg_plugins.plugins.files import load_file
 from tests.data.face_lists import FACES, HEADER, attribute_lines, part_lines, write_celeba, write_lines
 

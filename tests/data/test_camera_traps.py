@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fdg_plugins.data import TERRA_INCOGNITA
-from fdg_plugins.data.preparation import make_plan, open_source
 from fdg_plugins.errors import DataError
+from fdg_plugins.lab.preparation import make_plan, open_source
 from tests.data.published import write_files
 
 CATEGORIES = [{"id": 1, "name": "opossum"}, {"id": 3, "name": "raccoon"}, {"id": 33, "name": "car"}]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fdg_plugins.data import OFFICE_HOME, PACS, dataset_spec, open_domain
-from fdg_plugins.data.preparation import HubSource, prepare
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.lab.preparation import HubSource, prepare
 from tests.data.published import image
 
 PHOTO_ROWS = [{"image": image(n), "domain": "photo", "label": n % len(PACS.classes)} for n in range(14)]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fdg_plugins.data import dataset_spec
-from fdg_plugins.data.preparation import Plan, make_plan, open_source
 from fdg_plugins.errors import DataError
+from fdg_plugins.lab.preparation import Plan, make_plan, open_source
 from tests.data.published import FOLDERS, published, write_files
 
 

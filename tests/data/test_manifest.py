@@ -10,9 +10,9 @@ import pytest
 
 from fdg_plugins.data import PACS, ROTATED_MNIST, VLCS, dataset_spec
 from fdg_plugins.data.own_folder import own_data
-from fdg_plugins.data.preparation import Changes, find_changes, read_manifest, write_manifest
 from fdg_plugins.data.unfinished import MANIFEST
 from fdg_plugins.errors import DataError
+from fdg_plugins.lab.preparation import Changes, find_changes, read_manifest, write_manifest
 from tests.data.published import image, write_files
 
 FILES = {

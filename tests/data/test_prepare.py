@@ -21,9 +21,9 @@ from fdg_plugins.data import (
     open_domain,
 )
 from fdg_plugins.data.origins import Origin, Release
-from fdg_plugins.data.preparation import Prepared, Source, copying, counts, open_source, prepare, read_manifest
 from fdg_plugins.data.unfinished import LOCK, MANIFEST
 from fdg_plugins.errors import DataError
+from fdg_plugins.lab.preparation import Prepared, Source, copying, counts, open_source, prepare, read_manifest
 from tests.data.published import FOLDERS, content_below, image, published, write_files, write_tar, write_zip
 
 PHOTOS = {f"photo/{name}/{n}.jpg": image(10 * label + n) for label, name in enumerate(PACS.classes) for n in range(2)}

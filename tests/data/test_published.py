@@ -9,10 +9,10 @@ import torch
 from PIL import Image
 
 from fdg_plugins.data import DATASETS, PublishedSpec, find_data_root, open_domain, training_batches
-from fdg_plugins.data.preparation.counts import count_images
 from fdg_plugins.data.published import published_domain
 from fdg_plugins.data.specs import FILES_OF, files_of
 from fdg_plugins.errors import DataError
+from fdg_plugins.lab.preparation.counts import count_images
 from tests.data.idx_files import write_idx
 
 SOURCES = ("mnist", "emnist", "cifar10", "cifar100")

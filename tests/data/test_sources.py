@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from fdg_plugins.data.preparation import sources
-from fdg_plugins.data.preparation.archives import open_source
-from fdg_plugins.data.preparation.sources import Source
 from fdg_plugins.errors import DataError
+from fdg_plugins.lab.preparation import sources
+from fdg_plugins.lab.preparation.archives import open_source
+from fdg_plugins.lab.preparation.sources import Source
 from tests.data.published import write_files, write_tar, write_zip
 
 FILES = {"top/a/1.jpg": b"one", "top/b/2.jpg": b"two" * 100, "list.txt": b""}

@@ -13,11 +13,11 @@ from fdg_plugins.data import DataRoot, find_data_root, stand_in_vessels
 from fdg_plugins.data.catalogue import VESSELS
 from fdg_plugins.data.mask_facts import mask_facts
 from fdg_plugins.data.pairs import list_pairs
-from fdg_plugins.data.preparation import open_source, prepare
 from fdg_plugins.data.stand_in_files import MARKER, is_stand_in
 from fdg_plugins.data.stand_in_trees import EDGE, STEP, grow, optic_disc
 from fdg_plugins.data.stand_in_vessels import draw_pair, ensure_vessels, vessels_root, write_vessels
 from fdg_plugins.errors import DataError
+from fdg_plugins.lab.preparation import open_source, prepare
 from fdg_plugins.randomness import numpy_generator
 
 

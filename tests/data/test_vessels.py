@@ -13,11 +13,11 @@ from PIL.TiffImagePlugin import TiffImageFile
 from fdg_plugins.data.catalogue import VESSELS
 from fdg_plugins.data.mask_facts import read_pair
 from fdg_plugins.data.pairs import list_pairs
-from fdg_plugins.data.preparation import Prepared, find_changes, open_source, prepare, read_manifest
-from fdg_plugins.data.preparation.pictures import as_mask
 from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.data.unfinished import MANIFEST
 from fdg_plugins.errors import DataError
+from fdg_plugins.lab.preparation import Prepared, find_changes, open_source, prepare, read_manifest
+from fdg_plugins.lab.preparation.pictures import as_mask
 from tests.data.published import content_below, write_files, write_zip
 from tests.data.published_vessels import (
     NUMBERS,

@@ -12,13 +12,13 @@ from typer.core import TyperGroup
 
 from fdg_plugins.aggregators import make_aggregator
 from fdg_plugins.cli.main import app
+from fdg_plugins.lab.sweep.jobs import FederatedRuns
+from fdg_plugins.lab.sweep.plan import PlannedRun
+from fdg_plugins.lab.sweep.prepare import Asked, make_request, runs_of
+from fdg_plugins.lab.sweep.request import DataFound
+from fdg_plugins.lab.sweep.store import JOB
+from fdg_plugins.lab.sweep.values import read_settings
 from fdg_plugins.storage import read_json
-from fdg_plugins.sweep.jobs import FederatedRuns
-from fdg_plugins.sweep.plan import PlannedRun
-from fdg_plugins.sweep.prepare import Asked, make_request, runs_of
-from fdg_plugins.sweep.request import DataFound
-from fdg_plugins.sweep.store import JOB
-from fdg_plugins.sweep.values import read_settings
 from tests.docs.test_pages import RESULTS, commands_on
 
 # Pages whose records this version wrote; those of 0.1.0 lack settings that came later.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nvflare.private.fed.app.simulator.simulator import define_simulator_parser
 from nvflare.private.fed.utils.fed_utils import split_gpus
 
-from fdg_plugins.doctor.advice import Advice, recommend
+from fdg_plugins.lab.doctor.advice import Advice, recommend
 
 REPEATABLE = settings(derandomize=True, deadline=None)
 CORES = st.integers(1, 256)

@@ -10,9 +10,9 @@ from fdg_plugins.data import CELEBA, DATASETS, PACS, ROTATED_MNIST, AttributeSpe
 from fdg_plugins.data.mnist import FILES, FOLDER
 from fdg_plugins.data.stand_in_files import MARKER
 from fdg_plugins.data.unfinished import LOCK
-from fdg_plugins.doctor import setup
-from fdg_plugins.doctor.finding import Finding, Status
-from fdg_plugins.doctor.setup import check_data, check_variables, check_weights
+from fdg_plugins.lab.doctor import setup
+from fdg_plugins.lab.doctor.finding import Finding, Status
+from fdg_plugins.lab.doctor.setup import check_data, check_variables, check_weights
 from fdg_plugins.models.torchvision_networks import imagenet_file_name
 
 

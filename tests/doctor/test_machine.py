@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fdg_plugins.doctor import machine
-from fdg_plugins.doctor.finding import Status
-from fdg_plugins.doctor.machine import Cores, Memory, check_cores, check_disk, check_memory, check_ports
+from fdg_plugins.lab.doctor import machine
+from fdg_plugins.lab.doctor.finding import Status
+from fdg_plugins.lab.doctor.machine import Cores, Memory, check_cores, check_disk, check_memory, check_ports
 
 GIB = 2**30
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from packaging.requirements import Requirement
 
-from fdg_plugins.doctor import software
-from fdg_plugins.doctor.finding import Status
-from fdg_plugins.doctor.software import Gpu, check_gpus, check_requirements, check_versions, gpu_ids
+from fdg_plugins.lab.doctor import software
+from fdg_plugins.lab.doctor.finding import Status
+from fdg_plugins.lab.doctor.software import Gpu, check_gpus, check_requirements, check_versions, gpu_ids
 
 GIB = 2**30
 

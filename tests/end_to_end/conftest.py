@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fdg_plugins.controllers import RunRecord
-from fdg_plugins.sweep.one_process import PROGRAM
+from fdg_plugins.lab.sweep.one_process import PROGRAM
 
 JOBS = Path(__file__).parents[2] / "jobs"
 TIMEOUT_S = 2400

@@ -13,11 +13,11 @@ import psutil
 import pytest
 import torch
 
+from fdg_plugins.lab.sweep.one_process import PROGRAM
 from fdg_plugins.plugins.composition import published
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE, SIMULATOR_FOLDER
 from fdg_plugins.storage import load_tensors, read_json
-from fdg_plugins.sweep.one_process import PROGRAM
 from tests.processes import WORKER, command_line
 
 from .conftest import Simulator

@@ -11,10 +11,10 @@ import pytest
 from PIL import Image
 
 from fdg_plugins.data import PACS
+from fdg_plugins.lab.sweep.one_process import PROGRAM
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.run_files import RESULTS_FILE, SIMULATOR_FOLDER
 from fdg_plugins.storage import read_json, write_json
-from fdg_plugins.sweep.one_process import PROGRAM
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_fdg_variables")]
 

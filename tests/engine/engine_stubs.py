@@ -5,13 +5,13 @@ import sys
 from pathlib import Path
 from typing import Any, Literal
 
-from fdg_plugins.engine.engine import Launch
-from fdg_plugins.engine.engines import SimulatorEngine
+from fdg_plugins.lab.engine.engine import Launch
+from fdg_plugins.lab.engine.engines import SimulatorEngine
+from fdg_plugins.lab.sweep.jobs import FederatedRuns
+from fdg_plugins.lab.sweep.run_process import RunProcess
 from fdg_plugins.messages import CensusReply, Evaluation
 from fdg_plugins.record.run_record import InitialWeights, LocalRecord, Method, RoundRecord, RunRecord
 from fdg_plugins.settings.protocol import Protocol
-from fdg_plugins.sweep.jobs import FederatedRuns
-from fdg_plugins.sweep.run_process import RunProcess
 
 PROGRAM = Path(__file__).with_name("fake_run.py")
 SOURCES = ("cartoon", "photo", "sketch")

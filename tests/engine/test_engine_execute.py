@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from fdg_plugins.engine.engine import Engine, Launch
-from fdg_plugins.engine.engines import ENGINES, SimulatorEngine
-from fdg_plugins.engine.execute import STOPPED, Ending, carry_out
-from fdg_plugins.engine.names import EngineName
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.lab.engine.engine import Engine, Launch
+from fdg_plugins.lab.engine.engines import ENGINES, SimulatorEngine
+from fdg_plugins.lab.engine.execute import STOPPED, Ending, carry_out
+from fdg_plugins.lab.engine.names import EngineName
+from fdg_plugins.lab.sweep import jobs
+from fdg_plugins.lab.sweep.execute import StopOrder
+from fdg_plugins.lab.sweep.plan import PlannedRun
+from fdg_plugins.lab.sweep.processes import MARK, processes_below
 from fdg_plugins.record.run_record import RunRecord
-from fdg_plugins.sweep import jobs
-from fdg_plugins.sweep.execute import StopOrder
-from fdg_plugins.sweep.plan import PlannedRun
-from fdg_plugins.sweep.processes import MARK, processes_below
 from tests.engine.engine_stubs import ROUNDS, FakeEngine, fake, record_after
 
 pytestmark = pytest.mark.usefixtures("quick_polls")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fdg_plugins.engine.folder import check_new, held, make_folder, settle
 from fdg_plugins.errors import DataError
+from fdg_plugins.lab.engine.folder import check_new, held, make_folder, settle
 
 NOW = datetime(2030, 5, 6, 7, 8, 9)
 RESULTS = Path("workspace", "server")

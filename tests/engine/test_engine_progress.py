@@ -6,7 +6,7 @@ import io
 import pytest
 from rich.console import Console
 
-from fdg_plugins.engine.progress import RunDisplay
+from fdg_plugins.lab.engine.progress import RunDisplay
 from fdg_plugins.record.run_record import RunRecord
 from tests.engine.engine_stubs import ROUNDS, record_after
 

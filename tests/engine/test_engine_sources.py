@@ -10,18 +10,18 @@ import pytest
 
 from fdg_plugins import extras
 from fdg_plugins.data import PACS
-from fdg_plugins.doctor.advice import recommend
-from fdg_plugins.engine import prepare
-from fdg_plugins.engine.engines import ProcessEngine, SimulatorEngine
-from fdg_plugins.engine.prepare import check_run, make_launch
-from fdg_plugins.engine.sources import Asked, FolderJob, JobSource, RecipeJob, as_variables, find_source
 from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.lab.doctor.advice import recommend
+from fdg_plugins.lab.engine import prepare
+from fdg_plugins.lab.engine.engines import ProcessEngine, SimulatorEngine
+from fdg_plugins.lab.engine.prepare import check_run, make_launch
+from fdg_plugins.lab.engine.sources import Asked, FolderJob, JobSource, RecipeJob, as_variables, find_source
+from fdg_plugins.lab.sweep.jobs import FederatedRuns
+from fdg_plugins.lab.sweep.processes import MARK
+from fdg_plugins.lab.sweep.request import DataFound
 from fdg_plugins.plugins.files import load_file
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.storage import read_json
-from fdg_plugins.sweep.jobs import FederatedRuns
-from fdg_plugins.sweep.processes import MARK
-from fdg_plugins.sweep.request import DataFound
 
 ROOT = Path(__file__).parents[2]
 JOB = str(ROOT / "jobs" / "pacs_fedomg")

@@ -20,9 +20,9 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.main import app
-from fdg_plugins.engine import engines
-from fdg_plugins.engine.names import EngineName
-from fdg_plugins.sweep.processes import processes_below
+from fdg_plugins.lab.engine import engines
+from fdg_plugins.lab.engine.names import EngineName
+from fdg_plugins.lab.sweep.processes import processes_below
 from tests.engine.engine_stubs import FakeEngine, fake, record_after
 from tests.own_drawings import draw_own
 
@@ -38,7 +38,7 @@ from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
 from tests.engine.engine_stubs import fake
 from fdg_plugins.cli.main import app
-from fdg_plugins.engine import engines
+from fdg_plugins.lab.engine import engines
 engines.ENGINES = dict.fromkeys(engines.ENGINES, fake(Path(sys.argv[1]), "hangs"))
 app(sys.argv[2:])
 """

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from fdg_plugins.doctor.setup import check_precision
 from fdg_plugins.executors.work import SiteTask, SiteWork
+from fdg_plugins.lab.doctor.setup import check_precision
 from fdg_plugins.messages import TASK_CENSUS, CensusRequest
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig

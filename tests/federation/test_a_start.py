@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
-from fdg_plugins.poc.kits import PROVISION
+from fdg_plugins.lab.poc.kits import PROVISION
 
 from .conftest import ISOLATED, Federation
 

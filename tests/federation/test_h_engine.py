@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.errors import DataError
+from fdg_plugins.lab.sweep.processes import processes_below
 from fdg_plugins.storage import read_json
-from fdg_plugins.sweep.processes import processes_below
 
 FDG = str(Path(sys.executable).with_name("fdg"))
 SETTINGS = [f"--set={text}" for text in ("rounds=2", "local_epochs=1", "image_size=16")]

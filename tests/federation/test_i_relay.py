@@ -14,9 +14,9 @@ import torch
 import yaml
 from nvflare.fuel.hci.client import file_transfer
 
-from fdg_plugins.poc.kits import SiteData, configure, provision, store_below
-from fdg_plugins.poc.processes import launched, participant_environment, processes, start_participant
-from fdg_plugins.poc.project import Project
+from fdg_plugins.lab.poc.kits import SiteData, configure, provision, store_below
+from fdg_plugins.lab.poc.processes import launched, participant_environment, processes, start_participant
+from fdg_plugins.lab.poc.project import Project
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.storage import load_tensors
 from tests.processes import command_line
@@ -74,7 +74,13 @@ def in_one_process(folder: Path, data_root: Path, **settings: Any) -> Path:
     recipe = make_recipe("fedomg", "pacs", **settings)
     recipe.export(str(folder))
     subprocess.run(
-        [sys.executable, "-m", "fdg_plugins.engine.one_process", str(folder / recipe.name), str(folder / "workspace")],
+        [
+            sys.executable,
+            "-m",
+            "fdg_plugins.lab.engine.one_process",
+            str(folder / recipe.name),
+            str(folder / "workspace"),
+        ],
         env={**participant_environment(folder), "FDG_DATA_ROOT": str(data_root), "FDG_THREADS": "1"},
         timeout=JOB_TIMEOUT_S,
         check=True,

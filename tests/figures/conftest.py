@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from fdg_plugins.analysis import Run
 from fdg_plugins.data import PACS, open_domain
+from fdg_plugins.lab.analysis import Run
 from fdg_plugins.models import build_model
 from fdg_plugins.randomness import torch_generator
 from fdg_plugins.storage import save_tensors

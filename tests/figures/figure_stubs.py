@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fdg_plugins.analysis import Run
-from fdg_plugins.analysis.estimates import estimate
-from fdg_plugins.analysis.figures.picture import Chart, Line, Origin, Panel
-from fdg_plugins.analysis.figures.style import numbered_look
 from fdg_plugins.controllers import RunRecord
+from fdg_plugins.lab.analysis import Run
+from fdg_plugins.lab.analysis.estimates import estimate
+from fdg_plugins.lab.analysis.figures.picture import Chart, Line, Origin, Panel
+from fdg_plugins.lab.analysis.figures.style import numbered_look
 from fdg_plugins.messages import CensusReply, Evaluation
 from fdg_plugins.record.run_record import AggregationRecord, InitialWeights, LocalRecord, Method, RoundRecord
 from fdg_plugins.settings.protocol import Protocol

@@ -20,13 +20,13 @@ from matplotlib.container import Container, ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from fdg_plugins.analysis.estimates import Estimate
-from fdg_plugins.analysis.figures.drawing import draw, render
-from fdg_plugins.analysis.figures.drawing.canvas import columns_for
-from fdg_plugins.analysis.figures.drawing.contours import levels_of
-from fdg_plugins.analysis.figures.drawing.masks import DIMMED, OUTCOMES, laid_over
-from fdg_plugins.analysis.figures.drawing.words import inches_of, wrapped
-from fdg_plugins.analysis.figures.picture import (
+from fdg_plugins.lab.analysis.estimates import Estimate
+from fdg_plugins.lab.analysis.figures.drawing import draw, render
+from fdg_plugins.lab.analysis.figures.drawing.canvas import columns_for
+from fdg_plugins.lab.analysis.figures.drawing.contours import levels_of
+from fdg_plugins.lab.analysis.figures.drawing.masks import DIMMED, OUTCOMES, laid_over
+from fdg_plugins.lab.analysis.figures.drawing.words import inches_of, wrapped
+from fdg_plugins.lab.analysis.figures.picture import (
     MANY_SITES,
     Bar,
     Bars,
@@ -46,7 +46,7 @@ from fdg_plugins.analysis.figures.picture import (
     Surface,
     render_csv,
 )
-from fdg_plugins.analysis.figures.style import numbered_look
+from fdg_plugins.lab.analysis.figures.style import numbered_look
 from tests.figures.figure_stubs import ORIGIN, small_chart
 
 COMMON: dict[str, Any] = {"title": "A title", "caption": "[STAND-IN, from scratch] STAND-IN for PACS", "origin": ORIGIN}

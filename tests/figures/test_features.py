@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from fdg_plugins.analysis import Run
-from fdg_plugins.analysis.figures import Request, Scatter, make_pictures
-from fdg_plugins.analysis.figures.features import extract, lay_out, perplexity_of
-from fdg_plugins.analysis.figures.material import balanced
 from fdg_plugins.data import PACS, Sample, evaluation_batches, open_domain
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.lab.analysis import Run
+from fdg_plugins.lab.analysis.figures import Request, Scatter, make_pictures
+from fdg_plugins.lab.analysis.figures.features import extract, lay_out, perplexity_of
+from fdg_plugins.lab.analysis.figures.material import balanced
 from fdg_plugins.models import build_model
 from fdg_plugins.storage import load_tensors, save_tensors
 from tests.figures.figure_stubs import census_reply

@@ -5,10 +5,10 @@ import math
 
 import pytest
 
-from fdg_plugins.analysis.figures.groups import caption_of, checked, group_runs, over_seeds
-from fdg_plugins.analysis.figures.picture import Line
-from fdg_plugins.analysis.figures.style import numbered_look
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.lab.analysis.figures.groups import caption_of, checked, group_runs, over_seeds
+from fdg_plugins.lab.analysis.figures.picture import Line
+from fdg_plugins.lab.analysis.figures.style import numbered_look
 from fdg_plugins.record.run_record import InitialWeights, Method
 from tests.figures.figure_stubs import FEDAVG, FEDGA, fedomg, figure_run
 

@@ -5,7 +5,8 @@ import itertools
 
 import pytest
 
-from fdg_plugins.analysis.figures.style import (
+from fdg_plugins.data import DATASETS, dataset_spec
+from fdg_plugins.lab.analysis.figures.style import (
     MARKERS,
     PALETTE,
     domain_looks,
@@ -14,7 +15,6 @@ from fdg_plugins.analysis.figures.style import (
     numbered_look,
     own_look,
 )
-from fdg_plugins.data import DATASETS, dataset_spec
 
 METHODS = ("fedavg", "fedomg", "fedga", "feddim", "fediir", "fedomg+ga", "fedomg+dim", "fedomg+iir", "fedomg+ga+dim")
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from fdg_plugins.analysis import Run
-from fdg_plugins.analysis.figures import Bars, Chart, make_pictures
-from fdg_plugins.analysis.figures.convergence import sources_by_round
-from fdg_plugins.analysis.figures.gaps import deviation_by_round, gaps_by_round, mean_by_round
-from fdg_plugins.analysis.figures.picture import Line
-from fdg_plugins.analysis.figures.seconds import quartiles
 from fdg_plugins.errors import DataError
+from fdg_plugins.lab.analysis import Run
+from fdg_plugins.lab.analysis.figures import Bars, Chart, make_pictures
+from fdg_plugins.lab.analysis.figures.convergence import sources_by_round
+from fdg_plugins.lab.analysis.figures.gaps import deviation_by_round, gaps_by_round, mean_by_round
+from fdg_plugins.lab.analysis.figures.picture import Line
+from fdg_plugins.lab.analysis.figures.seconds import quartiles
 from fdg_plugins.messages import Evaluation
 from fdg_plugins.tasks import CLASSIFICATION, SEGMENTATION, Task
 from tests.figures.figure_stubs import FEDAVG, FEDGA, Site, fedomg, figure_run, judged, one_round

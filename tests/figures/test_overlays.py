@@ -14,13 +14,13 @@ import pytest
 import torch
 from PIL import Image
 
-from fdg_plugins.analysis import Run
-from fdg_plugins.analysis.distances import hausdorff95
-from fdg_plugins.analysis.figures import Overlays, Request, make_pictures
-from fdg_plugins.analysis.figures.overlays import cases_of, check_has_masks, displayed, fullest_slice, outcomes_of
-from fdg_plugins.analysis.figures.picture import Outcome
 from fdg_plugins.data import DATASETS, SegmentationSpec, dataset_spec, evaluation_batches, open_domain
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.lab.analysis import Run
+from fdg_plugins.lab.analysis.distances import hausdorff95
+from fdg_plugins.lab.analysis.figures import Overlays, Request, make_pictures
+from fdg_plugins.lab.analysis.figures.overlays import cases_of, check_has_masks, displayed, fullest_slice, outcomes_of
+from fdg_plugins.lab.analysis.figures.picture import Outcome
 from fdg_plugins.messages import Evaluation
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.storage import save_tensors

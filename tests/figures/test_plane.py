@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fdg_plugins.analysis.figures.plane import Plane
 from fdg_plugins.core.layout import ParameterKind
 from fdg_plugins.errors import DataError
+from fdg_plugins.lab.analysis.figures.plane import Plane
 
 KINDS = {
     "weight": ParameterKind.TRAINABLE,

@@ -9,10 +9,10 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from fdg_plugins.analysis import Run
-from fdg_plugins.analysis.figures import KINDS
 from fdg_plugins.cli.console import OneLineErrors
 from fdg_plugins.cli.plot import plot
+from fdg_plugins.lab.analysis import Run
+from fdg_plugins.lab.analysis.figures import KINDS
 from tests.figures.figure_stubs import FEDAVG, FEDGA, Site, fedomg, figure_run, judged, keep, one_round
 
 app = typer.Typer(cls=OneLineErrors)

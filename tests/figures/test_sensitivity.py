@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from fdg_plugins.analysis import Run
-from fdg_plugins.analysis.figures import Chart, Request, make_pictures
-from fdg_plugins.analysis.figures.picture import Scale
-from fdg_plugins.analysis.figures.sensitivity import AVERAGE
-from fdg_plugins.analysis.varied import varied_settings
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.lab.analysis import Run
+from fdg_plugins.lab.analysis.figures import Chart, Request, make_pictures
+from fdg_plugins.lab.analysis.figures.picture import Scale
+from fdg_plugins.lab.analysis.figures.sensitivity import AVERAGE
+from fdg_plugins.lab.analysis.varied import varied_settings
 from fdg_plugins.record.run_record import InitialWeights
 from tests.figures.figure_stubs import DOMAINS, FEDAVG, fedomg, figure_run, with_accuracy
 

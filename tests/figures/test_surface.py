@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from fdg_plugins.analysis import Run
-from fdg_plugins.analysis.figures import Request, Surface, make_pictures
-from fdg_plugins.analysis.figures.surface import GLOBAL, grid_around
 from fdg_plugins.data import evaluation_batches, open_domain
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.lab.analysis import Run
+from fdg_plugins.lab.analysis.figures import Request, Surface, make_pictures
+from fdg_plugins.lab.analysis.figures.surface import GLOBAL, grid_around
 from fdg_plugins.models import build_model
 from fdg_plugins.storage import load_tensors, save_tensors
 from fdg_plugins.training.loop import DevicePolicy, evaluate

@@ -309,9 +309,9 @@ FORBIDDEN_MODULES = {
 # the federation of fdg poc.
 ALLOWED_IN = {
     "executors/isolation.py": {"subprocess"},
-    "sweep/run_process.py": {"subprocess"},
-    "doctor/machine.py": {"socket"},
-    "poc/processes.py": {"socket", "subprocess"},
+    "lab/sweep/run_process.py": {"subprocess"},
+    "lab/doctor/machine.py": {"socket"},
+    "lab/poc/processes.py": {"socket", "subprocess"},
 }
 FORBIDDEN_CALLS = {
     *("eval", "exec", "compile", "__import__", "os.system", "os.popen", "os.startfile"),

@@ -27,7 +27,7 @@ from nvflare.private.fed.server.server_commands import ServerCommands
 
 from fdg_plugins.flare.internals import REJOIN, WELCOME
 from fdg_plugins.flare.rejoin import TOPIC, ReturningSites, find_returns, welcome_returning_sites
-from fdg_plugins.poc.kits import HEARTBEAT_TIMEOUT_S
+from fdg_plugins.lab.poc.kits import HEARTBEAT_TIMEOUT_S
 
 ROOT = Path(__file__).parents[2]
 JOB = "11111111-2222-3333-4444-555555555555"

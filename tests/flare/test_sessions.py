@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from fdg_plugins.flare.provisioning import provision_kits
-from fdg_plugins.poc.project import read_project
+from fdg_plugins.lab.poc.project import read_project
 
 # The session's threads already look for the server when its login begins.
 CODE = """

@@ -18,10 +18,10 @@ from fdg_plugins.controllers.monitoring import SERVER_METRICS
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare import metrics
 from fdg_plugins.flare.metrics import Metric, publish, publish_at_site, start_reporting, statsd_address
+from fdg_plugins.lab.sweep.one_process import PROGRAM
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.run_files import RESULTS_FILE, SIMULATOR_FOLDER
 from fdg_plugins.storage import read_json
-from fdg_plugins.sweep.one_process import PROGRAM
 
 TAGS = {"run": "job-1", "method": "fedomg"}
 SENT = (Metric("fdg_round", "gauge", 3.0), Metric("fdg_bytes_up", "counter", 70.0, {"site": "Zürich-1"}))

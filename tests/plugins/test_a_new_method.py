@@ -77,7 +77,7 @@ from fdg_plugins.cli.main import app
 from fdg_plugins.flare.components import SERVER, class_paths
 from fdg_plugins.plugins.composition import parse_method, title_of
 from fdg_plugins.recipes import make_recipe
-from fdg_plugins.sweep.kinds import canonical_method
+from fdg_plugins.lab.sweep.kinds import canonical_method
 from tests.controllers.test_every_method import run
 
 pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables")

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from fdg_plugins.aggregators import make_weighting
-from fdg_plugins.centralised import ALGORITHMS
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.lab.centralised import ALGORITHMS
+from fdg_plugins.lab.sweep.kinds import kind_of
 from fdg_plugins.models import NETWORKS
 from fdg_plugins.plugins.files import check_names_differ, files_behind, load_file, load_files
 from fdg_plugins.plugins.methods import METHODS, REFERENCES
 from fdg_plugins.recipes import make_recipe
-from fdg_plugins.sweep.kinds import kind_of
 from fdg_plugins.tasks.kinds import TASKS
 
 NETWORK = """

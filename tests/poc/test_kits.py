@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fdg_plugins.poc.kits import PROVISION, SiteData, configure, provision
-from fdg_plugins.poc.project import read_project
+from fdg_plugins.lab.poc.kits import PROVISION, SiteData, configure, provision
+from fdg_plugins.lab.poc.project import read_project
 from fdg_plugins.settings.site_config import FILE_NAME
 
 

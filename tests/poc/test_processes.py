@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.poc.processes import belongs, check_port, end_all, kill_participant, processes, start_participant
+from fdg_plugins.lab.poc.processes import belongs, check_port, end_all, kill_participant, processes, start_participant
 
 PATIENCE_S = 30.0
 # As FLARE's: the script that an operator calls starts a daemon, which starts the participant again when it dies.

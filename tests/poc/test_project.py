@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from fdg_plugins.cli.main import app
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.poc.project import PROJECT_FILE, STATE_FILE, State, known_project, read_project, write_state
+from fdg_plugins.lab.poc.project import PROJECT_FILE, STATE_FILE, State, known_project, read_project, write_state
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fdg_plugins.sweep.jobs import SIMULATOR
-from fdg_plugins.sweep.kinds import kind_of
-from fdg_plugins.sweep.plan import PlannedRun
-from fdg_plugins.sweep.processes import MARK
-from fdg_plugins.sweep.references import FDG, ReferenceRuns
-from fdg_plugins.sweep.request import Request
-from fdg_plugins.sweep.run_process import RunProcess
+from fdg_plugins.lab.sweep.jobs import SIMULATOR
+from fdg_plugins.lab.sweep.kinds import kind_of
+from fdg_plugins.lab.sweep.plan import PlannedRun
+from fdg_plugins.lab.sweep.processes import MARK
+from fdg_plugins.lab.sweep.references import FDG, ReferenceRuns
+from fdg_plugins.lab.sweep.request import Request
+from fdg_plugins.lab.sweep.run_process import RunProcess
 
 FAKE_SIMULATOR = (sys.executable, str(Path(__file__).with_name("fake_simulator.py")))
 SETTINGS = {

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdg_plugins.sweep.estimate import Forecast, estimate
-from fdg_plugins.sweep.execute import Active
-from fdg_plugins.sweep.run_process import Position
+from fdg_plugins.lab.sweep.estimate import Forecast, estimate
+from fdg_plugins.lab.sweep.execute import Active
+from fdg_plugins.lab.sweep.run_process import Position
 from tests.sweep.sweep_stubs import planned
 
 FEDAVG, FEDOMG, FEDDIM, ERM = PLAN = tuple(planned(0, method) for method in ("fedavg", "fedomg", "feddim", "erm"))

@@ -13,16 +13,16 @@ import pytest
 
 from fdg_plugins.data import PACS
 from fdg_plugins.errors import DataError
+from fdg_plugins.lab.sweep.execute import Active, Outcome, Runner, StopOrder, listening, pending
+from fdg_plugins.lab.sweep.jobs import SIMULATOR
+from fdg_plugins.lab.sweep.kinds import kind_of
+from fdg_plugins.lab.sweep.plan import PlannedRun
+from fdg_plugins.lab.sweep.processes import MARK, processes_below
+from fdg_plugins.lab.sweep.recover import recover
+from fdg_plugins.lab.sweep.request import DataFound
+from fdg_plugins.lab.sweep.run_process import Position, RunProcess
+from fdg_plugins.lab.sweep.store import MODEL_FILES, Store
 from fdg_plugins.storage import read_json
-from fdg_plugins.sweep.execute import Active, Outcome, Runner, StopOrder, listening, pending
-from fdg_plugins.sweep.jobs import SIMULATOR
-from fdg_plugins.sweep.kinds import kind_of
-from fdg_plugins.sweep.plan import PlannedRun
-from fdg_plugins.sweep.processes import MARK, processes_below
-from fdg_plugins.sweep.recover import recover
-from fdg_plugins.sweep.request import DataFound
-from fdg_plugins.sweep.run_process import Position, RunProcess
-from fdg_plugins.sweep.store import MODEL_FILES, Store
 from tests.sweep.fake_simulator import CRASHES, DIES, HANGS, LINGERS, REASON, STOPS
 from tests.sweep.sweep_stubs import FAKE_SIMULATOR, planned, start_fake
 

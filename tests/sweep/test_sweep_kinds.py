@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from fdg_plugins.data import PACS
+from fdg_plugins.lab.sweep import kinds
+from fdg_plugins.lab.sweep.kinds import launcher
+from fdg_plugins.lab.sweep.machine import Machine
+from fdg_plugins.lab.sweep.plan import PlannedRun
+from fdg_plugins.lab.sweep.request import DataFound
 from fdg_plugins.storage import read_json
-from fdg_plugins.sweep import kinds
-from fdg_plugins.sweep.kinds import launcher
-from fdg_plugins.sweep.machine import Machine
-from fdg_plugins.sweep.plan import PlannedRun
-from fdg_plugins.sweep.request import DataFound
 
 DATA = DataFound(stand_in=True, images=dict.fromkeys(PACS.domains, 1))
 

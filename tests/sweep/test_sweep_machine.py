@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.sweep import machine
-from fdg_plugins.sweep.machine import find_machine, ignored_settings, machine_environment, run_environment
-from fdg_plugins.sweep.processes import MARK
+from fdg_plugins.lab.sweep import machine
+from fdg_plugins.lab.sweep.machine import find_machine, ignored_settings, machine_environment, run_environment
+from fdg_plugins.lab.sweep.processes import MARK
 
 
 def with_cores(monkeypatch: pytest.MonkeyPatch, cores: int, gpus: int = 0) -> None:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.sweep.plan import LONGEST_NAME, PlannedRun, make_grids, make_plan, methods_with, run_name
-from fdg_plugins.sweep.request import Request
-from fdg_plugins.sweep.values import as_json
+from fdg_plugins.lab.sweep.plan import LONGEST_NAME, PlannedRun, make_grids, make_plan, methods_with, run_name
+from fdg_plugins.lab.sweep.request import Request
+from fdg_plugins.lab.sweep.values import as_json
 from tests.sweep.sweep_stubs import request, settings_of
 
 

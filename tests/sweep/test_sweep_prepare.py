@@ -13,16 +13,16 @@ import pytest
 from fdg_plugins.data import PACS, ROTATED_DIGITS, ROTATED_MNIST, ROTATED_MNIST_7K, DatasetSpec
 from fdg_plugins.data.catalogue import DATASETS, VESSELS
 from fdg_plugins.errors import DataError, FDGError, SettingsError
+from fdg_plugins.lab.sweep.jobs import FederatedRuns
+from fdg_plugins.lab.sweep.kinds import executing, kind_of
+from fdg_plugins.lab.sweep.plan import PlannedRun
+from fdg_plugins.lab.sweep.prepare import Asked, make_request, prepare
+from fdg_plugins.lab.sweep.request import DataFound, SweepFile
+from fdg_plugins.lab.sweep.run_kind import difference
+from fdg_plugins.lab.sweep.store import Store
 from fdg_plugins.plugins.own_dataset import OwnDataset
 from fdg_plugins.recipes import settings_of
 from fdg_plugins.settings.named_protocols import protocol_settings
-from fdg_plugins.sweep.jobs import FederatedRuns
-from fdg_plugins.sweep.kinds import executing, kind_of
-from fdg_plugins.sweep.plan import PlannedRun
-from fdg_plugins.sweep.prepare import Asked, make_request, prepare
-from fdg_plugins.sweep.request import DataFound, SweepFile
-from fdg_plugins.sweep.run_kind import difference
-from fdg_plugins.sweep.store import Store
 
 FOUND = DataFound(stand_in=False, images=dict.fromkeys(ROTATED_DIGITS.domains, 300))
 DIGITS = Asked(dataset="rotateddigits", methods=("fedavg", "fedomg+dim+ga"), targets=("angle_0",))

@@ -5,10 +5,10 @@ import io
 
 from rich.console import Console
 
-from fdg_plugins.sweep.estimate import Forecast
-from fdg_plugins.sweep.execute import Active
-from fdg_plugins.sweep.progress import SweepDisplay
-from fdg_plugins.sweep.run_process import Position
+from fdg_plugins.lab.sweep.estimate import Forecast
+from fdg_plugins.lab.sweep.execute import Active
+from fdg_plugins.lab.sweep.progress import SweepDisplay
+from fdg_plugins.lab.sweep.run_process import Position
 from tests.sweep.sweep_stubs import planned
 
 ONE, TWO, THREE = (planned(seed) for seed in range(3))

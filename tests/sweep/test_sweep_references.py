@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdg_plugins.centralised import ALGORITHMS
-from fdg_plugins.centralised.plan import make_plan
 from fdg_plugins.cli.centralised import read_values
 from fdg_plugins.data import PACS
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.lab.centralised import ALGORITHMS
+from fdg_plugins.lab.centralised.plan import make_plan
+from fdg_plugins.lab.sweep.jobs import FederatedRuns
+from fdg_plugins.lab.sweep.kinds import KINDS, canonical_method, kind_of
+from fdg_plugins.lab.sweep.plan import PlannedRun
+from fdg_plugins.lab.sweep.prepare import Asked, prepare
+from fdg_plugins.lab.sweep.references import FDG, ReferenceRuns
+from fdg_plugins.lab.sweep.request import DataFound
+from fdg_plugins.lab.sweep.store import Store
 from fdg_plugins.plugins.files import load_file
-from fdg_plugins.sweep.jobs import FederatedRuns
-from fdg_plugins.sweep.kinds import KINDS, canonical_method, kind_of
-from fdg_plugins.sweep.plan import PlannedRun
-from fdg_plugins.sweep.prepare import Asked, prepare
-from fdg_plugins.sweep.references import FDG, ReferenceRuns
-from fdg_plugins.sweep.request import DataFound
-from fdg_plugins.sweep.store import Store
 
 BOTH = Asked(dataset="rotateddigits", methods=("fedavg", "irm"), targets=("angle_0",), protocol="quick")
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.sweep.request import DataFound, SweepFile, check_continues, read_sweep_file
+from fdg_plugins.lab.sweep.request import DataFound, SweepFile, check_continues, read_sweep_file
 from tests.sweep.sweep_stubs import request
 
 DATA = DataFound(stand_in=False, images={"photo": 10, "sketch": 20})

@@ -12,10 +12,10 @@ import torch
 from safetensors.torch import save_file
 
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.lab.sweep.store import LOG_FILE, MODEL_FILES, WORKSPACE, Store, check_folder
 from fdg_plugins.record.checkpoint import Checkpoint
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.storage import read_json
-from fdg_plugins.sweep.store import LOG_FILE, MODEL_FILES, WORKSPACE, Store, check_folder
 from tests.controllers.federation_stubs import run_record
 from tests.sweep.sweep_stubs import planned, write_fake_job
 
@@ -169,7 +169,7 @@ def test_what_was_tracked_before_an_interruption_stays(tmp_path: Path) -> None:
 
 def test_one_sweep_at_a_time_works_in_a_folder(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from fdg_plugins.sweep.store import Store\n"
+        "import sys; from pathlib import Path; from fdg_plugins.lab.sweep.store import Store\n"
         "with Store(Path(sys.argv[1])).locked():\n    print('in', flush=True); sys.stdin.read()"
     )
     other = subprocess.Popen(

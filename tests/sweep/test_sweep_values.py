@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.sweep.values import as_json, read_settings, split_key, split_values
+from fdg_plugins.lab.sweep.values import as_json, read_settings, split_key, split_values
 
 
 def test_a_value_is_read_as_what_it_looks_like() -> None:

@@ -153,7 +153,7 @@ def fresh(code: str) -> str:
 @pytest.mark.slow
 def test_monai_is_imported_only_when_it_is_used() -> None:
     code = (
-        "import sys, fdg_plugins.tasks, fdg_plugins.models, fdg_plugins.cli.main, fdg_plugins.analysis\n"
+        "import sys, fdg_plugins.tasks, fdg_plugins.models, fdg_plugins.cli.main, fdg_plugins.lab.analysis\n"
         "fdg_plugins.tasks.TASKS.get('segmentation'); fdg_plugins.models.NETWORKS.names()\n"
         "print([name for name in sys.modules if name.partition('.')[0] in ('monai', 'nibabel')])"
     )

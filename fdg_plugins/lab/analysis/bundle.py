@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run's segmentation network as a MONAI bundle for inference, which runs without this package.
+
+``python -m monai.bundle run --config_file configs/inference.json --bundle_root . --dataset_dir IMAGES`` writes one mask
+per image. The bundle holds MONAI's own network and transforms, by name, and the weights as a plain state dict.
+
+Bundles are only written. Reading one would execute its expressions, which are code.
+"""
+
+import tempfile
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fdg_plugins.core.travel import ALL, Rule
+from fdg_plugins.data import dataset_spec
+from fdg_plugins.data.presets import Preset, preset_of
+from fdg_plugins.data.specs import SegmentationSpec
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.lab.analysis.figures.material import Chosen, empty_model, global_model
+from fdg_plugins.lab.analysis.runs import Run
+from fdg_plugins.models.monai_networks import DEFINED, monai_definition
+from fdg_plugins.objectives import travel_rules
+from fdg_plugins.record.text import marks
+from fdg_plugins.settings.protocol import ADAPTERS
+from fdg_plugins.storage import write_json
+from fdg_plugins.tasks.segmentation import OVERLAP
+
+NETWORK, HEAD = "extractor.network.", "classifier."
+LARGEST_BYTE = 255
+MONAI_SIGNS = ("$", "@", "%")  # with which a text of a config is code, a reference, or a text from elsewhere
+PACKAGES = ("monai", "torch", "numpy")
+
+
+def write_bundle(run: Run, folder: Path, rule: str, *, nifti: bool = False) -> Path:
+    """Write the bundle of the global model that the selection ``rule`` chose to the new ``folder``; return it.
+
+    ``nifti``: whether images with two sides are NIfTI files, which a run's record does not say; volumes always are.
+
+    Raises ``SettingsError`` for a run of another task, network or head, ``DataError`` for a folder that exists or a
+    model that the run did not keep.
+    """
+    spec = _spec(run)
+    chosen = global_model(run, rule)
+    weights = bundle_weights(chosen.state, run.record.protocol.model, spec.dims)
+    configs = {"inference.json": inference(run, spec, nifti=nifti), "metadata.json": metadata(run, spec, chosen)}
+    if folder.exists():
+        raise DataError(f"{folder} exists, expected the name of a new folder for the bundle.")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as place:
+            made = Path(place) / folder.name
+            (made / "models").mkdir(parents=True)
+            torch.save(weights, made / "models" / "model.pt")
+            for name, content in configs.items():
+                write_json(made / "configs" / name, content)
+            made.rename(folder)
+    except OSError as error:
+        raise DataError(f"folder {folder} cannot be written: {error.strerror}.") from error
+    except RuntimeError as error:  # torch's, of a full disk
+        raise DataError(f"folder {folder} cannot be written: {error}.") from error
+    return folder
+
+
+def _spec(run: Run) -> SegmentationSpec:
+    """Return the record of the run's data set; raise ``SettingsError`` if no bundle can be made of the run."""
+    protocol, spec = run.record.protocol, dataset_spec(run.record.protocol.dataset)
+    if not isinstance(spec, SegmentationSpec):
+        raise SettingsError(f"run {run.folder} has the task {protocol.task!r}, expected 'segmentation' for a bundle.")
+    if protocol.model not in DEFINED:
+        raise SettingsError(
+            f"run {run.folder} has the model {protocol.model!r}, expected one of {', '.join(DEFINED)} for a bundle."
+        )
+    if odd := [name for name in spec.classes if name.startswith(MONAI_SIGNS)]:
+        raise SettingsError(
+            f"run {run.folder} has the class {odd[0]!r}, which MONAI would evaluate: expected names that do not begin "
+            f"with {', '.join(MONAI_SIGNS)}, for a bundle."
+        )
+    if protocol.head != "linear":
+        raise SettingsError(f"run {run.folder} has the head {protocol.head!r}, expected 'linear' for a bundle.")
+    if protocol.trainable == ADAPTERS:
+        raise SettingsError(f"run {run.folder} has trained adapters, expected MONAI's network as it is for a bundle.")
+    if protocol.travels != ALL and (kept := travel_rules(empty_model(run), protocol).names(Rule.PERSONAL)):
+        raise SettingsError(
+            f"run {run.folder} left {kept[0]!r} to each site, and its own models have it as it was before round 1: "
+            "expected one that shares or freezes all parameters, for a bundle."
+        )
+    return spec
+
+
+def bundle_weights(state: Mapping[str, torch.Tensor], model: str, dims: int) -> dict[str, torch.Tensor]:
+    """Return the state dict of the bundle's network, from that of ours.
+
+    The linear head on channels-last features, weight ``[Y, D]``, is a convolution with a kernel of one pixel, weight
+    ``[Y, D, 1, 1]`` (one more dimension for volumes). Raises ``SettingsError`` for a network that is not MONAI's own.
+    """
+    converted: dict[str, torch.Tensor] = {}
+    for name, value in state.items():
+        if name.startswith(NETWORK):
+            converted[f"0.{name.removeprefix(NETWORK)}"] = value
+        elif name.startswith(HEAD):
+            converted[f"1.{name.removeprefix(HEAD)}"] = (
+                value.reshape(*value.shape, *[1] * dims) if value.ndim == 2 else value
+            )
+        else:
+            raise SettingsError(f"model {model!r} has the parameter {name!r}, expected MONAI's network as it is.")
+    return converted
+
+
+def inference(run: Run, spec: SegmentationSpec, *, nifti: bool = False) -> dict[str, Any]:
+    """Return the workflow ``inference.json``: a mask for every image of ``dataset_dir``, in the image's own size.
+
+    A preset that scales images to a square is followed by scaling the logits back; the other presets keep the
+    resolution, and larger images are put together from windows, as in training and evaluation.
+    """
+    protocol = run.record.protocol
+    preset = preset_of(protocol.preset, spec)
+    nifti = nifti or spec.dims > 2
+    # MONAI registers the blocks of its DynUNet twice; our state dict has each parameter once.
+    strict = protocol.model != "monai_dynunet"
+    path, arguments = monai_definition(
+        protocol.model, channels=spec.channels, dims=spec.dims, norm=protocol.normalization
+    )
+    return {
+        "imports": [
+            *("$import glob", "$import monai", "$import numpy as np", "$import torch"),
+            "$from PIL import Image",
+        ],
+        "bundle_root": ".",
+        "ckpt_path": "$@bundle_root + '/models/model.pt'",
+        "dataset_dir": "$@bundle_root + '/images'",
+        "output_dir": "$@bundle_root + '/masks'",
+        "datalist": "$[{'image': file} for file in sorted(glob.glob(@dataset_dir + '/*.*'))]",
+        "device": "$torch.device('cuda' if torch.cuda.is_available() else 'cpu')",
+        "size": [protocol.image_size] * spec.dims,
+        "body": {"_target_": path, **arguments},
+        "head": {
+            "_target_": f"torch.nn.Conv{spec.dims}d",
+            "in_channels": arguments["out_channels"],
+            "out_channels": len(spec.classes),
+            "kernel_size": 1,
+        },
+        "network": "$torch.nn.Sequential(@body, @head).to(@device)",
+        "preprocessing": _compose(_before(preset, spec, nifti=nifti)),
+        "dataset": {"_target_": "monai.data.Dataset", "data": "@datalist", "transform": "@preprocessing"},
+        "dataloader": {"_target_": "monai.data.DataLoader", "dataset": "@dataset", "batch_size": 1, "num_workers": 0},
+        "inferer": _SCALED if preset.whole else _WINDOWS,
+        "postprocessing": _compose(_after(spec, nifti=nifti)),
+        "initialize": [
+            "$torch.set_grad_enabled(False)",
+            f"$@network.load_state_dict(torch.load(@ckpt_path, map_location=@device, weights_only=True), {strict})",
+            "$@network.eval()",
+        ],
+        "run": [
+            "$[@postprocessing(item) for batch in @dataloader for item in monai.data.decollate_batch("
+            "{**batch, 'pred': @inferer(batch['image'].to(@device), @network)})]"
+        ],
+    }
+
+
+_RESIZE = "torch.nn.functional.interpolate"
+_SCALED = (
+    f"$lambda image, network: {_RESIZE}(network({_RESIZE}(image, @size, mode='bilinear', antialias=True)), "
+    "image.shape[2:], mode='bilinear')"
+)
+# What ``data.decoding.to_rgb`` does before it converts: Pillow alone would cut 16-bit grey off at 255.
+_PLAIN_IMAGE = (
+    "Image.fromarray((np.asarray(image) >> 8).clip(0, 255).astype(np.uint8)) if image.mode.startswith('I') "
+    "else image.convert('RGBA') if image.mode == 'P' and 'transparency' in image.info else image"
+)
+# MONAI takes the third axis of a slice for its depth; here it holds the channels, or has a length of one.
+_AS_SLICE = "$lambda image: image[0].movedim(-1, 0) if image.ndim == 4 else image"
+_WINDOWS = {
+    "_target_": "monai.inferers.SlidingWindowInferer",
+    "roi_size": "@size",
+    "overlap": OVERLAP,
+    "mode": "gaussian",
+}
+
+
+def _before(preset: Preset, spec: SegmentationSpec, *, nifti: bool) -> list[dict[str, Any]]:
+    """Return the transforms from an image file to the input ``[C, *S]``, in the resolution of the file."""
+    mode = "L" if spec.channels == 1 else "RGB"
+    reader: dict[str, Any] = {"reader": "NibabelReader"}
+    if not nifti:
+        reader = {
+            "reader": "PILReader",
+            "reverse_indexing": False,
+            "converter": f"$lambda image: ({_PLAIN_IMAGE}).convert('RGB').convert({mode!r})",
+        }
+    turned = [_transform("Orientationd", axcodes="RAS")] if spec.dims > 2 else []
+    shaped = [_transform("Lambdad", func=_AS_SLICE)] if nifti and spec.dims == 2 else []
+    if nifti and spec.channels > 1:  # a grey image is repeated for all channels, as ``PairForm.image`` does
+        repeated = f"image.repeat({spec.channels}, *[1] * (image.ndim - 1))"
+        shaped.append(_transform("Lambdad", func=f"$lambda image: {repeated} if len(image) == 1 else image"))
+    return [
+        _transform("LoadImaged", **reader),
+        _transform("EnsureChannelFirstd"),
+        *shaped,
+        *turned,
+        _intensity(preset),
+    ]
+
+
+def _intensity(preset: Preset) -> dict[str, Any]:
+    if preset.intensity is None:
+        return _transform("NormalizeIntensityd", nonzero=True, channel_wise=True)
+    lowest, highest = preset.intensity
+    return _transform("ScaleIntensityRanged", a_min=lowest, a_max=highest, b_min=0.0, b_max=1.0, clip=True)
+
+
+def _after(spec: SegmentationSpec, *, nifti: bool) -> list[dict[str, Any]]:
+    """Return the transforms from logits to a file in the form of the image that was read."""
+    # Only what turned a volume is to be undone; PILWriter writes [C, W, H].
+    turned = _transform("Invertd", "pred", transform="@preprocessing", orig_keys="image", nearest_interp=True)
+    as_read = [turned] if spec.dims > 2 else [] if nifti else [_transform("Transposed", "pred", indices=[0, 2, 1])]
+    saving = {
+        "output_dir": "@output_dir",
+        "output_postfix": "mask",
+        "output_ext": ".nii.gz" if nifti else ".png",
+        "output_dtype": "$np.uint8" if max(_values(spec)) <= LARGEST_BYTE else "$np.uint16",
+        "separate_folder": False,
+        "resample": False,
+    }
+    return [
+        _transform("AsDiscreted", "pred", argmax=True),
+        *as_read,
+        *_as_in_files(spec),
+        _transform("SaveImaged", "pred", **saving),
+    ]
+
+
+def _as_in_files(spec: SegmentationSpec) -> list[dict[str, Any]]:
+    """Return the transform from class numbers to the values that the data set's own masks have, if they differ."""
+    if not spec.mask_values:
+        return []
+    values = _values(spec)
+    return [_transform("MapLabelValued", "pred", orig_labels=list(range(len(values))), target_labels=values)]
+
+
+def _values(spec: SegmentationSpec) -> list[int]:
+    """Return the value that stands for each class in a mask file, the first of several; all are in 16 bits."""
+    return [values[0] for values in spec.mask_values] or list(range(len(spec.classes)))
+
+
+def metadata(run: Run, spec: SegmentationSpec, chosen: Chosen) -> dict[str, Any]:
+    """Return ``metadata.json`` in the form of MONAI's schema."""
+    record = run.record
+    side = [record.protocol.image_size] * spec.dims
+    packages = {name: version(name) for name in PACKAGES}
+    mark = f"[{marks(record)}] " if record.stand_in else ""
+    return {
+        "version": "0.1.0",
+        "changelog": {"0.1.0": f"exported from the run {record.run}"},
+        "monai_version": packages["monai"],
+        "pytorch_version": packages["torch"],
+        "numpy_version": packages["numpy"],
+        "required_packages_version": {"nibabel": version("nibabel")},
+        "task": f"segmentation of {', '.join(spec.classes[1:])} in {record.data}",
+        "description": f"{mark}trained by {run.method} on {', '.join(_sources(run))}; held out: {run.target}; the "
+        f"global model after round {chosen.after_round}, chosen by {chosen.rule}.",
+        "authors": "",
+        "copyright": "",
+        "intended_use": "research; not a medical device",
+        "network_data_format": {
+            "inputs": {
+                "image": {
+                    "type": "image",
+                    "format": "magnitude",
+                    "num_channels": spec.channels,
+                    "spatial_shape": side,
+                    "dtype": "float32",
+                    "value_range": [0, 1],
+                    "is_patch_data": True,
+                    "channel_def": {str(number): f"channel {number}" for number in range(spec.channels)},
+                }
+            },
+            "outputs": {
+                "pred": {
+                    "type": "image",
+                    "format": "segmentation",
+                    "num_channels": len(spec.classes),
+                    "spatial_shape": side,
+                    "dtype": "float32",
+                    "value_range": [],
+                    "is_patch_data": True,
+                    "channel_def": {str(number): name for number, name in enumerate(spec.classes)},
+                }
+            },
+        },
+    }
+
+
+def _sources(run: Run) -> list[str]:
+    """Return the domains on which the run trained, sorted."""
+    return sorted({reply.domain for site, reply in run.record.census.items() if site in run.record.sources})
+
+
+def _transform(name: str, keys: str = "image", **settings: object) -> dict[str, Any]:
+    return {"_target_": f"monai.transforms.{name}", "keys": keys, **settings}
+
+
+def _compose(transforms: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"_target_": "monai.transforms.Compose", "transforms": transforms}

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training on the pooled source domains: endless batches of each domain, and the steps of an algorithm on them.
+
+Shapes: m domains; each step takes images ``[B, C, S, S]`` and labels ``[B]`` of every domain, S the protocol's image
+size, and yields risks of shape ``[m]``.
+"""
+
+import copy
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from fdg_plugins.data import AugmentationRanges, DomainData, training_batches
+from fdg_plugins.errors import FDGError, SettingsError, Stopped
+from fdg_plugins.lab.centralised.algorithm import Algorithm, Batch
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.randomness import seeded
+from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.tasks import DEFAULT_TASK, Task
+from fdg_plugins.training.loop import DevicePolicy, ShouldStop
+
+CPU = torch.device("cpu")
+_NO_DERIVATIVE = "is not implemented"  # in torch's errors about operations without a derivative
+MakeOptimizer = Callable[[], torch.optim.Optimizer]
+
+
+def endless_batches(
+    data: DomainData, protocol: Protocol, *, workers: int = 0, device: torch.device = CPU
+) -> Iterator[Batch]:
+    """Yield augmented batches of a domain's training images without end, reshuffled in each pass.
+
+    Each batch holds images ``[B, C, S, S]`` and labels ``[B]``. B is the protocol's batch size, or the number of images
+    in a smaller domain. The incomplete batch at the end of a pass is dropped, so all batches have one size. Order and
+    augmentation depend only on the protocol's seed, the domain and the number of the pass.
+
+    Args:
+        data: a domain with at least one training image.
+        protocol: gives image size, batch size, augmentation and seed.
+        workers: processes that load images; 0 loads in this process.
+        device: where the batches will be used.
+    """
+    size = min(protocol.batch_size, len(data.train))
+    for number in itertools.count():
+        batches = training_batches(
+            data,
+            image_size=protocol.image_size,
+            batch_size=protocol.batch_size,
+            seed=protocol.seed,
+            scope=("pooled", data.domain, number),
+            augmentation=AugmentationRanges(protocol.crop_scale, protocol.color_jitter),
+            workers=workers,
+            device=device,
+        )
+        for images, labels in batches:
+            if len(labels) >= size:
+                yield images[:size], labels[:size]
+
+
+class PooledTraining:
+    """A model in training, each step on one batch of every source domain.
+
+    Args:
+        model: the network, on the device of ``policy``; changed in place.
+        algorithm: the loss and the rule for a step.
+        domains: endless batches of each source domain, in the order of the risks.
+        make_optimizer: returns a new optimizer of the model's parameters; called again if the algorithm restarts it.
+        policy: device and precision.
+        task: what the network learns.
+    """
+
+    def __init__(
+        self,
+        model: ExtractorClassifier,
+        algorithm: Algorithm,
+        domains: Sequence[Iterator[Batch]],
+        make_optimizer: MakeOptimizer,
+        policy: DevicePolicy,
+        task: Task = DEFAULT_TASK,
+    ) -> None:
+        self.task = task
+        self.model = model
+        self.algorithm = algorithm
+        self.state = algorithm.begin(model, len(domains))
+        self.steps_done = 0
+        self._domains = domains
+        self._make_optimizer = make_optimizer
+        self._optimizer = make_optimizer()
+        self._policy = policy
+
+    def check(self, batch: Batch, name: str, seed: int) -> None:
+        """Raise ``SettingsError`` if the algorithm needs second derivatives that torch lacks for the network ``name``.
+
+        ``batch``: one small batch. A copy of the network is differentiated; network, optimizer and state stay as they
+        are, and so do torch's generators, for which the copy has the ``seed``.
+        """
+        if not self.algorithm.differentiates_twice:
+            return
+        placed, copied = self._placed(batch), copy.deepcopy(self.model).train()
+        try:
+            with seeded(seed, "second derivatives", device=self._policy.device):
+                with self._policy.autocast():
+                    loss = self.algorithm.loss(copied, [placed, placed], 0, self.state, self.task)
+                loss.value.backward()
+        except RuntimeError as error:
+            if _NO_DERIVATIVE not in str(error):
+                raise
+            raise SettingsError(
+                f"model is {name!r}, expected a network whose second derivatives torch has, which the algorithm "
+                f"{self.algorithm.name!r} needs."
+            ) from error
+
+    def train(self, steps: int, should_stop: ShouldStop, on_step: Callable[[int], None]) -> list[float]:
+        """Take ``steps`` >= 1 steps; return the mean risk of each domain over them, ``[m]``.
+
+        ``on_step`` receives the total number of steps taken, after each step. Raises :class:`Stopped` within one step
+        after ``should_stop()`` returns true, and ``FDGError`` if a parameter is not finite at the end.
+        """
+        self.model.train()
+        total = torch.zeros(len(self._domains), dtype=torch.float64, device=self._policy.device)
+        for _ in range(steps):
+            if should_stop():
+                raise Stopped
+            # Summed on the device: reading the loss after every step would synchronise with an accelerator.
+            total += self._step()
+            on_step(self.steps_done)
+        self._check_finite()
+        return [float(value) / steps for value in total]
+
+    def _step(self) -> torch.Tensor:
+        if self.steps_done == self.algorithm.restarts_at:
+            self._optimizer = self._make_optimizer()
+        batches = [self._placed(next(domain)) for domain in self._domains]
+        risks = self.algorithm.update(self.model, batches, self._compute_gradients, self._optimizer)
+        self.steps_done += 1
+        return risks
+
+    def _compute_gradients(self, batches: Sequence[Batch]) -> torch.Tensor:
+        self._optimizer.zero_grad(set_to_none=True)
+        with self._policy.autocast():
+            loss = self.algorithm.loss(self.model, batches, self.steps_done, self.state, self.task)
+        loss.value.backward()
+        self.state = loss.state
+        return loss.risks
+
+    def _placed(self, batch: Batch) -> Batch:
+        images, labels = batch
+        return self._policy.images(images), labels.to(self._policy.device, non_blocking=True)
+
+    def _check_finite(self) -> None:
+        for name, value in self.model.named_parameters():
+            if not bool(torch.isfinite(value).all()):
+                raise FDGError(
+                    f"parameter {name!r} is not finite after step {self.steps_done}, expected a smaller learning_rate "
+                    f"or other settings of {self.algorithm.title}."
+                )

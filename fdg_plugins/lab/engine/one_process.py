@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m fdg_plugins.lab.engine.one_process JOB WORKSPACE [WORKERS]``: a job folder in this process, to its end.
+
+Server and sites run as FLARE has them (:mod:`fdg_plugins.flare.one_process`), one after another in one thread; with
+more than one of ``WORKERS``, as many sites at a time train and evaluate, in processes of their own. What the job leaves
+in ``WORKSPACE`` lies where FLARE's simulator leaves it. SIGTERM and Ctrl-C abort the job, whose record then
+says ``stopped``; a second one ends the process at once.
+
+Exit codes: 0 the job has finished, 1 the folder holds no job that can be built, 2 the job failed or was stopped.
+"""
+
+import logging
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+from fdg_plugins.data import SharedDomains
+from fdg_plugins.errors import FDGError
+from fdg_plugins.executors.work import SiteWork
+from fdg_plugins.executors.worker_pool import WorkerPool
+from fdg_plugins.flare.one_process import OneProcessJob
+
+UNUSABLE, FAILED = 1, 2
+
+_logger = logging.getLogger(__name__)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the job; ``arguments``: its folder, that of the workspace, number of workers. Return the exit code."""
+    job, workspace = (Path(text).absolute() for text in arguments[:2])
+    workers = int(arguments[2]) if len(arguments) > 2 else 1
+    _log_to_stdout()
+    pool = WorkerPool(workers, _logger.info) if workers > 1 else None
+    try:
+        made = OneProcessJob(job, workspace, pool or SiteWork(SharedDomains()), workers)
+    except FDGError as error:
+        _logger.error("stopped: %s", error)
+        return UNUSABLE
+    except Exception as error:
+        _logger.exception("stopped: FLARE cannot build the job: %s", error)  # it may name any class
+        return UNUSABLE
+    _stop_on_signals(made)
+    try:
+        return 0 if made.run() else FAILED
+    finally:
+        if pool is not None:
+            pool.close()
+
+
+def _log_to_stdout() -> None:
+    """Log in the form of FLARE's simulator, without FLARE's own records about single tasks."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(asctime)s - %(levelname)s - %(message)s")
+    logging.getLogger().handlers[0].addFilter(_without_context)
+    logging.getLogger("nvflare").setLevel(logging.WARNING)
+
+
+def _without_context(record: logging.LogRecord) -> bool:
+    """Take the context that FLARE puts before a component's message, ``[identity=..., run=...]: ``, off the record."""
+    message = record.getMessage()
+    if message.startswith("[identity="):
+        record.msg, record.args = message.partition("]: ")[2], ()
+    return True
+
+
+def _stop_on_signals(job: OneProcessJob) -> None:
+    def stop(number: int, _: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        job.stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The startup kits of a federation on one machine: provisioned by FLARE, with the policies of cautious operators."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.flare.cautious_kits import harden
+from fdg_plugins.flare.gpus import Lent, lend_gpus
+from fdg_plugins.flare.kits import read_kit
+from fdg_plugins.flare.provisioning import provision_kits
+from fdg_plugins.lab.poc.project import STATE_FILE, Project, State, write_state
+from fdg_plugins.naming import expected_one_of
+from fdg_plugins.settings.site_config import FILE_NAME, update_site_config
+from fdg_plugins.storage import make_private_folder, write_json
+
+PROVISION = "provision.d"  # beside the kits: FLARE allows no dot in the name of a site
+
+HEARTBEAT_TIMEOUT_S = 30  # FLARE's own is 600: a lost machine would be noticed after ten minutes
+
+
+class SiteData(NamedTuple):
+    """Where the images of the sites are.
+
+    ``domains``: the domain of each site, as far as known. ``root``: the data root of all sites, ``roots``: those of
+    sites that have their own. ``file``: the file that describes the images, if it is not in the data root.
+    """
+
+    domains: Mapping[str, str] = {}
+    root: Path | None = None
+    roots: Mapping[str, Path] = {}
+    file: Path | None = None
+
+    def check_sites(self, sites: Sequence[str]) -> None:
+        """Raise ``SettingsError`` for a data root of a site that is none of ``sites``."""
+        for site in self.roots:
+            if site not in sites:
+                raise SettingsError(f"--site-data names site {site!r}, {expected_one_of(site, sites)}")
+
+    def entry(self, site: str) -> dict[str, str]:
+        """Return what the options say about a site's data, in the form of its config."""
+        paths = {"data_root": self.roots.get(site, self.root), "dataset_file": self.file}
+        known = {name: str(path.resolve()) for name, path in paths.items() if path is not None}
+        return {**({"domain": self.domains[site]} if site in self.domains else {}), **known}
+
+
+def check_folder(folder: Path) -> None:
+    """Raise ``SettingsError`` for a path that FLARE's start scripts would split: they do not quote it."""
+    if any(sign.isspace() or sign in "\"'\\*?[]$`&;|<>()#" for sign in str(folder)):
+        raise SettingsError(
+            f"folder {str(folder)!r} cannot be used by FLARE's start scripts, expected a path without "
+            "blanks and shell characters."
+        )
+
+
+def provision(project: Project, folder: Path) -> None:
+    """Make certificates and startup kits with FLARE's provisioning; the kits lie directly in ``folder``."""
+    taken = [name for name in (project.server["name"], *project.sites, *project.people) if (folder / name).exists()]
+    if taken:
+        raise DataError(f"folder {folder} holds {taken[0]}, but no {STATE_FILE}: expected an empty folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    make_private_folder(folder / PROVISION)  # it holds the private key of the certificate authority
+    kits = provision_kits(project.content, folder / PROVISION)
+    for kit in sorted(kits.iterdir()):
+        shutil.move(kit, folder / kit.name)
+    kits.rmdir()
+    write_state(folder, State(ports=project.ports, sites=project.sites))
+
+
+def configure(project: Project, folder: Path, data: SiteData, lent: Lent | None = None) -> None:
+    """Write every participant's local policy and config; what an operator has added there stays.
+
+    ``lent``: the GPUs that each site lends to jobs, counted for each site by itself; None: as its kit has it.
+    """
+    server = folder / project.server["name"]
+    harden(server, partial(_adjust_server, server=server))
+    for site in project.sites:
+        harden(folder / site)
+        path = folder / site / "local" / FILE_NAME
+        first = {} if path.exists() else {"domain": site, "device": "auto", "threads": 1}
+        if asked := {**first, **data.entry(site)}:
+            update_site_config(path, site, asked)
+        if lent is not None:
+            kit = read_kit(folder / site)
+            write_json(kit.target, lend_gpus(kit.resources, lent.number, lent.memory or None))
+
+
+def _adjust_server(resources: dict[str, Any], server: Path) -> None:
+    resources["servers"][0]["heart_beat_timeout"] = HEARTBEAT_TIMEOUT_S
+    store_below(server, resources)
+
+
+def store_below(server: Path, resources: dict[str, Any]) -> None:
+    """Have a server with these resources keep its jobs in its own folder ``server``.
+
+    FLARE's default is one folder under ``/tmp`` for all federations of the machine.
+    """
+    for component in [*resources["components"], resources["snapshot_persistor"]]:
+        arguments = component.get("args", {})
+        if component.get("id") == "job_manager":
+            arguments["uri_root"] = str(server / "jobs-storage")
+        if "storage" in arguments:
+            arguments["storage"]["args"]["root_dir"] = str(server / "snapshot-storage")

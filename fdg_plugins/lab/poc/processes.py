@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The processes of a federation on one machine: started by FLARE's own scripts, found by a mark, and ended."""
+
+import contextlib
+import io
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.lab.poc.project import Project, read_state, write_state
+
+CONSOLE_LOG = "console.log"
+HOST = "127.0.0.1"
+# Every process of the federation inherits this variable, and is found by it, whoever its parent is by then.
+MARK = "FLARE_POC_FOLDER"
+DAEMON_SCRIPT = "sub_start.sh"
+LEFT_BY_DAEMON = ("daemon_pid.fl", "pid.fl", "shutdown.fl", "restart.fl")
+
+READY_TIMEOUT_S = 300
+LOGIN_TIMEOUT_S = 60.0  # while all participants start on one machine, an answer takes many seconds
+GRACE_S = 8
+KILL_TIMEOUT_S = 60
+
+
+def check_port(port: int) -> None:
+    """Raise ``SettingsError`` for a port that something else listens on, at any address of the machine."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # As the server does: a connection of the last run that lingers is not an obstacle, a listener is.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except (OSError, OverflowError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise SettingsError(
+                f"port {port} of this machine cannot be used ({reason}), expected a free one: --port, --admin-port."
+            ) from error
+
+
+def launch(project: Project, folder: Path) -> None:
+    """Start server and sites by FLARE's own ``start.sh``, whose daemon restarts a participant that dies."""
+    for name in (project.server["name"], *project.sites):
+        start_participant(folder, name)
+
+
+@contextlib.contextmanager
+def launched(project: Project, folder: Path) -> Iterator[None]:
+    """Start server and sites, wait until all of them are connected, and end every process in the end."""
+    try:
+        launch(project, folder)
+        wait_until_ready(project, folder)
+        yield
+    finally:
+        end_all(folder)
+
+
+def start_participant(folder: Path, name: str) -> None:
+    """Start the server or one site by the script of its kit, as its machine does when it is up again."""
+    for file in LEFT_BY_DAEMON:
+        (folder / name / file).unlink(missing_ok=True)
+    with (folder / name / CONSOLE_LOG).open("ab") as log:
+        subprocess.run(
+            ["bash", str(folder / name / "startup" / "start.sh")],
+            cwd=folder / name,
+            env=participant_environment(folder),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            check=True,
+        )
+
+
+def kill_participant(folder: Path, name: str) -> int:
+    """Kill all processes of the server or of one site, as a power failure does; return their number.
+
+    Raises ``FDGError`` if one of them cannot be ended.
+    """
+    found = [process for process in processes(folder) if belongs(process, folder / name)]
+    children = {child for process in found for child in _children(process)}
+    daemons = set(_daemons(folder))  # a daemon restarts what dies: it goes first
+    killed = sorted({*found, *children}, key=lambda process: process not in daemons)
+    for process in killed:
+        _send(process, signal.SIGKILL)
+    _, left = psutil.wait_procs(killed, timeout=KILL_TIMEOUT_S)
+    if left:
+        raise FDGError(f"folder {folder}: process {left[0].pid} of {name} cannot be ended.")
+    return len(killed)
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children(recursive=True)
+    except psutil.Error:
+        return []
+
+
+def participant_environment(folder: Path) -> dict[str, str]:
+    """Return the environment of the federation's processes: the caller's, this Python first, the mark."""
+    interpreters = str(Path(sys.executable).parent)
+    return {**os.environ, "PATH": f"{interpreters}{os.pathsep}{os.environ.get('PATH', '')}", MARK: str(folder)}
+
+
+def wait_until_ready(project: Project, folder: Path) -> None:
+    """Return when the server's admin service knows every site; raise an error with the logs' place if it does not."""
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    missing = list(project.sites)
+    while missing:
+        if time.monotonic() > deadline:
+            raise FDGError(
+                f"folder {folder}: not ready after {READY_TIMEOUT_S} s, waiting for {', '.join(missing)}; "
+                f"all were ended, and each participant's {CONSOLE_LOG} says why."
+            )
+        time.sleep(1.0)
+        if _listens(project.ports[1]):
+            known = connected_sites(project, folder)
+            missing = [site for site in project.sites if site not in known]
+    pids = {
+        name: tuple(sorted(process.pid for process in processes(folder) if belongs(process, folder / name)))
+        for name in (project.server["name"], *project.sites)
+    }
+    write_state(folder, read_state(folder).model_copy(update={"pids": pids}))
+
+
+def _listens(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex((HOST, port)) == 0
+
+
+def connected_sites(project: Project, folder: Path) -> set[str]:
+    """Return the sites that the server knows, as its first person sees it; none while it cannot be asked."""
+    from fdg_plugins.flare.sessions import open_session
+
+    person = project.people[0]
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            session = open_session(person, str(folder / person), LOGIN_TIMEOUT_S)
+            try:
+                return {client.name for client in session.get_system_info().client_info}
+            finally:
+                session.close()
+    except Exception:  # noqa: BLE001 - FLARE raises a type of its own for every way in which a server is not yet there
+        return set()
+
+
+def processes(folder: Path) -> list[psutil.Process]:
+    """Return the processes that carry the folder's mark, this one aside."""
+    return [process for process in psutil.process_iter() if process.pid != os.getpid() and _is_marked(process, folder)]
+
+
+def _is_marked(process: psutil.Process, folder: Path) -> bool:
+    try:
+        return process.environ().get(MARK) == str(folder) and process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.Error, OSError):
+        return False
+
+
+def belongs(process: psutil.Process, kit: Path) -> bool:
+    """Return whether the process is one of the participant whose kit this is."""
+    try:
+        return any(part == str(kit) or part.startswith(f"{kit}{os.sep}") for part in process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def end_all(folder: Path) -> int:
+    """End every process of the federation; the daemons first, or they would start what was just ended."""
+    ended: set[int] = set()
+    deadline = time.monotonic() + GRACE_S
+    for daemon in _daemons(folder):
+        ended.add(daemon.pid)
+        _send(daemon, signal.SIGKILL)
+    for process in (found := processes(folder)):
+        _send(process, signal.SIGTERM)
+    ended.update(process.pid for process in found)
+    while (left := processes(folder)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    # One may have started another meanwhile: until a look finds none.
+    for _ in range(50):
+        if not left:
+            break
+        for process in left:
+            ended.add(process.pid)
+            _send(process, signal.SIGKILL)
+        time.sleep(0.2)
+        left = processes(folder)
+    if left:
+        raise FDGError(f"folder {folder}: process {left[0].pid} cannot be ended.")
+    for file in LEFT_BY_DAEMON:
+        for path in folder.glob(f"*/{file}"):
+            path.unlink(missing_ok=True)
+    return len(ended)
+
+
+def _daemons(folder: Path) -> Iterator[psutil.Process]:
+    for process in processes(folder):
+        with contextlib.suppress(psutil.Error):
+            if any(part.endswith(DAEMON_SCRIPT) for part in process.cmdline()):
+                yield process
+
+
+def _send(process: psutil.Process, number: int) -> None:
+    with contextlib.suppress(psutil.Error):
+        process.send_signal(number)
