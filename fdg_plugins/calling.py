@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fdg_plugins.errors import FDGError, PartError, Stopped, told
+from fdg_plugins.errors import FDGError, PartError, Stopped, raised_at, told
 from fdg_plugins.values import one_line
 
 
@@ -18,4 +18,4 @@ def calling(kind: str, part: object) -> Iterator[None]:
     except Exception as error:
         raised = f"{kind} {type(part).__name__} raised"
         public = f"{raised} {type(error).__name__}."
-        raise PartError(f"{raised} {one_line(told(error)).rstrip('.')}.", public) from error
+        raise PartError(f"{raised} {one_line(told(error)).rstrip('.')} (in {raised_at(error)}).", public) from error

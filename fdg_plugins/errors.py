@@ -5,9 +5,12 @@ The full text is for the log of the participant where the error occurs. A site m
 file, path or image, so an error has a second text for others, :attr:`FDGError.public`: a category and counts.
 """
 
+import sysconfig
 import traceback
 from pathlib import Path
 from typing import ClassVar
+
+_LIBRARIES = (Path(__file__).parent, *(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib")))
 
 
 class FDGError(Exception):
@@ -83,8 +86,13 @@ def told(error: Exception) -> str:
 
 
 def raised_at(error: Exception) -> str:
-    """Return in which function an error was raised, with file and line; nothing of its text."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
+    """Return in which function an error was raised, with file and line; nothing of its text.
+
+    Of a user's own code, such as a plug-in file, it is the line there, not that in a library which it called.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not any(map(Path(frame.filename).is_relative_to, _LIBRARIES))]
+    frame = (own or frames)[-1]
     return f"{frame.name}, {Path(frame.filename).name}:{frame.lineno}"
 
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """``fdg resume``: resume a run of this machine in its folder, or a run of a federation in another job."""
 
+import filecmp
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -42,6 +43,9 @@ def resume(
     run: Annotated[str | None, typer.Option(help="With --kit: id of the job that started the run.")] = None,
     name: Annotated[str | None, typer.Option(help="With --kit: another name for the new job.")] = None,
     server_timeout: ServerTimeout = SERVER_TIMEOUT_S,
+    with_current_plugin: Annotated[
+        bool, typer.Option("--with-current-plugin", help="Use plug-in files as they are now; results.json says so.")
+    ] = False,
 ) -> None:
     """Resume a run that was stopped or broke off, after its last complete round.
 
@@ -61,10 +65,11 @@ def resume(
     """
     if kit is None and run is None:
         _check_left_out("here", {"--name": name})
-        raise typer.Exit(_resume_here(what, data_root, threads, workers))
+        raise typer.Exit(_resume_here(what, data_root, threads, workers, with_current_plugin=with_current_plugin))
     if kit is None or run is None:
         raise SettingsError("--kit and --run belong together: expected both for a federation, none for a run here.")
-    _check_left_out("in a federation", {"--data-root": data_root, "--threads": threads, "--workers": workers})
+    local = {"--data-root": data_root, "--threads": threads, "--workers": workers}
+    _check_left_out("in a federation", {**local, "--with-current-plugin": with_current_plugin or None})
     _resume_there(what, kit, run, name, server_timeout)
 
 
@@ -75,13 +80,15 @@ def _check_left_out(where: str, options: Mapping[str, object]) -> None:
             raise SettingsError(f"{option} is {str(value)!r}, which has no effect on a run {where}, expected none.")
 
 
-def _resume_here(folder: Path, data_root: Path | None, threads: int | None, workers: int | None) -> int:
+def _resume_here(
+    folder: Path, data_root: Path | None, threads: int | None, workers: int | None, *, with_current_plugin: bool
+) -> int:
     """Go on with a run of this machine in its own folder; return the exit code."""
     from fdg_plugins.lab.engine.kept import KeptJob, check_same_data, read_kept
     from fdg_plugins.lab.engine.prepare import check_run
     from fdg_plugins.lab.sweep.execute import listening
     from fdg_plugins.lab.sweep.machine import machine_environment
-    from fdg_plugins.lab.sweep.store import finished_record
+    from fdg_plugins.lab.sweep.store import JOB, finished_record
     from fdg_plugins.plugins.own_dataset import OwnDataset
 
     kept = read_kept(folder)
@@ -94,12 +101,35 @@ def _resume_here(folder: Path, data_root: Path | None, threads: int | None, work
             f"the run in {folder} is on images of your own, {kept.dataset}, and does not keep where they are; expected "
             "--data-root DIR, the folder given as --data."
         )
+    _check_plugins(folder / JOB, kept.plugins, may_change=with_current_plugin)
     source = KeptJob(folder, kept, environment)
     data = check_run(source)
     check_same_data(folder, kept, data)
     with listening() as order:
         ending = follow(folder, source, data, kept, sites_at_once or kept.at_once, order)
     return sum_up(folder, source, kept, ending)
+
+
+def _check_plugins(job: Path, files: Sequence[str], *, may_change: bool) -> None:
+    """Raise ``DataError`` for a plug-in file that is no longer as in the run's job; or take the current one there."""
+    from fdg_plugins.lab.engine.workflow import arguments_of, find_workflow
+    from fdg_plugins.storage import write_json, writing
+
+    for file in map(Path, files):
+        with writing(job):
+            copies = [copy for copy in job.glob(f"*/custom/{file.name}") if file.is_file()]
+            changed = [copy for copy in copies if not filecmp.cmp(file, copy, shallow=False)]
+            if changed and not may_change:
+                raise DataError(
+                    f"plug-in file {file} differs from the run's copy, expected a new run (fdg run), or "
+                    "--with-current-plugin to go on with the file as it is now."
+                )
+            for copy in changed:
+                shutil.copyfile(file, copy)
+        if changed:
+            path, config, workflow = find_workflow(job)
+            workflow["args"] = {**arguments_of(workflow), "with_current_plugin": True}
+            write_json(path, config)
 
 
 def _resume_there(job: Path, kit: Path, run: str, name: str | None, server_timeout: float) -> None:

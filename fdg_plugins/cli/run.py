@@ -114,7 +114,8 @@ def run(
         found = check_run(source)
         with listening() as order:
             folder = make_folder(to, source.run.name, datetime.now())
-            kept = describe(source, engine, tuple(map(str, [*files, *own.kept_in(folder)])))
+            plugins = [*(file.absolute() for file in files), *own.kept_in(folder)]
+            kept = describe(source, engine, tuple(map(str, plugins)))
             ending = follow(folder, source, found, kept, sites_at_once, order)
     raise typer.Exit(sum_up(folder, source, kept, ending))
 

@@ -20,6 +20,7 @@ from fdg_plugins.controllers.messenger import Aborted, Messenger, Request
 from fdg_plugins.controllers.monitoring import publish_evaluation, publish_round
 from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.controllers.tracking import Tracker
+from fdg_plugins.controllers.undo import check_progress
 from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError, told
 from fdg_plugins.flare.allow_list import count_other_components, warning_of
 from fdg_plugins.flare.broken_uploads import register_server_tensors
@@ -70,7 +71,6 @@ from fdg_plugins.record.text import (
     precision_line,
     round_line,
     stats,
-    why_unchanged,
 )
 from fdg_plugins.settings.protocol import AUTO, SGD, Protocol, environment_settings
 from fdg_plugins.state.folders import VARIABLE as STATE_VARIABLE
@@ -81,7 +81,6 @@ from fdg_plugins.training.global_model import initial_model
 from fdg_plugins.values import counted
 from fdg_plugins.versions import OF_AUDIT, installed_versions
 
-MAX_IDLE_ROUNDS = 3
 SLOW_FROM_SCRATCH = 0.5
 
 
@@ -105,6 +104,7 @@ class FederationController(Messenger):
         resume: id of the job that started the run; this job continues that run after its last complete round.
         tracking: ``"mlflow"`` or ``"wandb"``, which get the run's metrics in addition to TensorBoard; the server's
             ``FDG_TRACKING`` overrides it. Where they are kept is the server's setting, not the job's.
+        with_current_plugin: resume the run although plug-in files have changed since; its record says so.
     """
 
     def __init__(
@@ -116,6 +116,7 @@ class FederationController(Messenger):
         aggregator: str | dict[str, Any] | None = None,
         resume: str | None = None,
         tracking: str | None = None,
+        with_current_plugin: bool = False,
     ) -> None:
         super().__init__(poll=poll)
         self.aggregator = aggregator
@@ -124,6 +125,7 @@ class FederationController(Messenger):
         self.stand_in_protocol = stand_in_protocol
         self.resume = resume
         self.tracking = tracking
+        self.with_current_plugin = with_current_plugin
         self._code: dict[str, str] = {}  # of the plug-ins in use, by what it is called among the versions
         self._rounds: Rounds | None = None
 
@@ -176,7 +178,7 @@ class FederationController(Messenger):
         self._warn_of_wide_lists(federation)
         rounds = self._new_rounds(plans, federation, aggregator, state)
         offloads = rounds.record.protocol.enable_tensor_disk_offload  # as this job asks, also when it resumes a run
-        record = rounds.go_on() if goes_on else rounds.record
+        record = rounds.go_on(other_files=self.with_current_plugin) if goes_on else rounds.record
         self._rounds = rounds  # not before: a refused job would write a record without the run's rounds
         self._mark = marks(record)
         self._announce(record)
@@ -310,8 +312,9 @@ class FederationController(Messenger):
             publish_round(record, finished, evaluation)
             if number == first:
                 self._warn_of_updates_in_memory(record, finished)
-            _check_progress(record, finished)
+            check_progress(record)
         last = rounds.evaluate_last()
+        check_progress(record)  # the only step may now be undone
         record.status = "finished"
         rounds.end()
         self.say(evaluation_line(record, last))
@@ -384,14 +387,6 @@ def _lacks_weights(record: RunRecord) -> bool:
     """Return whether a run on real data looked for pretrained weights and found none."""
     from_scratch = record.initial_weights.label == "from scratch"
     return record.protocol.pretrained == "auto" and from_scratch and not record.stand_in
-
-
-def _check_progress(record: RunRecord, finished: RoundRecord) -> None:
-    """Raise ``FDGError`` if too many rounds in a row, or all of a short run, left the model as it was."""
-    idle = record.idle_rounds()
-    if idle >= min(MAX_IDLE_ROUNDS, record.protocol.rounds):
-        why = why_unchanged(finished)
-        raise FDGError(f"{counted(idle, 'round')} in a row left the model as it was; the last because {why}.")
 
 
 def method_in_force(protocol: Protocol, aggregator: UpdateAggregator) -> Method:

@@ -169,7 +169,7 @@ class Messenger(Workflow):
         code = result.get_return_code(ReturnCode.OK)
         if isinstance(code, str) and code == ReturnCode.OK:  # a site may send anything, such as an array
             return True
-        self._fail(site, one_line(_reason_in(result).removeprefix(f"site {site}: "), LONGEST_QUOTE))
+        self._fail(site, _reason_in(result).removeprefix(f"site {site}: "))
         if result.get_header(HEADER_NOT_FINITE) is True:
             self.not_finite.add(site)
         if result.get_header(HEADER_STOP) is True:

@@ -16,7 +16,7 @@ from fdg_plugins.controllers.messenger import Messenger, Request, StragglerTimeo
 from fdg_plugins.controllers.run_files import FILES, RunFiles
 from fdg_plugins.controllers.sending import ModelSender, task_request
 from fdg_plugins.controllers.statistics import SiteStatistics
-from fdg_plugins.controllers.undo import Snapshot, Undo
+from fdg_plugins.controllers.undo import Snapshot, Undo, check_progress
 from fdg_plugins.errors import DataError, FDGError, SettingsError, logged, told
 from fdg_plugins.messages import (
     META_REPORT,
@@ -64,6 +64,7 @@ class Rounds:
         """Run round ``number``, counted from 1; return its record and the evaluation of the model sent in it.
 
         Raises ``FDGError`` if too few sites are left, ``SettingsError`` if a required check filter is missing.
+        A round without a step that ends the run is not saved: a job that resumes the run repeats it.
         """
         started, sent_before = time.perf_counter(), self.sender.bytes_down
         record, answers, begun = self.record, Answers(), Snapshot.of(*self._parts)
@@ -108,6 +109,8 @@ class Rounds:
             bytes_in_files=answers.bytes_in_files,
         )
         record.rounds.append(finished)
+        if not broken:  # what was taken back must be kept
+            check_progress(record)
         with self.undo.keeping(stepped=aggregation is not None):
             self.files.save()
         if broken:
@@ -180,13 +183,13 @@ class Rounds:
         except DataError as error:  # the run has finished regardless
             self.messenger.warning(str(error))
 
-    def go_on(self) -> RunRecord:
-        """Restore the run to its last complete round; return its record.
+    def go_on(self, *, other_files: bool = False) -> RunRecord:
+        """Restore the run to its last complete round; return its record. ``other_files``: plug-in files may differ.
 
         Raises ``DataError`` if there is no checkpoint or this job's settings differ from those of the run.
         """
         found = read_checkpoint(self.files.checkpoint_file(), self.record.run)
-        check_continues(found.record, self.record)
+        check_continues(found.record, self.record, other_files=other_files)
         changed = other_arithmetic(found.record, self.record)
         initial = Snapshot.of(*self._parts)
         self.record = self.guard.record = self.files.record = found.record
@@ -244,14 +247,9 @@ class Rounds:
             self.files.save_last()
         return {site: f"{TASK_STATISTICS}: {reason}" for site, reason in failures.items()}
 
-    @property
-    def _probes(self) -> bool:
-        """Whether each round has a probe task before training."""
-        return self.channel.exchange is not None and self.channel.exchange.phase == TASK_PROBE
-
     def _probe(self, number: int, drawn: tuple[str, ...], answers: Answers) -> dict[str, str]:
         """Request the reports that the method needs before training; return the reason for each failure, by site."""
-        if not self._probes:
+        if self.channel.exchange is None or self.channel.exchange.phase != TASK_PROBE:
             return {}
 
         def on_probe(site: str, answer: FLModel) -> None:

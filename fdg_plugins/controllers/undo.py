@@ -10,13 +10,18 @@ from typing import Any
 import torch
 
 from fdg_plugins.aggregators import UpdateAggregator
+from fdg_plugins.errors import FDGError
 from fdg_plugins.objectives import Exchange
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, Checkpoint, read_checkpoint
+from fdg_plugins.record.run_record import RunRecord
+from fdg_plugins.record.text import why_unchanged
 from fdg_plugins.storage import keep_file
 from fdg_plugins.training.global_model import GlobalModel
+from fdg_plugins.values import counted
 
 BEFORE_FILE = "checkpoint_before.safetensors"
 NEXT_FILE = "checkpoint_before_next.safetensors"
+MAX_IDLE_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -95,3 +100,12 @@ class Undo:
 
     def _files(self) -> tuple[Path, ...]:
         return () if self.folder is None else (self.folder / BEFORE_FILE, self.folder / NEXT_FILE)
+
+
+def check_progress(record: RunRecord) -> None:
+    """Raise ``FDGError`` if the last three rounds, or all of a shorter run, left the model as it was."""
+    most = min(MAX_IDLE_ROUNDS, record.protocol.rounds)
+    last = record.rounds[-most:]
+    if len(last) == most and all(one.is_idle for one in last):
+        why = why_unchanged(last[-1])
+        raise FDGError(f"{counted(most, 'round')} in a row left the model as it was; the last because {why}.")

@@ -127,10 +127,8 @@ class SiteExecutor(Executor):
         self, task_name: str, site: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
     ) -> Shareable:
         """Return the work's answer to a task, or an error reply."""
-        names = False  # until the site's config says otherwise
         try:
             config = site_config_of(site, fl_ctx)
-            names = config.report_names
             order, run = read_order(task_name, site, str(fl_ctx.get_job_id()), shareable)
             if order.is_last:
                 return self._finish(order, run, shareable, fl_ctx)
@@ -142,7 +140,7 @@ class SiteExecutor(Executor):
                 return answer
         except Exception as error:  # noqa: BLE001 - its text must satisfy the site's rules, as any answer must
             outcome = failure_of(error)
-        return self._error_reply(task_name, outcome, fl_ctx, names=names)
+        return self._error_reply(task_name, outcome, fl_ctx)
 
     def _finish(self, order: SiteTask, run: str, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Have the state of a finished run removed once the answer, which holds nothing, has been sent.
@@ -154,12 +152,12 @@ class SiteExecutor(Executor):
         self._finished = folder
         return make_answer(order.task, TaskResult("ok", value={}), shareable)
 
-    def _error_reply(self, task_name: str, outcome: TaskResult, fl_ctx: FLContext, *, names: bool) -> Shareable:
-        """Log why a task has no answer and return the error reply; ``names``: whether its reason may name files."""
+    def _error_reply(self, task_name: str, outcome: TaskResult, fl_ctx: FLContext) -> Shareable:
+        """Log why a task has no answer and return the error reply."""
         if outcome.kind == "aborted":
             self.log_info(fl_ctx, f"{self._about(task_name, fl_ctx)} was aborted.")
             return make_reply(ReturnCode.TASK_ABORTED)
-        reason = make_reason(outcome.reason, outcome.public or "the task failed.", names=names)
+        reason = make_reason(outcome.reason, outcome.public or "the task failed.", names=may_tell_names(fl_ctx))
         self._log_failure(task_name, reason, fl_ctx)
         if outcome.trace:
             self.log_error(fl_ctx, outcome.trace, fire_event=False)

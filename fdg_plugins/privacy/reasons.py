@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from nvflare.apis.fl_context import FLContext
 
-from fdg_plugins.errors import FDGError, PartError
+from fdg_plugins.errors import FDGError, PartError, raised_at
+from fdg_plugins.flare.simulator import is_simulated_site
 from fdg_plugins.flare.site_file import site_config_of
 from fdg_plugins.values import LONGEST_QUOTE, one_line, visible
 
@@ -36,7 +37,8 @@ def texts_of(error: Exception) -> tuple[str, str]:
         return str(error), error.public
     kind = type(error).__name__
     lines = str(error).splitlines()
-    return f"{kind}: {lines[0] if lines else 'no message'}", f"unforeseen error ({kind})."
+    told = f"{kind}: {lines[0] if lines else 'no message'} (in {raised_at(error)})"
+    return told, f"unforeseen error ({kind})."
 
 
 def make_reason(full: str, public: str, *, names: bool) -> Reason:
@@ -59,8 +61,9 @@ def reason_of(error: Exception, *, names: bool = False) -> Reason:
 
 
 def may_tell_names(fl_ctx: FLContext) -> bool:
-    """Return whether the site's operator lets names leave (``report_names``); False if the config is unreadable."""
+    """Return whether names may leave the site: as its operator says (``report_names``), else in a simulation only."""
     try:
-        return site_config_of(str(fl_ctx.get_identity_name()), fl_ctx).report_names
+        allowed = site_config_of(str(fl_ctx.get_identity_name()), fl_ctx).report_names
     except Exception:  # noqa: BLE001 - an invalid config allows nothing
         return False
+    return is_simulated_site(fl_ctx) if allowed is None else allowed

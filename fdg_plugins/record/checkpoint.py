@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.messages import CensusReply
+from fdg_plugins.plugins.files import SUFFIX
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.state.checked_files import load_checked_tensors, save_checked_tensors
 from fdg_plugins.storage import parse_json
@@ -124,12 +125,16 @@ def _part(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.T
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def check_continues(record: RunRecord, fresh: RunRecord) -> None:
-    """Raise ``DataError`` naming the first difference between a job (``fresh``) and the run it would resume."""
+def check_continues(record: RunRecord, fresh: RunRecord, *, other_files: bool = False) -> None:
+    """Raise ``DataError`` naming the first difference between a job (``fresh``) and the run it would resume.
+
+    ``other_files``: plug-in files may differ, as the user says.
+    """
     then, now = record.protocol.model_dump(), fresh.protocol.model_dump()
     pairs: list[tuple[str, Any, Any]] = [("version of fdg-plugins", _release(record), _release(fresh))]
     pairs += [("data", record.data, fresh.data)]  # before the settings, which may follow from them
-    pairs += [(name, one, fresh.versions.get(name)) for name, one in record.versions.items() if is_plugin(name)]
+    code = [name for name in record.versions if is_plugin(name) and not (other_files and name.endswith(SUFFIX))]
+    pairs += [(name, record.versions[name], fresh.versions.get(name)) for name in code]
     pairs += [(f"setting {name}", then[name], now[name]) for name in then]
     pairs += [("method", record.method.model_dump(), fresh.method.model_dump())]
     pairs += [("sources", record.sources, fresh.sources), ("held-out sites", record.held_out, fresh.held_out)]

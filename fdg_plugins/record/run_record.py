@@ -136,6 +136,11 @@ class RoundRecord(Recorded):
     bytes_up: int
     bytes_in_files: int = 0
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the round left the model unchanged, or was undone."""
+        return self.reason is not None or self.undone
+
 
 class PersonalScores(Recorded):
     """The scores of the sites' own models beside one global model, by site and by domain, on the validation splits.
@@ -194,9 +199,9 @@ class RunRecord(Recorded):
     """The content of ``results.json``.
 
     ``run`` is the id of the job that started the run; ``resumed_after`` lists the rounds after which another job
-    resumed it, and ``resumed_with``, in the same order and by participant (the server is ``server``), the packages that
-    then had another version than the run began with, and ``device`` and ``compiled`` of a site if they were others;
-    ``left_out`` maps each site that takes no further part to the reason.
+    resumed it, and ``resumed_with``, in the same order and by participant (the server is ``server``), the packages and plug-in files
+    that then had another version than the run began with, and ``device`` and ``compiled`` of a site if they were
+    others; ``left_out`` maps each site that takes no further part to the reason.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -318,14 +323,9 @@ class RunRecord(Recorded):
         """The evaluations of models that were not undone."""
         return [evaluation for evaluation in self.evaluations if not evaluation.undone]
 
-    def idle_rounds(self) -> int:
-        """Return the number of consecutive rounds, up to the last, that left the model unchanged."""
-        count = 0
-        for finished in reversed(self.rounds):
-            if finished.aggregation is not None and not finished.undone:
-                break
-            count += 1
-        return count
+    def idle_rounds(self) -> list[RoundRecord]:
+        """Return the rounds that left the model unchanged, or were undone."""
+        return [one for one in self.rounds if one.is_idle]
 
     def withdraw_last_step(self) -> RoundRecord:
         """Mark the last step that stands as undone, with every evaluation since; return its round."""

@@ -12,6 +12,7 @@ from fdg_plugins.values import counted
 Summary = tuple[float | None, float | None]
 
 DETAILS = " (details in the site's own log"  # then a number that is another for each site
+UNDONE = "its step was undone"
 TITLES = {
     "last": "last",
     "source_validation": "selected by source validation",
@@ -76,7 +77,7 @@ def round_line(record: RunRecord, finished: RoundRecord, received: EvaluationRec
 
 def why_unchanged(finished: RoundRecord) -> str:
     """Return why a round left the model as it was, and the commonest reason why sites failed in it, if any did."""
-    found = _clause(str(finished.reason))
+    found = _clause(finished.reason or UNDONE)
     if not finished.failures:
         return found
     kinds = {site: reason.split(DETAILS)[0] for site, reason in sorted(finished.failures.items())}
@@ -88,21 +89,10 @@ def why_unchanged(finished: RoundRecord) -> str:
 
 def unchanged(record: RunRecord) -> str | None:
     """Return how many rounds left the model unchanged, or were undone, and why the last did; None if all changed it."""
-    idle = unchanged_rounds(record)
-    if not idle:
+    if not (idle := record.idle_rounds()):
         return None
-    last, rounds = idle[-1], len(record.rounds)
-    count = (
-        "no round changed the model, whose scores are those of the initial one"
-        if len(idle) == rounds
-        else f"{len(idle)} of {rounds} rounds left the model unchanged"
-    )
-    return f"{count}; the last, round {last.round}, because: {_clause(last.reason or 'its step was undone')}"
-
-
-def unchanged_rounds(record: RunRecord) -> list[RoundRecord]:
-    """Return the rounds that left the model unchanged, or were undone."""
-    return [one for one in record.rounds if one.reason is not None or one.undone]
+    count = f"{len(idle)} of {len(record.rounds)} rounds left the model unchanged"
+    return f"{count}; the last, round {idle[-1].round}, because: {_clause(idle[-1].reason or UNDONE)}"
 
 
 def _clause(reason: str) -> str:

@@ -106,8 +106,10 @@ class SiteConfig(pydantic.BaseModel):
     isolate: bool | None = pydantic.Field(
         None, description="work in a process beside FLARE's; default: yes, except under FLARE's simulator"
     )
-    report_names: bool = pydantic.Field(
-        False, description="reasons and the census may name the site's files and folders to the server"
+    report_names: bool | None = pydantic.Field(
+        None,
+        description="reasons and the census may name the site's files and folders to the server; default: no, except "
+        "reasons in a simulation or one process",
     )
     max_image_pixels: int = pydantic.Field(
         50_000_000, ge=1, le=2**31, description="pixels of the largest image that the site opens"

@@ -157,11 +157,6 @@ def test_below_the_table_stand_the_rounds_that_left_the_model_with_the_last_reas
     assert final_table(record).splitlines()[-1] == (
         "1 of 2 rounds left the model unchanged; the last, round 2, because: ArithmeticError: too flat."
     )
-    record.rounds[0].undone = True
-    assert final_table(record).splitlines()[-1] == (
-        "No round changed the model, whose scores are those of the initial one; the last, round 2, because: "
-        "ArithmeticError: too flat."
-    )
 
 
 def test_the_columns_of_the_table_are_aligned() -> None:

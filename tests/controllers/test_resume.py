@@ -185,16 +185,14 @@ def test_a_run_that_leads_nowhere_does_not_finish_by_being_resumed(tmp_path: Pat
     def away(site: str, task: str, count: int) -> Shareable | None:
         return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: "away."}) if task == TASK_TRAIN else None
 
-    first = MethodJob(tmp_path, settings={"rounds": 9})
-    first.meddle = away
-    first.run()
-    assert [text.split(";")[0] for text in first.panics] == ["3 rounds in a row left the model as it was"]
-    again = MethodJob(tmp_path, resume="job", settings={"rounds": 9})
-    again.meddle = away
-    again.run()
-    assert [text.split(";")[0] for text in again.panics] == ["4 rounds in a row left the model as it was"]
-    assert again.record.status == "stopped"
-    assert len(again.record.rounds) == 4
+    for resume in (None, "job", "job"):
+        job = MethodJob(tmp_path, resume=resume, settings={"rounds": 3})
+        job.meddle = away
+        job.run()
+        assert [text.split(";")[0] for text in job.panics] == ["3 rounds in a row left the model as it was"]
+        assert (job.record.status, len(job.record.rounds)) == ("stopped", 3)
+    mended = MethodJob(tmp_path, resume="job", settings={"rounds": 3}).finished()
+    assert [one.is_idle for one in mended.record.rounds] == [True, True, False]
 
 
 def test_a_run_that_finished_no_round_cannot_be_resumed_and_starts_nothing_silently(tmp_path: Path) -> None:

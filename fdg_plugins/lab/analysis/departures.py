@@ -14,7 +14,6 @@ from fdg_plugins.lab.analysis.runs import Run
 from fdg_plugins.lab.analysis.table import SERVER_LR, WEIGHTING, Facts, MethodRows
 from fdg_plugins.lab.analysis.whole_data import images_in_words
 from fdg_plugins.plugins.composition import parse_method
-from fdg_plugins.record.text import unchanged_rounds
 from fdg_plugins.settings.families import dataset_protocol
 from fdg_plugins.settings.method_defaults import method_defaults
 from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS, PLAIN_WEIGHTINGS
@@ -98,7 +97,7 @@ def departures_of_sites(run: Run) -> tuple[str, ...]:
     of_settings = _of_settings(protocol, {**published, "partition": protocol.partition}, method_fields(run.record))
     some = ("some sites",)  # which of a hundred, the notes on the run say
     without, noise = (some if found else () for found in (absences(run.record), noised(run.record)))
-    of_updates = _of_updates(without, len(unchanged_rounds(run.record)), noise)
+    of_updates = _of_updates(without, len(run.record.idle_rounds()), noise)
     cut = () if run.planned is None else (_of_more_rounds(run.planned),)
     return (*(words for differs, words in found if differs), *of_settings, *cut, *of_updates)
 

@@ -130,12 +130,19 @@ def _finished(run: Run, rounds: int | None) -> Run:
         if record.status != "finished":
             because = f": {record.stopped_because.rstrip('.')}" if record.stopped_because else ""
             raise DataError(f"the run is not finished but {record.status}{because}.")
-        return run
+        return _checked(run)
     judged = max((one.after_round for one in record.evaluations), default=0)
     if judged < rounds:
         raise DataError(f"the run has {counted(judged, 'round')}, expected at least {rounds}.")
     planned = record.protocol.rounds if record.protocol.rounds > rounds else None
-    return replace(run, record=record.after(rounds), planned=planned)
+    return _checked(replace(run, record=record.after(rounds), planned=planned))
+
+
+def _checked(run: Run) -> Run:
+    """Return the run; raise ``DataError`` if no round changed its model, which 0.2.0 could call finished."""
+    if run.record.rounds and len(run.record.idle_rounds()) == len(run.record.rounds):
+        raise DataError("no round of the run changed the model.")
+    return run
 
 
 def _distinct_files(paths: Iterable[Path], left_out: dict[Path, str], empty: list[Path]) -> Iterator[Path]:

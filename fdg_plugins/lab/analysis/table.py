@@ -31,7 +31,6 @@ from fdg_plugins.lab.analysis.runs import Run, grouped
 from fdg_plugins.lab.analysis.selection import SOURCE_VALIDATION, target_score
 from fdg_plugins.lab.analysis.varied import trained_in_words
 from fdg_plugins.lab.analysis.whole_data import parts_judged, parts_of_sources
-from fdg_plugins.record.text import unchanged_rounds
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import ScoreKind
 
@@ -171,7 +170,7 @@ def build_table(
             parts=_distinct((*parts_judged(members), *parts_of_sources(members))) if against is not None else (),
             picked=tuple(one for one in choices.chosen if one.group == key),
             server_lr=None if SERVER_LR in choosing else method_settings(members[0].record).get(SERVER_LR),
-            unchanged=max(len(unchanged_rounds(run.record)) for run in members),
+            unchanged=max(len(run.record.idle_rounds()) for run in members),
             planned=tuple(sorted({run.planned for run in members if run.planned is not None})),
             weighting=method_settings(members[0].record).get(WEIGHTING),
         )
