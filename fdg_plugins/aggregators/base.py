@@ -36,7 +36,7 @@ from nvflare.app_common.app_event_type import AppEventType
 
 from fdg_plugins.aggregators.admission import check_weighting
 from fdg_plugins.aggregators.contributions import Contribution, read_contribution, read_model
-from fdg_plugins.aggregators.facts import RunFacts
+from fdg_plugins.aggregators.facts import MAX_IDLE_ROUNDS, RunFacts
 from fdg_plugins.aggregators.flat_settings import folded
 from fdg_plugins.aggregators.metrics import mean_metrics
 from fdg_plugins.aggregators.returned import Direction, checked_direction, checked_report, checked_weights, step_by
@@ -48,10 +48,10 @@ from fdg_plugins.core.layout import ModelLayout, ParameterKind
 from fdg_plugins.core.linear import combine, inner_product
 from fdg_plugins.core.outliers import clip_factors
 from fdg_plugins.core.stored import Values, whole
-from fdg_plugins.errors import ContributionError, SettingsError, told
+from fdg_plugins.errors import ContributionError, FDGError, SettingsError, told
 from fdg_plugins.flare.broken_uploads import register_server_tensors
 from fdg_plugins.messages import META_REPORT
-from fdg_plugins.values import check_number, check_settings_known, one_line, read_like
+from fdg_plugins.values import check_number, check_settings_known, counted, one_line, read_like
 
 AGGREGATOR_STATE = 1
 
@@ -97,7 +97,8 @@ class UpdateAggregator(ModelAggregator):
         self._round_of: RoundOf | None = None
         self._known_gram: KnownGram | None = None
         self._weighting_rule: Weighting | None = None
-        self._announced_rounds = 1
+        self._announced_rounds = 0  # by a workflow of FLARE's own
+        self._empty_rounds = 0  # in a row
         self.reset_stats()
         self._validate()
 
@@ -258,10 +259,14 @@ class UpdateAggregator(ModelAggregator):
 
         Its metrics are the means of the sites' (:mod:`fdg_plugins.aggregators.metrics`). Without an accepted
         contribution the update is empty, and the model stays as it is. The contributions are dropped. Raises
-        ``FDGError`` if weighting or direction return something else than the contract says, and ``PartError``, which
-        names it, if one of them raises an unforeseen error.
+        ``FDGError`` if weighting or direction return something else than the contract says, or if a workflow of FLARE's
+        own gets nowhere, and ``PartError``, which names it, if one of them raises an unforeseen error.
         """
+        self._empty_rounds = 0 if self._contributions else self._empty_rounds + 1
         if not self._contributions:
+            if self._empty_rounds == min(MAX_IDLE_ROUNDS, self._announced_rounds):
+                lost = counted(self._empty_rounds, "round")
+                raise FDGError(f"no contribution of {lost} in a row could be used; the log says why each was refused.")
             self.warning("No usable contribution in this round: the global model stays as it is.")
             return FLModel(params_type=ParamsType.DIFF, params={}, meta={META_REPORT: {"sites": []}})
         contributions = [self._contributions[site] for site in sorted(self._contributions)]
@@ -334,10 +339,6 @@ class UpdateAggregator(ModelAggregator):
     def drop(self, site: str) -> None:
         """Remove a site's contribution to this round, if there is one."""
         self._contributions.pop(site, None)
-
-    def accepted_updates(self) -> dict[str, dict[str, Values]]:
-        """Return the updates accepted in this round, by site in sorted order; empty after aggregation."""
-        return {site: contribution.update for site, contribution in sorted(self._contributions.items())}
 
     def reset_stats(self) -> None:
         """Discard the contributions of the round."""

@@ -4,6 +4,9 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+MAX_IDLE_ROUNDS = 3
+"""Rounds in a row without a step after which a run ends."""
+
 
 class RunFacts(NamedTuple):
     """What the workflow tells an aggregator about the run; a workflow of FLARE's own tells nothing.

@@ -322,7 +322,7 @@ class Rounds:
         """Exclude outlying updates from the round."""
         try:
             refused = self.guard.updates(self.aggregator, self._expected)
-            self.model.clamp_variances(self.aggregator.accepted_updates().values())
+            self.model.clamp_variances([one.update for one in self.aggregator.accepted().values()])
         except DataError:  # an update's file is gone; the step needs it too and reports the error
             return
         for site, reason in refused.items():
@@ -350,7 +350,8 @@ class Rounds:
         """Commit the round's updates together with their reports, or neither."""
         needed = self.record.protocol.min_sites
         before, behind = Snapshot.of(*self._parts), Behind.of(self.aggregator)
-        updates = self.aggregator.accepted_updates() if self._keeps_local_models else {}
+        kept = self.aggregator.accepted() if self._keeps_local_models else {}
+        updates = {site: contribution.update for site, contribution in kept.items()}
         try:
             if len(answers.local) < needed:
                 raise FDGError(f"{len(answers.local)} usable updates came, fewer than min_sites {needed}.")

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from fdg_plugins.aggregators import UpdateAggregator
+from fdg_plugins.aggregators.facts import MAX_IDLE_ROUNDS
 from fdg_plugins.errors import FDGError
 from fdg_plugins.objectives import Exchange
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, Checkpoint, read_checkpoint
@@ -21,7 +22,6 @@ from fdg_plugins.values import counted
 
 BEFORE_FILE = "checkpoint_before.safetensors"
 NEXT_FILE = "checkpoint_before_next.safetensors"
-MAX_IDLE_ROUNDS = 3
 
 
 @dataclass(frozen=True)

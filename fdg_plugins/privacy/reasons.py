@@ -37,8 +37,8 @@ def texts_of(error: Exception) -> tuple[str, str]:
         return str(error), error.public
     kind = type(error).__name__
     lines = str(error).splitlines()
-    told = f"{kind}: {lines[0] if lines else 'no message'} (in {raised_at(error)})"
-    return told, f"unforeseen error ({kind})."
+    place = f" (in {raised_at(error)})" if error.__traceback__ else ""
+    return f"{kind}: {lines[0] if lines else 'no message'}{place}", f"unforeseen error ({kind})."
 
 
 def make_reason(full: str, public: str, *, names: bool) -> Reason:

@@ -17,11 +17,12 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.app_constant import AppConstants
+from nvflare.app_common.app_event_type import AppEventType
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
 from fdg_plugins.aggregators import FedAvgAggregator, UpdateAggregator
 from fdg_plugins.core.layout import ModelLayout
-from fdg_plugins.errors import ContributionError, SettingsError
+from fdg_plugins.errors import ContributionError, FDGError, SettingsError
 from fdg_plugins.messages import META_REPORT, META_SAMPLES, META_SITE
 
 Params = dict[str, Any]
@@ -73,6 +74,19 @@ def run_round(
 
 
 # --- what comes out ---
+
+
+def test_a_job_of_flares_own_whose_every_contribution_is_refused_fails(make_context: MakeContext) -> None:
+    aggregator = FedAvgAggregator()
+    for number in range(3):
+        context = make_context({})
+        context.set_prop(AppConstants.NUM_ROUNDS, 9, private=True, sticky=False)
+        aggregator.handle_event(AppEventType.ROUND_STARTED, context)
+        assert not aggregator.accept(Shareable(), context)
+        if number < 2:
+            assert aggregator.aggregate_model().params == {}
+    with pytest.raises(FDGError, match="3 rounds"):
+        aggregator.aggregate_model()
 
 
 def test_the_kind_of_the_step_does_not_depend_on_who_came_first(

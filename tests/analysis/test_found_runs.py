@@ -15,6 +15,7 @@ from fdg_plugins.errors import DataError
 from fdg_plugins.lab.analysis import find_runs, runs
 from fdg_plugins.record.run_record import Method
 from tests.analysis.run_stubs import FEDOMG, finished, keep, run
+from tests.controllers.federation_stubs import round_record
 
 
 def write(folder: Path, record: Any) -> Path:
@@ -83,6 +84,7 @@ def test_links_below_the_paths_are_not_followed_but_a_path_may_be_one(tmp_path: 
     [
         (as_json(status="running"), "the run is not finished but running."),
         (as_json(status="stopped", stopped_because="disk full."), "the run is not finished but stopped: disk full."),
+        (as_json(rounds=[round_record(1, reason="too few.").model_dump()]), "no round of the run changed the model."),
         (as_json(schema_version=2), "schema_version is 2, expected 1."),
         (["a list"], "schema_version is None, expected 1."),
         ({"schema_version": 1, "stand_in": False}, "results.json: field 'data' is missing."),

@@ -24,8 +24,8 @@ from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 
 from fdg_plugins import storage
 from fdg_plugins.aggregators import FedOMGAggregator
+from fdg_plugins.aggregators.facts import MAX_IDLE_ROUNDS
 from fdg_plugins.controllers import FederationController, RunRecord
-from fdg_plugins.controllers.undo import MAX_IDLE_ROUNDS
 from fdg_plugins.data import PACS
 from fdg_plugins.data.stand_in import ensure_stand_in
 from fdg_plugins.executors import SiteExecutor

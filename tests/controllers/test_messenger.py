@@ -119,7 +119,7 @@ def test_whatever_a_site_gives_as_a_reason_becomes_one_short_printable_line(
     reply = make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: reason})
     failures, _ = ask(tmp_path, lambda site, task, request: reply, "liar")
     assert failures["liar"].isprintable()
-    assert len(failures["liar"]) < 260
+    assert len(failures["liar"]) < 460
     assert all(line.isprintable() and len(line) < 500 for line in caplog.text.splitlines())
     assert len(caplog.text.splitlines()) == 1
 

@@ -242,7 +242,7 @@ def test_a_file_at_hand_runs_by_the_name_of_its_method(tmp_path: Path) -> None:
         assert versions["clipped_fedavg.py"] == digest[:16]
 
 
-def test_a_run_goes_on_only_with_the_same_file(tmp_path: Path) -> None:
+def test_a_run_goes_on_with_the_same_file_or_as_it_is_told_with_another(tmp_path: Path) -> None:
     said = file_job(tmp_path / "job")
     job = FileJob(tmp_path / "run", CUSTOM / "clipped_fedavg.py", **said)
     job.meddle = dying(TASK_EVALUATE, 2)  # in round 2
@@ -251,16 +251,19 @@ def test_a_run_goes_on_only_with_the_same_file(tmp_path: Path) -> None:
     edited = tmp_path / "clipped_fedavg.py"
     edited.write_text(f"{(CUSTOM / 'clipped_fedavg.py').read_text(encoding='utf-8')}\n# edited\n", encoding="utf-8")
     states = [tmp_path / "run" / "fdg_state", *(tmp_path / "run" / "sites").glob("*/fdg_state")]
-    for folder, file in (("again", edited), ("same", CUSTOM / "clipped_fedavg.py")):
-        other = FileJob(tmp_path / folder, file, resume="job", **said)
+    same, told = CUSTOM / "clipped_fedavg.py", {"with_current_plugin": True}
+    for folder, file, options in (("again", edited, {}), ("same", same, {}), ("told", edited, told)):
+        other = FileJob(tmp_path / folder, file, resume="job", **said, **options)
         for state in states:
             shutil.copytree(state, tmp_path / folder / state.relative_to(tmp_path / "run"))
         other.run()
-        if folder == "same":
-            assert (other.panics, other.record.resumed_after) == ([], [1])
-        else:
+        if folder == "again":
             (panic,) = other.panics
             assert panic.startswith("run job cannot go on: its clipped_fedavg.py was ")
+        else:
+            assert (other.panics, other.record.resumed_after) == ([], [1])
+            changed = {"clipped_fedavg.py": hashlib.sha256(edited.read_bytes()).hexdigest()[:16]}
+            assert other.record.resumed_with[0].get("server") == (changed if options else None)
 
 
 def test_a_site_with_another_file_than_the_server_ends_the_job_at_the_census(tmp_path: Path) -> None:

@@ -468,6 +468,23 @@ def test_a_plug_in_file_is_for_a_method_and_named_in_the_next_commands(use_fake:
     assert "--plugin, and --model with a factory, are for a method by name" in refused.stderr
 
 
+def test_a_plug_in_that_has_changed_goes_on_only_as_told(use_fake: UseFake, tmp_path: Path) -> None:
+    use_fake("dies")
+    plugin = tmp_path / "clipped_fedavg.py"
+    shutil.copy(Path(__file__).parents[2] / "custom" / plugin.name, plugin)
+    assert run("clipped_fedavg", *DIGITS, "--plugin", plugin, "--to", "own").exit_code == 1
+    plugin.write_text(f"{plugin.read_text()}\n# mended\n")
+    use_fake()
+    refused = CliRunner().invoke(app, ["resume", "own"])
+    assert refused.exit_code == 2
+    assert f"plug-in file {plugin} differs from the run's copy" in refused.stderr
+    assert CliRunner().invoke(app, ["resume", "own", "--with-current-plugin"]).exit_code == 0
+    copies = list(Path("own", "job").glob("*/custom/clipped_fedavg.py"))
+    assert {copy.read_text() for copy in copies} == {plugin.read_text()}
+    (config,) = Path("own", "job").glob("*/config/config_fed_server.json")
+    assert json.loads(config.read_text())["workflows"][0]["args"]["with_current_plugin"] is True
+
+
 def test_the_files_that_a_job_folder_brings_are_named_in_the_next_commands(use_fake: UseFake, tmp_path: Path) -> None:
     use_fake()
     plugin = Path(__file__).parents[2] / "custom" / "clipped_fedavg.py"

@@ -176,7 +176,8 @@ def test_an_unforeseen_error_names_its_kind_alone(
     reply = fail_unforeseen(patient, monkeypatch)
     number = assert_names_nothing(reply)
     assert reply.get_header(HEADER_REASON).startswith("unforeseen error (RuntimeError; ")
-    assert f"{patient.root}: it broke [{number}]" in caplog.text
+    assert f"{patient.root}: it broke (in " in caplog.text
+    assert f") [{number}]" in caplog.text
     assert "Traceback" in caplog.text
 
 

@@ -6,7 +6,9 @@ import os
 import re
 import shutil
 import stat
+import sys
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from fdg_plugins.data import PACS
 from fdg_plugins.data.stand_in import ensure_stand_in
 from fdg_plugins.executors import SiteExecutor
 from fdg_plugins.executors.counted import CENSUS_FILE
+from fdg_plugins.flare.simulator import WORKER
 from fdg_plugins.messages import (
     HEADER_REASON,
     META_REPORT,
@@ -299,6 +302,18 @@ def test_a_missing_data_root_is_named_where_the_operator_allows_it(photo: Site, 
     assert text.startswith(f"data root {tmp_path / 'nowhere'} is not a folder")
 
 
+def test_a_simulation_names_files_unless_told_otherwise_and_no_job_can_feign_one(
+    photo: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = {"data_root": str(tmp_path / "nowhere"), "isolate": False}
+    photo.configure(**missing)
+    number_in(reason(photo.ask(TASK_CENSUS, census_request(), job="simulate_job")))
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec(WORKER, None))
+    assert str(tmp_path / "nowhere") in reason(photo.ask(TASK_CENSUS, census_request()))
+    photo.configure(**missing, report_names=False)
+    number_in(reason(photo.ask(TASK_CENSUS, census_request())))
+
+
 def test_a_wrong_site_config_allows_no_names_and_is_named_in_the_log(
     photo: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -471,7 +486,8 @@ def test_an_unexpected_error_is_answered_with_its_kind_and_logged_with_its_first
     told = reason(photo.ask(TASK_TRAIN, task_request()))
     number = number_in(told)
     assert told == f"unforeseen error ({type(error).__name__}; details in the site's own log under {number})."
-    assert f"{text} [{number}]" in caplog.text
+    assert f"{text} (in fail, test_site.py:" in caplog.text
+    assert f") [{number}]" in caplog.text
     monkeypatch.undo()
     monkeypatch.setenv("FDG_ISOLATE", "no")
     assert photo.ask(TASK_EVALUATE, task_request()).get_return_code() == ReturnCode.OK, "the site must go on"
