@@ -102,7 +102,6 @@ class FDGRecipe(Recipe):
                 _fits_in_messages(made.protocol),
             )
         )
-        _check_number(self._protocol, len(sites) - 1)
         self._job: FederationJob
         self._job.plugin_files = tuple(files.values())
         self._job.ask_for_gpus(gpus, gpu_memory, without_gpu)
@@ -157,13 +156,6 @@ def _default_sites(dataset: DatasetRef, protocol: Mapping[str, Any]) -> list[str
         )
     counts = (1 if domain == protocol["target"] else count for domain in spec.domains)
     return [name for site, own in zip(spec.sites, counts, strict=True) for name in part_sites(site, own)]
-
-
-def _check_number(protocol: Protocol, sources: int) -> None:
-    """Raise ``SettingsError`` if a round needs more sites than the job has for the domains that train."""
-    for name in ("min_sites", "sites_per_round"):
-        if (value := getattr(protocol, name)) is not None and value > sources:
-            raise SettingsError(f"{name} is {value}, expected at most {sources}, the number of sites that train.")
 
 
 def _fits_in_messages(protocol: Mapping[str, Any]) -> bool:

@@ -413,8 +413,6 @@ def test_only_the_folder_of_a_run_goes_on(content: str | None, sentence: str) ->
         (("fedavg", "--set", "rounds=1,2"), "expected NAME=VALUE with one value"),
         (("fedavg", "--set", "rounds=0"), "setting rounds (FDG_ROUNDS) is 0"),
         (("fedavg", "--set", "outlier_ratio=0.9"), "(FDG_OUTLIER_RATIO) is 0.9: expected 0, or at least 1"),
-        (("fedavg", "--set", "min_sites=6"), "min_sites is 6, expected at most 5, the number of sites that train"),
-        (("fedavg", "--set", "sites_per_round=6"), "sites_per_round is 6, expected at most 5"),
         (("fedavg", "--set", "pretrained=imagenet"), "has no ImageNet weights with these settings"),
         (("fedavg", "--to", "two words"), "which FLARE's simulator cannot take"),
         (("fedavg", "--to", "."), "exists already, expected a new or an empty folder"),

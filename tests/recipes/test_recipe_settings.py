@@ -252,7 +252,6 @@ def test_the_gap_may_be_of_a_plug_ins_score_and_of_no_other_tasks(tmp_path: Path
         ({"objective": {"name": "dim", "strength": -1}}, "strength is -1, expected a finite number"),
         ({"name": "../up"}, "name is '../up', expected letters"),
         ({"name": ""}, "name is '', expected letters"),
-        ({"sites": ["a", "b"]}, "min_sites is 2, expected at most 1, the number of sites that train"),
         ({"sites": []}, r"sites is \[\], expected names of sites"),
         ({"sites": "photo"}, "sites is 'photo', expected a list of names"),
         ({"sites": ["a", "a"]}, "expected names of sites, each once"),
