@@ -98,6 +98,12 @@ class GapReportFilter(Filter):
 
     def _with_gap(self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         refuse_forbidden(fl_ctx)
+        if META_REPORT not in dxo.meta:
+            raise DataError(
+                "the update came without the report that the gap is computed from; a script of your own sends one with "
+                "LocalRound.answer (fdg_plugins.client).",
+                public=True,
+            )
         report = TrainReport.read(dxo.meta.get(META_REPORT), "report of the local training", DataError)
         received, local = _compared(report)
         if received is None or local is None:

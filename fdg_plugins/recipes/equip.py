@@ -3,6 +3,7 @@
 
 from typing import Any
 
+from nvflare.client.config import TransferType
 from nvflare.recipe.spec import Recipe
 
 from fdg_plugins.aggregators import UpdateAggregator, make_aggregator
@@ -44,8 +45,8 @@ def equip(recipe: Recipe, method: str, *, head: str | None = None, metric: str =
             Strengths belong to the scripts.
 
     Raises:
-        SettingsError: for an unknown method or setting, or a method, or a setting of the aggregator, that needs this
-            package's own workflow.
+        SettingsError: for an unknown method or setting, a method, or a setting of the aggregator, that needs this
+            package's own workflow, or a recipe whose sites send models instead of updates.
     """
     require(RECIPE)
     parts = parse_method(method)
@@ -53,6 +54,12 @@ def equip(recipe: Recipe, method: str, *, head: str | None = None, metric: str =
     for aggregator in (make_aggregator(parts.direction), getattr(recipe, "aggregator", None)):
         if isinstance(aggregator, UpdateAggregator):
             _check_aggregator(aggregator, report)
+    transfer = getattr(recipe, "params_transfer_type", TransferType.DIFF)
+    if isinstance(getattr(recipe, "aggregator", None), UpdateAggregator) and transfer != TransferType.DIFF:
+        raise SettingsError(
+            f"params_transfer_type of the recipe is {transfer}, expected TransferType.DIFF: "
+            f"{type(recipe.aggregator).__name__} adds up updates, and would refuse the models that scripts then send."
+        )
     host = None if parts.objective == PLAIN else _host(parts.objective, head, settings)
     if host is None and settings:
         raise SettingsError(f"method {method!r} has no setting {min(settings)!r} beside its aggregator's.")

@@ -130,3 +130,9 @@ def test_an_aggregator_that_would_refuse_every_update_is_refused_at_once(
 def test_weights_by_gaps_go_with_scripts(recipe: FedAvgRecipe) -> None:
     recipe.aggregator = FedOMGAggregator(weighting="ga")
     assert equip(recipe, "fedomg+ga") is recipe
+
+
+def test_a_recipe_whose_scripts_send_models_is_refused(recipe: FedAvgRecipe) -> None:
+    recipe.params_transfer_type = TransferType.FULL
+    with pytest.raises(SettingsError, match="params_transfer_type"):
+        equip(recipe, "fedomg")
