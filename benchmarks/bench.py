@@ -8,7 +8,7 @@
 
 Linux only, for the peak memory. The two sides of a row take turns in one process and use the same number of threads;
 given are medians, and their ratio. Each case has a process of its own, whose peak memory is in the last column (of
-"memory", whose two sides are processes themselves, it is that of the process which starts them).
+"memory", whose two sides are processes themselves, it is that of the process which starts them); quick ones share one.
 """
 
 import argparse
@@ -103,7 +103,7 @@ def main(arguments: list[str] | None = None) -> None:
     measured = []
     for case in options.only:
         print(f"{case} ...", file=sys.stderr, flush=True)  # noqa: T201
-        measured.append(in_new_process(measure, case, options.quick))
+        measured.append(measure(case, True) if options.quick else in_new_process(measure, case, False))
     sizes = ["- Quick sizes: the goals are those of the full sizes, and no verdict here."] if options.quick else []
     text = "\n".join([*table(measured), "", *sizes, *machine()]) + "\n"
     print(text, end="")  # noqa: T201

@@ -10,7 +10,6 @@ import argparse
 from contextlib import chdir
 from pathlib import Path
 
-from nvflare.apis.dxo import DataKind
 from nvflare.app_opt.pt.recipes.fedavg import FedAvgRecipe
 from nvflare.client.config import TransferType
 from nvflare.recipe import SimEnv
@@ -49,7 +48,6 @@ def _recipe(name: str, model: nn.Module, script: str, aggregator: UpdateAggregat
         num_rounds=ROUNDS,
         train_script=script,
         aggregator=aggregator,
-        aggregator_data_kind=DataKind.WEIGHT_DIFF,
         params_transfer_type=TransferType.DIFF,
     )
     # The job names the script as given here, and an absolute path would exist on this machine only. A relative one is

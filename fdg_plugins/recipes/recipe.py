@@ -22,7 +22,7 @@ from fdg_plugins.plugins.files import check_names_differ, files_behind, load_fil
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.recipes.job import FederationJob, federation_job
 from fdg_plugins.recipes.settings import job_settings
-from fdg_plugins.settings.protocol import Protocol, make_protocol
+from fdg_plugins.settings.protocol import make_protocol
 from fdg_plugins.values import shorten
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nvflare.apis.dxo import DataKind
 from nvflare.app_opt.pt.recipes.fedavg import FedAvgRecipe
 from nvflare.client.config import TransferType
 
@@ -26,7 +25,6 @@ def recipe(tmp_path: Path) -> FedAvgRecipe:
         min_clients=2,
         train_script=str(script),
         aggregator=FedOMGAggregator(),
-        aggregator_data_kind=DataKind.WEIGHT_DIFF,
         params_transfer_type=TransferType.DIFF,
     )
 
