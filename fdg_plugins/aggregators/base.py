@@ -48,6 +48,7 @@ from fdg_plugins.core.layout import ModelLayout, ParameterKind
 from fdg_plugins.core.linear import combine, inner_product
 from fdg_plugins.core.outliers import clip_factors
 from fdg_plugins.core.stored import Values, whole
+from fdg_plugins.core.weighting import limited_weights
 from fdg_plugins.errors import ContributionError, FDGError, SettingsError, told
 from fdg_plugins.flare.broken_uploads import register_server_tensors
 from fdg_plugins.messages import META_REPORT
@@ -273,6 +274,7 @@ class UpdateAggregator(ModelAggregator):
         rule, count = self.rule(), len(contributions)
         with calling("weighting", rule):
             weights = checked_weights(rule, rule(contributions, self._round_of or self._round_in_context()), count)
+            weights = limited_weights(weights, [contribution.num_samples for contribution in contributions])
             weighting_report = checked_report(rule, rule.report(contributions))
         with calling("aggregator", self):
             direction = checked_direction(self, self.direction(weights, contributions), count)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guard before a server step: it names outlying updates and reports, and rejects a step that is far too long.
+"""The guard before a server step: it names outlying updates, and rejects a step that is far too long.
 
 It compares lengths, which each round already computes roughly. It computes a length exactly only if the rough value
 stands out.
@@ -8,7 +8,7 @@ stands out.
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Self
 
 import torch
 
@@ -19,7 +19,6 @@ from fdg_plugins.core.linear import inner_product
 from fdg_plugins.core.outliers import MAJORITY, length_ratios, usual_length
 from fdg_plugins.core.stored import whole
 from fdg_plugins.errors import FDGError
-from fdg_plugins.objectives import Exchange
 from fdg_plugins.record.run_record import AggregationRecord, RoundRecord, RunRecord
 from fdg_plugins.training.global_model import GlobalModel
 
@@ -95,20 +94,6 @@ class Guard:
         parts = {site: aggregator.trainable(one) for site, one in accepted.items()}
         lengths = {site: math.sqrt(inner_product(part, part)) for site, part in parts.items()}
         return self._beyond(lengths, steps, self.ratio)
-
-    def reports(self, exchange: Exchange, reports: Mapping[str, Any]) -> dict[str, str]:
-        """Return the sites whose method reports are outliers, each with the reason."""
-        refused: dict[str, str] = {}
-        if not self.ratio:
-            return refused
-        of_round = exchange.lengths(reports)
-        floors = exchange.floors(of_round)
-        for quantity, lengths in of_round.items():
-            ratios = length_ratios(lengths, exchange.typical(quantity), floors.get(quantity, 0.0))
-            for site, times in _above(self.ratio, ratios).items():
-                reason = f"{quantity!r} is {_times(times)} as long as is usual in this round, {self._limit}."
-                refused.setdefault(site, reason)
-        return refused
 
     def step(self, step: Mapping[str, torch.Tensor], server_lr: float, behind: Behind) -> None:
         """Raise ``FDGError`` if a step is far longer than the longest update behind it.

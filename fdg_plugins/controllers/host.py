@@ -5,8 +5,8 @@ This component follows the workflow's events. When a round starts, it hands the 
 send its tensors with the model and check the reports. It keeps the report of each site whose update was accepted, and
 learns from them when the workflow has aggregated.
 
-Two things that :class:`~fdg_plugins.controllers.FederationController` does are missing here: FLARE's workflows take no
-census with which a report must agree, and no report is refused because it stands out from the others.
+One thing that :class:`~fdg_plugins.controllers.FederationController` does is missing here: FLARE's workflows take no
+census with which a report must agree. Reports are compared as with the default ``outlier_ratio``.
 """
 
 from collections.abc import Mapping
@@ -22,6 +22,7 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
 
 from fdg_plugins.core.layout import ModelLayout, ParameterKind
+from fdg_plugins.core.outliers import MOST_TIMES
 from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeRound
 from fdg_plugins.filters.wire import read_message
@@ -97,6 +98,9 @@ class ExchangeHost(FLComponent):
 
     def _learn(self, fl_ctx: FLContext) -> None:
         if self._exchange is not None:
+            for site, reason in self._exchange.outliers(self._reports, MOST_TIMES).items():
+                self.log_warning(fl_ctx, f"site {site}: report refused: {reason}")
+                del self._reports[site]
             self._exchange.finish(self._reports)
             self.log_info(fl_ctx, f"learned from {len(self._reports)} reports ({self._exchange.report})")
 

@@ -337,7 +337,7 @@ class Rounds:
         exchange, reports = self.channel.exchange, self.channel.reports
         if exchange is None:
             return
-        for site, reason in self.guard.reports(exchange, reports).items():
+        for site, reason in exchange.outliers(reports, self.record.protocol.outlier_ratio).items():
             self.messenger.warning(f"site {site}: report refused: {reason}")
             self.channel.drop(site)
             answers.refused_reports[site] = reason

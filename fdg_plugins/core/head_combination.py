@@ -23,10 +23,14 @@ others rescaled.
 Differences: public code solves the problem by a general solver and clips eigenvalues that rounding made negative.
 """
 
+import statistics
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
 from fdg_plugins.core.active_set import minimise
+from fdg_plugins.core.outliers import MAJORITY, MOST_TIMES
 
 SMALLEST = 1e-3
 
@@ -49,6 +53,31 @@ def uncertainty(means: torch.Tensor, counts: torch.Tensor, mean_square: float) -
     """
     explained = float(weighted_means(means, counts).square().sum())
     return max(mean_square - explained, 0.0) / int(counts.sum())
+
+
+def explained_square(means: torch.Tensor, counts: torch.Tensor) -> float:
+    """Return ``sum_k pi_k |mu_k|^2`` for ``means [Y, D]`` and ``counts [Y]``; E|z|^2 of any samples is at least that.
+
+    >>> explained_square(torch.tensor([[1.0], [3.0]]), torch.tensor([2, 2]))
+    5.0
+    """
+    return float((weighted_means(means, counts) * means.double()).sum())
+
+
+def limited_uncertainties(uncertainties: Sequence[float], samples: Sequence[int]) -> torch.Tensor:
+    """Return V, float64 ``[U]``, of which none is too small, so that no site has most of every mixture by saying so.
+
+    From three sites on, ``n V`` is at least the round's median over ``MOST_TIMES``.
+
+    >>> limited_uncertainties([0.0, 1.0, 1.0], [10, 10, 10]).tolist()
+    [0.1, 1.0, 1.0]
+    """
+    if len(samples) < MAJORITY:
+        return torch.tensor(uncertainties, dtype=torch.float64)
+    of_one = [value * count for value, count in zip(uncertainties, samples, strict=True)]
+    least = statistics.median_low(of_one) / MOST_TIMES
+    limited = [max(value, least / count) for value, count in zip(uncertainties, samples, strict=True)]
+    return torch.tensor(limited, dtype=torch.float64)
 
 
 def head_mixtures(means: torch.Tensor, uncertainties: torch.Tensor) -> torch.Tensor:

@@ -20,6 +20,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 MAJORITY = 3  # the fewest lengths among which one dishonest site is outvoted
+MOST_TIMES = 10.0  # how many times the usual influence a site may have by what it reports
 
 
 def check_ratio(ratio: float) -> float:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 import torch
 
+from fdg_plugins.core.outliers import MOST_TIMES
+
 SUM_TOLERANCE = 1e-6
 
 
@@ -31,6 +33,30 @@ def sample_weights(counts: Sequence[int]) -> torch.Tensor:
     if values.numel() == 0 or not bool((values > 0).all()) or not bool(values.isfinite().all()):
         raise ValueError(f"Weights by samples need a positive number of samples from every site, got {list(counts)}.")
     return values / values.sum()
+
+
+def limited_weights(weights: torch.Tensor, counts: Sequence[int | None]) -> torch.Tensor:
+    """Return ``weights [U]`` on the simplex, in which what a site reports gains it ``MOST_TIMES`` its odds at most.
+
+    The odds of a site are those of its share of the samples, or of ``1/U`` if that is more: ``w / (1 - w)`` is at most
+    ten times ``r / (1 - r)``. What is above goes to the other sites, by samples. Weights within the limit, as those by
+    samples and uniform ones always are, stay as they are to the bit.
+
+    ``counts``: numbers of samples; None for a site that did not say its number, and then for all.
+
+    >>> limited_weights(torch.tensor([0.98, 0.01, 0.01]), [50, 50, 50]).tolist()
+    [0.8333333333333334, 0.0833333333333333, 0.0833333333333333]
+    """
+    known = [count for count in counts if count]
+    shares = sample_weights(known) if len(known) == len(counts) else uniform_weights(len(counts))
+    reference = shares.clamp_min(1 / len(counts))
+    limits = MOST_TIMES * reference / (1 - reference + MOST_TIMES * reference)
+    above = weights > limits
+    if not bool(above.any()):
+        return weights
+    others = torch.where(above, 0.0, shares)
+    excess = (weights - limits)[above].sum()
+    return torch.where(above, limits, weights + excess * others / others.sum())
 
 
 def check_weights(weights: torch.Tensor | Sequence[float], count: int) -> torch.Tensor:

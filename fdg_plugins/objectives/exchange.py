@@ -20,7 +20,7 @@ from torch import nn
 
 from fdg_plugins.calling import calling
 from fdg_plugins.core.dense import dense_tensor
-from fdg_plugins.core.outliers import usual_length
+from fdg_plugins.core.outliers import MAJORITY, length_ratios
 from fdg_plugins.errors import ContributionError, FDGError, PartError, SettingsError
 from fdg_plugins.messages import MOST_SAMPLES
 from fdg_plugins.values import shorten
@@ -31,8 +31,6 @@ Phase = Literal["probe", "train"]
 
 EXCHANGE_STATE = 1
 LARGEST_VALUE = 1e15  # the sum of the squares of 1e8 such values is still finite in float32
-
-TYPICAL_ROUNDS = 5  # earlier rounds that define the usual length of a report
 
 _FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _INTEGERS = {torch.int8, torch.int16, torch.int32, torch.int64}
@@ -172,7 +170,6 @@ class Exchange(ABC):
         self.phase: Phase = phase
         self._learned: dict[str, torch.Tensor] = {}
         self._facts: Mapping[str, SiteFacts] = {}
-        self._typical: dict[str, list[float]] = {}
         self._begun = False
 
     # --- what a method defines ---
@@ -196,16 +193,9 @@ class Exchange(ABC):
         """
 
     def sizes(self, report: Any) -> dict[str, float]:
-        """Return the lengths by which a checked report is compared with other sites' and earlier rounds', by quantity.
+        """Return the lengths by which :meth:`outliers` compares a checked report with the round's others, by quantity.
 
-        Empty if the server could compute the whole report itself, so that nothing is left to compare.
-        """
-        return {}
-
-    def floors(self, lengths: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """Return, by quantity, the length below which a report is never an outlier; 0 for a quantity that is missing.
-
-        ``lengths``: of the round, by quantity and site.
+        Name none that is close to zero at an honest site. Empty: nothing is compared.
         """
         return {}
 
@@ -265,32 +255,30 @@ class Exchange(ABC):
         text = f"exchange {type(self).__name__}: {what}."
         return PartError(text, text)
 
-    def lengths(self, reports: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-        """Return the :meth:`sizes` of the round's checked reports, by quantity and site."""
-        found: dict[str, dict[str, float]] = {}
-        for site, report in sorted(reports.items()):
-            with calling("exchange", self):
-                sizes = self.sizes(report)
-            for quantity, size in sizes.items():
-                if isinstance(size, bool) or not isinstance(size, int | float):
-                    came = type(size).__name__
-                    raise self._broken(f"sizes returned a {came} as {quantity!r}, expected a float")
-                found.setdefault(quantity, {})[site] = size
-        return found
+    def outliers(self, reports: Mapping[str, Any], ratio: float) -> dict[str, str]:
+        """Return the sites with a size of more than ``ratio`` times the round's median, each with the reason.
 
-    def typical(self, quantity: str) -> list[float]:
-        """Return the medians of a quantity over the sites, for at most ``TYPICAL_ROUNDS`` earlier rounds."""
-        return list(self._typical.get(quantity, ()))
+        Of fewer than three reports, none can outvote a lie: nothing is compared. Zero compares nothing either.
+        """
+        if not ratio or len(reports) < MAJORITY:
+            return {}
+        with calling("exchange", self):
+            sizes = {site: self.sizes(report) for site, report in sorted(reports.items())}
+        found: dict[str, str] = {}
+        for quantity in next(iter(sizes.values())):
+            for site, times in length_ratios({site: of_site[quantity] for site, of_site in sizes.items()}).items():
+                if times > ratio:
+                    reason = f"{quantity!r} is {times:.3g} times as long as is usual in this round, expected at most"
+                    found.setdefault(site, f"{reason} {ratio:g} times (outlier_ratio).")
+        return found
 
     def finish(self, reports: Mapping[str, Any]) -> None:
         """Learn from the ``reports`` that count, by site, and end the round; without any, the state does not change."""
         if reports:
-            medians = {name: usual_length(list(one.values())) for name, one in self.lengths(reports).items()}
             with calling("exchange", self):
                 learned = self.learn(dict(sorted(reports.items())))
             if not isinstance(learned, dict) or not all(isinstance(one, torch.Tensor) for one in learned.values()):
                 raise self._broken("learn returned something else than tensors by name")
-            self._typical = {name: [*self.typical(name), median][-TYPICAL_ROUNDS:] for name, median in medians.items()}
             self._learned = learned
         self._begun = False
 
@@ -298,12 +286,7 @@ class Exchange(ABC):
 
     def state(self) -> dict[str, Any]:
         """Return what must survive the round in addition to :meth:`tensors`, as a JSON value."""
-        return {
-            "version": EXCHANGE_STATE,
-            **self.identity(),
-            "tensors": sorted(self._learned),
-            "typical": {name: list(values) for name, values in self._typical.items()},
-        }
+        return {"version": EXCHANGE_STATE, **self.identity(), "tensors": sorted(self._learned)}
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return the learned tensors by name; empty before anything was learned."""
@@ -321,7 +304,6 @@ class Exchange(ABC):
         validator = PayloadValidator("state of the exchange", SettingsError)
         self._check_state(validator, state, tensors)
         self._learned = self.read_learned(validator, tensors) if tensors else {}
-        self._typical = {str(name): [float(one) for one in values] for name, values in state["typical"].items()}
         self._begun = False
 
     def _check_state(self, validator: PayloadValidator, state: Any, tensors: Tensors) -> None:
@@ -331,8 +313,6 @@ class Exchange(ABC):
         for name, expected in {"version": EXCHANGE_STATE, **self.identity(), "tensors": sorted(tensors)}.items():
             if state.get(name) != expected:
                 validator.refuse(f"{name!r} is {shorten(state.get(name))}, expected {expected!r}")
-        if not isinstance(state.get("typical"), Mapping):
-            validator.refuse(f"'typical' is {shorten(state.get('typical'))}, expected a mapping")
 
 
 class WeightReports(Exchange):

@@ -28,7 +28,6 @@ round align the same object, each after the other; here each aligns its own copy
 means of a new site are those of the initial extractor. Neither paper nor code defines a model for an unseen domain.
 """
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
@@ -72,7 +71,6 @@ REPORT_FISHER_TRACE = "fisher_trace"
 MODEL, MEANS, HELD = "model/", "class_means", "classes_held"
 MOST_EPOCHS = 100
 MOST_IMAGES = 64  # of which the batches consist in which a site reads its training split
-USUAL_LENGTH = 1.0  # of a batch's gradient at the start of a training; a trace of few such batches is not an outlier
 
 
 @dataclass(frozen=True)
@@ -134,7 +132,7 @@ class FedASObjective(Objective):
 
     def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
         """Return the server side, which checks the traces for the weighting and learns nothing."""
-        return TraceReports(self.fisher_batch)
+        return TraceReports()
 
 
 # --- a site's training ---
@@ -335,15 +333,10 @@ def _float_entries(model: ExtractorClassifier) -> dict[str, torch.Tensor]:
 class TraceReports(WeightReports):
     """The server side of FedAS: a site's Fisher trace, checked, as the weighting reads it.
 
-    Args:
-        fisher_batch: images of a batch of the trace, at least 1.
+    Traces are not compared: those of honest sites differ a thousandfold. What a lie gains is limited with the weights.
     """
 
     report: ClassVar[str] = REPORT_FISHER_TRACE
-
-    def __init__(self, fisher_batch: int) -> None:
-        super().__init__()
-        self.fisher_batch = fisher_batch
 
     def identity(self) -> dict[str, Any]:
         """Return the name of the exchange."""
@@ -358,25 +351,3 @@ class TraceReports(WeightReports):
         if trace < 0:
             validator.refuse(f"{REPORT_FISHER_TRACE!r} is {trace:g}, expected at least 0")
         return trace
-
-    def sizes(self, report: float) -> dict[str, float]:
-        """Return the square root of T: T is a sum of squared lengths."""
-        return {REPORT_FISHER_TRACE: report**0.5}
-
-    def lengths(self, reports: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-        """Return the roots of T over the number of a site's batches: that of a large site sums over more of them.
-
-        The number follows from the census; a site of which nothing is known counts as having one batch.
-        """
-        return {
-            quantity: {site: length / math.sqrt(self._batches(site)) for site, length in of_sites.items()}
-            for quantity, of_sites in super().lengths(reports).items()
-        }
-
-    def _batches(self, site: str) -> int:
-        facts = self._facts.get(site)
-        return 1 if facts is None else max(1, facts.num_train // self.fisher_batch)
-
-    def floors(self, lengths: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """Return the length of an ordinary gradient: T vanishes at a site that has fitted its images."""
-        return {REPORT_FISHER_TRACE: USUAL_LENGTH}

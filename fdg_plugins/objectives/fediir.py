@@ -32,7 +32,7 @@ For segmentation, R_u is the whole loss, whose Dice term couples the pixels of a
 of images.
 """
 
-import statistics
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -40,6 +40,7 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from fdg_plugins.core.alignment import classifier_gradient, gradient_alignment_penalty, update_mean_gradient
+from fdg_plugins.core.outliers import MAJORITY, MOST_TIMES, clip_factors
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.batch_norm import batch_norm_buffers
@@ -57,8 +58,6 @@ from fdg_plugins.objectives.objective import (
 from fdg_plugins.values import check_choice, check_number, check_truth
 
 GRADIENT = "gradient/"
-WEIGHT, BIAS = ".weight", ".bias"
-SHORT_BIAS = 0.1  # length below which a bias's gradient is never an outlier
 FACTORS = {"paper": 0.5, "released": 1.0}
 PROBES = ("extra_task", "previous_round")
 
@@ -208,26 +207,22 @@ class GradientExchange(Exchange):
         """Return the gradients, float32, by their names in the report."""
         return read_gradient(validator, report, self.shapes)
 
-    def sizes(self, report: Tensors) -> dict[str, float]:
-        """Return the length of each parameter's gradient, by name."""
-        return {name: float(torch.linalg.norm(value.double())) for name, value in report.items()}
-
-    def floors(self, lengths: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """Return the lengths below which a gradient counts as short: it vanishes at a site that has fitted its images.
-
-        A bias's gradient is a mean of ``softmax - one-hot``, at most sqrt(2) long. A weight's gradient is of that size
-        times the size of the features, which the ratio of the two lengths estimates.
-        """
-        floors = {name: SHORT_BIAS for name in lengths if name.endswith(BIAS)}
-        for name in lengths.keys() - floors.keys():
-            biases = lengths.get(name.removesuffix(WEIGHT) + BIAS, {})
-            scales = [length / biases[site] for site, length in lengths[name].items() if biases.get(site)]
-            floors[name] = SHORT_BIAS * statistics.median_low(scales) if scales else 0.0
-        return floors
-
     def learn(self, reports: Mapping[str, Tensors]) -> dict[str, torch.Tensor]:
-        """Return ``v g + (1 - v) mean``, by the names in the report."""
-        return update_mean_gradient(self._learned or None, reports, self.ema)
+        """Return ``v g + (1 - v) mean``, by the names in the report; the mean is of shortened gradients.
+
+        From three sites on, none is longer than ``MOST_TIMES`` times the round's median. No report is refused for its
+        length: the gradient of a site that fits its images vanishes.
+        """
+        shortened = dict(reports)
+        if len(reports) >= MAJORITY:
+            lengths = [
+                math.sqrt(sum(float(value.double().square().sum()) for value in one.values()))
+                for one in reports.values()
+            ]
+            for (site, report), factor in zip(reports.items(), clip_factors(lengths, MOST_TIMES), strict=True):
+                if factor != 1.0:
+                    shortened[site] = {name: value * factor for name, value in report.items()}
+        return update_mean_gradient(self._learned or None, shortened, self.ema)
 
     def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
         """Return the mean gradient in the form of :meth:`learn`."""

@@ -36,7 +36,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 
-from fdg_plugins.core.head_combination import head_mixtures, uncertainty, weighted_means
+from fdg_plugins.core.head_combination import (
+    explained_square,
+    head_mixtures,
+    limited_uncertainties,
+    uncertainty,
+    weighted_means,
+)
 from fdg_plugins.core.insight import ClassSums, feature_penalty
 from fdg_plugins.core.linear import combine
 from fdg_plugins.errors import SettingsError
@@ -64,6 +70,7 @@ SQUARE = "mean_square"
 PROTOTYPES, PRESENT = "prototypes", "present"
 HEAD = "head/"
 MOST_EPOCHS = 100
+ROUNDING = 1e-5  # relative, of a mean square of float32 numbers
 
 
 @dataclass(frozen=True)
@@ -315,8 +322,9 @@ class PrototypeExchange(Exchange):
             check_counts(validator, counts, facts)
         before, after = (self._means(validator, name, sent[name], counts) for name in (BEFORE, AFTER))
         square = float(validator.numbers(SQUARE, sent[SQUARE], (1,)))
-        if square < 0:
-            validator.refuse(f"{SQUARE!r} is {square:g}, expected at least 0")
+        least = explained_square(before, counts)
+        if square < least * (1 - ROUNDING):
+            validator.refuse(f"{SQUARE!r} is {square:g}, expected at least {least:g}, that of the class means alone")
         return SiteClasses(
             before,
             weighted_means(before, counts),
@@ -347,7 +355,8 @@ class PrototypeExchange(Exchange):
         """Return the prototypes after the round, and each site's last mixture of heads."""
         found = list(reports.values())
         h = torch.stack([one.h for one in found])
-        mixtures = head_mixtures(h, torch.tensor([one.uncertainty for one in found], dtype=torch.float64))
+        samples = [int(one.counts.sum()) for one in found]
+        mixtures = head_mixtures(h, limited_uncertainties([one.uncertainty for one in found], samples))
         learned = {**self._learned, **self._prototypes(found)}
         for site, weights in zip(reports, mixtures, strict=True):
             for name in self.shapes:

@@ -27,15 +27,18 @@ class RunDisplay(Display):
         self._has_told_end = False
 
     def show(self, record: RunRecord) -> None:
-        """Bring the bar up to date, or print a line for each round that has finished since the last call."""
-        if self.has_bar:
-            self._move(record)
-            return
+        """Bring the bar up to date, or print a line for each round since the last call; name each report refused."""
         # Each round evaluates the model that it starts from.
         for finished, received in list(zip(record.rounds, record.evaluations, strict=False))[self._rounds_told :]:
-            self.say(round_line(record, finished, received))
+            if not self.has_bar:
+                self.say(round_line(record, finished, received))
+            for site, reason in finished.refused_reports.items():
+                self.say(f"round {finished.round}: the report of site {site} was refused: {reason}")
         self._rounds_told = len(record.rounds)
-        self._tell_end(record)
+        if self.has_bar:
+            self._move(record)
+        else:
+            self._tell_end(record)
 
     def _tell_end(self, record: RunRecord) -> None:
         """Print the evaluation of the last model, once."""
