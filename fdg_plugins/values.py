@@ -40,7 +40,7 @@ def shorten(value: Any, limit: int = SHOWN) -> str:
 def _short_repr(value: Any, limit: int) -> str:
     try:
         text = repr(value[: limit + 1] if isinstance(value, str | bytes) else value)  # not of megabytes
-    except (RecursionError, ValueError):  # too many levels; an integer with more digits than Python converts
+    except (RuntimeError, ValueError):  # too many levels; an integer of too many digits; a broken sparse tensor
         return f"a very large {type(value).__name__}"
     return text if len(text) <= limit else text[: limit - 3] + "..."
 

@@ -4,6 +4,7 @@
 Only ``fdg data prepare NAME --from hf`` ever downloads.
 """
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -202,10 +203,12 @@ def check(
 
     load_plugins(plugin)
     spec, root, rules = _files_of(place, data_root)
-    if isinstance(spec, SegmentationSpec):
-        check_masks(spec, root, rules, sheets)
-    else:
-        check_images(spec, root, rules, sheets)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"PIL\.")  # they name lines of Pillow, and no image
+        if isinstance(spec, SegmentationSpec):
+            check_masks(spec, root, rules, sheets)
+        else:
+            check_images(spec, root, rules, sheets)
 
 
 @data_app.command("stand-in")

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from fdg_plugins.core.steps import batches_per_epoch, effective_steps
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import ContributionError
@@ -75,7 +77,8 @@ class Expected:
             self._refuse(wrong)
 
     def _same(self, name: str, came: Any, expected: Any, why: str) -> None:
-        if came != expected or isinstance(came, bool):
+        # An array or tensor has no truth to compare by.
+        if isinstance(came, bool) or not isinstance(came, int | float | str | np.generic) or came != expected:
             self._refuse(f"its {name} is {shorten(came)}, expected {expected!r} as {why}")
 
     def _close(self, name: str, came: float, expected: float) -> None:

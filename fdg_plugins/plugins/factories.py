@@ -109,7 +109,9 @@ def _name_of(module: str, factory: str) -> str:
 def _own_file(module: str, here: Path) -> Path | None:
     """Return the file of one's own that ``module`` means; None for an installed module."""
     if module.endswith(SUFFIX):
-        return here / module
+        if (file := here / module).exists() and not file.is_file():  # reading a pipe would wait for ever
+            raise SettingsError(f"model file {file} is not a regular file.")
+        return file
     if _is_installed(module):
         return None
     file = here.joinpath(*module.split(".")).with_suffix(SUFFIX)

@@ -98,6 +98,8 @@ def _name_of(path: Path) -> str:
     name = path.name.removesuffix(SUFFIX)
     if path.suffix != SUFFIX or not _NAME.fullmatch(name):
         raise SettingsError(f"plug-in {path} is not a file NAME.py with a name of lower-case letters, digits and '_'.")
+    if path.exists() and not path.is_file():  # reading a pipe would wait for ever
+        raise SettingsError(f"plug-in {path} is not a regular file.", public=f"plug-in {path.name} is not a file.")
     return name
 
 

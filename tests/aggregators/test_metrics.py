@@ -63,7 +63,7 @@ def test_what_is_no_mapping_counts_as_no_metrics(value: Any) -> None:
 
 def test_in_flares_fedavg_the_step_of_feddg_ga_shrinks_with_the_announced_number_of_rounds() -> None:
     """FLARE's FedAvg announces the number of rounds in the context of its first round only."""
-    aggregator = FedGAAggregator(step_size=0.2)
+    aggregator = FedGAAggregator(step_size=0.1)
     aggregator.fl_ctx = FLContext()
     gains = []
     for number in range(4):
@@ -77,7 +77,7 @@ def test_in_flares_fedavg_the_step_of_feddg_ga_shrinks_with_the_announced_number
             aggregator.accept_model(answer(site, None, 1, **{META_CHECKED_REPORTS: {"gap": gap}}))
         weights = aggregator.aggregate_model().meta[META_REPORT]["weights"]
         gains.append(weights[0] - before)
-    assert gains == pytest.approx([0.2, 0.15, 0.1, 0.05])
+    assert gains == pytest.approx([0.1, 0.075, 0.05, 0.025])
 
 
 def test_in_a_workflow_that_announces_no_number_of_rounds_each_counts_as_the_last() -> None:

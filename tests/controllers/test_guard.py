@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel
@@ -83,6 +84,11 @@ def of_liar(params: dict[str, Any] | None = None, **changes: Any) -> Callable[[F
         ),
         (lambda answer: trained(LIAR, answer.params, samples=10**9), "its number of samples is 1000000000, expected 2"),
         (lambda answer: trained(LIAR, answer.params, samples=True), "its number of samples is True"),
+        (lambda answer: trained(LIAR, answer.params, samples=np.array([20, 20])), "its number of samples is array"),
+        (
+            lambda answer: trained(LIAR, answer.params, samples=torch.eye(2).to_sparse()),
+            "its number of samples is tens",
+        ),
     ],
 )
 def test_what_cannot_be_true_or_stands_out_is_refused_by_name_and_the_others_count(

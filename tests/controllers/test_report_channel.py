@@ -185,16 +185,3 @@ def test_a_report_that_stands_out_is_not_learned_from_and_takes_an_update_with_i
     takes_update = aggregator is BySum
     assert finished.sites == (("cartoon", "photo-1") if takes_update else ("cartoon", "photo-1", "photo-2"))
     assert list(finished.failures) == (["photo-2"] if takes_update else [])
-
-
-def test_a_report_below_the_floor_of_its_quantity_does_not_stand_out(tmp_path: Path) -> None:
-    class Floored(Sum):
-        def floors(self, lengths: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-            return dict.fromkeys(lengths, 1e8)
-
-    def spoil(site: str, answer: FLModel) -> None:
-        if site == "photo-2":
-            answer.meta[META_CHECKED_REPORTS]["sum"] = torch.tensor([1e9])
-
-    rounds = with_exchange(tmp_path, reporting(spoil), Floored(), outlier_ratio=10.0)
-    assert rounds.run_round(1)[0].refused_reports == {}

@@ -61,17 +61,10 @@ def test_without_weighting_the_objective_is_weighted_by_samples(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda report: report.update({REPORT_FISHER_TRACE: torch.tensor([1e9])}), "times as long as is usual"),
-        pytest.param(
-            lambda report: report.update({REPORT_FISHER_TRACE: torch.tensor([-1.0])}),
-            "is -1, expected at least 0",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            lambda report: report.pop(REPORT_FISHER_TRACE), "'fisher_trace' is missing", marks=pytest.mark.slow
-        ),
+        (lambda report: report.update({REPORT_FISHER_TRACE: torch.tensor([-1.0])}), "is -1, expected at least 0"),
+        (lambda report: report.pop(REPORT_FISHER_TRACE), "'fisher_trace' is missing"),
     ],
-    ids=["far too large", "negative", "missing"],
+    ids=["negative", "missing"],
 )
 def test_a_refused_trace_takes_the_update_with_it(
     tmp_path: Path, change: Callable[[dict[str, torch.Tensor]], Any], reason: str

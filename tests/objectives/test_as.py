@@ -8,11 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fdg_plugins.core.outliers import length_ratios
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.objectives import Exchange, FeatureBatch, LocalObjective, SiteRound, Trained, make_objective, see
-from fdg_plugins.objectives.exchange import SiteFacts
 from fdg_plugins.objectives.fedas import (
     HELD,
     MEANS,
@@ -334,26 +332,6 @@ def test_a_trace_that_is_none_is_refused_by_its_site(
 ) -> None:
     with pytest.raises(ContributionError, match=f"^site photo: {said}"):
         exchange_of(linear_model).read("photo", {REPORT_FISHER_TRACE: value}, {})
-
-
-def test_an_outlier_is_told_by_the_length_of_the_gradient_above_an_ordinary_one(
-    linear_model: ExtractorClassifier,
-) -> None:
-    exchange = exchange_of(linear_model)
-    lengths = exchange.lengths({"art": 4.0, "photo": 0.0})
-    assert lengths == {REPORT_FISHER_TRACE: {"art": 2.0, "photo": 0.0}}
-    assert exchange.floors(lengths) == {REPORT_FISHER_TRACE: 1.0}
-
-
-def test_a_site_with_many_images_is_no_outlier_and_one_with_long_gradients_is(
-    linear_model: ExtractorClassifier,
-) -> None:
-    exchange, images = exchange_of(linear_model), {"art": 60, "large": 24_000, "photo": 100}
-    exchange.begin_round({}, {site: SiteFacts(1, 1.0, 0.1, number, (number,)) for site, number in images.items()})
-    per_batch = {site: 5.0 * (number // 16) for site, number in images.items()}
-    assert exchange.lengths(per_batch)[REPORT_FISHER_TRACE] == pytest.approx(dict.fromkeys(images, 5**0.5))
-    long = length_ratios(exchange.lengths({**per_batch, "photo": 400 * per_batch["photo"]})[REPORT_FISHER_TRACE])
-    assert long == pytest.approx({"art": 1.0, "large": 1.0, "photo": 20.0})
 
 
 def test_a_setting_out_of_range_is_refused_by_name() -> None:

@@ -278,7 +278,6 @@ def test_a_run_resumed_from_its_state_is_the_unbroken_run(kind: Kind, stops: int
         ({"version": 2}, "version"),
         ({"version": None}, "version"),
         ({"exchange": "x"}, "exchange"),
-        ({"typical": None}, "typical"),
     ],
     ids=str,
 )

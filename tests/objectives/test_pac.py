@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from fdg_plugins.core.outliers import length_ratios
+from fdg_plugins.core.head_combination import explained_square
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Exchange, SiteRound, Trained, make_objective, see
@@ -40,42 +40,63 @@ def round_of(exchange: Exchange, model: ExtractorClassifier, **heads: float) -> 
     return reports
 
 
-def test_a_site_with_few_classes_is_no_outlier_and_one_with_long_features_is() -> None:
-    number = 40
-    exchange = PrototypeExchange(number, 2, {})
-    exchange.begin_round({})
-
-    def read(site: str, counts: list[int], length: float) -> Any:
-        means = torch.tensor([[0.6 * length, 0.8 * length]] * sum(count > 0 for count in counts))
-        square = torch.tensor([2.0 * length**2])
-        report = {BEFORE: means, AFTER: torch.ones_like(means), CLASS_COUNTS: torch.tensor(counts), SQUARE: square}
-        return exchange.read(site, report, {})
-
-    balanced, few = [5] * number, [0] * (number - 1) + [200]
-    reports = {"art": read("art", balanced, 1.0), "few": read("few", few, 1.0), "long": read("long", balanced, 20.0)}
-    ratios = length_ratios(exchange.lengths(reports)[BEFORE])
-    assert ratios == pytest.approx({"art": 1.0, "few": 1.0, "long": 20.0})
+def told(means: torch.Tensor, square: float, counts: tuple[int, ...] = (5, 5), after: float = 1.0) -> Any:
+    """Return a report on two classes, or as many as there are counts."""
+    return {BEFORE: means, AFTER: after * means, CLASS_COUNTS: torch.tensor(counts), SQUARE: torch.tensor([square])}
 
 
-def test_long_features_after_training_and_a_long_head_are_outliers_too() -> None:
+MEANS = torch.tensor([[3.0, 4.0], [6.0, 8.0]])
+SITES = ("art", "cartoon", "liar", "photo", "sketch")
+
+
+def of_two_classes() -> Exchange:
     exchange = PrototypeExchange(2, 2, {"classifier.weight": (2, 2)})
     exchange.begin_round({"classifier.weight": torch.zeros(2, 2)})
+    return exchange
 
-    def read(site: str, after: float = 1.0, head: float = 1.0) -> Any:
-        means = torch.tensor([[0.6, 0.8]] * 2)
-        counts, square = torch.tensor([5, 5]), torch.tensor([2.0])
-        report = {BEFORE: means, AFTER: after * means, CLASS_COUNTS: counts, SQUARE: square}
-        return exchange.read(site, report, {"classifier.weight": torch.full((2, 2), head)})
+
+def test_a_mean_square_below_that_of_the_class_means_is_refused() -> None:
+    exchange, update = of_two_classes(), {"classifier.weight": torch.zeros(2, 2)}
+    exchange.read("art", told(MEANS, 62.5), update)
+    exchange.read("art", told(MEANS, 62.4999), update)  # which rounding explains
+    for square in (0.0, 62.0, -1.0):
+        with pytest.raises(ContributionError, match=r"^site liar: 'mean_square' is .*, expected at least 62\.5"):
+            exchange.read("liar", told(MEANS, square), update)
+
+
+def test_long_features_and_a_long_head_are_outliers_and_few_classes_are_not() -> None:
+    exchange = of_two_classes()
+
+    def read(means: torch.Tensor = MEANS, head: float = 1.0, **changes: Any) -> Any:
+        return exchange.read("a", told(means, 1e6, **changes), {"classifier.weight": torch.full((2, 2), head)})
 
     reports = {
-        "art": read("art"),
-        "cartoon": read("cartoon"),
-        "far": read("far", after=20.0),
-        "wide": read("wide", head=20.0),
+        "art": read(),
+        "cartoon": read(),
+        "far": read(after=20.0),
+        "few": read(MEANS[:1], counts=(10, 0)),
+        "long": read(20 * MEANS),
+        "sketch": read(),
+        "wide": read(head=20.0),
     }
-    lengths = exchange.lengths(reports)
-    assert length_ratios(lengths[AFTER]) == pytest.approx({"art": 1, "cartoon": 1, "far": 20, "wide": 1})
-    assert length_ratios(lengths["head"]) == pytest.approx({"art": 1, "cartoon": 1, "far": 1, "wide": 20})
+    assert exchange.outliers(reports, 10.0).keys() == {"far", "long", "wide"}
+    assert exchange.outliers(reports, 0.0) == {}
+    assert exchange.outliers({site: reports[site] for site in ("art", "long")}, 10.0) == {}, "none can outvote a lie"
+
+
+@pytest.mark.parametrize("counts", [(5, 5), (10, 0)])
+def test_a_site_that_claims_to_be_certain_of_everything_has_no_mixture_to_itself(counts: tuple[int, ...]) -> None:
+    exchange = of_two_classes()
+    means = MEANS if all(counts) else MEANS[:1]
+    reports = {}
+    for site in SITES:
+        square = explained_square(MEANS, torch.tensor(counts)) + (0.0 if site == "liar" else 30.0)
+        update = {"classifier.weight": torch.full((2, 2), float(site == "liar"))}
+        reports[site] = exchange.read(site, told(means, square, counts), update)
+    exchange.finish(reports)
+    for site in SITES:
+        share = float(exchange.broadcast_to(site)[f"{HEAD}classifier.weight"][0, 0])
+        assert share <= 10 / 14 + 1e-6
 
 
 def test_the_head_is_trained_first_and_then_the_extractor(linear_model: ExtractorClassifier) -> None:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files at hand: loaded from one folder and nowhere else, under a name that shadows nothing."""
 
+import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,13 @@ def test_two_files_may_not_bring_one_name(custom: Path) -> None:
     ):
         load_file(write(custom / "other.py", size=3))
     assert NETWORKS.get("mine").extractor(2)[1] == 12
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_not_a_regular_file_is_refused_and_not_waited_for(custom: Path, make: Callable[[Path], None]) -> None:
+    make(custom / "mine.py")
+    with pytest.raises(SettingsError, match=r"mine\.py is not a regular file"):
+        load_file(custom / "mine.py")
 
 
 def test_one_file_may_not_bring_a_name_twice(custom: Path) -> None:
