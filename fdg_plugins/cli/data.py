@@ -203,12 +203,11 @@ def check(
 
     load_plugins(plugin)
     spec, root, rules = _files_of(place, data_root)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"PIL\.")  # they name lines of Pillow, and no image
-        if isinstance(spec, SegmentationSpec):
-            check_masks(spec, root, rules, sheets)
-        else:
-            check_images(spec, root, rules, sheets)
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # they name lines of Pillow, and no image
+    if isinstance(spec, SegmentationSpec):
+        check_masks(spec, root, rules, sheets)
+    else:
+        check_images(spec, root, rules, sheets)
 
 
 @data_app.command("stand-in")

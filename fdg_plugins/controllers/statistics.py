@@ -8,7 +8,7 @@ import torch
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.core.batch_statistics import ChannelSums, pooled
-from fdg_plugins.core.outliers import length_ratios
+from fdg_plugins.core.outliers import far_above_median
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.models.batch_norm import NormLayer
 from fdg_plugins.objectives.exchange import PayloadValidator
@@ -45,16 +45,11 @@ class SiteStatistics:
 
     def refuse_outliers(self) -> dict[str, str]:
         """Exclude the sites whose inputs of a layer are far larger than is usual; return the reason for each."""
-        refused: dict[str, str] = {}
-        for layer in self.layers if self.outlier_ratio else ():
-            sizes = {site: _size(found[layer]) for site, found in self._by_site.items()}
-            for site, times in length_ratios(sizes).items():
-                if times > self.outlier_ratio:
-                    refused.setdefault(
-                        site,
-                        f"its inputs of layer {layer!r} are {times:.3g} times as large as is usual in this round, "
-                        f"expected at most {self.outlier_ratio:g} times (outlier_ratio).",
-                    )
+        sizes = {
+            site: {f"inputs of layer {layer}": _size(sums) for layer, sums in found.items()}
+            for site, found in self._by_site.items()
+        }
+        refused = far_above_median(sizes, self.outlier_ratio)
         for site in refused:
             del self._by_site[site]
         return refused

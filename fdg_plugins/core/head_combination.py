@@ -23,7 +23,6 @@ others rescaled.
 Differences: public code solves the problem by a general solver and clips eigenvalues that rounding made negative.
 """
 
-import statistics
 from collections.abc import Sequence
 
 import numpy as np
@@ -72,12 +71,10 @@ def limited_uncertainties(uncertainties: Sequence[float], samples: Sequence[int]
     >>> limited_uncertainties([0.0, 1.0, 1.0], [10, 10, 10]).tolist()
     [0.1, 1.0, 1.0]
     """
+    found, counts = torch.tensor(uncertainties, dtype=torch.float64), torch.tensor(samples)
     if len(samples) < MAJORITY:
-        return torch.tensor(uncertainties, dtype=torch.float64)
-    of_one = [value * count for value, count in zip(uncertainties, samples, strict=True)]
-    least = statistics.median_low(of_one) / MOST_TIMES
-    limited = [max(value, least / count) for value, count in zip(uncertainties, samples, strict=True)]
-    return torch.tensor(limited, dtype=torch.float64)
+        return found
+    return found.maximum((found * counts).median() / MOST_TIMES / counts)  # torch's median is the lower one
 
 
 def head_mixtures(means: torch.Tensor, uncertainties: torch.Tensor) -> torch.Tensor:

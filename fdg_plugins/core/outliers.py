@@ -71,6 +71,21 @@ def length_ratios(lengths: Mapping[str, float], earlier: Sequence[float] = (), f
     return {site: _ratio(length, reference) for site, length in sorted(lengths.items())}
 
 
+def far_above_median(sizes: Mapping[str, Mapping[str, float]], ratio: float) -> dict[str, str]:
+    """Return the sites of which one of the ``sizes`` is more than ``ratio`` times the sites' median, with the reason.
+
+    ``sizes``: by site and quantity. Of fewer than three sites, none can outvote a lie: nothing is compared. A ratio of
+    zero compares nothing either.
+    """
+    found: dict[str, str] = {}
+    for quantity in next(iter(sizes.values())) if ratio and len(sizes) >= MAJORITY else ():
+        for site, times in length_ratios({site: of_site[quantity] for site, of_site in sizes.items()}).items():
+            if times > ratio:
+                reason = f"{quantity!r} is {times:.3g} times as large as is usual in this round, expected at most"
+                found.setdefault(site, f"{reason} {ratio:g} times (outlier_ratio).")
+    return found
+
+
 def _ratio(length: float, reference: float) -> float:
     if length == 0:
         return 0.0

@@ -36,13 +36,11 @@ def sample_weights(counts: Sequence[int]) -> torch.Tensor:
 
 
 def limited_weights(weights: torch.Tensor, counts: Sequence[int | None]) -> torch.Tensor:
-    """Return ``weights [U]`` on the simplex, in which what a site reports gains it ``MOST_TIMES`` its odds at most.
+    """Return ``weights [U]`` in which no site has more than ``MOST_TIMES`` the odds of its share, whatever it reports.
 
-    The odds of a site are those of its share of the samples, or of ``1/U`` if that is more: ``w / (1 - w)`` is at most
-    ten times ``r / (1 - r)``. What is above goes to the other sites, by samples. Weights within the limit, as those by
-    samples and uniform ones always are, stay as they are to the bit.
-
-    ``counts``: numbers of samples; None for a site that did not say its number, and then for all.
+    The share r is that of the samples ``counts``, if all are known, or ``1/U`` if that is more: ``w / (1 - w)`` is at
+    most ten times ``r / (1 - r)``. What is above goes to the other sites, by samples. Weights within the limit, as
+    those by samples and uniform ones always are, stay as they are to the bit.
 
     >>> limited_weights(torch.tensor([0.98, 0.01, 0.01]), [50, 50, 50]).tolist()
     [0.8333333333333334, 0.0833333333333333, 0.0833333333333333]

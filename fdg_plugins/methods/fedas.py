@@ -24,7 +24,7 @@ Degenerate cases: equal T weigh all sites alike; if T is zero everywhere, sites 
 weight.
 
 What to watch: T grows with the number of batches and with the loss. A site whose labels are wrong, or which lies, has a
-high T and most of the weight; the guard refuses a T per batch of more than `outlier_ratio` squared times the usual one.
+high T and the most weight that the server allows: ten times the odds of its share of the samples.
 
 Paper or code: the authors' code is followed in loss, rate and T. There the sites of a round align one object in turn;
 here each its own copy.

@@ -20,7 +20,7 @@ from torch import nn
 
 from fdg_plugins.calling import calling
 from fdg_plugins.core.dense import dense_tensor
-from fdg_plugins.core.outliers import MAJORITY, length_ratios
+from fdg_plugins.core.outliers import far_above_median
 from fdg_plugins.errors import ContributionError, FDGError, PartError, SettingsError
 from fdg_plugins.messages import MOST_SAMPLES
 from fdg_plugins.values import shorten
@@ -256,21 +256,9 @@ class Exchange(ABC):
         return PartError(text, text)
 
     def outliers(self, reports: Mapping[str, Any], ratio: float) -> dict[str, str]:
-        """Return the sites with a size of more than ``ratio`` times the round's median, each with the reason.
-
-        Of fewer than three reports, none can outvote a lie: nothing is compared. Zero compares nothing either.
-        """
-        if not ratio or len(reports) < MAJORITY:
-            return {}
+        """Return the sites with one of the :meth:`sizes` more than ``ratio`` times the round's median, and why."""
         with calling("exchange", self):
-            sizes = {site: self.sizes(report) for site, report in sorted(reports.items())}
-        found: dict[str, str] = {}
-        for quantity in next(iter(sizes.values())):
-            for site, times in length_ratios({site: of_site[quantity] for site, of_site in sizes.items()}).items():
-                if times > ratio:
-                    reason = f"{quantity!r} is {times:.3g} times as long as is usual in this round, expected at most"
-                    found.setdefault(site, f"{reason} {ratio:g} times (outlier_ratio).")
-        return found
+            return far_above_median({site: self.sizes(report) for site, report in sorted(reports.items())}, ratio)
 
     def finish(self, reports: Mapping[str, Any]) -> None:
         """Learn from the ``reports`` that count, by site, and end the round; without any, the state does not change."""

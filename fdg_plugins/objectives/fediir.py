@@ -213,16 +213,13 @@ class GradientExchange(Exchange):
         From three sites on, none is longer than ``MOST_TIMES`` times the round's median. No report is refused for its
         length: the gradient of a site that fits its images vanishes.
         """
-        shortened = dict(reports)
         if len(reports) >= MAJORITY:
             lengths = [
-                math.sqrt(sum(float(value.double().square().sum()) for value in one.values()))
-                for one in reports.values()
+                math.hypot(*(float(value.double().norm()) for value in one.values())) for one in reports.values()
             ]
-            for (site, report), factor in zip(reports.items(), clip_factors(lengths, MOST_TIMES), strict=True):
-                if factor != 1.0:
-                    shortened[site] = {name: value * factor for name, value in report.items()}
-        return update_mean_gradient(self._learned or None, shortened, self.ema)
+            factors = dict(zip(reports, clip_factors(lengths, MOST_TIMES), strict=True))
+            reports = {site: {name: g * factors[site] for name, g in one.items()} for site, one in reports.items()}
+        return update_mean_gradient(self._learned or None, reports, self.ema)
 
     def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
         """Return the mean gradient in the form of :meth:`learn`."""

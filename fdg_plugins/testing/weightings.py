@@ -5,18 +5,15 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 
 from fdg_plugins.aggregators import Contribution, RoundOf, Weighting
-from fdg_plugins.core.weighting import limited_weights
 from fdg_plugins.errors import ContributionError, FDGError
 from fdg_plugins.record.run_record import AggregationRecord
 from fdg_plugins.testing.inputs import ROUNDS, SITES, contributions, refusal_of
 
 WeightingClass = type[Weighting]
-LIMIT_OF_FIVE = 10 / 14 + 1e-9  # ten times the odds of one of five
 
 
 def weights_lie_on_the_simplex(class_: WeightingClass) -> None:
@@ -114,30 +111,6 @@ def what_it_reports_can_be_recorded(class_: WeightingClass) -> None:
     assert not refusal_of(partial(AggregationRecord.from_report, report), FDGError)
 
 
-def a_liar_weighs_no_more_than_its_limit(class_: WeightingClass) -> None:
-    """Whatever one of five equal sites reports, in round after round, an aggregator gives it 10 of 14 parts at most."""
-    five = ("art", "cartoon", "liar", "photo", "sketch")
-    told = [replace(of_round(class_, ["art"])[0], site=site) for site in five]
-    for factor in (0.0, 99.0, 1e12):
-        weigh, lied = (
-            class_(),
-            [replace(told[2], **lie(told[2], factor)) if one.site == "liar" else one for one in told],
-        )
-        for number in range(ROUNDS):
-            weights = weigh(lied, RoundOf(number, ROUNDS, five))
-            assert float(limited_weights(weights, [one.num_samples for one in lied])[2]) <= LIMIT_OF_FIVE
-
-
-def lie(one: Contribution, factor: float) -> dict[str, Any]:
-    """Return the reports and the training losses of a contribution, all multiplied by ``factor``."""
-    reports = {name: value * factor if isinstance(value, float) else value for name, value in one.reports.items()}
-    training, scores = one.training, one.training.training_split if one.training is not None else None
-    if training is not None and scores is not None:
-        lied = tuple(score.model_copy(update={"loss": score.loss * factor}) for score in scores)
-        training = training.model_copy(update={"training_split": lied})
-    return {"reports": reports, "training": training}
-
-
 def of_round(class_: WeightingClass, sites: Iterable[str] = SITES, number: int = 0) -> list[Contribution]:
     """Return the contributions of sites, with the reports that the rule reads; those of other rounds differ."""
     told = contributions(sites, number)
@@ -164,6 +137,5 @@ WEIGHTING_CONTRACT: tuple[Callable[[WeightingClass], None], ...] = (
     what_it_learns_from_is_declared,
     what_it_reads_changes_its_weights,
     what_it_reports_can_be_recorded,
-    a_liar_weighs_no_more_than_its_limit,
 )
 """The complete contract of a weighting."""
