@@ -228,9 +228,7 @@ BROKEN = {
     "samples in words": Broken(f"number of samples is '10', {NOT_WHOLE}", options={"samples": "10"}),
     "samples as a truth": Broken(f"number of samples is True, {NOT_WHOLE}", options={"samples": True}),
     "samples as an array's truth": Broken(NOT_WHOLE, options={"samples": np.bool_(True)}),
-    "a sparse tensor of samples": Broken(
-        rf"number of samples is tensor.*, {NOT_WHOLE}", options={"samples": torch.eye(2).to_sparse()}
-    ),
+    "a sparse tensor of samples": Broken("number of samples is tensor", options={"samples": torch.eye(2).to_sparse()}),
     "a list of samples": Broken(rf"number of samples is \[10\], {NOT_WHOLE}", options={"samples": [10]}),
 }
 

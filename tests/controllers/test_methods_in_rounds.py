@@ -221,11 +221,11 @@ def scaled(factor: float) -> Callable[[dict[str, torch.Tensor]], None]:
 
 
 LIES: list[Any] = [
-    ("dim", scaled(1e4), "'class_means' is .* times as long as is usual in this round, expected at most 10 times"),
+    ("dim", scaled(1e4), "'class_means' is .* times as large as is usual in this round, expected at most 10 times"),
     pytest.param(
         "dim",
         lambda report: report["class_means"][0, :1].fill_(9.9e14),
-        "'class_means' is .* times as long",
+        "'class_means' is .* times as large",
         marks=pytest.mark.slow,
     ),
     (
@@ -233,7 +233,6 @@ LIES: list[Any] = [
         lambda report: report["class_counts"].mul_(1000),
         "'class_counts' add up to .*, expected 10 as in the census",
     ),
-    ("iir", scaled(1e5), "'gradient/classifier.bias' is .* times as long as is usual in this round"),
     ("scaffold", scaled(1.1), "the change of '.*' does not follow from its update"),
     pytest.param(
         "scaffold",

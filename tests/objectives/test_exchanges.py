@@ -88,7 +88,7 @@ class Raising(InsightExchange):
 # --- what somebody else's exchange raises ---
 
 
-@pytest.mark.parametrize("method", ["read_model", "sizes", "learn"])
+@pytest.mark.parametrize("method", ["read_model", "learn"])
 def test_an_unforeseen_error_names_the_exchange_and_leaves_what_was_learned(method: str) -> None:
     error = KeyError("means")
     exchange = Raising(method, error)
@@ -110,7 +110,6 @@ class Forgetful(InsightExchange):
     ("method", "returned", "message"),
     [
         ("read_report", None, "read_report returned nothing, expected what learn receives of a site."),
-        ("sizes", {"means": torch.ones(1)}, "sizes returned a Tensor as 'means', expected a float."),
         ("learn", None, "learn returned something else than tensors by name."),
         ("learn", {"means": [1.0]}, "learn returned something else than tensors by name."),
     ],

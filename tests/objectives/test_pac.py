@@ -266,7 +266,7 @@ def test_memory_and_reports_that_do_not_fit_are_refused_by_name(linear_model: Ex
     assert exchange is not None
     exchange.begin_round(model.state_dict())
     report = report_of(model, make_batches(model))
-    with pytest.raises(ContributionError, match=r"^site photo: 'mean_square' is -1, expected at least 0\.$"):
+    with pytest.raises(ContributionError, match=r"^site photo: 'mean_square' is -1, expected at least"):
         exchange.read("photo", {**report, "mean_square": torch.tensor([-1.0])}, dict(model.state_dict()))
     with pytest.raises(ContributionError, match=r"came without an update of 'classifier\.weight'"):
         exchange.read("photo", report, None)
