@@ -42,8 +42,8 @@ def limited_weights(weights: torch.Tensor, counts: Sequence[int | None]) -> torc
     most ten times ``r / (1 - r)``. What is above goes to the other sites, by samples. Weights within the limit, as
     those by samples and uniform ones always are, stay as they are to the bit.
 
-    >>> limited_weights(torch.tensor([0.98, 0.01, 0.01]), [50, 50, 50]).tolist()
-    [0.8333333333333334, 0.0833333333333333, 0.0833333333333333]
+    >>> [round(weight, 3) for weight in limited_weights(torch.tensor([0.98, 0.01, 0.01]), [50, 50, 50]).tolist()]
+    [0.833, 0.083, 0.083]
     """
     known = [count for count in counts if count]
     shares = sample_weights(known) if len(known) == len(counts) else uniform_weights(len(counts))
