@@ -54,15 +54,6 @@ def uncertainty(means: torch.Tensor, counts: torch.Tensor, mean_square: float) -
     return max(mean_square - explained, 0.0) / int(counts.sum())
 
 
-def explained_square(means: torch.Tensor, counts: torch.Tensor) -> float:
-    """Return ``sum_k pi_k |mu_k|^2`` for ``means [Y, D]`` and ``counts [Y]``; E|z|^2 of any samples is at least that.
-
-    >>> explained_square(torch.tensor([[1.0], [3.0]]), torch.tensor([2, 2]))
-    5.0
-    """
-    return float((weighted_means(means, counts) * means.double()).sum())
-
-
 def limited_uncertainties(uncertainties: Sequence[float], samples: Sequence[int]) -> torch.Tensor:
     """Return V, float64 ``[U]``, of which none is too small, so that no site has most of every mixture by saying so.
 

@@ -36,13 +36,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 
-from fdg_plugins.core.head_combination import (
-    explained_square,
-    head_mixtures,
-    limited_uncertainties,
-    uncertainty,
-    weighted_means,
-)
+from fdg_plugins.core.head_combination import head_mixtures, limited_uncertainties, uncertainty, weighted_means
 from fdg_plugins.core.insight import ClassSums, feature_penalty
 from fdg_plugins.core.linear import combine
 from fdg_plugins.errors import SettingsError
@@ -322,12 +316,13 @@ class PrototypeExchange(Exchange):
             check_counts(validator, counts, facts)
         before, after = (self._means(validator, name, sent[name], counts) for name in (BEFORE, AFTER))
         square = float(validator.numbers(SQUARE, sent[SQUARE], (1,)))
-        least = explained_square(before, counts)
+        h = weighted_means(before, counts)
+        least = float((h * before.double()).sum())  # sum_k pi_k |mu_k|^2, by Jensen
         if square < least * (1 - ROUNDING):
             validator.refuse(f"{SQUARE!r} is {square:g}, expected at least {least:g}, that of the class means alone")
         return SiteClasses(
             before,
-            weighted_means(before, counts),
+            h,
             uncertainty(before, counts, square),
             after,
             counts,

@@ -36,6 +36,14 @@ def test_rounds_that_finish_between_two_looks_all_have_their_line() -> None:
     assert [line[:9] for line in shown(record_after(0), record_after(2)).splitlines()] == ["round 1/2", "round 2/2"]
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_report_that_was_refused_has_one_line(terminal: bool) -> None:
+    record = record_after(1)
+    record.rounds[0] = record.rounds[0].model_copy(update={"refused_reports": {"photo": "too long."}})
+    text = shown(record, record, record_after(2), terminal=terminal)
+    assert text.count("round 1: the report of site photo was refused: too long.") == 1
+
+
 @pytest.mark.parametrize("width", [80, 120])
 def test_at_a_terminal_a_bar_has_rounds_sites_scores_and_the_time_left(width: int) -> None:
     text = shown(record_after(0), record_after(1), terminal=True, width=width)
