@@ -305,7 +305,9 @@ class UpdateAggregator(ModelAggregator):
         factors = clip_factors(lengths, self.facts.clip_to_median)
         for site, factor in zip(sites, factors, strict=True):
             if factor != 1.0:
-                self._contributions[site] = self._scaled(self._contributions[site], factor)
+                one = self._contributions[site]
+                scaled = {name: whole(value) * factor for name, value in self.trainable(one).items()}
+                self._contributions[site] = replace(one, update={**one.update, **scaled})
         return {"clip_factors": factors}
 
     def lengths(self, contributions: Sequence[Contribution]) -> torch.Tensor:
@@ -329,10 +331,6 @@ class UpdateAggregator(ModelAggregator):
             return None
         same = all(one() is other for one, other in zip(known.contributions, contributions, strict=True))
         return known.matrix if same else None
-
-    def _scaled(self, contribution: Contribution, factor: float) -> Contribution:
-        scaled = {name: whole(value) * factor for name, value in self.trainable(contribution).items()}
-        return replace(contribution, update={**contribution.update, **scaled})
 
     def accepted(self) -> dict[str, Contribution]:
         """Return the contributions accepted in this round, by site in sorted order; empty after aggregation."""
