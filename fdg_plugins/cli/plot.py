@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fdg_plugins.cli.console import say
-from fdg_plugins.cli.data_tables import track
 from fdg_plugins.cli.found import RoundsOption, runs_below
 from fdg_plugins.cli.output import write_output
 from fdg_plugins.cli.own_data import DataOption, most_pixels
@@ -16,12 +15,9 @@ from fdg_plugins.cli.plot_options import (
     DataRootOption,
     KindArgument,
     PathsArgument,
-    PointsOption,
-    SamplesOption,
     Selection,
     SelectionOption,
     SettingOption,
-    SitesOption,
     TitleOption,
     ToOption,
     WidthOption,
@@ -44,9 +40,6 @@ def plot(
     setting: SettingOption = None,
     data_root: DataRootOption = None,
     data: DataOption = None,
-    sites: SitesOption = None,
-    points: PointsOption = 15,
-    samples: SamplesOption = None,
     title: TitleOption = None,
     width: WidthOption = 3.3,
     rounds: RoundsOption = None,
@@ -54,18 +47,13 @@ def plot(
 ) -> None:
     """Make figures of finished runs: PNG, SVG, and a CSV of the plotted numbers.
 
-    Reads every results.json below the paths; features, overlays and surface show one run, and need its
-    models and its data.
+    Reads every results.json below the paths; overlays show one run, and need its models and its data.
 
     Examples:
 
       fdg plot convergence sweeps/pacs
 
       fdg plot sensitivity sweeps/kappa --setting kappa --to figures/kappa
-
-      fdg plot surface simulator_workspace --data-root /data --points 25
-
-      fdg plot features runs/fedomg-photos --data photos
 
       fdg plot overlays runs/fedavg-drive --data-root /data
 
@@ -85,10 +73,6 @@ def plot(
         dataset_file=file,
         cache=named_path("FDG_CACHE", os.environ),
         max_pixels=most_pixels(),
-        sites=tuple(name.strip() for name in sites.split(",")) if sites is not None else None,
-        points=points,
-        samples=samples,
-        track=track,
     )
     runs = runs_below(paths, rounds)
     for note in notes_on_absences(runs):

@@ -21,8 +21,7 @@ KindArgument = Annotated[
     str,
     typer.Argument(
         metavar="KIND",
-        help="convergence, cosines, gaps, weights, sensitivity, time, partition, features, overlays, surface; "
-        "or all that the runs allow.",
+        help="convergence, cosines, gaps, weights, sensitivity, time, partition, overlays; or all that the runs allow.",
         show_default=False,
     ),
 ]
@@ -38,8 +37,7 @@ SelectionOption = Annotated[
     Selection,
     typer.Option(
         metavar="RULE",
-        help="Which model of a run is shown (sensitivity, features, overlays): last, source_validation, "
-        "source_worst, oracle.",
+        help="Which model of a run is shown (sensitivity, overlays): last, source_validation, source_worst, oracle.",
     ),
 ]
 SettingOption = Annotated[
@@ -50,24 +48,8 @@ DataRootOption = Annotated[
     Path | None,
     typer.Option(
         envvar="FDG_DATA_ROOT",
-        help="Folder that holds the data sets (features, overlays, surface).",
+        help="Folder that holds the data sets (overlays).",
         show_default=False,
-    ),
-]
-SitesOption = Annotated[
-    str | None,
-    typer.Option(help="Three sites, such as a,b,c (surface).", show_default="the first three by name"),
-]
-PointsOption = Annotated[
-    int, typer.Option(min=3, max=201, metavar="N", help="Models along each side of the grid (surface).")
-]
-SamplesOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        help="Images of the held-out domain (surface), or of each domain (features).",
-        show_default="200, or 100",
     ),
 ]
 TitleOption = Annotated[str | None, typer.Option(help="A headline of your own; the caption stays.")]

@@ -11,7 +11,6 @@ from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.console import OneLineErrors
 from fdg_plugins.cli.plot import plot
-from fdg_plugins.lab.analysis import Run
 from fdg_plugins.lab.analysis.figures import KINDS
 from tests.figures.figure_stubs import FEDAVG, FEDGA, Site, fedomg, figure_run, judged, keep, one_round
 
@@ -60,12 +59,10 @@ def test_all_makes_what_the_runs_allow_and_says_why_not_the_rest(sweep: Path, tm
     note, *others = result.stderr.splitlines()
     assert note == "Note: the weights of FedAvg are the same in all rounds, so there is no figure of them."
     left_out = dict(line.split(" is left out: ") for line in others)
-    assert list(left_out) == ["sensitivity", "partition", "features", "overlays", "surface"]
+    assert list(left_out) == ["sensitivity", "partition", "overlays"]
     assert left_out["sensitivity"].startswith("no setting of a method varies")
     assert left_out["partition"].startswith("no run divides a domain by its classes")
-    assert left_out["features"].startswith(f"run {sweep / '0'} kept no global_model_selected.safetensors")
     assert left_out["overlays"].startswith(f"run {sweep / '0'} learned the task 'classification', expected")
-    assert left_out["surface"] == f"run {sweep / '0'} kept no local models: set keep_local_models=true."
 
 
 def test_a_figure_takes_the_place_of_nothing_that_is_no_file(sweep: Path, tmp_path: Path) -> None:
@@ -81,24 +78,6 @@ def test_constant_weights_are_one_line_and_no_error(sweep: Path, tmp_path: Path)
     assert (result.exit_code, result.stdout) == (0, "")
     assert "FedAvg, FedDG-GA are the same in all rounds" in result.stderr
     assert not (tmp_path / "figures").exists()
-
-
-def test_a_surface_and_features_are_made_of_a_run_with_its_models(
-    trained_run: Run, data_root: Path, tmp_path: Path
-) -> None:
-    for kind in ("surface", "features"):
-        options = ("--data-root", data_root, "--points", 3, "--samples", 5, "--to", tmp_path)
-        assert command(kind, trained_run.folder, *options).exit_code == 0
-        assert {f"{kind}.png", f"{kind}.svg", f"{kind}.csv"} <= {file.name for file in tmp_path.iterdir()}
-    rows = list(csv.DictReader((tmp_path / "surface.csv").open(encoding="utf-8")))
-    assert [row["kind"] for row in rows] == ["model"] * 4 + ["grid"] * 9
-
-
-def test_the_data_root_may_come_from_the_environment(trained_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FDG_DATA_ROOT", "/not/there")
-    result = command("surface", trained_run.folder)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("Error: data root /not/there is not a folder")
 
 
 def test_a_headline_is_replaced_and_the_caption_is_not(sweep: Path, tmp_path: Path) -> None:

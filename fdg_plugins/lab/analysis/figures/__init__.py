@@ -12,8 +12,6 @@ from fdg_plugins.lab.analysis.figures.picture import (
     NothingToDrawError,
     Overlays,
     Picture,
-    Scatter,
-    Surface,
     render_csv,
 )
 
@@ -26,8 +24,6 @@ __all__ = [
     "Overlays",
     "Picture",
     "Request",
-    "Scatter",
-    "Surface",
     "kinds_of",
     "make_pictures",
     "render_csv",

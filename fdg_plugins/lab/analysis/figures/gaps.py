@@ -24,6 +24,7 @@ from fdg_plugins.lab.analysis.figures.groups import (
     targets_of,
 )
 from fdg_plugins.lab.analysis.figures.picture import Chart, Line, Panel
+from fdg_plugins.lab.analysis.names import is_centralised
 from fdg_plugins.lab.analysis.runs import Run
 
 MEAN = "mean over sites"
@@ -69,7 +70,7 @@ def gaps(runs: Sequence[Run]) -> tuple[Chart, ...]:
 
     Raises ``SettingsError`` if the runs are not comparable, and ``DataError`` if no run has a gap.
     """
-    runs, notes = checked(runs)
+    runs, notes = checked([run for run in runs if not is_centralised(run.method)] or runs)
     groups, targets, task = group_runs(runs), targets_of(runs), runs[0].record.task
     unit = f" ({task.loss_unit})" if task.loss_unit else ""
     panels = tuple(

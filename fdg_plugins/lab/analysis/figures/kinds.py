@@ -1,36 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kinds of figures by name, and the inputs of each."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fdg_plugins.data.decoding import MOST_PIXELS
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.lab.analysis.figures.convergence import convergence
-from fdg_plugins.lab.analysis.figures.features import features
 from fdg_plugins.lab.analysis.figures.gaps import gaps
-from fdg_plugins.lab.analysis.figures.material import Images, global_model, last_model, local_models
+from fdg_plugins.lab.analysis.figures.material import Images, global_model
 from fdg_plugins.lab.analysis.figures.overlays import check_has_masks, overlays
 from fdg_plugins.lab.analysis.figures.partition import partition
 from fdg_plugins.lab.analysis.figures.picture import Picture
 from fdg_plugins.lab.analysis.figures.seconds import time_per_round
 from fdg_plugins.lab.analysis.figures.sensitivity import sensitivity
 from fdg_plugins.lab.analysis.figures.sites import cosines, weights
-from fdg_plugins.lab.analysis.figures.surface import Track, surface
 from fdg_plugins.lab.analysis.runs import Run
 from fdg_plugins.lab.analysis.selection import SOURCE_VALIDATION
 from fdg_plugins.naming import nearest
 
 ALL = "all"
-SURFACE_POINTS = 15
-SURFACE_SAMPLES = 200
-FEATURE_SAMPLES = 100
-
-
-def no_track(items: Iterable[tuple[float, float]], what: str, total: int) -> Iterable[tuple[float, float]]:
-    """Yield ``items`` and show nothing."""
-    return items
 
 
 @dataclass(frozen=True)
@@ -38,16 +28,12 @@ class Request:
     """A user's options for a figure; each kind reads those that it needs.
 
     Args:
-        selection: the rule that chooses a run's model (``sensitivity``, ``features``, ``overlays``).
+        selection: the rule that chooses a run's model (``sensitivity``, ``overlays``).
         setting: the setting on the x axis (``sensitivity``); None: the only one that varies.
-        data_root: folder that holds the data sets (``surface``, ``features``, ``overlays``).
+        data_root: folder that holds the data sets (``overlays``).
         dataset_file: the file about a user's own images, by default ``dataset.toml`` in the data root.
         cache: the folder in which the stand-in is drawn; None: the user's cache.
         max_pixels: of the largest image that is opened.
-        sites: three sites whose models span the plane (``surface``); None: the first three by name.
-        points: models along each side of the grid (``surface``).
-        samples: images of the held-out domain (``surface``: 200), or of each domain (``features``: 100).
-        track: yields the steps of long computations, and may show progress.
     """
 
     selection: str = SOURCE_VALIDATION
@@ -56,22 +42,6 @@ class Request:
     dataset_file: Path | None = None
     cache: Path | None = None
     max_pixels: int = MOST_PIXELS
-    sites: tuple[str, ...] | None = None
-    points: int = SURFACE_POINTS
-    samples: int | None = None
-    track: Track = no_track
-
-
-def _surface(runs: Sequence[Run], request: Request) -> tuple[Picture, ...]:
-    run = _only(runs, "surface")
-    corners, last, images = local_models(run, request.sites), last_model(run), _images(run, request)
-    return (surface(run, corners, last, images, request.points, request.samples or SURFACE_SAMPLES, request.track),)
-
-
-def _features(runs: Sequence[Run], request: Request) -> tuple[Picture, ...]:
-    run = _only(runs, "features")
-    chosen = global_model(run, request.selection)
-    return (features(run, chosen, _images(run, request), request.samples or FEATURE_SAMPLES),)
 
 
 def _overlays(runs: Sequence[Run], request: Request) -> tuple[Picture, ...]:
@@ -107,9 +77,7 @@ KINDS: Mapping[str, Callable[[Sequence[Run], Request], tuple[Picture, ...]]] = {
     "sensitivity": lambda runs, request: sensitivity(runs, request.setting, request.selection),
     "time": lambda runs, _: time_per_round(runs),
     "partition": lambda runs, _: partition(runs),
-    "features": _features,
     "overlays": _overlays,
-    "surface": _surface,
 }
 """A map from the name of a kind to a function of one or more runs and a request that returns the figures.
 

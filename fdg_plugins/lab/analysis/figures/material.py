@@ -26,8 +26,7 @@ from fdg_plugins.lab.analysis.runs import Run
 from fdg_plugins.messages import CensusReply
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import build_network
-from fdg_plugins.randomness import numpy_generator
-from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, SELECTED_FILE
+from fdg_plugins.record.run_files import LAST_FILE, SELECTED_FILE
 from fdg_plugins.storage import load_tensors
 from fdg_plugins.values import shorten
 
@@ -80,39 +79,6 @@ def global_model(run: Run, rule: str) -> Chosen:
         raise SettingsError(f"run {run.folder} kept no model of the rule {rule} (--selection){others}.")
     after_round, file = files[rule]
     return Chosen(rule, after_round, read_model(run, _kept(run, file)))
-
-
-def last_model(run: Run) -> dict[str, torch.Tensor]:
-    """Return the global model after the last round; raise ``DataError`` if its file is missing."""
-    return read_model(run, _kept(run, LAST_FILE))
-
-
-def local_models(run: Run, sites: Sequence[str] | None) -> dict[str, dict[str, torch.Tensor]]:
-    """Return the models of three sites after their last training; by default, those of the first three by name.
-
-    Raises ``DataError`` if the run kept none or fewer than three, and ``SettingsError`` if ``sites`` are not three
-    distinct sites with a model.
-    """
-    files = _local_files(run)
-    named = tuple(files)[:3] if sites is None else tuple(sites)
-    if not len(set(named)) == len(named) == 3:
-        raise SettingsError(f"--sites names {', '.join(named)}; expected three sites of {', '.join(files)}.")
-    if unknown := sorted(set(named) - files.keys()):
-        raise SettingsError(f"site {unknown[0]!r} (--sites) has no local model; expected three of {', '.join(files)}.")
-    return {site: read_model(run, files[site]) for site in named}
-
-
-def _local_files(run: Run) -> dict[str, Path]:
-    """Return the files of the local models by site; raise ``DataError`` if there are fewer than three."""
-    folder = run.folder / LOCAL_FOLDER
-    files = {file.stem: file for file in sorted(folder.glob("*.safetensors"))}
-    if not files:
-        kept = run.record.protocol.keep_local_models
-        what = f"expected them in {folder}" if kept else "set keep_local_models=true"
-        raise DataError(f"run {run.folder} kept no local models: {what}.")
-    if len(files) < 3:
-        raise DataError(f"run {run.folder} kept the local models of {', '.join(files)}; a plane needs three.")
-    return files
 
 
 def _kept(run: Run, name: str) -> Path:
@@ -199,20 +165,6 @@ class Images:
         """Return the images not used for training: a source's validation split, or the held-out domain's test split."""
         return data.test if data.domain == self._run.target else data.validation
 
-    def draw(self, data: DomainData, count: int) -> tuple[Sample, ...]:
-        """Return at most ``count`` unseen images, spread over the classes as evenly as possible, by the run's seed."""
-        generator = numpy_generator(self._run.seed, "figure", data.dataset, data.domain)
-        unseen = self.unseen(data)
-        shuffled = [unseen[place] for place in generator.permutation(len(unseen))]
-        return balanced(shuffled, count)
-
-    def batches(self, data: DomainData, samples: Sequence[Sample]) -> Batches:
-        """Return the images in batches, images ``[B, C, S, S]`` and labels ``[B]``, as the sites evaluated them.
-
-        The images are resized to the run's ``image_size`` S, in pixels.
-        """
-        return list(self._batches(data, samples, BATCH))
-
     def one_by_one(self, data: DomainData, samples: Sequence[Sample]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield the batches of one image, as the sites evaluated it, without keeping them."""
         yield from self._batches(data, samples, 1)
@@ -240,18 +192,3 @@ def _same_split(reply: CensusReply, data: DomainData, seed: int) -> bool:
     if reply.whole_split is not None:
         return reply.whole_split in (data.split, equal_name(data.split, data.split_hash, seed))
     return (reply.split, reply.split_hash) == (data.split, data.split_hash)
-
-
-def balanced(samples: Sequence[Sample], count: int) -> tuple[Sample, ...]:
-    """Return ``count`` samples, or all if there are fewer, taken from the classes in turn and in order within a class.
-
-    The result is sorted by class, then by file.
-    """
-    by_class: dict[int, list[Sample]] = {}
-    for sample in samples:
-        by_class.setdefault(sample.label, []).append(sample)
-    turns = [
-        (turn, label, sample) for label, members in sorted(by_class.items()) for turn, sample in enumerate(members)
-    ]
-    turns.sort(key=lambda entry: entry[:2])
-    return tuple(sorted((sample for _, _, sample in turns[:count]), key=lambda sample: (sample.label, sample.file)))

@@ -48,7 +48,7 @@ def _names(records: Sequence[RunRecord]) -> list[str]:
 
 def _counts(run: Run, name: str) -> Counts:
     record, protocol = run.record, run.record.protocol
-    sites = sorted(record.sources, key=lambda site: (split_site(site)[0], split_site(site)[1] or (0, 0), site))
+    sites = sorted(record.sources, key=lambda site: (record.census[site].domain, split_site(site)[1] or (0, 0), site))
     alpha = f", alpha {protocol.dirichlet_alpha:g}" if protocol.partition == "dirichlet" else ""
     sizes = sorted(sum(record.census[site].class_counts) for site in sites)
     mark = f"[{marks(record)}] " if record.stand_in else ""
@@ -56,14 +56,10 @@ def _counts(run: Run, name: str) -> Counts:
         name=name,
         title=f"Images of each class at the sites: {protocol.partition}{alpha}",
         caption=f"{mark}{record.data}; {len(sites)} source sites of {sizes[0]:,} to {sizes[-1]:,} images, "
-        f"median {median(sizes):,.10g}; {split_name(record)}",
+        f"median {median(sizes):,.10g}",
         origin=origin_of([run]),
         sites=tuple(sites),
+        domains=tuple(record.census[site].domain for site in sites),
         classes=record.classes,
         counts=tuple(tuple(record.census[site].class_counts) for site in sites),
     )
-
-
-def split_name(record: RunRecord) -> str:
-    """Return the name of the partition, with its hash, which is the same at all sites."""
-    return record.census[record.sources[0]].split.rpartition("/")[0]

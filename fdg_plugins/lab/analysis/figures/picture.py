@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers of a figure, before anything is drawn: charts of lines, bars, a surface, points, counts,
-images; and their CSV.
+"""The numbers of a figure, before anything is drawn: charts of lines, bars, counts, images; and their
+CSV.
 
 Everything drawn is defined here first, in plain units: fractions, seconds, rounds.
 """
@@ -174,104 +174,20 @@ class Bars(Picture):
                 }
 
 
-@dataclass(frozen=True)
-class PlacedModel:
-    """A model on or near a surface: its coordinates, its own loss and error, and its distance from the plane."""
-
-    label: str
-    look: Look
-    x: float
-    y: float
-    loss: float
-    error: float
-    distance: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Surface(Picture):
-    """Loss and error (fractions) over a plane of models, ``[len(y)][len(x)]``, and the models marked in it.
-
-    ``loss_words`` say which loss it is.
-    """
-
-    loss_words: str
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    loss: tuple[tuple[float, ...], ...]
-    error: tuple[tuple[float, ...], ...]
-    models: tuple[PlacedModel, ...]
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield a line for each model, then one for each point of the grid."""
-        for model in self.models:
-            yield {
-                "kind": "model",
-                "model": model.label,
-                "x": model.x,
-                "y": model.y,
-                "loss": model.loss,
-                "error": model.error,
-                "distance from plane": model.distance,
-            }
-        for y, losses, errors in zip(self.y, self.loss, self.error, strict=True):
-            for x, loss, error in zip(self.x, losses, errors, strict=True):
-                yield {
-                    "kind": "grid",
-                    "model": "",
-                    "x": x,
-                    "y": y,
-                    "loss": loss,
-                    "error": error,
-                    "distance from plane": 0.0,
-                }
-
-
-@dataclass(frozen=True)
-class FeaturePoint:
-    """One image in the plane; ``file`` identifies it within the data set."""
-
-    domain: str
-    class_name: str
-    file: str
-    x: float
-    y: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scatter(Picture):
-    """Images as points; the looks are in the order of the legends."""
-
-    points: tuple[FeaturePoint, ...]
-    domain_looks: Mapping[str, Look]
-    class_looks: Mapping[str, Look]
-    held_out: str
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield a line for each image."""
-        for point in self.points:
-            yield {
-                "domain": point.domain,
-                "held out": str(point.domain == self.held_out).lower(),
-                "class": point.class_name,
-                "file": point.file,
-                "x": point.x,
-                "y": point.y,
-            }
-
-
 @dataclass(frozen=True, kw_only=True)
 class Counts(Picture):
-    """Numbers of images: ``counts`` has one row per site and one column per class."""
+    """Numbers of images: ``counts`` has one row per site and one column per class; ``domains``: the sites'."""
 
     sites: tuple[str, ...]
+    domains: tuple[str, ...]
     classes: tuple[str, ...]
     counts: tuple[tuple[int, ...], ...]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield a line for each site and class."""
-        for site, row in zip(self.sites, self.counts, strict=True):
+        for site, domain, row in zip(self.sites, self.domains, self.counts, strict=True):
             for class_name, count in zip(self.classes, row, strict=True):
-                yield {"site": site, "class": class_name, "images": count}
+                yield {"site": site, "domain": domain, "class": class_name, "images": count}
 
 
 class Outcome(IntEnum):

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from fdg_plugins.data.site_names import site_names
 from fdg_plugins.lab.analysis.figures.groups import (
     Group,
     caption_of,
@@ -174,7 +175,9 @@ def _lines_of(runs: Sequence[Run], quantity: Quantity) -> list[Line]:
 
 
 def _label(run: Run, site: str) -> str:
-    """Return a site's label in the legend: its name, or its domain if that has several sites."""
+    """Return a site's label in the legend: its name, as panels spell it, or its domain if that has several sites."""
     domain = run.record.census[site].domain
     of_domain = [other for other in run.record.sources if run.record.census[other].domain == domain]
-    return site if len(of_domain) == 1 else f"{domain} ({len(of_domain)} sites)"
+    if len(of_domain) > 1:
+        return f"{domain} ({len(of_domain)} sites)"
+    return domain if site_names([domain]) == (site,) else site

@@ -11,12 +11,10 @@ from matplotlib.figure import Figure
 
 from fdg_plugins.lab.analysis.figures.drawing.bars import draw_bars
 from fdg_plugins.lab.analysis.figures.drawing.canvas import COLUMN_INCHES, FORMATS, render
-from fdg_plugins.lab.analysis.figures.drawing.contours import draw_surface
 from fdg_plugins.lab.analysis.figures.drawing.counts import draw_counts
 from fdg_plugins.lab.analysis.figures.drawing.lines import draw_chart
 from fdg_plugins.lab.analysis.figures.drawing.masks import draw_overlays
-from fdg_plugins.lab.analysis.figures.drawing.points import draw_scatter
-from fdg_plugins.lab.analysis.figures.picture import Bars, Chart, Counts, Overlays, Picture, Scatter, Surface
+from fdg_plugins.lab.analysis.figures.picture import Bars, Chart, Counts, Overlays, Picture
 
 __all__ = ["COLUMN_INCHES", "FORMATS", "draw", "render"]
 
@@ -24,8 +22,6 @@ _DRAWINGS: Mapping[type[Picture], Callable[[Any, float], Figure]] = {
     Chart: draw_chart,
     Bars: draw_bars,
     Counts: draw_counts,
-    Surface: draw_surface,
-    Scatter: draw_scatter,
     Overlays: draw_overlays,
 }
 

@@ -38,6 +38,7 @@ def draw_counts(counts: Counts, width: float) -> Figure:
         _name_classes(axes, counts, height)
         axes.grid(visible=False)
         mark_axes(axes, "", "site", "class")
+        _name_domains(axes, counts.domains)
         bar = figure.colorbar(shown, ax=axes, pad=0.02, aspect=16, label="images")
         bar.ax.yaxis.set_major_locator(FixedLocator(_numbers_beside_the_bar(most)))
     return figure
@@ -50,6 +51,17 @@ def _numbers_beside_the_bar(most: int) -> list[int]:
     """
     numbers = (1 + (most - 1) * part ** (1 / EMPHASIS) for part in (0, 0.25, 0.5, 0.75))
     return sorted({*(int(float(f"{number:.0e}")) for number in numbers), most})
+
+
+def _name_domains(axes: Axes, domains: tuple[str, ...]) -> None:
+    """Name the domains above their sites, with a line between each two."""
+    names = dict.fromkeys(domains)
+    centres = [domains.index(name) + (domains.count(name) - 1) / 2 for name in names]
+    above = axes.secondary_xaxis("top")
+    above.set_xticks(centres, list(names), rotation=0 if len(names) < 4 else 20)
+    above.tick_params(length=0)
+    for name in [*names][1:]:
+        axes.axvline(domains.index(name) - 0.5, color="black", linewidth=0.8)
 
 
 def _name_classes(axes: Axes, counts: Counts, height: float) -> None:
