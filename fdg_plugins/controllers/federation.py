@@ -61,13 +61,13 @@ from fdg_plugins.record.census import (
 )
 from fdg_plugins.record.checkpoint import has_checkpoint, require_checkpoint
 from fdg_plugins.record.first import new_record
+from fdg_plugins.record.method_settings import method_label
 from fdg_plugins.record.names import name_of_run
 from fdg_plugins.record.run_record import InitialWeights, Method, RoundRecord, RunRecord
 from fdg_plugins.record.text import (
     evaluation_line,
     final_table,
     marks,
-    method_line,
     precision_line,
     round_line,
     stats,
@@ -351,7 +351,7 @@ class FederationController(Messenger):
         protocol = record.protocol
         held_out = f"{', '.join(record.held_out)} ({protocol.target})"
         self.say(f"{record.data}: sources {', '.join(record.sources)}; held out {held_out}")
-        self.say(method_line(record.method))
+        self.say(method_label(record))
         self.say(
             f"{protocol.model} ({record.initial_weights.label}), {protocol.image_size} px, "
             f"{counted(protocol.rounds, 'round')} of {counted(protocol.local_epochs, 'epoch')}, "

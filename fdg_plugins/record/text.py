@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fdg_plugins.record.method_settings import method_label
 from fdg_plugins.record.pooling import mean
-from fdg_plugins.record.run_record import Choice, EvaluationRecord, Method, RoundRecord, RunRecord
+from fdg_plugins.record.run_record import Choice, EvaluationRecord, RoundRecord, RunRecord
 from fdg_plugins.values import counted
 
 Summary = tuple[float | None, float | None]
@@ -47,14 +48,6 @@ def precision_line(record: RunRecord) -> str:
         return f"precision {record.protocol.precision}: {next(iter(sites))} at every site"
     parts = (f"{precision} at {', '.join(names)}" for precision, names in sorted(sites.items()))
     return f"precision {record.protocol.precision}: {'; '.join(parts)}"
-
-
-def method_line(method: Method) -> str:
-    """Return one line on the aggregator with its settings, and on the objective of the sites if it has settings."""
-    settings = ", ".join(f"{name} {value}" for name, value in method.settings.items())
-    objective = ", ".join(f"{name} {value}" for name, value in method.objective.items() if name != "name")
-    local = f"; sites minimise {method.objective['name']} ({objective})" if objective else ""
-    return f"{method.aggregator} ({settings}){local}"
 
 
 def round_line(record: RunRecord, finished: RoundRecord, received: EvaluationRecord) -> str:
@@ -140,7 +133,6 @@ def final_table(record: RunRecord) -> str:
     sources = sorted({record.census[site].domain for site in record.sources})
     head = ["model", *sources, "source mean", "worst source", f"target {target}"]
     rows = [row for choice in record.choices for row in _rows(record, evaluations[choice.after_round], choice, sources)]
-    settings = ", ".join(f"{name} {value}" for name, value in record.method.settings.items())
     protocol = record.protocol
     trained = f"{protocol.trained}, " if protocol.trained else ""
     title = f"{record.data}, {protocol.model}, {trained}{protocol.image_size} px, seed {protocol.seed}"
@@ -148,7 +140,7 @@ def final_table(record: RunRecord) -> str:
     return "\n".join(
         [
             f"{record.score.title} of the global model{note}: {title}",
-            f"{record.method.aggregator} ({settings}), {counted(len(record.rounds), 'round')}",
+            f"{method_label(record)}, {counted(len(record.rounds), 'round')}",
             *_aligned([head, *rows]),
             "Sources are judged on their validation splits, the target on all its images; it chose nothing.",
             *_remarks(record),

@@ -63,12 +63,27 @@ def test_a_name_that_is_of_no_kind_is_refused_in_one_sentence(name: str, sentenc
 def test_the_values_of_quick_are_each_kinds_own(tmp_path: Path) -> None:
     prepared = prepare(asked(seeds=(0, 1)), Store(tmp_path), {})
     federated, pooled, *_ = prepared.protocols.values()
-    alone = make_plan("irm", "rotateddigits", "angle_0", 0, protocol="quick").protocol
+    budget = prepared.plan[1].settings
+    alone = make_plan("irm", "rotateddigits", "angle_0", 0, budget, protocol="quick").protocol
     assert pooled == alone
     assert (federated.learning_rate, pooled.learning_rate) == (0.02, 0.001), "SGD's rate does not reach Adam"
     assert federated.max_samples_per_domain == pooled.max_samples_per_domain, "the images are the same"
-    assert prepared.plan[1].settings == {}
+    assert set(budget) == {"steps", "checkpoint_every"}
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reference_makes_as_many_passes_as_the_rounds_unless_steps_are_named(tmp_path: Path) -> None:
+    three = {"rounds": (3,), "local_epochs": (2,), "max_samples_per_domain": (100,), "irm:strength": (1, 10)}
+    prepared = prepare(asked(settings=three), Store(tmp_path), {})
+    federated, *pooled = prepared.plan
+    images = 2 * 90  # two passes over the nine tenths of 100 images that train
+    for run in pooled:
+        protocol = prepared.protocols[run.name]
+        assert protocol.rounds == prepared.protocols[federated.name].rounds == 3
+        assert 0 <= run.settings["checkpoint_every"] * protocol.batch_size - images < protocol.batch_size
+        assert run.settings["steps"] == 3 * run.settings["checkpoint_every"]
+    named = prepare(asked(settings={**three, "steps": (7,)}), Store(tmp_path), {}).plan[1]
+    assert (named.settings["steps"], "checkpoint_every" in named.settings) == (7, False)
 
 
 def test_a_setting_goes_to_the_methods_that_have_it(tmp_path: Path) -> None:

@@ -7,11 +7,12 @@ comparable; :func:`target_score` applies a selection rule; :func:`build_table` b
 
 from fdg_plugins.lab.analysis.comparable import check_comparable, without_repeats
 from fdg_plugins.lab.analysis.grid import to_grid
-from fdg_plugins.lab.analysis.names import method_name, method_order, method_settings, method_title
+from fdg_plugins.lab.analysis.names import method_name, method_order, method_title
 from fdg_plugins.lab.analysis.render_text import render_text
 from fdg_plugins.lab.analysis.runs import FoundRuns, Run, find_runs
 from fdg_plugins.lab.analysis.selection import RULES, target_score
 from fdg_plugins.lab.analysis.table import Table, build_table
+from fdg_plugins.record.method_settings import method_settings
 
 __all__ = [
     "RULES",

@@ -7,13 +7,13 @@ from typing import Any
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.data.skew import EQUAL
 from fdg_plugins.lab.analysis.absences import MOST_NAMED, absences, noised
-from fdg_plugins.lab.analysis.names import method_fields
 from fdg_plugins.lab.analysis.papers import PrintedRow
 from fdg_plugins.lab.analysis.printed_names import NETWORKS, OTHER_IMAGES, PRINTED_DATASETS
 from fdg_plugins.lab.analysis.runs import Run
 from fdg_plugins.lab.analysis.table import SERVER_LR, WEIGHTING, Facts, MethodRows
 from fdg_plugins.lab.analysis.whole_data import images_in_words
 from fdg_plugins.plugins.composition import parse_method
+from fdg_plugins.record.method_settings import method_fields
 from fdg_plugins.settings.families import dataset_protocol
 from fdg_plugins.settings.method_defaults import method_defaults
 from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS, PLAIN_WEIGHTINGS

@@ -238,7 +238,7 @@ def _described(facts: Facts) -> list[str]:
         (facts.rounds, span_with(rounds, "round") if rounds else ""),
         (None if most == ALL else most, f"at most {most} images per domain"),
         (facts.rounds, span_with(facts.sources, "source site")),
-        (facts.steps, f"centralised references of {facts.steps} steps"),
+        (facts.steps, facts.references),
     )
     known = [text for value, text in optional if value is not None]
     trained = [facts.trained] if facts.trained else []

@@ -19,16 +19,15 @@ from fdg_plugins.lab.analysis.comparable import check_comparable, without_repeat
 from fdg_plugins.lab.analysis.estimates import Estimate, estimate
 from fdg_plugins.lab.analysis.names import (
     default_settings,
-    differing,
     is_centralised,
     is_default_fedavg,
     method_order,
-    method_settings,
     settings_label,
 )
 from fdg_plugins.lab.analysis.pairing import Cells, Scores
 from fdg_plugins.lab.analysis.runs import Run, grouped
 from fdg_plugins.lab.analysis.selection import LAST, selected
+from fdg_plugins.record.method_settings import differing, method_settings
 from fdg_plugins.record.pooling import domain_sums
 from fdg_plugins.record.run_record import EvaluationRecord
 from fdg_plugins.tasks import TASKS, ScoreKind, SumAndCount

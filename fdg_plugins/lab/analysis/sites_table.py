@@ -11,7 +11,7 @@ from fdg_plugins.lab.analysis.cells import MISSING, NOT_PRINTED, Cell, Grid
 from fdg_plugins.lab.analysis.commonest import note_on_sites
 from fdg_plugins.lab.analysis.departures import departures_of_sites
 from fdg_plugins.lab.analysis.estimates import Estimate, over_seeds_in_words
-from fdg_plugins.lab.analysis.names import differing, method_settings, method_title
+from fdg_plugins.lab.analysis.names import method_title
 from fdg_plugins.lab.analysis.paired_grid import Words, paired_grid, why_none
 from fdg_plugins.lab.analysis.pairing import compare
 from fdg_plugins.lab.analysis.papers import ALL_PAPERS, printed_numbers
@@ -36,6 +36,7 @@ from fdg_plugins.lab.analysis.sites_runs import (
 )
 from fdg_plugins.lab.analysis.varied import value_of
 from fdg_plugins.lab.analysis.whole_data import images_in_words
+from fdg_plugins.record.method_settings import differing, method_settings
 from fdg_plugins.tasks import ScoreKind
 
 DATASETS = ("mnist", "cifar10", "cifar100", "emnist")  # in the paper's order

@@ -18,19 +18,17 @@ from fdg_plugins.lab.analysis.comparable import check_comparable, notes_on_plugi
 from fdg_plugins.lab.analysis.estimates import Estimate, average, estimate
 from fdg_plugins.lab.analysis.names import (
     default_settings,
-    differing,
     is_centralised,
     is_default_fedavg,
-    method_fields,
     method_order,
-    method_settings,
     settings_label,
 )
 from fdg_plugins.lab.analysis.papers import AVERAGE, PrintedRow, printed_rows
 from fdg_plugins.lab.analysis.runs import Run, grouped
 from fdg_plugins.lab.analysis.selection import SOURCE_VALIDATION, target_score
-from fdg_plugins.lab.analysis.varied import trained_in_words
+from fdg_plugins.lab.analysis.varied import references_in_words, trained_in_words
 from fdg_plugins.lab.analysis.whole_data import parts_judged, parts_of_sources
+from fdg_plugins.record.method_settings import differing, method_fields, method_settings
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import ScoreKind
 
@@ -46,7 +44,8 @@ class Facts:
     are no such runs. Fields of ``protocol`` that belong to a method, target and seed are those of the first run.
     ``trained``: what the sites train, in words; empty for the whole network. ``chosen``: all values of each
     setting in :data:`IN_CAPTIONS` that was chosen, of which the other fields hold one. ``commonest``: by column, the
-    share of the held-out domain's commonest class, to which an accuracy is to be compared.
+    share of the held-out domain's commonest class, to which an accuracy is to be compared. ``references``: how long
+    centralised references trained, in words.
     """
 
     dataset: str
@@ -63,6 +62,7 @@ class Facts:
     versions: tuple[str, ...]
     score: ScoreKind
     trained: str = ""
+    references: str = ""
     protocol: Protocol | None = field(default=None, compare=False)
     chosen: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     commonest: Mapping[str, float] = field(default_factory=dict)
@@ -243,6 +243,7 @@ def _facts(runs: Sequence[Run], choosing: Sequence[str]) -> Facts:
         versions=_distinct(run.record.versions.get("fdg-plugins", "unknown") for run in runs),
         score=record.score,
         trained=trained_in_words(runs),
+        references=references_in_words(runs),
         protocol=federated,
         chosen=_chosen(runs, choosing),
         commonest={_column(domain): share for domain, share in commonest_in_domains(runs).items()},

@@ -7,8 +7,10 @@ from typing import Any
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.analysis.comparable import FREE_FIELDS
-from fdg_plugins.lab.analysis.names import method_settings
+from fdg_plugins.lab.analysis.estimates import span_of
+from fdg_plugins.lab.analysis.names import is_centralised
 from fdg_plugins.lab.analysis.runs import Run
+from fdg_plugins.record.method_settings import method_settings
 
 
 def value_of(run: Run, setting: str) -> Any:
@@ -31,6 +33,28 @@ def trained_in_words(runs: Sequence[Run]) -> str:
     """Return what the sites of runs train, with all that occurs among them; empty for the whole network in all."""
     found = sorted({run.record.protocol.trained for run in runs})
     return " or ".join(text or "whole network trained" for text in found) if any(found) else ""
+
+
+def references_in_words(runs: Sequence[Run]) -> str:
+    """Return how long the centralised references among the runs trained; with passes if those of the methods differ."""
+    own = [run for run in runs if is_centralised(run.method)]
+    if not own:
+        return ""
+    words = f"centralised references of {span_of(run.record.method.settings['steps'] for run in own)} steps"
+    passes = [round(passes_of(run), 1) for run in runs if not is_centralised(run.method)]
+    theirs = [round(passes_of(run), 1) for run in own]
+    if passes and max(map(abs, (max(theirs) - min(passes), min(theirs) - max(passes)))) > 0.1 * max(passes) + 1:
+        words += f" ({span_of(theirs)} passes over the images, the methods {span_of(passes)})"
+    return words
+
+
+def passes_of(run: Run) -> float:
+    """Return the number of passes over the source images that a run makes: the planned ones of a federated run."""
+    record, protocol = run.record, run.record.protocol
+    if not is_centralised(run.method):
+        return float(protocol.rounds * protocol.local_epochs)
+    images = sum(record.census[site].num_train for site in record.sources)
+    return record.method.settings["steps"] * protocol.batch_size * len(record.sources) / max(images, 1)
 
 
 def hashable(value: Any) -> Any:

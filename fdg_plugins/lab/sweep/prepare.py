@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the user's request to a plan in which every run has been checked; writes only to a temporary folder."""
 
+import math
+import statistics
 import tempfile
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache as cache_of_one_call
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from fdg_plugins.flare.metrics import statsd_address
 from fdg_plugins.flare.trackers import chosen_tracker
 from fdg_plugins.lab.sweep.kinds import canonical_method, executing, kind_of
 from fdg_plugins.lab.sweep.plan import Grid, PlannedRun, make_grids, make_plan
+from fdg_plugins.lab.sweep.references import ReferenceRuns, planned
 from fdg_plugins.lab.sweep.request import DataFound, Request, SweepFile, check_continues, check_pretrained
 from fdg_plugins.lab.sweep.run_kind import RunKind, Written
 from fdg_plugins.lab.sweep.store import JOB, Store
@@ -21,6 +25,7 @@ from fdg_plugins.lab.sweep.values import split_key
 from fdg_plugins.models import read_weights
 from fdg_plugins.naming import perhaps
 from fdg_plugins.objectives import check_any_network, check_brought_network
+from fdg_plugins.plugins.composition import BASE
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.settings.named_protocols import PAPER
 from fdg_plugins.settings.protocol import Protocol
@@ -79,6 +84,11 @@ def prepare(asked: Asked, store: Store, environment: Mapping[str, str], *, in_on
     if earlier is not None:
         check_continues(earlier, request, data, store.folder)
         check_pretrained(earlier, pretrained, store.folder)
+    plan = with_budgets(plan, request, data, environment)
+    for run in plan:
+        if isinstance(kind_of(run.method), ReferenceRuns):  # shown with the plan
+            own = {name: run.settings[name] for name in run.settings if name not in grids[run.method].axes}
+            grids[run.method] = grids[run.method]._replace(fixed=own)
     checked = check_runs(plan, store, data, in_one_process=in_one_process)
     check_weights_of([written.protocol for written in checked.values()], environment)
     check_shares([written.protocol for written in checked.values()], request.dataset, environment)
@@ -109,6 +119,49 @@ def runs_of(request: Request) -> tuple[tuple[PlannedRun, ...], dict[str, Grid]]:
         return kind_of(method).settings_of(method)
 
     return make_plan(request, base_of, settings_of), make_grids(request, base_of, settings_of)
+
+
+def with_budgets(
+    plan: tuple[PlannedRun, ...], request: Request, data: DataFound, environment: Mapping[str, str]
+) -> tuple[PlannedRun, ...]:
+    """Return the plan with the sweep's budget for each reference whose number of steps is not set.
+
+    Between two checkpoints, a reference makes as many passes over the images as FedAvg does in a round of this sweep,
+    and it has a checkpoint for each round; of several values of ``rounds`` or ``local_epochs``, the largest counts.
+    """
+    pooled = [run for run in plan if isinstance(kind_of(run.method), ReferenceRuns) and "steps" not in run.settings]
+    if not pooled:
+        return plan
+    both = request.model_copy(update={"methods": tuple(dict.fromkeys((*request.methods, BASE)))})
+    grid = runs_of(both)[1][BASE]
+    settings = {
+        **grid.fixed,
+        **{name: max(grid.axes[name]) for name in ("rounds", "local_epochs") if name in grid.axes},
+    }
+    base = PlannedRun(BASE, request.dataset, request.protocol, BASE, pooled[0].target, pooled[0].seed, settings)
+    with tempfile.TemporaryDirectory(prefix="fdg-") as folder:
+        federated = kind_of(BASE).write_job(base, data, Path(folder)).protocol
+    root, cache, file = (named_path(name, environment) for name in ("FDG_DATA_ROOT", "FDG_CACHE", "FDG_DATASET_FILE"))
+    place, domains = find_data_root(request.dataset, root, cache).path, dataset_spec(request.dataset).domains
+
+    @cache_of_one_call
+    def images(most: int | None) -> float:
+        opened = (
+            open_domain(place, request.dataset, domain, seed=0, max_samples=most, dataset_file=file)
+            for domain in domains
+        )
+        return statistics.fmean(len(found.train) for found in opened)
+
+    def budget(run: PlannedRun) -> PlannedRun:
+        if run not in pooled:
+            return run
+        own = planned(run, data).protocol
+        each = math.ceil(federated.local_epochs * images(own.max_samples_per_domain) / own.batch_size)
+        every = run.settings.get("checkpoint_every", each)
+        steps = {"steps": each * federated.rounds, "checkpoint_every": every}
+        return run._replace(settings={**run.settings, **steps})
+
+    return tuple(budget(run) for run in plan)
 
 
 def check_machine(environment: Mapping[str, str]) -> None:

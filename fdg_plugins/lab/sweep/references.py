@@ -9,7 +9,7 @@ from typing import Any
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.centralised.catalogue import ALGORITHMS
-from fdg_plugins.lab.centralised.plan import make_plan, setting_names
+from fdg_plugins.lab.centralised.plan import Plan, make_plan, setting_names
 from fdg_plugins.lab.sweep.plan import PlannedRun
 from fdg_plugins.lab.sweep.request import DataFound
 from fdg_plugins.lab.sweep.run_kind import RunKind, Written
@@ -20,6 +20,18 @@ from fdg_plugins.plugins.own_dataset import DatasetRef, dataset_text, plain_data
 from fdg_plugins.storage import write_json
 
 FDG = (str(Path(sys.executable).with_name("fdg")),)
+
+
+def planned(run: PlannedRun, data: DataFound) -> Plan:
+    """Return the checked plan of a run; raise ``SettingsError``, naming the run, for a setting that it refuses."""
+    try:
+        return make_plan(
+            *(run.method, run.dataset, run.target, run.seed, run.settings),
+            protocol=run.protocol,
+            stand_in=data.stand_in,
+        )
+    except SettingsError as error:
+        raise SettingsError(f"run {run.name}: {error}") from error
 
 
 class ReferenceRuns(RunKind):
@@ -54,14 +66,7 @@ class ReferenceRuns(RunKind):
 
     def write_job(self, run: PlannedRun, data: DataFound, working: Path) -> Written:
         """Write all settings of the run, including defaults."""
-        try:
-            plan = make_plan(
-                *(run.method, run.dataset, run.target, run.seed, run.settings),
-                protocol=run.protocol,
-                stand_in=data.stand_in,
-            )
-        except SettingsError as error:
-            raise SettingsError(f"run {run.name}: {error}") from error
+        plan = planned(run, data)
         values = {**plan.protocol.model_dump(mode="json"), **plan.settings()}
         where = {"algorithm": run.method, "dataset": plain_dataset(run.dataset), "target": run.target, "seed": run.seed}
         settings = {name: values[name] for name in setting_names(run.method)}

@@ -17,6 +17,7 @@ from fdg_plugins.lab.analysis.figures.groups import (
     targets_of,
 )
 from fdg_plugins.lab.analysis.figures.picture import Chart, Line
+from fdg_plugins.lab.analysis.names import is_centralised
 from fdg_plugins.lab.analysis.runs import Run
 from fdg_plugins.lab.analysis.selection import judged_by_all
 
@@ -72,8 +73,15 @@ def convergence(runs: Sequence[Run]) -> tuple[Chart, ...]:
 
 
 def _lines(groups: Sequence[Group], target: str) -> Iterator[Line]:
+    ends = [run.record.protocol.rounds for one in groups for run in one.runs if not is_centralised(run.method)]
     for group in groups:
         members = group.held_out(target)
+        if ends and any(run.record.protocol.rounds > max(ends) for run in members if is_centralised(run.method)):
+            # Checkpoints of another budget are no rounds: its last score is a level line.
+            if points := over_seeds(members, target_by_round):
+                level = points[max(points)]
+                yield Line(group.label, group.look, {0: level, max(ends): level}, TARGET, is_constant=True)
+            continue
         for quantity, values in ((TARGET, target_by_round), (SOURCES, sources_by_round)):
             if points := over_seeds(members, values):
                 yield Line(group.label, group.look, points, quantity)

@@ -13,9 +13,10 @@ from fdg_plugins.lab.analysis.comparable import check_comparable, without_repeat
 from fdg_plugins.lab.analysis.estimates import Estimate, estimate, span_of, span_with
 from fdg_plugins.lab.analysis.figures.picture import Line, Origin, Panel
 from fdg_plugins.lab.analysis.figures.style import Look, domain_looks, domain_order, method_looks
-from fdg_plugins.lab.analysis.names import differing, is_centralised, method_order, method_settings, settings_label
+from fdg_plugins.lab.analysis.names import is_centralised, method_order, settings_label
 from fdg_plugins.lab.analysis.runs import Key, Run, grouped
-from fdg_plugins.lab.analysis.varied import trained_in_words
+from fdg_plugins.lab.analysis.varied import references_in_words, trained_in_words
+from fdg_plugins.record.method_settings import differing, method_settings
 from fdg_plugins.record.text import marks
 
 
@@ -154,8 +155,8 @@ def _lengths(runs: Sequence[Run]) -> list[str]:
     settings = [run.record.method.settings for run in runs if is_centralised(run.method)]
     words = [span_with(federated, "round")] if federated else []
     if settings:
-        steps, every = (span_of(own[name] for own in settings) for name in ("steps", "checkpoint_every"))
-        words.append(f"centralised references of {steps} steps, of which {every} make a round here")
+        every = span_of(own["checkpoint_every"] for own in settings)
+        words.append(f"{references_in_words(runs)}, of which {every} make a round here")
     return words
 
 
