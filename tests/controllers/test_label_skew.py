@@ -88,7 +88,9 @@ def test_the_median_of_an_even_number_of_sites_is_between_the_two_in_the_middle(
 
 
 def test_a_run_whose_sites_have_a_domain_each_has_no_such_figure(record: RunRecord, folder: Path) -> None:
-    split = {"split": record.census[record.sources[0]].split.rpartition("/")[0]}  # of no part, though the protocol, from variables, says that there are
+    split = {
+        "split": record.census[record.sources[0]].split.rpartition("/")[0]
+    }  # of no part, though the protocol, from variables, says that there are
     census = {site: reply.model_copy(update=split) for site, reply in record.census.items()}
     whole = record.model_copy(update={"census": census})
     with pytest.raises(SettingsError, match="no run divides a domain by its classes"):

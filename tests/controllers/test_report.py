@@ -133,7 +133,7 @@ def cells(line: str) -> list[str]:
 def test_the_table_shows_each_choice_with_its_round_and_its_accuracies() -> None:
     title, method, head, rule, *rows, note = final_table(finished_record()).splitlines()
     assert title == "Accuracy of the global model: PACS, convnet, 224 px, seed 0"
-    assert method == "FedOMGAggregator (kappa 0.5, server_lr 0.05), 2 rounds"
+    assert method == "FedOMG, 2 rounds"
     assert [cell.strip() for cell in cells(head)] == [
         "model",
         "cartoon",

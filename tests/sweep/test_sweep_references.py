@@ -121,7 +121,7 @@ def test_a_finished_reference_of_other_settings_is_refused_with_the_difference(t
     folder = store.runs / run.name
     ReferenceRuns().write_job(run, first.content.data, folder)
     assert prepare(BOTH, store, {}) == first
-    ReferenceRuns().write_job(run._replace(settings={"strength": 7}), first.content.data, folder)
+    ReferenceRuns().write_job(run._replace(settings={**run.settings, "strength": 7}), first.content.data, folder)
     with pytest.raises(SettingsError, match=r"was made with other settings \(strength 7\.0 there, 100\.0 now\)"):
         prepare(BOTH, store, {})
 

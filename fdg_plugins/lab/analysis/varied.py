@@ -37,14 +37,16 @@ def trained_in_words(runs: Sequence[Run]) -> str:
 
 def references_in_words(runs: Sequence[Run]) -> str:
     """Return how long the centralised references among the runs trained; with passes if those of the methods differ."""
-    own = [run for run in runs if is_centralised(run.method)]
-    if not own:
+    pooled = [run for run in runs if is_centralised(run.method)]
+    if not pooled:
         return ""
-    words = f"centralised references of {span_of(run.record.method.settings['steps'] for run in own)} steps"
-    passes = [round(passes_of(run), 1) for run in runs if not is_centralised(run.method)]
-    theirs = [round(passes_of(run), 1) for run in own]
-    if passes and max(map(abs, (max(theirs) - min(passes), min(theirs) - max(passes)))) > 0.1 * max(passes) + 1:
-        words += f" ({span_of(theirs)} passes over the images, the methods {span_of(passes)})"
+    words = f"centralised references of {span_of(run.record.method.settings['steps'] for run in pooled)} steps"
+    theirs = sorted(map(passes_of, pooled))
+    ours = sorted(passes_of(run) for run in runs if not is_centralised(run.method))
+    # Steps are whole, so equal budgets differ by a step in each round.
+    if ours and (theirs[-1] > 1.25 * ours[0] + 1 or theirs[0] < 0.8 * ours[-1] - 1):
+        spans = [" to ".join(dict.fromkeys(f"{one:.3g}" for one in (found[0], found[-1]))) for found in (theirs, ours)]
+        words += f" ({spans[0]} passes over the images, the methods {spans[1]})"
     return words
 
 
