@@ -15,6 +15,7 @@ from fdg_plugins.lab.analysis.figures.gaps import deviation_by_round, gaps_by_ro
 from fdg_plugins.lab.analysis.figures.picture import Line
 from fdg_plugins.lab.analysis.figures.seconds import quartiles
 from fdg_plugins.messages import Evaluation
+from fdg_plugins.record.run_record import Method
 from fdg_plugins.tasks import CLASSIFICATION, SEGMENTATION, Task
 from tests.figures.figure_stubs import FEDAVG, FEDGA, Site, fedomg, figure_run, judged, one_round
 
@@ -68,6 +69,13 @@ def test_a_mean_over_some_of_the_source_domains_is_not_shown_as_that_over_all() 
     add(2, "cartoon-2of2", "sketch")  # of every domain, but not by every site
     assert sources_by_round(run) == {0: 0.5, 2: 0.9}
     assert charts("convergence", [run])[0].caption.endswith("; source validation: by the sites drawn for each round")
+
+
+def test_a_reference_with_more_checkpoints_than_rounds_is_a_level_line() -> None:
+    erm = Method(aggregator="CentralisedERM", settings={"optimizer": "adam", "steps": 300, "checkpoint_every": 25})
+    (chart,) = charts("convergence", [figure_run(), figure_run(erm, protocol={"rounds": 12})])
+    levels = [line for line in chart.panels[0].lines if line.is_constant]
+    assert [(line.label, list(line.points)) for line in levels] == [("ERM", [0, 2])]
 
 
 def test_cosines_are_a_chart_per_method_with_a_line_per_site_and_the_mean_beside_the_direction() -> None:
