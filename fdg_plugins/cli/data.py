@@ -239,44 +239,32 @@ def stand_in(
 
       fdg data stand-in --dataset vessels --to /tmp/stand-in-vessels
     """
-    from fdg_plugins.data import stand_in as pacs
-    from fdg_plugins.data import stand_in_faces as faces
-    from fdg_plugins.data import stand_in_vessels as vessels
-    from fdg_plugins.data.stand_in_files import MARKER, is_stand_in
+    from fdg_plugins.data.stand_in import MARKER, STAND_INS, is_stand_in, write_stand_in
 
-    if dataset not in (pacs.DATASET, vessels.DATASET, faces.DATASET):
-        expected = f"{pacs.DATASET}, {vessels.DATASET} or {faces.DATASET}"
-        raise SettingsError(f"data set {dataset!r} is not drawn; expected --dataset {expected}.")
-    if dataset == faces.DATASET and images_per_class is not None:
+    if dataset not in STAND_INS:
+        raise SettingsError(f"data set {dataset!r} is not drawn; expected --dataset {', '.join(STAND_INS)}.")
+    if images_per_class is not None and not STAND_INS[dataset].usual:
         raise SettingsError(f"the drawings of {dataset} have a fixed number; expected no --images-per-class.")
     if is_stand_in(to):
         _check_drawn(to, dataset, images_per_class)
         say(f"{to}: the STAND-IN is there already; nothing was drawn")
         return
     with waiting("drawing"):
-        if dataset == pacs.DATASET:
-            pacs.write_stand_in(to, images_per_class=images_per_class or pacs.IMAGES_PER_CLASS)
-        elif dataset == faces.DATASET:
-            faces.write_faces(to)
-        else:
-            vessels.write_vessels(to, images=images_per_class or vessels.IMAGES_PER_DOMAIN)
+        write_stand_in(to, dataset, images_per_class=images_per_class)
     spec = _on_disk(dataset)
-    layouts = {pacs.DATASET: "<domain>/<class>/", vessels.DATASET: "<domain>/images and masks/"}
-    layout = f"{spec.folder}/{layouts.get(dataset, '')}"
-    say(f"{to}: STAND-IN for {spec.title}, drawings in {layout}; {MARKER} marks them as such")
+    say(f"{to}: STAND-IN for {spec.title}, drawings in {spec.folder}/; {MARKER} marks them as such")
     say(f"every run with FDG_DATA_ROOT={to} calls itself STAND-IN")
 
 
 def _check_drawn(to: Path, dataset: str, asked: int | None) -> None:
     """Raise DataError unless the drawings in ``to`` are those of the data set, in the number that is asked for."""
-    from fdg_plugins.data.stand_in_files import MARKER
+    from fdg_plugins.data.stand_in import MARKER
     from fdg_plugins.storage import read_json
 
     place = to / _on_disk(dataset).folder / MARKER
     if not place.is_file():
         raise DataError(f"{to} holds the STAND-IN for another data set than {dataset}, expected a new folder.")
-    facts = read_json(place)
-    drawn = facts.get("images_per_class", facts.get("images_per_domain"))
+    drawn = read_json(place).get("images_per_class")
     if asked is not None and asked != drawn:
         raise DataError(f"{to} holds the STAND-IN with {drawn} drawings each, expected a new folder for {asked}.")
 

@@ -134,7 +134,7 @@ def _found(spec: "DatasetSpec", data_root: Path | None) -> str:
 
 
 def _found_below(data_root: Path, spec: "DatasetSpec") -> str:
-    from fdg_plugins.data.stand_in_files import is_stand_in
+    from fdg_plugins.data.stand_in import is_stand_in
     from fdg_plugins.data.unfinished import MANIFEST, is_unfinished
 
     places, what = _places(data_root, spec)

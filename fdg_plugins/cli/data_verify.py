@@ -77,7 +77,7 @@ def verify_own(place: str, data_root: Path | None, *, images: bool, write: bool)
 
 def _check_is_there(spec: "KnownSpec", root: Path) -> None:
     """Raise DataError if the data root holds the stand-in, or no folder of the data set."""
-    from fdg_plugins.data.stand_in_files import is_stand_in
+    from fdg_plugins.data.stand_in import is_stand_in
 
     if is_stand_in(root, spec.folder):
         raise DataError(f"data root {root} holds the STAND-IN, drawings; expected images of {spec.title}.")

@@ -106,7 +106,7 @@ def no_data(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFa
     monkeypatch.setenv("FDG_CACHE", str(cache))
     monkeypatch.setenv("FDG_DEVICE", "cpu")
     monkeypatch.setattr(
-        "fdg_plugins.data.roots.ensure_stand_in", lambda folder: ensure_stand_in(folder, images_per_class=3)
+        "fdg_plugins.data.roots.ensure_stand_in", lambda *place: ensure_stand_in(*place, images_per_class=3)
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fdg_plugins.controllers import RunRecord
-from fdg_plugins.data import Partition, evaluation_batches, open_domain, stand_in_faces
+from fdg_plugins.data import Partition, evaluation_batches, open_domain, stand_in
 from fdg_plugins.errors import CensusError, SettingsError
 from fdg_plugins.lab.analysis import Run
 from fdg_plugins.lab.analysis.cells import Cell
@@ -38,8 +38,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of a finished run on three skewed sites, on few drawings in a data root beside the run."""
     place = tmp_path_factory.mktemp("faces")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stand_in_faces, "FACES", {"0": (24, 20, 12, 0), "1": (1, 1, 1, 1), "2": (6, 6, 6, 3)})
-        patch.setenv("FDG_DATA_ROOT", str(stand_in_faces.write_faces(place / "root")))
+        patch.setattr(stand_in, "PORTRAITS", {"0": (24, 20, 12, 0), "1": (1, 1, 1, 1), "2": (6, 6, 6, 3)})
+        patch.setenv("FDG_DATA_ROOT", str(stand_in.write_stand_in(place / "root", "celeba")))
         sizes = {"rounds": 1, "local_epochs": 1, "batch_size": 8, "image_size": 20, "seed": SEED}
         skew = {"sites_per_domain": SITES, "dirichlet_alpha": ALPHA, "least_images": LEAST, "gap_split": "train"}
         make_recipe(METHOD, "celeba", name="job", **sizes, **skew).export(str(place))

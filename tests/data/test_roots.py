@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fdg_plugins.data import DataRoot, find_data_root, roots, stand_in
-from fdg_plugins.data.stand_in_files import MARKER, is_stand_in
+from fdg_plugins.data import DataRoot, find_data_root, roots
+from fdg_plugins.data.stand_in import MARKER
 from fdg_plugins.errors import DataError, SettingsError
 
 NEEDING = ("pacs", "vlcs", "rotatedmnist", "rotatedmnist_7k")
@@ -14,7 +14,7 @@ NEEDING = ("pacs", "vlcs", "rotatedmnist", "rotatedmnist_7k")
 
 @pytest.fixture
 def _nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(cache: Path | None) -> Path:
+    def refuse(cache: Path | None, dataset: str) -> Path:
         raise AssertionError(f"a stand-in was asked for, at {cache}")
 
     monkeypatch.setattr(roots, "ensure_stand_in", refuse)
@@ -53,13 +53,6 @@ def test_a_named_data_root_that_is_not_there_is_refused(dataset: str, tmp_path: 
         DataError, match=r"data root .*away is not a folder; FDG_DATA_ROOT or fdg_site\.json names it\."
     ):
         find_data_root(dataset, tmp_path / "away", tmp_path)
-
-
-def test_the_stand_in_of_pacs_is_drawn_into_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stand_in, "_build", lambda folder, images_per_class: (folder / MARKER).touch())
-    found = find_data_root("pacs", None, tmp_path)
-    assert found == DataRoot(stand_in.stand_in_root(tmp_path), stand_in=True)
-    assert is_stand_in(stand_in.stand_in_root(tmp_path))
 
 
 @pytest.mark.usefixtures("_nothing_is_drawn")

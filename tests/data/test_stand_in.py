@@ -1,246 +1,192 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stand-in for PACS: its pictures, its folders, and several processes making it at once."""
+"""The stand-ins: pictures that are equal for everyone, domains by style, classes by shape, and complete folders."""
 
 import json
-import multiprocessing
 import re
 import tempfile
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-import platformdirs
 import pytest
-from PIL import Image, ImageStat
+from PIL import Image
 
-from fdg_plugins.data import stand_in, stand_in_files
-from fdg_plugins.data.stand_in import STAND_IN_VERSION, draw, ensure_stand_in, stand_in_root, write_stand_in
-from fdg_plugins.data.stand_in_files import is_stand_in
-from fdg_plugins.data.stand_in_shapes import SHAPES, pose
+from fdg_plugins.data import CELEBA, PACS, find_data_root, open_domain, stand_in
+from fdg_plugins.data.catalogue import VESSELS
+from fdg_plugins.data.drawings import CAMERAS, GLYPHS, STYLES, draw, draw_pair, draw_portrait
+from fdg_plugins.data.stand_in import MARKER, STAND_INS, ensure_stand_in, is_stand_in, write_stand_in
 from fdg_plugins.errors import DataError
-from fdg_plugins.randomness import numpy_generator
+from fdg_plugins.lab.preparation import open_source, prepare
 
-DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
-CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
+FEW = {"0": (6, 5, 4, 2), "1": (1, 1, 1, 1), "2": (3, 3, 2, 2)}
 
 
-def _make_one_per_class(cache: Path) -> Path:
+def one_per_class(cache: Path) -> Path:
     return ensure_stand_in(cache, images_per_class=1)
 
 
-def _assert_complete(root: Path, images_per_class: int) -> None:
-    """Every class of every domain has its pictures and nothing else, and a marker lies beside and in ``pacs``."""
-    names = [f"{index:03d}.png" for index in range(images_per_class)]
-    expected = {f"pacs/{domain}/{name}/{file}" for domain in DOMAINS for name in CLASSES for file in names}
-    found = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
-    assert found == expected | {"STAND-IN.json", "pacs/STAND-IN.json"}
+def files_below(root: Path) -> set[str]:
+    return {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
 
 
-def _mean(domain: str, statistic: str) -> float:
-    """The mean of a statistic of the pixels over one picture of each class."""
-    values = []
-    for class_name in CLASSES:
-        image = draw(domain, class_name, 0)
-        if statistic == "brightness":
-            values.append(ImageStat.Stat(image.convert("L")).mean[0])
-        elif statistic == "saturation":
-            values.append(ImageStat.Stat(image.convert("HSV")).mean[1])
-        else:
-            # The share of neighbours on a row that are exactly equal: high in flat drawings, none under noise.
-            pixels = np.asarray(image)
-            values.append(float(np.mean(np.all(pixels[:, 1:] == pixels[:, :-1], axis=-1))))
-    return float(np.mean(values))
+def complete(count: int) -> set[str]:
+    places = (f"pacs/{domain}/{name}" for domain in PACS.domains for name in PACS.classes)
+    return {MARKER, f"pacs/{MARKER}", *(f"{place}/{index:03d}.png" for place in places for index in range(count))}
 
 
-@pytest.mark.parametrize("domain", DOMAINS)
-@pytest.mark.parametrize("class_name", CLASSES)
-def test_equal_arguments_give_equal_pixels(domain: str, class_name: str) -> None:
-    first, second = draw(domain, class_name, 3), draw(domain, class_name, 3)
-    assert first.mode == "RGB"
-    assert first.size == (64, 64)
-    assert first.tobytes() == second.tobytes()
+# --- pictures -----------------------------------------------------------------------------------------------
 
 
-def test_the_global_generator_is_neither_read_nor_advanced() -> None:
+def test_every_picture_of_pacs_is_drawn_and_no_two_are_equal() -> None:
+    assert (tuple(STYLES), tuple(GLYPHS)) == (PACS.domains, PACS.classes)
+    made = [draw(domain, name, index) for domain in STYLES for name in GLYPHS for index in range(2)]
+    assert {(one.mode, one.size) for one in made} == {("RGB", (64, 64))}
+    assert len({one.tobytes() for one in made}) == len(made)
+    again = draw("photo", "dog", 0)
     np.random.seed(1)
-    expected = np.random.random()
-    np.random.seed(1)
-    first = draw("photo", "dog", 0)
-    assert np.random.random() == expected
-    np.random.seed(2)
-    assert draw("photo", "dog", 0).tobytes() == first.tobytes()
+    assert draw("photo", "dog", 0).tobytes() == again.tobytes()
 
 
-@pytest.mark.parametrize("domain", DOMAINS)
-def test_no_two_pictures_of_a_domain_are_equal(domain: str) -> None:
-    pictures = {draw(domain, class_name, index).tobytes() for class_name in CLASSES for index in range(3)}
-    assert len(pictures) == 3 * len(CLASSES)
+def test_domains_differ_in_style() -> None:
+    def mean(domain: str, channel: int) -> float:
+        return float(np.mean([np.asarray(draw(domain, name, 0).convert("HSV"))[..., channel] for name in GLYPHS]))
+
+    assert mean("sketch", 1) == 0
+    assert max(STYLES, key=lambda domain: mean(domain, 2)) == "sketch"
+    flat = {
+        domain: np.mean([np.ptp(np.asarray(draw(domain, name, 0))[:3, :3], axis=(0, 1)).max() == 0 for name in GLYPHS])
+        for domain in STYLES
+    }
+    assert flat == {"art_painting": 0, "cartoon": 1, "photo": 0, "sketch": 1}
 
 
-def test_the_same_class_and_index_in_another_domain_is_another_pose_and_style() -> None:
-    assert len({draw(domain, "horse", 0).tobytes() for domain in DOMAINS}) == len(DOMAINS)
+def test_no_glyph_is_cut_off() -> None:
+    for name in GLYPHS:
+        for index in range(20):
+            assert np.asarray(draw("sketch", name, index))[[0, -1]].min() == 255
 
 
-def test_sketches_are_the_brightest_and_have_no_colour() -> None:
-    brightness = {domain: _mean(domain, "brightness") for domain in DOMAINS}
-    assert max(brightness, key=brightness.__getitem__) == "sketch"
-    assert brightness["sketch"] > 220
-    assert _mean("sketch", "saturation") == 0
+def test_classes_are_told_apart_by_shape_in_every_domain() -> None:
+    """The nearest mean picture of another half, without mean and scale, finds most classes: the shape is learnable."""
+    for domain in ("cartoon", "sketch"):
+        outlines = {
+            name: np.stack([np.asarray(draw(domain, name, index).convert("L"), dtype=float) for index in range(40)])
+            for name in GLYPHS
+        }
+        means = {name: _standard(pictures[:20].mean(axis=0)) for name, pictures in outlines.items()}
+        right = [
+            max(means, key=lambda other: float((means[other] * _standard(picture)).sum())) == name
+            for name, pictures in outlines.items()
+            for picture in pictures[20:]
+        ]
+        assert np.mean(right) > 0.3  # by chance 0.14
 
 
-def test_cartoons_are_the_most_saturated() -> None:
-    saturation = {domain: _mean(domain, "saturation") for domain in DOMAINS}
-    assert max(saturation, key=saturation.__getitem__) == "cartoon"
+def _standard(picture: np.ndarray) -> np.ndarray:
+    edges = np.hypot(*np.gradient(picture))
+    return np.asarray((edges - edges.mean()) / edges.std())
 
 
-def test_cartoons_and_sketches_are_flat_where_photos_and_paintings_are_textured() -> None:
-    flat = {domain: _mean(domain, "flatness") for domain in DOMAINS}
-    assert min(flat["cartoon"], flat["sketch"]) > 0.5
-    assert max(flat["photo"], flat["art_painting"]) < 0.2
+@pytest.mark.parametrize("domain", VESSELS.domains)
+def test_a_mask_marks_what_is_brighter_on_the_disc(domain: str) -> None:
+    for index in range(3):
+        image, mask = draw_pair(domain, index)
+        assert (image.mode, mask.mode, image.size, mask.size) == ("RGB", "L", (128, 128), (128, 128))
+        pixels, marked = np.asarray(image, dtype=float).mean(axis=-1), np.asarray(mask) == 255
+        assert set(np.unique(np.asarray(mask))) == {0, 255}
+        assert 0.04 < marked.mean() < 0.2
+        inside = pixels > 0
+        assert pixels[marked].mean() > pixels[inside & ~marked].mean() + 8
+        assert pixels[:10, :10].max() == 0
+    assert len({draw_pair(name, 0)[0].tobytes() for name in CAMERAS}) == 4
 
 
-@pytest.mark.parametrize("class_name", CLASSES)
-@pytest.mark.parametrize("exaggeration", [0.75, 1.0, 2.1])
-def test_no_pose_is_cut_off_and_every_pose_is_large_enough(class_name: str, exaggeration: float) -> None:
-    for index in range(20):
-        parts = pose(class_name, 100, exaggeration, numpy_generator(0, "test", class_name, index))
-        points = np.concatenate([part.outline for part in parts])
-        assert points.min() >= 0.0
-        assert points.max() <= 100.0
-        assert 0.64 * 100 <= np.ptp(points, axis=0).max() <= 0.92 * 100 + 1e-9
+def test_a_portrait_tells_its_class_by_the_tone_and_its_attribute_by_the_shape() -> None:
+    def tone(fair: bool) -> float:
+        made = [draw_portrait("0", fair=fair, has_attribute=index > 9, index=index) for index in range(20)]
+        return float(np.mean([np.asarray(one, dtype=float)[8:12, 20:28] for one in made]))
+
+    assert tone(True) > tone(False) + 40
+    dark, dark_with, fair, fair_with = stand_in.PORTRAITS["0"]
+    assert fair_with / (fair_with + fair) < 0.25 < dark_with / (dark_with + dark)
 
 
-def test_the_shapes_are_the_classes_of_pacs_in_sorted_order() -> None:
-    assert tuple(SHAPES) == CLASSES == tuple(sorted(CLASSES))
+@pytest.mark.parametrize(("domain", "name"), [("oil", "dog"), ("photo", "cat")])
+def test_other_names_are_refused(domain: str, name: str) -> None:
+    with pytest.raises(DataError, match="not drawn"):
+        draw(domain, name, 0)
+    with pytest.raises(DataError, match="not drawn"):
+        draw_pair(domain, 0)
 
 
-@pytest.mark.parametrize(("domain", "class_name", "named"), [("oil", "dog", "'oil'"), ("photo", "cat", "'cat'")])
-def test_an_unknown_domain_or_class_is_named(domain: str, class_name: str, named: str) -> None:
-    with pytest.raises(DataError, match=named):
-        draw(domain, class_name, 0)
+# --- folders ------------------------------------------------------------------------------------------------
 
 
-def test_the_folders_are_those_of_pacs(tmp_path: Path) -> None:
+def test_pacs_is_drawn_in_its_layout_and_marked(tmp_path: Path) -> None:
     root = ensure_stand_in(tmp_path, images_per_class=2)
-    _assert_complete(root, 2)
+    assert files_below(root) == complete(2)
     with Image.open(root / "pacs" / "sketch" / "giraffe" / "001.png") as stored:
-        assert stored.mode == "RGB"
         assert stored.tobytes() == draw("sketch", "giraffe", 1).tobytes()
-
-
-def test_the_marker_says_that_these_are_drawings(tmp_path: Path) -> None:
-    root = ensure_stand_in(tmp_path, images_per_class=1)
-    marker = json.loads((root / "STAND-IN.json").read_text())
-    assert (marker["stand_in"], marker["version"], marker["images_per_class"]) == (True, STAND_IN_VERSION, 1)
-    assert "not the PACS data set" in marker["note"]
+    facts = json.loads((root / MARKER).read_text())
+    assert (facts["stand_in"], facts["images_per_class"]) == (True, 2)
     assert is_stand_in(root)
     assert not is_stand_in(tmp_path)
-    assert not is_stand_in(tmp_path / "absent")
+    (root / MARKER).unlink()
+    assert is_stand_in(root, "pacs"), "pacs/ stays marked if it is moved"
+    with pytest.raises(DataError, match="STAND-IN"):
+        prepare(PACS, open_source(root), tmp_path / "new")
 
 
-def test_pacs_stays_marked_where_it_is_moved(tmp_path: Path) -> None:
-    root = ensure_stand_in(tmp_path / "cache", images_per_class=1)
-    (tmp_path / "data").mkdir()
-    (root / "pacs").rename(tmp_path / "data" / "pacs")
-    assert is_stand_in(tmp_path / "data", "pacs")
-    assert not is_stand_in(tmp_path / "data")
+def test_vessels_are_drawn_as_pairs(tmp_path: Path) -> None:
+    root = ensure_stand_in(tmp_path, "vessels", images_per_class=2)
+    data = open_domain(root, "vessels", "hrf", seed=0)
+    assert [sample.file for sample in data.test] == ["hrf/images/000.png", "hrf/images/001.png"]
+    with Image.open(root / "vessels" / "hrf" / "masks" / "001.png") as mask:
+        assert mask.tobytes() == draw_pair("hrf", 1)[1].tobytes()
+    assert is_stand_in(root)
 
 
-@pytest.mark.parametrize("there", [False, True])
-def test_it_can_be_drawn_into_a_folder_of_ones_own(tmp_path: Path, there: bool) -> None:
-    if there:
-        (tmp_path / "own").mkdir()
-    assert write_stand_in(tmp_path / "own", images_per_class=1) == tmp_path / "own"
-    _assert_complete(tmp_path / "own", 1)
-    assert [path.name for path in tmp_path.iterdir()] == ["own"]
+def test_celeba_is_drawn_with_its_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stand_in, "PORTRAITS", FEW)
+    root = find_data_root("celeba", None, tmp_path)
+    assert root.stand_in
+    for domain, part in CELEBA.parts.items():
+        test = open_domain(root.path, "celeba", domain, seed=0).test
+        counts = Counter((sample.label, getattr(sample, "attribute", None)) for sample in test)
+        assert [counts[group] for group in ((1, 0), (1, 1), (0, 0), (0, 1))] == list(FEW[part])
 
 
-def test_the_default_place_is_the_cache_of_the_user_and_carries_the_version() -> None:
-    assert stand_in_root() == platformdirs.user_cache_path("fdg_plugins") / f"stand-in-v{STAND_IN_VERSION}"
+def test_other_counts_do_not_mix_and_absurd_ones_are_refused(tmp_path: Path) -> None:
+    assert files_below(one_per_class(tmp_path)) == complete(1)
+    assert files_below(ensure_stand_in(tmp_path, images_per_class=2)) == complete(2)
+    for dataset, count in (("pacs", 0), ("pacs", 10_001), ("vessels", 1), ("vessels", -1)):
+        with pytest.raises(DataError, match=f"{count}"):
+            write_stand_in(tmp_path / "new", dataset, images_per_class=count)
+    assert not (tmp_path / "new").exists()
 
 
-def test_making_it_twice_draws_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = _make_one_per_class(tmp_path)
-
-    def refuse(folder: Path, images_per_class: int) -> None:
-        raise AssertionError("drawn again")
-
-    monkeypatch.setattr(stand_in, "_build", refuse)
-    assert _make_one_per_class(tmp_path) == root
-
-
-def test_other_counts_do_not_mix(tmp_path: Path) -> None:
-    one, two = ensure_stand_in(tmp_path, images_per_class=1), ensure_stand_in(tmp_path, images_per_class=2)
-    assert one != two
-    _assert_complete(one, 1)
-    _assert_complete(two, 2)
-    assert stand_in_root(tmp_path) == tmp_path / f"stand-in-v{STAND_IN_VERSION}"
-
-
-def test_less_than_one_image_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="0"):
-        ensure_stand_in(tmp_path, images_per_class=0)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_four_threads_at_once_make_one_complete_folder_and_leave_nothing_behind(tmp_path: Path) -> None:
+def test_several_at_once_make_one_complete_folder_once_and_leave_nothing_behind(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
-        roots = set(pool.map(_make_one_per_class, [tmp_path] * 4))
-    assert list(tmp_path.iterdir()) == [roots.pop()]
-    assert roots == set()
-    _assert_complete(next(tmp_path.iterdir()), 1)
-
-
-@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="other methods load torch each time")
-def test_processes_at_once_make_one_complete_folder_and_leave_nothing_behind(tmp_path: Path) -> None:
-    with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("fork")) as pool:
-        roots = set(pool.map(_make_one_per_class, [tmp_path] * 4))
-    assert list(tmp_path.iterdir()) == [roots.pop()]
-    assert roots == set()
-    _assert_complete(next(tmp_path.iterdir()), 1)
-
-
-def test_who_loses_the_race_uses_the_winners_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    build = stand_in._build
-
-    def build_after_another(folder: Path, images_per_class: int) -> None:
-        monkeypatch.setattr(stand_in, "_build", build)
-        winner = _make_one_per_class(tmp_path)
-        (winner / "winner").touch()
-        build(folder, images_per_class)
-
-    monkeypatch.setattr(stand_in, "_build", build_after_another)
-    root = _make_one_per_class(tmp_path)
-    assert (root / "winner").is_file()
+        (root,) = set(pool.map(one_per_class, [tmp_path] * 4))
     assert list(tmp_path.iterdir()) == [root]
-
-
-def test_a_truncated_attempt_is_not_taken_for_the_data(tmp_path: Path) -> None:
-    root = stand_in_root(tmp_path, images_per_class=1)
-    truncated = tmp_path / f".{root.name}.killed" / "pacs" / "photo" / "dog"
-    truncated.mkdir(parents=True)
-    draw("photo", "dog", 0).save(truncated / "000.png")
-    assert _make_one_per_class(tmp_path) == root
-    _assert_complete(root, 1)
+    assert files_below(root) == complete(1)
+    (root / "seen").touch()
+    assert one_per_class(tmp_path) == root
+    assert (root / "seen").exists(), "nothing was drawn again"
 
 
 def test_an_attempt_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fill_the_disk(folder: Path, images_per_class: int) -> None:
+    def fill_the_disk(folder: Path, count: int) -> None:
         (folder / "pacs").mkdir()
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(stand_in, "_build", fill_the_disk)
+    full = STAND_INS["pacs"]._replace(draw=fill_the_disk)
+    monkeypatch.setattr(stand_in, "STAND_INS", {"pacs": full})
     with pytest.raises(DataError, match="No space left on device") as caught:
-        _make_one_per_class(tmp_path)
-    assert str(stand_in_root(tmp_path, images_per_class=1)) in str(caught.value)
+        one_per_class(tmp_path)
+    assert str(tmp_path) not in caught.value.public
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_in_place_of_the_cache_is_named(tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    cache.write_text("")
-    with pytest.raises(DataError, match=re.escape(str(cache))):
-        _make_one_per_class(cache)
 
 
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,27 +195,18 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(tempfile, "mkdtemp", refuse)  # root, who runs the tests in a container, may write everywhere
     with pytest.raises(DataError, match=f"{re.escape(str(tmp_path))} .*Permission denied"):
-        _make_one_per_class(tmp_path)
-
-
-def test_a_cache_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(data_root: Path) -> bool:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(stand_in_files, "is_stand_in", refuse)
-    with pytest.raises(DataError, match=f"{re.escape(str(tmp_path))} .*Permission denied"):
-        _make_one_per_class(tmp_path)
+        one_per_class(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
-def test_what_is_in_the_way_of_the_folder_is_named_and_kept(tmp_path: Path, kind: str) -> None:
-    root = stand_in_root(tmp_path, images_per_class=1)
+def test_what_is_in_the_way_is_named_and_kept(tmp_path: Path, kind: str) -> None:
+    root = tmp_path / "place"
     if kind == "file":
         root.write_text("mine")
     else:
         root.mkdir()
         (root / "mine").touch()
     with pytest.raises(DataError, match=re.escape(str(root))):
-        _make_one_per_class(tmp_path)
+        write_stand_in(root, images_per_class=1)
     assert list(tmp_path.iterdir()) == [root]
     assert root.is_file() if kind == "file" else (root / "mine").is_file()

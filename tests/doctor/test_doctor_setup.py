@@ -8,7 +8,7 @@ import torch
 
 from fdg_plugins.data import CELEBA, DATASETS, PACS, ROTATED_MNIST, AttributeSpec, dataset_spec
 from fdg_plugins.data.mnist import FILES, FOLDER
-from fdg_plugins.data.stand_in_files import MARKER
+from fdg_plugins.data.stand_in import MARKER
 from fdg_plugins.data.unfinished import LOCK
 from fdg_plugins.lab.doctor import setup
 from fdg_plugins.lab.doctor.finding import Finding, Status

@@ -367,9 +367,9 @@ def test_a_site_that_names_no_root_uses_the_stand_in_in_the_cache(
 ) -> None:
     caches: list[Path | None] = []
 
-    def ensure(cache: Path | None) -> Path:
+    def ensure(cache: Path | None, dataset: str) -> Path:
         caches.append(cache)
-        return ensure_stand_in(cache, images_per_class=2)
+        return ensure_stand_in(cache, dataset, images_per_class=2)
 
     monkeypatch.setattr("fdg_plugins.data.roots.ensure_stand_in", ensure)
     site = SiteSession("photo", SiteConfig(device="cpu"), Protocol(**SETTINGS), tmp_path)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fdg_plugins.data.stand_in_vessels import write_vessels
+from fdg_plugins.data.stand_in import write_stand_in
 
 from .conftest import (
     COMMAND_TIMEOUT_S,
@@ -30,7 +30,7 @@ TINY = {"rounds": 1, "local_epochs": 1, "image_size": 32}
 @pytest.fixture(scope="module")
 def cameras(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     """A federation whose sites are the four cameras; each site has a data root of its own with its camera only."""
-    drawn = write_vessels(tmp_path_factory.mktemp("vessels") / "all", images=4)
+    drawn = write_stand_in(tmp_path_factory.mktemp("vessels") / "all", "vessels", images_per_class=4)
     with running_federation(tmp_path_factory.mktemp("poc") / "cameras", drawn, dataset="vessels") as found:
         for camera in CAMERAS:
             own = tmp_path_factory.mktemp(camera)

@@ -11,7 +11,7 @@ from torch import cuda
 
 from fdg_plugins.data import DATASETS, DatasetSpec, ImageFolderSpec, SegmentationSpec
 from fdg_plugins.data.site_names import split_site
-from fdg_plugins.data.stand_in_files import is_stand_in
+from fdg_plugins.data.stand_in import is_stand_in
 from fdg_plugins.data.unfinished import is_unfinished
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.gpus import CONSUMER_ID, MANAGER_ID, Lent, lent_gpus

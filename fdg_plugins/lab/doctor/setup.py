@@ -10,8 +10,8 @@ from fdg_plugins.data import DATASETS, AttributeSpec, DatasetSpec, PublishedSpec
 from fdg_plugins.data.mnist import FILES, FOLDER
 from fdg_plugins.data.own_folder import own_data
 from fdg_plugins.data.specs import files_of
-from fdg_plugins.data.stand_in_files import cache_folder as drawings_folder
-from fdg_plugins.data.stand_in_files import is_stand_in
+from fdg_plugins.data.stand_in import cache_folder as drawings_folder
+from fdg_plugins.data.stand_in import is_stand_in
 from fdg_plugins.data.unfinished import is_unfinished
 from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.flare.metrics import statsd_address

@@ -23,7 +23,7 @@ from fdg_plugins.data.specs import (
     SegmentationSpec,
     files_of,
 )
-from fdg_plugins.data.stand_in_files import MARKER
+from fdg_plugins.data.stand_in import MARKER
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.preparation.camera_traps import annotated_files
 from fdg_plugins.lab.preparation.items import Item

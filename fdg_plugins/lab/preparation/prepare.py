@@ -10,7 +10,7 @@ from fdg_plugins.data.folders import refuse_outside
 from fdg_plugins.data.mask_facts import read_pair
 from fdg_plugins.data.pairs import list_pairs
 from fdg_plugins.data.specs import KnownSpec, SegmentationSpec
-from fdg_plugins.data.stand_in_files import is_stand_in
+from fdg_plugins.data.stand_in import is_stand_in
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.preparation.copying import Copied, Track, copy_files, only_one, untracked
 from fdg_plugins.lab.preparation.counts import Counts, Verdict, count_images, judge
