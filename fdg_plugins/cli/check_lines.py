@@ -2,25 +2,21 @@
 """What ``fdg data check`` says of labelled images and of images with masks alike."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fdg_plugins.cli.console import say
 from fdg_plugins.errors import DataError
 
 if TYPE_CHECKING:
-    from fdg_plugins.data.unused import Unused
+    from fdg_plugins.data.folders import Unused
 
 SHOWN = 10
 
 
-def unused_lines(unused: "Mapping[str, Unused]", base: Path | None = None) -> Iterator[str]:
-    """Yield a line for each kind of files and folders in a domain that a run would pass over.
-
-    ``base``: the data set's folder, with which nested images are counted.
-    """
+def unused_lines(unused: "Mapping[str, Unused]") -> Iterator[str]:
+    """Yield a line for each kind of files and folders in a domain that a run would pass over."""
     for domain, found in unused.items():
-        for phrase in found.phrases(base):
+        for phrase in found.phrases():
             yield f"not used    {domain}: {phrase}"
 
 

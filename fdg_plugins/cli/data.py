@@ -322,8 +322,8 @@ def _existing(data_root: Path) -> Path:
 
 def _report(spec: "KnownSpec", done: "Prepared", root: Path) -> None:
     """Report what was done; raise DataError if the counts were not accepted."""
+    from fdg_plugins.data.folders import MANIFEST
     from fdg_plugins.data.origins import origin_of
-    from fdg_plugins.data.unfinished import MANIFEST
 
     _report_copy(spec, done)
     show(counts_table(done.counts, done.verdict))

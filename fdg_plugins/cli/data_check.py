@@ -16,12 +16,13 @@ from fdg_plugins.cli.own_data import most_pixels, warn_of_absent, warn_of_idle
 from fdg_plugins.cli.tables import as_text
 
 if TYPE_CHECKING:
-    from fdg_plugins.data.mask_facts import MaskFacts
+    from fdg_plugins.data.facts import MaskFacts
     from fdg_plugins.data.own_files import FileRules
     from fdg_plugins.data.pairs import Pairs
     from fdg_plugins.data.specs import PairSample, SegmentationSpec
 
 ON_A_SHEET = 6
+TILE = 320  # pixels
 
 
 def check_masks(spec: "SegmentationSpec", root: Path, rules: "FileRules", sheets: Path | None) -> None:
@@ -29,17 +30,16 @@ def check_masks(spec: "SegmentationSpec", root: Path, rules: "FileRules", sheets
 
     Raises DataError, after all domains, if some pairs cannot be used, or a domain has too few for any run.
     """
-    from fdg_plugins.data.mask_facts import mask_facts
-    from fdg_plugins.data.pairs import AMONG, list_pairs, split_pairs
-    from fdg_plugins.data.unused import Unused
+    from fdg_plugins.data.facts import mask_facts
+    from fdg_plugins.data.folders import Unused
+    from fdg_plugins.data.pairs import list_pairs, split_pairs
     from fdg_plugins.lab.preparation import count_images
 
-    rules = rules.watched()
     facts: dict[str, MaskFacts] = {}
     listed: dict[str, Pairs] = {}
     unused: dict[str, Unused] = {}
     for domain in count_images(root, spec, rules):
-        unused[domain] = Unused(AMONG)
+        unused[domain] = Unused()
         listed[domain], _ = list_pairs(root, spec, domain, rules, unused[domain])
         pairs = listed[domain].all
         facts[domain] = mask_facts(root, spec, track(pairs, f"decoding {domain}", len(pairs)), most_pixels())
@@ -108,21 +108,21 @@ def _fractions(found: "MaskFacts") -> Iterator[str]:
 
 def _write_sheet(path: Path, spec: "SegmentationSpec", root: Path, pairs: "list[PairSample]") -> None:
     """Draw up to ``ON_A_SHEET`` pairs, evenly chosen in the order of their names."""
-    from fdg_plugins.data.contact_sheets import Entry, Picture, draw_sheet
-    from fdg_plugins.data.mask_facts import class_shares, read_pair
-    from fdg_plugins.data.pair_names import stem_of
+    from fdg_plugins.data.contact_sheets import draw_rows, mask_row
+    from fdg_plugins.data.facts import class_shares, read_pair
+    from fdg_plugins.data.pairs import stem_of
 
     if not pairs:
         return
     count = min(ON_A_SHEET, len(pairs))
-    entries = []
+    rows = []
     for pair in (pairs[number * len(pairs) // count] for number in range(count)):
         image, labels = read_pair(root, spec, pair, most_pixels())
         shares = class_shares(labels, len(spec.classes))[1:]
         texts = [f"{name} {share:.3f}" for name, share in zip(spec.classes[1:], shares, strict=True)]
-        entries.append(Entry(Picture.of(image, labels), f"{stem_of(Path(pair.file).name)}: {', '.join(texts)}"))
+        rows.append(mask_row(image, labels, f"{stem_of(Path(pair.file).name)}: {', '.join(texts)}", TILE))
     stream = io.BytesIO()
     title = f"{spec.title}, {path.stem}: {count} of {len(pairs)} pairs"
-    draw_sheet(entries, title, spec.classes).save(stream, "PNG")
+    draw_rows(rows, title, TILE, spec.classes).save(stream, "PNG")
     write_output(path, stream.getvalue(), "--sheets")
     say(f"{path}: {count} of {len(pairs):,} pairs")

@@ -134,8 +134,8 @@ def _found(spec: "DatasetSpec", data_root: Path | None) -> str:
 
 
 def _found_below(data_root: Path, spec: "DatasetSpec") -> str:
+    from fdg_plugins.data.folders import MANIFEST, is_unfinished
     from fdg_plugins.data.stand_in import is_stand_in
-    from fdg_plugins.data.unfinished import MANIFEST, is_unfinished
 
     places, what = _places(data_root, spec)
     there = sum(place.exists() for place in places)
@@ -150,14 +150,12 @@ def _found_below(data_root: Path, spec: "DatasetSpec") -> str:
 def _places(data_root: Path, spec: "DatasetSpec") -> tuple[list[Path], str]:
     """Return where a complete data set has its files or folders, and which of the two they are."""
     from fdg_plugins.data import AttributeSpec, PublishedSpec, RotatedSpec
-    from fdg_plugins.data.mnist import FILES, FOLDER
     from fdg_plugins.data.specs import files_of
 
-    if isinstance(spec, PublishedSpec) and not (data_root / spec.folder / "train").is_dir():
+    in_folders = isinstance(spec, PublishedSpec) and (data_root / spec.folder / "train").is_dir()
+    if isinstance(spec, PublishedSpec | RotatedSpec) and not in_folders:
         return [data_root / name for name in files_of(spec)], "files"
     if isinstance(spec, AttributeSpec):
         names = (*spec.lists, f"{spec.folder}/{spec.image_folder}")
         return [data_root / name for name in names], "lists and folders"
-    if isinstance(spec, RotatedSpec):
-        return [data_root / FOLDER / name for name in FILES], "files"
     return [data_root / spec.folder / domain for domain in spec.domains], "domains"

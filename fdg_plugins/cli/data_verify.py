@@ -53,8 +53,8 @@ def find_own(place: str, data_root: Path | None) -> "tuple[ImageFolderSpec | Seg
 
 def verify_own(place: str, data_root: Path | None, *, images: bool, write: bool) -> None:
     """Compare a user's own data set with its manifest, which ``write`` makes anew; without one, count its images."""
+    from fdg_plugins.data.folders import MANIFEST
     from fdg_plugins.data.specs import ImageFolderSpec, SegmentationSpec
-    from fdg_plugins.data.unfinished import MANIFEST
     from fdg_plugins.lab.preparation import count_images, read_manifest, write_manifest
 
     spec, root, rules = find_own(place, data_root)

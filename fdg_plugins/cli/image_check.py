@@ -17,11 +17,11 @@ from fdg_plugins.cli.tables import as_text
 from fdg_plugins.errors import DataError
 
 if TYPE_CHECKING:
-    from fdg_plugins.data.image_facts import ImageFacts
+    from fdg_plugins.data.facts import ImageFacts
+    from fdg_plugins.data.folders import Unused
     from fdg_plugins.data.own_files import FileRules
     from fdg_plugins.data.specs import ImageFolderSpec, Sample
     from fdg_plugins.data.splits import Split
-    from fdg_plugins.data.unused import Unused
 
 IN_A_ROW = 8
 
@@ -31,11 +31,10 @@ def check_images(spec: "ImageFolderSpec", root: Path, rules: "FileRules", sheets
 
     Raises DataError, after all domains, if some images cannot be used, or no run could start.
     """
+    from fdg_plugins.data.facts import image_facts
     from fdg_plugins.data.folders import existing_folders, list_domain
-    from fdg_plugins.data.image_facts import image_facts
-    from fdg_plugins.data.own_splits import folder_split
+    from fdg_plugins.data.splits import folder_split
 
-    rules = rules.watched()
     facts: dict[str, ImageFacts] = {}
     skipped = 0
     unused: dict[str, Unused] = {}
@@ -52,7 +51,7 @@ def check_images(spec: "ImageFolderSpec", root: Path, rules: "FileRules", sheets
     show(_facts_table(spec, facts, splits))
     if skipped:
         say(f"left out    {skipped:,} files that are known to be bad, or excluded")
-    passed_over = unused_lines(unused, root / spec.folder)
+    passed_over = unused_lines(unused)
     for line in (*_absent(spec, facts), *passed_over, *_turned(facts), *_duplicates(facts)):
         say(line)
     warn_of_idle(rules, root / spec.folder)
@@ -133,20 +132,24 @@ def _turned(facts: "dict[str, ImageFacts]") -> Iterator[str]:
 
 def _duplicates(facts: "dict[str, ImageFacts]") -> Iterator[str]:
     """Return lines on files with the same bytes: those that matter, in several domains or classes, first."""
-    from fdg_plugins.data.image_facts import domains_of, labels_of, same_files
-
-    groups = same_files(facts.values())
-    groups.sort(key=lambda group: (len(labels_of(group)) == 1, len(domains_of(group)) == 1))
-    conflicts = sum(len(labels_of(group)) > 1 for group in groups)
-    shared = sum(len(domains_of(group)) > 1 for group in groups)
-    names = [[sample.file for sample in group] for group in groups]
-    return duplicate_lines(names, shared, f", {conflicts:,} under several classes")
+    by_digest: dict[str, list[Sample]] = {}
+    for found in facts.values():
+        for sample, digest in found.digests.items():
+            by_digest.setdefault(digest, []).append(sample)
+    groups = [sorted(group, key=lambda one: one.file) for group in by_digest.values() if len(group) > 1]
+    in_classes = [len({sample.label for sample in group}) > 1 for group in groups]
+    in_domains = [len({sample.file.partition("/")[0] for sample in group}) > 1 for group in groups]
+    ranked = sorted(
+        zip(in_classes, in_domains, groups, strict=True), key=lambda one: (not one[0], not one[1], one[2][0].file)
+    )
+    names = [[sample.file for sample in group] for _, _, group in ranked]
+    return duplicate_lines(names, sum(in_domains), f", {sum(in_classes):,} under several classes")
 
 
 def _write_sheet(path: Path, spec: "ImageFolderSpec", root: Path, facts: "dict[str, ImageFacts]") -> None:
     """Draw a row of images for each domain, chosen evenly from its classes."""
+    from fdg_plugins.data.contact_sheets import SheetRow, draw_rows
     from fdg_plugins.data.decoding import read_image
-    from fdg_plugins.data.image_sheets import SheetRow, draw_rows
 
     rows = [
         SheetRow(

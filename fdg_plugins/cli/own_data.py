@@ -14,7 +14,7 @@ from fdg_plugins.naming import nearest
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from fdg_plugins.data.own_files import WatchedRules
+    from fdg_plugins.data.own_files import FileRules
     from fdg_plugins.data.own_folder import OwnData
     from fdg_plugins.plugins.own_dataset import DatasetRef
 
@@ -110,7 +110,7 @@ def introduce(own: "OwnData") -> None:
         )
 
 
-def warn_of_idle(rules: "WatchedRules", base: Path) -> None:
+def warn_of_idle(rules: "FileRules", base: Path) -> None:
     """Warn of patterns of ``exclude`` that match nothing in the domains, which were listed, nor one of these."""
     from fdg_plugins.plugins.own_dataset import shorten_names
 

@@ -8,21 +8,14 @@ A site finds its data root, opens its domain once and builds a loader for every 
     check_images(data)
     batches = training_batches(data, image_size=224, batch_size=16, seed=1, scope=("site-1", round_number, epoch))
 
-``catalogue`` defines the data sets, ``roots`` finds a site's data root, ``folders``, ``pairs``, ``data_lists``,
-``mnist``, ``digits``, ``rotated``, ``published`` and ``attribute_lists`` list the images, ``own_folder``, ``own_files``
-and ``own_splits`` find a user's own, ``site_names`` names the sites of domains, ``splits`` divides a domain and its
-parts, ``skew`` divides it by classes, ``domains`` opens a domain, ``decoding`` reads a file, ``soundness`` finds
-damaged files, ``unused`` says what is passed over, ``augmentation`` draws, ``colours`` and ``transforms`` make views.
-``sources`` says what a source provides: ``image_files`` caches decoded images, ``attribute_files`` also tells their
-attribute in evaluations, ``image_array`` has them in memory, and ``pair_files`` has images with masks, read by
-``pair_reading`` and ``nifti`` and transformed by ``presets``. ``images`` makes batches of any source. The package reads
-only files below the data root.
-
-``origins`` says where the data sets come from, and ``preparation`` prepares downloaded data on disk; a run needs
-neither.
+``catalogue`` defines the data sets, ``roots`` finds a site's data root, ``folders``, ``pairs``, ``published`` and
+``attributes`` list the images, ``own_folder`` and ``own_files`` find a user's own, ``splits`` and ``skew`` divide a
+domain, ``domains`` opens it, ``decoding`` reads a file, ``soundness`` finds damaged files. ``sources`` says what a
+source of images provides: ``image_files``, or ``pair_files`` with masks, transformed by ``presets``. ``images`` makes
+batches of any source. The package reads only files below the data root.
 """
 
-from fdg_plugins.data.attribute_files import AttributeFiles
+from fdg_plugins.data.attributes import AttributeFiles
 from fdg_plugins.data.augmentation import AugmentationRanges
 from fdg_plugins.data.catalogue import (
     CELEBA,
@@ -44,8 +37,7 @@ from fdg_plugins.data.catalogue import (
     dataset_spec,
 )
 from fdg_plugins.data.domains import DomainData, SharedDomains, open_domain
-from fdg_plugins.data.image_array import ArrayImages, ImageArray
-from fdg_plugins.data.image_files import DomainImages, ImageFiles, WholeImages
+from fdg_plugins.data.image_files import ArrayImages, DomainImages, ImageArray, ImageFiles, WholeImages
 from fdg_plugins.data.images import (
     ImageBatches,
     evaluation_batches,

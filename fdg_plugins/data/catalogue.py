@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The data sets that this package knows by name."""
 
+import tomllib
+from dataclasses import replace
 from functools import lru_cache
+from importlib.resources import files
 from typing import Any
 
-from fdg_plugins.data.class_names import CIFAR_100 as CIFAR_100_CLASSES
-from fdg_plugins.data.class_names import DOMAINNET as DOMAINNET_CLASSES
-from fdg_plugins.data.class_names import OFFICE_HOME as OFFICE_HOME_CLASSES
 from fdg_plugins.data.specs import (
     AttributeSpec,
     DatasetSpec,
@@ -19,6 +19,13 @@ from fdg_plugins.data.specs import (
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.own_dataset import DatasetRef, OwnDataset
 from fdg_plugins.plugins.registry import Registry
+
+
+def _classes(name: str) -> tuple[str, ...]:
+    """Return one of the long lists of ``class_names.toml``."""
+    text = files("fdg_plugins.data").joinpath("class_names.toml").read_text(encoding="utf-8")
+    return tuple(tomllib.loads(text)[name].split())
+
 
 PACS = ImageFolderSpec(
     name="pacs",
@@ -47,7 +54,7 @@ OFFICE_HOME = ImageFolderSpec(
     reference="Venkateswara, Eusebio, Chakraborty, Panchanathan: Deep Hashing Network for Unsupervised Domain "
     "Adaptation, CVPR 2017",
     domains=("art", "clipart", "product", "real_world"),
-    classes=OFFICE_HOME_CLASSES,
+    classes=_classes("officehome"),
 )
 
 # Terra Incognita has more camera traps and species; this selection is DomainBed's, and papers follow it.
@@ -68,7 +75,7 @@ DOMAINNET = ImageFolderSpec(
     title="DomainNet",
     reference="Peng, Bai, Xia, Huang, Saenko, Wang: Moment Matching for Multi-Source Domain Adaptation, ICCV 2019",
     domains=_DOMAINNET_DOMAINS,
-    classes=DOMAINNET_CLASSES,
+    classes=_classes("domainnet"),
 )
 
 DOMAINNET_10 = ImageFolderSpec(
@@ -115,10 +122,6 @@ OFFICE_CALTECH_10 = ImageFolderSpec(
 _ANGLES = (0, 15, 30, 45, 60, 75)
 _ANGLE_DOMAINS = tuple(f"angle_{angle}" for angle in _ANGLES)
 _DIGITS = tuple("0123456789")
-_ROTATED_REFERENCE = (
-    "Ghifary, Kleijn, Zhang, Balduzzi: Domain Generalization for Object Recognition with Multi-task "
-    "Autoencoders, ICCV 2015"
-)
 
 ROTATED_DIGITS = RotatedSpec(
     name="rotateddigits",
@@ -135,7 +138,8 @@ ROTATED_DIGITS = RotatedSpec(
 ROTATED_MNIST = RotatedSpec(
     name="rotatedmnist",
     title="RotatedMNIST",
-    reference=_ROTATED_REFERENCE,
+    reference="Ghifary, Kleijn, Zhang, Balduzzi: Domain Generalization for Object Recognition with Multi-task "
+    "Autoencoders, ICCV 2015",
     domains=_ANGLE_DOMAINS,
     classes=_DIGITS,
     folder="mnist",
@@ -145,18 +149,7 @@ ROTATED_MNIST = RotatedSpec(
 )
 
 # The FedDIM paper uses 7,000 images of RotatedMNIST, the FedIIR paper 70,000.
-ROTATED_MNIST_7K = RotatedSpec(
-    name="rotatedmnist_7k",
-    title="RotatedMNIST (7,000)",
-    reference=_ROTATED_REFERENCE,
-    domains=_ANGLE_DOMAINS,
-    classes=_DIGITS,
-    folder="mnist",
-    source="mnist",
-    angles=_ANGLES,
-    limit=7000,
-    stand_in=ROTATED_DIGITS,
-)
+ROTATED_MNIST_7K = replace(ROTATED_MNIST, name="rotatedmnist_7k", title="RotatedMNIST (7,000)", limit=7000)
 
 VESSELS = SegmentationSpec(
     name="vessels",
@@ -182,24 +175,19 @@ MNIST = PublishedSpec(
 )
 
 # Of EMNIST's six divisions, the one of 70,000 digits, which is the number that the FedOMG paper states.
-EMNIST = PublishedSpec(
+EMNIST = replace(
+    MNIST,
     name="emnist",
     title="EMNIST (MNIST division)",
     reference="Cohen, Afshar, Tapson, van Schaik: EMNIST: an extension of MNIST to handwritten letters, IJCNN 2017",
-    classes=_DIGITS,
-    channels=1,
     folder="emnist",
     source="emnist",
-    size=28,
-    protocol={"image_size": 28},
 )
-
-_CIFAR_REFERENCE = "Krizhevsky: Learning Multiple Layers of Features from Tiny Images, 2009"
 
 CIFAR_10 = PublishedSpec(
     name="cifar10",
     title="CIFAR-10",
-    reference=_CIFAR_REFERENCE,
+    reference="Krizhevsky: Learning Multiple Layers of Features from Tiny Images, 2009",
     classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
     channels=3,
     folder="cifar10",
@@ -207,15 +195,13 @@ CIFAR_10 = PublishedSpec(
     size=32,
 )
 
-CIFAR_100 = PublishedSpec(
+CIFAR_100 = replace(
+    CIFAR_10,
     name="cifar100",
     title="CIFAR-100",
-    reference=_CIFAR_REFERENCE,
-    classes=CIFAR_100_CLASSES,
-    channels=3,
+    classes=_classes("cifar100"),
     folder="cifar100",
     source="cifar100",
-    size=32,
 )
 
 # FedOMG's appendix E.5 reports the worst group's accuracy on CelebA; which attribute is learned and which groups are
@@ -261,20 +247,11 @@ def dataset_spec(dataset: DatasetRef) -> KnownSpec:
 def described_spec(own: OwnDataset) -> ImageFolderSpec | SegmentationSpec:
     """Return the record of a described data set, whose folder is the data root itself."""
     common: dict[str, Any] = {
-        "name": own.name,
-        "title": own.title or own.name,
-        "reference": "a data set of one's own",
-        "domains": own.domains,
-        "classes": own.classes,
-        "folder": "",
-        "described": True,
+        **{"name": own.name, "title": own.title or own.name, "reference": "a data set of one's own"},
+        **{"domains": own.domains, "classes": own.classes, "folder": "", "described": True},
     }
     if own.task == "classification":
         return ImageFolderSpec(**common)
-    masks: dict[str, Any] = {
-        "channels": own.channels,
-        "dims": own.dims,
-        "preset": own.preset,
-        "mask_values": own.mask_values,
-    }
-    return SegmentationSpec(**common, **masks)
+    return SegmentationSpec(
+        **common, channels=own.channels, dims=own.dims, preset=own.preset, mask_values=own.mask_values
+    )

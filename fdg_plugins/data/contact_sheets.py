@@ -1,79 +1,87 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contact sheets: some images of a domain on one picture, each beside itself with its mask laid over it.
+"""Contact sheets: rows of images on one picture, with a caption above each; masks are laid over their images.
 
 The colours of the classes are told apart with every kind of colour vision.
 Reference: Okabe, Ito, "Color Universal Design", 2008.
 """
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 COLOURS = ((86, 180, 233), (230, 159, 0), (0, 158, 115), (204, 121, 167), (240, 228, 66), (213, 94, 0), (0, 114, 178))
 """The colours of the classes after the first, which is not coloured; further classes begin again."""
 
-TILE, CAPTION, GAP, COLUMNS = 320, 18, 6, 2  # pixels; pairs of tiles in a row
+GAP, TEXT, LABEL = 6, 16, 130  # pixels: the space between tiles, a line of text, the name of a row
 STRENGTH = 0.75
 LARGEST_VALUE = 255
 SHARE_IN_FULL = 0.5  # of a tile's pixel: from here on it has the full colour, so that thin lines stay visible
-_PAPER, _INK = (255, 255, 255), (32, 32, 32)
+_PAPER, _INK, _FAINT = (255, 255, 255), (32, 32, 32), (240, 240, 240)
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A pair to be drawn: ``image`` is RGB, ``labels`` ``[H, W]`` has the class of each of its pixels."""
+class SheetRow:
+    """The images of one row, in RGB, each with its caption; without a name, they begin at the edge."""
 
-    image: Image.Image
-    labels: np.ndarray
-
-    @classmethod
-    def of(cls, image: np.ndarray, labels: np.ndarray) -> "Picture":
-        """Return an image ``[C, *S]`` with its labels ``[*S]`` as a picture; of a volume, its middle slice.
-
-        A volume in the orientation RAS is shown from below, with the front at the top. Values that are not
-        whole numbers in [0, 255] are scaled to it; an image of one such value is black.
-        """
-        if labels.ndim > 2:
-            middle = labels.shape[-1] // 2
-            image, labels = (np.rot90(values[..., middle], axes=(-2, -1)) for values in (image, labels))
-        return cls(_in_rgb(image), labels)
+    name: str
+    tiles: Sequence[tuple[Image.Image, str]]
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One pair on a sheet and the line of text above it."""
+def draw_rows(rows: Sequence[SheetRow], title: str, side: int = 112, key: Sequence[str] = ()) -> Image.Image:
+    """Return a sheet with one row of tiles of ``side`` pixels for each of ``rows``, under a title.
 
-    picture: Picture
-    caption: str
-
-
-def draw_sheet(entries: Sequence[Entry], title: str, classes: Sequence[str]) -> Image.Image:
-    """Return a sheet with the entries in rows of two, under a title and the colours of the classes."""
-    cells = [_cell(entry) for entry in entries]
-    width, height = cells[0].size
-    rows = -(-len(cells) // COLUMNS)
-    columns = min(COLUMNS, len(cells))
-    sheet = Image.new("RGB", (columns * (width + GAP) + GAP, rows * (height + GAP) + CAPTION + 2 * GAP), _PAPER)
-    _draw_key(sheet, title, classes)
-    for number, cell in enumerate(cells):
-        row, column = divmod(number, COLUMNS)
-        sheet.paste(cell, (GAP + column * (width + GAP), CAPTION + 2 * GAP + row * (height + GAP)))
+    ``key``: the classes whose colours the title explains.
+    """
+    start = LABEL if any(row.name for row in rows) else GAP
+    width = start + max(len(row.tiles) for row in rows) * (side + GAP) + GAP
+    sheet = Image.new("RGB", (width, TEXT + 2 * GAP + len(rows) * (TEXT + side + 2 * GAP)), _PAPER)
+    draw = ImageDraw.Draw(sheet)
+    across = GAP + _write(draw, (GAP, GAP), title, width - GAP) + 4 * GAP
+    for label, name in enumerate(key[1:], start=1):
+        draw.rectangle((across, GAP, across + TEXT, GAP + TEXT - 4), fill=_colour(label))
+        across += TEXT + GAP
+        across += _write(draw, (across, GAP), name, width - across) + 4 * GAP
+    for number, row in enumerate(rows):
+        down = TEXT + 2 * GAP + number * (TEXT + side + 2 * GAP)
+        _write(draw, (GAP, down + TEXT + side // 2 - TEXT // 2), row.name, LABEL - GAP)
+        for column, (image, caption) in enumerate(row.tiles):
+            left = start + column * (side + GAP)
+            _write(draw, (left, down), caption, side)
+            tile = Image.new("RGB", (side, side), _FAINT)
+            small = ImageOps.contain(image, (side, side))
+            tile.paste(small, ((side - small.width) // 2, (side - small.height) // 2))
+            sheet.paste(tile, (left, down + TEXT))
     return sheet
 
 
-def lay_over(image: Image.Image, labels: np.ndarray, strength: float = STRENGTH) -> Image.Image:
-    """Return the RGB image, at the size of a tile at most, with the classes after the first in translucent colours.
+def mask_row(image: np.ndarray, labels: np.ndarray, caption: str, side: int) -> SheetRow:
+    """Return an image ``[C, *S]``, and beside it the same under its labels ``[*S]``; of a volume, its middle slice.
+
+    A volume in the orientation RAS is shown from below, with the front at the top. Values that are not
+    whole numbers in [0, 255] are scaled to it; an image of one such value is black.
+    """
+    if labels.ndim > 2:
+        middle = labels.shape[-1] // 2
+        image, labels = (np.rot90(values[..., middle], axes=(-2, -1)) for values in (image, labels))
+    picture = _in_rgb(image)
+    return SheetRow("", [(picture, caption), (lay_over(picture, labels, side), "")])
+
+
+def lay_over(image: Image.Image, labels: np.ndarray, side: int) -> Image.Image:
+    """Return the RGB image, as large as it fits into a tile, with the classes after the first in translucent colours.
 
     ``labels`` ``[H, W]`` has the class of each pixel of the image. A tile's pixel is coloured by the fraction of it
     that a class covers.
     """
-    size = _tile_size(image)
+    scale = side / max(image.size)
+    size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
     pixels = np.asarray(image.resize(size, Image.Resampling.LANCZOS), dtype=np.float64)
     for label in range(1, int(labels.max()) + 1):
         cover = Image.fromarray((labels == label).astype(np.float32)).resize(size, Image.Resampling.BOX)
-        opacity = strength * np.clip(np.asarray(cover) / SHARE_IN_FULL, 0, 1)[..., None]
+        opacity = STRENGTH * np.clip(np.asarray(cover) / SHARE_IN_FULL, 0, 1)[..., None]
         pixels += opacity * (np.array(_colour(label)) - pixels)
     return Image.fromarray(np.rint(pixels).clip(0, LARGEST_VALUE).astype(np.uint8))
 
@@ -88,40 +96,17 @@ def _in_rgb(image: np.ndarray) -> Image.Image:
     return Image.fromarray(np.broadcast_to(pixels, (*pixels.shape[:2], 3)).copy())
 
 
-def _cell(entry: Entry) -> Image.Image:
-    """Return the image, the image under its mask, and the caption above both."""
-    cell = Image.new("RGB", (2 * TILE + GAP, TILE + CAPTION), _PAPER)
-    image, labels = entry.picture.image, entry.picture.labels
-    for column, tile in enumerate((lay_over(image, labels, strength=0), lay_over(image, labels))):
-        across, down = ((TILE - side) // 2 for side in tile.size)
-        cell.paste(tile, (column * (TILE + GAP) + across, CAPTION + down))
-    _write(cell, (0, 0), entry.caption)
-    return cell
-
-
-def _draw_key(sheet: Image.Image, title: str, classes: Sequence[str]) -> None:
-    across = float(GAP)
-    across += _write(sheet, (across, GAP), title) + 4 * GAP
-    draw = ImageDraw.Draw(sheet)
-    for label, name in enumerate(classes[1:], start=1):
-        draw.rectangle((across, GAP, across + CAPTION, GAP + CAPTION - 6), fill=_colour(label))
-        across += CAPTION + GAP
-        across += _write(sheet, (across, GAP), name) + 4 * GAP
-
-
-def _write(picture: Image.Image, place: tuple[float, float], text: str) -> float:
-    """Write a line of text and return its width in pixels; characters that the font lacks become question marks."""
-    plain = text.encode("ascii", "replace").decode()
-    draw = ImageDraw.Draw(picture)
-    draw.text(place, plain, fill=_INK)
-    return draw.textlength(plain)
-
-
-def _tile_size(image: Image.Image) -> tuple[int, int]:
-    """Return the largest size of the image's shape that fits into a tile."""
-    scale = TILE / max(image.size)
-    width, height = (max(1, round(side * scale)) for side in image.size)
-    return width, height
+def _write(draw: ImageDraw.ImageDraw, place: tuple[float, float], text: str, room: float) -> float:
+    """Write as much of a line as there is room for, without accents, and return its width; what the font lacks else is
+    a question mark.
+    """
+    font = ImageFont.load_default()
+    letters = unicodedata.normalize("NFKD", text.replace("ß", "ss"))
+    shown = "".join(sign for sign in letters if not unicodedata.combining(sign)).encode("ascii", "replace").decode()
+    while shown and draw.textlength(shown, font) > room:
+        shown = shown[:-1]
+    draw.text(place, shown, fill=_INK, font=font)
+    return draw.textlength(shown, font)
 
 
 def _colour(label: int) -> tuple[int, int, int]:

@@ -22,22 +22,11 @@ MOST_PIXELS = 50_000_000
 """Pixels of the largest image that is opened, unless the caller sets another limit."""
 
 # Pillow selects the decoder by content, not by suffix: these are all the formats a misnamed image may turn out to have.
-# GIF is one of them only under another suffix, since files ending in .gif are not listed; so no message asks for one.
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
-EXPECTED = tuple(name for name in FORMATS if name != "GIF")
-# Exceptions of Pillow's decoders on broken files, in addition to OSError and its UnidentifiedImageError.
+# Exceptions of Pillow's decoders on broken files.
 DECODE_ERRORS = (
-    OSError,
-    SyntaxError,
-    ValueError,
-    EOFError,
-    LookupError,
-    ArithmeticError,
-    TypeError,
-    AttributeError,
-    RuntimeError,
-    struct.error,
-    zlib.error,
+    *(OSError, SyntaxError, ValueError, EOFError, LookupError, ArithmeticError, TypeError, AttributeError),
+    *(RuntimeError, struct.error, zlib.error),
 )
 LARGEST_DEEP = 2**16 - 1  # the largest value of an image of more than 8 bits
 LEAST_DEEP = 2**12  # an image whose values stay below is of 12 bits or fewer: its upper 8 of 16 bits are nearly black
@@ -48,6 +37,12 @@ _PILLOWS_LIMIT = threading.Lock()
 
 class TooLargeError(DataError):
     """An image has more pixels than the limit allows."""
+
+    def __init__(self, path: Path, pixels: int, most: int) -> None:
+        super().__init__(
+            f"image {path} has {pixels:,} pixels; expected at most {most:,} (max_image_pixels).",
+            public="an image of the split has more pixels than the site opens (max_image_pixels).",
+        )
 
 
 class UnfitError(DataError):
@@ -61,6 +56,25 @@ class UnfitError(DataError):
         self.reason = reason
 
 
+class UnreadableError(DataError):
+    """An image cannot be decoded."""
+
+    def __init__(self, path: Path, error: Exception) -> None:
+        super().__init__(
+            f"image {path} cannot be read ({type(error).__name__}); expected an undamaged file of a known format.",
+            public="an image of the split cannot be read.",
+        )
+
+
+@contextmanager
+def decoding(path: Path) -> Iterator[None]:
+    """Turn the exceptions of decoders into an ``UnreadableError``."""
+    try:
+        yield
+    except DECODE_ERRORS as error:
+        raise UnreadableError(path, error) from error
+
+
 def open_image(
     path: Path, max_pixels: int = MOST_PIXELS, *, content: bytes | None = None, formats: tuple[str, ...] = FORMATS
 ) -> Image.Image:
@@ -68,17 +82,15 @@ def open_image(
 
     Raises DataError naming the file if it is not an image, and :class:`TooLargeError` if it exceeds ``max_pixels``.
     """
-    try:
-        with _ours_in_place_of_pillows():
+    with decoding(path), _PILLOWS_LIMIT:
+        kept, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # our limit takes the place of Pillow's two
+        try:
             image = Image.open(path if content is None else io.BytesIO(content), formats=formats)
-    except DECODE_ERRORS as error:
-        raise _unreadable(path, error, formats) from error
+        finally:
+            Image.MAX_IMAGE_PIXELS = kept
     if (pixels := image.width * image.height) > max_pixels:
         image.close()
-        raise TooLargeError(
-            f"image {path} has {pixels:,} pixels; expected at most {max_pixels:,} (max_image_pixels).",
-            public="an image of the split has more pixels than the site opens (max_image_pixels).",
-        )
+        raise TooLargeError(path, pixels, max_pixels)
     return image
 
 
@@ -86,11 +98,8 @@ def read_image(
     path: Path, max_pixels: int = MOST_PIXELS, *, content: bytes | None = None, formats: tuple[str, ...] = FORMATS
 ) -> Image.Image:
     """Return the image in ``path`` as RGB; raises as ``open_image`` and ``to_rgb`` do, and if it is damaged."""
-    with open_image(path, max_pixels, content=content, formats=formats) as image:
-        try:
-            return to_rgb(image, path)
-        except DECODE_ERRORS as error:
-            raise _unreadable(path, error, formats) from error
+    with open_image(path, max_pixels, content=content, formats=formats) as image, decoding(path):
+        return to_rgb(image, path)
 
 
 def check_image(path: Path, max_pixels: int = MOST_PIXELS) -> None:
@@ -98,26 +107,12 @@ def check_image(path: Path, max_pixels: int = MOST_PIXELS) -> None:
 
     A JPEG is parsed completely but decoded at an eighth of its size, which takes a tenth of the time.
     """
-    with open_image(path, max_pixels) as image:
-        try:
-            if image.format in ("JPEG", "MPO"):
-                image.draft(None, (1, 1))
-                image.load()
-            else:
-                to_rgb(image, path)
-        except DECODE_ERRORS as error:
-            raise _unreadable(path, error) from error
-
-
-@contextmanager
-def _ours_in_place_of_pillows() -> Iterator[None]:
-    """Disable Pillow's own pixel limits, a lower one that warns and a higher one that raises, within this context."""
-    with _PILLOWS_LIMIT:
-        kept, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
-        try:
-            yield
-        finally:
-            Image.MAX_IMAGE_PIXELS = kept
+    with open_image(path, max_pixels) as image, decoding(path):
+        if image.format in ("JPEG", "MPO"):
+            image.draft(None, (1, 1))
+            image.load()
+        else:
+            to_rgb(image, path)
 
 
 def to_rgb(image: Image.Image, path: Path) -> Image.Image:
@@ -176,16 +171,3 @@ def ignored_orientation(image: Image.Image) -> int:
     except DECODE_ERRORS:  # damaged metadata say nothing
         return UPRIGHT
     return int(found) if found in range(1, 9) else UPRIGHT
-
-
-def asked_for(formats: tuple[str, ...]) -> str:
-    """Return the formats of images as messages ask for them."""
-    return ", ".join(EXPECTED if formats == FORMATS else formats)
-
-
-def _unreadable(path: Path, error: Exception, formats: tuple[str, ...] = FORMATS) -> DataError:
-    expected = asked_for(formats)
-    return DataError(
-        f"image {path} cannot be read ({type(error).__name__}); expected an undamaged {expected} file.",
-        public="an image of the split cannot be read.",
-    )

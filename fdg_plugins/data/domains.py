@@ -11,19 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from fdg_plugins.data.attribute_files import AttributeFiles
-from fdg_plugins.data.attribute_lists import list_attributed
+from fdg_plugins.data.attributes import AttributeFiles, list_attributed
 from fdg_plugins.data.catalogue import dataset_spec
 from fdg_plugins.data.decoding import MOST_PIXELS
-from fdg_plugins.data.folders import FolderSpec, existing_folders, existing_root, list_domain
+from fdg_plugins.data.folders import FolderSpec, Unused, existing_folders, existing_root, list_domain
 from fdg_plugins.data.image_files import ImageFiles
 from fdg_plugins.data.own_files import NO_RULES, FileRules, rules_of
-from fdg_plugins.data.own_splits import folder_split
 from fdg_plugins.data.pair_files import PairFiles
-from fdg_plugins.data.pairs import AMONG, list_pairs, split_pairs
+from fdg_plugins.data.pairs import list_pairs, split_pairs
 from fdg_plugins.data.presets import preset_of
-from fdg_plugins.data.published import published_domain
-from fdg_plugins.data.rotated import rotated_domain
+from fdg_plugins.data.published import published_domain, rotated_domain
 from fdg_plugins.data.skew import EQUAL, EQUAL_PARTS, Partition, Shares, site_splits
 from fdg_plugins.data.sources import ImageSource
 from fdg_plugins.data.specs import (
@@ -35,14 +32,11 @@ from fdg_plugins.data.specs import (
     Sample,
     SegmentationSpec,
 )
-from fdg_plugins.data.splits import Split, check_part, part_of, seeded_split
-from fdg_plugins.data.unused import Unused
+from fdg_plugins.data.splits import Split, check_part, folder_split, part_of, seeded_split
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.naming import perhaps
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.tasks import TASKS
-
-__all__ = ["DomainData", "Sample", "open_domain"]
 
 
 @dataclass(frozen=True)
@@ -85,24 +79,25 @@ def open_domain(
     shared: "SharedDomains | None" = None,
     dataset_file: Path | None = None,
 ) -> DomainData:
-    """List and split the images of a domain: those in ``<data_root>/<data set>/<domain>/<class>/``, those with masks in
-    ``<data_root>/<data set>/<domain>/{images,masks}/`` or a data list, rotated digits, or the
-    images that a list gives to the domain.
+    """List and split the images of a domain below ``data_root``, in the layout of the data set's record.
 
     Without a data root, RotatedDigits replaces RotatedMNIST; the name of the split shows this. Image folders use the
     official lists if they exist below the data set's folder; otherwise, a 90/10 split that depends only on ``seed``
     and the names of the images.
 
-    ``max_samples`` keeps that many images of the domain, chosen by ``seed`` in proportion to the classes. ``part``, the
-    site's number (from 1) and the number of sites that share the domain, keeps the site's share of the training and of
-    the validation images; the test images remain those of the whole domain. A ``partition`` that is not equal divides
-    them by their classes (:mod:`fdg_plugins.data.skew`), and the test images are the site's own. ``image_memory`` is
-    the number of bytes for decoded image files, each of which is then decoded only once. Images of more than
-    ``max_pixels`` pixels are rejected when they are read. ``left_out`` are image files, named as samples name them, to
-    omit from the split. ``preset`` names the transforms of images with masks, by default the data set's own.
-    ``dataset_file`` says more about the files of a described data set, by default ``dataset.toml`` in the data root.
-    ``shared`` are the domains that other sites of this process have opened: what is opened already is not listed again,
-    and sites of the same domain share the decoded images.
+    Args:
+        max_samples: how many images of the domain to keep, chosen by ``seed`` in proportion to the classes.
+        part: the site's number (from 1) and the number of sites that share the domain, to keep the site's share of the
+            training and of the validation images; the test images remain those of the whole domain.
+        partition: how they share it; one that is not equal divides the images by their classes
+            (:mod:`fdg_plugins.data.skew`), and the test images are the site's own.
+        image_memory: bytes for decoded image files, each of which is then decoded only once.
+        max_pixels: of the largest image that is read.
+        left_out: image files, named as samples name them, to omit from the split.
+        preset: the transforms of images with masks, by default the data set's own.
+        shared: the domains that other sites of this process have opened: they are not listed again, and sites of the
+            same domain share the decoded images.
+        dataset_file: what says more about the files of a described data set, by default ``dataset.toml`` in the root.
 
     Raises SettingsError for an unknown data set, domain or preset, too small a ``max_samples`` or an impossible
     ``part``. Raises DataError for a data root, folders or files that are missing, broken, empty or unexpected, for
@@ -110,10 +105,10 @@ def open_domain(
     """
     spec = dataset_spec(dataset)
     if domain not in spec.domains:
+        expected = f"expected one of: {', '.join(spec.domains)}"
         raise SettingsError(
-            f"domain {domain!r} is unknown in data set {spec.name}; expected one of: {', '.join(spec.domains)}"
-            f"{perhaps(domain, spec.domains)}",
-            public=f"its domain is none of data set {spec.name}; expected one of: {', '.join(spec.domains)}.",
+            f"domain {domain!r} is unknown in data set {spec.name}; {expected}{perhaps(domain, spec.domains)}",
+            public=f"its domain is none of data set {spec.name}; {expected}.",
         )
     files = frozenset(left_out)
     asked = _Asked(data_root, domain, seed, max_samples, image_memory, max_pixels, files, dataset_file)
@@ -153,7 +148,7 @@ class _Asked:
         """Return what the site's own file says about the images below the resolved data root."""
         return rules_of(root, self.dataset_file) if spec.described else NO_RULES
 
-    def root_of(self, spec: FolderSpec | AttributeSpec) -> Path:
+    def root_of(self, spec: KnownSpec) -> Path:
         """Return the data root; raise DataError if none is given."""
         if self.data_root is None:
             holds = f"{spec.folder}/" if spec.folder else "its domains"
@@ -206,76 +201,70 @@ class SharedDomains:
 
 
 def _open(asked: _Asked, spec: KnownSpec, preset: str) -> _Opened:
+    images: ImageSource
     match spec:
         case RotatedSpec():
-            return _turned(asked, spec)
+            used = spec if asked.data_root is not None or spec.stand_in is None else spec.stand_in
+            root = None if used.source == "digits" else asked.root_of(used)
+            images, samples = rotated_domain(root, used, asked.domain)
+            return _Opened(images, _seeded(samples, used, asked))
         case PublishedSpec():
             images, samples = published_domain(asked.data_root, spec, asked.domain, asked.max_pixels)
-            seed, most = asked.seed, asked.max_samples
-            return _Opened(images, seeded_split(samples, spec, asked.domain, seed=seed, max_samples=most))
+            return _Opened(images, _seeded(samples, spec, asked))
         case AttributeSpec():
-            return _with_attributes(asked, spec)
+            root, listed = list_attributed(asked.root_of(spec), spec, asked.domain)
+            kept = _kept(listed, spec, asked)
+            images = AttributeFiles(root / spec.folder, asked.image_memory, asked.max_pixels)
+            return _Opened(images, _seeded(kept, spec, asked), _left_out(listed, asked))
         case ImageFolderSpec():
             return _in_folders(asked, spec)
         case SegmentationSpec():
             return _in_pairs(asked, spec, preset)
 
 
-def _turned(asked: _Asked, spec: RotatedSpec) -> _Opened:
-    used = spec if asked.data_root is not None or spec.stand_in is None else spec.stand_in
-    images, samples = rotated_domain(asked.data_root, used, asked.domain)
-    return _Opened(images, seeded_split(samples, used, asked.domain, seed=asked.seed, max_samples=asked.max_samples))
-
-
-def _with_attributes(asked: _Asked, spec: AttributeSpec) -> _Opened:
-    """Open one part of images with attributes."""
-    root, listed = list_attributed(asked.root_of(spec), spec, asked.domain)
-    kept = tuple(sample for sample in listed if sample.file not in asked.left_out)
-    _check_enough(listed, kept, spec, asked.domain)
-    images = AttributeFiles(root / spec.folder, asked.image_memory, asked.max_pixels)
-    split = seeded_split(kept, spec, asked.domain, seed=asked.seed, max_samples=asked.max_samples)
-    return _Opened(images, split, _named(listed, asked.left_out))
+def _seeded(samples: tuple[Sample, ...], spec: KnownSpec, asked: _Asked) -> Split:
+    return seeded_split(samples, spec, asked.domain, seed=asked.seed, max_samples=asked.max_samples)
 
 
 def _in_folders(asked: _Asked, spec: ImageFolderSpec) -> _Opened:
-    """Open image folders, with the split of the official lists, or the seeded split if there are none."""
     domain = asked.domain
     root = existing_folders(asked.root_of(spec), spec, domain)
     rules = asked.rules_of(spec, root)
     listed, skipped, unused = list_domain(root, spec, domain, rules)
-    kept = tuple(sample for sample in listed if sample.file not in asked.left_out)
-    _check_enough(listed, kept, spec, domain)
-    left_out = _named(listed, asked.left_out)
+    kept, left_out = _kept(listed, spec, asked), _left_out(listed, asked)
     images = ImageFiles(root / spec.folder, asked.image_memory, asked.max_pixels)
-    seed, max_samples = asked.seed, asked.max_samples
-    absent = (*left_out, *skipped)
+    seed, max_samples, absent = asked.seed, asked.max_samples, (*left_out, *skipped)
     split = folder_split(kept, spec, domain, root, rules, seed=seed, max_samples=max_samples, left_out=absent)
     return _Opened(images, split, left_out, skipped, tuple(unused.phrases()))
 
 
 def _in_pairs(asked: _Asked, spec: SegmentationSpec, preset: str) -> _Opened:
-    """Open images with masks."""
     transforms = preset_of(preset, spec)
-    root = existing_root(asked.root_of(spec), spec, asked.domain)
-    unused = Unused(AMONG)
+    root = existing_root(asked.root_of(spec), spec)
+    unused = Unused()
     listed, skipped = list_pairs(root, spec, asked.domain, asked.rules_of(spec, root), unused)
     split = split_pairs(listed, asked.left_out, spec, asked.domain, seed=asked.seed, max_samples=asked.max_samples)
     images = PairFiles(root / spec.folder, spec, transforms, asked.image_memory, asked.max_pixels)
-    return _Opened(images, split, _named(listed.all, asked.left_out), skipped, tuple(unused.phrases()))
+    return _Opened(images, split, _left_out(listed.all, asked), skipped, tuple(unused.phrases()))
 
 
-def _named(listed: Iterable[Sample], files: Collection[str]) -> tuple[str, ...]:
-    return tuple(sample.file for sample in listed if sample.file in files)
+def _left_out(listed: Iterable[Sample], asked: _Asked) -> tuple[str, ...]:
+    return tuple(sample.file for sample in listed if sample.file in asked.left_out)
 
 
-def _check_enough(listed: Collection[Sample], kept: Collection[Sample], spec: KnownSpec, domain: str) -> None:
-    """Reject a class with no usable image, or with one where there were two or more: each part of a split needs one."""
+def _kept(listed: Collection[Sample], spec: KnownSpec, asked: _Asked) -> tuple[Sample, ...]:
+    """Return the images that are not left out.
+
+    Raises DataError for a class with none left, or with one where there were two: each part of a split needs one.
+    """
+    kept = tuple(sample for sample in listed if sample.file not in asked.left_out)
     task = TASKS.get(spec.task)
     before, after = (Counter(map(task.stratum, samples)) for samples in (listed, kept))
     for number, name in enumerate(task.strata(spec.classes)):
         if after[number] < min(before[number], 2):
             raise DataError(
-                f"of the {before[number]:,} images of class {name!r} in domain {domain!r}, {after[number]} can be "
-                "used; expected at least 2, one for training and one for validation.",
+                f"of the {before[number]:,} images of class {name!r} in domain {asked.domain!r}, {after[number]} can "
+                "be used; expected at least 2, one for training and one for validation.",
                 public=True,
             )
+    return kept

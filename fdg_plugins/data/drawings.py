@@ -28,6 +28,10 @@ def _star(*radii: float, corners: int) -> Points:
 
 
 _ARM = 0.36
+_CROSS = [
+    *[(-_ARM, -1.0), (_ARM, -1.0), (_ARM, -_ARM), (1.0, -_ARM), (1.0, _ARM), (_ARM, _ARM)],
+    *[(_ARM, 1.0), (-_ARM, 1.0), (-_ARM, _ARM), (-1.0, _ARM), (-1.0, -_ARM), (-_ARM, -_ARM)],
+]
 GLYPHS: dict[str, Points] = {
     "dog": np.stack([np.cos(_TURN), np.sin(_TURN)], axis=1),  # a disc
     "elephant": np.array([(-1.0, -0.85), (1.0, -0.85), (1.0, 0.85), (-1.0, 0.85)]),  # a box
@@ -35,10 +39,7 @@ GLYPHS: dict[str, Points] = {
     "guitar": np.array([(-0.9, -1.0), (0.9, -1.0), (-0.9, 1.0), (0.9, 1.0)]),  # an hourglass
     "horse": _star(1.0, 0.4, corners=10),  # a star
     "house": np.array([(0.0, -1.0), (1.0, -0.1), (0.5, -0.1), (0.5, 1.0), (-0.5, 1.0), (-0.5, -0.1), (-1.0, -0.1)]),
-    "person": np.array(  # a cross
-        [(-_ARM, -1.0), (_ARM, -1.0), (_ARM, -_ARM), (1.0, -_ARM), (1.0, _ARM), (_ARM, _ARM)]
-        + [(_ARM, 1.0), (-_ARM, 1.0), (-_ARM, _ARM), (-1.0, _ARM), (-1.0, -_ARM), (-_ARM, -_ARM)]
-    ),
+    "person": np.array(_CROSS),
 }
 """The outline of each class of PACS, within [-1, 1]; ``house`` is an arrow that points up."""
 
@@ -52,7 +53,6 @@ def draw(domain: str, class_name: str, index: int) -> Image.Image:
 
 
 def _posed(outline: Points, generator: np.random.Generator) -> Points:
-    """Return an outline in pixels of the canvas: turned a little, stretched and moved."""
     angle = generator.uniform(-0.3, 0.3)
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     sides = CANVAS * generator.uniform(0.2, 0.31) * generator.uniform(0.85, 1.15, size=2)
@@ -80,7 +80,6 @@ def _to_image(pixels: NDArray[np.float64]) -> Image.Image:
 
 
 def _photo(points: Points, generator: np.random.Generator) -> Image.Image:
-    """Muted colours on a blurred, uneven ground, with light from one side and noise."""
     image = _to_image(np.array(_colour(generator, 60, 200)) + 0.5 * _clouds(6, generator))
     ImageDraw.Draw(image).polygon(_corners(points), fill=_colour(generator, 20, 120))
     light = np.linspace(-1, 1, CANVAS) * generator.uniform(-30, 30)
@@ -91,7 +90,6 @@ def _photo(points: Points, generator: np.random.Generator) -> Image.Image:
 
 
 def _art_painting(points: Points, generator: np.random.Generator) -> Image.Image:
-    """Brush strokes that take up the colours below them, under a warm varnish."""
     image = _to_image(np.array(_colour(generator, 120, 230)) + 0.3 * _clouds(4, generator))
     ImageDraw.Draw(image).polygon(_corners(points), fill=_colour(generator, 0, 130))
     below, draw_on = np.asarray(image), ImageDraw.Draw(image)
@@ -104,7 +102,6 @@ def _art_painting(points: Points, generator: np.random.Generator) -> Image.Image
 
 
 def _cartoon(points: Points, generator: np.random.Generator) -> Image.Image:
-    """A flat bright fill within a thick dark outline on a plain light ground."""
     image = Image.new("RGB", (CANVAS, CANVAS), _colour(generator, 190, 255))
     hue = int(generator.integers(256))
     fill = Image.new("HSV", (1, 1), (hue, 230, 235)).convert("RGB").getpixel((0, 0))
@@ -116,7 +113,6 @@ def _cartoon(points: Points, generator: np.random.Generator) -> Image.Image:
 
 
 def _sketch(points: Points, generator: np.random.Generator) -> Image.Image:
-    """A thin, shaky pencil line on white paper, drawn twice."""
     image = Image.new("RGB", (CANVAS, CANVAS), (255, 255, 255))
     grey = int(generator.integers(10, 80))
     for _ in range(2):

@@ -1,25 +1,86 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Image folders below a data root: the expected ones, their listing, and the check that no link leaves the root."""
+"""Image folders below a data root: the expected ones, their listing, and the checks of links and names."""
 
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from fdg_plugins.data.links import leads_outside
-from fdg_plugins.data.own_files import NO_RULES, FileRules
-from fdg_plugins.data.specs import IMAGE_SUFFIXES, ImageFolderSpec, Sample, SegmentationSpec
-from fdg_plugins.data.unused import OF_SYSTEMS, Unused, has_images_below, is_image_name
+from fdg_plugins.data.own_files import NO_RULES, FileRules, leads_outside
+from fdg_plugins.data.specs import IMAGE_SUFFIXES, ImageFolderSpec, KnownSpec, Sample, SegmentationSpec
 from fdg_plugins.errors import DataError
-from fdg_plugins.naming import nearest
-from fdg_plugins.values import visible
+from fdg_plugins.naming import perhaps
+from fdg_plugins.values import counted, visible
 
 FolderSpec: TypeAlias = ImageFolderSpec | SegmentationSpec
 """The data sets whose images are files in folders of their domains."""
 
+LOCK = ".fdg_prepare.lock"
+"""The file that a preparation holds locked; it stays in the data set's folder."""
+
+MANIFEST = "fdg_manifest.json"
+"""The manifest, which a preparation removes before it writes the first image, and writes last."""
+
+OF_SYSTEMS = frozenset({"thumbs.db", "desktop.ini"})
+"""Files that systems leave in folders of images, of which nobody needs to hear."""
+
 # Control characters and line ends, which could forge lines of logs and lists, and bytes that are not UTF-8.
 _UNUSABLE = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]")
+# Suffixes of images that are not read. They tell a folder of images from one of notes.
+_OTHER_IMAGES = (
+    *(".gif", ".heic", ".heif", ".avif", ".jfif", ".jp2", ".svg", ".tga", ".ppm", ".pgm", ".dcm", ".nii", ".nii.gz"),
+    *(".mha", ".mhd", ".nrrd", ".raw", ".dng", ".cr2", ".nef", ".psd", ".npy"),
+)
+
+
+@dataclass
+class Unused:
+    """What lies among the images of a domain and is not used: paths below the data set's folder.
+
+    ``others``: files with another suffix. ``loose``: images beside the folders of classes. ``folders``: folders with
+    images that are not expected there. What the site excludes, and what systems leave, is none of these.
+    """
+
+    others: list[str] = field(default_factory=list)
+    loose: list[str] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
+
+    def phrases(self) -> Iterator[str]:
+        """Yield a phrase for each kind that there is."""
+        for paths, one, what in (
+            (self.folders, "folder", "of images where none is expected"),
+            (self.others, "file", "with a suffix that is not read"),
+            (self.loose, "image", "in no folder of a class"),
+        ):
+            if paths:
+                yield f"{counted(len(paths), one)} {what} (such as {visible(min(paths))})"
+
+    def note(self, base: Path, path: str, entry: os.DirEntry[str], rules: FileRules) -> None:
+        """Note an entry at ``path`` below ``base``, the data set's folder, that is not used."""
+        if is_folder_entry(entry):
+            if not rules.excludes(f"{path}/") and has_images_below(base / path):
+                self.folders.append(path)
+        elif not rules.excludes(path) and entry.name.lower() not in OF_SYSTEMS:
+            (self.loose if is_image_name(entry.name) else self.others).append(path)
+
+
+def is_unfinished(folder: Path) -> bool:
+    """Return whether ``fdg data prepare`` has begun to fill a data set's folder and not ended."""
+    return is_file(folder / LOCK) and not is_file(folder / MANIFEST)
+
+
+def refuse_unfinished(data_root: Path, spec: KnownSpec) -> None:
+    """Raise DataError if the preparation of a data set below ``data_root`` has not ended."""
+    folder = data_root / spec.folder
+    if is_unfinished(folder):
+        raise DataError(
+            f"folder {folder} of data set {spec.name} is not complete: fdg data prepare is still filling it, was "
+            f"interrupted, or did not accept what it found; fdg data prepare {spec.name} resumes it, and --any-counts "
+            "accepts what is there.",
+            public=f"its preparation of data set {spec.name} has not ended.",
+        )
 
 
 def resolved(data_root: Path) -> Path:
@@ -27,49 +88,35 @@ def resolved(data_root: Path) -> Path:
     return data_root.resolve() if is_folder(data_root) else data_root
 
 
-def existing_root(data_root: Path, spec: FolderSpec, domain: str) -> Path:
+def existing_root(data_root: Path, spec: FolderSpec) -> Path:
     """Return the resolved data root; raise DataError unless it and the data set's folder exist."""
     root = resolved(data_root)
-    places = (
-        ("data root", root, "its data root is not a folder."),
-        (f"folder of data set {spec.name}", root / spec.folder, f"data set {spec.name!r} is not in its data root."),
-    )
-    for what, folder, public in places:
-        _check_folder(root, folder, what, spec, domain, public)
+    _check_folder(root, root, spec, "its data root is not a folder.")
+    _check_folder(root, root / spec.folder, spec, f"data set {spec.name!r} is not in its data root.")
     return root
 
 
 def existing_folders(data_root: Path, spec: FolderSpec, domain: str) -> Path:
     """Return the resolved data root; raise DataError unless the folders down to the domain's exist."""
-    root = existing_root(data_root, spec, domain)
-    check_domain_folder(root, spec, domain)
+    root = existing_root(data_root, spec)
+    public = f"domain {domain!r} of data set {spec.name!r} is not in its data root."
+    _check_folder(root, root / spec.folder / domain, spec, public)
     return root
 
 
-def check_domain_folder(root: Path, spec: FolderSpec, domain: str) -> None:
-    """Raise DataError unless the domain's folder exists below the resolved data root."""
-    public = f"domain {domain!r} of data set {spec.name!r} is not in its data root."
-    _check_folder(root, root / spec.folder / domain, f"folder of domain {domain}", spec, domain, public)
-
-
-def _check_folder(root: Path, folder: Path, what: str, spec: FolderSpec, domain: str, public: str) -> None:
-    if not is_folder(folder):
-        layout = "/".join(filter(None, ("<data root>", spec.folder, domain, spec.layout)))
-        hint = _root_hint(root, spec)
-        raise DataError(f"{what} {folder} is not a folder; expected the layout {layout}{hint}.", public=public)
-    refuse_outside(root, folder)
-
-
-def _root_hint(root: Path, spec: FolderSpec) -> str:
-    """Return where the data set seems to be, if the data root is one level too deep or too high; else nothing."""
-    if not spec.folder or not is_folder(root) or is_folder(root / spec.folder):
-        return ""
-    if all(is_folder(root / domain) for domain in spec.domains):
-        if root.name == spec.folder:
-            return f"; {root} is the data set's own folder: use its parent, {root.parent}"
-        return f"; {root} holds the domains: call it {spec.folder} and use its parent, or name it with --data"
-    inner = next((place for place in sorted(root.glob(f"*/{spec.folder}")) if is_folder(place)), None)
-    return "" if inner is None else f"; {inner.parent} holds {spec.folder}/: use it instead"
+def _check_folder(root: Path, folder: Path, spec: FolderSpec, public: str) -> None:
+    if is_folder(folder):
+        refuse_outside(root, folder)
+        return
+    hint = ""
+    if spec.folder and is_folder(root) and not is_folder(root / spec.folder):
+        inner = next((place for place in sorted(root.glob(f"*/{spec.folder}")) if is_folder(place)), None)
+        if all(is_folder(root / domain) for domain in spec.domains):
+            hint = f"; {root} holds the domains: call it {spec.folder} and use its parent, or name it with --data"
+        elif inner is not None:
+            hint = f"; {inner.parent} holds {spec.folder}/: use it instead"
+    layout = "/".join(filter(None, ("<data root>", spec.folder, "<domain>", spec.layout)))
+    raise DataError(f"{folder} is not a folder; expected the layout {layout}{hint}.", public=public)
 
 
 class Listed(NamedTuple):
@@ -93,11 +140,12 @@ def list_domain(root: Path, spec: ImageFolderSpec, domain: str, rules: FileRules
     for place in _class_places(root, spec, domain, rules, unused):
         for label, name in enumerate(spec.classes):
             where = f"class {name!r} of domain {domain!r}"
-            files = _listed(root, root / spec.folder, f"{place}/{name}", where, rules, unused)
-            listed = [Sample(file, label) for file in files]
-            kept = [sample for sample in listed if not _is_left_out(sample, spec, rules)]
-            found += kept
-            skipped += sorted({sample.file for sample in listed} - {sample.file for sample in kept})
+            for file in _listed(root, root / spec.folder, f"{place}/{name}", where, rules, unused):
+                sample = Sample(file, label)
+                if sample.stem in spec.known_bad or rules.excludes(file):
+                    skipped.append(file)
+                else:
+                    found.append(sample)
     if not found:
         raise DataError(
             f"folder {root / spec.folder / domain} has no usable image in a folder of a class; expected images in "
@@ -108,18 +156,17 @@ def list_domain(root: Path, spec: ImageFolderSpec, domain: str, rules: FileRules
 
 
 def _class_places(root: Path, spec: ImageFolderSpec, domain: str, rules: FileRules, unused: Unused) -> Iterator[str]:
-    """Yield the folders that hold folders of classes, below the data set's folder: the domain's, or its parts'."""
+    base = root / spec.folder
     if rules.parts is not None:
-        entries = _entries(root / spec.folder / domain, f"domain {domain!r}")
-        _note_beside(root / spec.folder, domain, entries, rules.part_folders, rules, unused)
+        _note_beside(base, domain, _entries(base / domain, f"domain {domain!r}"), rules.part_folders, rules, unused)
     for part in rules.part_folders:
         place = f"{domain}/{part}" if part else domain
-        if part and not is_folder(root / spec.folder / place):
+        if part and not is_folder(base / place):
             continue  # such as a domain that has no images for tests
-        refuse_outside(root, root / spec.folder / place)
-        entries = _entries(root / spec.folder / place, f"domain {domain!r}")
-        _check_classes(root, place, entries, spec, domain, rules)
-        _note_beside(root / spec.folder, place, entries, spec.classes, rules, unused)
+        refuse_outside(root, base / place)
+        entries = _entries(base / place, f"domain {domain!r}")
+        _check_classes(base, place, entries, spec, domain, rules)
+        _note_beside(base, place, entries, spec.classes, rules, unused)
         yield place
 
 
@@ -133,16 +180,8 @@ def _note_beside(
 ) -> None:
     """Note the images in a folder that holds folders, and the folders whose names are not ``known``."""
     for entry in entries:
-        path = f"{place}/{entry.name}"
-        if is_folder_entry(entry):
-            if not rules.excludes(f"{path}/") and entry.name not in known and has_images_below(base / path):
-                unused.folders.append(path)
-        elif is_image_name(entry.name) and not rules.excludes(path):
-            unused.loose.append(path)
-
-
-def _is_left_out(sample: Sample, spec: ImageFolderSpec, rules: FileRules) -> bool:
-    return sample.stem in spec.known_bad or rules.excludes(sample.file)
+        if is_image_name(entry.name) or (is_folder_entry(entry) and entry.name not in known):
+            unused.note(base, f"{place}/{entry.name}", entry, rules)
 
 
 def _listed(root: Path, base: Path, place: str, where: str, rules: FileRules, unused: Unused) -> list[str]:
@@ -161,7 +200,7 @@ def _listed(root: Path, base: Path, place: str, where: str, rules: FileRules, un
         )
     for entry in entries:
         if not is_image_name(entry.name):
-            _note_inside(base, f"{place}/{entry.name}", entry, rules, unused)
+            unused.note(base, f"{place}/{entry.name}", entry, rules)
     return [f"{place}/{name}" for name in names]
 
 
@@ -171,46 +210,22 @@ def note_others(
     """Note what is in the folder ``place`` below the data set's, ``base``, and has none of the ``suffixes``."""
     for entry in _entries(base / place, where):
         if not entry.name.lower().endswith(suffixes):
-            _note_inside(base, f"{place}/{entry.name}", entry, rules, unused)
-
-
-def _note_inside(base: Path, path: str, entry: os.DirEntry[str], rules: FileRules, unused: Unused) -> None:
-    """Note a folder with images, or a file that is not an image, in the folder of a class."""
-    is_inner = is_folder_entry(entry)
-    if rules.excludes(f"{path}/" if is_inner else path):
-        return
-    if not is_inner and entry.name.lower() not in OF_SYSTEMS:
-        unused.others.append(path)
-    elif is_inner and has_images_below(base / path):
-        unused.nested.append(path)
+            unused.note(base, f"{place}/{entry.name}", entry, rules)
 
 
 def _check_classes(
-    root: Path, place: str, entries: Iterable[os.DirEntry[str]], spec: ImageFolderSpec, domain: str, rules: FileRules
+    base: Path, place: str, entries: Iterable[os.DirEntry[str]], spec: ImageFolderSpec, domain: str, rules: FileRules
 ) -> None:
-    """Reject a domain with folders of classes that the data set does not have."""
-    folder = root / spec.folder / place
-    present = [entry.name for entry in entries if is_folder_entry(entry)]
-    extra = sorted(name for name in {*present} - {*spec.classes} if not rules.excludes(f"{place}/{name}/"))
+    present = {entry.name for entry in entries if is_folder_entry(entry)}
+    extra = sorted(name for name in present - {*spec.classes} if not rules.excludes(f"{place}/{name}/"))
     if spec.described:  # folders of notes and the like; a record, in contrast, knows what its data set has
-        extra = [name for name in extra if has_image(folder / name)]
+        extra = [name for name in extra if has_image(base / place / name)]
     if extra:
-        near = nearest(extra[0], spec.classes)
-        hint = f" (did you mean {near}?)" if near else ""
         raise DataError(
-            f"folder {folder} has the unexpected class folder {visible(extra[0])}{hint}; expected exactly "
-            f"{', '.join(spec.classes)}.",
+            f"folder {base / place} has the unexpected class folder {visible(extra[0])}; expected exactly "
+            f"{', '.join(spec.classes)}{perhaps(extra[0], spec.classes)}",
             public=f"domain {domain!r} has {len(extra):,} class folders that data set {spec.name!r} does not have.",
         )
-
-
-def has_image(folder: Path) -> bool:
-    """Return whether a file named like an image is directly in the folder."""
-    try:
-        with os.scandir(folder) as entries:
-            return any(is_image_name(entry.name) for entry in entries)
-    except OSError:
-        return False
 
 
 def image_names(root: Path, folder: Path, where: str, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> list[str]:
@@ -241,10 +256,10 @@ def _checked_images(
 def check_names(folder: Path, where: str, names: Iterable[str]) -> None:
     """Raise DataError for names of files that are not UTF-8 or have control characters."""
     if unusable := sorted(name for name in names if _UNUSABLE.search(name)):
+        problem = f"{len(unusable):,} image files whose names are no UTF-8 or hold control characters"
         raise DataError(
-            f"folder {folder} has {len(unusable):,} image files, such as {visible(unusable[0])}, whose names are no "
-            "UTF-8 or hold control characters; expected other names.",
-            public=f"{where} has {len(unusable):,} image files whose names are no UTF-8 or hold control characters.",
+            f"folder {folder} has {problem}, such as {visible(unusable[0])}; expected other names.",
+            public=f"{where} has {problem}.",
         )
 
 
@@ -257,6 +272,30 @@ def _entries(folder: Path, where: str) -> list[os.DirEntry[str]]:
         raise DataError(
             f"folder {folder} cannot be listed: {error.strerror}.", public=f"{where} cannot be listed."
         ) from error
+
+
+def is_image_name(name: str) -> bool:
+    """Return whether a file of this name is an image, to be used."""
+    return not name.startswith(".") and name.lower().endswith(IMAGE_SUFFIXES)
+
+
+def has_image(folder: Path) -> bool:
+    """Return whether a file named like an image is directly in the folder."""
+    try:
+        with os.scandir(folder) as entries:
+            return any(is_image_name(entry.name) for entry in entries)
+    except OSError:
+        return False
+
+
+def has_images_below(folder: Path) -> bool:
+    """Return whether a folder, or one in it, holds images, be it of a kind that is not read."""
+    known = (*IMAGE_SUFFIXES, *_OTHER_IMAGES)
+    for _, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        if any(name.lower().endswith(known) and not name.startswith(".") for name in files):
+            return True
+    return False
 
 
 def is_folder(path: Path) -> bool:

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images in files, each decoded once: their pixels stay in memory while there is room for them.
+"""Images in files, each decoded once: their pixels stay in memory while there is room; and images in one array.
 
-Of images that are used whole, what stays is the image as resized, which is smaller and saves the resizing too.
-
-A loader's forked processes share the memory, so an image decoded by one process is available to all. The memory is
-freed when the images are no longer referenced; nothing decoded is written to disk.
+Of images that are used whole, what stays is the image as resized. A loader's forked processes share the memory, so an
+image decoded by one process is available to all. Nothing decoded is written to disk.
 """
 
 import mmap
@@ -15,11 +13,12 @@ from typing import ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 import torch
+from torch.nn.functional import interpolate
 
 from fdg_plugins.data.decoding import FORMATS, MOST_PIXELS, check_image, open_image, read_image
 from fdg_plugins.data.sources import Epochs, ImageDataset, ImageSource
 from fdg_plugins.data.specs import Sample
-from fdg_plugins.data.transforms import EpochViews, View, WholeView
+from fdg_plugins.data.transforms import EpochViews, View, WholeView, checked_size
 from fdg_plugins.digests import sha256_of_sizes
 from fdg_plugins.errors import DataError
 
@@ -95,19 +94,21 @@ class ImageFiles(ImageSource):
         self._places.update({key: places.get(key) for key in new})
 
     def _fitting(self, files: Iterable[str]) -> dict[str, tuple[int, int, int]]:
-        """Return the shapes of the images for which the free memory suffices, in their order."""
         free = self._free
         shapes: dict[str, tuple[int, int, int]] = {}
         for file in files:
-            shape = _shape_of(self.folder / file, self.max_pixels)
-            if shape and np.prod(shape) <= free:
+            try:
+                with open_image(self.folder / file, self.max_pixels) as image:
+                    shape = image.height, image.width, CHANNELS
+            except DataError:
+                continue
+            if np.prod(shape) <= free:
                 shapes[file] = shape
                 free -= int(np.prod(shape))
         return shapes
 
     @property
     def _free(self) -> int:
-        """The bytes of memory that are not reserved."""
         return self.memory - sum(place.pixels.nbytes for place in self._places.values() if place)
 
     def read(self, file: str) -> np.ndarray:
@@ -148,7 +149,7 @@ class DomainImages(ImageDataset):
     the image. Raises DataError, naming the file, if an image cannot be read.
     """
 
-    def __init__(self, images: "ImageFiles", samples: Sequence[Sample], views: Sequence[View]) -> None:
+    def __init__(self, images: "ImageFiles", samples: Sequence[Sample], views: "EpochViews | Sequence[View]") -> None:
         self.images = images
         self.samples = tuple(samples)
         self.views = views
@@ -199,16 +200,7 @@ class WholeImages(DomainImages):
         return self.images.whole(self.samples[position].file, self.view)
 
 
-def _shape_of(path: Path, max_pixels: int) -> tuple[int, int, int] | None:
-    try:
-        with open_image(path, max_pixels) as image:
-            return image.height, image.width, CHANNELS
-    except DataError:
-        return None
-
-
 def _new_places(shapes: Mapping[_K, tuple[int, int, int]]) -> dict[_K, _Place]:
-    """Return memory for images of these shapes in one new block, whose pages are allocated when written to."""
     if not shapes:
         return {}
     sizes = [int(np.prod(shape)) for shape in shapes.values()]
@@ -219,3 +211,57 @@ def _new_places(shapes: Mapping[_K, tuple[int, int, int]]) -> dict[_K, _Place]:
         key: _Place(part.reshape(shape), filled[row : row + 1])
         for row, ((key, shape), part) in enumerate(zip(shapes.items(), parts, strict=True))
     }
+
+
+@dataclass(frozen=True, eq=False)
+class ImageArray(ImageSource):
+    """Images in memory, ``pixels: uint8 [N, S, S]`` if grey, ``[N, 3, S, S]`` in colour.
+
+    ``rows`` maps the ``file`` of a sample to its row.
+    """
+
+    pixels: torch.Tensor
+    rows: Mapping[str, int]
+
+    def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> "ArrayImages":
+        """Return the images as they are, once per epoch."""
+        return ArrayImages(self, samples, image_size, times=len(epochs))
+
+    def evaluation(self, samples: Sequence[Sample], image_size: int) -> "ArrayImages":
+        """Return the images as they are."""
+        return ArrayImages(self, samples, image_size)
+
+    def check(self, sample: Sample) -> None:
+        """Do nothing: the images were read as a whole when the domain was opened."""
+
+
+class ArrayImages(ImageDataset):
+    """Samples in memory as ``(image float32 [C, S, S] in [0, 1], label)``, resized only if their size differs.
+
+    The whole sequence of samples is repeated ``times`` times.
+    """
+
+    in_memory: ClassVar[bool] = True
+
+    def __init__(self, array: "ImageArray", samples: Sequence[Sample], image_size: int, times: int = 1) -> None:
+        self.pixels = array.pixels
+        self.rows = torch.tensor([array.rows[sample.file] for sample in samples], dtype=torch.int64)
+        self.labels = torch.tensor([sample.label for sample in samples], dtype=torch.int64)
+        self.image_size = checked_size(image_size)
+        self.times = times
+
+    def __len__(self) -> int:
+        return len(self.rows) * self.times
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        images, labels = self.__getitems__([index])
+        return images[0], labels[0]
+
+    def __getitems__(self, indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return a whole batch, images ``[B, C, S, S]`` and labels ``[B]``, which needs no collating."""
+        chosen = torch.tensor(indices, dtype=torch.int64) % max(len(self.rows), 1)
+        images = self.pixels[self.rows[chosen]]
+        images = (images if images.dim() == 4 else images.unsqueeze(1)).float().div_(255.0)
+        if images.shape[-1] != self.image_size:
+            images = interpolate(images, [self.image_size] * 2, mode="bilinear", antialias=True)
+        return images, self.labels[chosen]

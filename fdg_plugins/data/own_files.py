@@ -8,7 +8,6 @@ by each participant from its own file and never leaves it.
 
 import tomllib
 import unicodedata
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -17,27 +16,30 @@ from typing import Annotated, Literal
 import pydantic
 from pydantic_core import PydanticCustomError
 
-from fdg_plugins.data.links import leads_outside
 from fdg_plugins.errors import DataError
 from fdg_plugins.plugins.own_dataset import Classes, Domains, FolderName, MaskValues, PlainName, TaskName, Title
 from fdg_plugins.values import first_problem
 
 DATASET_FILE = "dataset.toml"
 DOMAIN = "{domain}"
-MOST_PATTERNS = 100_000
 
 
-def _below(text: str) -> str:
-    path = PurePosixPath(text)
-    if path.is_absolute() or ".." in path.parts or not text.isprintable():
-        raise PydanticCustomError("path", "it should be a path below the folder of the data set, without '..'")
-    return text
+def leads_outside(root: Path, path: Path) -> bool:
+    """Return whether a path, after resolving links, lies outside ``root``, a resolved folder, or forms a cycle."""
+    try:
+        resolved = path.resolve()
+    except (OSError, RuntimeError):  # a cycle, up to Python 3.12
+        return True
+    return resolved.is_symlink() or not resolved.is_relative_to(root)
 
 
 def _by_domain(text: str) -> str:
-    if DOMAIN not in text:
-        raise PydanticCustomError("path", "it should be a path with {domain} in it, such as lists/{domain}.txt")
-    return _below(text)
+    path = PurePosixPath(text)
+    if DOMAIN not in text or path.is_absolute() or ".." in path.parts or not text.isprintable():
+        raise PydanticCustomError(
+            "path", "it should be a path below the folder of the data set with {domain} in it: lists/{domain}.txt"
+        )
+    return text
 
 
 ListPath = Annotated[str, pydantic.AfterValidator(_by_domain)]
@@ -94,7 +96,7 @@ class DatasetFile(_Table):
     channels: Literal[1, 3] | None = None
     dims: Literal[2, 3] | None = None
     preset: Title | None = None
-    exclude: Annotated[tuple[Pattern, ...], pydantic.Field(max_length=MOST_PATTERNS)] = ()
+    exclude: Annotated[tuple[Pattern, ...], pydantic.Field(max_length=100_000)] = ()
     parts: Parts | None = None
     lists: Lists | None = None
 
@@ -106,14 +108,10 @@ class DatasetFile(_Table):
             raise PydanticCustomError("parts", "images with masks are divided by a data list, not by parts or lists")
         return self
 
-
-def _matches(path: str, pattern: str) -> bool:
-    """Return whether a path is like a pattern; brackets in it stand for themselves, as in ``copy[1].jpg``.
-
-    macOS and many archives decompose the accents in names, keyboards do not.
-    """
-    path, pattern = (unicodedata.normalize("NFC", text) for text in (path, pattern))
-    return fnmatchcase(path, pattern.replace("[", "[[]"))
+    @property
+    def rules(self) -> "FileRules":
+        """What the file says about images."""
+        return FileRules(self.exclude, self.parts, self.lists)
 
 
 @dataclass(frozen=True)
@@ -121,12 +119,14 @@ class FileRules:
     """What a participant's own file says about its images.
 
     ``exclude``: patterns of paths ``<domain>/<class>/<image>``, in which ``*`` stands for any characters and ``?``
-    for one. ``parts`` and ``lists`` divide each domain; at most one of them is given.
+    for one. ``parts`` and ``lists`` divide each domain; at most one of them is given. ``matched``: the patterns that
+    have matched a path.
     """
 
     exclude: tuple[str, ...] = ()
     parts: Parts | None = None
     lists: Lists | None = None
+    matched: set[str] = field(default_factory=set, compare=False)
 
     @property
     def part_folders(self) -> tuple[str, ...]:
@@ -134,27 +134,16 @@ class FileRules:
         return ("",) if self.parts is None else self.parts.folders
 
     def excludes(self, path: str) -> bool:
-        """Return whether a path below the data set's folder is left out; that of a folder ends with ``/``."""
-        return any(_matches(path, pattern) for pattern in self.exclude)
+        """Return whether a path below the data set's folder is left out; that of a folder ends with ``/``.
 
-    def kept(self, paths: Iterable[str]) -> list[str]:
-        """Return the paths that are not left out."""
-        return [path for path in paths if not self.excludes(path)]
-
-    def watched(self) -> "WatchedRules":
-        """Return the same rules, which note what they match."""
-        return WatchedRules(self.exclude, self.parts, self.lists)
-
-
-@dataclass(frozen=True)
-class WatchedRules(FileRules):
-    """Rules that note which patterns have matched a path that they were asked about."""
-
-    matched: set[str] = field(default_factory=set, compare=False)
-
-    def excludes(self, path: str) -> bool:
-        """Return whether a path is left out, and note all patterns that match it."""
-        found = [pattern for pattern in self.exclude if _matches(path, pattern)]
+        Brackets stand for themselves, as in ``copy[1].jpg``, and accents are equal however they are encoded.
+        """
+        name = unicodedata.normalize("NFC", path)
+        found = {
+            pattern
+            for pattern in self.exclude
+            if fnmatchcase(name, unicodedata.normalize("NFC", pattern).replace("[", "[[]"))
+        }
         self.matched.update(found)
         return bool(found)
 
@@ -174,17 +163,10 @@ def read_dataset_file(path: Path) -> DatasetFile:
         return DatasetFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8-sig")))
     except OSError as error:
         raise DataError(f"file {path} cannot be read: {error.strerror}.", public=public) from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"file {path} is not text in UTF-8.", public=public) from error
     except pydantic.ValidationError as error:
         raise DataError(f"file {path}: {first_problem(error, DatasetFile.model_fields)}", public=public) from error
-    except (ValueError, RecursionError) as error:  # ValueError: no TOML, or a number of thousands of digits
-        raise DataError(f"file {path} is not TOML: {error}.", public=public) from error
-
-
-def rules_in(file: DatasetFile) -> FileRules:
-    """Return what a ``dataset.toml`` says about files."""
-    return FileRules(file.exclude, file.parts, file.lists)
+    except (ValueError, RecursionError) as error:  # no UTF-8 or no TOML
+        raise DataError(f"file {path} is not TOML in UTF-8: {error}.", public=public) from error
 
 
 def rules_of(root: Path, given: Path | None) -> FileRules:
@@ -197,4 +179,4 @@ def rules_of(root: Path, given: Path | None) -> FileRules:
         return NO_RULES
     if given is None and leads_outside(root, path):
         raise DataError(f"{path} is a link out of the data root.", public=f"its {DATASET_FILE} is a link.")
-    return rules_in(read_dataset_file(path))
+    return read_dataset_file(path).rules

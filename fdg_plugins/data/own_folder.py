@@ -7,16 +7,14 @@ Only names are read, no image. A ``dataset.toml`` in the folder, or beside it, s
 import os
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fdg_plugins.data.catalogue import DATASETS
-from fdg_plugins.data.folders import has_image, is_folder, is_folder_entry
-from fdg_plugins.data.own_files import DATASET_FILE, NO_RULES, DatasetFile, FileRules, read_dataset_file, rules_in
+from fdg_plugins.data.folders import has_image, has_images_below, is_folder, is_folder_entry
+from fdg_plugins.data.own_files import DATASET_FILE, NO_RULES, DatasetFile, FileRules, read_dataset_file
 from fdg_plugins.data.pairs import PARTS as PAIR_FOLDERS
-from fdg_plugins.data.unused import has_images_below
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.plugins.own_dataset import OwnDataset, is_folder_name, plain_name, read_own_dataset, shorten_names
 from fdg_plugins.storage import own_path
@@ -24,7 +22,6 @@ from fdg_plugins.values import shorten, visible
 
 FEWEST_DOMAINS = 3  # two sources, below which there is nothing to combine, and the held-out one
 LAYOUT = "<domain>/<class>/<image>"
-_USUAL_PARTS = {"train", "training", "val", "valid", "validation", "test", "testing", "crossval"}
 _DESCRIBED = ("domains", "classes", "mask_values", "channels", "dims", "preset")
 
 
@@ -52,7 +49,7 @@ class OwnData:
     @property
     def rules(self) -> FileRules:
         """What the file says about the images."""
-        return NO_RULES if self.file is None else rules_in(read_dataset_file(self.file))
+        return NO_RULES if self.file is None else read_dataset_file(self.file).rules
 
 
 def own_data(place: str | Path, folder: str | Path | None = None) -> OwnData:
@@ -60,67 +57,54 @@ def own_data(place: str | Path, folder: str | Path | None = None) -> OwnData:
 
     Domains and classes are the folders with images, sorted by name, unless the file names them. ``folder`` holds the
     domains; by default the one that the file names, or the file's own. Raises DataError for a
-    folder without such images, with a hint where they seem to be, and for an unusable file; SettingsError for fewer
-    than two classes.
+    folder without such images and for an unusable file; SettingsError for fewer than two classes.
     """
     path = own_path(place)
-    if path.suffix == ".toml":
-        return _described_by(path, path.parent, folder)
-    if not is_folder(path):
-        raise DataError(f"{path} is not a folder; expected one that holds {LAYOUT}, or a file {DATASET_FILE}.")
-    file = path / DATASET_FILE
-    return _described_by(file, path, None) if file.is_file() else _described(path, DatasetFile(), None)
-
-
-def _described_by(file: Path, beside: Path, given: str | Path | None) -> OwnData:
-    """Return the data set that ``file`` describes; its ``folder`` is relative to it, by default where it is."""
-    content = read_dataset_file(file)
-    folder = own_path(given) if given is not None else beside / (content.folder or "")
-    if not is_folder(folder):
-        raise DataError(f"the images that {file} describes are expected in {folder}, which is not a folder.")
-    return _described(folder, content, file.resolve())
+    if path.suffix != ".toml":
+        if not is_folder(path):
+            raise DataError(f"{path} is not a folder; expected one that holds {LAYOUT}, or a file {DATASET_FILE}.")
+        file = path / DATASET_FILE
+        if not file.is_file():
+            return _described(path, DatasetFile(), None)
+        content, root = read_dataset_file(file), path
+    else:
+        file, content = path, read_dataset_file(path)
+        root = path.parent
+    images = own_path(folder) if folder is not None else root / (content.folder or "")
+    if not is_folder(images):
+        raise DataError(f"the images that {file} describes are expected in {images}, which is not a folder.")
+    return _described(images, content, file.resolve())
 
 
 def _described(folder: Path, content: DatasetFile, file: Path | None) -> OwnData:
     root = folder.resolve()
-    _check_parts(root, content)
-    found = _found_pairs(root, content) if content.task == "segmentation" else _found_classes(root, content)
+    rules = content.rules
+    _check_parts(root, content, rules)
+    found = _found_pairs(root, content) if content.task == "segmentation" else _found_classes(root, content, rules)
     domains, classes = tuple(found), tuple(sorted({name for names in found.values() for name in names}))
     given = {name: getattr(content, name) for name in _DESCRIBED if getattr(content, name) is not None}
     values: dict[str, Any] = {"domains": domains, "classes": classes, **given, "task": content.task}
     _check_found(root, values, content)
-    name, title = content.name or _free_name(root.name), content.title or visible(root.name)
-    dataset = read_own_dataset(
-        {"name": name, "title": title, **values}, f"folder {root}" if file is None else str(file)
-    )
+    plain = plain_name(root.name)
+    name = content.name or (f"own_{plain}" if plain in DATASETS.names() else plain)
+    values |= {"name": name, "title": content.title or visible(root.name)}
+    dataset = read_own_dataset(values, f"folder {root}" if file is None else str(file))
     absent = {domain: tuple(name for name in dataset.classes if name not in found[domain]) for domain in found}
-    ignored = () if content.task == "segmentation" else tuple(_ignored(root, found, content))
+    ignored = () if content.task == "segmentation" else tuple(_ignored(root, found, content, rules))
     return OwnData(dataset, root, file, {domain: names for domain, names in absent.items() if names}, ignored)
 
 
-def _check_parts(root: Path, content: DatasetFile) -> None:
+def _check_parts(root: Path, content: DatasetFile, rules: FileRules) -> None:
     """Raise DataError for a part whose folder no domain has; one domain alone may lack some, as the held-out one."""
-    if content.parts is None:
-        return
-    rules = rules_in(content)
     places = [name for name in content.domains or folder_names(root) if not rules.excludes(f"{name}/")]
     present = [root / name for name in places if is_folder(root / name)]
-    if len(present) < 2:
-        return
-    for purpose in ("train", "validation", "test"):
-        part = getattr(content.parts, purpose)
-        if part is not None and not any(is_folder(domain / part) for domain in present):
+    for part in () if rules.parts is None or len(present) < 2 else rules.parts.folders:
+        if not any(is_folder(domain / part) for domain in present):
             inner = shorten_names(folder_names(present[0])) or "no folder"
             raise DataError(
-                f"parts.{purpose} of the {DATASET_FILE} of {root} is {part!r}, a folder that no domain has; expected "
-                f"the name of one in each domain: {present[0].name}/ holds {inner}."
+                f"the [parts] in the {DATASET_FILE} of {root} name {part!r}, a folder that no domain has; expected the "
+                f"name of one in each domain: {present[0].name}/ holds {inner}."
             )
-
-
-def _free_name(folder: str) -> str:
-    """Return a name for the data set in a folder that no data set of the catalogue has."""
-    name = plain_name(folder)
-    return f"own_{name}" if name in DATASETS.names() else name
 
 
 def folder_names(folder: Path) -> list[str]:
@@ -141,29 +125,25 @@ def folder_names(folder: Path) -> list[str]:
     return names
 
 
-def _found_classes(root: Path, content: DatasetFile) -> dict[str, list[str]]:
-    """Return the domains that have folders with images, and the names of these folders."""
-    rules = rules_in(content)
+def _found_classes(root: Path, content: DatasetFile, rules: FileRules) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for domain in content.domains or folder_names(root):
         if rules.excludes(f"{domain}/"):
             continue
+        places = [f"{domain}/{part}".strip("/") for part in rules.part_folders]
         names = {
-            name for part in rules.part_folders for name in _classes_in(root, f"{domain}/{part}".strip("/"), rules)
+            name
+            for place in places
+            for name in folder_names(root / place)
+            if not rules.excludes(f"{place}/{name}/") and has_image(root / place / name)
         }
         if names:
             found[domain] = sorted(names)
     return found
 
 
-def _classes_in(root: Path, place: str, rules: FileRules) -> list[str]:
-    names = [name for name in folder_names(root / place) if not rules.excludes(f"{place}/{name}/")]
-    return [name for name in names if has_image(root / place / name)]
-
-
-def _ignored(root: Path, found: Mapping[str, Collection[str]], content: DatasetFile) -> Iterator[str]:
+def _ignored(root: Path, found: Mapping[str, Collection[str]], content: DatasetFile, rules: FileRules) -> Iterator[str]:
     """Yield the folders of images that are not used as a whole, unless the file says which are to be used."""
-    rules = rules_in(content)
     places = [] if content.domains else [*{*folder_names(root)} - found.keys()]
     if content.classes is None:
         used = {name for names in found.values() for name in names}
@@ -176,115 +156,33 @@ def _found_pairs(root: Path, content: DatasetFile) -> dict[str, tuple[str, ...]]
     """Return the domains that have images with masks; their classes cannot be known from names."""
     if content.classes is None:
         raise SettingsError(f"the {DATASET_FILE} of {root} names no classes, which the task segmentation needs.")
-    folders = content.domains or folder_names(root)
-    return {name: content.classes for name in folders if _has_pairs(root / name)}
-
-
-def _has_pairs(folder: Path) -> bool:
-    return all(is_folder(folder / part) for part in PAIR_FOLDERS) or (folder / "dataset.json").is_file()
+    return {
+        name: content.classes
+        for name in content.domains or folder_names(root)
+        if all(is_folder(root / name / part) for part in PAIR_FOLDERS) or (root / name / "dataset.json").is_file()
+    }
 
 
 def _check_found(root: Path, values: dict[str, Any], content: DatasetFile) -> None:
     """Raise an error for too few domains or classes, and for classes that are one under two spellings."""
     domains, classes = values["domains"], values["classes"]
-    if len(domains) < FEWEST_DOMAINS:
-        held = f"{len(domains)} domains ({shorten_names(domains)})" if domains else "no domain"
+    if len(domains) < FEWEST_DOMAINS or len(classes) < 2:
         raise DataError(
-            f"folder {root} holds {held}, expected at least {FEWEST_DOMAINS} folders {LAYOUT}: two sources and the "
-            f"held-out domain{_hint(root)}."
-        )
-    if len(classes) < 2:
-        raise DataError(
-            f"folder {root} holds the class {shorten_names(classes)} alone, expected at least 2{_hint(root)}."
+            f"folder {root} holds {len(domains)} domains ({shorten_names(domains)}) with {len(classes)} classes "
+            f"({shorten_names(classes)}), expected {LAYOUT} with at least {FEWEST_DOMAINS} domains and 2 classes; "
+            f"the folders in it: {shorten_names(folder_names(root)) or 'none'}. Use the folder above or below if the "
+            f"domains are there, and [parts] in {DATASET_FILE} if train/ and val/ divide them."
         )
     if content.task == "classification" and set(classes) == set(PAIR_FOLDERS):
         raise DataError(
             f'folder {root} holds images and masks, expected a {DATASET_FILE} with task = "segmentation" and classes.'
         )
-    if content.classes is None:
-        _refuse_spellings(root, classes)
-
-
-def _refuse_spellings(root: Path, classes: Collection[str]) -> None:
-    """Raise DataError for classes whose names differ only in case or in Unicode form: most likely one at two sites.
-
-    macOS and many archives decompose accents, other systems do not, and both look the same on a screen.
-    """
     by_name: dict[str, str] = {}
-    for name in classes:
-        other = by_name.setdefault(_spelt_alike(name), name)
-        if other != name:
-            is_case = unicodedata.normalize("NFC", other) != unicodedata.normalize("NFC", name)
-            what = "case only" if is_case else f"how accents are encoded only ({other!a}, {name!a})"
+    for name in classes if content.classes is None else ():
+        # macOS and many archives decompose accents, other systems do not, and both look the same on a screen.
+        alike = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+        if (other := by_name.setdefault(alike, name)) != name:
             raise DataError(
-                f"folder {root} holds the classes {other!r} and {name!r}, which differ in {what}; rename one of "
-                f"them, or name all classes in {DATASET_FILE}."
+                f"folder {root} holds the classes {other!r} and {name!r} ({other!a}, {name!a}), which differ only in "
+                f"case or in how accents are encoded; rename one of them, or name all classes in {DATASET_FILE}."
             )
-
-
-def _spelt_alike(name: str) -> str:
-    """Return what is equal for names that differ only in case or in Unicode form."""
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
-
-
-def _hint(root: Path) -> str:
-    """Return where domains seem to be, seen from a folder that does not hold them; empty if nothing is seen."""
-    if has_image(root):
-        return f"; {root} holds images itself, as the folder of a class does: use {root.parent.parent}"
-    with suppress(DataError):  # an odd name somewhere around is not what is wrong here
-        return _hint_of_folders(root)
-    return ""
-
-
-def _hint_of_folders(root: Path) -> str:
-    inner = folder_names(root)
-    for hint in (_deeper_hint(root, inner), _parts_hint(root, inner)):
-        if hint:
-            return hint
-    return _one_domain_hint(root) if any(has_image(root / name) for name in inner) else ""
-
-
-def _deeper_hint(root: Path, inner: Collection[str]) -> str:
-    """Return the hint for a folder of folders that hold domains, or of domains whose classes have folders in them."""
-    deeper = [name for name in inner if _count_domains(root / name) > 1 and not _has_parts(root / name)]
-    if not deeper:
-        return ""
-    shared = set.intersection(*({*folder_names(root / name)} for name in deeper))
-    if len(deeper) > 1 and shared:
-        place = root / deeper[0] / min(shared)
-        return f"; images are expected in the folders of classes themselves, such as {place}, not in folders in them"
-    places = " or ".join(str(root / name) for name in deeper[:3])
-    return f"; the domains seem to be one level deeper: use {places}"
-
-
-def _parts_hint(root: Path, inner: Collection[str]) -> str:
-    """Return the hint for domains that are divided into parts, and for parts that are divided into domains."""
-    if inner and _are_parts(inner):
-        return f"; {', '.join(inner)} are not domains, expected them within each domain, as [parts] in {DATASET_FILE}"
-    divided = [name for name in inner if _has_parts(root / name)]
-    if not divided:
-        return ""
-    return f"; {divided[0]}/ holds {', '.join(folder_names(root / divided[0]))}: name them as [parts] in {DATASET_FILE}"
-
-
-def _has_parts(folder: Path) -> bool:
-    names = folder_names(folder)
-    return bool(names) and _are_parts(names)
-
-
-def _are_parts(names: Collection[str]) -> bool:
-    return {name.lower() for name in names} <= _USUAL_PARTS
-
-
-def _one_domain_hint(root: Path) -> str:
-    """Return the hint for a folder whose folders hold images: it is one domain, or its images are in no classes."""
-    if _count_domains(root.parent) > 1:
-        return f"; {root} looks like one domain: use its parent, {root.parent}"
-    return "; its folders hold images themselves: expected a folder for each class in them"
-
-
-def _count_domains(folder: Path) -> int:
-    """Return how many folders in a folder look like domains: they hold folders with images."""
-    return sum(
-        any(has_image(folder / name / inner) for inner in folder_names(folder / name)) for name in folder_names(folder)
-    )

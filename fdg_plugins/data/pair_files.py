@@ -15,9 +15,8 @@ import numpy as np
 import torch
 
 from fdg_plugins.data.decoding import MOST_PIXELS
-from fdg_plugins.data.pair_loading import errors_of_reading, loading
 from fdg_plugins.data.pair_reading import FORMATS, PairForm
-from fdg_plugins.data.presets import IMAGE, MASK, Preset
+from fdg_plugins.data.presets import IMAGE, MASK, Preset, errors_of_reading, loading
 from fdg_plugins.data.sources import Epochs, ImageDataset, ImageSource
 from fdg_plugins.data.specs import PairSample, Sample, SegmentationSpec
 from fdg_plugins.digests import sha256_of_sizes
@@ -82,7 +81,7 @@ class PairFiles(ImageSource):
 
     def check(self, sample: Sample) -> None:
         """Read the image and its mask."""
-        self.read(sample)
+        self.form.read(*map(Path, self.paths(sample).values()))
 
     def sizes_digest(self, samples: Iterable[Sample]) -> str:
         """Return a hash of the sizes of the files of images and masks."""
@@ -100,7 +99,6 @@ class PairFiles(ImageSource):
         return self._as_evaluated(self.form.spacing_of(path) or (1.0,) * self.form.dims, path, image_size)
 
     def _as_evaluated(self, sides: tuple[float, ...], path: Path, image_size: int) -> tuple[float, ...]:
-        """Return the sides of a pixel after the image is scaled, from those in its file."""
         if not self.preset.whole:
             return sides
         return tuple(step * count / image_size for step, count in zip(sides, self.form.size_of(path), strict=True))
@@ -109,11 +107,6 @@ class PairFiles(ImageSource):
         """Return the paths of image and mask, as MONAI's transforms take them."""
         assert isinstance(sample, PairSample)
         return {IMAGE: str(self.folder / sample.file), MASK: str(self.folder / sample.mask)}
-
-    def read(self, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
-        """Return image and mask as :meth:`PairForm.read` does."""
-        paths = self.paths(sample)
-        return self.form.read(Path(paths[IMAGE]), Path(paths[MASK]))
 
     def bytes_of(self, sample: Sample, image_size: int) -> int:
         """Return the memory that the transformed image and mask take; raises as reading does."""
@@ -199,7 +192,7 @@ class _Prepared:
         with errors_of_reading():
             kept = data.CacheDataset(
                 [self.files.paths(sample) for sample in new],
-                [*loading(self.files.form), *self.files.preset.fixed(self.image_size).transforms],
+                [loading(self.files.form), *self.files.preset.fixed(self.image_size).transforms],
                 cache_num=self._affordable(new),
                 num_workers=torch.get_num_threads(),
                 progress=False,

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read an image and its mask, whatever the format: Pillow for photographs, nibabel for NIfTI, and nothing else.
 
-The number of pixels is checked before any is decoded, and no format can make its reader execute anything.
+The number of pixels is checked before any is decoded, and no format can make its reader execute anything. Of nibabel,
+which is imported when it is needed, other formats, and memory mapping, in which a file that is cut short would end the
+process, are not used.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -15,16 +18,19 @@ from fdg_plugins.data.decoding import (
     DECODE_ERRORS,
     MOST_PIXELS,
     UPRIGHT,
+    TooLargeError,
     UnfitError,
+    UnreadableError,
+    decoding,
     has_deep_channels,
     ignored_orientation,
     open_image,
     to_rgb,
 )
-from fdg_plugins.data.nifti import lie_alike, open_nifti, orientation_of, read_nifti, spacing_of
-from fdg_plugins.data.pair_names import is_nifti
+from fdg_plugins.data.pairs import is_nifti
 from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.errors import DataError
+from fdg_plugins.extras import load_extra
 from fdg_plugins.plugins.own_dataset import LARGEST_MASK_VALUE
 
 FORMATS = ("JPEG", "PNG", "TIFF")
@@ -32,6 +38,8 @@ SHOWN_VALUES = 5
 LARGEST_BYTE = 255
 MOST_CUT_OFF = 0.01
 """The largest fraction of an image's values that a preset for photographs may cut off."""
+
+_MILLIMETRES = {1: 1000.0, 3: 0.001}  # by NIfTI's code for metres and microns; any other means millimetres here
 
 
 class MaskError(DataError):
@@ -74,16 +82,14 @@ class PairForm:
         or EXIF orientation do not fit, and MaskError for such a mask.
         """
         pixels, classes = self.image(image), self.mask(mask)[np.newaxis]
-        self.check_match(image, mask, pixels.shape, classes.shape)
-        return pixels, classes
-
-    def check_match(self, image: Path, mask: Path, pixels: Sequence[int], classes: Sequence[int]) -> None:
-        """Raise MaskError unless the mask's shape ``[1, *S]`` and orientation are those of its image, ``[C, *S]``."""
-        if classes[1:] != pixels[1:]:
-            found, expected = (" x ".join(map(str, shape[1:])) for shape in (classes, pixels))
+        if classes.shape[1:] != pixels.shape[1:]:
+            found, expected = (" x ".join(map(str, values.shape[1:])) for values in (classes, pixels))
             raise MaskError(mask, f"{found} pixels, expected those of its image, {expected}")
-        if is_nifti(image.name) and self._orientation(image) != self._orientation(mask):
-            raise MaskError(mask, "another orientation than its image")
+        if is_nifti(image.name):
+            axes = {_nibabel().aff2axcodes(open_nifti(path, self.max_pixels).affine) for path in (image, mask)}
+            if len(axes) > 1:
+                raise MaskError(mask, "another orientation than its image")
+        return pixels, classes
 
     def image(self, path: Path) -> np.ndarray:
         """Return an image, float32 ``[C, *S]``; raises as :meth:`read` does."""
@@ -123,9 +129,6 @@ class PairForm:
             return False
         return not lie_alike(*(open_nifti(path, self.max_pixels) for path in (image, mask)))
 
-    def _orientation(self, path: Path) -> tuple[str, ...]:
-        return orientation_of(open_nifti(path, self.max_pixels))
-
     def _channels_first(self, path: Path, values: np.ndarray) -> np.ndarray:
         """Return values ``[*S]`` or ``[*S, C]`` as float32 ``[1, *S]`` or ``[C, *S]``."""
         shaped = values[..., np.newaxis] if values.ndim == self.dims else values
@@ -138,29 +141,23 @@ class PairForm:
 
     def _photograph(self, path: Path) -> np.ndarray:
         """Return the pixels in 8 bits, ``[H, W]`` or ``[H, W, 3]``."""
-        with open_image(path, self.max_pixels, formats=FORMATS) as image:
-            try:
-                _refuse_pages(image, path)
-                pixels = to_rgb(image, path)
-                if reason := _turned(image):
-                    raise UnfitError(path, reason)
-                return np.asarray(pixels.convert("L") if self.channels == 1 else pixels)
-            except DECODE_ERRORS as error:
-                raise _unreadable(path, error) from error
+        with open_image(path, self.max_pixels, formats=FORMATS) as image, decoding(path):
+            _refuse_pages(image, path)
+            pixels = to_rgb(image, path)
+            if reason := _turned(image):
+                raise UnfitError(path, reason)
+            return np.asarray(pixels.convert("L") if self.channels == 1 else pixels)
 
     def _label_map(self, path: Path) -> np.ndarray:
         """Return the values as they are in the file; channels must be equal, and transparency is ignored."""
-        with open_image(path, self.max_pixels, formats=FORMATS) as image:
-            try:
-                _refuse_pages(image, path)
-                if has_deep_channels(image):
-                    raise MaskError(path, "several channels of 16 bits, expected one, or channels of 8 bits")
-                image.load()
-                if reason := _turned(image):
-                    raise MaskError(path, reason)
-                values, clear = np.asarray(image), image.mode in ("LA", "PA", "RGBA")
-            except DECODE_ERRORS as error:
-                raise _unreadable(path, error) from error
+        with open_image(path, self.max_pixels, formats=FORMATS) as image, decoding(path):
+            _refuse_pages(image, path)
+            if has_deep_channels(image):
+                raise MaskError(path, "several channels of 16 bits, expected one, or channels of 8 bits")
+            image.load()
+            if reason := _turned(image):
+                raise MaskError(path, reason)
+            values, clear = np.asarray(image), image.mode in ("LA", "PA", "RGBA")
         if values.ndim == 2:
             return values
         colours = values[..., :-1] if clear else values
@@ -181,7 +178,8 @@ class PairForm:
         places[known] = values[known]
         classes: np.ndarray = table[places]
         if (unknown := np.unique(values[classes < 0])).size:
-            shown = ", ".join(map(_in_full, unknown[:SHOWN_VALUES] + 0))  # of a mask of one bit, 1 and not True
+            # In full, as 0.99999998 is not the 1 that is expected beside it; of a mask of one bit, 1 and not True.
+            shown = ", ".join(str(value).removesuffix(".0") for value in unknown[:SHOWN_VALUES] + 0)
             expected = ", ".join(map(str, sorted(self.class_of_value)))
             raise MaskError(path, f"the values {shown}, expected only {expected}")
         return classes
@@ -196,11 +194,6 @@ def _check_bytes(path: Path, pixels: np.ndarray) -> None:
             f"values from {low:g} to {high:g}, expected 0 to {LARGEST_BYTE} for a preset of photographs; mri_patches "
             "and ct_patches take others",
         )
-
-
-def _in_full(value: np.generic) -> str:
-    """Return a value with all its digits: 0.99999998 is not the 1 that is expected beside it."""
-    return str(value).removesuffix(".0")
 
 
 def _refuse_pages(image: Image.Image, path: Path) -> None:
@@ -223,8 +216,67 @@ def _turned(image: Image.Image) -> str:
     )
 
 
-def _unreadable(path: Path, error: Exception) -> DataError:
-    return DataError(
-        f"image {path} cannot be read ({type(error).__name__}); expected an undamaged {', '.join(FORMATS)} file.",
-        public="an image of the split cannot be read.",
-    )
+def open_nifti(path: Path, max_pixels: int) -> Any:
+    """Return nibabel's image with a checked header, whose values are not read yet.
+
+    Raises DataError naming the file if it is not NIfTI with real values and axes that can be told apart, and
+    :class:`TooLargeError` if it has more than ``max_pixels`` voxels.
+    """
+    nibabel = _nibabel()
+    try:
+        kinds = (kind for kind in (nibabel.Nifti1Image, nibabel.Nifti2Image) if kind.path_maybe_image(path)[0])
+        if (kind := next(kinds, None)) is None:
+            raise ValueError
+        opened = kind.from_filename(path, mmap=False)
+        voxels = int(np.prod([int(side) for side in opened.shape], dtype=object))
+        usable = voxels >= 1 and opened.get_data_dtype().kind in "iuf"
+    except (*DECODE_ERRORS, nibabel.filebasedimages.ImageFileError, nibabel.spatialimages.HeaderDataError) as error:
+        raise UnreadableError(path, error) from error
+    if voxels > max_pixels:
+        raise TooLargeError(path, voxels, max_pixels)
+    if not usable or np.linalg.matrix_rank(np.nan_to_num(opened.affine)[:3, :3]) < 3:
+        raise UnreadableError(path, ValueError())
+    return opened
+
+
+def read_nifti(path: Path, max_pixels: int, dims: int, *, oriented: bool) -> np.ndarray:
+    """Return the values, ``[*S]`` or ``[*S, C]``, without further axes of length 1; raise as :func:`open_nifti` does.
+
+    ``oriented``: turned so that the axes point to the right, to the front and up (RAS).
+    """
+    opened = open_nifti(path, max_pixels)
+    try:
+        values = np.asarray((_nibabel().as_closest_canonical(opened) if oriented else opened).dataobj)
+    except (*DECODE_ERRORS, MemoryError) as error:
+        raise UnreadableError(path, error) from error
+    while values.ndim > dims and values.shape[-1] == 1:
+        values = values[..., 0]
+    return values
+
+
+def lie_alike(one: Any, other: Any) -> bool:
+    """Return whether the voxels of two opened images of one shape lie in the same places, to a tenth of a voxel."""
+    sides = np.linalg.norm(np.nan_to_num(one.affine)[:3, :3], axis=0)
+    corners = np.array([[*corner, 1] for corner in np.ndindex(2, 2, 2)]) * [
+        *(side - 1 for side in (*one.shape, 1, 1, 1)[:3]),
+        1,
+    ]
+    shifts = corners @ np.nan_to_num(one.affine - other.affine).T
+    return bool(np.abs(shifts).max() <= 0.1 * sides.min())
+
+
+def spacing_of(opened: Any, dims: int, *, oriented: bool) -> tuple[float, ...] | None:
+    """Return the distance of neighbouring voxels along the axes, as :func:`read_nifti` orders them, in millimetres.
+
+    None if the header does not say it.
+    """
+    zooms = np.asarray(opened.header.get_zooms()[:dims], dtype=np.float64)
+    if len(zooms) < dims or not (np.isfinite(zooms) & (zooms > 0)).all():
+        return None
+    zooms *= _MILLIMETRES.get(int(opened.header["xyzt_units"]) % 8, 1.0)
+    order = np.argsort(_nibabel().io_orientation(opened.affine)[:, 0]) if oriented else np.arange(dims)
+    return tuple(zooms[order].tolist())
+
+
+def _nibabel() -> Any:
+    return load_extra("nibabel", "a NIfTI file")

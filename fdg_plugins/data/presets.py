@@ -9,18 +9,21 @@ MR images is NumPy's, because torch's mean is summed by threads.
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch.nn.functional import interpolate
 
+from fdg_plugins.data.pair_reading import PairForm
 from fdg_plugins.data.specs import DatasetSpec, SegmentationSpec
 from fdg_plugins.data.transforms import checked_size
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.extras import load_extra
 
 IMAGE, MASK = "image", "mask"
@@ -32,14 +35,7 @@ SOFT_TISSUE = (-175.0, 250.0)
 Transforms = list[Any]
 
 
-class Range(NamedTuple):
-    """Intensities that become [0, 1]; values outside are cut off."""
-
-    lowest: float
-    highest: float
-
-
-BYTES = Range(0.0, 255.0)
+BYTES = (0.0, 255.0)
 
 
 @dataclass(frozen=True)
@@ -57,7 +53,7 @@ class Preset:
 
     name: str
     dims: tuple[int, ...]
-    intensity: Range | None
+    intensity: tuple[float, float] | None
     whole: bool = False
     turns: bool = False
 
@@ -68,7 +64,7 @@ class Preset:
 
     def fixed(self, image_size: int) -> Any:
         """Return MONAI's Compose of the fixed part, for images float32 ``[C, *S]`` and masks int16 ``[1, *S]``."""
-        transforms = _monai(self.name)
+        transforms = _monai(f"preset {self.name!r}")
         steps: Transforms = []
         if self.whole:
             sides = (checked_size(image_size),) * 2
@@ -83,7 +79,7 @@ class Preset:
 
     def augmentation(self, dims: int, image_size: int) -> Any:
         """Return MONAI's Compose of the random part: crops, unless images are used as a whole, flips and turns."""
-        transforms = _monai(self.name)
+        transforms = _monai(f"preset {self.name!r}")
         steps = [] if self.whole else _crops(transforms, dims, image_size)
         steps += [transforms.RandFlipd(BOTH, prob=0.5, spatial_axis=axis) for axis in range(dims)]
         if self.turns:
@@ -92,7 +88,7 @@ class Preset:
 
     def crop(self, dims: int, image_size: int) -> Any:
         """Return MONAI's Compose that draws one crop, as in training, without flips and turns."""
-        transforms = _monai(self.name)
+        transforms = _monai(f"preset {self.name!r}")
         return _composed(transforms, _crops(transforms, dims, image_size))
 
 
@@ -102,7 +98,7 @@ PRESETS = {
         Preset("photo", (2,), BYTES, whole=True, turns=True),
         Preset("photo_patches", (2,), BYTES),
         Preset("mri_patches", (2, 3), None),
-        Preset("ct_patches", (2, 3), Range(*SOFT_TISSUE)),
+        Preset("ct_patches", (2, 3), SOFT_TISSUE),
     )
 }
 
@@ -185,5 +181,33 @@ def _crops(transforms: Any, dims: int, image_size: int) -> Transforms:
     ]
 
 
-def _monai(preset: str) -> Any:
-    return load_extra("monai.transforms", f"preset {preset!r}")
+def _monai(whose: str) -> Any:
+    return load_extra("monai.transforms", whose)
+
+
+def loading(form: PairForm) -> Callable[[Mapping[str, str]], dict[str, torch.Tensor]]:
+    """Return the transform from the paths of image and mask to tensors float32 ``[C, *S]``, int16 ``[1, *S]``.
+
+    In place of MONAI's LoadImaged, which offers a file that its reader refuses to all of MONAI's readers in turn: only
+    Pillow and nibabel, with a limit on pixels, ever open one.
+    """
+
+    def load(paths: Mapping[str, str]) -> dict[str, torch.Tensor]:
+        pixels, classes = form.read(Path(paths[IMAGE]), Path(paths[MASK]))
+        return {IMAGE: torch.from_numpy(pixels), MASK: torch.from_numpy(classes)}
+
+    return load
+
+
+@contextmanager
+def errors_of_reading() -> Iterator[None]:
+    """Raise the DataError that MONAI has wrapped, in place of MONAI's error."""
+    try:
+        yield
+    except RuntimeError as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, DataError):
+            cause = cause.__cause__
+        if cause is None:
+            raise
+        raise cause from None

@@ -1,32 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data sets that are published as files of many images, a training and a test file: MNIST, EMNIST, CIFAR-10, CIFAR-100.
+"""Data sets that are published as files of many images, a training and a test file, and the digits of scikit-learn.
 
-The files are those of the publishers, uncompressed, in the folders that torchvision gives them; nothing is downloaded.
-CIFAR's Python batches are pickles, which this package never reads: the *binary* version is read instead. Folders of
-images, ``<data set>/{train,test}/<class>/*``, are read in place of either.
+MNIST, EMNIST, CIFAR-10 and CIFAR-100 are read from their publishers' files, uncompressed, in the folders that
+torchvision gives them; nothing is downloaded. CIFAR's Python batches are pickles, which this package never reads: the
+*binary* version is read instead. Folders of images, ``<data set>/{train,test}/<class>/*``, are read in place of either.
 
-References: LeCun, Bottou, Bengio, Haffner, "Gradient-Based Learning Applied to Document Recognition", 1998; Cohen,
-Afshar, Tapson, van Schaik, "EMNIST: an extension of MNIST to handwritten letters", 2017; Krizhevsky, "Learning Multiple
-Layers of Features from Tiny Images", 2009.
+Rotated digits are one set of grey images distributed over the domains; each domain rotates its images by its angle.
+References: Ghifary, Kleijn, Zhang, Balduzzi, "Domain Generalization for Object Recognition with Multi-task
+Autoencoders", ICCV 2015; Gulrajani, Lopez-Paz, "In Search of Lost Domain Generalization" (DomainBed), ICLR
+2021, whose data set this is: all images in one random order, every sixth to the same domain.
+Differences: DomainBed rotates each image with Pillow; here, all are rotated at once as tensors, which rounds some
+pixels differently. DomainBed takes the order from the run's seed; here, it is the same in all runs.
 """
 
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
 
 from fdg_plugins.data.catalogue import DATASETS
 from fdg_plugins.data.decoding import MOST_PIXELS, read_image
-from fdg_plugins.data.folders import image_names, is_folder, refuse_outside, resolved
-from fdg_plugins.data.image_array import ImageArray
-from fdg_plugins.data.published_files import Arrays, check_labels, read_file, read_idx, unfit_file
-from fdg_plugins.data.specs import FILES_OF, PublishedSpec, Sample
+from fdg_plugins.data.folders import image_names, is_file, is_folder, refuse_outside, resolved
+from fdg_plugins.data.image_files import ImageArray
+from fdg_plugins.data.specs import FILES_OF, PublishedSpec, RotatedSpec, Sample
 from fdg_plugins.errors import DataError
 from fdg_plugins.randomness import numpy_generator
 
 STAND_IN_TEST = 297  # of the 1,797 digits of the stand-in
+MNIST_PARTS = ("train", "test")
+
+Arrays = tuple[torch.Tensor, torch.Tensor]
+Read = TypeVar("Read")
+
+# What readers raise for files that have another format or end too early.
+_FORMAT_ERRORS = (AssertionError, IndexError, KeyError, OSError, RuntimeError, TypeError, ValueError)
 
 
 def published_domain(
@@ -41,50 +51,37 @@ def published_domain(
     if data_root is None:
         images, labels = stand_in_part(spec.name, domain)
     else:
-        images, labels = _read(resolved(data_root), spec, domain, max_pixels)
+        root = resolved(data_root)
+        in_folders = is_folder(root / spec.folder / domain)
+        images, labels = _in_folders(root, spec, domain, max_pixels) if in_folders else _in_files(root, spec, domain)
     files = [f"{position:05d}" for position in range(len(labels))]
     samples = tuple(Sample(file, label) for file, label in zip(files, labels.tolist(), strict=True))
     return ImageArray(images, {file: row for row, file in enumerate(files)}), samples
 
 
-def _read(root: Path, spec: PublishedSpec, domain: str, max_pixels: int) -> Arrays:
+def _in_files(root: Path, spec: PublishedSpec, domain: str) -> Arrays:
     """Return images uint8 ``[N, S, S]`` or ``[N, 3, S, S]``, labels int64 ``[N]`` of a part below a resolved root."""
-    if is_folder(root / spec.folder / domain):
-        return _in_folders(root, spec, domain, max_pixels)
-    parts = [_READERS[spec.source](root, spec, names) for names in FILES_OF[spec.source][domain]]
+    if spec.channels == 1:
+        return read_idx(root, spec.title, FILES_OF[spec.source][domain][0], spec.size, len(spec.classes))
+    parts = [_binary(root, spec, name) for (name,) in FILES_OF[spec.source][domain]]
     return torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts])
 
 
-def _idx(root: Path, spec: PublishedSpec, names: tuple[str, ...]) -> Arrays:
-    """Read a file of images and its file of labels, in MNIST's idx format."""
-    return read_idx(root, spec.title, names, spec.size, len(spec.classes))
-
-
-def _binary(root: Path, spec: PublishedSpec, names: tuple[str, ...]) -> Arrays:
-    """Read one file of records: labels of a byte each, of which the last counts, then red, green and blue planes."""
+def _binary(root: Path, spec: PublishedSpec, name: str) -> Arrays:
     of_labels = 2 if spec.source == "cifar100" else 1
     length = of_labels + 3 * spec.size**2
-    content = read_file(root, spec.title, names[0], lambda path: np.fromfile(path, dtype=np.uint8))
+    content = _read(root, spec.title, name, lambda path: np.fromfile(path, dtype=np.uint8))
     if len(content) == 0 or len(content) % length:
         found, expected = f"has {len(content):,} bytes", f"a multiple of {length:,}, records of one image"
-        raise unfit_file(root / names[0], spec.title, found, expected)
+        raise _unfit(root / name, spec.title, found, expected)
     records = torch.from_numpy(content).view(-1, length)
     images = records[:, of_labels:].reshape(-1, 3, spec.size, spec.size).contiguous()
     labels = records[:, of_labels - 1].long()
-    check_labels(root / names[0], spec.title, labels, len(spec.classes))
+    _check_labels(root / name, spec.title, labels, len(spec.classes))
     return images, labels
 
 
-_READERS: dict[str, Callable[[Path, PublishedSpec, tuple[str, ...]], Arrays]] = {
-    "mnist": _idx,
-    "emnist": _idx,
-    "cifar10": _binary,
-    "cifar100": _binary,
-}
-
-
 def _in_folders(root: Path, spec: PublishedSpec, domain: str, max_pixels: int) -> Arrays:
-    """Read image files in one folder per class, in the order of the classes and of the names."""
     images, labels = [], []
     for label, name in enumerate(spec.classes):
         folder = root / spec.folder / domain / name
@@ -95,20 +92,16 @@ def _in_folders(root: Path, spec: PublishedSpec, domain: str, max_pixels: int) -
             )
         refuse_outside(root, folder)
         for file in sorted(image_names(root, folder, f"class {name!r} of {spec.title}")):
-            images.append(_pixels(folder / file, spec, max_pixels))
+            picture = read_image(folder / file, max_pixels)
+            pixels = torch.from_numpy(np.asarray(picture.convert("L") if spec.channels == 1 else picture).copy())
+            if pixels.shape[:2] != (spec.size, spec.size):
+                found = f"has {list(pixels.shape[:2])} pixels"
+                raise _unfit(folder / file, spec.title, found, f"{[spec.size, spec.size]}")
+            images.append(pixels if spec.channels == 1 else pixels.permute(2, 0, 1).contiguous())
             labels.append(label)
     if not images:
         raise DataError(f"folder {root / spec.folder / domain} has no image.", public=f"{spec.title} has no image.")
     return torch.stack(images), torch.tensor(labels)
-
-
-def _pixels(path: Path, spec: PublishedSpec, max_pixels: int) -> torch.Tensor:
-    """Return the pixels of an image file, uint8 ``[3, S, S]``; of a data set in grey ``[S, S]``."""
-    picture = read_image(path, max_pixels)
-    pixels = torch.from_numpy(np.asarray(picture.convert("L") if spec.channels == 1 else picture).copy())
-    if pixels.shape[:2] != (spec.size, spec.size):
-        raise unfit_file(path, spec.title, f"has {list(pixels.shape[:2])} pixels", f"{[spec.size, spec.size]}")
-    return pixels if spec.channels == 1 else pixels.permute(2, 0, 1).contiguous()
 
 
 @lru_cache(maxsize=8)
@@ -117,8 +110,6 @@ def stand_in_part(name: str, domain: str) -> Arrays:
 
     The class is the digit; with 100 classes, ten times the colour plus the digit. The tensors are shared.
     """
-    from fdg_plugins.data.digits import read_digits
-
     spec = DATASETS.get(name)
     assert isinstance(spec, PublishedSpec)
     digits, labels = read_digits(spec.size)
@@ -133,3 +124,114 @@ def stand_in_part(name: str, domain: str) -> Arrays:
     shade = digits[chosen].unsqueeze(1).float() / 255
     images = (paper + (ink - paper) * shade).round().to(torch.uint8)
     return images, labels[chosen] + (10 * colours if len(spec.classes) == 100 else 0)
+
+
+@lru_cache(maxsize=1)  # 1.4 MB at 28 pixels, which all sites of a process share; reading scikit-learn's table is slow
+def read_digits(size: int) -> Arrays:
+    """Return the 1,797 digits included in scikit-learn, bilinearly scaled from 8x8 to uint8 ``[1797, size, size]``, and
+    their labels ``[1797]``. The tensors are shared: copy them before changing them.
+    """
+    # Importing scikit-learn loads some 300 modules and torchvision takes longer than everything else in a site's
+    # process; few sites open these data sets.
+    from sklearn.datasets import load_digits
+    from torchvision.transforms.v2 import functional
+
+    digits = load_digits()
+    scaled = functional.resize(torch.from_numpy(digits.images).float() / 16.0, [size, size], antialias=True)
+    return functional.to_dtype(scaled.clamp(0.0, 1.0), torch.uint8, scale=True), torch.from_numpy(digits.target).long()
+
+
+def read_mnist_part(root: Path, part: str, size: int) -> Arrays:
+    """Return images uint8 ``[N, size, size]`` and labels int64 ``[N]`` of one of ``MNIST_PARTS``, as ``read_idx``."""
+    return read_idx(root, "MNIST", FILES_OF["mnist"][part][0], size, 10)
+
+
+def read_idx(root: Path, title: str, names: tuple[str, ...], size: int, num_classes: int) -> Arrays:
+    """Return images uint8 ``[N, size, size]`` and labels int64 ``[N]`` of a file of images and its file of labels.
+
+    ``names`` are their paths below the resolved ``root``, ``title`` is that of the data set. Raises DataError, naming
+    the file, for missing or broken files, images of another size, and other labels than those of the classes.
+    """
+    from torchvision.datasets.mnist import read_image_file, read_label_file
+
+    images = _read(root, title, names[0], lambda path: read_image_file(str(path)))
+    labels = _read(root, title, names[1], lambda path: read_label_file(str(path)))
+    if images.shape[1:] != (size, size):
+        found = f"holds images of {list(images.shape[1:])}"
+        raise _unfit(root / names[0], title, found, f"{[size, size]} pixels")
+    if len(labels) != len(images):
+        raise _unfit(root / names[1], title, f"holds {len(labels)} labels", f"{len(images)}, one per image")
+    _check_labels(root / names[1], title, labels, num_classes)
+    return images, labels
+
+
+def _check_labels(path: Path, title: str, labels: torch.Tensor, num_classes: int) -> None:
+    if len(labels) and int(labels.max()) >= num_classes:
+        raise _unfit(path, title, f"holds the label {int(labels.max())}", f"labels from 0 to {num_classes - 1}")
+
+
+def _read(root: Path, title: str, name: str, reader: Callable[[Path], Read]) -> Read:
+    """Return what ``reader`` makes of the file ``name`` below the resolved ``root``.
+
+    Raises DataError for a file that is missing, out of the root, or not what the reader expects.
+    """
+    path = root / name
+    if not is_file(path):
+        raise DataError(
+            f"folder {path.parent} lacks {title}'s file {path.name}; expected it uncompressed.",
+            public=f"its data root lacks {title}'s file {path.name}; expected it uncompressed.",
+        )
+    refuse_outside(root, path)
+    try:
+        return reader(path)
+    except _FORMAT_ERRORS as error:
+        raise DataError(
+            f"file {path} cannot be read ({type(error).__name__}); expected {title}'s undamaged, uncompressed file.",
+            public=f"{title}'s file {path.name} cannot be read; expected it undamaged and uncompressed.",
+        ) from error
+
+
+def _unfit(path: Path, title: str, found: str, expected: str) -> DataError:
+    """Return the error for a file with other content than expected; only the data set is named to others."""
+    text = f"{found}; expected {expected}."
+    return DataError(f"file {path} {text}", public=f"a file of {title} {text}")
+
+
+def rotated_domain(data_root: Path | None, spec: RotatedSpec, domain: str) -> tuple[ImageArray, tuple[Sample, ...]]:
+    """Return the rotated images of a domain and their samples, in the order of distribution.
+
+    MNIST has its training part first. Without a data root, the digits of scikit-learn are rotated.
+    """
+    if data_root is None:
+        images, labels = read_digits(spec.size)
+    else:
+        parts = [read_mnist_part(resolved(data_root), part, spec.size) for part in MNIST_PARTS]
+        images, labels = torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts])
+    dealt = deal(len(images), spec, domain)
+    angle = spec.angles[spec.domains.index(domain)]
+    chosen = list(dealt.values())
+    samples = tuple(Sample(file, label) for file, label in zip(dealt, labels[chosen].tolist(), strict=True))
+    return ImageArray(rotate(images[chosen], angle), {file: row for row, file in enumerate(dealt)}), samples
+
+
+def deal(count: int, spec: RotatedSpec, domain: str) -> dict[str, int]:
+    """Return the images of a domain, out of ``count``: a map from the name of each to its index in [0, count).
+
+    The order of the images depends only on the data set's source and on ``count``; of the first ``spec.limit`` images
+    in it, every sixth (with six domains) goes to the same domain. Names are positions in that order, and sorting them
+    preserves it.
+    """
+    order = numpy_generator(0, "rotated", spec.source).permutation(count)[: spec.limit].tolist()
+    positions = range(spec.domains.index(domain), len(order), len(spec.domains))
+    return {f"{position:05d}": order[position] for position in positions}
+
+
+def rotate(images: torch.Tensor, angle: int) -> torch.Tensor:
+    """Return ``images: uint8 [N, S, S]``, rotated counter-clockwise by ``angle`` degrees; new corners are black."""
+    if len(images) == 0:
+        return images
+    from torchvision.transforms import InterpolationMode
+    from torchvision.transforms.v2 import functional
+
+    # As the channels of one image, all use the same grid. Without ``fill``, pixels from outside are zero.
+    return functional.rotate(images, angle, interpolation=InterpolationMode.BILINEAR)

@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fdg_plugins.data.catalogue import dataset_spec
-from fdg_plugins.data.folders import is_folder
+from fdg_plugins.data.folders import is_folder, refuse_unfinished
 from fdg_plugins.data.specs import PublishedSpec, RotatedSpec
 from fdg_plugins.data.stand_in import STAND_INS, ensure_stand_in, is_stand_in
-from fdg_plugins.data.unfinished import refuse_unfinished
 from fdg_plugins.errors import DataError
 from fdg_plugins.plugins.own_dataset import DatasetRef
 

@@ -57,7 +57,6 @@ def _is_plain(domain: str) -> bool:
 
 
 def _plain(domain: str) -> str:
-    """Return the nearest plain name of a domain."""
     letters = unicodedata.normalize("NFKD", domain).encode("ascii", "ignore").decode()
     name = _OTHERS.sub("_", letters).strip("_-")[:_LONGEST]
     if domain == letters and not _OTHERS.search(domain) and domain not in _TAKEN_BY_FLARE and len(domain) <= _LONGEST:

@@ -9,7 +9,7 @@ seed, so no list is exchanged.
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,12 +54,16 @@ def site_splits(split: Split, spec: DatasetSpec, domain: str, count: int, partit
     labels = np.array([sample.label for sample in pool], dtype=np.int64)
     generator = numpy_generator(seed, "partition", spec.name, domain, partition.name, count)
     try:
-        parts = _divided(labels, count, partition, generator)
+        if partition.kind == "dirichlet":
+            parts = dirichlet_parts(labels, count, partition.alpha, partition.least, generator)
+        else:
+            divide = shard_parts if partition.kind == "shards" else equal_parts
+            parts = divide(labels, count, partition.least, generator)
     except ValueError as error:
         raise SettingsError(
             f"domain {domain!r} cannot be divided over {count} sites ({partition.name}): {error}", public=True
         ) from error
-    images = tuple(tuple(_of(pool, own)) for own in parts)
+    images = tuple(tuple(pool[row] for row in own.tolist()) for own in parts)
     held = [(number, sample) for number, own in enumerate(images, 1) for sample in own]
     thinned = "".join(re.findall(r"/max\d+$", split.name))
     stem = f"{spec.name}/75-25{thinned}/{partition.name}@{seed}-"
@@ -70,19 +74,7 @@ def site_splits(split: Split, spec: DatasetSpec, domain: str, count: int, partit
 
 
 def _hash(lines: Iterable[str]) -> str:
-    """Return the first 16 hex digits of the lines' SHA-256."""
     return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
-
-
-def _divided(labels: np.ndarray, count: int, partition: Partition, generator: np.random.Generator) -> list[np.ndarray]:
-    if partition.kind == "dirichlet":
-        return dirichlet_parts(labels, count, partition.alpha, partition.least, generator)
-    divide = shard_parts if partition.kind == "shards" else equal_parts
-    return divide(labels, count, partition.least, generator)
-
-
-def _of(pool: Sequence[Sample], rows: np.ndarray) -> list[Sample]:
-    return [pool[row] for row in rows.tolist()]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ pixels, as in any viewer; it counts as sound.
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from fdg_plugins.data.decoding import TooLargeError, UnfitError, asked_for
+from fdg_plugins.data.decoding import TooLargeError, UnfitError
 from fdg_plugins.data.domains import DomainData
 from fdg_plugins.data.pair_reading import MaskError
 from fdg_plugins.data.specs import Sample
@@ -122,29 +122,25 @@ def name_some(files: Iterable[str]) -> str:
 
 
 def _samples(data: DomainData) -> dict[str, Sample]:
-    """Return every image of the domain once, by file, in the order training, validation, test."""
     return {sample.file: sample for sample in (*data.train, *data.validation, *data.test)}
 
 
 def _refusal(data: DomainData, damaged: Damaged) -> DataError:
-    """Return the error for unusable images: with their names for the site's own log, only counted in public."""
-    counts, texts = [], []
     masks, unfit = (
         tuple(f"{file}: {reason}" for file, reason in reasons.items()) for reasons in (damaged.masks, damaged.unfit)
     )
-    for files, what in (
-        (damaged.unreadable, "cannot be read"),
-        (damaged.too_large, "with too many pixels"),
-        (masks, "with a mask that does not fit"),
-        (unfit, "that do not fit"),
-    ):
-        if files:
-            counts.append(f"{len(files):,} {what}")
-            texts.append(f"{len(files):,} {what} ({name_some(files)})")
+    kinds = {
+        "cannot be read": damaged.unreadable,
+        "with too many pixels": damaged.too_large,
+        "with a mask that does not fit": masks,
+        "that do not fit": unfit,
+    }
+    counts = {what: f"{len(files):,} {what}" for what, files in kinds.items() if files}
+    named = " and ".join(f"{count} ({name_some(kinds[what])})" for what, count in counts.items())
     of_domain = f"of the images of domain {data.domain!r}"
-    formats = asked_for(data.images.formats)
+    formats = ", ".join(name for name in data.images.formats if name != "GIF")  # files ending in .gif are not listed
     return DataError(
-        f"{of_domain} in {data.images.location}, {' and '.join(texts)}; expected undamaged {formats} files, or "
+        f"{of_domain} in {data.images.location}, {named}; expected undamaged {formats} files, or "
         "damaged_images 'leave_out' in the site's config.",
-        public=f"{of_domain}, {' and '.join(counts)}.",
+        public=f"{of_domain}, {' and '.join(counts.values())}.",
     )

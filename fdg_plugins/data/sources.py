@@ -63,7 +63,7 @@ class ImageSource(ABC):
     """The images of a domain, identified by their samples.
 
     ``formats``: those that its files may have. ``reports_differ``: whether :meth:`reported` differs from
-    :meth:`evaluation`, in images or in targets.
+    :meth:`evaluation`, in images or in targets. ``location``: where the images are, for the site's own log.
     """
 
     formats: ClassVar[tuple[str, ...]] = ()

@@ -2,7 +2,7 @@
 """The records of data sets, by the form of their files, and the record of one labelled image."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
@@ -34,12 +34,14 @@ class DatasetSpec:
     them. ``task`` names the task of its labels (``fdg_plugins.tasks``). ``described``: a user's own data set, of which
     the job brings the description; a data root then is its folder.
 
-    Raises ``SettingsError`` for a field of another type than it is to have, for names that are not those of folders or
-    not different, and for a family that is nearly one with a protocol.
+    Raises ``SettingsError`` for a field of another type, for names that are not those of folders or not different, and
+    for a family that is nearly one with a protocol.
     """
 
     family_of_kind: ClassVar[str | None] = None
     """The family of every data set of this kind, whichever it names itself."""
+
+    possible_channels: ClassVar[Collection[int]] = (1, 3)
 
     name: str
     title: str
@@ -97,40 +99,22 @@ class DatasetSpec:
         whose = f"data set {self.name!r}"
         check_fields(self, whose)
         if self.folder and not _PLAIN_NAME.fullmatch(self.folder):
-            raise SettingsError(
-                f"folder of {whose} is {self.folder!r}, expected a plain folder name below the data root: {_PLAIN}."
-            )
-        self._check_channels(whose)
-        for what, several, names in (("domain", "domains", self.domains), ("class", "classes", self.classes)):
-            _check_names(f"{whose} has", what, several, names)
+            raise SettingsError(f"folder of {whose} is {self.folder!r}, expected {_PLAIN}.")
+        if self.channels not in self.possible_channels:
+            raise SettingsError(f"channels of {whose} is {self.channels}, expected 1 or 3 (with masks: at least 1).")
+        for what, names in (("domains", self.domains), ("classes", self.classes)):
+            if odd := [name for name in names if not is_folder_name(name)]:
+                raise SettingsError(f"{what} of {whose} has {shorten(odd[0])}, expected plain folder names.")
+            if len(names) < 2 or len(set(names)) < len(names):
+                raise SettingsError(f"{what} of {whose} is {shorten(names)}, expected at least 2, each once.")
         near = nearest(self.family, FAMILY_NAMES)
         if near is not None and self.family not in FAMILY_NAMES:
-            raise SettingsError(
-                f"family of {whose} is {self.family!r}, expected {near!r}, or for a family of its own a name that is "
-                "less like it."
-            )
-
-    def _check_channels(self, whose: str) -> None:
-        if self.channels not in (1, 3):
-            raise SettingsError(f"channels of {whose} is {self.channels}, expected 1 or 3.")
+            raise SettingsError(f"family of {whose} is {self.family!r}, expected {near!r}, or a name less like it.")
 
     @property
     def names(self) -> tuple[str, ...]:
         """All names that refer to this data set: its own."""
         return (self.name,)
-
-
-def _check_names(whose: str, what: str, several: str, names: tuple[str, ...]) -> None:
-    """Raise ``SettingsError`` unless ``names`` are at least two different names of folders."""
-    seen: set[str] = set()
-    for name in names:
-        if not is_folder_name(name):
-            raise SettingsError(f"{whose} the {what} {shorten(name)}, expected a plain folder name.")
-        if name in seen:
-            raise SettingsError(f"{whose} the {what} {shorten(name)} twice, expected different {several}.")
-        seen.add(name)
-    if len(names) < 2:
-        raise SettingsError(f"{whose} {len(names)} {what if len(names) == 1 else several}, expected at least 2.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,6 +143,7 @@ class SegmentationSpec(DatasetSpec):
 
     layout: ClassVar[str] = "images/* and masks/*"
     family_of_kind: ClassVar[str | None] = "segmentation"
+    possible_channels: ClassVar[Collection[int]] = range(1, 10_000)
 
     task: str = "segmentation"
     channels: int = 3
@@ -169,24 +154,12 @@ class SegmentationSpec(DatasetSpec):
         super().__post_init__()
         if self.dims not in (2, 3):
             raise SettingsError(f"data set {self.name!r} has dims {self.dims}, expected 2 or 3.")
-        if self.mask_values:
-            self._check_mask_values()
-
-    def _check_channels(self, whose: str) -> None:
-        if self.channels < 1:
-            raise SettingsError(f"channels of {whose} is {self.channels}, expected at least 1.")
-
-    def _check_mask_values(self) -> None:
-        if len(self.mask_values) != len(self.classes) or not all(self.mask_values):
+        values = [value for of_class in self.mask_values for value in of_class]
+        whole = not self.mask_values or (len(self.mask_values) == len(self.classes) and all(self.mask_values))
+        if not whole or len({*values}) < len(values) or not {*values} <= {*range(LARGEST_MASK_VALUE + 1)}:
             raise SettingsError(
-                f"data set {self.name!r} has mask_values for {len(self.mask_values)} classes, expected at least one "
-                f"value for each of its {len(self.classes)}."
-            )
-        values = sorted(value for of_class in self.mask_values for value in of_class)
-        if len(set(values)) < len(values) or values[0] < 0 or values[-1] > LARGEST_MASK_VALUE:
-            raise SettingsError(
-                f"data set {self.name!r} has the mask_values {values}, expected each once, from 0 to "
-                f"{LARGEST_MASK_VALUE}."
+                f"data set {self.name!r} has the mask_values {shorten(self.mask_values)}, expected at least one for "
+                f"each of its {len(self.classes)} classes, each once, from 0 to {LARGEST_MASK_VALUE}."
             )
 
     @property
@@ -283,7 +256,7 @@ FILES_OF: Mapping[str, Mapping[str, tuple[tuple[str, ...], ...]]] = {
 """By source and part: the files below the data root, those that are read together in one tuple."""
 
 
-def files_of(spec: PublishedSpec) -> list[str]:
+def files_of(spec: PublishedSpec | RotatedSpec) -> list[str]:
     """Return the paths of all files of a data set, below the data root."""
     return [name for parts in FILES_OF[spec.source].values() for names in parts for name in names]
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Assign the images of a domain to training and validation: a seeded 90/10 split, or the official lists of PACS.
+"""Assign the images of a domain to training and validation: by the user's own ``dataset.toml``, by the official lists
+of PACS, or a seeded 90/10 split. ``part_of`` divides both among several sites of one domain.
 
-``part_of`` divides both among several sites of one domain.
-
-A split has a name and a hash. Two users, or a run and its repetition, compare them to see whether they trained on the
-same images, without exchanging lists.
+A held-out domain is evaluated on all its images, or on those of its official test list. A split has a name and a hash.
+Two users, or a run and its repetition, compare them to see whether they trained on the same images, without exchanging
+lists.
 """
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapify, heappop, heappush
@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from fdg_plugins.core.domains import split_indices
-from fdg_plugins.data.folders import is_file
-from fdg_plugins.data.links import leads_outside
+from fdg_plugins.data.folders import is_file, refuse_outside
+from fdg_plugins.data.own_files import DOMAIN, FileRules
 from fdg_plugins.data.specs import DatasetSpec, ImageFolderSpec, Sample, without_suffix
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.randomness import numpy_generator
@@ -28,7 +28,6 @@ from fdg_plugins.tasks import TASKS, Task
 from fdg_plugins.values import shorten
 
 # Folders, relative to the data set's folder, that may hold the official lists; the last is the download's own name.
-_PARTS = {"train": "training", "crossval": "validation", "test": "test"}
 KFOLD_FOLDERS = ("", "splits", "kfold", "Train val splits and h5py files pre-read")
 
 
@@ -76,6 +75,116 @@ def seeded_split(
     return Split(_in_order(train), _in_order(validation), _in_order(kept), name)
 
 
+def folder_split(
+    samples: Sequence[Sample],
+    spec: ImageFolderSpec,
+    domain: str,
+    root: Path,
+    rules: FileRules,
+    *,
+    seed: int,
+    max_samples: int | None = None,
+    left_out: Collection[str] = (),
+) -> Split:
+    """Return the split of the domain's ``samples``: that of ``rules``, else of the official lists, else the seeded one.
+
+    ``root`` is the resolved data root, in which the lists are. ``left_out`` are files that are no longer among
+    ``samples`` but may still be listed. Raises DataError, naming list and line, for a list that cannot be read or does
+    not match the images, and for an image in both parts.
+    """
+    if rules.parts is not None:
+        origin, train, validation = "parts", *_by_parts(samples, domain, rules)
+    elif rules.lists is not None:
+        origin, train, validation = "lists", *_by_lists(samples, domain, root, rules, left_out)
+    else:
+        listed = listed_split(samples, spec, domain, root, seed=seed, max_samples=max_samples, left_out=left_out)
+        return listed or seeded_split(samples, spec, domain, seed=seed, max_samples=max_samples)
+    if validation is None:
+        drawn = seeded_split(train, spec, domain, seed=seed)
+        train, validation, origin = drawn.train, drawn.validation, f"{origin}+90-10@{seed}"
+    _refuse_overlap(train, validation, domain)
+    return given_split((train, validation, samples), spec, domain, origin, seed=seed, max_samples=max_samples)
+
+
+_TwoParts = tuple[Sequence[Sample], Sequence[Sample] | None]
+
+
+def _by_parts(samples: Sequence[Sample], domain: str, rules: FileRules) -> _TwoParts:
+    assert rules.parts is not None
+    parts = [
+        None if part is None else [sample for sample in samples if sample.file.startswith(f"{domain}/{part}/")]
+        for part in (rules.parts.train, rules.parts.validation)
+    ]
+    return parts[0] or [], parts[1]
+
+
+def _by_lists(
+    samples: Sequence[Sample], domain: str, root: Path, rules: FileRules, left_out: Collection[str]
+) -> _TwoParts:
+    """Return the images that the user's own lists name, except those that are left out."""
+    assert rules.lists is not None
+    by_file = {sample.file: sample for sample in samples}
+    known = {*by_file, *left_out}
+
+    def read(line: str) -> Sample | None:
+        # A class may have the name of the domain, so a line may begin with that and not mean the domain.
+        inside = f"{domain}/{line}"
+        is_whole = line.startswith(f"{domain}/") and inside not in known and not rules.excludes(inside)
+        file = line if is_whole else inside
+        if file in left_out or rules.excludes(file):
+            return None
+        if file not in by_file:
+            raise _LineError("is not an image of the domain; expected <class>/<image>")
+        return by_file[file]
+
+    parts = [
+        None if path is None else _read_list(root, root / path.replace(DOMAIN, domain), domain, read)
+        for path in (rules.lists.train, rules.lists.validation)
+    ]
+    return parts[0] or (), parts[1]
+
+
+class _LineError(ValueError):
+    """What is wrong with a line of a list, without quoting it."""
+
+
+def _read_list(root: Path, path: Path, domain: str, read: Callable[[str], Sample | None]) -> tuple[Sample, ...]:
+    """Return the images that ``read`` makes of the lines of a list, sorted; None of it are left out.
+
+    Raises DataError, whose public text names neither list nor image, for a list that is no text, a line that ``read``
+    refuses, and an image that is named twice.
+    """
+    refuse_outside(root, path)
+    public = f"a list of images of domain {domain!r}"
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"list {path} cannot be read as text: {type(error).__name__}.", public=f"{public} cannot be read as text."
+        ) from error
+    found: dict[str, Sample] = {}
+    for number, line in ((number, line.strip()) for number, line in enumerate(lines, start=1) if line.strip()):
+        try:
+            if (sample := read(line)) is None:
+                continue
+            if sample.file in found:
+                raise _LineError("names an image twice")
+        except _LineError as error:
+            raise DataError(
+                f"list {path}, line {number}: {shorten(line)} {error}.", public=f"{public}, line {number}: it {error}."
+            ) from error
+        found[sample.file] = sample
+    return _in_order(found.values())
+
+
+def _refuse_overlap(train: Iterable[Sample], validation: Iterable[Sample], domain: str) -> None:
+    if both := sorted({sample.file for sample in train} & {sample.file for sample in validation}):
+        raise DataError(
+            f"image {both[0]} is for training and for validation, as are {len(both) - 1:,} others; expected it in one.",
+            public=f"domain {domain!r} has {len(both):,} images for training and for validation.",
+        )
+
+
 def listed_split(
     samples: Sequence[Sample],
     spec: ImageFolderSpec,
@@ -88,23 +197,57 @@ def listed_split(
 ) -> Split | None:
     """Return the split defined by the official lists below ``root``, or None if the domain has no such list.
 
-    ``max_samples`` subsamples training and validation images in proportion. ``left_out`` are files that are no longer
-    among ``samples`` but may still be listed. Raises DataError, naming list and line, if a list does not match the
-    images, if only one of the two lists exists, or if they overlap; SettingsError for too small a ``max_samples``.
+    Its lines are such as ``photo/dog/056_0001.jpg 1``, with labels from 1. ``max_samples`` subsamples training and
+    validation images in proportion. ``left_out``, and what is raised, are as in :func:`folder_split`.
     """
-    files = _find_lists(root, spec, domain)
-    if files is None:
+    found = (_lists_in(root / spec.folder / name, domain) for name in KFOLD_FOLDERS)
+    if (files := next(filter(None, found), None)) is None:
         return None
-    reader = _ListReader(root, samples, left_out, spec, domain)
-    train, validation = (reader.read(files[part], part) for part in ("train", "crossval"))
-    test = reader.read(files["test"], "test") if "test" in files else tuple(samples)
-    if overlap := sorted({sample.file for sample in train} & {sample.file for sample in validation}):
+    by_path: dict[str, list[Sample]] = {}
+    for sample in samples:
+        for key in (sample.file, sample.stem):
+            by_path.setdefault(key, []).append(sample)
+    absent = {*left_out, *map(without_suffix, left_out)}
+
+    def read(line: str) -> Sample | None:
+        file, number = [*line.rsplit(maxsplit=1), ""][:2]
+        # A list entry may lack the suffix; an entry that still matches an image refers to that image.
+        meant = by_path.get(file) or by_path.get(without_suffix(file)) or []
+        is_left_out = bool({file, without_suffix(file)} & absent) and not meant
+        if is_left_out or without_suffix(line.split()[0]) in spec.known_bad:
+            return None
+        if not re.fullmatch("[0-9]{1,9}", number) or not 1 <= int(number) <= len(spec.classes):
+            raise _LineError(f"has another form; expected '{domain}/<class>/<file> <label from 1>'")
+        if len(meant) != 1:
+            raise _LineError(f"matches {len(meant)} images of the domain; expected exactly one")
+        if meant[0].label != int(number) - 1:
+            expected = f"{meant[0].label + 1} ({spec.classes[meant[0].label]})"
+            raise _LineError(f"has label {number}; expected {expected} as the image's folder says")
+        return meant[0]
+
+    parts = {part: _read_list(root, path, domain, read) for part, path in files.items()}
+    if empty := [part for part, images in parts.items() if not images]:
         raise DataError(
-            f"image {overlap[0]} is named by both {files['train']} and {files['crossval']}; expected it in one.",
-            public=f"its lists of training and validation images of domain {domain!r} have {len(overlap):,} images in "
-            "common; expected none.",
+            f"list {files[empty[0]]} names no image that can be used; expected some.",
+            public=f"a list of images of domain {domain!r} names none that can be used.",
         )
-    return given_split((train, validation, test), spec, domain, "kfold", seed=seed, max_samples=max_samples)
+    train, validation = parts["train"], parts["crossval"]
+    _refuse_overlap(train, validation, domain)
+    given = (train, validation, parts.get("test", tuple(samples)))
+    return given_split(given, spec, domain, "kfold", seed=seed, max_samples=max_samples)
+
+
+def _lists_in(folder: Path, domain: str) -> dict[str, Path] | None:
+    """Return the lists in one folder, None without a training and a validation list; raise DataError if it has one."""
+    paths = {part: folder / f"{domain}_{part}_kfold.txt" for part in ("train", "crossval", "test")}
+    found = {part: path for part, path in paths.items() if is_file(path)}
+    missing = [paths[part].name for part in ("train", "crossval") if part not in found]
+    if len(missing) == 1:
+        raise DataError(
+            f"folder {folder} lacks {missing[0]}; expected it beside the other list of the domain.",
+            public=f"of the lists of training and validation images of domain {domain!r}, one is missing.",
+        )
+    return None if missing else found
 
 
 def given_split(
@@ -121,7 +264,8 @@ def given_split(
     ``max_samples`` subsamples all parts in proportion; SettingsError if it is smaller than the number of strata.
     """
     train, validation, test = parts
-    disjoint = (train, validation, _without(test, (*train, *validation)))
+    others = {*train, *validation}
+    disjoint = (train, validation, [sample for sample in test if sample not in others])
     kept = set(_thinned(disjoint, spec, domain, seed, max_samples))
     name = f"{spec.name}/{origin}" + _thinning_suffix(sum(len(part) for part in disjoint), max_samples)
     return Split(_in_order(kept & set(train)), _in_order(kept & set(validation)), _in_order(kept & set(test)), name)
@@ -231,7 +375,6 @@ def _task(spec: DatasetSpec) -> Task:
 
 
 def _by_stratum(samples: Iterable[Sample], spec: DatasetSpec) -> list[list[Sample]]:
-    """Return the samples of each stratum, sorted by their files."""
     task = _task(spec)
     found: list[list[Sample]] = [[] for _ in task.strata(spec.classes)]
     for sample in _in_order(samples):
@@ -241,135 +384,3 @@ def _by_stratum(samples: Iterable[Sample], spec: DatasetSpec) -> list[list[Sampl
 
 def _in_order(samples: Iterable[Sample]) -> tuple[Sample, ...]:
     return tuple(sorted(samples, key=lambda sample: sample.file))
-
-
-def _without(samples: Iterable[Sample], others: Iterable[Sample]) -> list[Sample]:
-    excluded = set(others)
-    return [sample for sample in samples if sample not in excluded]
-
-
-def _find_lists(root: Path, spec: ImageFolderSpec, domain: str) -> dict[str, Path] | None:
-    """Return the lists of the first folder with a training or validation list, keyed train, crossval and test."""
-    found = (_lists_in(root / spec.folder / name, domain) for name in KFOLD_FOLDERS)
-    return next(filter(None, found), None)
-
-
-def _lists_in(folder: Path, domain: str) -> dict[str, Path] | None:
-    """Return the lists in one folder, None without a training and a validation list; raise DataError if it has one."""
-    paths = {part: folder / f"{domain}_{part}_kfold.txt" for part in ("train", "crossval", "test")}
-    found = {part: path for part, path in paths.items() if is_file(path)}
-    missing = [paths[part].name for part in {"train", "crossval"} - found.keys()]
-    if len(missing) == 1:
-        raise DataError(
-            f"folder {folder} lacks {missing[0]}; expected it beside the other list of the domain.",
-            public=f"of the lists of training and validation images of domain {domain!r}, one is missing.",
-        )
-    return None if missing else found
-
-
-class _ListReader:
-    """Reads the official lists of one domain; errors name the list in the site's own log, but not in public."""
-
-    def __init__(
-        self, root: Path, samples: Sequence[Sample], left_out: Collection[str], spec: ImageFolderSpec, domain: str
-    ) -> None:
-        self.root = root
-        self.spec = spec
-        self.domain = domain
-        self._by_path = _by_path(samples)
-        self._absent = {*left_out, *map(without_suffix, left_out)}
-
-    def read(self, path: Path, part: str) -> tuple[Sample, ...]:
-        """Return the images listed in the file at ``path``, except known bad and left-out ones."""
-        public = f"its list of {_PARTS[part]} images of domain {self.domain!r}"
-        found: dict[str, Sample] = {}
-        for line, place in self._entries(path, public):
-            sample = self._read_line(line, place)
-            if sample.file in found:
-                raise place.error(f"image {sample.file} is named twice; expected it once", "an image is named twice")
-            found[sample.file] = sample
-        if not found:
-            raise DataError(
-                f"list {path} names no image; expected lines like '{self.domain}/{self.spec.classes[0]}/<file> 1'.",
-                public=f"{public} names none that can be used.",
-            )
-        return _in_order(found.values())
-
-    def _entries(self, path: Path, public: str) -> Iterator[tuple[str, "_Place"]]:
-        """Yield the lines that name an image to be read, each with its place."""
-        for number, line in enumerate(self._lines(path, public), start=1):
-            if line.strip() and not self._is_left_out(line):
-                yield line, _Place(f"list {path}, line {number}", f"{public}, line {number}")
-
-    def _lines(self, path: Path, public: str) -> list[str]:
-        if leads_outside(self.root, path):
-            raise DataError(
-                f"list {path} is a link out of the data root; expected a file below {self.root}.",
-                public=f"{public} is a link out of its data root.",
-            )
-        try:
-            return path.read_text(encoding="utf-8-sig").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise DataError(
-                f"list {path} cannot be read as text: {type(error).__name__}.",
-                public=f"{public} cannot be read as text.",
-            ) from error
-
-    def _is_left_out(self, line: str) -> bool:
-        if without_suffix(line.split()[0]) in self.spec.known_bad:
-            return True
-        file = line.rsplit(maxsplit=1)[0].strip()
-        # A list entry may lack the suffix; an entry that still matches an image refers to that image.
-        return bool({file, without_suffix(file)} & self._absent) and not self._meant(file)
-
-    def _read_line(self, line: str, place: "_Place") -> Sample:
-        """Return the image of a line such as ``photo/dog/056_0001.jpg 1``; labels in lists start at 1."""
-        classes = self.spec.classes
-        file, number = self._file_and_label(line, place)
-        meant = self._meant(file)
-        if len(meant) != 1:
-            matching = f"{len(meant)} images of domain {self.domain} match"
-            raise place.error(f"{matching} {file}; expected exactly one", f"{matching} it; expected exactly one")
-        if meant[0].label != int(number) - 1:
-            expected = f"{meant[0].label + 1} ({classes[meant[0].label]})"
-            raise place.error(
-                f"{file} has label {number}; expected {expected} as its folder says",
-                f"the label is {number}; expected {expected} as the image's folder says",
-            )
-        return meant[0]
-
-    def _file_and_label(self, line: str, place: "_Place") -> tuple[str, str]:
-        """Return the two parts of a line; the label is the text of a number from 1 to that of the classes."""
-        file, number = [*line.rsplit(maxsplit=1), ""][:2]
-        if not re.fullmatch("[0-9]{1,9}", number):
-            expected = f"expected '{self.domain}/<class>/<file> <label>'"
-            raise place.error(f"got {shorten(line.strip())}; {expected}", f"it has another form; {expected}")
-        if not 1 <= int(number) <= len(self.spec.classes):
-            raise place.error(
-                f"label {number} is out of range; expected 1 to {len(self.spec.classes)}", "a label is out of range"
-            )
-        return file, number
-
-    def _meant(self, file: str) -> list[Sample]:
-        return self._by_path.get(file) or self._by_path.get(without_suffix(file)) or []
-
-
-@dataclass(frozen=True)
-class _Place:
-    """A line of a list, worded for the site's own log and for the public message."""
-
-    own: str
-    public: str
-
-    def error(self, own: str, public: str) -> DataError:
-        """Return the error on this line."""
-        return DataError(f"{self.own}: {own}.", public=f"{self.public}: {public}.")
-
-
-def _by_path(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
-    """Map each path, with and without its suffix, to the images it can refer to."""
-    result: dict[str, list[Sample]] = {}
-    for sample in samples:
-        for key in (sample.file, sample.stem):
-            result.setdefault(key, []).append(sample)
-    return result

@@ -60,7 +60,6 @@ def _draw_vessels(folder: Path, count: int) -> None:
 
 
 def _draw_celeba(folder: Path, _: int) -> None:
-    """Draw portraits and write CelebA's two lists, in an order that tells nothing."""
     planned = [
         (part, fair, has_attribute, index)
         for part, counts in PORTRAITS.items()
@@ -82,7 +81,7 @@ def _draw_celeba(folder: Path, _: int) -> None:
 
 
 class _StandIn(NamedTuple):
-    """How the stand-in of a data set is drawn: ``usual`` and ``fewest`` are drawings per class (vessels: per domain)."""
+    """How a stand-in is drawn: ``usual`` and ``fewest`` are numbers of drawings per class (vessels: per domain)."""
 
     folder: str
     draw: Callable[[Path, int], None]
@@ -124,7 +123,7 @@ def ensure_stand_in(
 def write_stand_in(root: Path, dataset: str = PACS.name, *, images_per_class: int | None = None) -> Path:
     """Return ``root`` after drawing a stand-in into it, unless it holds one already; safe for concurrent processes.
 
-    ``images_per_class`` drawings per class (vessels: per domain; CelebA's number is fixed), the usual number by default. Each
+    ``images_per_class`` drawings per class (vessels: per domain; CelebA's number is fixed), by default the usual. Each
     process draws into a temporary folder and renames it; one that finishes later uses the first one's. Raises DataError
     for an impossible number, for a folder that cannot be written, and for one that holds anything else: real images
     and drawings never share a data root.

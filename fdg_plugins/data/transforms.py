@@ -7,21 +7,22 @@ in Pillow; colours are changed in float32 and rounded once.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import overload
 
 import numpy as np
 import torch
 from torch.nn.functional import interpolate
 
-from fdg_plugins.data.augmentation import DRAWS, USUAL, Augmentation, AugmentationRanges, Crop, augmentation_from
-from fdg_plugins.data.colours import (
-    adjust_brightness,
-    adjust_contrast,
-    adjust_hue,
-    adjust_saturation,
-    remove_colour,
+from fdg_plugins.data.augmentation import (
+    CHANGES,
+    DRAWS,
+    USUAL,
+    Augmentation,
+    AugmentationRanges,
+    Crop,
+    augmentation_from,
+    grey_of,
 )
 from fdg_plugins.data.sources import Epochs
 from fdg_plugins.errors import SettingsError
@@ -36,12 +37,6 @@ IMAGENET_DEVIATION = (0.229, 0.224, 0.225)
 # The same for values in [0, 255], as one factor and one summand.
 _FACTOR = (1 / (255 * np.array(IMAGENET_DEVIATION))).astype(np.float32).reshape(3, 1, 1)
 _SUMMAND = (-np.array(IMAGENET_MEAN) / np.array(IMAGENET_DEVIATION)).astype(np.float32).reshape(3, 1, 1)
-_CHANGES = {
-    "brightness": adjust_brightness,
-    "contrast": adjust_contrast,
-    "saturation": adjust_saturation,
-    "hue": adjust_hue,
-}
 
 
 class TrainingView:
@@ -71,7 +66,7 @@ class TrainingView:
         return augmented(pixels, augmentation_from(self.draws[index], height, width, self.ranges), self.image_size)
 
 
-class EpochViews(Sequence[View]):
+class EpochViews:
     """The augmented views of consecutive epochs, each made on demand because its table of draws takes memory."""
 
     def __init__(self, image_size: int, num_samples: int, epochs: Epochs) -> None:
@@ -83,24 +78,12 @@ class EpochViews(Sequence[View]):
     def __len__(self) -> int:
         return len(self.epochs)
 
-    @overload
-    def __getitem__(self, number: int) -> View: ...
-
-    @overload
-    def __getitem__(self, number: slice) -> Sequence[View]: ...
-
-    def __getitem__(self, number: int | slice) -> View | Sequence[View]:
-        if isinstance(number, slice):
-            return [self[at] for at in range(*number.indices(len(self)))]
-        if not 0 <= number < len(self):
-            raise IndexError(number)
+    def __getitem__(self, number: int) -> View:
         if self._last is None or self._last[0] != number:
-            self._last = (number, self._view(number))
+            scope, ranges = self.epochs.scope_of(number), self.epochs.ranges
+            view = TrainingView(self.image_size, self.num_samples, seed=self.epochs.seed, scope=scope, ranges=ranges)
+            self._last = (number, view)
         return self._last[1]
-
-    def _view(self, number: int) -> View:
-        scope, ranges = self.epochs.scope_of(number), self.epochs.ranges
-        return TrainingView(self.image_size, self.num_samples, seed=self.epochs.seed, scope=scope, ranges=ranges)
 
 
 @dataclass(frozen=True)
@@ -125,9 +108,9 @@ def augmented(pixels: np.ndarray, drawn: Augmentation, image_size: int) -> np.nd
     for channel, values in zip(view, resized[..., ::-1] if drawn.flipped else resized, strict=True):
         channel[...] = values  # one by one is faster than all at once
     for name, factor in drawn.changes:
-        _CHANGES[name](view, factor)
+        CHANGES[name](view, factor)
     if drawn.grey:
-        remove_colour(view)
+        view[...] = grey_of(view)
     return np.rint(view, out=view).astype(np.uint8)
 
 

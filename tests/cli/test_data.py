@@ -15,9 +15,9 @@ from typer.testing import CliRunner, Result
 from fdg_plugins.cli import data as data_commands
 from fdg_plugins.cli.data import data_app
 from fdg_plugins.data import DATASETS, PACS, VLCS, dataset_spec, find_data_root, open_domain
+from fdg_plugins.data.folders import MANIFEST
 from fdg_plugins.data.origins import Origin, Release, origin_of
-from fdg_plugins.data.unfinished import MANIFEST
-from fdg_plugins.lab.preparation import counts
+from fdg_plugins.lab.preparation import checks
 
 pytestmark = pytest.mark.usefixtures("no_fdg_variables")
 
@@ -56,7 +56,7 @@ def fourteen_photos(monkeypatch: pytest.MonkeyPatch) -> None:
     """A PACS whose domain ``photo`` has two images of each class."""
     release = Release(name="small", source="a test", images={"photo": 14})
     origin = Origin(page="https://example.org", obtain="", licence="", terms="", releases=(release,))
-    monkeypatch.setattr(counts, "origin_of", lambda dataset: origin)
+    monkeypatch.setattr(checks, "origin_of", lambda dataset: origin)
 
 
 def check_refusal(result: Result, sentence: str) -> None:

@@ -90,8 +90,8 @@ def test_check_names_what_a_run_passes_over(root: Path) -> None:
     result = run("check", "vessels", "--data-root", root)
     assert result.exit_code == 0, result.output
     assert [line for line in result.stdout.splitlines() if line.startswith("not used")] == [
-        "not used    drive: 1 folder in images/ and masks/ (drive/masks/second)",
-        "not used    drive: 2 files with a suffix that is not read: .mha 2 (such as drive/images/4.mha)",
+        "not used    drive: 1 folder of images where none is expected (such as drive/masks/second)",
+        "not used    drive: 2 files with a suffix that is not read (such as drive/images/4.mha)",
     ]
 
 

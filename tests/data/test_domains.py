@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opening a domain: what is listed, what is left out, and every folder that is refused with its name."""
 
-import os
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
-from fdg_plugins.data import PACS, DomainData, ImageFiles, check_images, dataset_spec, open_domain
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.data import PACS, DomainData, ImageFiles, open_domain
+from fdg_plugins.errors import DataError
 
 IMAGES_PER_CLASS = 5
 
@@ -40,32 +38,6 @@ def test_a_domain_lists_every_image_in_order_under_the_label_of_its_folder(root:
     assert len(data.split_hash) == 16
 
 
-def test_a_data_set_of_files_needs_a_data_root() -> None:
-    with pytest.raises(DataError, match="data set pacs has no data root; expected the folder that holds pacs/"):
-        open_domain(None, "pacs", "photo", seed=1)
-
-
-def test_class_names_are_sorted_so_that_labels_agree_everywhere() -> None:
-    assert list(PACS.classes) == sorted(PACS.classes)
-
-
-def test_hidden_entries_other_suffixes_and_subfolders_are_ignored(root: Path) -> None:
-    expected = open_photo(root)
-    photo = root / "pacs" / "photo"
-    (photo / ".cache").mkdir()
-    (photo / "readme.txt").touch()
-    (photo / "dog" / ".hidden.jpg").touch()
-    (photo / "dog" / "Thumbs.db").touch()
-    (photo / "dog" / "more").mkdir()
-    assert open_photo(root) == expected
-
-
-def test_all_image_suffixes_count_in_any_case(root: Path) -> None:
-    for name in ("a.jpeg", "b.PNG", "c.JPG"):
-        (root / "pacs" / "photo" / "dog" / name).touch()
-    assert {"photo/dog/a.jpeg", "photo/dog/b.PNG", "photo/dog/c.JPG"} <= {s.file for s in open_photo(root).test}
-
-
 @pytest.mark.parametrize("suffix", [".jpg", ".png"])
 def test_the_known_bad_sketch_is_skipped_but_not_its_namesakes(root: Path, suffix: str) -> None:
     folder = root / "pacs" / "sketch" / "dog"
@@ -75,11 +47,6 @@ def test_the_known_bad_sketch_is_skipped_but_not_its_namesakes(root: Path, suffi
     assert data.skipped == (f"sketch/dog/n02103406_4068-1{suffix}",)
     assert f"sketch/dog/n02103406_4068-10{suffix}" in {sample.file for sample in data.test}
     assert not set(data.skipped) & {sample.file for sample in (*data.train, *data.validation, *data.test)}
-
-
-def test_the_same_name_in_another_domain_is_not_bad(root: Path) -> None:
-    (root / "pacs" / "photo" / "dog" / "n02103406_4068-1.jpg").touch()
-    assert open_photo(root).skipped == ()
 
 
 def test_official_lists_in_the_data_root_are_used(root: Path) -> None:
@@ -92,30 +59,12 @@ def test_official_lists_in_the_data_root_are_used(root: Path) -> None:
     assert open_domain(root, "pacs", "sketch", seed=1).split == "pacs/90-10@1"
 
 
-def test_thinning_reaches_the_split(root: Path) -> None:
-    data = open_domain(root, "pacs", "photo", seed=1, max_samples=14)
-    assert (len(data.train), len(data.validation), len(data.test)) == (7, 7, 14)
-    assert data.split == "pacs/90-10@1/max14"
-
-
-def test_unknown_names_are_refused_with_the_known_ones(root: Path) -> None:
-    with pytest.raises(SettingsError, match=r"domain 'clipart' is unknown in data set pacs; .*art_painting.*sketch"):
-        open_domain(root, "pacs", "clipart", seed=1)
-    with pytest.raises(
-        SettingsError,
-        match=r"data set 'PACS' is unknown, .*did you mean 'pacs'\? Known are pacs, vlcs, .*rotatedmnist_7k",
-    ):
-        dataset_spec("PACS")
-    with pytest.raises(SettingsError, match=r"domain '\.\./photo' is unknown"):
-        open_domain(root, "pacs", "../photo", seed=1)
-
-
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("", "data root .*root is not a folder"),
-        ("pacs", "folder of data set pacs .*pacs is not a folder"),
-        ("pacs/photo", "folder of domain photo .*photo is not a folder"),
+        ("", "root is not a folder"),
+        ("pacs", "pacs is not a folder"),
+        ("pacs/photo", "photo is not a folder"),
     ],
 )
 def test_a_missing_folder_is_named(root: Path, path: str, message: str) -> None:
@@ -130,52 +79,12 @@ def test_an_unexpected_class_folder_is_named(root: Path) -> None:
         open_photo(root)
 
 
-def test_a_class_folder_in_another_case_is_told_from_a_new_class(root: Path) -> None:
-    (root / "pacs" / "photo" / "dog").rename(root / "pacs" / "photo" / "Dog")
-    with pytest.raises(DataError, match=r"unexpected class folder Dog \(did you mean dog\?\)"):
-        open_photo(root)
-
-
-@pytest.mark.parametrize("how", ["missing", "empty", "known bad only", "left by Windows"])
-def test_a_class_without_images_is_absent_and_the_labels_of_the_others_stay(root: Path, how: str) -> None:
-    expected = {sample.file: sample.label for sample in open_domain(root, "pacs", "sketch", seed=1).test}
-    folder = root / "pacs" / "sketch" / "dog"
-    for file in folder.iterdir():
-        file.unlink()
-    if how == "missing":
-        folder.rmdir()
-    if how == "known bad only":
-        (folder / "n02103406_4068-1.jpg").touch()
-    if how == "left by Windows":
-        (folder / "Thumbs.db").touch()
-    data = open_domain(root, "pacs", "sketch", seed=1)
-    kept = {file: label for file, label in expected.items() if label != PACS.classes.index("dog")}
-    assert {sample.file: sample.label for sample in data.test} == kept
-    assert data.classes == PACS.classes
-
-
-def test_a_domain_without_any_image_is_refused(root: Path) -> None:
-    for name in PACS.classes:
-        (root / "pacs" / "photo" / name).rename(root.parent / name)
-    with pytest.raises(DataError, match=r"pacs/photo has no usable image in a folder of a class; expected .* dog, "):
-        open_photo(root)
-
-
-@pytest.mark.parametrize(("given", "hint"), [("pacs", "use its parent, .*root"), ("..", "root holds pacs/: use it")])
+@pytest.mark.parametrize(("given", "hint"), [("pacs", "use its parent"), ("..", "root holds pacs/: use it")])
 def test_a_data_root_one_level_off_is_told_where_the_data_set_is(root: Path, given: str, hint: str) -> None:
     for domain in PACS.domains:
         (root / "pacs" / domain).mkdir(exist_ok=True)
     with pytest.raises(DataError, match=hint):
         open_domain((root / given).resolve(), "pacs", "photo", seed=1)
-
-
-def test_a_class_folder_without_usable_images_is_named(root: Path) -> None:
-    folder = root / "pacs" / "sketch" / "dog"
-    for file in folder.iterdir():
-        file.unlink()
-    (folder / "dog.heic").touch()
-    with pytest.raises(DataError, match=r"class folder .*sketch/dog holds no usable image"):
-        open_domain(root, "pacs", "sketch", seed=1)
 
 
 @pytest.mark.parametrize("path", ["pacs", "pacs/photo", "pacs/photo/dog", "pacs/photo/dog/056_0000.jpg"])
@@ -184,30 +93,6 @@ def test_a_link_out_of_the_data_root_is_refused_at_every_depth(root: Path, path:
     (root / path).symlink_to(target)
     with pytest.raises(DataError, match=f"{path} is a link out of the data root"):
         open_photo(root)
-
-
-def test_links_within_the_data_root_and_to_it_are_followed(root: Path) -> None:
-    expected = open_photo(root)
-    (root / "pacs" / "photo" / "dog").rename(root / "dogs")
-    (root / "pacs" / "photo" / "dog").symlink_to(root / "dogs")
-    (root.parent / "link").symlink_to(root)
-    assert open_photo(root.parent / "link") == expected
-
-
-def test_what_is_no_regular_file_is_refused_before_anything_waits_on_it(root: Path) -> None:
-    os.mkfifo(root / "pacs" / "photo" / "dog" / "pipe.jpg")
-    with pytest.raises(DataError, match=r"pipe\.jpg is not a regular file"):
-        open_photo(root)
-
-
-def test_checking_images_counts_and_names_what_cannot_be_read(root: Path) -> None:
-    for file in root.rglob("*.jpg"):
-        Image.new("RGB", (16, 16)).save(file)
-    data = open_photo(root)
-    check_images(data)
-    (root / "pacs" / "photo" / "giraffe" / "056_0002.jpg").write_text("not an image")
-    with pytest.raises(DataError, match=r"1 cannot be read \(photo/giraffe/056_0002\.jpg\); expected"):
-        check_images(data)
 
 
 # --- one domain at several sites --------------------------------------------------------------------
@@ -234,9 +119,19 @@ def test_sites_whose_copies_have_other_labels_differ_in_the_name_of_their_parts(
     assert here.split.rsplit("/part", 1)[0] != there.split.rsplit("/part", 1)[0]
 
 
-def test_an_impossible_part_is_refused_with_domain_and_counts(root: Path) -> None:
-    with pytest.raises(
-        SettingsError,
-        match="domain 'photo' has 28 training and 7 validation images; expected at least 8 of each for 8 parts",
-    ):
-        open_domain(root, "pacs", "photo", seed=1, part=(1, 8))
+@pytest.mark.parametrize("how", ["missing", "empty", "known bad only", "left by Windows"])
+def test_a_class_without_images_is_absent_and_the_labels_of_the_others_stay(root: Path, how: str) -> None:
+    expected = {sample.file: sample.label for sample in open_domain(root, "pacs", "sketch", seed=1).test}
+    folder = root / "pacs" / "sketch" / "dog"
+    for file in folder.iterdir():
+        file.unlink()
+    if how == "missing":
+        folder.rmdir()
+    if how == "known bad only":
+        (folder / "n02103406_4068-1.jpg").touch()
+    if how == "left by Windows":
+        (folder / "Thumbs.db").touch()
+    data = open_domain(root, "pacs", "sketch", seed=1)
+    kept = {file: label for file, label in expected.items() if label != PACS.classes.index("dog")}
+    assert {sample.file: sample.label for sample in data.test} == kept
+    assert data.classes == PACS.classes

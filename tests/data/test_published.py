@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torchvision.datasets import MNIST
 
 from fdg_plugins.data import DATASETS, PublishedSpec, find_data_root, open_domain, training_batches
-from fdg_plugins.data.published import published_domain
+from fdg_plugins.data.published import published_domain, read_mnist_part
 from fdg_plugins.data.specs import FILES_OF, files_of
 from fdg_plugins.errors import DataError
-from fdg_plugins.lab.preparation.counts import count_images
+from fdg_plugins.lab.preparation.checks import count_images
 from tests.data.idx_files import write_idx
 
 SOURCES = ("mnist", "emnist", "cifar10", "cifar100")
@@ -58,47 +59,12 @@ def test_the_published_files_are_read_as_they_are(name: str, tmp_path: Path) -> 
     assert set(counted["test"].values()) == {EACH}
 
 
-def test_batches_of_colour_are_the_pixels_in_order_between_zero_and_one(tmp_path: Path) -> None:
-    pixels, labels = written(tmp_path, "cifar10")["test"]
-    data = open_domain(tmp_path, "cifar10", "test", seed=0)
-    images, targets = data.images.evaluation(data.test, 32).__getitems__([0, 7])
-    assert images.shape == (2, 3, 32, 32)
-    assert torch.equal(images, torch.from_numpy(pixels[[0, 7]]).float() / 255)
-    assert targets.tolist() == labels[[0, 7]].tolist()
-
-
-def test_cifar10_may_be_folders_of_images_in_place_of_the_binary_files(tmp_path: Path) -> None:
-    spec = spec_of("cifar10")
-    for name in spec.classes:
-        (tmp_path / "cifar10" / "test" / name).mkdir(parents=True)
-        Image.new("RGB", (32, 32), (200, 10, 30)).save(tmp_path / "cifar10" / "test" / name / "1.png")
-    images, samples = published_domain(tmp_path, spec, "test")
-    assert [sample.label for sample in samples] == list(range(10))
-    assert images.pixels[0, :, 5, 5].tolist() == [200, 10, 30]
-    (tmp_path / "cifar10" / "test" / "cat" / "1.png").unlink()
-    (tmp_path / "cifar10" / "test" / "cat").rmdir()
-    with pytest.raises(DataError, match=r"folder .*cat is missing; expected one for each class of CIFAR-10"):
-        published_domain(tmp_path, spec, "test")
-
-
 def test_an_image_file_with_more_pixels_than_the_site_opens_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
     for name in spec_of("cifar10").classes:
         (tmp_path / "cifar10" / "train" / name).mkdir(parents=True)
         Image.new("RGB", (40, 30)).save(tmp_path / "cifar10" / "train" / name / "1.png")
     with pytest.raises(DataError, match=r"has 1,200 pixels; expected at most 1,024 \(max_image_pixels\)"):
         open_domain(tmp_path, "cifar10", "train", seed=0, max_pixels=1024)
-
-
-def test_folders_of_grey_images_are_read_in_grey(tmp_path: Path) -> None:
-    spec = spec_of("mnist")
-    for number, name in enumerate(spec.classes):
-        (tmp_path / "mnist" / "test" / name).mkdir(parents=True)
-        Image.new("RGB" if number else "L", (28, 28), (number,) * 3 if number else 0).save(
-            tmp_path / "mnist" / "test" / name / "1.png"
-        )
-    images, _ = published_domain(tmp_path, spec, "test")
-    assert images.pixels.shape == (10, 28, 28)
-    assert images.pixels[:, 3, 4].tolist() == list(range(10))
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -116,16 +82,6 @@ def test_a_missing_a_cut_and_a_wrong_file_are_refused_by_name_and_not_in_public(
         published_domain(tmp_path, spec_of(name), domain)
 
 
-def test_a_label_that_the_data_set_does_not_have_is_refused(tmp_path: Path) -> None:
-    written(tmp_path, "cifar10")
-    file = tmp_path / "cifar10/cifar-10-batches-bin/test_batch.bin"
-    content = bytearray(file.read_bytes())
-    content[0] = 10
-    file.write_bytes(content)
-    with pytest.raises(DataError, match=r"file .*test_batch\.bin holds the label 10; expected labels from 0 to 9"):
-        published_domain(tmp_path, spec_of("cifar10"), "test")
-
-
 @pytest.mark.parametrize("name", SOURCES)
 def test_without_a_data_root_digits_stand_in_for_every_class(name: str, tmp_path: Path) -> None:
     spec, root = spec_of(name), find_data_root(name, None, tmp_path)
@@ -139,3 +95,37 @@ def test_without_a_data_root_digits_stand_in_for_every_class(name: str, tmp_path
     data = open_domain(root.path, name, "test", seed=0)
     batch, _ = next(iter(training_batches(data, image_size=spec.size, batch_size=4, seed=0, scope=("x",))))
     assert batch.shape == (4, spec.channels, spec.size, spec.size)
+
+
+# --- MNIST's files, as rotated digits read them -----------------------------------------------------
+
+RAW = Path("mnist", "MNIST", "raw")
+
+
+def test_mnist_is_what_torchvision_reads(mnist_root: Path) -> None:
+    for part, is_train in (("train", True), ("test", False)):
+        images, labels = read_mnist_part(mnist_root, part, 28)
+        expected = MNIST(root=mnist_root / "mnist", train=is_train, download=False)
+        assert (images.dtype, labels.dtype) == (torch.uint8, torch.int64)
+        assert torch.equal(images, expected.data)
+        assert torch.equal(labels, expected.targets)
+
+
+@pytest.mark.parametrize("name", ["train-images-idx3-ubyte", "t10k-labels-idx1-ubyte"])
+def test_a_broken_file_is_refused_in_one_sentence(mnist_root: Path, name: str) -> None:
+    path = mnist_root / RAW / name
+    content = path.read_bytes()
+    floats = content[:2] + b"\x0d" + content[3:]
+    for broken in (b"", b"not an idx file", content[:-5], content + b"12345", floats):
+        path.write_bytes(broken)
+        with pytest.raises(DataError, match=name) as caught:
+            open_domain(mnist_root, "rotatedmnist", "angle_0", seed=0)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["mnist", "mnist/MNIST/raw", "mnist/MNIST/raw/train-images-idx3-ubyte"])
+def test_a_link_out_of_the_data_root_is_refused(mnist_root: Path, path: str) -> None:
+    target = (mnist_root / path).rename(mnist_root.parent / "outside")
+    (mnist_root / path).symlink_to(target)
+    with pytest.raises(DataError, match="is a link out of the data root"):
+        open_domain(mnist_root, "rotatedmnist", "angle_0", seed=0)

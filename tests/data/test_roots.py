@@ -7,7 +7,7 @@ import pytest
 
 from fdg_plugins.data import DataRoot, find_data_root, roots
 from fdg_plugins.data.stand_in import MARKER
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import DataError
 
 NEEDING = ("pacs", "vlcs", "rotatedmnist", "rotatedmnist_7k")
 
@@ -20,23 +20,10 @@ def _nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(roots, "ensure_stand_in", refuse)
 
 
-@pytest.mark.usefixtures("_nothing_is_drawn")
-@pytest.mark.parametrize("dataset", NEEDING)
-def test_a_named_data_root_is_used_and_is_no_stand_in(dataset: str, tmp_path: Path) -> None:
-    assert find_data_root(dataset, tmp_path, None) == DataRoot(tmp_path, stand_in=False)
-
-
 @pytest.mark.parametrize("dataset", NEEDING)
 def test_a_named_data_root_that_holds_the_drawings_is_a_stand_in(dataset: str, tmp_path: Path) -> None:
     (tmp_path / MARKER).touch()
     assert find_data_root(dataset, tmp_path, None) == DataRoot(tmp_path, stand_in=True)
-
-
-def test_drawings_that_were_moved_into_another_data_root_stay_a_stand_in(tmp_path: Path) -> None:
-    (tmp_path / "pacs").mkdir()
-    (tmp_path / "pacs" / MARKER).touch()
-    assert find_data_root("pacs", tmp_path, None) == DataRoot(tmp_path, stand_in=True)
-    assert find_data_root("vlcs", tmp_path, None) == DataRoot(tmp_path, stand_in=False)
 
 
 @pytest.mark.usefixtures("_nothing_is_drawn")
@@ -59,20 +46,3 @@ def test_a_named_data_root_that_is_not_there_is_refused(dataset: str, tmp_path: 
 @pytest.mark.parametrize("dataset", ["rotatedmnist", "rotatedmnist_7k"])
 def test_the_stand_in_of_rotated_mnist_needs_no_folder(dataset: str, tmp_path: Path) -> None:
     assert find_data_root(dataset, None, tmp_path) == DataRoot(None, stand_in=True)
-
-
-@pytest.mark.usefixtures("_nothing_is_drawn")
-@pytest.mark.parametrize("name", [None, "root", "away"])
-def test_digits_come_with_an_installed_package_and_are_never_a_stand_in(name: str | None, tmp_path: Path) -> None:
-    (tmp_path / "root").mkdir()
-    (tmp_path / "root" / MARKER).touch()
-    data_root = None if name is None else tmp_path / name
-    assert find_data_root("rotateddigits", data_root, tmp_path) == DataRoot(None, stand_in=False)
-
-
-def test_an_unknown_data_set_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        SettingsError,
-        match=r"data set 'mnist1' is unknown, .* Known are pacs, ",
-    ):
-        find_data_root("mnist1", tmp_path, None)

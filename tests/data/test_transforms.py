@@ -9,10 +9,9 @@ import torch
 from PIL import Image
 from torchvision.transforms import v2
 
-from fdg_plugins.data import TrainingView, WholeView
-from fdg_plugins.data.augmentation import DRAWS, Augmentation, Crop, augmentation_from
+from fdg_plugins.data import WholeView
+from fdg_plugins.data.augmentation import DRAWS, Augmentation, augmentation_from
 from fdg_plugins.data.transforms import IMAGENET_DEVIATION, IMAGENET_MEAN, augmented, normalised
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.randomness import numpy_generator
 
 NAMES = {
@@ -62,78 +61,13 @@ def test_views_are_those_of_pillow_up_to_its_rounding_of_every_step(size: int) -
         assert levels_apart(pixels, same_hue, size) <= 4
 
 
-@pytest.mark.parametrize("size", [32, 90, 200])
-def test_without_a_change_of_colour_a_view_is_pillows_within_one_level(size: int) -> None:
-    pixels = picture()
-    for flipped in (False, True):
-        drawn = Augmentation(Crop(3, 5, 80, 110), flipped, (), False)
-        difference = np.abs(augmented(pixels, drawn, size).astype(int) - by_pillow(pixels, drawn, size))
-        assert difference.max() <= 1
-
-
-def test_a_grey_view_has_three_equal_channels() -> None:
-    view = augmented(picture(), Augmentation(Crop(0, 0, 90, 120), False, (("hue", 0.2),), True), 32)
-    assert np.array_equal(view[0], view[1])
-    assert np.array_equal(view[0], view[2])
-
-
-def test_threads_change_no_bit() -> None:
-    pixels, view = picture(300, 300), TrainingView(224, 8, seed=0, scope=("threads",))
-    before = torch.get_num_threads()
-    try:
-        views = []
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
-            views.append(np.stack([view(pixels, index) for index in range(8)]))
-    finally:
-        torch.set_num_threads(before)
-    assert np.array_equal(views[0], views[1])
-    assert np.array_equal(views[0], views[2])
-
-
-def test_a_view_leaves_the_pixels_as_they_were() -> None:
-    pixels = picture()
-    before = pixels.copy()
-    pixels.flags.writeable = False  # as those kept in memory are to be treated
-    view = TrainingView(90, 3, seed=0, scope=())
-    for index in range(3):
-        view(pixels, index)
-    WholeView(90)(pixels, 0)
-    augmented(pixels, Augmentation(Crop(0, 0, 90, 90), True, (("brightness", 1.4),), False), 90)
-    assert np.array_equal(pixels, before)
-
-
-@pytest.mark.parametrize("shape", [(40, 30), (30, 40), (227, 227), (24, 24), (5, 5), (1, 1)])
-@pytest.mark.parametrize("view", [TrainingView(24, 1, seed=0, scope=()), WholeView(24)])
-def test_any_image_becomes_a_square(view: TrainingView | WholeView, shape: tuple[int, int]) -> None:
-    image = view(np.full((*shape, 3), 90, dtype=np.uint8), 0)
-    assert (image.shape, image.dtype) == ((3, 24, 24), np.dtype(np.uint8))
-
-
 def test_the_whole_view_is_pillows_resize_of_the_whole_image() -> None:
     pixels = picture()
     resized = np.asarray(Image.fromarray(pixels).resize((64, 64), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
     assert np.abs(WholeView(64)(pixels, 0).astype(int) - resized).max() <= 1
 
 
-def test_a_seed_scope_and_index_change_a_view_and_nothing_else_does() -> None:
-    pixels = picture()
-
-    def view(index: int = 0, count: int = 3, seed: int = 1, scope: tuple[str, ...] = ("a",)) -> bytes:
-        return TrainingView(32, count, seed=seed, scope=scope)(pixels, index).tobytes()
-
-    assert len({view(), view(index=1), view(seed=2), view(scope=("b",))}) == 4
-    assert view() == view() == view(count=9)  # more samples draw after, not instead
-
-
 def test_normalised_values_have_imagenets_mean_and_deviation() -> None:
     image = torch.tensor([51, 102, 204], dtype=torch.uint8).view(1, 3, 1, 1).expand(2, 3, 4, 4).contiguous()
     expected = (torch.tensor([0.2, 0.4, 0.8]) - torch.tensor(IMAGENET_MEAN)) / torch.tensor(IMAGENET_DEVIATION)
     torch.testing.assert_close(normalised(image), expected.view(1, 3, 1, 1).expand(2, 3, 4, 4))
-
-
-def test_a_size_below_one_pixel_is_refused() -> None:
-    with pytest.raises(SettingsError, match="image_size is 0; expected at least 1"):
-        TrainingView(0, 1, seed=0, scope=())
-    with pytest.raises(SettingsError, match="image_size is 0; expected at least 1"):
-        WholeView(0)

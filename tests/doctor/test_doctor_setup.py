@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from fdg_plugins.data import CELEBA, DATASETS, PACS, ROTATED_MNIST, AttributeSpec, dataset_spec
-from fdg_plugins.data.mnist import FILES, FOLDER
+from fdg_plugins.data.folders import LOCK
+from fdg_plugins.data.specs import files_of
 from fdg_plugins.data.stand_in import MARKER
-from fdg_plugins.data.unfinished import LOCK
 from fdg_plugins.lab.doctor import setup
 from fdg_plugins.lab.doctor.finding import Finding, Status
 from fdg_plugins.lab.doctor.setup import check_data, check_variables, check_weights
@@ -123,12 +123,11 @@ def test_every_data_set_of_the_catalogue_is_found(tmp_path: Path, name: str) -> 
     spec = dataset_spec(name)
     for domain in spec.domains:
         (tmp_path / spec.folder / domain).mkdir(parents=True)
-    (tmp_path / FOLDER).mkdir(parents=True)
-    for file in FILES:
-        (tmp_path / FOLDER / file).touch()
+    for file in files_of(ROTATED_MNIST):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
     found = by_check(list(check_data({"FDG_DATA_ROOT": str(tmp_path)})))
     assert found[f"data, {name}"].status is Status.OK
-    assert str(len(spec.domains)) in found[f"data, {name}"].text
 
 
 def test_of_images_with_lists_both_lists_and_the_folder_are_needed(tmp_path: Path) -> None:
@@ -163,12 +162,13 @@ def test_drawings_are_called_by_their_name(tmp_path: Path) -> None:
 
 
 def test_files_of_mnist_that_are_missing_are_named(tmp_path: Path) -> None:
-    (tmp_path / FOLDER).mkdir(parents=True)
-    (tmp_path / FOLDER / FILES[0]).touch()
+    first, *others = files_of(ROTATED_MNIST)
+    (tmp_path / first).parent.mkdir(parents=True)
+    (tmp_path / first).touch()
     found = by_check(list(check_data({"FDG_DATA_ROOT": str(tmp_path)})))[f"data, {ROTATED_MNIST.name}"]
     assert found.status is Status.PROBLEM
-    assert FILES[0] not in found.text
-    assert all(file in found.text for file in FILES[1:])
+    assert first not in found.text
+    assert all(file in found.text for file in others)
 
 
 def test_a_data_root_that_is_no_folder_or_empty_is_a_problem(tmp_path: Path) -> None:

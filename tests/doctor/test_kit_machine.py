@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fdg_plugins.data.unfinished import LOCK
+from fdg_plugins.data.folders import LOCK
 from fdg_plugins.lab.doctor.finding import Status
 from fdg_plugins.lab.doctor.kit_machine import check_data_root
 from fdg_plugins.settings.site_config import SiteConfig

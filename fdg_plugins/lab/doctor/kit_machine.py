@@ -10,9 +10,9 @@ from nvflare.app_common.resource_managers.gpu_resource_manager import GPUResourc
 from torch import cuda
 
 from fdg_plugins.data import DATASETS, DatasetSpec, ImageFolderSpec, SegmentationSpec
+from fdg_plugins.data.folders import is_unfinished
 from fdg_plugins.data.site_names import split_site
 from fdg_plugins.data.stand_in import is_stand_in
-from fdg_plugins.data.unfinished import is_unfinished
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.gpus import CONSUMER_ID, MANAGER_ID, Lent, lent_gpus
 from fdg_plugins.flare.resources import declared_component

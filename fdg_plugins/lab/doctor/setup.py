@@ -7,12 +7,11 @@ from pathlib import Path
 
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, make_weighting, read_weighting, weighting_names
 from fdg_plugins.data import DATASETS, AttributeSpec, DatasetSpec, PublishedSpec, RotatedSpec, dataset_spec
-from fdg_plugins.data.mnist import FILES, FOLDER
+from fdg_plugins.data.folders import is_unfinished
 from fdg_plugins.data.own_folder import own_data
 from fdg_plugins.data.specs import files_of
 from fdg_plugins.data.stand_in import cache_folder as drawings_folder
 from fdg_plugins.data.stand_in import is_stand_in
-from fdg_plugins.data.unfinished import is_unfinished
 from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.flare.metrics import statsd_address
 from fdg_plugins.flare.trackers import chosen_tracker
@@ -148,9 +147,8 @@ def _check_data_set(root: Path, spec: DatasetSpec) -> Finding:
         return problem(
             check, f"the preparation of {folder} has not ended; fdg data prepare {spec.name} goes on with it"
         )
-    if isinstance(spec, RotatedSpec):
-        return _check_mnist(check, root / FOLDER, spec.domains)
-    if isinstance(spec, PublishedSpec) and not (folder / "train").is_dir():
+    in_folders = isinstance(spec, PublishedSpec) and (folder / "train").is_dir()
+    if isinstance(spec, PublishedSpec | RotatedSpec) and not in_folders:
         return _check_files(check, root, files_of(spec))
     if isinstance(spec, AttributeSpec):
         return _check_lists(check, root, spec)
@@ -174,12 +172,6 @@ def _check_domains(check: str, folder: Path, domains: Sequence[str]) -> Finding:
     if missing:
         return warning(check, f"{text}; {', '.join(missing)} missing, which other sites may hold")
     return ok(check, text)
-
-
-def _check_mnist(check: str, folder: Path, domains: Sequence[str]) -> Finding:
-    if missing := [name for name in FILES if not (folder / name).is_file()]:
-        return problem(check, f"{folder} lacks {', '.join(missing)}")
-    return ok(check, f"{len(domains)} domains, turned from {folder}")
 
 
 def check_weights(environment: Mapping[str, str]) -> Finding:
