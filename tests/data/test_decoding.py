@@ -5,11 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import ExifTags, Image
+from PIL import Image
 
-from fdg_plugins.data.decoding import UnfitError, check_image, ignored_orientation, open_image, read_image
+from fdg_plugins.data.decoding import UnfitError, check_image, open_image, read_image
 from fdg_plugins.errors import DataError
-from tests.data.deep_images import save_deep
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
@@ -45,36 +44,6 @@ def test_values_of_which_too_little_would_be_left_are_refused(
         assert str(file) in str(refused.value)
         assert "\n" not in str(refused.value)
         assert "image.tif" not in refused.value.public
-
-
-@pytest.mark.parametrize("suffix", [".png", ".tif"])
-@pytest.mark.parametrize(("channels", "alpha"), [(3, False), (4, True)])
-def test_colours_of_16_bits_keep_their_upper_bits_unless_too_little_would_be_left(
-    tmp_path: Path, suffix: str, channels: int, alpha: bool
-) -> None:
-    values = np.random.default_rng(0).integers(0, 2**16, (16, 16, channels)).astype(np.uint16)
-    file = save_deep(tmp_path / f"image{suffix}", values)
-    assert (np.asarray(read_image(file)) == values[..., :3] >> 8).all()
-    values[..., :3] >>= 4
-    if alpha:
-        values[..., 3] = 2**16 - 1
-    save_deep(file, values)
-    for look in (read_image, check_image):
-        with pytest.raises(UnfitError, match="that reach only 4,095 of 65,535, expected the whole range"):
-            look(file)
-
-
-@pytest.mark.parametrize("orientation", range(10))
-@pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp"])
-def test_the_exif_orientation_is_told_and_changes_no_pixel(tmp_path: Path, suffix: str, orientation: int) -> None:
-    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (16, 24, 3), dtype=np.uint8))
-    tag = Image.Exif()
-    tag[ExifTags.Base.Orientation] = orientation
-    noise.save(turned := tmp_path / f"turned{suffix}", exif=tag)
-    noise.save(plain := tmp_path / f"plain{suffix}")
-    assert (np.asarray(read_image(turned)) == np.asarray(read_image(plain))).all()
-    with open_image(turned) as image:
-        assert ignored_orientation(image) == (orientation if 2 <= orientation <= 8 else 1)
 
 
 def test_a_format_outside_the_list_is_refused_whatever_its_suffix(tmp_path: Path) -> None:

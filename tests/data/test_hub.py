@@ -11,7 +11,7 @@ import pytest
 
 from fdg_plugins import extras
 from fdg_plugins.data import PACS, open_domain
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import DataError
 from fdg_plugins.lab.preparation import HubSource, prepare
 from tests.data.published import image
 
@@ -73,15 +73,6 @@ def test_pacs_from_its_repository_is_prepared_and_opened(hub: dict[tuple[str, st
     assert [sample.file for sample in data.test][:2] == ["photo/dog/train_000000.png", "photo/dog/train_000007.png"]
     assert (tmp_path / "pacs" / "photo" / "dog" / "train_000007.png").read_bytes() == image(7)
     assert prepare(PACS, HubSource("pacs"), tmp_path, any_counts=True).copied.kept == 14
-
-
-def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise ModuleNotFoundError(name, name=name)
-
-    monkeypatch.setattr(extras, "import_module", missing)
-    with pytest.raises(SettingsError, match=r"needs the package datasets, .*: pip install 'fdg-plugins\[hf\]'"):
-        HubSource("pacs")
 
 
 def test_other_rows_than_expected_are_refused(hub: dict[tuple[str, str], Any]) -> None:

@@ -19,13 +19,12 @@ from fdg_plugins.data import (
     ImageBatches,
     ImageFiles,
     TrainingView,
-    evaluation_batches,
     open_domain,
     training_batches,
 )
 from fdg_plugins.data.images import ShuffledBatches
 from fdg_plugins.data.transforms import normalised
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import DataError
 
 REPEATABLE = settings(derandomize=True, deadline=None)
 SIZE = 16
@@ -120,14 +119,6 @@ def test_a_bad_image_is_one_sentence_with_or_without_workers(data: DomainData, w
         stacked(epoch(data, workers=workers))
     assert "\n" not in str(caught.value)
     assert caught.value.public == "an image of the split cannot be read."
-
-
-@pytest.mark.parametrize(("batch_size", "workers", "name"), [(0, 0, "batch_size"), (4, -1, "workers")])
-def test_impossible_settings_are_refused(data: DomainData, batch_size: int, workers: int, name: str) -> None:
-    with pytest.raises(SettingsError, match=f"{name} is .*; expected"):
-        training_batches(data, image_size=SIZE, batch_size=batch_size, seed=0, scope=(), workers=workers)
-    with pytest.raises(SettingsError, match=f"{name} is .*; expected"):
-        evaluation_batches(data, data.test, image_size=SIZE, batch_size=batch_size, workers=workers)
 
 
 def test_a_sample_is_the_same_in_any_order_of_reading(data: DomainData) -> None:

@@ -60,16 +60,6 @@ def test_a_file_orders_the_classes_and_leaves_out_files_and_folders(photos: Path
     assert {data.classes[sample.label] for sample in data.test if "/Hund/" in sample.file} == {"Hund"}
 
 
-def test_brackets_in_the_name_of_a_file_to_leave_out_stand_for_themselves(photos: Path) -> None:
-    for name in ("copy[1].png", "copy1.png"):
-        shutil.copy(photos / "photo" / "Hund" / "bild 0.png", photos / "photo" / "Hund" / name)
-    own = say(photos, 'exclude = ["photo/*/copy[1].png"]')
-    assert open_domain(photos, own.dataset, "photo", seed=0).skipped == ("photo/Hund/copy[1].png",)
-    rules = own.rules
-    assert not rules.excludes("photo/Hund/copy1.png")
-    assert rules.idle == ["photo/*/copy[1].png"]
-
-
 def test_a_file_elsewhere_describes_a_folder(photos: Path, tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text('folder = "Meine Fotos"\nexclude = ["photo/vogel/*"]', encoding="utf-8")
@@ -158,18 +148,6 @@ def test_a_file_that_leads_out_of_the_data_root_is_refused_at_a_site(photos: Pat
     with pytest.raises(DataError, match="is a link out of the data root") as caught:
         open_domain(photos, dataset, "photo", seed=0)
     assert caught.value.public == "its dataset.toml is a link."
-
-
-def test_masks_need_the_names_of_their_classes(photos: Path, tmp_path: Path) -> None:
-    root = tmp_path / "scans"
-    for domain in "abc":
-        for part in ("images", "masks"):
-            shutil.copytree(photos / "sketch" / "Hund", root / domain / part)
-    with pytest.raises(DataError, match=r'expected a dataset.toml with task = "segmentation" and classes'):
-        own_data(root)
-    own = say(root, 'task = "segmentation"\nclasses = ["background", "tumour"]\nmask_values = [[0], [255]]')
-    spec = dataset_spec(own.dataset)
-    assert (spec.task, spec.classes, spec.domains) == ("segmentation", ("background", "tumour"), ("a", "b", "c"))
 
 
 def test_one_class_in_two_spellings_is_refused(photos: Path) -> None:

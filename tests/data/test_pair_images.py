@@ -17,7 +17,6 @@ from fdg_plugins.data import (
     DomainData,
     PairSample,
     SegmentationSpec,
-    evaluation_batches,
     find_damaged,
     open_domain,
     training_batches,
@@ -87,27 +86,6 @@ def test_image_and_mask_move_together_in_crops_and_flips(root: Path) -> None:
             assert (images.shape[1:], masks.shape[1:]) == ((3, SIZE, SIZE), (SIZE, SIZE))
             assert torch.allclose(images[:, 0], VALUES[masks])
     assert len({image.numpy().tobytes() for image in seen}) == len(seen)
-
-
-def test_photos_are_scaled_as_by_pillow_and_masks_keep_their_classes(tmp_path: Path, register: Register) -> None:
-    register()
-    for number in range(2):
-        draw_photo(tmp_path / "eyes" / "left", f"{number}", (40, 24), number)
-    data = opened(tmp_path, preset="photo")
-    for sample, image, mask in zip(data.test, *whole(data)[0], strict=True):
-        assert isinstance(sample, PairSample)
-        with Image.open(tmp_path / "eyes" / sample.file) as drawn:
-            channels = [
-                np.asarray(part.convert("F").resize((SIZE, SIZE), Image.Resampling.BILINEAR)) for part in drawn.split()
-            ]
-        assert np.allclose(image.numpy(), np.stack(channels) / 255, atol=1e-4)
-        with Image.open(tmp_path / "eyes" / sample.mask) as values:
-            nearest = np.asarray(values.resize((SIZE, SIZE), Image.Resampling.NEAREST))
-        assert (mask.numpy() == nearest // 100).all()
-
-
-def whole(data: DomainData, size: int = SIZE) -> Batches:
-    return list(evaluation_batches(data, data.test, image_size=size, batch_size=4))
 
 
 # --- the same bits ----------------------------------------------------------------------------------

@@ -200,16 +200,3 @@ def test_a_damaged_image_or_mask_stops_the_site_or_leaves_the_pair_out(
     rest, damaged = without_damaged(data, lambda files: opened(domain, left_out=files))
     assert (len(rest.test), rest.left_out) == (COUNT - 1, ("left/images/03.png",))
     assert damaged.files == set(rest.left_out)
-
-
-def test_a_part_of_a_list_that_is_emptied_is_refused(domain: Path) -> None:
-    write_list(domain, {"training": stems(range(3)), "validation": stems(range(3, 4))})
-    opened(domain)
-    message = "of the 1 validation images of domain 'left', 0 can be used; expected at least 1"
-    with pytest.raises(DataError, match=message) as caught:
-        opened(domain, left_out={"left/images/03.png"})
-    assert caught.value.public == str(caught.value)
-    (domain / "dataset.json").unlink()
-    message = "of the 20 training images of domain 'left', 1 can be used; expected at least 2"
-    with pytest.raises(DataError, match=message):
-        opened(domain, left_out={f"left/images/{number:02d}.png" for number in range(19)})

@@ -74,12 +74,6 @@ def test_mnist_is_unpacked_to_where_it_is_read(packed: bool, mnist_root: Path, t
     assert prepared("rotatedmnist", raw, tmp_path / "new").copied.kept == 4
 
 
-def test_mnist_that_is_no_gzip_file_is_refused_by_name(tmp_path: Path) -> None:
-    source = write_files(tmp_path / "source", {"train-images-idx3-ubyte.gz": b"no gzip"})
-    with pytest.raises(DataError, match=r"file train-images-idx3-ubyte\.gz in .*source is not an undamaged gzip file"):
-        prepared("rotatedmnist", source, tmp_path / "root")
-
-
 # --- going on after an interruption -----------------------------------------------------------------------
 
 

@@ -40,9 +40,3 @@ def test_a_named_data_root_that_is_not_there_is_refused(dataset: str, tmp_path: 
         DataError, match=r"data root .*away is not a folder; FDG_DATA_ROOT or fdg_site\.json names it\."
     ):
         find_data_root(dataset, tmp_path / "away", tmp_path)
-
-
-@pytest.mark.usefixtures("_nothing_is_drawn")
-@pytest.mark.parametrize("dataset", ["rotatedmnist", "rotatedmnist_7k"])
-def test_the_stand_in_of_rotated_mnist_needs_no_folder(dataset: str, tmp_path: Path) -> None:
-    assert find_data_root(dataset, None, tmp_path) == DataRoot(None, stand_in=True)

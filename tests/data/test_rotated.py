@@ -3,12 +3,10 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.datasets import load_digits
 
 from fdg_plugins.data import (
     ROTATED_MNIST,
@@ -16,10 +14,9 @@ from fdg_plugins.data import (
     ImageArray,
     open_domain,
 )
-from fdg_plugins.data.published import deal, read_digits, rotate
+from fdg_plugins.data.published import deal, rotate
 
 REPEATABLE = settings(derandomize=True, deadline=None)
-DIGITS = 1797
 
 
 @pytest.fixture(scope="module")
@@ -63,16 +60,6 @@ def test_a_right_angle_turns_counter_clockwise() -> None:
 
 
 # --- the sources ------------------------------------------------------------------------------------
-
-
-def test_digits_are_those_of_scikit_learn_scaled_to_all_of_a_byte() -> None:
-    images, labels = read_digits(28)
-    source = load_digits()
-    assert (images.shape, images.dtype, labels.dtype) == ((DIGITS, 28, 28), torch.uint8, torch.int64)
-    assert labels.tolist() == source.target.tolist()
-    assert (int(images.min()), int(images.max())) == (0, 255)
-    means = images.float().mean(dim=(1, 2)).numpy() / 255.0
-    np.testing.assert_allclose(means, source.images.mean(axis=(1, 2)) / 16.0, atol=0.03)
 
 
 # --- opening a domain -------------------------------------------------------------------------------
