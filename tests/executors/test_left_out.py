@@ -75,8 +75,8 @@ def test_the_sites_own_log_says_once_what_is_not_used_and_the_server_hears_no_fi
     said: list[str] = []
     outcome = do(TASK_CENSUS, config, folder, said)
     assert [line for line in said if "not used" in line] == [
-        "site photo | domain photo, not used: 1 folder in folders of classes (photo/dog/inner)",
-        "site photo | domain photo, not used: 1 file with a suffix that is not read: .gif 1 (photo/dog/unread.gif)",
+        "site photo | domain photo, not used: 1 folder of images where none is expected (such as photo/dog/inner)",
+        "site photo | domain photo, not used: 1 file with a suffix that is not read (such as photo/dog/unread.gif)",
     ]
     assert not any(name in json.dumps(outcome.value) for name in ("unread", "inner"))
     later: list[str] = []
