@@ -158,7 +158,7 @@ record = RunRecord.model_validate_json(open("results.json").read())
 ```
 
 With many sites and rounds a record has megabytes: 8.7 after 200 rounds with 100 sites. To keep it, compress it where it
-lies, to a sixth or less; `fdg report`, `fdg plot` and `fdg export-bundle` read `results.json.gz` where there is no
+lies, to a sixth or less; `fdg report`, `fdg plot` and `fdg export bundle` read `results.json.gz` where there is no
 `results.json`:
 
 ```bash

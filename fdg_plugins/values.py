@@ -3,11 +3,12 @@
 
 import json
 import math
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.naming import did_you_mean
+from fdg_plugins.naming import did_you_mean, nearest
 
 if TYPE_CHECKING:
     import pydantic
@@ -92,7 +93,12 @@ def first_problem(error: "pydantic.ValidationError", known: Collection[str] = ()
 def objection(detail: Mapping[str, Any]) -> str:
     """Return what one of pydantic's errors says against a value, as the end of a sentence without its full stop."""
     said = str(detail["msg"]).removeprefix("Value error, ").rstrip(".")
-    return said[:1].lower() + said[1:]  # no further: it may quote a name
+    hint = ""
+    if detail.get("type") in ("literal_error", "enum") and (
+        near := nearest(detail["input"], re.findall("'(.*?)'", said))
+    ):
+        hint = f"; did you mean {near!r}?"
+    return said[:1].lower() + said[1:] + hint  # no further: it may quote a name
 
 
 def parsed_object(value: Any) -> Any:

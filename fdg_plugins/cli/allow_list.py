@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg allow-list``: allow this package's components, and no others, at one participant."""
+"""``fdg kit allow``: allow this package's components, and no others, at one participant."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -36,9 +36,9 @@ def allow_list(
 
     Examples:
 
-      fdg allow-list --kit /srv/flare/photo
+      fdg kit allow --kit /srv/flare/photo
 
-      fdg allow-list --kit /srv/flare/photo --method fedomg --method fedga --dry-run
+      fdg kit allow --kit /srv/flare/photo --method fedomg --method fedga --dry-run
     """
     from fdg_plugins.flare.kits import merge_allow_list, read_kit
 

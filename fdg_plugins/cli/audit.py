@@ -11,7 +11,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from fdg_plugins.cli.console import say
+from fdg_plugins.cli.console import FAILED, say
 from fdg_plugins.cli.output import check_output, write_output
 from fdg_plugins.cli.tables import make_table, show
 from fdg_plugins.errors import DataError, SettingsError
@@ -20,7 +20,6 @@ from fdg_plugins.values import counted, visible
 if TYPE_CHECKING:
     from fdg_plugins.audit.file import AuditLine, BrokenLine
 
-BROKEN = 1
 HASH_DIGITS = 12
 NUMBERS = ("round", "tensors", "values", "bytes", "L2 norm")
 
@@ -52,13 +51,14 @@ class Reading(NamedTuple):
 
 def audit(
     place: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
             metavar="FOLDER_OR_FILE",
             help="A site's workspace or kit, a folder of several, or the file fdg_audit.jsonl itself.",
             show_default=False,
         ),
-    ],
+    ] = None,
+    kit: Annotated[Path | None, typer.Option(help="The site's startup kit, in place of a folder or file.")] = None,
     job: Annotated[str | None, typer.Option(help="Only this job: its id, or how the id begins.")] = None,
     round_number: Annotated[
         int | None, typer.Option("--round", min=0, help="Only this round, counted from 0 as in the table.")
@@ -72,7 +72,7 @@ def audit(
         typer.Option("--csv", metavar="FILE", help="Write a CSV file instead: a row for every tensor and every value."),
     ] = None,
 ) -> None:
-    """Show what has left a site: every answer to the server, with its tensors, sizes and norms.
+    """Show what has left a site, with sizes and norms.
 
     Reads the file in which the site recorded each answer before sending it. Rounds count from 0, as in messages; '-'
     is an answer that names none. The L2 norm is that of all tensors of a part together, e.g. of the update.
@@ -84,7 +84,7 @@ def audit(
 
     Examples:
 
-      fdg audit /srv/flare/photo
+      fdg audit --kit /srv/flare/photo
 
       fdg audit simulator_workspace --round 0 --details
 
@@ -96,7 +96,9 @@ def audit(
         raise SettingsError("--json and --csv exclude each other: one is printed, the other written to a file.")
     if job == "":  # as of a variable that is not set: everything begins with nothing
         raise SettingsError("--job is '', expected the id of a job, or how it begins.")
-    paths = _audit_files(place)
+    if (place is None) == (kit is None):
+        raise SettingsError("fdg audit reads one place, expected FOLDER_OR_FILE or --kit.")
+    paths = _audit_files(place or kit or Path())
     if as_csv is not None:
         check_output(as_csv, "--csv", paths)
     readings = _read_wanted(paths, Wanted(job, round_number))
@@ -109,7 +111,7 @@ def audit(
             _show(reading, details)
     _warn_of_broken(readings)
     if any(reading.broken for reading in readings):
-        raise typer.Exit(BROKEN)
+        raise typer.Exit(FAILED)
 
 
 def _audit_files(place: Path) -> list[Path]:

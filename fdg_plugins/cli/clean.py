@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg clean``: remove what interrupted runs have left at a participant."""
+"""``fdg kit clean``: remove what interrupted runs have left at a participant."""
 
 import tempfile
 from datetime import datetime
@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from fdg_plugins.cli.console import say
+from fdg_plugins.cli.console import FAILED, say
 from fdg_plugins.cli.tables import make_table, show
 from fdg_plugins.errors import DataError
 from fdg_plugins.values import visible
 
 if TYPE_CHECKING:
     from fdg_plugins.state.leftovers import Leftover
-
-FAILED = 1
 
 
 def clean(
@@ -43,11 +41,11 @@ def clean(
 
     Examples:
 
-      fdg clean --kit /srv/flare/photo --dry-run
+      fdg kit clean --kit /srv/flare/photo --dry-run
 
-      fdg clean --kit /srv/flare/server --older-than 30
+      fdg kit clean --kit /srv/flare/server --older-than 30
 
-      fdg clean --kit /srv/flare/server --run 3379af42-b0b1-4066-889e-7cf89997f720
+      fdg kit clean --kit /srv/flare/server --run 3379af42-b0b1-4066-889e-7cf89997f720
     """
     from fdg_plugins.state.leftovers import leftovers
 

@@ -1,13 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Output of the commands: results on stdout, a user error as one red line on stderr with exit code 2."""
+"""What all commands share: lines printed verbatim, errors in one sentence, names of earlier versions."""
 
-import os
 import re
-import sys
-from collections.abc import Callable
-from contextlib import redirect_stdout, suppress
-from io import TextIOWrapper
-from typing import Any, TextIO
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -15,66 +10,24 @@ from rich.markup import escape
 from rich.text import Text
 from typer.core import TyperGroup
 
-from fdg_plugins.errors import FDGError
+from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.naming import nearest
 from fdg_plugins.values import visible
 
+FAILED = 1
 USER_MISTAKE = 2
-OUTPUT_LOST = 1
-
-
-class LastingConsole(Console):
-    """A console whose reader may leave, as ``head`` does: the command goes on, and what it prints then is lost."""
-
-    def on_broken_pipe(self) -> None:
-        """Print to nowhere from now on."""
-        with suppress(SystemExit):  # rich ends the process
-            super().on_broken_pipe()
-
-
-class LastingOutput:
-    """The standard output of a command, which goes on if its disk is full: what it prints then is lost.
-
-    Characters that the output's encoding lacks are escaped.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._error: OSError | None = None
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        """Write ``text``, unless something was lost before; a reader that leaves raises ``BrokenPipeError``."""
-        if self._error is None:
-            self._note_error(lambda: self._stream.write(text))
-        return len(text)
-
-    def flush(self) -> None:
-        """Write what is buffered."""
-        if self._error is None:
-            self._note_error(self._stream.flush)
-
-    def _note_error(self, write: Callable[[], object]) -> None:
-        try:
-            write()
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            self._error = error
-
-    def is_whole(self) -> bool:
-        """Return whether everything was written; if not, say so on stderr, once the command has ended."""
-        self.flush()
-        if self._error is None:
-            return True
-        nowhere = os.open(os.devnull, os.O_WRONLY)  # for what is still buffered when Python ends
-        os.dup2(nowhere, self._stream.fileno())
-        os.close(nowhere)
-        _say_mistake(f"the output cannot be written: {self._error.strerror}.")
-        return False
+INTERRUPTED = 130
+# The commands of 0.2.0 under another name, for this version alone.
+RENAMED = {
+    "allow-list": "kit allow",
+    "centralised": "run",
+    "clean": "kit clean",
+    "export-bundle": "export bundle",
+    "export-job": "export job",
+    "harden": "kit harden",
+    "jobs": "export jobs",
+    "site-config": "kit site",
+}
 
 
 def say(text: str, style: str = "", on_stderr: bool = False) -> None:
@@ -83,7 +36,7 @@ def say(text: str, style: str = "", on_stderr: bool = False) -> None:
     What cannot be encoded in UTF-8, such as part of a file's name, is escaped.
     """
     encodable = text.encode(errors="backslashreplace").decode()
-    LastingConsole(stderr=on_stderr, highlight=False, soft_wrap=True).print(Text(encodable, style=style))
+    Console(stderr=on_stderr, highlight=False, soft_wrap=True).print(Text(encodable, style=style))
 
 
 class OneLineErrors(TyperGroup):
@@ -96,29 +49,27 @@ class OneLineErrors(TyperGroup):
             # would take the name of an extra in brackets for markup, and leave it out.
             command.help = escape(re.sub(r"(?<!\n)\n(?!\n)", " ", command.help or ""))
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command; one of an earlier version, or a setting without its ``=``, is answered with what to type."""
+        if ctx.parent is None and args and args[0] in RENAMED:
+            raise SettingsError(f"fdg {args[0]} is now fdg {RENAMED[args[0]]}.")
+        for option, name, value in zip(args, args[1:], args[2:], strict=False):
+            if option == "--set" and "=" not in name and not value.startswith("-"):
+                raise SettingsError(f"--set is {name!r} and {value!r}, expected --set {name}={value}.")
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; an ``FDGError``, and a path that the system refuses, end it with exit code 2.
-
-        A command that has succeeded, but whose output was lost, ends with 1.
-        """
-        output = LastingOutput(sys.stdout)
-        with redirect_stdout(output):
-            try:
-                result = self._invoke(ctx)
-            except typer.Exit as ending:
-                if output.is_whole() or ending.exit_code:
-                    raise
-                raise typer.Exit(OUTPUT_LOST) from ending
-            if not output.is_whole():
-                raise typer.Exit(OUTPUT_LOST)
-        return result
-
-    def _invoke(self, ctx: Any) -> Any:
+        """Run the command; an ``FDGError``, and a path that the system refuses, end it with exit code 2."""
         try:
             return super().invoke(ctx)
         except FDGError as error:
             _say_mistake(str(error))
             raise typer.Exit(USER_MISTAKE) from error
+        except typer.BadParameter as error:
+            came, *known = re.findall(r"'([^']*)'", error.message) or [""]
+            if near := nearest(came, known):
+                error.message += f" Did you mean {near!r}?"
+            raise
         except OSError as error:
             if error.filename is None:
                 raise

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fdg_plugins.cli.console import OneLineErrors, say
+from fdg_plugins.cli.console import INTERRUPTED, OneLineErrors, say
 from fdg_plugins.cli.data_check import check_masks
 from fdg_plugins.cli.data_tables import counts_table, datasets_table, show, track, waiting
 from fdg_plugins.cli.data_verify import find_own, verify_data_set, verify_own
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from fdg_plugins.lab.preparation import Prepared, Source
 
 HUB = "hf"
-INTERRUPTED = 130
 
 Name = Annotated[str, typer.Argument(help="A name from fdg data list, such as pacs.", show_default=False)]
 DataRoot = Annotated[
@@ -38,7 +37,7 @@ DataRoot = Annotated[
 data_app = typer.Typer(
     name="data",
     cls=OneLineErrors,
-    help="Data sets on this machine: list, prepare, verify, or draw the stand-in.\n\n"
+    help="List, prepare and check data sets.\n\n"
     "Sites read <data root>/<data set>/<domain>/<class>/<image>, or MNIST's four files. Published archives look "
     "different; prepare brings one to this layout, counts its images, and writes a manifest of SHA-256 digests that "
     "verify compares with later.",
@@ -49,32 +48,36 @@ data_app = typer.Typer(
 
 
 @data_app.command("list")
-def list_data_sets(data_root: DataRoot = None) -> None:
-    """List the data sets: domains, classes, images, licence, and which of them are below the data root.
+def list_data_sets(
+    name: Annotated[str | None, typer.Argument(help="Only this one, with where to get it and its terms.")] = None,
+    data_root: DataRoot = None,
+) -> None:
+    """List the data sets, and which of them are below the data root.
 
     Examples:
 
       fdg data list
 
+      fdg data list pacs
+
       fdg data list --data-root /data
     """
-    from fdg_plugins.data import DATASETS
+    from fdg_plugins.data import DATASETS, dataset_spec
     from fdg_plugins.data.origins import origin_of
 
     if data_root is not None:
         _existing(data_root)
+    if name is not None:
+        spec, origin = dataset_spec(name), origin_of(name)
+        show(datasets_table([spec], data_root))
+        for line in (f"domains: {', '.join(spec.domains)}", f"page: {origin.page}", f"get: {origin.obtain}"):
+            say(line)
+        say(f"licence: {origin.licence}\nterms: {origin.terms}")
+        return
     problems = DATASETS.load_usable()
-    show(datasets_table(data_root))
+    show(datasets_table(DATASETS.loaded(), data_root))
     for problem in problems:
         say(f"left out: {problem}", "yellow", on_stderr=True)
-    names_by_origin: dict[tuple[str, str, str], list[str]] = {}
-    for name in (spec.name for spec in DATASETS.loaded()):
-        origin = origin_of(name)
-        names_by_origin.setdefault((origin.page, origin.obtain, origin.terms), []).append(name)
-    for (page, obtain, terms), names in names_by_origin.items():
-        say(f"{', '.join(names)}: {page}")
-        say(f"  get: {obtain}")
-        say(f"  terms: {terms}")
 
 
 @data_app.command()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 WIDTH = 160
 NOT_KNOWN = "not known"
+WIDEST = 40
 
 T = TypeVar("T")
 
@@ -50,20 +51,16 @@ def waiting(what: str) -> Iterator[None]:
         yield
 
 
-def datasets_table(data_root: Path | None) -> Table:
-    """Return the table of all data sets that are loaded; the last column shows what is in ``data_root``."""
-    from fdg_plugins.data import DATASETS
-    from fdg_plugins.data.origins import origin_of
-
+def datasets_table(specs: "Iterable[DatasetSpec]", data_root: Path | None) -> Table:
+    """Return a row per data set; the last column shows what is in ``data_root``."""
     place = "found" if data_root is None else f"found in {data_root}"
-    table = _table("name", "domains", "classes", "images", "licence", place)
-    for spec in DATASETS.loaded():
+    table = _table("name", "domains", "classes", "images", place)
+    for spec in specs:
         table.add_row(
             spec.name,
-            ", ".join(spec.domains),
+            _domains(spec),
             f"{len(spec.classes)}",
             _images(spec),
-            origin_of(spec.name).licence,
             _found(spec, data_root),
         )
     return table
@@ -110,6 +107,12 @@ def _table(*heads: str) -> Table:
         is_number = head in ("classes", "images", "expected")
         table.add_column(head, overflow="fold", justify="right" if is_number else "left", no_wrap=head == "name")
     return table
+
+
+def _domains(spec: "DatasetSpec") -> str:
+    """Return the number of domains and as many names as fit a line of the table."""
+    names = ", ".join(spec.domains)
+    return names if len(names) <= WIDEST else f"{len(spec.domains)}, such as {spec.domains[0]}"
 
 
 def _images(spec: "DatasetSpec") -> str:

@@ -4,24 +4,24 @@
 import json
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
-from fdg_plugins.cli.console import say
+from fdg_plugins.cli.console import FAILED, say
 from fdg_plugins.cli.own_data import DataOption
 from fdg_plugins.cli.tables import make_table, show
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.doctor.finding import Finding, worst
 from fdg_plugins.values import counted, visible
 
 if TYPE_CHECKING:
     from fdg_plugins.lab.doctor.examination import Examination
 
-PROBLEM = 1
 STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
+
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def doctor(
@@ -35,19 +35,13 @@ def doctor(
         ),
     ] = None,
     data: DataOption = None,
-    kit: Annotated[
-        Path | None, typer.Option(help="Look at this startup kit of a server or site instead, not at the machine.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Check this machine: versions, GPUs, precision, cores, memory, disks, data, weights, settings, ports.
+    """Check this machine, and say how to start a run here.
 
-    Every line is ok, a warning (a run may be slow, or not be what you expect) or a problem (a run fails). The last
-    lines say how to start the simulator here, and why. Nothing is changed, downloaded or sent.
-
-    With --kit, check a participant's startup kit: which classes its list lets a job build, who may bring code, what
-    leaves with its logs, its privacy policy, its data root, the GPUs that it lends to jobs, and which of its files
-    other users of the machine can read.
+    Looks at versions, GPUs, precision, cores, memory, disks, data, weights, settings and ports. Every line is ok, a warning (a run may be slow, or not be what you expect) or a problem (a run fails). The last
+    lines say how to start the simulator here, and why. Nothing is changed, downloaded or sent. A startup kit is checked
+    by fdg kit check.
 
     Exit codes: 0 no problem, 1 at least one.
 
@@ -58,20 +52,15 @@ def doctor(
       FDG_DATA_ROOT=/data fdg doctor --json
 
       fdg doctor --data photos
-
-      fdg doctor --kit /srv/flare/photo
     """
     from fdg_plugins.lab.doctor.examination import examine
-    from fdg_plugins.lab.doctor.kit import examine_kit
 
-    examination = None
-    if kit is not None:
-        if sites is not None or data is not None:
-            raise SettingsError("--sites and --data are for the machine, expected neither of them with --kit.")
-        findings = examine_kit(kit)
-    else:
-        examination = examine(os.environ, sites, data)
-        findings = examination.findings
+    examination = examine(os.environ, sites, data)
+    show_findings(examination.findings, as_json, examination)
+
+
+def show_findings(findings: Sequence[Finding], as_json: bool, examination: "Examination | None" = None) -> None:
+    """Print what was found, and the advice of an ``examination`` of this machine; exit with 1 for a problem."""
     status = worst(findings)
     if as_json:
         content = {"status": str(status), "findings": [finding._asdict() for finding in findings]}
@@ -80,7 +69,7 @@ def doctor(
         _show(findings)
         _recommend(examination)
     if status == "problem":
-        raise typer.Exit(PROBLEM)
+        raise typer.Exit(FAILED)
 
 
 def _advice(examination: "Examination | None") -> dict[str, object]:

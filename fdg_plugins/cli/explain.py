@@ -28,7 +28,6 @@ _BATCH_NORM = {
     "local": "each site's own",
     "reestimate": "measured anew for every model that is judged",
 }
-_TRAINED = {"head": "the head alone is", "adapters": "of the extractor only low-rank adapters are"}
 
 
 def explain(
@@ -38,10 +37,13 @@ def explain(
     ] = None,
     plugin: PluginFiles = None,
     dataset: Annotated[str, typer.Option(help="The data set whose defaults are shown: those of a job on it.")] = "pacs",
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also the job's config, sources of settings, differences and exact cases.")
+    ] = False,
 ) -> None:
-    """Explain a method, or a composition of methods: formulas, settings, what leaves a site, differences.
+    """Explain a method, or a composition of methods.
 
-    The settings shown are those that a job runs on the data set by default. A composition has at most one method in
+    One screen: what it does, its formulas, its settings with their defaults, and what leaves a site. The settings shown are those that a job runs on the data set by default. A composition has at most one method in
     each place: the direction of the server's step, the weights of the sites, the local objective.
 
     Examples:
@@ -64,7 +66,9 @@ def explain(
     from fdg_plugins.cli.method_settings import run_of
 
     files = " ".join(f"--plugin {shlex.quote(str(file))}" for file in plugin or ())
-    show(*_page(composition, run_of(composition, dataset), dataset, files), width=PIPE_COLUMNS)
+    run = run_of(composition, dataset)
+    page = _page(composition, run, dataset, files) if everything else _screen(composition, run, dataset)
+    show(*page, width=PIPE_COLUMNS)
 
 
 def _overview() -> Iterator[RenderableType]:
@@ -78,6 +82,26 @@ def _overview() -> Iterator[RenderableType]:
         "\nMethods that take different places go together: fdg explain fedomg+ga+dim. "
         "FedAvg stands for what is not named."
     )
+
+
+def _screen(composition: "Composition", run: "Run", dataset: str) -> Iterator[RenderableType]:
+    """Yield what fits one screen: what each method does, formulas, settings, and what leaves a site."""
+    from fdg_plugins.cli.method_settings import settings_in
+    from fdg_plugins.plugins.composition import title_of
+
+    if len(composition.records) > 1:
+        yield Text(f"{title_of(composition.name)}: {composition.name}", style="bold")
+    for record in composition.records:
+        yield from _head(record)
+        yield from (_indented(equation.formula, "cyan") for equation in record.equations)
+        values = settings_in(run, record).items()
+        shown = (f"{name} {value if isinstance(value, str) else json.dumps(value)}" for name, value in values)
+        yield _indented(f"settings on {dataset}: {', '.join(shown) or 'none'}")
+    yield Text("What leaves a site (images, labels, paths and single predictions never do):")
+    leaves = composition.leaves()
+    for when in dict.fromkeys(one.when for one in leaves):
+        yield _indented(f"{when}: {'; '.join(one.what for one in leaves if one.when == when)}")
+    yield Text("--all shows the job's config, sources of settings, differences to the papers, and what reports reveal.")
 
 
 def _page(composition: "Composition", run: "Run", dataset: str, files: str) -> Iterator[RenderableType]:
@@ -139,7 +163,7 @@ def _job(composition: "Composition", run: "Run", dataset: str, files: str) -> It
     if filters:
         yield _indented(f"filters: {', '.join(filters)}")
     yield _indented(f"in the server's environment: {', '.join(variables_of(run))}")
-    yield _indented(f"trainable: {fields['trainable']}; {', '.join(_trainable(composition, dataset))}")
+    yield _indented(f"trainable: {fields['trainable']}; FDG_TRAINABLE names another part")
     rule = fields["batch_norm"]
     yield _indented(
         f"batch_norm: {rule}; BatchNorm's running statistics are {_BATCH_NORM[rule]}; FDG_BATCH_NORM sets another rule"
@@ -149,17 +173,7 @@ def _job(composition: "Composition", run: "Run", dataset: str, files: str) -> It
         "FDG_PRECISION=auto, bfloat16 with channels last at sites whose hardware is fast in it, as fdg doctor says"
     )
     allowed = " ".join([*(f"--method {record.key}" for record in composition.records), *([files] if files else [])])
-    yield _indented(f"at every site, once: fdg allow-list --kit KIT {allowed}")
-
-
-def _trainable(composition: "Composition", dataset: str) -> Iterator[str]:
-    """Yield what each other value of ``trainable`` does, or that the method refuses it."""
-    from fdg_plugins.cli.method_settings import is_refused
-
-    for value, words in _TRAINED.items():
-        variable = f"FDG_TRAINABLE={value}"
-        refused = is_refused(composition, dataset, "trainable", value)
-        yield f"{variable} is refused" if refused else f"with {variable} {words} trained and sent"
+    yield _indented(f"at every site, once: fdg kit allow --kit KIT {allowed}")
 
 
 def _formulas(record: "Method") -> Iterator[RenderableType]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg export-bundle``: the network of a finished segmentation run as a MONAI bundle for inference."""
+"""``fdg export bundle``: the network of a finished segmentation run as a MONAI bundle for inference."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -38,7 +38,7 @@ def export_bundle(
 
     Examples:
 
-      fdg export-bundle runs/fedomg-vessels-hrf-seed0 --to bundles/vessels
+      fdg export bundle runs/fedomg-vessels-hrf-seed0 --to bundles/vessels
 
       cd bundles/vessels && python -m monai.bundle run --config_file configs/inference.json --dataset_dir IMAGES
     """

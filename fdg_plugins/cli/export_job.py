@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg export-job``: write a job folder for ``nvflare job submit``, from an existing one or for a method by name."""
+"""``fdg export job``: write a job folder for ``nvflare job submit``, from an existing one or for a method by name."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fdg_plugins.cli.centralised import read_values
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.own_data import DataOption, choose_data
 from fdg_plugins.cli.plugins import ModelOption, PluginFiles, chosen_model, load_plugins
-from fdg_plugins.cli.run_options import ProtocolOption, SeedOption, SettingsOption, TargetOption
+from fdg_plugins.cli.run_options import ProtocolOption, SeedOption, SettingsOption, TargetOption, read_values
 from fdg_plugins.cli.sweep_options import ProtocolName
 from fdg_plugins.errors import SettingsError
 
@@ -38,14 +37,14 @@ def export_job(
         str | None,
         typer.Option(
             metavar="NAME,...",
-            help="Sites of the job made with --method, if they are not named after their domains; fdg site-config "
+            help="Sites of the job made with --method, if they are not named after their domains; fdg kit site "
             "tells each its domain.",
             show_default=False,
         ),
     ] = None,
     gpus: Annotated[
         int,
-        typer.Option(help="GPUs that each site needs for the job made with --method; fdg site-config lends them."),
+        typer.Option(help="GPUs that each site needs for the job made with --method; fdg kit site lends them."),
     ] = 0,
     gpu_memory: Annotated[
         float | None, typer.Option(metavar="GIB", help="GiB that the job needs of each GPU.", show_default=False)
@@ -68,26 +67,26 @@ def export_job(
 
     Examples:
 
-      fdg export-job jobs/pacs_fedomg --to /tmp/jobs
+      fdg export job jobs/pacs_fedomg --to /tmp/jobs
 
       nvflare job submit -j /tmp/jobs/pacs_fedomg --startup-kit /srv/flare/lead@example.org
 
-      fdg export-job --method fedomg --target sketch --set rounds=100 --set kappa=0.25 --to /tmp/jobs
+      fdg export job --method fedomg --target sketch --set rounds=100 --set kappa=0.25 --to /tmp/jobs
 
-      fdg export-job --method fedomg --protocol fedomg --to /tmp/jobs
+      fdg export job --method fedomg --protocol fedomg --to /tmp/jobs
 
-      fdg export-job --method fedomg --data photos --to /tmp/jobs
+      fdg export job --method fedomg --data photos --to /tmp/jobs
 
-      fdg export-job --method clipped_fedavg --plugin custom/clipped_fedavg.py --to /tmp/jobs
+      fdg export job --method clipped_fedavg --plugin custom/clipped_fedavg.py --to /tmp/jobs
 
-      fdg export-job --method fedomg --model my_net.py:build --to /tmp/jobs
+      fdg export job --method fedomg --model my_net.py:build --to /tmp/jobs
 
-      fdg export-job --method fedomg --sites site-1,site-2,site-3,site-4 --to /tmp/jobs
+      fdg export job --method fedomg --sites site-1,site-2,site-3,site-4 --to /tmp/jobs
 
-      fdg export-job --method fedomg --gpus 1 --gpu-memory 8 --without-gpu sketch --to /tmp/jobs
+      fdg export job --method fedomg --gpus 1 --gpu-memory 8 --without-gpu sketch --to /tmp/jobs
     """
     if (job is None) == (method is None):
-        raise SettingsError("fdg export-job needs either a job folder or --method, expected one of them.")
+        raise SettingsError("fdg export job needs either a job folder or --method, expected one of them.")
     if job is None:
         load_plugins(plugin)
         named: dict[str, Any] = {"gpus": gpus, "gpu_memory": gpu_memory, "without_gpu": _names(without_gpu)}

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fdg_plugins.cli.console import LastingConsole, say
+from rich.console import Console
+
+from fdg_plugins.cli.console import FAILED, INTERRUPTED, say
 from fdg_plugins.cli.plugins import plugin_words
-from fdg_plugins.cli.sweep import FAILED, INTERRUPTED
 from fdg_plugins.errors import DataError
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.values import counted
@@ -48,7 +49,7 @@ def follow(
         where = title_of_data(protocol.dataset, stand_in=data.stand_in)
         rounds = counted(protocol.rounds, "round")
         say(f"{source.title} on {where}, held out {protocol.target}, {rounds}, in {engine.title}; folder {folder}")
-        with RunDisplay(protocol.rounds, LastingConsole(highlight=False)) as display:
+        with RunDisplay(protocol.rounds, Console(highlight=False)) as display:
             ending = carry_out(engine, launch, display, order)
         settle(launch.folder, engine.results, kept.after(ending.seconds), ending.reason)
     return ending

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg harden``: the policies of a cautious operator in one participant's kit."""
+"""``fdg kit harden``: the policies of a cautious operator in one participant's kit."""
 
 from pathlib import Path
 from typing import Annotated
@@ -28,7 +28,7 @@ def harden(
 
       nvflare deploy prepare /srv/flare/photo --output /srv/flare/photo-docker --config docker/site.yml
 
-      fdg harden --kit /srv/flare/photo-docker
+      fdg kit harden --kit /srv/flare/photo-docker
     """
     from fdg_plugins.flare.cautious_kits import AUTHORIZATION, lacks
     from fdg_plugins.flare.cautious_kits import harden as harden_kit
@@ -42,7 +42,7 @@ def harden(
         say(f"{file}: {'left as it was' if _content(file) == before[file] else 'written'}")
     for lacking in lacks(read_kit(kit)):
         say(f"Warning: {target} was there before, and {lacking}.", style="yellow", on_stderr=True)
-    say(f"what it permits: fdg doctor --kit {kit}")
+    say(f"what it permits: fdg kit check --kit {kit}")
 
 
 def _content(file: Path) -> bytes | None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fdg_plugins.aggregators import make_aggregator, make_weighting
 from fdg_plugins.cli.jobs import own_arguments
-from fdg_plugins.errors import MissingPackageError, SettingsError
 from fdg_plugins.flare.components import GAP
 from fdg_plugins.plugins.classes import parameters_of
 from fdg_plugins.plugins.composition import Composition
@@ -49,19 +48,6 @@ def run_of(composition: Composition, dataset: str) -> Run:
     if weighting:
         aggregator[WEIGHTING] = {"name": composition.weighting, **weighting}
     return Run(said, {"name": said.aggregator_spec["name"], **aggregator}, weighting, said.objective.settings())
-
-
-def is_refused(composition: Composition, dataset: str, setting: str, value: Any) -> bool:
-    """Return whether a composition does not go with a value of a setting, whatever packages are installed."""
-    with own_arguments():
-        from fdg_plugins.recipes import make_recipe
-    try:
-        make_recipe(composition.name, dataset, **{setting: value})
-    except MissingPackageError:
-        return False
-    except SettingsError:
-        return True
-    return False
 
 
 def settings_in(run: Run, record: Method) -> dict[str, Any]:

@@ -101,6 +101,10 @@ def introduce(own: "OwnData") -> None:
     from fdg_plugins.plugins.own_dataset import shorten_names
 
     say(summary(own))
+    if own.file is None:
+        classes = {path.name for name in own.dataset.domains for path in (own.root / name).iterdir() if path.is_dir()}
+        if emptied := sorted(name for name in classes - {*own.dataset.classes} if not name.startswith(".")):
+            say(f"Warning: no image in any folder {shorten_names(emptied)}, so it is no class.", "yellow", True)
     if own.ignored:
         say(
             f"Warning: not used: {shorten_names(own.ignored)}; no image is where it is expected, "

@@ -45,7 +45,7 @@ def plot(
     rounds: RoundsOption = None,
     plugin: PluginFiles = None,
 ) -> None:
-    """Make figures of finished runs: PNG, SVG, and a CSV of the plotted numbers.
+    """Make figures of finished runs, with their numbers.
 
     Reads every results.json below the paths; overlays show one run, and need its models and its data.
 
@@ -134,6 +134,5 @@ def _write(picture: "Picture", output: _Output) -> None:
     figure = draw(picture, output.width)
     contents = {form: render(figure, picture, form) for form in FORMATS} | {NUMBERS: render_csv(picture).encode()}
     for suffix, content in contents.items():
-        file = output.to / f"{picture.name}.{suffix}"
-        write_output(file, content, "--to")
-        say(f"{file}: written")
+        write_output(output.to / f"{picture.name}.{suffix}", content, "--to")
+    say(f"{output.to / picture.name}: {', '.join(contents)}")

@@ -66,7 +66,9 @@ def privacy(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Print the epsilon that a plan with the DifferentialPrivacyFilter will spend, or the noise that it needs.
+    """Print what a plan spends of a privacy budget.
+
+    That is the epsilon of a plan with the DifferentialPrivacyFilter, or the noise that it needs.
 
     The cost is exact, for data that may be replaced as a whole, and does not depend on the clip norm. With a kit the
     stricter of the plan and the site's policy (local/fdg_privacy.json) counts, as in the filter, and it says what the

@@ -112,9 +112,9 @@ def report(
     rounds: RoundsOption = None,
     plugin: PluginFiles = None,
 ) -> None:
-    """Print the table of finished runs: methods by held-out domains and their average, mean ± std over seeds.
+    """Print the table of finished runs: methods by held-out domains.
 
-    Reads every results.json below the paths. Unfinished runs are named and left out; runs that differ in more than
+    Each cell is mean ± std over seeds. Reads every results.json below the paths. Unfinished runs are named and left out; runs that differ in more than
     method, held-out domain and seed are rejected. With FedAvg among the methods, their paired differences to it follow.
     Runs on label-skewed sites give FedOMG's Tables 1 and 5 instead: methods by data set, skew and participation, always
     of the last model.

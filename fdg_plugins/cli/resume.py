@@ -47,7 +47,7 @@ def resume(
         bool, typer.Option("--with-current-plugin", help="Use plug-in files as they are now; results.json says so.")
     ] = False,
 ) -> None:
-    """Resume a run that was stopped or broke off, after its last complete round.
+    """Resume a run after its last complete round.
 
     A run of fdg run goes on in its folder, on the same data, with as many
     threads, and ends with the same bits as if it had never been stopped.

@@ -2,18 +2,18 @@
 """``fdg run``: one run of a federated method, or of a job folder, on this machine."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from fdg_plugins.cli.centralised import read_values
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.follow import follow, sum_up
 from fdg_plugins.cli.own_data import ChosenData, DataOption, DataRootOption, DatasetOption, choose_data
 from fdg_plugins.cli.plugins import ModelOption, PluginFiles, chosen_model, load_plugins
+from fdg_plugins.cli.references import run_reference
 from fdg_plugins.cli.run_options import (
     EngineOption,
     ProtocolOption,
@@ -24,11 +24,13 @@ from fdg_plugins.cli.run_options import (
     ToOption,
     TrackingOption,
     WhatArgument,
+    read_values,
 )
 from fdg_plugins.cli.site_options import AlphaOption, ParticipationOption, with_alpha
 from fdg_plugins.cli.sweep_options import ProtocolName, WorkersOption, at_once
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.engine.names import EngineName
+from fdg_plugins.plugins.methods import REFERENCES
 from fdg_plugins.record.run_folder import RUNS
 
 if TYPE_CHECKING:
@@ -54,11 +56,15 @@ def run(
     tracking: TrackingOption = None,
     plugin: PluginFiles = None,
 ) -> None:
-    """Run a federated method, or a job folder, on this machine, and keep what it leaves in a folder of its own.
+    """Run a method, a reference or a job folder on this machine.
 
-    Every domain of the data set is a site; one of them is held out and only
+    The run leaves a folder of its own. Every domain of the data set is a site; one of them is held out and only
     evaluates. Without a data root, the run is on the STAND-IN: small images
     that are drawn here. Settings and data are checked before anything starts.
+
+    References (erm, irm, groupdro, vrex, iga, fish, fishr) train on the pooled
+    source domains in one process: what could be reached if the data were
+    allowed in one place. fdg report shows them below the methods.
 
     The folder holds the record (results.json), models, log and job, also of a
     run that failed or was stopped, which fdg resume goes on with. Nothing is
@@ -87,6 +93,8 @@ def run(
 
       fdg run fedomg --dataset cifar10 --protocol fedomg-fl --alpha 0.1 --participation 0.4 --engine process
 
+      fdg run erm --target sketch --set steps=2000
+
       fdg run clipped_fedavg --plugin custom/clipped_fedavg.py
     """
     from fdg_plugins.flare.trackers import tracked
@@ -99,11 +107,25 @@ def run(
 
     files, sites_at_once = plugin or [], at_once(threads, workers, engine)
     load_plugins(files)
-    ENGINES[engine].check_folder(to or RUNS)
-    check_new(to)
+    reference = what in REFERENCES
+    if not reference:
+        ENGINES[engine].check_folder(to or RUNS)
+        check_new(to)
     chosen = choose_data(data, dataset, data_root)
     with chosen_model(model) as own:
         values = own.added_to(read_values(settings or []))
+        if reference:
+            federated = {
+                "--alpha": alpha,
+                "--participation": participation,
+                "--threads": threads,
+                "--tracking": tracking,
+            }
+            _check_reference(
+                what, {**federated, "--workers": workers, "--engine": engine.value.replace("simulator", "")}
+            )
+            run_reference(what, chosen, target, seed, values, protocol.value, to)
+            return
         values = with_alpha(values, alpha, participation)
         asked = Asked(what, chosen.dataset, target, seed, protocol.value, values, participation)
         source = _source(asked, chosen, [*files, *own.files])
@@ -118,6 +140,13 @@ def run(
             kept = describe(source, engine, tuple(map(str, plugins)))
             ending = follow(folder, source, found, kept, sites_at_once, order)
     raise typer.Exit(sum_up(folder, source, kept, ending))
+
+
+def _check_reference(what: str, options: Mapping[str, object]) -> None:
+    """Raise ``SettingsError`` for options that only a federated run has."""
+    for option, value in options.items():
+        if value not in (None, ""):
+            raise SettingsError(f"{option} is {value}, which has no effect on {what}, a reference on pooled data.")
 
 
 def _check_brings_no_code(engine: EngineName, files: Sequence[Path]) -> None:

@@ -3,12 +3,14 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fdg_plugins.cli.sweep_options import ProtocolName
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.engine.names import EngineName
+from fdg_plugins.lab.sweep.values import read_settings, split_key
 
 
 class Tracker(StrEnum):
@@ -23,7 +25,8 @@ WhatArgument = Annotated[
     str,
     typer.Argument(
         metavar="METHOD|JOBFOLDER",
-        help="A method or composition by name (fedavg, fedomg+ga), or a job folder (jobs/pacs_fedomg).",
+        help="A method or composition by name (fedavg, fedomg+ga), a reference on pooled data (erm, irm), or a job folder "
+        "(jobs/pacs_fedomg).",
         show_default=False,
     ),
 ]
@@ -84,3 +87,15 @@ TrackingOption = Annotated[
         show_default=False,
     ),
 ]
+
+
+def read_values(texts: list[str]) -> dict[str, Any]:
+    """Return the value of each setting from ``NAME=VALUE``; ``SettingsError`` for another form or several values."""
+
+    settings = {}
+    for key, values in read_settings(texts).items():
+        owner, name = split_key(key)
+        if owner is not None or len(values) != 1:
+            raise SettingsError(f"--set {key} has the form of a sweep's, expected NAME=VALUE with one value.")
+        settings[name] = values[0]
+    return settings

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg site-config``: write which domain a site holds, and where its images are, into its own config."""
+"""``fdg kit site``: write which domain a site holds, and where its images are, into its own config."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,9 +9,12 @@ import typer
 from fdg_plugins.cli.console import say
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.flare.gpus import lend_gpus, lent_gpus
-from fdg_plugins.values import shorten, visible
+from fdg_plugins.naming import did_you_mean
+from fdg_plugins.values import counted, shorten, visible
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fdg_plugins.flare.kits import Kit
 
 
@@ -55,14 +58,14 @@ def site_config(
 
     Examples:
 
-      fdg site-config --kit /srv/flare/site-1 --domain photo --data-root /data
+      fdg kit site --kit /srv/flare/site-1 --domain photo --data-root /data
 
-      fdg site-config --kit /srv/flare/site-1 --gpus 1 --gpu-memory 16
+      fdg kit site --kit /srv/flare/site-1 --gpus 1 --gpu-memory 16
     """
     from fdg_plugins.flare.components import SITE
     from fdg_plugins.flare.kits import read_kit, site_of_kit
     from fdg_plugins.settings.site_config import FILE_NAME, update_site_config
-    from fdg_plugins.storage import write_json
+    from fdg_plugins.storage import read_json, write_json
 
     found = read_kit(kit)
     if found.end != SITE:
@@ -74,10 +77,14 @@ def site_config(
     given = {name: _place(name, text, found) for name, text in paths.items() if text is not None}
     given |= {name: text for name, text in texts.items() if text is not None}
     site, file = site_of_kit(kit), kit / "local" / FILE_NAME
+    stored = read_json(file).get(site, {}) if file.exists() else {}
+    holds = _known_domain({**stored, **given}, asked=domain is not None)
     entry = update_site_config(file, site, given)
     say(visible(f"{file}: site {site}"))
     for name, value in entry.items():
         say(visible(f"  {name}: {value}"))
+    if holds:
+        say(visible(holds))
     if resources is not None:
         write_json(found.target, resources)
         say(visible(f"{found.target}: lends {lent_gpus(resources, kit)} to jobs from the site's next start"))
@@ -92,6 +99,32 @@ def _check_domain(domain: str | None) -> None:
             f"--domain is {shorten(domain)}, expected a folder's name: no '/', no control or invisible characters, no "
             "'.' in front."
         )
+
+
+def _known_domain(entry: "Mapping[str, Any]", *, asked: bool) -> str:
+    """Return what the data root holds of the entry's domain; empty where neither is known, as in containers.
+
+    Raises ``SettingsError`` for a domain that is ``asked`` for and in none of the data sets that are there.
+    """
+    from fdg_plugins.data import DATASETS
+
+    root, domain = Path(entry.get("data_root") or "/dev/null"), entry.get("domain")
+    if not root.is_dir() or domain is None or "dataset_file" in entry:
+        return ""
+    found = [spec for spec in DATASETS.all() if spec.needs_data_root and (root / spec.folder).is_dir()]
+    for spec in found:
+        if domain in spec.domains:
+            return f"domain {domain} of {spec.name}: {_num_files(root / spec.folder / domain)} below {root}"
+    if (root / domain).is_dir():
+        return f"domain {domain}, images of your own: {_num_files(root / domain)} below {root}"
+    if found and asked:
+        known = [name for spec in found for name in spec.domains]
+        raise SettingsError(f"--domain is {domain!r}, which no data set in {root} has; {did_you_mean(domain, known)}")
+    return ""
+
+
+def _num_files(folder: Path) -> str:
+    return counted(sum(path.is_file() for path in folder.rglob("*")), "file")
 
 
 def _place(name: str, text: str, kit: "Kit") -> str:

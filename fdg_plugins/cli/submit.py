@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from fdg_plugins.cli.console import say
+from fdg_plugins.cli.console import FAILED, INTERRUPTED, say
 from fdg_plugins.cli.resume import SERVER_TIMEOUT_S, Kit, ServerTimeout, run_of, warn_of_missing, write_resuming_job
 from fdg_plugins.errors import SettingsError
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from fdg_plugins.cli.watch import Server, Verdict
 
 MAX_RESUMES = 3
-FAILED = 1
-INTERRUPTED = 130
 
 
 def submit(
@@ -38,7 +36,9 @@ def submit(
     detach: Annotated[bool, typer.Option("--detach", help="Do not wait for the job's end.")] = False,
     server_timeout: ServerTimeout = SERVER_TIMEOUT_S,
 ) -> None:
-    """Submit a job without its custom/ folders, print its id, and follow it to its end.
+    """Submit a job that brings no code, and follow it to its end.
+
+    Empty custom/ folders are left out, and the job's id is printed.
 
     Exit codes: 0 the job completed, 1 it did not, 2 it could not be submitted or followed.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 from rich.console import Console
 
-from fdg_plugins.cli.console import LastingConsole, say
+from fdg_plugins.cli.console import FAILED, INTERRUPTED, say
 from fdg_plugins.cli.own_data import DataOption, DataRootOption, DatasetOption, choose_data
 from fdg_plugins.cli.plugins import ChosenModel, ModelOption, PluginFiles, chosen_model, load_plugins, plugin_words
 from fdg_plugins.cli.sweep_options import (
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from fdg_plugins.lab.sweep.store import Store
     from fdg_plugins.plugins.own_dataset import DatasetRef
 
-FAILED = 1
-INTERRUPTED = 130
 LONGEST_SEED = 10  # digits: seeds are below 2**31
 
 
@@ -72,15 +70,15 @@ def sweep(
     verbose: VerboseOption = False,
     plugin: PluginFiles = None,
 ) -> None:
-    """Run every method on every held-out domain with every seed and setting, and keep finished runs.
+    """Run every method on every held-out domain, seed and setting.
 
-    You can stop it at any time: the same command, or fdg sweep --to FOLDER with the same data root, continues with the
+    Finished runs are kept. You can stop it at any time: the same command, or fdg sweep --to FOLDER with the same data root, continues with the
     missing runs.
     Lists may grow: name more methods, domains, seeds or values. A failed run is named, kept in FOLDER/failed with its
     log, and does not stop the others. Finished runs are in FOLDER/runs.
 
     Each federated run is one process, with the bits that FLARE's simulator gives (--engine simulator). References
-    (erm, irm, groupdro, vrex, iga, fish, fishr) run as fdg centralised runs them, without FLARE. A setting applies to
+    (erm, irm, groupdro, vrex, iga, fish, fishr) run as fdg run does, without FLARE. A setting applies to
     the methods that have it.
 
     Exit codes: 0 all runs have finished, 1 some failed, 2 the request cannot be carried out, 130 it was stopped.
@@ -232,9 +230,7 @@ def _carry_out(
         done = sum(store.is_finished(run.name) for run in prepared.plan)
         forecast = make_forecast(prepared.plan, store)
         store.write(prepared.content)
-        with SweepDisplay(
-            len(prepared.plan), done, machine.parallel, forecast, LastingConsole(highlight=False)
-        ) as display:
+        with SweepDisplay(len(prepared.plan), done, machine.parallel, forecast, Console(highlight=False)) as display:
             return Runner(store, start, machine.gpus, display, keep_models).carry_out(runs, order)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg jobs``: write the jobs of this project, which an installed package does not show, to a folder."""
+"""``fdg export jobs``: write the jobs of this project, which an installed package does not show, to a folder."""
 
 import shlex
 from pathlib import Path
@@ -24,13 +24,13 @@ def jobs(
     """Write the jobs that belong to this package, for the simulator and for editing.
 
     Existing folders are never overwritten. A federation wants jobs without
-    custom/ folders, which fdg export-job makes from them.
+    custom/ folders, which fdg export job makes from them.
 
     Examples:
 
-      fdg jobs --to jobs
+      fdg export jobs --to jobs
 
-      fdg jobs pacs_fedomg vessels_fedavg --to jobs
+      fdg export jobs pacs_fedomg vessels_fedavg --to jobs
     """
     from fdg_plugins.cli.jobs import own_arguments
 

@@ -28,7 +28,7 @@ def take_leave(rounds: Rounds) -> None:
     with suppress(Aborted):  # the run has finished regardless
         failures = messenger.ask([leave], TIMEOUT_S)
     for site in failures:
-        messenger.warning(f"site {site} may still keep its state of the run, which fdg clean removes there.")
+        messenger.warning(f"site {site} may still keep its state of the run, which fdg kit clean removes there.")
 
 
 def remove_sites_state(rounds: Rounds, state: Path) -> None:

@@ -9,7 +9,7 @@ In ``project.yml``, after FLARE's ``StaticFileBuilder``:
 ``nvflare provision`` and, for a participant's own definition, ``nvflare package`` then write kits that let a job build
 the components that jobs of this package need, and no others; let nobody bring code, no lead operate a machine, nor a
 lead or a project admin run shell commands; and do not send a site's logs to the server. Each operator can change this
-in ``local/`` of the kit, and ``fdg doctor --kit`` says what a kit permits. The project's folder, in which FLARE keeps
+in ``local/`` of the kit, and ``fdg kit check --kit`` says what a kit permits. The project's folder, in which FLARE keeps
 all private keys, is made accessible to its owner only.
 """
 
@@ -69,7 +69,7 @@ def harden(folder: Path, adjust_server: Callable[[dict[str, Any]], None] = lambd
 
 
 def lacks(kit: Kit) -> list[str]:
-    """Return what :func:`harden` has left in a kit whose resources an operator, or ``fdg allow-list``, wrote before."""
+    """Return what :func:`harden` has left in a kit whose resources an operator, or ``fdg kit allow``, wrote before."""
     paths = [one.get("path") for one in declared_components(kit.resources)]
     if kit.end == SITE and streams_logs(kit.resources, kit.end):
         return [f"lets FLARE send the site's logs, which name its files, to the server: set {STREAMING} to false"]

@@ -222,5 +222,6 @@ def _unknown(text: Any, part: Any) -> str:
     # Compared without the prefix, which nearly all of them share.
     short = {name.removeprefix(PREFIX): name for name in known}
     near = nearest(part.strip().lower().removeprefix(PREFIX), short) if isinstance(part, str) else None
-    hint = f"did you mean {short[near]!r}? Known are" if near else "expected one of"
+    as_part = part != text and near is not None and not part.strip().lower().startswith(PREFIX)
+    hint = f"did you mean {(near if as_part else short[near])!r}? Known are" if near else "expected one of"
     return f"{said}{hint} {', '.join(known)}, or several joined by +, such as fedomg+ga."

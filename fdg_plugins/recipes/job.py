@@ -140,7 +140,7 @@ class _JobConfig(FedJobConfig):
             add_note(folder)
 
     def _get_class_path(self, obj: Any, custom_dir: str) -> str:
-        """Return the public path of a class of this package: the one that sites allow (``fdg allow-list``)."""
+        """Return the public path of a class of this package: the one that sites allow (``fdg kit allow``)."""
         path: str = super()._get_class_path(obj, custom_dir)
         package, *inner, name = path.split(".")
         return f"{package}.{inner[0]}.{name}" if package == PACKAGE else path

@@ -3,7 +3,7 @@
 
 A run can outlive its job and be resumed by another job; its name is the id of the job that started it. Its state is
 derived from data, so only the owner can enter the folder. The folder is removed when the run has finished. An
-interrupted run keeps it until the run has been resumed and finished, or until ``fdg clean`` removes it.
+interrupted run keeps it until the run has been resumed and finished, or until ``fdg kit clean`` removes it.
 
 FLARE's simulator erases its whole workspace when it starts. ``FDG_STATE`` therefore names another place for the state
 of the run of one simulation, as ``fdg run`` and ``fdg sweep`` do; a run that finds its own state there is resumed.
@@ -55,7 +55,7 @@ def is_run(name: object) -> bool:
 
 
 def mark_in_use(folder: Path) -> None:
-    """Update the folder's modification time, so that ``fdg clean`` sees an active run even if no file changes."""
+    """Update the folder's modification time, so that ``fdg kit clean`` sees an active run even if no file changes."""
     with contextlib.suppress(OSError):
         os.utime(folder)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg centralised``: what it prints and leaves, how Ctrl-C ends it, and its answers to a user's mistakes."""
+"""``fdg run``: what it prints and leaves, how Ctrl-C ends it, and its answers to a user's mistakes."""
 
 import signal
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ TINY = {"steps": 3, "checkpoint_every": 2, "max_samples_per_domain": 20, "batch_
 
 
 def command(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["centralised", *(str(argument) for argument in arguments)])
+    return CliRunner().invoke(app, ["run", *(str(argument) for argument in arguments)])
 
 
 def tiny(folder: Path, algorithm: str = "vrex", **settings: object) -> Result:
@@ -178,7 +178,7 @@ def test_the_command_offers_every_algorithm_and_teaches_by_example() -> None:
     *names, last = ALGORITHMS
     assert f"{', '.join(names)} or {last}." in " ".join(result.stdout.replace("│", " ").split())
     assert "Examples" in result.stdout
-    assert "fdg centralised erm" in result.stdout
+    assert "fdg run erm" in result.stdout
 
 
 def test_an_empty_name_of_a_data_set_does_not_run_the_default(tmp_path: Path) -> None:

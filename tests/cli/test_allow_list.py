@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg allow-list`` on real files: what it adds, what it leaves, and what it says to a user's mistake."""
+"""``fdg kit allow`` on real files: what it adds, what it leaves, and what it says to a user's mistake."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -29,7 +29,7 @@ BEFORE = {"format_version": 2, "class_allow_list": ["my_hospital.filters.Guard"]
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["allow-list", *(str(argument) for argument in arguments)])
+    return CliRunner().invoke(app, ["kit", "allow", *(str(argument) for argument in arguments)])
 
 
 def make_kit(folder: Path, end: str = SITE, name: str = "resources.json", content: Any = BEFORE) -> Path:
@@ -266,7 +266,7 @@ def test_the_count_reads_the_file_that_flare_reads(tmp_path: Path) -> None:
 def test_the_warning_names_owner_and_count_and_is_not_given_for_a_least_list() -> None:
     assert warning_of("site photo", 86) == (
         "site photo: its list of allowed classes holds 86 entries that these jobs do not need; "
-        "`fdg allow-list --kit` writes the least one."
+        "`fdg kit allow --kit` writes the least one."
     )
     assert "holds 1 entry that" in str(warning_of("the server", 1))
     assert warning_of("site photo", 0) is None
@@ -342,7 +342,7 @@ PLUGIN = Path(__file__).parents[2] / "custom" / "clipped_fedavg.py"
 def test_what_a_plug_in_file_brings_is_allowed_as_explain_says(tmp_path: Path) -> None:
     kit = make_kit(tmp_path / "kit")
     page = CliRunner().invoke(app, ["explain", "clipped_fedavg", "--plugin", str(PLUGIN)]).stdout
-    assert "fdg allow-list --kit KIT --method clipped_fedavg --plugin" in " ".join(page.split())
+    assert "fdg kit allow --kit KIT --method clipped_fedavg --plugin" in " ".join(page.split())
     result = run("--kit", kit, "--method", "clipped_fedavg", "--plugin", PLUGIN)
     assert result.exit_code == 0
     allowed = read(kit)["class_allow_list"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg clean``: what it removes, what it must not remove, and what it never touches."""
+"""``fdg kit clean``: what it removes, what it must not remove, and what it never touches."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ OLD, NEW = "3379af42-b0b1-4066-889e-7cf89997f720", "07004046-3976-42f3-876b-d1b6
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["clean", *map(str, arguments)], env={"COLUMNS": "300"})
+    return CliRunner().invoke(app, ["kit", "clean", *map(str, arguments)], env={"COLUMNS": "300"})
 
 
 def state(kit: Path, name: str, days: float) -> Path:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg doctor --kit`` on real files: what an operator would want to know of a kit, and nothing changed in it."""
+"""``fdg kit check --kit`` on real files: what an operator would want to know of a kit, and nothing changed in it."""
 
 import json
 from pathlib import Path
@@ -56,7 +56,7 @@ def write(kit: Path, name: str, content: Any) -> None:
 
 
 def run(kit: Path, *options: str) -> Result:
-    return CliRunner().invoke(app, ["doctor", "--kit", str(kit), *options])
+    return CliRunner().invoke(app, ["kit", "check", "--kit", str(kit), *options])
 
 
 def findings(kit: Path, check: str) -> list[tuple[str, str]]:

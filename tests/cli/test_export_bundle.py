@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg export-bundle``: MONAI alone executes the bundle and writes the mask that the run's own network predicts."""
+"""``fdg export bundle``: MONAI alone executes the bundle and writes the mask that the run's own network predicts."""
 
 import ast
 import json
@@ -140,7 +140,7 @@ def read_record(run: Path) -> RunRecord:
 
 
 def export(run: Path, bundle: Path) -> Result:
-    return CliRunner().invoke(app, ["export-bundle", str(run), "--to", str(bundle)])
+    return CliRunner().invoke(app, ["export", "bundle", str(run), "--to", str(bundle)])
 
 
 def execute(bundle: Path, images: Path) -> list[Path]:
@@ -211,7 +211,9 @@ def test_an_image_of_other_sides_than_a_patch_is_windowed_and_padded_as_in_the_r
 @pytest.mark.parametrize("depth", [(), pytest.param((1,), marks=pytest.mark.nightly)])
 def test_slices_in_nifti_have_masks_in_nifti(tmp_path: Path, scans: str, depth: tuple[int, ...]) -> None:
     model = finished_run(tmp_path / "run", scans, preset="mri_patches")
-    result = CliRunner().invoke(app, ["export-bundle", str(tmp_path / "run"), "--to", str(tmp_path / "b"), "--nifti"])
+    result = CliRunner().invoke(
+        app, ["export", "bundle", str(tmp_path / "run"), "--to", str(tmp_path / "b"), "--nifti"]
+    )
     assert (result.exit_code, result.stderr) == (0, "")
     affine = np.diag([-0.5, 0.75, 2.0, 1.0])
     values = np.random.default_rng(1).random((40, 48)).astype(np.float32) + 0.1

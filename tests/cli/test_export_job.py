@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg export-job`` on real job folders: the twin is the same job, and brings no code."""
+"""``fdg export job`` on real job folders: the twin is the same job, and brings no code."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ JOBS = Path(__file__).parents[2] / "jobs"
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["export-job", *(str(argument) for argument in arguments)])
+    return CliRunner().invoke(app, ["export", "job", *(str(argument) for argument in arguments)])
 
 
 @pytest.fixture

@@ -37,7 +37,8 @@ def test_help_loads_neither_torch_nor_flare() -> None:
     "command",
     [
         "allow-list",
-        "export-job",
+        "export",
+        "job",
         "submit",
         "resume",
         "run",
@@ -64,10 +65,10 @@ def test_every_command_teaches_by_example(command: str) -> None:
     "arguments",
     [
         ["no-such-command"],
-        ["allow-list", "--kit", "/nowhere"],
+        ["kit", "allow", "--kit", "/nowhere"],
         pytest.param(["allow-list"], marks=pytest.mark.slow),
-        pytest.param(["export-job"], marks=pytest.mark.slow),
-        pytest.param(["export-job", "/x", "--y"], marks=pytest.mark.slow),
+        pytest.param(["export", "job"], marks=pytest.mark.slow),
+        pytest.param(["export", "job", "/x", "--y"], marks=pytest.mark.slow),
     ],
 )
 def test_a_users_mistake_ends_with_2_and_no_traceback(arguments: list[str]) -> None:
@@ -79,7 +80,9 @@ def test_a_users_mistake_ends_with_2_and_no_traceback(arguments: list[str]) -> N
     assert done.stderr.strip()
 
 
-@pytest.mark.parametrize("command", [["doctor", "--kit"], ["harden", "--kit"], ["report"], ["poc", "stop", "--folder"]])
+@pytest.mark.parametrize(
+    "command", [["kit", "check", "--kit"], ["kit", "harden", "--kit"], ["report"], ["poc", "stop", "--folder"]]
+)
 def test_a_path_that_the_system_refuses_ends_with_2_and_one_line(command: list[str], tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [*command, str(tmp_path / ("n" * 300))])
     assert result.exit_code == 2, result.output
@@ -92,7 +95,7 @@ def test_a_folder_that_the_user_may_not_enter_ends_with_2(tmp_path: Path, monkey
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
     monkeypatch.setattr(Path, "is_dir", refuse)
-    result = CliRunner().invoke(app, ["doctor", "--kit", str(tmp_path)])
+    result = CliRunner().invoke(app, ["kit", "check", "--kit", str(tmp_path)])
     assert result.exit_code == 2, result.output
     assert result.stderr == f"Error: path {tmp_path} cannot be used: Permission denied.\n"
 
@@ -102,7 +105,7 @@ def test_an_error_of_the_system_that_names_no_path_is_not_hidden(monkeypatch: py
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(Path, "is_dir", fail)
-    assert isinstance(CliRunner().invoke(app, ["doctor", "--kit", "kit"]).exception, OSError)
+    assert isinstance(CliRunner().invoke(app, ["kit", "check", "--kit", "kit"]).exception, OSError)
 
 
 def test_the_versions_are_printed() -> None:

@@ -104,7 +104,7 @@ def test_a_class_or_domain_of_which_nothing_is_usable_is_warned_of_by_every_comm
     shutil.copy(photos / "photo" / "Hund" / "bild 0.png", photos / "painting")
     (photos / "lists").mkdir()
     (photos / "lists" / "notes.txt").write_text("no images")
-    for command in (("data", "check", photos), ("export-job", "--method", "fedavg", "--to", photos.parent / "jobs")):
+    for command in (("data", "check", photos), ("export", "job", "--method", "fedavg", "--to", photos.parent / "jobs")):
         result = fdg(*command, *(() if command[0] == "data" else ("--data", photos)))
         assert result.exit_code == 0, result.output
         assert "Warning: not used: painting, photo/fish, sketch/fish; no image is where it is" in result.stderr
@@ -182,7 +182,7 @@ def test_verify_decodes_masks_too_and_follows_a_file_elsewhere(tmp_path: Path) -
 
 
 def test_a_job_brings_the_description_and_no_code(photos: Path, tmp_path: Path) -> None:
-    result = fdg("export-job", "--method", "fedomg", "--data", photos, "--to", tmp_path / "jobs")
+    result = fdg("export", "job", "--method", "fedomg", "--data", photos, "--to", tmp_path / "jobs")
     assert result.exit_code == 0, result.stderr
     job = tmp_path / "jobs" / "Meine_Fotos_fedomg"
     server = read_json(job / "app_server" / "config" / "config_fed_server.json")["workflows"][0]["args"]

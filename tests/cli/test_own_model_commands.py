@@ -47,7 +47,18 @@ def test_a_sweep_plans_its_runs_with_the_network() -> None:
 
 
 def test_a_reference_is_given_the_file_of_the_network() -> None:
-    made = ("export-job", "--method", "fedavg", "--dataset", "rotateddigits", "--set", "image_size=16", "--to", "jobs")
+    made = (
+        "export",
+        "job",
+        "--method",
+        "fedavg",
+        "--dataset",
+        "rotateddigits",
+        "--set",
+        "image_size=16",
+        "--to",
+        "jobs",
+    )
     assert fdg(*made, "--model", "my_net.py:small").exit_code == 0
     run = PlannedRun("erm", "rotateddigits", "quick", "erm", "angle_0", 0, {"model": NAME})
     words = list(kind_of("erm").command(run, 1, 1))
@@ -61,7 +72,18 @@ def test_two_networks_are_one_too_many() -> None:
 
 
 def test_a_job_brings_the_code_of_the_network_and_names_it() -> None:
-    made = ("export-job", "--method", "fedomg", "--dataset", "rotateddigits", "--set", "image_size=16", "--to", "jobs")
+    made = (
+        "export",
+        "job",
+        "--method",
+        "fedomg",
+        "--dataset",
+        "rotateddigits",
+        "--set",
+        "image_size=16",
+        "--to",
+        "jobs",
+    )
     result = fdg(*made, "--model", "my_net.py:small")
     assert result.exit_code == 0, result.stderr
     assert f"it brings the code of {NAME}.py" in result.stdout
@@ -75,7 +97,7 @@ def test_a_job_brings_the_code_of_the_network_and_names_it() -> None:
 
 
 def test_a_job_for_sites_with_names_of_their_own() -> None:
-    result = fdg("export-job", "--method", "fedavg", "--sites", "site-1, site-2,site-3,site-4", "--to", "jobs")
+    result = fdg("export", "job", "--method", "fedavg", "--sites", "site-1, site-2,site-3,site-4", "--to", "jobs")
     assert result.exit_code == 0, result.stderr
     deployed = read_json(Path("jobs", "pacs_fedavg", "meta.json"))["deploy_map"]
     assert sorted(site for sites in deployed.values() for site in sites) == [
@@ -85,7 +107,7 @@ def test_a_job_for_sites_with_names_of_their_own() -> None:
 
 def test_an_existing_job_takes_no_network() -> None:
     job = Path(__file__).parents[2] / "jobs" / "pacs_fedomg"
-    result = fdg("export-job", job, "--model", "my_net.py:small", "--to", "jobs")
+    result = fdg("export", "job", job, "--model", "my_net.py:small", "--to", "jobs")
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert "expected --method with them" in " ".join(result.stderr.split())
 
@@ -119,7 +141,7 @@ def test_a_network_that_no_run_could_use_is_refused_before_one_starts(command: t
 
 def test_no_job_is_made_for_a_federation_with_a_network_that_cannot_take_its_images() -> None:
     Path("unsuited.py").write_text(UNSUITED, encoding="utf-8")
-    result = fdg("export-job", "--method", "fedavg", "--model", "unsuited.py:fixed", "--to", "jobs")
+    result = fdg("export", "job", "--method", "fedavg", "--model", "unsuited.py:fixed", "--to", "jobs")
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert "the model's features have the shape [2, 150528], expected [2, 3072]" in result.stderr
     assert not Path("jobs").exists()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg site-config`` on the files of a kit: what it writes, what it leaves, and what it refuses."""
+"""``fdg kit site`` on the files of a kit: what it writes, what it leaves, and what it refuses."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ def kit(tmp_path: Path) -> Path:
 
 
 def run(kit: Path, *arguments: object) -> Result:
-    return CliRunner().invoke(app, ["site-config", "--kit", str(kit), *map(str, arguments)])
+    return CliRunner().invoke(app, ["kit", "site", "--kit", str(kit), *map(str, arguments)])
 
 
 def written(kit: Path) -> Any:

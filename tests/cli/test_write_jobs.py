@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg jobs`` writes what the project keeps in ``jobs/``, and nothing over anything."""
+"""``fdg export jobs`` writes what the project keeps in ``jobs/``, and nothing over anything."""
 
 import filecmp
 from pathlib import Path
@@ -13,7 +13,7 @@ JOBS = Path(__file__).parents[2] / "jobs"
 
 
 def jobs(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["jobs", *map(str, arguments)])
+    return CliRunner().invoke(app, ["export", "jobs", *map(str, arguments)])
 
 
 def files(folder: Path) -> list[str]:

@@ -58,7 +58,7 @@ def test_the_commands_take_the_data_set_of_the_file(file: Path, scans: Path, tmp
     assert checked.exit_code == 0, checked.output
     assert all(scanner in checked.stdout for scanner in SCANNERS)
     asked = ["--method", "fedavg", "--dataset", "prostate", "--plugin", str(file), "--to", str(tmp_path / "jobs")]
-    made = CliRunner().invoke(app, ["export-job", *asked])
+    made = CliRunner().invoke(app, ["export", "job", *asked])
     assert made.exit_code == 0, made.output
     config = tmp_path / "jobs" / "prostate_fedavg" / "app_server" / "config" / "config_fed_server.json"
     protocol = json.loads(config.read_text(encoding="utf-8"))["workflows"][0]["args"]["protocol"]

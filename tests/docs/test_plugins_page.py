@@ -81,7 +81,7 @@ def test_the_commands_know_its_names(file: Path, tmp_path: Path) -> None:
     sections = ("In a job on", "Formulas", "Settings", "What leaves a site")
     shown = [section for section in sections if f"\n{section}" in explained.output]
     assert shown == ["In a job on", "What leaves a site"], "no section is empty"
-    command = ["export-job", "--method", "fedomg+root", "--plugin", str(file), "--to", str(tmp_path / "jobs")]
+    command = ["export", "job", "--method", "fedomg+root", "--plugin", str(file), "--to", str(tmp_path / "jobs")]
     made = CliRunner().invoke(app, command)
     assert "it brings the code of my_method.py" in made.output, made.output
     app_server = tmp_path / "jobs" / "pacs_fedomg_root" / "app_server"

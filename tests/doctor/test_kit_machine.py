@@ -39,7 +39,7 @@ def test_a_data_root_without_the_domain_of_the_site_is_a_problem(tmp_path: Path)
     for site in ("hospital-a", "sketch"):
         found = check_data_root(site, SiteConfig(data_root=tmp_path))
         assert found.status == Status.PROBLEM
-        assert f"holds pacs, mnist without a domain {site!r}: fdg site-config --domain names it" in found.text
+        assert f"holds pacs, mnist without a domain {site!r}: fdg kit site --domain names it" in found.text
 
 
 def test_a_data_set_that_is_still_being_prepared_is_a_warning(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_values_become_the_text_of_variables() -> None:
     ("what", "changes", "sentence"),
     [
         ("fedagv", {}, "did you mean 'fedavg'"),
-        ("irm", {}, "irm is a centralised reference, .*; fdg centralised irm runs it"),
+        ("irm", {}, "irm is a centralised reference, .*; fdg run irm runs it"),
         ("jobs/nope", {}, "folder jobs/nope is not a job: it has no meta.json"),
         ("fedavg", {"settings": {"kappa": 1}}, "there is no setting 'kappa'"),
         ("fedavg", {"settings": {"rounds": 0}}, r"setting rounds \(FDG_ROUNDS\) is 0"),

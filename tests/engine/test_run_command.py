@@ -407,7 +407,7 @@ def test_only_the_folder_of_a_run_goes_on(content: str | None, sentence: str) ->
     ("arguments", "sentence"),
     [
         (("fedagv",), "did you mean 'fedavg'"),
-        (("vrex",), "fdg centralised vrex runs it"),
+        (("vrex",), "fdg run vrex runs it"),
         ((str(JOBS / "pacs_fedmog"),), "pacs_fedmog is not a job: it has no meta.json; did you mean"),
         (("fedavg", "--set", "rounds"), "expected name=value"),
         (("fedavg", "--set", "rounds=1,2"), "expected NAME=VALUE with one value"),
@@ -486,7 +486,17 @@ def test_a_plug_in_that_has_changed_goes_on_only_as_told(use_fake: UseFake, tmp_
 def test_the_files_that_a_job_folder_brings_are_named_in_the_next_commands(use_fake: UseFake, tmp_path: Path) -> None:
     use_fake()
     plugin = Path(__file__).parents[2] / "custom" / "clipped_fedavg.py"
-    asked = ["export-job", "--method", "clipped_fedavg", "--dataset", "rotateddigits", "--plugin", str(plugin), "--to"]
+    asked = [
+        "export",
+        "job",
+        "--method",
+        "clipped_fedavg",
+        "--dataset",
+        "rotateddigits",
+        "--plugin",
+        str(plugin),
+        "--to",
+    ]
     assert CliRunner().invoke(app, [*asked, "jobs"]).exit_code == 0
     last = max((tmp_path / "records").iterdir())
     record = json.loads(last.read_text())

@@ -258,7 +258,7 @@ def exported_job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("jobs")
     script = Path(sys.executable).with_name("fdg")
     subprocess.run(
-        [script, "export-job", ROOT / "jobs" / "pacs_fedomg", "--to", folder], check=True, timeout=COMMAND_TIMEOUT_S
+        [script, "export", "job", ROOT / "jobs" / "pacs_fedomg", "--to", folder], check=True, timeout=COMMAND_TIMEOUT_S
     )
     return folder / "pacs_fedomg"
 

@@ -103,7 +103,9 @@ def test_a_report_out_of_all_proportion_is_refused_beside_an_honest_update(
 ) -> None:
     script = Path(sys.executable).with_name("fdg")
     subprocess.run(
-        [script, "export-job", ROOT / "jobs" / f"pacs_{name}", "--to", tmp_path], check=True, timeout=COMMAND_TIMEOUT_S
+        [script, "export", "job", ROOT / "jobs" / f"pacs_{name}", "--to", tmp_path],
+        check=True,
+        timeout=COMMAND_TIMEOUT_S,
     )
     job = tmp_path / f"pacs_{name}"
     change_protocol(job, **{**PROTOCOL, "rounds": 2})

@@ -43,7 +43,7 @@ def cameras(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
 
 def exported(name: str, to: Path) -> Path:
     """Return a job of the project, exported as a lead does it, with a protocol small enough for two cores."""
-    subprocess.run([FDG, "export-job", ROOT / "jobs" / name, "--to", to], check=True, timeout=COMMAND_TIMEOUT_S)
+    subprocess.run([FDG, "export", "job", ROOT / "jobs" / name, "--to", to], check=True, timeout=COMMAND_TIMEOUT_S)
     assert not list(to.rglob("custom")), "config only"
     change_protocol(to / name, **TINY)
     return to / name
@@ -57,7 +57,7 @@ def test_the_sites_are_the_cameras(cameras: Federation) -> None:
 @pytest.mark.nightly
 def test_a_job_on_the_vessels_ends_with_dice_of_every_camera(cameras: Federation, tmp_path: Path) -> None:
     allowed = subprocess.run(
-        [FDG, "allow-list", "--kit", cameras.folder / "hrf"],
+        [FDG, "kit", "allow", "--kit", cameras.folder / "hrf"],
         check=True,
         timeout=COMMAND_TIMEOUT_S,
         capture_output=True,

@@ -66,7 +66,7 @@ def test_every_kit_has_the_policies_of_a_cautious_operator(kits: Path) -> None:
 def test_a_lead_operates_no_machine_not_even_of_its_own_organisation(kits: Path, tmp_path: Path, whole: bool) -> None:
     (server,) = members("server")
     kit = kits / server["name"]
-    if not whole:  # as fdg poc and fdg harden make them
+    if not whole:  # as fdg poc and fdg kit harden make them
         kit = Path(shutil.copytree(kit, tmp_path / "kit"))
         (kit / "local" / "authorization.json").unlink()
         harden(kit)

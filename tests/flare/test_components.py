@@ -382,7 +382,7 @@ def authorize(tmp_path: Path) -> Callable[[str, list[str]], bool]:
 
 @pytest.fixture(params=[SERVER, SITE])
 def entries(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
-    """The list that ``fdg allow-list`` gives to a kit."""
+    """The list that ``fdg kit allow`` gives to a kit."""
     for folder in ("startup", "local"):
         (tmp_path / "kit" / folder).mkdir(parents=True)
     marker = next(name for name, end in ENDS.items() if end == request.param)

@@ -73,7 +73,7 @@ def test_a_prepared_kit_is_hardened_again_with_the_launcher_in_it(
     prepared = prepare(original, tmp_path, CONFIGS[runtime][end])
     assert not (prepared / "local" / "resources.json").exists(), "FLARE's command drops it, and the list in it"
 
-    said = CliRunner().invoke(app, ["harden", "--kit", str(prepared)])
+    said = CliRunner().invoke(app, ["kit", "harden", "--kit", str(prepared)])
     assert said.exit_code == 0, said.output
     resources = read_json(prepared / "local" / "resources.json")
     assert sorted(resources["class_allow_list"]) == sorted(class_paths(end))
@@ -82,7 +82,7 @@ def test_a_prepared_kit_is_hardened_again_with_the_launcher_in_it(
     if end == SITE:
         assert resources["allow_log_streaming"] is False
         place = ["--data-root", "/data/default/images"]
-        said = CliRunner().invoke(app, ["site-config", "--kit", str(prepared), *place])
+        said = CliRunner().invoke(app, ["kit", "site", "--kit", str(prepared), *place])
         assert said.exit_code == 0, said.output
     else:
         assert "returning_sites" in components
@@ -91,7 +91,7 @@ def test_a_prepared_kit_is_hardened_again_with_the_launcher_in_it(
     rights = (prepared / "local" / "authorization.json").read_bytes()
     assert rights == (original / "local" / "authorization.json").read_bytes()
 
-    again = CliRunner().invoke(app, ["harden", "--kit", str(prepared)])
+    again = CliRunner().invoke(app, ["kit", "harden", "--kit", str(prepared)])
     assert again.output.count("left as it was") == 2
 
 
@@ -138,14 +138,14 @@ def test_what_a_site_s_jobs_keep_lies_in_folders_of_the_host(tmp_path: Path, mon
 def test_what_a_list_written_before_keeps_harden_from_is_told(kits: Path, end: str, lacks: str, tmp_path: Path) -> None:
     kit = Path(shutil.copytree(kits / name_of(end), tmp_path / "kit"))
     (kit / "local" / "resources.json").unlink()
-    assert CliRunner().invoke(app, ["allow-list", "--kit", str(kit)]).exit_code == 0
-    said = CliRunner().invoke(app, ["harden", "--kit", str(kit)])
+    assert CliRunner().invoke(app, ["kit", "allow", "--kit", str(kit)]).exit_code == 0
+    said = CliRunner().invoke(app, ["kit", "harden", "--kit", str(kit)])
     assert said.exit_code == 0, said.output
     assert lacks in " ".join(said.stderr.split())
 
 
 def test_harden_refuses_a_folder_that_is_no_kit(tmp_path: Path) -> None:
-    said = CliRunner().invoke(app, ["harden", "--kit", str(tmp_path)])
+    said = CliRunner().invoke(app, ["kit", "harden", "--kit", str(tmp_path)])
     assert said.exit_code != 0
 
 
@@ -154,6 +154,6 @@ def test_harden_names_a_folder_that_has_the_name_of_its_file(kits: Path, tmp_pat
     policy = kit / "local" / "authorization.json"
     policy.unlink()
     policy.mkdir()
-    said = CliRunner().invoke(app, ["harden", "--kit", str(kit)])
+    said = CliRunner().invoke(app, ["kit", "harden", "--kit", str(kit)])
     assert said.exit_code == 2
     assert f"path {policy} cannot be used: Is a directory." in " ".join(said.stderr.split())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands in for ``nvflare simulator`` and ``fdg centralised`` in the tests: does to a run's folder what its seed says.
+"""Stands in for ``nvflare simulator`` and ``fdg run`` in the tests: does to a run's folder what its seed says.
 
 Nothing is trained. Seed 0 and others finish at once; 5 finishes, and its process is killed; 6 finishes, and its process
 goes on; 7 stops for a reason that it records; 8 dies without a word; 9 never ends, and has a process of its own
@@ -36,7 +36,7 @@ def read_options() -> tuple[dict[str, Any], Path]:
 
 def main() -> None:
     """Do in the working folder what the command line says."""
-    protocol, folder = read_options() if sys.argv[1] == "centralised" else read_job()
+    protocol, folder = read_options() if sys.argv[1] == "run" else read_job()
     folder.mkdir(parents=True)
     record: dict[str, Any] = {"status": "running", "stopped_because": None, "rounds": [{}], "protocol": protocol}
     record["environment"] = {name: os.environ.get(name) for name in ("FDG_THREADS", "CUDA_VISIBLE_DEVICES", "PWD")}

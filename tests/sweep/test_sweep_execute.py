@@ -107,14 +107,14 @@ def test_a_run_that_fails_is_named_and_does_not_stop_the_rest(tmp_path: Path) ->
 def test_a_reference_is_carried_out_and_fails_as_a_federated_run_does(tmp_path: Path) -> None:
     outcome, watcher = carry_out(tmp_path, STOPS, DIES, 0, method="irm", keep_models=True)
     assert outcome.finished == [planned(0, "irm").name]
-    died = "fdg centralised ended with exit code 3 and left no record."
+    died = "fdg run ended with exit code 3 and left no record."
     assert outcome.failed == {planned(STOPS, "irm").name: REASON, planned(DIES, "irm").name: died}
     assert watcher.events[-2:] == ["started 0", "finished 0"]
     kept = tmp_path / "runs" / planned(0, "irm").name
     assert (kept / "log.txt").read_text() == "round 1 of the run\n"
     assert {path.name for path in kept.glob("*.safetensors")} == set(MODEL_FILES)
     assert read_json(kept / "results.json")["arguments"] == [
-        *("centralised", "irm", "--dataset", "pacs", "--target", "photo", "--seed", "0", "--protocol", "paper"),
+        *("run", "irm", "--dataset", "pacs", "--target", "photo", "--seed", "0", "--protocol", "paper"),
         *("--set", "rounds=4", "--to", "workspace"),
     ]
 
@@ -265,7 +265,7 @@ def test_a_simulator_that_is_not_installed_is_named(tmp_path: Path) -> None:
             "Traceback (most recent call last):\n  raise\ntorch.OutOfMemoryError: CUDA out of memory. Tried 2 GiB\n",
             "torch.OutOfMemoryError: CUDA out of memory. Tried 2 GiB",
         ),
-        ("erm", "2026 - ERROR - no log of FLARE's", "fdg centralised ended with exit code 3 and left no record."),
+        ("erm", "2026 - ERROR - no log of FLARE's", "fdg run ended with exit code 3 and left no record."),
     ],
 )
 def test_the_reason_of_a_run_without_a_record_is_the_last_in_its_log(

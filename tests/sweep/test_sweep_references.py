@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fdg_plugins.cli.centralised import read_values
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdg_plugins.cli.centralised import read_values
 from fdg_plugins.data import PACS
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.centralised import ALGORITHMS
@@ -172,7 +172,7 @@ def test_a_data_set_that_a_file_brings_goes_with_the_command(tmp_path: Path) -> 
 @given(st.dictionaries(st.sampled_from(["strength", "warm_up", "model"]), json_values))
 def test_a_command_line_carries_every_value_as_it_is(settings: dict[str, Any]) -> None:
     command = ReferenceRuns().command(reference()._replace(settings=settings), threads=1, sites=1)
-    start = [*FDG, "centralised", "irm", "--dataset", "pacs", "--target", "photo", "--seed", "3", "--protocol", "paper"]
+    start = [*FDG, "run", "irm", "--dataset", "pacs", "--target", "photo", "--seed", "3", "--protocol", "paper"]
     assert list(command[: len(start)]) == start
     assert list(command[-2:]) == ["--to", "workspace"]
     given_to = command[len(start) : -2]

@@ -21,7 +21,7 @@ The loss of an algorithm takes one batch per source domain and the state carried
     >>> loss.value.shape, loss.risks.shape, list(loss.state)
     (torch.Size([]), torch.Size([3]), ['log_weights'])
 
-``plan`` turns an algorithm, a data set and settings into a run, and ``run`` carries it out: ``fdg centralised``.
+``plan`` turns an algorithm, a data set and settings into a run, and ``run`` carries it out: ``fdg run``.
 """
 
 from fdg_plugins.lab.centralised.algorithm import Algorithm, Loss

@@ -55,7 +55,7 @@ DP_FILTER = "DifferentialPrivacyFilter"
 DP_PATHS = (f"fdg_plugins.filters.{DP_FILTER}", f"fdg_plugins.filters.privacy.{DP_FILTER}")
 DIRECTIONS = (FilterKey.IN, FilterKey.OUT, FilterKey.INOUT)
 MISSPELT = 0.8  # how much a path resembles one of ours if ours is meant
-REMEDY = "fdg allow-list --kit writes the least list"
+REMEDY = "fdg kit allow --kit writes the least list"
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 RIGHTS = {
     "byoc": "may submit jobs that bring code, for which FLARE checks no class",

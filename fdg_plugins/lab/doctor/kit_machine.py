@@ -63,9 +63,7 @@ def _check_contents(root: Path, domain: str) -> Finding:
     if (root / domain).is_dir():
         return ok(DATA_ROOT, f"{root} holds images of your own of domain {domain}")
     if found:
-        return problem(
-            DATA_ROOT, f"{root} holds {folders} without a domain {domain!r}: fdg site-config --domain names it"
-        )
+        return problem(DATA_ROOT, f"{root} holds {folders} without a domain {domain!r}: fdg kit site --domain names it")
     return problem(DATA_ROOT, f"{root} holds neither a data set of the catalogue nor a folder {domain}")
 
 
@@ -88,7 +86,7 @@ def check_lent_gpus(resources: Mapping[str, Any], owner: object) -> Iterator[Fin
         yield problem(GPUS, f"{lent} lent, with which FLARE does not start on this machine: {str(error).rstrip('.')}")
         return
     if declared_component(resources, CONSUMER_ID) is None:
-        yield problem(GPUS, f"{lent} lent, but no {CONSUMER_ID} tells the jobs: fdg site-config --gpus writes it")
+        yield problem(GPUS, f"{lent} lent, but no {CONSUMER_ID} tells the jobs: fdg kit site --gpus writes it")
         return
     yield _check_use(lent)
 

@@ -262,7 +262,7 @@ def _method(text: str) -> str:
         reference = text.split("+")[0]
         raise SettingsError(
             f"method is {text!r}, but {reference} is a centralised reference, which pools the data of all sites, "
-            f"expected a federated method; fdg centralised {reference} runs it."
+            f"expected a federated method; fdg run {reference} runs it."
         )
     return parse_method(text).name
 

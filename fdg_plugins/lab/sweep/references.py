@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Centralised references: each run is an ``fdg centralised`` on the pooled source domains, in one process."""
+"""Centralised references: each run is an ``fdg run`` on the pooled source domains, in one process."""
 
 import re
 import sys
@@ -37,8 +37,8 @@ def planned(run: PlannedRun, data: DataFound) -> Plan:
 class ReferenceRuns(RunKind):
     """ERM, IRM and the other algorithms on pooled data. A run's single process uses all cores of the run."""
 
-    program = "fdg centralised"
-    unset = "as fdg centralised has it"
+    program = "fdg run"
+    unset = "as fdg run has it"
     record_folder = Path(WORKSPACE)
     # A user error in one sentence; else the last line of a traceback.
     reasons = (re.compile(r"^Error: (.+)$", re.MULTILINE), re.compile(r"^((?:\w+\.)*\w+Error\b.*)$", re.MULTILINE))
@@ -57,7 +57,7 @@ class ReferenceRuns(RunKind):
         return name
 
     def settings_of(self, method: str) -> Collection[str]:
-        """Return the names of the settings of the algorithm in ``fdg centralised``."""
+        """Return the names of the settings of the algorithm in ``fdg run``."""
         return setting_names(method)
 
     def base_settings(self, protocol: str, dataset: DatasetRef, method: str) -> Mapping[str, Any]:
@@ -74,7 +74,7 @@ class ReferenceRuns(RunKind):
         return Written(plan.protocol, processes=1)
 
     def command(self, run: PlannedRun, threads: int, sites: int) -> Sequence[str]:
-        """Return ``fdg centralised`` with the run's settings; the environment sets its number of threads."""
+        """Return ``fdg run`` with the run's settings; the environment sets its number of threads."""
         options = {
             "dataset": dataset_text(run.dataset),
             "target": run.target,
@@ -86,4 +86,4 @@ class ReferenceRuns(RunKind):
         uses = [(name, value) for name, value in named.items() if isinstance(value, str)]
         given += [text for file in files_behind(uses).values() for text in ("--plugin", str(file.resolve()))]
         given += [text for name, value in run.settings.items() for text in ("--set", f"{name}={as_json(value)}")]
-        return (*FDG, "centralised", run.method, *given, "--to", WORKSPACE)
+        return (*FDG, "run", run.method, *given, "--to", WORKSPACE)

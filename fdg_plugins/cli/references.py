@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``fdg run``: one reference run on the pooled source data, for the block below the federated methods."""
+
+import os
+import re
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+
+from fdg_plugins.cli.console import FAILED, INTERRUPTED, say
+from fdg_plugins.cli.own_data import ChosenData
+from fdg_plugins.errors import FDGError, Stopped
+from fdg_plugins.record.run_files import RESULTS_FILE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fdg_plugins.lab.centralised.plan import Plan
+    from fdg_plugins.plugins.own_dataset import DatasetRef
+    from fdg_plugins.record.run_record import RunRecord
+
+
+def run_reference(
+    algorithm: str,
+    data: ChosenData,
+    target: str | None,
+    seed: int | None,
+    values: "Mapping[str, Any]",
+    protocol: str,
+    to: Path | None,
+) -> None:
+    """Train a reference on the pooled source domains, in one process without FLARE, as ``fdg run`` is asked to."""
+    from fdg_plugins.data import dataset_spec
+    from fdg_plugins.lab.engine.folder import check_new, make_folder
+    from fdg_plugins.lab.sweep.machine import ignored_settings, machine_environment
+    from fdg_plugins.record.text import final_table
+
+    check_new(to)
+    for name in ignored_settings(os.environ):
+        say(f"Warning: {name} is not used: the settings of a run come from --set.", "yellow", on_stderr=True)
+    environment = machine_environment(os.environ, data.root) | data.variables
+    pooled = "pacs" if data.dataset is None else data.dataset
+    held_out = dataset_spec(pooled).domains[0] if target is None else target
+    plan = _plan(algorithm, pooled, held_out, seed or 0, dict(values), protocol, environment)
+    name = f"{algorithm}-{pooled}-{dataset_spec(pooled).site_of(held_out)}-seed{seed or 0}"
+    folder = make_folder(to, re.sub(r"[^\w.-]", "_", name), datetime.now())
+    try:
+        record = _carry_out(plan, environment, folder)
+    except Stopped as stopped:
+        file = folder / RESULTS_FILE
+        say(f"stopped; {f'the record is {file}' if file.exists() else 'nothing was trained yet'}", on_stderr=True)
+        raise typer.Exit(INTERRUPTED) from stopped
+    say(final_table(record))
+    say(f"record and models: {folder}")
+    say(f"next: fdg report {folder}, with the folders of the federated runs that it is to stand beside")
+
+
+def _plan(
+    algorithm: str,
+    dataset: "DatasetRef",
+    target: str,
+    seed: int,
+    settings: dict[str, Any],
+    protocol: str,
+    environment: "Mapping[str, str]",
+) -> "Plan":
+    """Return the plan for the data in the environment, or for the stand-in if the environment names none."""
+    from fdg_plugins.data import find_data_root
+    from fdg_plugins.lab.centralised.plan import make_plan
+    from fdg_plugins.storage import named_path
+
+    wanted = partial(make_plan, algorithm, dataset, target, seed, settings, protocol=protocol)
+    wanted()  # reject invalid settings before a stand-in is drawn
+    found = find_data_root(dataset, named_path("FDG_DATA_ROOT", environment), named_path("FDG_CACHE", environment))
+    return wanted(stand_in=found.stand_in)
+
+
+def _carry_out(plan: "Plan", environment: "Mapping[str, str]", to: Path) -> "RunRecord":
+    """Execute the run; one that fails after it has begun is no mistake of the request, and has a record."""
+    file = to / RESULTS_FILE
+    had_record = file.exists()  # of another run, for which the folder is refused
+    try:
+        return _execute(plan, environment, to)
+    except FDGError as error:
+        if isinstance(error, Stopped) or had_record or not file.exists():
+            raise
+        say(f"the run failed: {str(error).rstrip('.')}; the record is {file}", "red", on_stderr=True)
+        raise typer.Exit(FAILED) from error
+
+
+def _execute(plan: "Plan", environment: "Mapping[str, str]", to: Path) -> "RunRecord":
+    """Execute the plan on the device in the environment; Ctrl-C and SIGTERM stop it within a step."""
+    import torch
+
+    from fdg_plugins.lab.centralised.progress import RunDisplay
+    from fdg_plugins.lab.centralised.run import run_centralised
+    from fdg_plugins.lab.sweep.execute import listening
+    from fdg_plugins.settings.site_config import read_site_config
+    from fdg_plugins.storage import named_path
+
+    config = read_site_config("centralised", None, environment)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    cache = named_path("FDG_CACHE", environment)
+    with listening() as order, RunDisplay(plan, Console(highlight=False)) as watcher:
+        return run_centralised(plan, config, cache, to, watcher, lambda: order.signal is not None)
