@@ -97,7 +97,7 @@ def objection(detail: Mapping[str, Any]) -> str:
     if detail.get("type") in ("literal_error", "enum") and (
         near := nearest(detail["input"], re.findall("'(.*?)'", said))
     ):
-        hint = f"; did you mean {near!r}?"
+        hint = f" (did you mean {near!r}?)"
     return said[:1].lower() + said[1:] + hint  # no further: it may quote a name
 
 

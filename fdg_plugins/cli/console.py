@@ -50,7 +50,7 @@ class OneLineErrors(TyperGroup):
             command.help = escape(re.sub(r"(?<!\n)\n(?!\n)", " ", command.help or ""))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command; one of an earlier version, or a setting without its ``=``, is answered with what to type."""
+        """Find the command; answer one of an earlier version, or a setting without its ``=``, with what to type."""
         if ctx.parent is None and args and args[0] in RENAMED:
             raise SettingsError(f"fdg {args[0]} is now fdg {RENAMED[args[0]]}.")
         for option, name, value in zip(args, args[1:], args[2:], strict=False):

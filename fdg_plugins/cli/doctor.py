@@ -39,9 +39,9 @@ def doctor(
 ) -> None:
     """Check this machine, and say how to start a run here.
 
-    Looks at versions, GPUs, precision, cores, memory, disks, data, weights, settings and ports. Every line is ok, a warning (a run may be slow, or not be what you expect) or a problem (a run fails). The last
-    lines say how to start the simulator here, and why. Nothing is changed, downloaded or sent. A startup kit is checked
-    by fdg kit check.
+    Looks at versions, GPUs, precision, cores, memory, disks, data, weights, settings and ports. Every line is ok, a
+    warning (a run may be slow, or not be what you expect) or a problem (a run fails). The last lines say how to start
+    the simulator here, and why. Nothing is changed, downloaded or sent. A startup kit is checked by fdg kit check.
 
     Exit codes: 0 no problem, 1 at least one.
 

@@ -43,8 +43,9 @@ def explain(
 ) -> None:
     """Explain a method, or a composition of methods.
 
-    One screen: what it does, its formulas, its settings with their defaults, and what leaves a site. The settings shown are those that a job runs on the data set by default. A composition has at most one method in
-    each place: the direction of the server's step, the weights of the sites, the local objective.
+    One screen: what it does, its formulas, its settings with their defaults, and what leaves a site. The settings shown
+    are those that a job runs on the data set by default. A composition has at most one method in each place: the
+    direction of the server's step, the weights of the sites, the local objective.
 
     Examples:
 

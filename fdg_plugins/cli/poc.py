@@ -35,7 +35,8 @@ poc_app = typer.Typer(
     name="poc",
     cls=OneLineErrors,
     help="Start, look at and stop a federation on this machine.\n\n"
-    "It has a server, a site per domain and three people, with certificates of their own. FLARE provisions it like a federation of several machines. It runs as separate processes, and takes jobs from fdg "
+    "It has a server, a site per domain and three people, with certificates of their own. FLARE "
+    "provisions it like a federation of several machines. It runs as separate processes, and takes jobs from fdg "
     "submit, nvflare job submit and FLARE's console.",
     epilog="Exit codes: 0 done, 1 the federation does not run (status), 2 the request cannot be carried out.",
     no_args_is_help=True,

@@ -24,7 +24,6 @@ SERVER_TIMEOUT_S = 60.0  # a login of a busy server takes many seconds
 
 _KIT = typer.Option(help="The startup kit of the person who submits: a folder that holds startup/.")
 Kit = Annotated[Path, _KIT]
-ServerTimeout = Annotated[float, typer.Option(min=1.0, metavar="S", help="Seconds to wait for an unreachable server.")]
 
 
 def resume(
@@ -41,8 +40,6 @@ def resume(
     workers: WorkersOption = None,
     kit: Annotated[Path | None, _KIT] = None,
     run: Annotated[str | None, typer.Option(help="With --kit: id of the job that started the run.")] = None,
-    name: Annotated[str | None, typer.Option(help="With --kit: another name for the new job.")] = None,
-    server_timeout: ServerTimeout = SERVER_TIMEOUT_S,
     with_current_plugin: Annotated[
         bool, typer.Option("--with-current-plugin", help="Use plug-in files as they are now; results.json says so.")
     ] = False,
@@ -64,20 +61,21 @@ def resume(
       fdg resume jobs/pacs_fedomg --kit /srv/flare/lead@example.org --run 3379af42-b0b1-4066-889e-7cf89997f720
     """
     if kit is None and run is None:
-        _check_left_out("here", {"--name": name})
         raise typer.Exit(_resume_here(what, data_root, threads, workers, with_current_plugin=with_current_plugin))
     if kit is None or run is None:
         raise SettingsError("--kit and --run belong together: expected both for a federation, none for a run here.")
     local = {"--data-root": data_root, "--threads": threads, "--workers": workers}
-    _check_left_out("in a federation", {**local, "--with-current-plugin": with_current_plugin or None})
-    _resume_there(what, kit, run, name, server_timeout)
+    _check_left_out({**local, "--with-current-plugin": with_current_plugin or None})
+    _resume_there(what, kit, run)
 
 
-def _check_left_out(where: str, options: Mapping[str, object]) -> None:
-    """Raise ``SettingsError`` for an option that has no effect on a run ``where`` it is to go on."""
+def _check_left_out(options: Mapping[str, object]) -> None:
+    """Raise ``SettingsError`` for an option that has no effect on a run in a federation."""
     for option, value in options.items():
         if value is not None:
-            raise SettingsError(f"{option} is {str(value)!r}, which has no effect on a run {where}, expected none.")
+            raise SettingsError(
+                f"{option} is {str(value)!r}, which has no effect on a run in a federation, expected none."
+            )
 
 
 def _resume_here(
@@ -132,14 +130,14 @@ def _check_plugins(job: Path, files: Sequence[str], *, may_change: bool) -> None
             write_json(path, config)
 
 
-def _resume_there(job: Path, kit: Path, run: str, name: str | None, server_timeout: float) -> None:
+def _resume_there(job: Path, kit: Path, run: str) -> None:
     """Submit a job to a federation that goes on with a run there."""
     from fdg_plugins.cli.watch import COMPLETED, SITES_S, Server, check_job_id, is_running, missing_sites
     from fdg_plugins.lab.engine.workflow import sites_of
 
     check_job_id(run)
-    with tempfile.TemporaryDirectory(prefix="fdg-") as folder, Server(kit, server_timeout) as server:
-        resuming = write_resuming_job(job, Path(folder), run, name)
+    with tempfile.TemporaryDirectory(prefix="fdg-") as folder, Server(kit, SERVER_TIMEOUT_S) as server:
+        resuming = write_resuming_job(job, Path(folder), run)
         status, system = server.status(run)
         if status == COMPLETED:
             raise DataError(f"job {run} has completed: there is nothing to go on with.")
@@ -149,7 +147,7 @@ def _resume_there(job: Path, kit: Path, run: str, name: str | None, server_timeo
         say(f"job {server.submit(resuming)}: submitted; it goes on with run {run}")
 
 
-def write_resuming_job(job: Path, to: Path, run: str | None, name: str | None = None) -> Path:
+def write_resuming_job(job: Path, to: Path, run: str | None) -> Path:
     """Write a copy of ``job`` that resumes ``run`` (None: unchanged) below ``to``; return its folder."""
     from fdg_plugins.cli.jobs import check_job, export
     from fdg_plugins.lab.engine.workflow import arguments_of, find_workflow
@@ -157,7 +155,7 @@ def write_resuming_job(job: Path, to: Path, run: str | None, name: str | None = 
 
     job = _unsigned(job, to)
     own_name = check_job(job).get("name")
-    twin = export(job, to, own_name if name is None and isinstance(own_name, str) else name)
+    twin = export(job, to, own_name if isinstance(own_name, str) else None)
     if run is not None:
         path, config, workflow = find_workflow(twin)
         workflow["args"] = {**arguments_of(workflow), "resume": run}

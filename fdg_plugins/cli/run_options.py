@@ -25,8 +25,8 @@ WhatArgument = Annotated[
     str,
     typer.Argument(
         metavar="METHOD|JOBFOLDER",
-        help="A method or composition by name (fedavg, fedomg+ga), a reference on pooled data (erm, irm), or a job folder "
-        "(jobs/pacs_fedomg).",
+        help="A method or composition by name (fedavg, fedomg+ga), a reference on pooled data (erm, irm), or a job "
+        "folder (jobs/pacs_fedomg).",
         show_default=False,
     ),
 ]

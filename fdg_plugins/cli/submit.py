@@ -2,20 +2,19 @@
 """``fdg submit``: submit a job, follow it to its end, and resume it when one of its processes dies."""
 
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from fdg_plugins.cli.console import FAILED, INTERRUPTED, say
-from fdg_plugins.cli.resume import SERVER_TIMEOUT_S, Kit, ServerTimeout, run_of, warn_of_missing, write_resuming_job
+from fdg_plugins.cli.resume import SERVER_TIMEOUT_S, Kit, run_of, warn_of_missing, write_resuming_job
 from fdg_plugins.errors import SettingsError
 
 if TYPE_CHECKING:
-    from fdg_plugins.cli.watch import Server, Verdict
+    from fdg_plugins.cli.watch import Server
 
-MAX_RESUMES = 3
+MAX_RESUMES = 10  # in a row that are not known to have completed a further round
 
 
 def submit(
@@ -24,17 +23,7 @@ def submit(
     resume_on_failure: Annotated[
         bool, typer.Option("--resume-on-failure", help="When a process died, submit the job that goes on with the run.")
     ] = False,
-    max_resumes: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Most resumptions in a row that complete no further round.",
-            show_default=str(MAX_RESUMES),
-        ),
-    ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Do not wait for the job's end.")] = False,
-    server_timeout: ServerTimeout = SERVER_TIMEOUT_S,
 ) -> None:
     """Submit a job that brings no code, and follow it to its end.
 
@@ -57,13 +46,10 @@ def submit(
 
     if detach and resume_on_failure:
         raise SettingsError("--detach and --resume-on-failure exclude each other: who resumes must wait for the end.")
-    if max_resumes is not None and not resume_on_failure:
-        raise SettingsError(f"--max-resumes is {max_resumes}, expected --resume-on-failure with it.")
-    with tempfile.TemporaryDirectory(prefix="fdg-") as folder, Server(kit, server_timeout) as server:
+    with tempfile.TemporaryDirectory(prefix="fdg-") as folder, Server(kit, SERVER_TIMEOUT_S) as server:
         twin = write_resuming_job(job, Path(folder) / "twin", None)
         # Before anything runs: reject a job that could not be resumed.
-        most = MAX_RESUMES if max_resumes is None else max_resumes
-        resumption = Resumption(twin, run_of(twin), most) if resume_on_failure else None
+        resumption = Resumption(twin, run_of(twin)) if resume_on_failure else None
         warn_of_missing(missing_sites(server, sites_of(twin), patience=0.0))
         first = server.submit(write_resuming_job(twin, Path(folder) / "first", None))
         say(f"job {first}: submitted")
@@ -72,28 +58,10 @@ def submit(
 
 
 class Resumption(NamedTuple):
-    """How a run is resumed.
-
-    ``job`` is the folder of the job, ``run`` the run that it resumes by its own config, None if it starts one. At most
-    ``most`` resumptions in a row may complete no further round.
-    """
+    """The job that is submitted again, and the run that it resumes by its own config, None if it starts one."""
 
     job: Path
     run: str | None
-    most: int
-
-
-@dataclass
-class _Progress:
-    """The complete rounds of a run, and the resumptions in a row that have added none."""
-
-    rounds: int = 0
-    idle: int = 0
-
-    def note(self, rounds: int | None) -> None:
-        """Take in the complete rounds of a job that runs or has ended, if they are known."""
-        if rounds is not None and rounds > self.rounds:
-            self.rounds, self.idle = rounds, 0
 
 
 def _wait_for_end(server: "Server", first: str, resumption: Resumption | None) -> None:
@@ -119,29 +87,21 @@ def _carry_through(server: "Server", first: str, resumption: Resumption) -> bool
     """Follow job ``first``, and those that resume its run, to the end; return whether the last one completed."""
     from fdg_plugins.cli.watch import COMPLETED, follow, judge
 
-    current, progress = first, _Progress()
-    run = resumption.run or first
-    while (ending := follow(server, current, say, progress.note)).status != COMPLETED:
+    current, run, idle, complete = first, resumption.run or first, 0, 0
+    while (ending := follow(server, current, say)).status != COMPLETED:
         verdict = judge(server, current, ending, is_first=current == run)
         if verdict.finished:
             say(f"job {current}: it broke off after its run had finished; the results are complete")
             return True
-        progress.note(verdict.rounds)
-        if reason := _obstacle(verdict, progress.idle, resumption.most):
-            say(f"job {current}: not resumed: {reason.rstrip('.')}.")
+        if (verdict.rounds or 0) > complete:
+            complete, idle = verdict.rounds or 0, 0
+        if not verdict.resumable or idle >= MAX_RESUMES:
+            tired = f"it was resumed {idle} times in a row without completing another round"
+            say(f"job {current}: not resumed: {(verdict.reason or tired).rstrip('.')}.")
             return False
-        progress.idle += 1
+        idle += 1
         current = _resume(server, resumption.job, run, verdict.rounds)
     return True
-
-
-def _obstacle(verdict: "Verdict", idle: int, max_resumes: int) -> str:
-    """Return why a run is not resumed; empty if it is."""
-    if not verdict.resumable:
-        return verdict.reason
-    if idle >= max_resumes:
-        return f"it was resumed {idle} times in a row without completing another round"
-    return ""
 
 
 def _resume(server: "Server", job: Path, run: str, rounds: int | None) -> str:

@@ -72,10 +72,9 @@ def sweep(
 ) -> None:
     """Run every method on every held-out domain, seed and setting.
 
-    Finished runs are kept. You can stop it at any time: the same command, or fdg sweep --to FOLDER with the same data root, continues with the
-    missing runs.
-    Lists may grow: name more methods, domains, seeds or values. A failed run is named, kept in FOLDER/failed with its
-    log, and does not stop the others. Finished runs are in FOLDER/runs.
+    Finished runs are kept. You can stop it at any time: the same command, or fdg sweep --to FOLDER with the same data
+    root, continues with the missing runs. Lists may grow: name more methods, domains, seeds or values. A failed run is
+    named, kept in FOLDER/failed with its log, and does not stop the others. Finished runs are in FOLDER/runs.
 
     Each federated run is one process, with the bits that FLARE's simulator gives (--engine simulator). References
     (erm, irm, groupdro, vrex, iga, fish, fishr) run as fdg run does, without FLARE. A setting applies to

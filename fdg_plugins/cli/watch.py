@@ -32,11 +32,9 @@ from fdg_plugins.values import shorten
 Answer = TypeVar("Answer")
 
 JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-STOPPED = re.compile(r"FederationController - ERROR - .*?(?:- |\| )stopped: (.+)")
 ABORTED = "the job was aborted while it waited for"  # logged by our workflow when FLARE ends the job
 ABSENT = "of the job's deploy_map does not take part"  # by our census: a site was not there when the job started
 POLL_S = 1.5
-ROUNDS_S = 60.0  # how often a job that may be resumed is asked for its complete rounds
 PATIENCE_S = 300.0  # how long a server may be unreachable before a job is no longer followed
 LOST_S = 300.0  # how long a job that has ended may count as running, while the server archives its results
 SITES_S = 120.0  # how long a resumed job waits for its sites to reconnect to a restarted server
@@ -161,20 +159,12 @@ def is_running(system: Any, job: str) -> bool:
     return job in {running.job_id for running in system.job_info}
 
 
-def follow(
-    server: Server, job: str, tell: Callable[[str], None], note: Callable[[int | None], None] | None = None
-) -> Ending:
-    """Wait for a job to end and return how it ended; ``tell`` receives a line for each change of its status.
-
-    ``note`` receives the complete rounds of its run now and then, None if they are unknown.
-    """
-    before, asked, idle_since = None, -math.inf, math.inf
+def follow(server: Server, job: str, tell: Callable[[str], None]) -> Ending:
+    """Wait for a job to end and return how it ended; ``tell`` receives a line for each change of its status."""
+    before, idle_since = None, math.inf
     for status, system in _statuses(server, job, tell):
         if status.startswith("FINISHED"):
             return Ending(status)
-        if note is not None and is_running(system, job) and time.monotonic() >= asked + ROUNDS_S:
-            asked = time.monotonic()
-            note(rounds_of(server, job))
         start, now = system.server_info.start_time, time.monotonic()
         idle_since = math.inf if _is_in_hand(system, job, status) else min(idle_since, now)
         if idle_since <= now and before not in (None, start):
@@ -185,18 +175,6 @@ def follow(
             break
         before = start
     return Ending(status, lost=True)
-
-
-def rounds_of(server: Server, job: str) -> int | None:
-    """Return the complete rounds of a running job's run, as its workflow tells them; None if it does not."""
-    try:
-        stats = server.ask(lambda session: session.show_stats(job, "server"))
-    except DataError:
-        return None
-    of_server = next(iter(stats.values()), None) if isinstance(stats, dict) else None
-    workflow = of_server.get("FederationController") if isinstance(of_server, dict) else None
-    rounds = workflow.get("current_round") if isinstance(workflow, dict) else None
-    return rounds if isinstance(rounds, int) else None
 
 
 def _statuses(server: Server, job: str, tell: Callable[[str], None]) -> Iterator[tuple[str, Any]]:
@@ -231,25 +209,15 @@ def missing_sites(server: Server, sites: Iterable[str], patience: float) -> list
 
 
 def read_record(server: Server, job: str) -> dict[str, Any] | None:
-    """Return the record of a job that has ended, None if it cannot be read.
-
-    Without a record, the result has only ``status`` and ``stopped_because``, if the workflow logged a reason.
-    """
+    """Return the record of a job that has ended, empty if it left none, None if it cannot be read."""
     with tempfile.TemporaryDirectory(prefix="fdg-") as folder:
         try:
             place = server.ask(lambda session: session.download_job_result(job, destination=folder))
             found = sorted(Path(place).rglob(RESULTS_FILE))
-            record = read_json(found[0]) if found else _last_words(Path(place))
+            record = read_json(found[0]) if found else {}
         except (DataError, TypeError):  # TypeError if FLARE returns no folder
             return None
     return record if isinstance(record, dict) else None
-
-
-def _last_words(place: Path) -> dict[str, Any]:
-    for log in sorted(place.rglob("log.txt")):
-        if reasons := STOPPED.findall(log.read_text(encoding="utf-8", errors="replace")):
-            return {"status": "stopped", "stopped_because": reasons[-1]}
-    return {}
 
 
 def judge(server: Server, job: str, ending: Ending, is_first: bool) -> Verdict:

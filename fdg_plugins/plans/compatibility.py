@@ -229,8 +229,7 @@ def check_exchange_filters(plans: Plans, filters_of: Callable[[str], Sequence[Fi
         if filters is not None and not any(isinstance(one, ExchangeCheckFilter) for one in filters):
             raise SettingsError(
                 f"objective (FDG_OBJECTIVE) is {objective.name!r}, but the job's configs have no ExchangeCheckFilter "
-                f"for its reports with the task {task!r}: expected a job that was made for this objective (fdg export jobs, "
-                "fdg export job)."
+                f"for its reports with the task {task!r}: expected a job that was made for this objective (fdg export)."
             )
 
 

@@ -19,7 +19,7 @@ JOB = Path(__file__).parents[2] / "jobs" / "pacs_fedomg_ga"
 SITES = ("photo", "art_painting", "cartoon", "sketch")
 
 
-Left = dict[str, Any] | str | None
+Left = dict[str, Any] | None
 
 
 class Step(NamedTuple):
@@ -53,8 +53,7 @@ def aborted_record(rounds: int) -> dict[str, Any]:
 class FakeFlare:
     """The server: ``scripts`` holds the steps of each job, in the order of submission.
 
-    ``records`` are the jobs' records: None for a job that left none, text for one that left only this log, no entry
-    for one that cannot be downloaded.
+    ``records`` are the jobs' records: None for a job that left none, no entry for one that cannot be downloaded.
     """
 
     def __init__(self, scripts: list[list[Step]], records: Mapping[str, Left] | None = None) -> None:
@@ -66,7 +65,6 @@ class FakeFlare:
         self.timeouts: list[float] = []
         self.submitted: list[dict[str, Any]] = []
         self.tokens: list[str] = []
-        self.rounds: dict[str, int] = {}  # complete rounds that a running job tells
         self.sessions = self.closed = 0
         self._seen: dict[str, Step] = {}
         self._current = Step("none", False)
@@ -117,20 +115,12 @@ class FakeFlare:
             job_info=jobs,
         )
 
-    def show_stats(self, job: str, target_type: str) -> dict[str, Any]:
-        if job not in self.rounds:
-            raise RuntimeError("no answer")
-        assert target_type == "server"
-        return {"server": {"FederationController": {"phase": "running", "current_round": self.rounds[job]}}}
-
     def download_job_result(self, job: str, destination: str) -> str:
         if job not in self.records:
             raise RuntimeError("protocol error")
         folder = Path(destination) / job
         (folder / "workspace").mkdir(parents=True)
-        if isinstance(found := self.records[job], str):
-            (folder / "workspace" / "log.txt").write_text(found, encoding="utf-8")
-        elif found is not None:
+        if (found := self.records[job]) is not None:
             (folder / "workspace" / "results.json").write_text(json.dumps(found), encoding="utf-8")
         return str(folder)
 

@@ -3,15 +3,12 @@
 
 import csv
 import json
-import math
-import os
 import secrets
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
-from rich.text import Text
 from typer.testing import CliRunner, Result
 
 from fdg_plugins.audit.file import AUDIT_FILE, AuditLine, append_line
@@ -202,33 +199,6 @@ def test_json_and_csv_exclude_each_other_and_a_csv_file_that_cannot_be_written_i
     check_refusal(run(site, "--csv", path), f"{path} cannot be written")
 
 
-def test_a_csv_file_takes_the_place_of_no_file_that_is_read_and_of_nothing_that_is_no_file(site: Path) -> None:
-    audit_file, place = site / AUDIT_FILE, site.parent
-    (place / "other-name").hardlink_to(audit_file)
-    (place / "link").symlink_to(audit_file)
-    (place / "dangling").symlink_to(place / "nothing")
-    os.mkfifo(place / "pipe")
-    before = audit_file.read_bytes()
-    for path in (audit_file, place / "other-name", place / "link"):
-        check_refusal(run(site, "--csv", path), f"--csv is '{path}', one of the files that are read, expected")
-    for path in (place / "pipe", place / "dangling"):
-        check_refusal(run(site, "--csv", path), f"--csv is '{path}', no regular file, expected")
-    check_refusal(run(site, "--csv", place / ("x" * 300)), "cannot be written: File name too long")
-    for text in ("", ".", "/", "..", str(site), str(place / "new" / "..")):
-        check_refusal(run(site, "--csv", text), "a folder, expected a file that may be written")
-    assert audit_file.read_bytes() == before
-    assert (place / "pipe").is_fifo()
-    assert sorted(path.name for path in place.iterdir()) == ["dangling", "link", "other-name", "photo", "pipe"]
-
-
-def test_a_csv_file_behind_a_link_is_replaced_where_it_lies(site: Path) -> None:
-    (site.parent / "left.csv").write_text("old", encoding="utf-8")
-    (site.parent / "link").symlink_to(site.parent / "left.csv")
-    assert run(site, "--csv", site.parent / "link").exit_code == 0
-    assert (site.parent / "link").is_symlink()
-    assert (site.parent / "left.csv").read_text(encoding="utf-8").startswith("site,time,")
-
-
 def test_a_broken_line_is_named_and_hides_no_other(site: Path) -> None:
     with (site / AUDIT_FILE).open("a", encoding="utf-8") as file:
         file.write('{"version":1,"time":"2026-11-')
@@ -268,19 +238,6 @@ def test_an_answer_has_one_row_and_one_that_was_not_sent_says_so(tmp_path: Path)
     assert [one["round"] for one in read["not_sent"]] == [1]
 
 
-def test_a_length_that_is_not_finite_is_shown_as_such(tmp_path: Path) -> None:
-    note(tmp_path / "photo", (("update", "w", (2,), 8, math.nan), *UPDATE))
-    assert rows_of(run(tmp_path).stdout)[0][5:7] == ["3,592", "nan"]
-
-
-def test_filters_that_flare_did_not_name_are_not_shown_as_none(tmp_path: Path) -> None:
-    note(tmp_path / "photo", UPDATE, filters=None, config_sha256=None, versions={})
-    text = run(tmp_path).stdout
-    assert rows_of(text)[0][-1] == "?"
-    assert "\nno config\n" in text
-    assert "filters unknown" in run(tmp_path, "--details").stdout
-
-
 @pytest.mark.parametrize("option", [(), ("--details",)])
 def test_what_a_job_names_cannot_steer_the_terminal(tmp_path: Path, option: tuple[str, ...]) -> None:
     hidden = "\x1b[2J\x1b[31m\u202e"
@@ -294,17 +251,6 @@ def test_what_a_job_names_cannot_steer_the_terminal(tmp_path: Path, option: tupl
     text = run(tmp_path, *option).stdout
     assert not [character for character in text if not character.isprintable() and character != "\n"]
     assert "train\\x1b[2J" in text
-
-
-def test_every_row_is_one_line_in_a_pipe_and_nothing_is_cut_in_a_narrow_terminal(tmp_path: Path) -> None:
-    name = ".".join(["layer"] * 60)
-    note(tmp_path / "photo", (("update", name, (1,), 4, 1.0),))
-    assert any(name in line for line in run(tmp_path, "--details").stdout.splitlines())
-    terminal = CliRunner(env={"COLUMNS": "40", "FORCE_COLOR": "1"}).invoke(app, ["audit", str(tmp_path), "--details"])
-    lines = [Text.from_ansi(line) for line in terminal.stdout.splitlines()]
-    assert max(line.cell_len for line in lines) <= 40
-    assert not [line for line in lines if "…" in line]
-    assert sum(line.plain.count("y") for line in lines) >= name.count("y")
 
 
 @pytest.mark.parametrize(
@@ -325,13 +271,6 @@ def test_a_place_without_an_audit_ends_in_one_sentence(tmp_path: Path) -> None:
     check_refusal(run(tmp_path), f"folder {tmp_path} holds no fdg_audit.jsonl, and no folder right below it does")
     (tmp_path / AUDIT_FILE).mkdir()
     check_refusal(run(tmp_path), f"{AUDIT_FILE} cannot be read: Is a directory")
-
-
-def test_an_empty_file_says_so(tmp_path: Path) -> None:
-    (tmp_path / AUDIT_FILE).touch()
-    result = run(tmp_path)
-    assert result.exit_code == 0
-    assert result.stdout == f"{tmp_path / AUDIT_FILE}: no answer\n"
 
 
 def check_refusal(result: Result, sentence: str) -> None:

@@ -143,28 +143,6 @@ def test_check_refuses_a_domain_with_which_no_run_can_start(root: Path) -> None:
     assert "of the 1 training images of domain 'stare', 1 can be used; expected at least 2." in result.stderr
 
 
-def test_the_limit_of_pixels_is_that_of_a_site(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    commands = (
-        ("check", "vessels", "--data-root", root, "--sheets", tmp_path / "sheets"),
-        ("prepare", "vessels", "--from", root, "--any-counts", "--data-root", tmp_path / "target"),
-        ("verify", "vessels", "--images", "--data-root", tmp_path / "target"),
-    )
-    monkeypatch.setenv("FDG_MAX_IMAGE_PIXELS", "600")
-    for command in commands:
-        assert (done := run(*command)).exit_code == 0, done.output
-    monkeypatch.setenv("FDG_MAX_IMAGE_PIXELS", "599")
-    for command in reversed(commands):
-        refused = run(*command)
-        assert refused.exit_code == 2
-        assert "expected at most 599" in refused.output or "too large" in refused.output
-
-
-def test_check_without_sheets_writes_nothing(root: Path) -> None:
-    before = sorted(root.rglob("*"))
-    assert run("check", "vessels", "--data-root", root).exit_code == 0
-    assert sorted(root.rglob("*")) == before
-
-
 def test_the_stand_in_for_vessels_is_drawn_and_cannot_be_taken_for_retinas(tmp_path: Path) -> None:
     to = tmp_path / "drawn"
     done = run("stand-in", "--dataset", "vessels", "--images-per-class", 2, "--to", to)

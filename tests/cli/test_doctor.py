@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pytest
 import typer
-from rich.text import Text
 from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.console import OneLineErrors
 from fdg_plugins.cli.doctor import doctor
-from fdg_plugins.data import PACS
 from fdg_plugins.lab.doctor import machine, software
-from fdg_plugins.lab.doctor.examination import SITES_OF_PACS, examine
-from fdg_plugins.lab.doctor.finding import Finding, Status, guarded, worst
+from fdg_plugins.lab.doctor.examination import examine
+from fdg_plugins.lab.doctor.finding import Finding, Status, guarded
 
 app = typer.Typer(cls=OneLineErrors, pretty_exceptions_enable=False)
 app.command("doctor")(doctor)
@@ -51,12 +49,6 @@ def test_every_check_has_its_line_and_the_command_its_reasons() -> None:
     assert len([line for line in lines if line.startswith("  - ")]) == 4
 
 
-def test_the_default_is_the_number_of_sites_of_pacs() -> None:
-    assert len(PACS.domains) == SITES_OF_PACS
-    assert "for 4 sites:" in run().stdout
-    assert "jobs/pacs_fedomg -t 2" in run("--sites", 2).stdout
-
-
 def test_a_gpu_is_recommended_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus = [software.Gpu("0", "NVIDIA X", 80 * GIB, 79 * GIB)]
     monkeypatch.setattr(software, "read_gpus", lambda environment: gpus)
@@ -71,12 +63,6 @@ def test_a_problem_is_told_by_the_exit_code_and_counted() -> None:
     assert result.stdout.count("problem  FDG_") == 2
     assert "2 problems and " in result.stdout
     assert "did you mean 'kappa'?" in result.stdout
-
-
-def test_a_warning_is_no_problem() -> None:
-    result = run()
-    assert "STAND-IN" in result.stdout
-    assert result.exit_code == 0
 
 
 def test_json_holds_the_findings_and_the_advice() -> None:
@@ -112,24 +98,3 @@ def test_what_was_found_before_a_failure_is_kept() -> None:
         raise OSError("gone\nbad")
 
     assert guarded("many", look) == [first, Finding("many", Status.PROBLEM, "cannot be checked: OSError: gone bad")]
-
-
-def test_the_worst_finding_is_the_status() -> None:
-    ok, warning, problem = (Finding("x", status, "") for status in Status)
-    assert worst([]) is Status.OK
-    assert worst([ok, warning, ok]) is Status.WARNING
-    assert worst([problem, warning, ok]) is Status.PROBLEM
-
-
-def test_in_a_terminal_of_80_columns_nothing_is_cut_off() -> None:
-    result = run(COLUMNS="80", FORCE_COLOR="1", FDG_CACHE="/" + "/".join(["folder"] * 20))
-    lines = [Text.from_ansi(line) for line in result.stdout.splitlines()]
-    table = lines[: next(index for index, line in enumerate(lines) if not line.plain.strip())]
-    assert max(line.cell_len for line in table) <= 80
-    assert not [line for line in lines if "…" in line]
-
-
-def test_a_wrong_number_of_sites_is_refused() -> None:
-    result = run("--sites", 0)
-    assert result.exit_code == 2
-    assert "--sites" in result.stderr

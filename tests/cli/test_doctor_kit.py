@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from nvflare.apis.workspace import Workspace
-from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 from nvflare.fuel.sec.authz import AuthzContext, Person
 from nvflare.private.fed.app.fl_conf import create_privacy_manager
 from nvflare.security.security import COMMAND_CATEGORIES, FLAuthorizer
@@ -77,13 +76,6 @@ def test_of_a_kit_with_the_least_rights_all_is_well(tmp_path: Path, end: str) ->
     assert f"kit, of a {end}" in " ".join(result.stdout.split())
 
 
-@pytest.mark.parametrize("options", [("--sites", "3"), ("--data", "photos")])
-def test_what_is_about_the_machine_is_refused_beside_a_kit(tmp_path: Path, options: tuple[str, str]) -> None:
-    result = run(make_kit(tmp_path / "kit"), *options)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "--sites and --data are for the machine, expected neither of them with --kit." in result.stderr
-
-
 @pytest.mark.parametrize(
     ("entries", "at_site", "text"),
     [
@@ -104,13 +96,6 @@ def test_a_list_that_holds_more_is_a_warning_and_one_that_leads_past_the_filters
         found = findings(make_kit(tmp_path / end, end, class_allow_list=wide), "class_allow_list")
         assert [status for status, said in found if text in said] == [worst], found
         assert {status for status, _ in found} <= {worst, "warning"}
-
-
-def test_every_default_of_flares_is_counted(tmp_path: Path) -> None:
-    kit = make_kit(tmp_path / "kit", class_allow_list=[*class_paths(SITE), *DEFAULT_CLASS_ALLOW_LIST])
-    (counted, doors) = findings(kit, "class_allow_list")
-    assert counted[1].startswith("88 of 94 entries")
-    assert "(and 18 more)" in doors[1]
 
 
 def test_a_list_that_is_not_enforced_is_a_problem(tmp_path: Path) -> None:

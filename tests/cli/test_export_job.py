@@ -49,16 +49,6 @@ def test_the_original_stays_as_it_is(job: Path, tmp_path: Path) -> None:
     assert files(job) == before
 
 
-def test_another_name_names_the_folder_and_the_job(job: Path, tmp_path: Path) -> None:
-    assert run(job, "--to", tmp_path, "--name", "trial_7").exit_code == 0
-    assert json.loads((tmp_path / "trial_7" / "meta.json").read_text(encoding="utf-8"))["name"] == "trial_7"
-
-
-@pytest.mark.parametrize("name", ["", "../up", "a/b", ".hidden", "two words"])
-def test_a_name_that_is_no_folder_name_is_refused(job: Path, tmp_path: Path, name: str) -> None:
-    check_refusal(run(job, "--to", tmp_path / "out", "--name", name), f"name is {name!r}, expected letters")
-
-
 def test_an_existing_target_is_refused(job: Path, tmp_path: Path) -> None:
     (tmp_path / "out" / job.name).mkdir(parents=True)
     check_refusal(run(job, "--to", tmp_path / "out"), "exists already")
@@ -117,12 +107,6 @@ def test_a_job_of_a_named_protocol_has_the_settings_of_a_run_of_it(job: Path, tm
     assert not (tmp_path / "none").exists()
 
 
-def test_gpus_are_for_a_job_that_is_made(job: Path, tmp_path: Path) -> None:
-    check_refusal(run(job, "--to", tmp_path / "out", "--gpus", 1, "--gpu-memory", 8), "expected --method with them")
-    refused = run("--method", "fedavg", "--to", tmp_path / "out", "--gpus", 1)
-    check_refusal(refused, "gpus is 1 without gpu_memory, expected the GiB of each GPU.")
-
-
 @pytest.mark.parametrize("key", ["@default", "layer1.weight", "two words", "a:b", "$HOME", "x[0]", ""])
 def test_a_key_that_flares_submission_distorts_is_refused(job: Path, tmp_path: Path, key: str) -> None:
     path = job / "app_site" / "config" / "config_fed_client.json"
@@ -155,11 +139,3 @@ def check_refusal(result: Result, sentence: str) -> None:
     assert len(result.stderr.strip().splitlines()) == 1
     assert sentence in result.stderr
     assert result.stdout == ""
-
-
-@pytest.mark.parametrize("source", ["folder", "method"])
-def test_a_target_that_cannot_be_written_is_told_in_a_sentence(job: Path, tmp_path: Path, source: str) -> None:
-    (tmp_path / "file").write_text("something")
-    what = [job] if source == "folder" else ["--method", "fedavg"]
-    for place in (tmp_path / "file", Path("/proc/nothing")):
-        check_refusal(run(*what, "--to", place), "cannot be written")

@@ -2,10 +2,8 @@
 """The engine ``poc`` without a federation: what is told of a job, what is kept of it, and what is refused."""
 
 import os
-import socket
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -15,7 +13,7 @@ from typer.testing import CliRunner
 
 from fdg_plugins.cli import one_federation
 from fdg_plugins.cli.main import app
-from fdg_plugins.cli.one_federation import collect, free_ports, interrupted_run, main, mirror
+from fdg_plugins.cli.one_federation import collect, interrupted_run, main, mirror
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.lab.engine.engines import ENGINES
 from fdg_plugins.lab.engine.names import EngineName
@@ -40,23 +38,6 @@ class Store:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         return str(Path(destination, job))
-
-
-def test_two_ports_are_free_and_different() -> None:
-    one, other = free_ports()
-    assert one != other
-
-
-def test_ports_are_looked_for_at_every_address_as_the_server_listens_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Noting(socket.socket):
-        def bind(self, address: Any, /) -> None:
-            super().bind(address)
-            asked.append(self.getsockname()[0])
-
-    asked: list[str] = []
-    monkeypatch.setattr(socket, "socket", Noting)
-    free_ports()
-    assert asked == ["0.0.0.0", "0.0.0.0"]
 
 
 def test_the_run_to_resume_is_the_one_whose_rounds_the_server_has_kept(tmp_path: Path) -> None:
@@ -102,30 +83,6 @@ def test_a_record_that_says_finished_comes_after_the_models(tmp_path: Path, monk
     monkeypatch.setattr(one_federation, "copy_all", full)
     mirror(job, results)
     assert not (results / RESULTS_FILE).exists()
-
-
-def test_what_is_tracked_is_copied_with_every_record(tmp_path: Path) -> None:
-    job, results = tmp_path / "job", tmp_path / "results"
-    for folder in (job / "tb_events", results):
-        folder.mkdir(parents=True)
-    with closing(sqlite3.connect(job / "mlflow.db")) as writer:
-        writer.execute("create table metrics (step int)")
-        for number in (1, 2):
-            writer.execute("insert into metrics values (?)", (number,))
-            writer.commit()
-            writer.execute("insert into metrics values (-1)")  # of a round that has not ended
-            (job / "tb_events" / "events").write_text(f"events of {number}")
-            (job / RESULTS_FILE).write_text('{"status": "running"}')
-            os.utime(job / RESULTS_FILE, ns=(number, number))
-            mirror(job, results)
-            writer.rollback()
-            assert (results / "tb_events" / "events").read_text() == f"events of {number}"
-            with closing(sqlite3.connect(results / "mlflow.db")) as copy:
-                assert copy.execute("select step from metrics").fetchall() == [(one,) for one in range(1, number + 1)]
-    (job / "mlflow.db").write_bytes(b"no database" * 100)
-    (job / RESULTS_FILE).write_text('{"status": "running", "more": 1}')
-    mirror(job, results)
-    assert "more" in (results / RESULTS_FILE).read_text(), "the record is copied all the same"
 
 
 def test_a_round_that_ends_while_the_federation_is_ended_is_in_the_record(

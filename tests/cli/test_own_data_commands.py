@@ -128,24 +128,6 @@ def test_verify_compares_with_the_manifest_that_it_wrote(photos: Path) -> None:
     assert "missing photo/Hund/bild 0.png" in result.stdout
 
 
-def test_tables_show_names_with_brackets_as_they_are(photos: Path) -> None:
-    (photos / "sketch").rename(photos / "sketch [bold]")
-    for domain in ("Bäder & Küchen", "photo", "sketch [bold]", "Öl gemälde"):
-        (photos / domain / "Hund").rename(photos / domain / "[red] Hund")
-    for command in ("check", "verify"):
-        (row,) = (line for line in fdg("data", command, photos).stdout.splitlines() if line.startswith("sketch"))
-        assert row.startswith("sketch [bold] ")
-        assert "5 ([red] Hund)" in row
-
-
-def test_the_plan_of_a_sweep_shows_names_with_brackets_as_they_are(photos: Path, tmp_path: Path) -> None:
-    (photos / "sketch").rename(photos / "sketch [bold]")
-    asked = ("--methods", "fedavg", "--data", photos, "--protocol", "quick", "--dry-run")
-    planned = fdg("sweep", "--to", tmp_path / "sweep", *asked, "--targets", "sketch [bold]")
-    assert planned.exit_code == 0, planned.output
-    assert "sketch [bold]" in next(line for line in planned.stdout.splitlines() if line.startswith("held out"))
-
-
 def test_verify_decodes_masks_too_and_follows_a_file_elsewhere(tmp_path: Path) -> None:
     for domain in ("a", "b", "c"):
         for kind in ("images", "masks"):
@@ -274,49 +256,3 @@ def test_a_domain_without_a_folder_is_named_but_no_error_as_a_site_has_its_own_a
     result = fdg("data", "check", photos)
     assert result.exit_code == 0
     assert "no folder for quick draw; a run on this machine needs every domain" in " ".join(result.stderr.split())
-
-
-def test_a_pattern_that_excludes_nothing_is_told_whatever_it_was_meant_for(photos: Path) -> None:
-    (photos / "old").mkdir()
-    (photos / "photo" / "notes").mkdir()
-    (photos / "photo" / "Hund" / "Thumbs.db").write_bytes(b"")
-    matching = ["old/*", "photo/notes/*", "photo/Hund/*.png", "photo/Hund/bild 0.*", "*.db"]
-    patterns = json.dumps([*matching, "photo/hund/bild 1.jpg", "draft*"])
-    (photos / "dataset.toml").write_text(f"exclude = {patterns}")
-    result = fdg("data", "check", photos)
-    assert result.exit_code == 0, result.output
-    told = " ".join(result.stderr.split())
-    assert told.startswith("Warning: exclude names photo/hund/bild 1.jpg, draft*, which no file matches; expected")
-
-
-def test_a_folder_beside_the_named_domains_may_have_any_name(photos: Path) -> None:
-    (photos / "Old stuff ").mkdir()
-    (photos / "dataset.toml").write_text(f'domains = {json.dumps(DOMAINS)}\nexclude = ["*/Hund/bild 0.png"]')
-    assert fdg("data", "check", photos).exit_code == 0
-
-
-def test_a_pattern_that_excludes_no_pair_is_told(tmp_path: Path) -> None:
-    for place in (tmp_path / domain / kind for domain in "abc" for kind in ("images", "masks")):
-        place.mkdir(parents=True)
-        for number in range(3):
-            Image.new("L", (16, 16), int(place.name == "masks")).save(place / f"{number}.png")
-    (tmp_path / "dataset.toml").write_text(
-        'task = "segmentation"\nclasses = ["background", "vessel"]\nexclude = ["*/masks/1.png", "b/x*"]\n'
-    )
-    result = fdg("data", "check", tmp_path)
-    assert "exclude names b/x*, which no file matches" in " ".join(result.stderr.split())
-
-
-def test_a_folder_that_almost_has_the_name_of_a_domain_is_named_beside_it(photos: Path) -> None:
-    first, *rest = sorted(path.name for path in photos.iterdir() if path.is_dir())
-    domains = json.dumps([f"{first[0].swapcase()}{first[1:]}", *rest])
-    (photos / "dataset.toml").write_text(f"domains = {domains}", encoding="utf-8")
-    warned = " ".join(fdg("data", "check", photos).stderr.split())
-    assert f"({first!r} is there); a run on this machine needs every domain" in warned
-
-
-def test_a_folder_that_is_not_there_is_named_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = fdg("data", "check", "Gemälde Samlung")
-    assert result.exit_code == 2
-    assert "there is no folder 'Gemälde Samlung' here, nor a data set of that name" in " ".join(result.stderr.split())

@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nvflare.fuel.flare_api.api_spec import AuthorizationError, NoConnection
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from fdg_plugins.cli import watch
-from fdg_plugins.cli.main import app
 from fdg_plugins.cli.resume import SIGNATURE
-from tests.cli.session_stubs import COMPLETED, JOB, SITES, FakeFlare, Step, check_refusal, job_id, make_person_kit, run
+from tests.cli.session_stubs import JOB, SITES, FakeFlare, Step, check_refusal, job_id, make_person_kit, run
 
 BROKEN = [Step("RUNNING", False)]
 CONFIG = Path("app_server/config/config_fed_server.json")
@@ -57,25 +54,12 @@ def test_it_submits_the_same_job_told_to_go_on(kit: Path, monkeypatch: pytest.Mo
     assert {path: path.read_bytes() for path in JOB.rglob("*") if path.is_file()} == before
 
 
-def test_another_name_and_the_time_limit_are_passed_on(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    flare = FakeFlare([BROKEN])
-    assert resume(flare, monkeypatch, JOB, kit, "--name", "second", "--server-timeout", "3").exit_code == 0
-    assert (flare.submitted[0]["folder"], flare.submitted[0]["meta.json"]["name"]) == ("second", "second")
-    assert flare.timeouts == [3.0]
-    assert flare.closed == flare.sessions == 1
-
-
 @pytest.mark.parametrize("option", ["--data-root", "--threads", "--workers"])
 def test_options_of_a_run_of_this_machine_are_refused(kit: Path, monkeypatch: pytest.MonkeyPatch, option: str) -> None:
     flare = FakeFlare([BROKEN])
     result = resume(flare, monkeypatch, JOB, kit, option, "4")
     check_refusal(result, f"{option} is '4', which has no effect on a run in a federation, expected none.")
     assert flare.submitted == []
-
-
-def test_another_name_is_for_a_federation(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["resume", str(tmp_path), "--name", "mine"])
-    check_refusal(result, "--name is 'mine', which has no effect on a run here, expected none.")
 
 
 def test_a_folder_that_flare_has_signed_is_taken_without_the_signatures(
@@ -108,15 +92,6 @@ def test_it_waits_for_the_sites_that_come_back_to_a_restarted_server(
     assert flare.sites == [SITES]
 
 
-def test_it_says_which_sites_stay_away(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    flare = FakeFlare([BROKEN])
-    flare.sites = [("photo", "sketch")]
-    monkeypatch.setattr(watch, "SITES_S", 0.0)
-    result = resume(flare, monkeypatch, JOB, kit)
-    assert result.exit_code == 0
-    assert result.stderr.startswith("Warning: art_painting, cartoon not connected to the server;")
-
-
 @pytest.mark.parametrize("path", ["nvflare.app_common.workflows.fedavg.FedAvg", "other.FederationController"])
 def test_a_job_without_our_workflow_is_refused(
     job: Path, kit: Path, monkeypatch: pytest.MonkeyPatch, path: str
@@ -144,10 +119,6 @@ def test_a_job_id_that_is_none_is_refused(kit: Path, monkeypatch: pytest.MonkeyP
     check_refusal(result, f"job id is {name!r}, expected one as FLARE gives them")
 
 
-def test_a_job_that_the_server_does_not_know_is_refused(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_refusal(resume(FakeFlare([]), monkeypatch, JOB, kit), f"the server refuses: no such job: {job_id(0)}.")
-
-
 def test_a_job_that_still_runs_is_refused(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flare = FakeFlare([[Step()]])
     check_refusal(resume(flare, monkeypatch, JOB, kit), f"job {job_id(0)} still runs (RUNNING)")
@@ -160,18 +131,3 @@ def test_a_job_that_has_completed_is_refused(kit: Path, monkeypatch: pytest.Monk
         resume(flare, monkeypatch, JOB, kit), f"job {job_id(0)} has completed: there is nothing to go on with."
     )
     assert flare.submitted == []
-
-
-def test_a_server_that_is_away_is_named_in_one_sentence(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    flare = FakeFlare([BROKEN])
-    flare.connects = [NoConnection("cannot connect to server for 15.0 seconds")]
-    check_refusal(
-        resume(flare, monkeypatch, JOB, kit),
-        f"the server of kit {kit} cannot be reached: cannot connect to server for 15.0 seconds.",
-    )
-
-
-def test_a_person_without_the_right_is_refused(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    flare = FakeFlare([list(COMPLETED)])
-    flare.refusals = [AuthorizationError("user not authorized for the action 'submit_job'")]
-    check_refusal(resume(flare, monkeypatch, JOB, kit), "the server refuses: user not authorized")

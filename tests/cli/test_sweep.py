@@ -98,14 +98,6 @@ def test_a_sweep_that_another_has_begun_while_this_one_was_planned_is_left_as_it
     assert json.loads((to / "sweep.json").read_text())["request"]["methods"] == ["fedavg"]
 
 
-def test_the_command_that_shows_a_sweep_names_the_plug_ins_that_the_sweep_keeps(tmp_path: Path) -> None:
-    options = ("--dataset", "rotateddigits", "--targets", "angle_0", "--methods", "clipped_fedavg")
-    first = run("--to", tmp_path / "sweep", *options, "--plugin", CLIPPED)
-    shown = f"next: fdg report {tmp_path / 'sweep'} --plugin {tmp_path / 'sweep' / 'plugins' / CLIPPED.name}\n"
-    assert first.stdout.endswith(shown), first.output
-    assert run("--to", tmp_path / "sweep").stdout.endswith(shown), "also without the option"
-
-
 def test_the_folder_alone_says_what_is_left_to_do_and_lists_may_grow(tmp_path: Path) -> None:
     run("--to", tmp_path / "sweep", *DIGITS)
     again = run("--to", tmp_path / "sweep")
@@ -182,20 +174,6 @@ def test_what_fails_is_named_and_tried_again_unless_the_user_says_no(tmp_path: P
     assert (without.exit_code, without.stdout.count("started")) == (1, 0)
 
 
-def test_models_are_kept_on_request(tmp_path: Path) -> None:
-    run("--to", tmp_path / "without", *DIGITS)
-    run("--to", tmp_path / "with", *DIGITS, "--keep-models")
-    assert not list((tmp_path / "without").rglob("*.safetensors"))
-    kept = {
-        path.relative_to(tmp_path / "with" / "runs").parts[1:] for path in (tmp_path / "with").rglob("*.safetensors")
-    }
-    assert kept == {
-        ("global_model.safetensors",),
-        ("global_model_selected.safetensors",),
-        ("local_models", "photo.safetensors"),
-    }
-
-
 def test_a_dry_run_prints_the_plan_and_writes_nothing(tmp_path: Path) -> None:
     grid = ("--set", "kappa=0.1,0.5", "--set", "image_size=16", "--set", "rounds=2")
     result = run("--to", tmp_path / "sweep", *DIGITS, *grid, "--dry-run", "--verbose")
@@ -205,21 +183,6 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(tmp_path: Path) -> None:
         "kappa is an axis of fedomg; fedavg runs once for all its values",
         "fedomg-angle_0-seed0-kappa0.5: to do",
         "to do: 3 runs, 1 at a time; how long that takes can be said once a run of each kind has finished",
-    ):
-        assert words in result.stdout
-    assert not (tmp_path / "sweep").exists()
-
-
-def test_a_dry_run_tells_references_from_federated_methods(tmp_path: Path) -> None:
-    tiny = ("--set", "image_size=16", "--set", "sites_per_round=2", "--set", "steps=4", "--set", "warm_up=1")
-    result = run("--to", tmp_path / "sweep", *BOTH, *tiny, "--set", "irm:strength=1,10", "--dry-run", "--verbose")
-    assert (result.exit_code, result.stderr) == (0, "")
-    for words in (
-        "3 runs on RotatedDigits, protocol paper",
-        "fedavg: image_size 16, sites_per_round 2\n",
-        "irm: image_size 16, steps 4, warm_up 1\n",
-        "strength is an axis of irm; fedavg runs once for all its values",
-        "irm-angle_0-seed0-strength10: to do",
     ):
         assert words in result.stdout
     assert not (tmp_path / "sweep").exists()

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fdg_plugins.cli.centralised import read_values
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fdg_plugins.cli.run_options import read_values
 from fdg_plugins.data import PACS
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.centralised import ALGORITHMS
