@@ -14,8 +14,7 @@ import typer
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.follow import follow, sum_up
 from fdg_plugins.cli.own_data import DataRootOption
-from fdg_plugins.cli.run_options import ThreadsOption
-from fdg_plugins.cli.sweep_options import WorkersOption, at_once
+from fdg_plugins.cli.sweep_options import AtOnceOption
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.record.run_files import RESULTS_FILE
 
@@ -36,8 +35,7 @@ def resume(
         ),
     ],
     data_root: DataRootOption = None,
-    threads: ThreadsOption = None,
-    workers: WorkersOption = None,
+    at_once: AtOnceOption = None,
     kit: Annotated[Path | None, _KIT] = None,
     run: Annotated[str | None, typer.Option(help="With --kit: id of the job that started the run.")] = None,
     with_current_plugin: Annotated[
@@ -61,10 +59,10 @@ def resume(
       fdg resume jobs/pacs_fedomg --kit /srv/flare/lead@example.org --run 3379af42-b0b1-4066-889e-7cf89997f720
     """
     if kit is None and run is None:
-        raise typer.Exit(_resume_here(what, data_root, threads, workers, with_current_plugin=with_current_plugin))
+        raise typer.Exit(_resume_here(what, data_root, at_once, with_current_plugin=with_current_plugin))
     if kit is None or run is None:
         raise SettingsError("--kit and --run belong together: expected both for a federation, none for a run here.")
-    local = {"--data-root": data_root, "--threads": threads, "--workers": workers}
+    local = {"--data-root": data_root, "--at-once": at_once}
     _check_left_out({**local, "--with-current-plugin": with_current_plugin or None})
     _resume_there(what, kit, run)
 
@@ -78,9 +76,7 @@ def _check_left_out(options: Mapping[str, object]) -> None:
             )
 
 
-def _resume_here(
-    folder: Path, data_root: Path | None, threads: int | None, workers: int | None, *, with_current_plugin: bool
-) -> int:
+def _resume_here(folder: Path, data_root: Path | None, at_once: int | None, *, with_current_plugin: bool) -> int:
     """Go on with a run of this machine in its own folder; return the exit code."""
     from fdg_plugins.lab.engine.kept import KeptJob, check_same_data, read_kept
     from fdg_plugins.lab.engine.prepare import check_run
@@ -90,7 +86,6 @@ def _resume_here(
     from fdg_plugins.plugins.own_dataset import OwnDataset
 
     kept = read_kept(folder)
-    sites_at_once = at_once(threads, workers, kept.engine)
     if finished_record(folder / RESULTS_FILE) is not None:
         raise DataError(f"the run in {folder} has finished: there is nothing to go on with.")
     environment = machine_environment(os.environ, data_root)
@@ -104,7 +99,7 @@ def _resume_here(
     data = check_run(source)
     check_same_data(folder, kept, data)
     with listening() as order:
-        ending = follow(folder, source, data, kept, sites_at_once or kept.at_once, order)
+        ending = follow(folder, source, data, kept, at_once or kept.at_once, order)
     return sum_up(folder, source, kept, ending)
 
 

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -20,18 +20,16 @@ from fdg_plugins.cli.run_options import (
     SeedOption,
     SettingsOption,
     TargetOption,
-    ThreadsOption,
     ToOption,
-    TrackingOption,
     WhatArgument,
     read_values,
 )
-from fdg_plugins.cli.site_options import AlphaOption, ParticipationOption, with_alpha
-from fdg_plugins.cli.sweep_options import ProtocolName, WorkersOption, at_once
+from fdg_plugins.cli.sweep_options import AtOnceOption, ProtocolName
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.engine.names import EngineName
 from fdg_plugins.plugins.methods import REFERENCES
 from fdg_plugins.record.run_folder import RUNS
+from fdg_plugins.values import is_number, shorten
 
 if TYPE_CHECKING:
     from fdg_plugins.lab.engine.sources import Asked, JobSource
@@ -47,13 +45,9 @@ def run(
     seed: SeedOption = None,
     protocol: ProtocolOption = ProtocolName.PAPER,
     settings: SettingsOption = None,
-    alpha: AlphaOption = None,
-    participation: ParticipationOption = None,
-    threads: ThreadsOption = None,
-    workers: WorkersOption = None,
+    at_once: AtOnceOption = None,
     engine: EngineOption = EngineName.SIMULATOR,
     to: ToOption = None,
-    tracking: TrackingOption = None,
     plugin: PluginFiles = None,
 ) -> None:
     """Run a method, a reference or a job folder on this machine.
@@ -91,7 +85,7 @@ def run(
 
       fdg run fedavg --model my_net:MyNet --set image_size=64
 
-      fdg run fedomg --dataset cifar10 --protocol fedomg-fl --alpha 0.1 --participation 0.4 --engine process
+      fdg run fedomg --dataset cifar10 --protocol fedomg-fl --set participation=0.4 --engine process
 
       fdg run erm --target sketch --set steps=2000
 
@@ -105,7 +99,9 @@ def run(
     from fdg_plugins.lab.engine.sources import Asked
     from fdg_plugins.lab.sweep.execute import listening
 
-    files, sites_at_once = plugin or [], at_once(threads, workers, engine)
+    files = plugin or []
+    if at_once is not None and engine is EngineName.POC:
+        raise SettingsError(f"--at-once is {at_once}, which has no effect with --engine poc, expected none.")
     load_plugins(files)
     reference = what in REFERENCES
     if not reference:
@@ -115,31 +111,33 @@ def run(
     with chosen_model(model) as own:
         values = own.added_to(read_values(settings or []))
         if reference:
-            federated = {
-                "--alpha": alpha,
-                "--participation": participation,
-                "--threads": threads,
-                "--tracking": tracking,
-            }
-            _check_reference(
-                what, {**federated, "--workers": workers, "--engine": engine.value.replace("simulator", "")}
-            )
+            _check_reference(what, {"--at-once": at_once, "--engine": engine.value.replace("simulator", "")})
             run_reference(what, chosen, target, seed, values, protocol.value, to)
             return
-        values = with_alpha(values, alpha, participation)
+        participation = _share(values)
         asked = Asked(what, chosen.dataset, target, seed, protocol.value, values, participation)
         source = _source(asked, chosen, [*files, *own.files])
         source.check_place(to or RUNS)
         _check_brings_no_code(engine, [*files, *own.files])
-        if tracking is not None:
+        if tracking := os.environ.get("FDG_TRACKING"):
             source.environment |= tracked(tracking, source.environment)
         found = check_run(source)
         with listening() as order:
             folder = make_folder(to, source.run.name, datetime.now())
             plugins = [*(file.absolute() for file in files), *own.kept_in(folder)]
             kept = describe(source, engine, tuple(map(str, plugins)))
-            ending = follow(folder, source, found, kept, sites_at_once, order)
+            ending = follow(folder, source, found, kept, at_once, order)
     raise typer.Exit(sum_up(folder, source, kept, ending))
+
+
+def _share(values: dict[str, Any]) -> float | None:
+    """Take the participation, the share of the sites that are drawn for a round, out of the settings."""
+    share = values.pop("participation", None)
+    if share is not None and not is_number(share):
+        raise SettingsError(f"participation is {shorten(share)}, expected a share of the sites in (0, 1].")
+    if share is not None and "sites_per_round" in values:
+        raise SettingsError("--set names both participation and sites_per_round, expected one of them.")
+    return share
 
 
 def _check_reference(what: str, options: Mapping[str, object]) -> None:

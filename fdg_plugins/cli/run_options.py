@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The options of ``fdg run``, with their help texts."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,15 +10,6 @@ from fdg_plugins.cli.sweep_options import ProtocolName
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.engine.names import EngineName
 from fdg_plugins.lab.sweep.values import read_settings, split_key
-
-
-class Tracker(StrEnum):
-    """What gets the metrics in addition to TensorBoard."""
-
-    MLFLOW = "mlflow"
-    WANDB = "wandb"
-    NONE = "none"
-
 
 WhatArgument = Annotated[
     str,
@@ -60,14 +50,6 @@ SettingsOption = Annotated[
         show_default=False,
     ),
 ]
-ThreadsOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        help="Sites that compute at a time in the simulator (-t); default: all, or one per core if they are many.",
-    ),
-]
 EngineOption = Annotated[
     EngineName,
     typer.Option(
@@ -78,14 +60,6 @@ EngineOption = Annotated[
 ToOption = Annotated[
     Path | None,
     typer.Option(help="A new or empty folder; default: a new one in runs/, named after the run and the time."),
-]
-TrackingOption = Annotated[
-    Tracker | None,
-    typer.Option(
-        help="Also hand metrics and settings to MLflow (MLFLOW_TRACKING_URI) or Weights & Biases (WANDB_MODE); "
-        "default: FDG_TRACKING, else none.",
-        show_default=False,
-    ),
 ]
 
 

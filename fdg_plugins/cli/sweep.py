@@ -13,6 +13,7 @@ from fdg_plugins.cli.console import FAILED, INTERRUPTED, say
 from fdg_plugins.cli.own_data import DataOption, DataRootOption, DatasetOption, choose_data
 from fdg_plugins.cli.plugins import ChosenModel, ModelOption, PluginFiles, chosen_model, load_plugins, plugin_words
 from fdg_plugins.cli.sweep_options import (
+    AtOnceOption,
     DryRunOption,
     EngineOption,
     GpusOption,
@@ -26,11 +27,8 @@ from fdg_plugins.cli.sweep_options import (
     SettingsOption,
     SweepEngine,
     TargetsOption,
-    ThreadsPerRunOption,
     ToOption,
     VerboseOption,
-    WorkersOption,
-    at_once,
 )
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.sweep.values import read_settings
@@ -61,8 +59,7 @@ def sweep(
     data: DataOption = None,
     parallel: ParallelOption = None,
     engine: EngineOption = SweepEngine.PROCESS,
-    threads_per_run: ThreadsPerRunOption = None,
-    workers: WorkersOption = None,
+    at_once: AtOnceOption = None,
     gpus: GpusOption = None,
     no_retry_failed: NoRetryOption = False,
     keep_models: KeepModelsOption = False,
@@ -105,7 +102,6 @@ def sweep(
     from fdg_plugins.lab.sweep.prepare import prepare
     from fdg_plugins.lab.sweep.store import Store, check_folder
 
-    sites_at_once = at_once(threads_per_run, workers, engine, "--threads-per-run")
     check_folder(to)
     store = Store(to)
     load_plugins(store.plugin_files(plugin or []))
@@ -118,8 +114,8 @@ def sweep(
             say(f"Warning: {name} is not used: the settings of a sweep come from --set.", "yellow", on_stderr=True)
         in_one_process = engine is SweepEngine.PROCESS
         prepared = prepare(asked, store, environment, in_one_process=in_one_process)
-        processes = max(prepared.processes, sites_at_once or 1) if in_one_process else prepared.processes
-        machine = find_machine(processes, parallel, gpus, sites_at_once, environment)
+        processes = max(prepared.processes, at_once or 1) if in_one_process else prepared.processes
+        machine = find_machine(processes, parallel, gpus, at_once, environment)
         runs = pending(prepared.plan, store, not no_retry_failed)
         _show_plan(prepared, store, verbose=verbose)
         if dry_run:
@@ -129,7 +125,7 @@ def sweep(
         options = _Options(files, not no_retry_failed, keep_models, in_one_process)
         outcome = _carry_out(prepared, store, machine, start, options)
     _sum_up(prepared, store, outcome)
-    numbers = {"--parallel": parallel, "--threads-per-run": threads_per_run, "--workers": workers, "--gpus": gpus}
+    numbers = {"--parallel": parallel, "--at-once": at_once, "--gpus": gpus}
     given = [text for name, value in numbers.items() if value is not None for text in (name, str(value))]
     given += ["--engine", engine.value] * (engine is not SweepEngine.PROCESS) + ["--keep-models"] * keep_models
     _show_next(outcome, store, [*_going_on(to, environment), *given])

@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from fdg_plugins.errors import SettingsError
-
 
 class ProtocolName(StrEnum):
     """The protocol of the runs, before --set."""
@@ -75,21 +73,13 @@ EngineOption = Annotated[
         help="What executes a federated run: process (one process), or simulator (FLARE's, a process per site).",
     ),
 ]
-ThreadsPerRunOption = Annotated[
+AtOnceOption = Annotated[
     int | None,
     typer.Option(
         min=1,
         metavar="N",
-        help="Sites of a run that compute at a time in the simulator; default: all, since fewer start a process per "
-        "task.",
-    ),
-]
-WorkersOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        help="Processes beside the one process in which sites compute at a time; default: none.",
+        help="Sites of a run that compute at a time: in the simulator its processes (-t), default all, or one per core "
+        "if they are many; in one process workers beside it, default none.",
     ),
 ]
 GpusOption = Annotated[
@@ -106,19 +96,3 @@ DryRunOption = Annotated[
     typer.Option("--dry-run", help="Print the plan and its time, if known; write nothing in the folder."),
 ]
 VerboseOption = Annotated[bool, typer.Option("--verbose", help="With the plan, name every run.")]
-
-
-def at_once(threads: int | None, workers: int | None, engine: str, option: str = "--threads") -> int | None:
-    """Return how many sites compute at a time, by the option of the engine that the run has.
-
-    ``option`` is that for ``threads``, which the simulator has; only one process has workers. Raises ``SettingsError``
-    if the other option is given.
-    """
-    known = {SweepEngine.SIMULATOR.value: (option, threads), SweepEngine.PROCESS.value: ("--workers", workers)}
-    asked = str(engine)  # an enumeration's member has another hash
-    for of, (name, value) in known.items():
-        if value is not None and asked != of:
-            beside = known.get(asked)
-            expected = "none" if beside is None else f"none, or {beside[0]}"
-            raise SettingsError(f"{name} is {value}, which has no effect with --engine {engine}, expected {expected}.")
-    return known[asked][1] if asked in known else None

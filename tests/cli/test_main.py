@@ -78,7 +78,9 @@ FDG = str(Path(sys.executable).with_name("fdg"))
 
 def test_what_the_encoding_of_the_output_lacks_is_escaped() -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
-    done = subprocess.run([FDG, "explain", "fedprox"], capture_output=True, timeout=300, check=True, env=environment)
+    done = subprocess.run(
+        [FDG, "explain", "fedprox", "--all"], capture_output=True, timeout=300, check=True, env=environment
+    )
     assert "strength (\\u03bc)" in done.stdout.decode("latin-1")
 
 

@@ -54,7 +54,7 @@ def test_it_submits_the_same_job_told_to_go_on(kit: Path, monkeypatch: pytest.Mo
     assert {path: path.read_bytes() for path in JOB.rglob("*") if path.is_file()} == before
 
 
-@pytest.mark.parametrize("option", ["--data-root", "--threads", "--workers"])
+@pytest.mark.parametrize("option", ["--data-root", "--at-once"])
 def test_options_of_a_run_of_this_machine_are_refused(kit: Path, monkeypatch: pytest.MonkeyPatch, option: str) -> None:
     flare = FakeFlare([BROKEN])
     result = resume(flare, monkeypatch, JOB, kit, option, "4")

@@ -73,7 +73,7 @@ def run(*arguments: object) -> Result:
 
 def test_a_finished_run_is_in_a_new_folder_and_its_commands_work_as_printed(use_fake: UseFake) -> None:
     engine = use_fake()
-    result = run("fedavg", *DIGITS, "--threads", "2")
+    result = run("fedavg", *DIGITS, "--at-once", "2")
     assert (result.exit_code, result.stderr) == (0, "")
     first, *lines = result.stdout.splitlines()
     (folder,) = Path("runs").iterdir()
@@ -104,10 +104,12 @@ def test_a_tracker_is_named_to_the_run_and_a_missing_package_is_said_first(
     use_fake: UseFake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = use_fake()
-    assert run("fedavg", *DIGITS, "--tracking", "none").exit_code == 0
+    monkeypatch.setenv("FDG_TRACKING", "none")
+    assert run("fedavg", *DIGITS).exit_code == 0
     assert engine.launches[0].environment["FDG_TRACKING"] == "none"
     monkeypatch.setattr("fdg_plugins.flare.trackers.find_spec", lambda package: None)
-    result = run("fedavg", *DIGITS, "--tracking", "wandb", "--to", "mine")
+    monkeypatch.setenv("FDG_TRACKING", "wandb")
+    result = run("fedavg", *DIGITS, "--to", "mine")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "pip install 'fdg-plugins[wandb]'" in result.stderr
     assert not Path("mine").exists()
@@ -115,36 +117,8 @@ def test_a_tracker_is_named_to_the_run_and_a_missing_package_is_said_first(
 
 def test_workers_are_the_sites_at_a_time_of_one_process(use_fake: UseFake) -> None:
     engine = use_fake()
-    assert run("fedavg", *DIGITS, "--engine", "process", "--workers", "3").exit_code == 0
+    assert run("fedavg", *DIGITS, "--engine", "process", "--at-once", "3").exit_code == 0
     assert engine.launches[0].at_once == 3
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        (
-            ("--workers", "3"),
-            "--workers is 3, which has no effect with --engine simulator, expected none, or --threads.",
-        ),
-        (
-            ("--engine", "process", "--threads", "2"),
-            "--threads is 2, which has no effect with --engine process, expected none, or --workers.",
-        ),
-        (
-            ("--engine", "poc", "--threads", "2"),
-            "--threads is 2, which has no effect with --engine poc, expected none.",
-        ),
-    ],
-)
-def test_sites_at_a_time_by_the_option_of_another_engine_are_refused(
-    use_fake: UseFake, options: tuple[str, ...], reason: str
-) -> None:
-    engine = use_fake()
-    result = run("fedavg", *DIGITS, *options, "--to", "mine")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert reason in " ".join(result.stderr.split())
-    assert engine.launches == []
-    assert not Path("mine").exists()
 
 
 def test_a_run_that_fails_says_why_and_keeps_what_it_recorded(use_fake: UseFake) -> None:
@@ -213,7 +187,7 @@ def test_a_run_whose_process_ends_badly_after_the_last_record_has_finished(use_f
 
 @pytest.mark.parametrize(
     ("options", "shell", "expected"),
-    [((), {}, (2, "5")), (("--threads", "1"), {}, (1, "5")), ((), {"FDG_THREADS": "3"}, (2, "3"))],
+    [((), {}, (2, "5")), (("--at-once", "1"), {}, (1, "5")), ((), {"FDG_THREADS": "3"}, (2, "3"))],
 )
 def test_it_goes_on_with_as_many_threads_as_it_had_unless_told_otherwise(
     use_fake: UseFake,
@@ -224,7 +198,7 @@ def test_it_goes_on_with_as_many_threads_as_it_had_unless_told_otherwise(
 ) -> None:
     monkeypatch.setenv("FDG_THREADS", "5")
     use_fake("dies")
-    assert run("fedavg", *DIGITS, "--threads", "2", "--to", "mine").exit_code == 1
+    assert run("fedavg", *DIGITS, "--at-once", "2", "--to", "mine").exit_code == 1
     monkeypatch.delenv("FDG_THREADS")
     for name, value in shell.items():
         monkeypatch.setenv(name, value)
