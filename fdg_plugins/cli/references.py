@@ -3,6 +3,8 @@
 
 import os
 import re
+import shlex
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -13,6 +15,7 @@ from rich.console import Console
 
 from fdg_plugins.cli.console import FAILED, INTERRUPTED, say
 from fdg_plugins.cli.own_data import ChosenData
+from fdg_plugins.cli.plugins import plugin_words
 from fdg_plugins.errors import FDGError, Stopped
 from fdg_plugins.record.run_files import RESULTS_FILE
 
@@ -32,6 +35,7 @@ def run_reference(
     values: "Mapping[str, Any]",
     protocol: str,
     to: Path | None,
+    plugins: Sequence[Path],
 ) -> None:
     """Train a reference on the pooled source domains, in one process without FLARE, as ``fdg run`` is asked to."""
     from fdg_plugins.data import dataset_spec
@@ -56,7 +60,8 @@ def run_reference(
         raise typer.Exit(INTERRUPTED) from stopped
     say(final_table(record))
     say(f"record and models: {folder}")
-    say(f"next: fdg report {folder}, with the folders of the federated runs that it is to stand beside")
+    given = shlex.join([str(folder), *plugin_words(plugins)])
+    say(f"next: fdg report {given}, with the folders of the federated runs that it is to stand beside")
 
 
 def _plan(

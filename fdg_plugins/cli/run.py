@@ -112,7 +112,7 @@ def run(
         values = own.added_to(read_values(settings or []))
         if reference:
             _check_reference(what, {"--at-once": at_once, "--engine": engine.value.replace("simulator", "")})
-            run_reference(what, chosen, target, seed, values, protocol.value, to)
+            run_reference(what, chosen, target, seed, values, protocol.value, to, files)
             return
         participation = _share(values)
         asked = Asked(what, chosen.dataset, target, seed, protocol.value, values, participation)
