@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from fdg_plugins.aggregators import make_aggregator
 from fdg_plugins.controllers import FederationController
 from fdg_plugins.data import dataset_spec
@@ -18,13 +16,6 @@ from fdg_plugins.objectives import make_objective
 from fdg_plugins.plans.plans import make_plans
 
 JOBS = sorted(path for path in (Path(__file__).parents[1] / "jobs").iterdir() if path.is_dir())
-
-
-@pytest.fixture(params=JOBS, ids=lambda path: path.name)
-def job(request: pytest.FixtureRequest) -> Path:
-    """Every job folder of the project."""
-    folder: Path = request.param
-    return folder
 
 
 def read(job: Path, app: str, file: str) -> dict[str, Any]:
@@ -47,49 +38,36 @@ def build(component: dict[str, Any]) -> Any:
     return getattr(importlib.import_module(module), name)(**component.get("args", {}))
 
 
-def test_its_name_and_its_sites_are_those_of_the_data_set(job: Path) -> None:
-    meta = json.loads((job / "meta.json").read_text(encoding="utf-8"))
-    assert meta["name"] == job.name
-    assert meta["deploy_map"]["app_server"] == ["server"]
-    protocol = read(job, "app_server", "config_fed_server.json")["workflows"][0]["args"]["protocol"]
-    assert sorted(meta["deploy_map"]["app_site"]) == sorted(dataset_spec(protocol["dataset"]).domains)
-    assert meta["min_clients"] <= len(meta["deploy_map"]["app_site"])
+def test_names_sites_keys_and_folders_are_those_that_flare_takes() -> None:
+    for job in JOBS:
+        meta = json.loads((job / "meta.json").read_text(encoding="utf-8"))
+        protocol = read(job, "app_server", "config_fed_server.json")["workflows"][0]["args"]["protocol"]
+        assert (meta["name"], meta["deploy_map"]["app_server"]) == (job.name, ["server"])
+        assert sorted(meta["deploy_map"]["app_site"]) == sorted(dataset_spec(protocol["dataset"]).domains)
+        assert meta["min_clients"] <= len(meta["deploy_map"]["app_site"])
+        # "nvflare job submit" rewrites the files, and cuts special characters out of keys.
+        found = [node for path in job.rglob("*.json") for node in nodes(json.loads(path.read_text(encoding="utf-8")))]
+        assert [key for node in found for key in node if not re.fullmatch(r"[A-Za-z0-9_]+", key)] == [], job.name
+        # Without custom folders the simulator refuses components off its own list.
+        customs = [path for path in job.rglob("custom") if path.is_dir()]
+        assert [file.name for custom in customs for file in custom.iterdir()] == ["README.md", "README.md"], job.name
 
 
-def test_every_component_can_be_built_from_its_arguments(job: Path) -> None:
-    server = read(job, "app_server", "config_fed_server.json")
-    site = read(job, "app_site", "config_fed_client.json")
-    components = [node for node in nodes([server, site]) if "path" in node]
-    assert len(components) >= 3
-    for component in components:
-        build(component)
-
-
-def test_its_protocols_and_aggregator_settings_hold(job: Path) -> None:
-    server = read(job, "app_server", "config_fed_server.json")
-    controller = build(server["workflows"][0])
-    assert isinstance(controller, FederationController)
-    assert controller.aggregator is not None
-    aggregator = make_aggregator(controller.aggregator)
-    plans = make_plans(controller.protocol or {}, controller.stand_in_protocol or {}, {}, aggregator.setting_names())
-    dataset = plans.real.protocol.dataset
-    assert isinstance(dataset, str)
-    assert plans.real.protocol.image_size == {"pacs": 224, "rotatedmnist": 28, "vessels": 192}[dataset]
-    assert plans.stand_in.protocol.rounds < plans.real.protocol.rounds
-    aggregator.configure(plans.stand_in.aggregator)
-
-
-def test_its_keys_survive_the_submission_of_a_job(job: Path) -> None:
-    # "nvflare job submit" rewrites the files, and cuts special characters out of keys.
-    for path in job.rglob("*.json"):
-        for node in nodes(json.loads(path.read_text(encoding="utf-8"))):
-            assert [key for key in node if not re.fullmatch(r"[A-Za-z0-9_]+", key)] == [], path
-
-
-def test_its_custom_folders_hold_no_code(job: Path) -> None:
-    customs = [path for path in job.rglob("custom") if path.is_dir()]
-    assert len(customs) == 2, "without custom folders the simulator refuses components off its own list"
-    assert [file.name for custom in customs for file in custom.iterdir()] == ["README.md", "README.md"]
+def test_every_component_can_be_built_and_the_settings_hold() -> None:
+    for job in JOBS:
+        server = read(job, "app_server", "config_fed_server.json")
+        site = read(job, "app_site", "config_fed_client.json")
+        made = [build(node) for node in nodes([server, site]) if "path" in node]
+        assert len(made) >= 3
+        (controller,) = (one for one in made if isinstance(one, FederationController))
+        assert controller.aggregator is not None
+        aggregator = make_aggregator(controller.aggregator)
+        names = aggregator.setting_names()
+        plans = make_plans(controller.protocol or {}, controller.stand_in_protocol or {}, {}, names)
+        sizes = {"pacs": 224, "rotatedmnist": 28, "vessels": 192}
+        assert plans.real.protocol.image_size == sizes[str(plans.real.protocol.dataset)]
+        assert plans.stand_in.protocol.rounds < plans.real.protocol.rounds
+        aggregator.configure(plans.stand_in.aggregator)
 
 
 def chains(config: dict[str, Any]) -> dict[tuple[str, str], list[str]]:
@@ -102,35 +80,36 @@ def chains(config: dict[str, Any]) -> dict[tuple[str, str], list[str]]:
     }
 
 
-def test_its_filters_are_those_that_its_method_needs_at_both_ends(job: Path) -> None:
-    server = read(job, "app_server", "config_fed_server.json")
-    controller = build(server["workflows"][0])
-    assert controller.aggregator is not None
-    aggregator = make_aggregator(controller.aggregator)
-    objective = make_objective(controller.protocol.get("objective", "erm"))
-    gap = aggregator.shares == REPORT_GAP
-    exchanges = objective.report is not None
-    probe, train, down = (
-        ("task_result_filters", "probe"),
-        ("task_result_filters", "train"),
-        ("task_data_filters", "train"),
-    )
-    wanted: dict[tuple[str, str], list[str]] = {}
-    # What privacy filters of the site see last is packed last at the site, and taken off first at the server.
-    if gap or exchanges:
-        wanted[train] = ["ExchangeCheckFilter"] * exchanges + ["GapCheckFilter"] * gap
-    if exchanges:
-        wanted[down] = ["ExchangeSendFilter"]
-    if objective.probes:
-        wanted[probe] = ["ExchangeCheckFilter"]
-    # FLARE knows no wildcard here: a filter for "*" would never run, and nobody would be told.
-    assert chains(server) == wanted
-    at_site = {"Check": "Report", "Send": "Receive"}
-    for chain, names in wanted.items():
-        for there, here in at_site.items():
-            names[:] = [name.replace(there, here) for name in names]
-        wanted[chain] = names[::-1]
-    assert chains(read(job, "app_site", "config_fed_client.json")) == wanted
+def test_its_filters_are_those_that_its_method_needs_at_both_ends() -> None:
+    for job in JOBS:
+        server = read(job, "app_server", "config_fed_server.json")
+        controller = build(server["workflows"][0])
+        assert controller.aggregator is not None
+        aggregator = make_aggregator(controller.aggregator)
+        objective = make_objective(controller.protocol.get("objective", "erm"))
+        gap = aggregator.shares == REPORT_GAP
+        exchanges = objective.report is not None
+        probe, train, down = (
+            ("task_result_filters", "probe"),
+            ("task_result_filters", "train"),
+            ("task_data_filters", "train"),
+        )
+        wanted: dict[tuple[str, str], list[str]] = {}
+        # What privacy filters of the site see last is packed last at the site, and taken off first at the server.
+        if gap or exchanges:
+            wanted[train] = ["ExchangeCheckFilter"] * exchanges + ["GapCheckFilter"] * gap
+        if exchanges:
+            wanted[down] = ["ExchangeSendFilter"]
+        if objective.probes:
+            wanted[probe] = ["ExchangeCheckFilter"]
+        # FLARE knows no wildcard here: a filter for "*" would never run, and nobody would be told.
+        assert chains(server) == wanted
+        at_site = {"Check": "Report", "Send": "Receive"}
+        for chain, names in wanted.items():
+            for there, here in at_site.items():
+                names[:] = [name.replace(there, here) for name in names]
+            wanted[chain] = names[::-1]
+        assert chains(read(job, "app_site", "config_fed_client.json")) == wanted
 
 
 def test_a_job_differs_from_its_neighbour_only_in_what_names_the_method() -> None:

@@ -8,9 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -63,32 +61,3 @@ def test_a_method_is_added_by_its_class_its_record_its_test_and_its_page(tmp_pat
     outcome = python(["-c", examples], tmp_path)
     assert "failed=0, attempted=1" in outcome
     assert str(tmp_path) in outcome
-
-
-@pytest.mark.slow
-def test_a_network_of_ones_own_is_built_by_its_name(tmp_path: Path) -> None:
-    write(files_of("Bring your network"), tmp_path)
-    printed = python(["use_my_network.py"], tmp_path)
-    assert printed == "32 Linear(in_features=32, out_features=7, bias=True)\n"
-
-
-@pytest.mark.slow
-def test_a_data_set_of_ones_own_is_opened_by_its_name(tmp_path: Path) -> None:
-    write(files_of("Bring your data"), tmp_path)
-    generator = np.random.default_rng(0)
-    for domain in ("autumn", "summer", "winter"):
-        for name in ("bird", "deer"):
-            folder = tmp_path / "data" / "seasons" / domain / name
-            folder.mkdir(parents=True)
-            for number in range(10):
-                pixels = generator.integers(0, 256, size=(8, 8, 3), dtype=np.uint8)
-                Image.fromarray(pixels).save(folder / f"{number}.png")
-    assert python(["use_my_data.py"], tmp_path) == "18 2 ('bird', 'deer')\n"
-
-
-def test_the_entry_points_it_shows_are_the_groups_that_are_read() -> None:
-    from fdg_plugins.plugins.methods import METHODS
-
-    shown = re.findall(r'^\[project\.entry-points\."([\w.]+)"\]$', PAGE, re.MULTILINE)
-    assert shown == ["fdg_plugins.methods", "fdg_plugins.networks", "fdg_plugins.datasets"]
-    assert METHODS.group in shown

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,17 +74,3 @@ def test_the_tutorial_runs_from_its_first_command_to_its_last(tmp_path: Path) ->
     mask = np.asarray(Image.open(tmp_path / "bundle" / "masks" / "000_mask.png"))
     assert (mask.shape, set(np.unique(mask))) == ((128, 128), {0, 255})
     assert list((tmp_path / "figures").glob("overlays*.csv"))
-
-
-def test_the_page_has_what_the_test_executes() -> None:
-    languages = [block.language for block in blocks()]
-    assert languages.count("python") == 1
-    assert languages.count("bash") >= 5
-    for place, block in enumerate(blocks()):
-        if block.language == "text":
-            assert languages[place - 1] == "bash", block.text[:80]
-
-
-def test_the_page_was_printed_by_this_version() -> None:
-    named = re.findall(r"fdg-plugins (\d+\.\d+\.\d+)", PAGE.read_text(encoding="utf-8"))
-    assert set(named) == {version("fdg-plugins")}

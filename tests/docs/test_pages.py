@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 
 from fdg_plugins.cli.main import app
 from fdg_plugins.plugins.composition import compositions, parse_method
-from fdg_plugins.plugins.methods import METHODS
 from tests.scripts import load_script
 
 ROOT = Path(__file__).parents[2]
@@ -26,10 +25,36 @@ REFUSED = {
     "fednova+as",
 }
 PAGES = [
-    *sorted(ROOT.glob("docs/**/*.md")),
+    *(page for page in sorted(ROOT.glob("docs/**/*.md")) if "records" not in page.parts),
     *sorted(ROOT.glob("*.md")),
     ROOT / "custom" / "README.md",
     *sorted(ROOT.glob("examples/*/README.md")),
+]
+LINK = r"\]\(([^)#:]+)(?:#[^)]*)?\)"
+# Page, records and options of ``fdg report``.
+TABLES: list[tuple[str, list[str], list[str]]] = [
+    ("pacs.md", ["pacs_small"], ["--selection", "all"]),
+    ("pacs.md", ["pacs_methods", "pacs_small/*-seed0"], []),
+    ("office.md", ["office", "office_uniform"], []),
+    ("pacs-batchnorm.md", ["pacs_statistics/*average"], ["--selection", "all"]),
+    ("pacs-batchnorm.md", ["pacs_statistics/*reestimate"], ["--selection", "all"]),
+    ("pacs-batchnorm.md", ["pacs_group"], ["--selection", "all"]),
+    ("pacs-all.md", ["pacs"], ["--selection", "all"]),
+    ("rotatedmnist.md", ["rotatedmnist_7k"], ["--selection", "all"]),
+    ("rotatedmnist.md", ["rotatedmnist_7k"], ["--against", "paper", "--no-paired"]),
+    ("rotatedmnist.md", ["rotatedmnist_7k_cpu"], ["--selection", "last", "--no-paired"]),
+    ("rotatedmnist.md", ["rotatedmnist_70k*"], ["--rounds", "96", "--against", "fediir", "--no-paired"]),
+    ("rotatedmnist.md", ["rotatedmnist_70k*"], ["--rounds", "59", "--against", "fediir", "--no-paired"]),
+    ("office.md", ["office_uniform", "office/fed[!a]*"], []),
+    ("office.md", ["office/*-seed0", "office_other_methods"], []),
+    ("all-methods.md", ["office_all_methods"], []),
+    ("all-methods.md", ["pacs_all_methods"], []),
+    ("chosen.md", ["chosen"], ["--choose", "kappa", "--choose", "strength"]),
+    ("label-skew.md", ["cifar10_skewed"], []),
+    ("label-skew.md", ["cifar10_skewed_200"], []),
+    ("label-skew.md", ["mnist_skewed"], []),
+    ("label-skew.md", ["mnist_skewed_125"], []),
+    ("vessels.md", ["vessels"], []),
 ]
 
 
@@ -50,12 +75,6 @@ def of_methods() -> ModuleType:
     return script("make_method_pages")
 
 
-def test_the_scripts_share_one_writer_of_tables() -> None:
-    writers = [path.name for path in (ROOT / "docs").glob("*.py") if '"---"' in path.read_text(encoding="utf-8")]
-    assert writers == ["page_table.py"]
-    assert script("page_table").markdown_table(("a", "b"), [("1", "2")]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"
-
-
 @pytest.mark.parametrize("page", ["settings", "record"])
 def test_pages_made_from_the_code_are_in_step_with_it(tables: ModuleType, page: str) -> None:
     written = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
@@ -67,21 +86,12 @@ def test_the_table_of_what_leaves_a_site_follows_from_the_records_of_the_methods
     assert written == tables.security_page(written), "run: make docs-tables"
 
 
-def test_the_picture_of_what_leaves_a_site_follows_from_the_records_of_the_methods() -> None:
-    picture = script("make_data_flow")
-    assert picture.FILE.read_text(encoding="utf-8") == picture.diagram(), "run: make docs-tables"
-    drawn = [message for band in picture.bands() for message in band.messages]
-    lines = {(line.what.replace("`", ""), line.report) for method in METHODS.own().values() for line in method.leaves}
-    assert {what for what, _ in lines} <= {message.what for message in drawn}
-    assert {word for _, word in lines if word} <= {word for message in drawn for word in message.word.split(", ")}
-
-
 def test_what_pages_say_of_methods_is_in_step_with_the_records(of_methods: ModuleType) -> None:
     stale = [path.name for path, text in of_methods.pages().items() if path.read_text(encoding="utf-8") != text]
     assert stale == [], "run: make docs-tables"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_table_of_compositions_follows_from_the_records_and_the_checks() -> None:
     of_compositions = script("make_compositions")
     written = of_compositions.FILE.read_text(encoding="utf-8")
@@ -94,69 +104,30 @@ def test_the_table_of_compositions_follows_from_the_records_and_the_checks() -> 
     assert with_source == {name for name in bold if len(parse_method(name).records) == 2}
 
 
-@pytest.mark.parametrize("method", METHODS.own())
-def test_every_method_has_a_page_with_each_part_once(of_methods: ModuleType, method: str) -> None:
-    page = of_methods.page_of(METHODS.get(method)).read_text(encoding="utf-8")
-    assert sorted(re.findall("<!-- made: (.*?) -->", page)) == ["differences", "equations", "leaves", "settings"]
-    assert page.startswith(f"# {METHODS.get(method).title}\n")
+def test_links_within_the_project_lead_to_files() -> None:
+    links = [(page, link) for page in PAGES for link in re.findall(LINK, page.read_text(encoding="utf-8"))]
+    assert [(page.name, link) for page, link in links if not (page.parent / link).exists()] == []
 
 
-def test_every_page_of_a_method_has_a_record() -> None:
-    assert {path.stem for path in (ROOT / "docs" / "methods").glob("*.md")} == set(METHODS.own())
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_within_the_project_lead_to_files(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
-    assert [link for link in links if not (page.parent / link).exists()] == []
-
-
-@pytest.mark.parametrize(
-    ("page", "records", "options"),
-    [
-        ("pacs.md", ["pacs_small"], ["--against", "paper"]),
-        ("pacs.md", ["pacs_small"], ["--selection", "all"]),
-        ("pacs.md", ["pacs_methods", "pacs_small/*-seed0"], []),
-        ("office.md", ["office", "office_uniform"], []),
-        ("pacs-batchnorm.md", ["pacs_statistics/*average"], ["--selection", "all"]),
-        ("pacs-batchnorm.md", ["pacs_statistics/*reestimate"], ["--selection", "all"]),
-        ("pacs-batchnorm.md", ["pacs_group"], ["--selection", "all"]),
-        ("pacs-all.md", ["pacs"], ["--selection", "all"]),
-        ("rotatedmnist.md", ["rotatedmnist_7k"], ["--selection", "all"]),
-        ("rotatedmnist.md", ["rotatedmnist_7k"], ["--against", "paper", "--no-paired"]),
-        ("rotatedmnist.md", ["rotatedmnist_7k_cpu"], ["--selection", "last", "--no-paired"]),
-        pytest.param(
-            "rotatedmnist.md",
-            ["rotatedmnist_70k*"],
-            ["--rounds", "96", "--against", "fediir", "--no-paired"],
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            "rotatedmnist.md",
-            ["rotatedmnist_70k*"],
-            ["--rounds", "59", "--against", "fediir", "--no-paired"],
-            marks=pytest.mark.slow,
-        ),
-        ("office.md", ["office_uniform", "office/fed[!a]*"], []),
-        ("office.md", ["office/*-seed0", "office_other_methods"], []),
-        ("all-methods.md", ["office_all_methods"], []),
-        ("all-methods.md", ["pacs_all_methods"], []),
-        ("chosen.md", ["chosen"], ["--choose", "kappa", "--choose", "strength"]),
-        ("label-skew.md", ["cifar10_skewed"], []),
-        pytest.param("label-skew.md", ["cifar10_skewed_200"], [], marks=pytest.mark.slow),
-        ("label-skew.md", ["mnist_skewed"], []),
-        pytest.param("label-skew.md", ["mnist_skewed_125"], [], marks=pytest.mark.slow),
-        ("vessels.md", ["vessels"], []),
-    ],
-)
-def test_the_tables_of_results_follow_from_their_records(
-    page: str, records: list[str], options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ROOT)  # notes name the folders of runs as they were given
-    table, found = tmp_path / "table.md", [one for pattern in records for one in (RESULTS / "records").glob(pattern)]
-    folders = sorted(str(folder.relative_to(ROOT)) for folder in found)
+def report(page: str, records: list[str], options: list[str], folder: Path) -> None:
+    """Check that a page holds the table that ``fdg report`` makes of records."""
+    found = [one for pattern in records for one in (RESULTS / "records").glob(pattern)]
+    folders = sorted(str(one.relative_to(ROOT)) for one in found)
+    table = folder / "table.md"
     assert CliRunner().invoke(app, ["report", *folders, *options, "--to", str(table)]).exit_code == 0
-    assert table.read_text(encoding="utf-8").strip() in (RESULTS / page).read_text(encoding="utf-8")
+    assert table.read_text(encoding="utf-8").strip() in (RESULTS / page).read_text(encoding="utf-8"), (page, records)
+
+
+def test_a_table_of_results_follows_from_its_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)  # notes name the folders of runs as they were given
+    report("pacs.md", ["pacs_small"], ["--against", "paper"], tmp_path)
+
+
+@pytest.mark.nightly
+def test_every_table_of_results_follows_from_its_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    for page, records, options in TABLES:
+        report(page, records, options, tmp_path)
 
 
 def commands_on(page: Path) -> Iterator[list[str]]:
@@ -195,10 +166,9 @@ def test_a_wrong_command_line_is_noticed(line: str) -> None:
     assert complaint(*line.split())
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_command_on_a_page_exists_with_its_options(page: Path) -> None:
+def test_every_command_on_a_page_exists_with_its_options() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for words in commands_on(page):
+    for words in (words for page in PAGES for words in commands_on(page)):
         match words:
             case ["fdg", *rest]:
                 assert complaint(*rest) == "", words
@@ -210,11 +180,11 @@ def test_every_command_on_a_page_exists_with_its_options(page: Path) -> None:
                 assert (ROOT / script).is_file(), words
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_command_named_in_the_text_exists(page: Path) -> None:
-    for line in re.findall(r"`fdg ([a-z][a-z -]*)[^`]*`", page.read_text(encoding="utf-8")):
-        words = [word for word in line.split() if not word.startswith("-")]
-        assert complaint(*words[:1]) == "", line
+def test_every_command_named_in_the_text_exists() -> None:
+    for page in PAGES:
+        for line in re.findall(r"`fdg ([a-z][a-z -]*)[^`]*`", page.read_text(encoding="utf-8")):
+            words = [word for word in line.split() if not word.startswith("-")]
+            assert complaint(*words[:1]) == "", (page.name, line)
 
 
 def test_what_security_md_calls_shown_is_there() -> None:

@@ -6,6 +6,7 @@ import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,6 @@ from fdg_plugins.plugins.target import load_target, public_path
 PACKAGE = Path(fdg_plugins.__file__).parent
 SECURITY = PACKAGE.parent / "docs" / "security.md"
 ROLES = ("aggregator", "weighting", "objective")
-MOST_LINES = 200  # of what one method costs, without its test and its page
-
-
-@pytest.fixture(params=METHODS.names())
-def record(request: pytest.FixtureRequest) -> Method:
-    """Each method."""
-    return METHODS.get(request.param)
 
 
 def classes_of(record: Method) -> list[type[Any]]:
@@ -50,13 +44,43 @@ def test_every_class_of_the_code_belongs_to_a_record() -> None:
     }
 
 
-def test_every_path_in_a_record_is_that_of_its_class(record: Method) -> None:
-    if record.aggregator is not None:
-        assert getattr(fdg_plugins.aggregators, public_path(record.aggregator).rpartition(".")[2]) is load_target(
-            record.aggregator
-        )
-    if record.objective is not None:
-        assert load_target(record.objective).name in record.names
+def complaints(record: Method) -> Iterator[str]:
+    """Yield what does not hold of a record."""
+    classes = classes_of(record)
+    run = settings_in(run_of(parse_method(record.key), "pacs"), record)
+    explained = [source.name for source in record.settings]
+    shared = {class_.report for class_ in classes if issubclass(class_, Objective)}
+    shared |= {class_.shares for class_ in classes if class_ in WEIGHTINGS.values()}
+    if "reestimate" in {entry.protocol.get("batch_norm") for entry in record.defaults}:
+        shared.add(REPORT_STATISTICS)
+    leaves = {(one.what, one.shape) for one in parse_method(record.key).leaves() if one.when != "once per job"}
+    text = ast.get_docstring(ast.parse((PACKAGE / "methods" / f"{record.key}.py").read_text(encoding="utf-8"))) or ""
+    together = {one.method: parse_method(f"{record.key}+{one.method}") for one in record.together}
+    aggregator = record.aggregator
+    name = "" if aggregator is None else public_path(aggregator).rpartition(".")[2]
+    checks = {
+        "the public path of its aggregator": aggregator is None
+        or getattr(fdg_plugins.aggregators, name) is load_target(aggregator),
+        "the name of its objective": record.objective is None or load_target(record.objective).name in record.names,
+        "where it acts": set(record.acts) == acts_of(record),
+        "each setting once": len(set(explained)) == len(explained),
+        "the settings of its job": set(explained) == set(run),
+        "the settings of its classes": all(set(parameters_of(class_)) <= set(run) for class_ in classes),
+        "the sources of its settings": all(source.paper or source.code for source in record.settings),
+        "its symbols": {one.symbol for one in record.settings} - {None} <= set(re.split(r"\W+", record.letters)),
+        "its filters": all(hasattr(filters, name) for name in filters_of(record.key)),
+        "whether it has filters": bool(filters_of(record.key))
+        == bool(set(record.reports) - {"training_loss", REPORT_STATISTICS}),
+        "its reports": set(record.reports) == shared - {None},
+        "the page on security": leaves == set(rows_on_security(record.key)),
+        "its company": all({part.key for part in made.records} == {record.key, one} for one, made in together.items()),
+        "its module's text": text.startswith(record.title) and ("\nChoose it " in text or record.key == BASE),
+    }
+    yield from (name for name, holds in checks.items() if not holds)
+
+
+def test_every_record_is_sound() -> None:
+    assert {record.key: found for record in METHODS.all() if (found := list(complaints(record)))} == {}
 
 
 # --- where a method acts ---
@@ -102,64 +126,13 @@ def _has_a_loss(local: type[LocalObjective]) -> bool:
     return "loss" in vars(local)
 
 
-def test_where_a_record_says_that_a_method_acts_is_where_its_code_does(record: Method) -> None:
-    assert set(record.acts) == acts_of(record)
-
-
 def test_an_aggregator_that_goes_with_a_weighting_is_no_direction_of_its_own() -> None:
     for record in METHODS.all():
         if record.aggregator is not None and record.weighting is not None:
             assert issubclass(load_target(record.aggregator), AGGREGATORS[BASE])
 
 
-# --- settings ---
-
-
-def test_every_setting_of_a_job_has_its_sources_and_none_is_explained_that_is_not_there(record: Method) -> None:
-    run = settings_in(run_of(parse_method(record.key), "pacs"), record)
-    explained = [source.name for source in record.settings]
-    assert len(set(explained)) == len(explained)
-    assert set(explained) == set(run)
-
-
-def test_no_setting_of_a_class_is_overlooked(record: Method) -> None:
-    run = settings_in(run_of(parse_method(record.key), "pacs"), record)
-    for class_ in classes_of(record):
-        assert set(parameters_of(class_)) <= set(run)
-
-
-def test_every_setting_says_where_its_value_comes_from(record: Method) -> None:
-    for source in record.settings:
-        assert source.paper or source.code, source.name
-
-
-def test_symbols_of_settings_are_introduced_before_the_formulas(record: Method) -> None:
-    introduced = re.split(r"\W+", record.letters)
-    for source in record.settings:
-        assert source.symbol is None or source.symbol in introduced
-
-
 # --- what leaves a site ---
-
-
-def test_the_filters_that_a_method_needs_exist(record: Method) -> None:
-    assert all(hasattr(filters, name) for name in filters_of(record.key))
-    assert bool(filters_of(record.key)) == bool(set(record.reports) - {"training_loss", REPORT_STATISTICS})
-
-
-def test_what_a_site_may_forbid_is_what_the_code_reports(record: Method) -> None:
-    shared = {class_.report for class_ in classes_of(record) if issubclass(class_, Objective)}
-    shared |= {class_.shares for class_ in classes_of(record) if class_ in WEIGHTINGS.values()}
-    rules = {entry.protocol.get("batch_norm") for entry in record.defaults}
-    shared |= {REPORT_STATISTICS} if "reestimate" in rules else set()
-    assert set(record.reports) == shared - {None}
-
-
-def test_what_leaves_a_site_is_what_the_page_on_security_says(record: Method) -> None:
-    leaves = {
-        (leaving.what, leaving.shape) for leaving in parse_method(record.key).leaves() if leaving.when != "once per job"
-    }
-    assert leaves == set(rows_on_security(record.key))
 
 
 def rows_on_security(name: str) -> list[tuple[str, str]]:
@@ -224,26 +197,3 @@ def test_reading_every_record_loads_neither_torch_nor_flare() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout.split("\n")[:2] == [f"{len(METHODS.names())} True", "[]"]
-
-
-def test_the_module_of_a_record_says_what_the_method_does(record: Method) -> None:
-    text = ast.get_docstring(ast.parse((PACKAGE / "methods" / f"{record.key}.py").read_text(encoding="utf-8")))
-    assert text is not None
-    assert text.startswith(record.title)
-    assert "\nChoose it " in text or record.key == BASE
-
-
-# --- what a method costs ---
-
-
-def files_that_name(*names: str) -> list[Path]:
-    """Return the modules of the package in which a name stands, as a word or within another, in any case."""
-    pattern = re.compile(rf"(?<![a-z])({'|'.join(names)})(?![a-z])", re.IGNORECASE)
-    files = sorted(PACKAGE.rglob("*.py"))
-    return [file for file in files if pattern.search(file.read_text(encoding="utf-8")) or file.stem in names]
-
-
-def test_a_method_costs_no_more_than_its_record_and_its_objective() -> None:
-    found = files_that_name("fedprox", "prox")
-    assert {"methods/fedprox.py", "objectives/fedprox.py"} == {str(file.relative_to(PACKAGE)) for file in found}
-    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in found) <= MOST_LINES
