@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fdg_plugins.data import DATASETS, PACS, ROTATED_DIGITS, AttributeSpec, PublishedSpec, RotatedSpec
+from fdg_plugins.data import DATASETS, PACS, ROTATED_DIGITS, RotatedSpec
 from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.lab.centralised.plan import make_plan
 from fdg_plugins.plugins.composition import parse_method
@@ -29,20 +29,6 @@ def scans() -> Iterator[RotatedSpec]:
     DATASETS.add(spec)
     yield spec
     DATASETS.remove(spec.name)
-
-
-@pytest.mark.parametrize("dataset", DATASETS.own())
-def test_every_data_set_of_the_package_has_the_protocol_of_its_family(dataset: str) -> None:
-    spec = DATASETS.get(dataset)
-    general, *special = spec.families
-    assert general == ("digits" if spec.channels == 1 else "photographs")
-    kinds = {"segmentation": spec.task == "segmentation", "label_skew": isinstance(spec, PublishedSpec | AttributeSpec)}
-    assert special == [family for family, has in kinds.items() if has]
-    protocol = dict(FAMILIES[general].protocol)
-    for family in special:
-        protocol |= FAMILIES[family].protocol
-    protocol |= spec.protocol
-    assert dataset_protocol(dataset).protocol == protocol
 
 
 def test_a_data_sets_own_protocol_replaces_that_of_its_family_field_by_field(scans: RotatedSpec) -> None:

@@ -36,23 +36,23 @@ def test_the_commands_offer_every_protocol() -> None:
     assert tuple(ProtocolName) == PROTOCOLS
 
 
-@pytest.mark.parametrize(("paper", "dataset"), PRINTED)
-def test_the_values_are_those_that_the_paper_prints(paper: str, dataset: str) -> None:
-    found = protocol_settings(paper, dataset)
-    names = ("rounds", "local_epochs", "batch_size", "learning_rate", "model", "head")
-    assert tuple(found.get(name) for name in names) == PRINTED[paper, dataset]
-    if paper in ("fedomg", "feddg-ga"):
-        assert (found["weight_decay"], found["lr_decay_at"], found["lr_decay_factor"]) == (5e-4, 0.8, 0.1)
+def test_the_values_are_those_that_the_paper_prints() -> None:
+    for paper, dataset in PRINTED:
+        found = protocol_settings(paper, dataset)
+        names = ("rounds", "local_epochs", "batch_size", "learning_rate", "model", "head")
+        assert tuple(found.get(name) for name in names) == PRINTED[paper, dataset]
+        if paper in ("fedomg", "feddg-ga"):
+            assert (found["weight_decay"], found["lr_decay_at"], found["lr_decay_factor"]) == (5e-4, 0.8, 0.1)
 
 
-@pytest.mark.parametrize("dataset", ["mnist", "emnist", "cifar10", "cifar100"])
-def test_fedomgs_skewed_sites_are_a_hundred_by_a_dirichlet_law_trained_by_plain_sgd(dataset: str) -> None:
-    settings = FederatedRuns().base_settings("fedomg-fl", dataset, "fedavg")
-    known = {name: value for name, value in settings.items() if name in settings_of("fedavg")}
-    assert make_recipe("fedavg", dataset, **known).sites == ["test", *(f"train-{i}of100" for i in range(1, 101))]
-    protocol = Protocol.model_validate(job_settings(parse_method("fedavg"), dataset, known).protocol)
-    assert (protocol.partition, protocol.least_images, protocol.sites_per_round) == ("dirichlet", 10, None)
-    assert (protocol.optimizer, protocol.momentum, protocol.weight_decay) == ("sgd", 0.0, 0.0)
+def test_fedomgs_skewed_sites_are_a_hundred_by_a_dirichlet_law_trained_by_plain_sgd() -> None:
+    for dataset in ["mnist", "emnist", "cifar10", "cifar100"]:
+        settings = FederatedRuns().base_settings("fedomg-fl", dataset, "fedavg")
+        known = {name: value for name, value in settings.items() if name in settings_of("fedavg")}
+        assert make_recipe("fedavg", dataset, **known).sites == ["test", *(f"train-{i}of100" for i in range(1, 101))]
+        protocol = Protocol.model_validate(job_settings(parse_method("fedavg"), dataset, known).protocol)
+        assert (protocol.partition, protocol.least_images, protocol.sites_per_round) == ("dirichlet", 10, None)
+        assert (protocol.optimizer, protocol.momentum, protocol.weight_decay) == ("sgd", 0.0, 0.0)
 
 
 @pytest.mark.slow
@@ -87,28 +87,23 @@ def test_batch_norm_is_frozen_for_every_method_where_the_released_code_does_it()
     assert "batch_norm" not in protocol_settings("feddim", "pacs")
 
 
-@pytest.mark.parametrize(
-    ("paper", "dataset", "crop_scale", "color_jitter"),
-    [
+def test_photographs_are_augmented_as_in_the_released_code() -> None:
+    cases: list[tuple[str, str, float, float]] = [
         ("fedomg", "pacs", 0.7, 0.4),
         ("feddg-ga", "terraincognita", 0.7, 0.4),
         ("fediir", "officehome", 0.7, 0.3),
         ("fediir", "rotatedmnist", 0.8, 0.4),  # not augmented
         ("feddim", "pacs", 0.8, 0.4),  # no code was compared
-    ],
-)
-def test_photographs_are_augmented_as_in_the_released_code(
-    paper: str, dataset: str, crop_scale: float, color_jitter: float
-) -> None:
-    settings = FederatedRuns().base_settings(paper, dataset, "fedavg")
-    known = {name: value for name, value in settings.items() if name in settings_of("fedavg")}
-    protocol = Protocol.model_validate(job_settings(parse_method("fedavg"), dataset, known).protocol)
-    assert (protocol.crop_scale, protocol.color_jitter) == (crop_scale, color_jitter)
+    ]
+    for paper, dataset, crop_scale, color_jitter in cases:
+        settings = FederatedRuns().base_settings(paper, dataset, "fedavg")
+        known = {name: value for name, value in settings.items() if name in settings_of("fedavg")}
+        protocol = Protocol.model_validate(job_settings(parse_method("fedavg"), dataset, known).protocol)
+        assert (protocol.crop_scale, protocol.color_jitter) == (crop_scale, color_jitter)
 
 
-@pytest.mark.parametrize(
-    ("paper", "method", "weighting"),
-    [
+def test_sites_weigh_equally_under_the_papers_that_divide_by_their_number() -> None:
+    cases: list[tuple[str, str, str | None]] = [
         ("fediir", "fedavg", "uniform"),
         ("feddim", "fedavg", "uniform"),
         ("feddim", "fedprox", "uniform"),
@@ -116,31 +111,24 @@ def test_photographs_are_augmented_as_in_the_released_code(
         ("fedomg", "fedavg", None),
         ("fediir", "fedga", None),
         ("fediir", "fednova", None),
-    ],
-)
-def test_sites_weigh_equally_under_the_papers_that_divide_by_their_number(
-    paper: str, method: str, weighting: str | None
-) -> None:
-    assert FederatedRuns().base_settings(paper, "pacs", method).get("weighting") == weighting
+    ]
+    for paper, method, weighting in cases:
+        assert FederatedRuns().base_settings(paper, "pacs", method).get("weighting") == weighting
 
 
-@pytest.mark.parametrize(
-    ("paper", "method", "rule"),
-    [
+def test_a_papers_protocol_wins_over_our_choice_for_a_method_and_not_over_its_papers() -> None:
+    cases: list[tuple[str, str, str]] = [
         ("feddg-ga", "fedga", "average"),  # our reestimate gives way
         ("feddg-ga", "fedavg", "average"),
         ("feddg-ga", "fediir", "frozen"),  # FedIIR's code
         ("feddg-ga", "fediir+ga", "frozen"),
         ("fediir", "fedga", "frozen"),
         ("fedomg", "fedga", "reestimate"),  # the protocol names nothing
-    ],
-)
-def test_a_papers_protocol_wins_over_our_choice_for_a_method_and_not_over_its_papers(
-    paper: str, method: str, rule: str
-) -> None:
-    settings = FederatedRuns().base_settings(paper, "pacs", method)
-    given = {name: value for name, value in settings.items() if name in settings_of(method)}
-    assert job_settings(parse_method(method), "pacs", given).protocol.get("batch_norm", "average") == rule
+    ]
+    for paper, method, rule in cases:
+        settings = FederatedRuns().base_settings(paper, "pacs", method)
+        given = {name: value for name, value in settings.items() if name in settings_of(method)}
+        assert job_settings(parse_method(method), "pacs", given).protocol.get("batch_norm", "average") == rule
 
 
 def test_a_data_set_that_the_paper_does_not_use_is_refused() -> None:

@@ -5,14 +5,8 @@ import hashlib
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fdg_plugins.randomness import derive_seed, numpy_generator, seeded, torch_generator
-
-REPEATABLE = settings(derandomize=True, deadline=None)
-WORDS = st.text(st.characters(min_codepoint=32), max_size=8)
-SCOPES = st.lists(WORDS | st.integers(), max_size=4)
 
 
 @pytest.mark.parametrize(
@@ -33,18 +27,6 @@ def test_seeds_stay_as_they_were_when_results_were_published() -> None:
     assert derive_seed(0) == 3456079177858693020
     assert derive_seed(0, "a", "b") == 5941802273801422478
     assert derive_seed(7, "photo", 3, "shuffle") == 7111308297627247509
-
-
-@REPEATABLE
-@given(seed=st.integers(-(2**70), 2**70), scope=SCOPES)
-def test_seeds_lie_in_the_range_that_torch_and_numpy_take(seed: int, scope: list[str | int]) -> None:
-    assert 0 <= derive_seed(seed, *scope) < 2**63
-
-
-@REPEATABLE
-@given(first=SCOPES, second=SCOPES)
-def test_scopes_that_differ_give_seeds_that_differ(first: list[str | int], second: list[str | int]) -> None:
-    assert (derive_seed(1, *first) == derive_seed(1, *second)) == (first == second)
 
 
 def test_changes_that_are_easily_lost_change_the_seed() -> None:
@@ -79,12 +61,6 @@ def test_a_generator_repeats_itself_and_differs_by_purpose() -> None:
         assert set(one).isdisjoint(other)
 
 
-def test_generators_leave_the_global_state_alone() -> None:
-    before = torch.get_rng_state()
-    torch.rand(4, generator=torch_generator(3, "a"))
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 def test_seeded_draws_what_its_scope_says_and_restores_the_global_state() -> None:
     torch.manual_seed(5)
     before = torch.get_rng_state()
@@ -104,15 +80,6 @@ def test_seeded_restores_the_global_state_after_an_error() -> None:
     with pytest.raises(ValueError, match="inside"), seeded(3, "a"):
         raise ValueError("inside")
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_seeded_blocks_nest() -> None:
-    with seeded(3, "outer"):
-        expected = torch.rand(4)
-    with seeded(3, "outer"):
-        with seeded(3, "inner"):
-            torch.rand(4)
-        assert torch.equal(torch.rand(4), expected)
 
 
 def test_seeded_never_seeds_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:

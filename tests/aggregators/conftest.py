@@ -233,8 +233,7 @@ BROKEN = {
 }
 
 
-@pytest.fixture(params=list(BROKEN.values()), ids=list(BROKEN))
+@pytest.fixture(params=["NaN", "wrong shape", "a list", "no samples"])
 def broken(request: pytest.FixtureRequest) -> Broken:
-    """Every way in which a contribution itself is unusable."""
-    chosen: Broken = request.param
-    return chosen
+    """Some ways in which a contribution is unusable; the reader's own test has them all."""
+    return BROKEN[request.param]

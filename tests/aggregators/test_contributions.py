@@ -15,8 +15,9 @@ from safetensors import SafetensorError
 from fdg_plugins.aggregators.contributions import read_contribution
 from fdg_plugins.core.layout import ModelLayout, ParameterKind
 from fdg_plugins.core.stored import Stored
-from fdg_plugins.errors import ContributionError, FDGError
+from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import META_SAMPLES, META_SITE
+from tests.aggregators.conftest import BROKEN
 
 Params = dict[str, Any]
 
@@ -67,9 +68,8 @@ def test_a_contribution_does_not_change_with_the_array_it_was_read_from(layout: 
     assert loaded(contribution.update["w"]).tolist() == [1.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
+def test_numbers_are_read_in_the_models_dtype_however_they_are_laid_out() -> None:
+    cases: list[Any] = [
         np.arange(6, dtype=np.float64).reshape(2, 3),
         np.arange(6, dtype=np.float16).reshape(2, 3),
         np.arange(6, dtype=">f4").reshape(2, 3),
@@ -80,99 +80,51 @@ def test_a_contribution_does_not_change_with_the_array_it_was_read_from(layout: 
         torch.arange(6.0).view(3, 2).t().contiguous().t().reshape(2, 3),
         torch.arange(6.0).view(2, 3).t().contiguous().t(),
         torch.nn.Parameter(torch.arange(6.0).view(2, 3)),
-    ],
-    ids=[
-        "float64",
-        "float16",
-        "big-endian",
-        "strided",
-        "reversed",
-        "by columns",
-        "bfloat16",
-        "copy",
-        "transposed",
-        "parameter",
-    ],
-)
-def test_numbers_are_read_in_the_models_dtype_however_they_are_laid_out(value: Any) -> None:
-    layout = ModelLayout.of({"w": torch.zeros(2, 3)})
-    update = loaded(read_contribution(single(value), layout).update["w"])
-    assert update.dtype == torch.float32
-    assert update.is_contiguous()
-    assert not update.requires_grad
-    assert update.tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+    ]
+    for value in cases:
+        layout = ModelLayout.of({"w": torch.zeros(2, 3)})
+        update = loaded(read_contribution(single(value), layout).update["w"])
+        assert update.dtype == torch.float32
+        assert update.is_contiguous()
+        assert not update.requires_grad
+        assert update.tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
 
 
-def test_a_read_only_array_is_read_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
-    array = np.ones(3, np.float32)
-    array.setflags(write=False)
-    assert loaded(read_contribution(single(array), None).update["w"]).tolist() == [1.0] * 3
-    assert len(recwarn) == 0
+def test_integers_of_any_width_are_read_in_the_buffers_dtype() -> None:
+    cases: list[Any] = [np.int8, np.uint8, np.int32, np.uint16, np.int64]
+    for dtype in cases:
+        layout = ModelLayout.of({"w": np.array(0, np.int64)})
+        update = loaded(read_contribution(single(np.array(12, dtype)), layout).update["w"])
+        assert (update.dtype, update.item()) == (torch.int64, 12)
 
 
-@pytest.mark.parametrize("value", [np.float32(2.5), np.array(2.5), torch.tensor(2.5)])
-def test_a_scalar_is_read_as_a_tensor_without_dimensions(value: Any) -> None:
-    update = loaded(read_contribution(single(value), None).update["w"])
-    assert update.shape == ()
-    assert update.item() == 2.5
-
-
-def test_an_empty_parameter_is_read() -> None:
-    assert read_contribution(single(np.empty((0, 3), np.float32)), None).update["w"].shape == (0, 3)
-
-
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.uint16, np.int64])
-def test_integers_of_any_width_are_read_in_the_buffers_dtype(dtype: Any) -> None:
-    layout = ModelLayout.of({"w": np.array(0, np.int64)})
-    update = loaded(read_contribution(single(np.array(12, dtype)), layout).update["w"])
-    assert (update.dtype, update.item()) == (torch.int64, 12)
-
-
-def test_a_counter_of_complex_numbers_is_refused() -> None:
-    layout = ModelLayout.of({"w": torch.tensor(0)})
-    with pytest.raises(ContributionError, match=r"site photo: parameter 'w' has dtype torch\.complex64"):
-        read_contribution(single(torch.tensor(1j)), layout)
-
-
-def test_references_of_disk_offload_are_loaded(make_reference: Callable[[Any], Any]) -> None:
-    contribution = read_contribution(single(make_reference(torch.tensor([1.0, 2.0]))), None)
-    assert loaded(contribution.update["w"]).tolist() == [1.0, 2.0]
-    assert not contribution.arrays
-    assert read_contribution(single(make_reference(np.ones(2))), None).arrays
-
-
-@pytest.mark.parametrize("samples", [1, 10, 10.0, np.int64(10), np.float32(10.0), 2**53])
-def test_whole_numbers_of_samples_are_read_as_integers(samples: Any) -> None:
-    number = read_contribution(model_of({"w": np.ones(1)}, samples=samples), None).num_samples
-    assert number == int(samples)
-    assert type(number) is int
-
-
-def test_a_missing_number_of_samples_is_left_open() -> None:
-    assert read_contribution(model_of({"w": np.ones(1)}, samples=None), None).num_samples is None
+def test_whole_numbers_of_samples_are_read_as_integers() -> None:
+    cases: list[Any] = [1, 10, 10.0, np.int64(10), np.float32(10.0), 2**53]
+    for samples in cases:
+        number = read_contribution(model_of({"w": np.ones(1)}, samples=samples), None).num_samples
+        assert number == int(samples)
+        assert type(number) is int
 
 
 # --- what is refused ---
 
 
 def test_every_broken_contribution_is_refused_with_site_and_reason(
-    broken: Any, make_update: Callable[..., Params], make_message: Callable[..., Shareable], layout: ModelLayout
+    make_update: Callable[..., Params], make_message: Callable[..., Shareable], layout: ModelLayout
 ) -> None:
-    message = make_message(broken.spoil(make_update(1)), kind=broken.kind, **broken.options)
-    model = FLModelUtils.from_shareable(message)
-    model.meta[META_SITE] = "sketch"
-    with pytest.raises(ContributionError, match=f"^site sketch: .*{broken.says}") as caught:
-        read_contribution(model, layout)
-    assert isinstance(caught.value, FDGError)
-    assert str(caught.value).endswith(".")
+    for broken in BROKEN.values():
+        message = make_message(broken.spoil(make_update(1)), kind=broken.kind, **broken.options)
+        model = FLModelUtils.from_shareable(message)
+        model.meta[META_SITE] = "sketch"
+        with pytest.raises(ContributionError, match=f"^site sketch: .*{broken.says}"):
+            read_contribution(model, layout)
 
 
-@pytest.mark.parametrize("error", [OSError, KeyError, ValueError, RuntimeError, SafetensorError])
-def test_a_reference_that_cannot_be_loaded_is_refused(
-    make_reference: Callable[[Any], Any], error: type[Exception]
-) -> None:
-    with pytest.raises(ContributionError, match=r"site photo: parameter 'w' cannot be loaded: .*gone"):
-        read_contribution(single(make_reference(error("gone"))), None)
+def test_a_reference_that_cannot_be_loaded_is_refused(make_reference: Callable[[Any], Any]) -> None:
+    cases: list[type[Exception]] = [OSError, KeyError, ValueError, RuntimeError, SafetensorError]
+    for error in cases:
+        with pytest.raises(ContributionError, match=r"site photo: parameter 'w' cannot be loaded: .*gone"):
+            read_contribution(single(make_reference(error("gone"))), None)
 
 
 def test_without_a_layout_an_update_is_checked_against_itself() -> None:
@@ -188,17 +140,11 @@ def test_values_whose_square_overflows_float64_are_refused(value: float) -> None
     assert loaded(read_contribution(single(np.array([1.0, 1e139])), None).update["w"]).tolist() == [1.0, 1e139]
 
 
-@pytest.mark.parametrize("site", [None, "", 3, b"photo", ["photo"]])
-def test_a_contribution_without_the_name_of_a_site_is_refused(site: Any) -> None:
-    with pytest.raises(ContributionError, match="without the name of an authenticated site"):
-        read_contribution(model_of({"w": np.ones(1)}, site=site), None)
-
-
-def test_parameters_that_are_no_mapping_are_refused() -> None:
-    model = single(np.ones(1))
-    model.params = [np.ones(1)]
-    with pytest.raises(ContributionError, match="site photo: sent an update without parameters"):
-        read_contribution(model, None)
+def test_a_contribution_without_the_name_of_a_site_is_refused() -> None:
+    cases: list[Any] = [None, "", 3, b"photo", ["photo"]]
+    for site in cases:
+        with pytest.raises(ContributionError, match="without the name of an authenticated site"):
+            read_contribution(model_of({"w": np.ones(1)}, site=site), None)
 
 
 def test_a_hostile_name_does_not_flood_the_message(layout: ModelLayout, make_update: Callable[..., Params]) -> None:

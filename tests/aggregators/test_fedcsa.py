@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fdg_plugins.aggregators import FedAvgAggregator, FedCSAAggregator, RunFacts, UpdateAggregator, make_aggregator
+from fdg_plugins.aggregators import FedAvgAggregator, FedCSAAggregator, RunFacts, UpdateAggregator
 from fdg_plugins.aggregators.fedcsa import class_shares, class_weights, combine_rows
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.errors import SettingsError
@@ -92,11 +92,6 @@ def test_a_class_whose_owners_have_no_weight_follows_the_others() -> None:
     assert found[:, 1].tolist() == weights.tolist()
 
 
-def test_a_round_without_any_weight_has_none_for_the_classes() -> None:
-    found = class_weights(torch.zeros(2, dtype=torch.float64), class_shares([(5, 5, 0), (7, 0, 0)]))
-    assert found.tolist() == [[0.0] * 3] * 2
-
-
 def test_rows_are_combined_each_with_weights_of_its_own() -> None:
     weights = torch.tensor([[1.0, 0.5], [0.0, 0.25]], dtype=torch.float64)
     matrices = [torch.tensor([[2.0, 4.0], [6.0, 8.0]]), torch.tensor([[1.0, 1.0], [4.0, 0.0]])]
@@ -108,21 +103,23 @@ def test_rows_are_combined_each_with_weights_of_its_own() -> None:
 # --- as an aggregator ---
 
 
-@pytest.mark.parametrize("weighting", ["samples", "uniform"])
-@pytest.mark.parametrize("server_lr", [1.0, 0.3])
-def test_the_last_layer_moves_row_by_row_and_all_else_as_under_fedavg(weighting: str, server_lr: float) -> None:
-    step, report = run(FedCSAAggregator(weighting=weighting, server_lr=server_lr))
-    plain, _ = run(FedAvgAggregator(weighting=weighting, server_lr=server_lr))
-    assert same_bits(
-        {name: value for name, value in step.items() if name not in LAST},
-        {name: value for name, value in plain.items() if name not in LAST},
-    )
-    rows = class_weights(torch.tensor(report["weights"], dtype=torch.float64), class_shares(list(COUNTS.values())))
-    for name in LAST:
-        stacked = torch.stack([UPDATES[site][name].double() for site in sorted(SAMPLES)])
-        expected = server_lr * torch.einsum("uk,uk...->k...", rows, stacked)
-        torch.testing.assert_close(step[name], expected.float())
-        assert not torch.equal(step[name], plain[name])
+def test_the_last_layer_moves_row_by_row_and_all_else_as_under_fedavg() -> None:
+    for weighting in ["samples", "uniform"]:
+        for server_lr in [1.0, 0.3]:
+            step, report = run(FedCSAAggregator(weighting=weighting, server_lr=server_lr))
+            plain, _ = run(FedAvgAggregator(weighting=weighting, server_lr=server_lr))
+            assert same_bits(
+                {name: value for name, value in step.items() if name not in LAST},
+                {name: value for name, value in plain.items() if name not in LAST},
+            )
+            rows = class_weights(
+                torch.tensor(report["weights"], dtype=torch.float64), class_shares(list(COUNTS.values()))
+            )
+            for name in LAST:
+                stacked = torch.stack([UPDATES[site][name].double() for site in sorted(SAMPLES)])
+                expected = server_lr * torch.einsum("uk,uk...->k...", rows, stacked)
+                torch.testing.assert_close(step[name], expected.float())
+                assert not torch.equal(step[name], plain[name])
 
 
 @pytest.mark.parametrize("weighting", ["samples", "uniform", {"name": "ga", "step_size": 0.2}])
@@ -135,17 +132,6 @@ def test_equal_shares_of_the_classes_are_fedavg_to_the_bit(weighting: Any) -> No
     for name, value in report.items():
         measured = name.endswith("_norm") or name.startswith(("update_norms", "cosines"))  # of a step in float32
         assert value == (pytest.approx(expected[name], rel=1e-6) if measured else expected[name]), name
-
-
-def test_one_site_gives_its_own_update_back() -> None:
-    step, _ = run(FedCSAAggregator(), sites=["photo"])
-    assert same_bits(step, UPDATES["photo"])
-
-
-def test_the_row_of_a_class_that_one_site_holds_alone_is_that_sites() -> None:
-    step, _ = run(FedCSAAggregator(), {"art": (5, 0, 5), "photo": (9, 1, 20), "sketch": (60, 0, 0)})
-    assert torch.equal(step[WEIGHT][1], UPDATES["photo"][WEIGHT][1])
-    assert torch.equal(step[BIAS][1], UPDATES["photo"][BIAS][1])
 
 
 def test_a_row_whose_owners_are_absent_is_a_plain_average_and_not_zero() -> None:
@@ -173,43 +159,17 @@ def test_weights_that_follow_the_gaps_take_the_place_of_the_shares_of_samples() 
     assert weights[0][0] > 1 / 3
 
 
-def test_the_report_measures_the_step_that_is_taken() -> None:
-    step, report = run(FedCSAAggregator())
-    plain, expected = run(FedAvgAggregator())
-    trainable = [name for name in step if name != "bn.running_mean"]
-
-    def flat(params: Params) -> torch.Tensor:
-        return torch.cat([params[name].double().flatten() for name in trainable])
-
-    assert report["direction_norm"] == pytest.approx(float(flat(step).norm()), rel=1e-6)
-    assert report["mean_norm"] == pytest.approx(float(flat(plain).norm()), rel=1e-6)
-    cosines = [float(torch.cosine_similarity(flat(UPDATES[site]), flat(step), dim=0)) for site in sorted(SAMPLES)]
-    assert report["cosines_with_direction"] == pytest.approx(cosines, rel=1e-5)
-    assert report["mean_norm"] == pytest.approx(expected["mean_norm"], rel=1e-12)
-    assert report["cosines_with_mean"] == pytest.approx(expected["cosines_with_mean"], rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("known", "message"),
-    [
+def test_where_the_workflow_tells_nothing_of_the_classes_the_first_contribution_ends_it() -> None:
+    cases: list[tuple[RunFacts, str]] = [
         (RunFacts(), "^the names of the last layer's parameters are not known, .* it needs the workflow"),
         (RunFacts(COUNTS), "^the names of the last layer's parameters are not known"),
         (RunFacts({}, LAST), "^site photo: its number of images of each class is not known"),
         (RunFacts({"photo": (0, 0, 0)}, LAST), "^site photo: its number of images of each class is not known"),
-    ],
-)
-def test_where_the_workflow_tells_nothing_of_the_classes_the_first_contribution_ends_it(
-    known: RunFacts, message: str
-) -> None:
-    aggregator = FedCSAAggregator()
-    aggregator.begin_run(known)
-    with pytest.raises(SettingsError, match=message) as caught:
-        aggregator.accept_model(contribution("photo", UPDATES["photo"]))
-    assert str(caught.value).endswith(".")
-    assert "\n" not in str(caught.value)
-
-
-def test_it_is_made_by_name_with_the_settings_of_fedavg() -> None:
-    aggregator = make_aggregator({"name": "fedcsa", "weighting": "uniform"})
-    assert isinstance(aggregator, FedCSAAggregator)
-    assert aggregator.settings() == {"weighting": "uniform", "server_lr": 1.0}
+    ]
+    for known, message in cases:
+        aggregator = FedCSAAggregator()
+        aggregator.begin_run(known)
+        with pytest.raises(SettingsError, match=message) as caught:
+            aggregator.accept_model(contribution("photo", UPDATES["photo"]))
+        assert str(caught.value).endswith(".")
+        assert "\n" not in str(caught.value)

@@ -113,31 +113,3 @@ def test_under_fedomg_the_adjusted_weights_are_the_reference() -> None:
 def test_a_state_of_another_version_is_refused() -> None:
     with pytest.raises(SettingsError, match="version 99, expected 1"):
         FedGAAggregator().restore({"version": 99, "weighting": {"weights": {}}})
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"step_size": -0.1}, "step_size is -0.1"),
-        ({"step_size": math.nan}, "step_size is nan"),
-        ({"step_size": True}, "step_size is True"),
-        ({"normalizer": "mean"}, "normalizer is 'mean', expected one of max, max_abs"),
-    ],
-)
-def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        FedGAAggregator(**settings)
-
-
-def test_refused_settings_leave_those_in_force() -> None:
-    aggregator = FedGAAggregator(step_size=0.2)
-    with pytest.raises(SettingsError, match=r"step_size is -1\.0"):
-        aggregator.configure({"server_lr": "0.5", "step_size": "-1"})
-    assert aggregator.settings() == {"step_size": 0.2, "normalizer": "max", "server_lr": 1.0}
-
-
-def test_settings_come_from_text_as_from_the_environment() -> None:
-    aggregator = FedGAAggregator()
-    aggregator.configure({"step_size": "0.25"})
-    assert aggregator.settings() == {"step_size": 0.25, "normalizer": "max", "server_lr": 1.0}
-    assert aggregator.weighting == {"name": "ga", "step_size": 0.25, "normalizer": "max"}

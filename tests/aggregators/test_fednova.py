@@ -7,11 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fdg_plugins.aggregators import FedAvgAggregator, FedNovaAggregator, make_aggregator
-from fdg_plugins.aggregators.fednova import normalized_coefficients
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.core.steps import effective_steps
 from fdg_plugins.errors import ContributionError, SettingsError
@@ -21,7 +18,6 @@ from tests.aggregators.trained_sites import aggregate, contribution, report_of
 Params = dict[str, Any]
 MakeUpdate = Callable[..., Params]
 
-REPEATABLE = settings(derandomize=True, deadline=None)
 SITES = {"photo": 10, "sketch": 30, "art": 60}
 STEPS = {"photo": 1.0, "sketch": 3.0, "art": 12.5}
 
@@ -37,19 +33,19 @@ def same_bits(first: Params, second: Params) -> bool:
 # --- how far steps go ---
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.3, 0.9])
-@pytest.mark.parametrize("steps", [1, 2, 7, 100])
-def test_effective_steps_are_the_displacement_under_a_constant_unit_gradient(steps: int, momentum: float) -> None:
-    parameter = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
-    optimizer = torch.optim.SGD([parameter], lr=0.25, momentum=momentum)
-    increment = total = 0.0
-    for _ in range(steps):
-        parameter.grad = torch.ones(1, dtype=torch.float64)
-        optimizer.step()
-        increment = momentum * increment + 1
-        total += increment
-    assert effective_steps(steps, momentum) == pytest.approx(-parameter.item() / 0.25)
-    assert effective_steps(steps, momentum) == pytest.approx(total)
+def test_effective_steps_are_the_displacement_under_a_constant_unit_gradient() -> None:
+    for momentum in [0.0, 0.3, 0.9]:
+        for steps in [1, 2, 7, 100]:
+            parameter = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
+            optimizer = torch.optim.SGD([parameter], lr=0.25, momentum=momentum)
+            increment = total = 0.0
+            for _ in range(steps):
+                parameter.grad = torch.ones(1, dtype=torch.float64)
+                optimizer.step()
+                increment = momentum * increment + 1
+                total += increment
+            assert effective_steps(steps, momentum) == pytest.approx(-parameter.item() / 0.25)
+            assert effective_steps(steps, momentum) == pytest.approx(total)
 
 
 # --- coefficients ---
@@ -94,46 +90,18 @@ def test_a_site_with_twice_the_steps_of_the_same_gradient_counts_by_its_weight_a
     np.testing.assert_allclose(result.params["w"], expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("weighting", ["samples", "uniform", {"name": "ga", "step_size": 0.1}])
-@pytest.mark.parametrize("steps", [1.0, 7.0, 50 / 3])
-def test_equal_steps_are_fedavg_to_the_bit(make_update: MakeUpdate, weighting: Any, steps: float) -> None:
-    models = [
-        contribution(site, make_update(seed), samples, effective_steps=steps)
-        for seed, (site, samples) in enumerate(SITES.items())
-    ]
-    nova = aggregate(FedNovaAggregator(weighting=weighting, server_lr=0.3), models)
-    plain = aggregate(FedAvgAggregator(weighting=weighting, server_lr=0.3), models)
-    assert same_bits(nova.params, plain.params)
-    assert {**report_of(nova), **report_of(plain)} == report_of(nova)
-
-
-@REPEATABLE
-@given(
-    sites=st.lists(st.tuples(st.floats(1e-3, 1.0), st.floats(1, 1e6)), min_size=1, max_size=6),
-    scale=st.floats(1e-3, 1e3),
-)
-def test_coefficients_carry_the_mean_number_of_steps_and_have_no_unit(
-    sites: list[tuple[float, float]], scale: float
-) -> None:
-    weights = torch.tensor([weight for weight, _ in sites], dtype=torch.float64)
-    weights, steps = weights / weights.sum(), torch.tensor([count for _, count in sites], dtype=torch.float64)
-    coefficients = normalized_coefficients(weights, steps)
-    mean_steps = float(weights @ steps)
-    # Under one constant gradient, updates are -eta |a_u| g, and the step is that of tau_eff steps.
-    assert float(coefficients @ steps) == pytest.approx(mean_steps)
-    assert coefficients.tolist() == pytest.approx((weights * mean_steps / steps).tolist())
-    assert normalized_coefficients(weights, scale * steps).tolist() == pytest.approx(coefficients.tolist())
-
-
-def test_one_site_gives_its_own_update_back(make_update: MakeUpdate) -> None:
-    update = make_update(3)
-    result = aggregate(FedNovaAggregator(), [contribution("photo", update, effective_steps=17.5)])
-    assert same_bits(result.params, update)
-
-
-def test_weights_of_zero_give_coefficients_of_zero() -> None:
-    zero = torch.zeros(2, dtype=torch.float64)
-    assert normalized_coefficients(zero, torch.tensor([1.0, 5.0])).tolist() == [0.0, 0.0]
+def test_equal_steps_are_fedavg_to_the_bit(make_update: MakeUpdate) -> None:
+    cases_1: list[Any] = ["samples", "uniform", {"name": "ga", "step_size": 0.1}]
+    for weighting in cases_1:
+        for steps in [1.0, 7.0, 50 / 3]:
+            models = [
+                contribution(site, make_update(seed), samples, effective_steps=steps)
+                for seed, (site, samples) in enumerate(SITES.items())
+            ]
+            nova = aggregate(FedNovaAggregator(weighting=weighting, server_lr=0.3), models)
+            plain = aggregate(FedAvgAggregator(weighting=weighting, server_lr=0.3), models)
+            assert same_bits(nova.params, plain.params)
+            assert {**report_of(nova), **report_of(plain)} == report_of(nova)
 
 
 # --- as an aggregator ---
@@ -161,9 +129,10 @@ def test_parameters_move_by_the_coefficients_and_buffers_by_their_own_rules(
     assert result.params["bn.num_batches_tracked"] == 23
 
 
-@pytest.mark.parametrize(
-    ("report", "message"),
-    [
+def test_a_site_whose_steps_are_not_known_is_refused_by_name_and_the_round_goes_on(
+    make_update: MakeUpdate, layout: ModelLayout
+) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"said": False}, "did not say how far its steps went, by which its update is divided"),
         ({"effective_steps": float("inf")}, "effective_steps is inf"),
         ({"effective_steps": float("nan")}, "effective_steps is nan"),
@@ -172,17 +141,14 @@ def test_parameters_move_by_the_coefficients_and_buffers_by_their_own_rules(
         ({"effective_steps": 0.5}, "effective_steps is 0.5"),
         ({"effective_steps": -3.0}, "effective_steps is -3.0"),
         ({"effective_steps": "many"}, "effective_steps is 'many'"),
-    ],
-)
-def test_a_site_whose_steps_are_not_known_is_refused_by_name_and_the_round_goes_on(
-    make_update: MakeUpdate, layout: ModelLayout, report: dict[str, Any], message: str
-) -> None:
-    aggregator = FedNovaAggregator()
-    aggregator.begin_round(layout, [*SITES, "cartoon"])
-    with pytest.raises(ContributionError, match=rf"^site cartoon: .*{message}"):
-        aggregator.accept_model(contribution("cartoon", make_update(9), **report))
-    expected = aggregate(FedNovaAggregator(), sites_of(make_update)).params
-    assert same_bits(aggregate(aggregator, sites_of(make_update)).params, expected)
+    ]
+    for report, message in cases:
+        aggregator = FedNovaAggregator()
+        aggregator.begin_round(layout, [*SITES, "cartoon"])
+        with pytest.raises(ContributionError, match=rf"^site cartoon: .*{message}"):
+            aggregator.accept_model(contribution("cartoon", make_update(9), **report))
+        expected = aggregate(FedNovaAggregator(), sites_of(make_update)).params
+        assert same_bits(aggregate(aggregator, sites_of(make_update)).params, expected)
 
 
 def test_it_is_made_by_name_and_does_not_go_with_the_proximal_term() -> None:

@@ -15,7 +15,6 @@ from nvflare.app_common.app_event_type import AppEventType
 from nvflare.app_common.workflows.base_fedavg import BaseFedAvg
 
 from fdg_plugins.aggregators import FedAvgAggregator, FedGAAggregator
-from fdg_plugins.aggregators.metrics import read_metrics
 from fdg_plugins.messages import META_CHECKED_REPORTS, META_REPORT, META_SAMPLES, META_SITE
 
 
@@ -44,21 +43,11 @@ def test_metrics_are_weighted_as_flares_own_aggregation_weights_them(samples: Ma
     assert expected.keys() == {"accuracy", "loss", "found"}
 
 
-def test_without_the_metrics_of_one_site_there_are_none() -> None:
-    assert metrics_of(answer("art", {"accuracy": 0.5}), answer("photo", None)) is None
-    assert metrics_of(answer("art", {}), answer("photo", {})) is None
-
-
 def test_a_metric_that_is_no_finite_number_costs_a_site_neither_update_nor_other_metrics() -> None:
     junk = {"nan": math.nan, "text": "1", "nested": {"a": 1}, "vector": torch.ones(2), "huge": 10**400, 7: 1.0}
     assert metrics_of(answer("art", {**junk, "accuracy": np.float32(0.5)}), answer("photo", {"accuracy": 1.0})) == {
         "accuracy": 0.75
     }
-
-
-@pytest.mark.parametrize("value", [None, 0.5, [0.5], "accuracy"])
-def test_what_is_no_mapping_counts_as_no_metrics(value: Any) -> None:
-    assert read_metrics(value) is None
 
 
 def test_in_flares_fedavg_the_step_of_feddg_ga_shrinks_with_the_announced_number_of_rounds() -> None:

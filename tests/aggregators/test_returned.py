@@ -71,9 +71,8 @@ def towards(direction: Any) -> UpdateAggregator:
     return aggregator
 
 
-@pytest.mark.parametrize(
-    ("aggregator", "message"),
-    [
+def test_what_breaks_the_contract_is_refused_in_one_sentence_with_the_class() -> None:
+    cases: list[tuple[UpdateAggregator, str]] = [
         (weighted(THIRDS[1:]), "weighting Returning returned weights of shape [2], expected [3], one per update."),
         (weighted(THIRDS[:, None]), "weighting Returning returned weights of shape [3, 1], expected [3], one per"),
         (weighted([0.5, 0.25, 0.25]), "weighting Returning returned weights as a list, expected a tensor of"),
@@ -92,13 +91,10 @@ def towards(direction: Any) -> UpdateAggregator:
         (towards(Direction(THIRDS[1:], {})), "aggregator Towards returned coefficients of shape [2], expected [3]"),
         (towards(Direction(THIRDS * torch.nan, {})), "aggregator Towards returned coefficients of which 3 are NaN"),
         (towards(Direction(THIRDS, None)), "Towards reports a NoneType, expected a dict."),  # type: ignore[arg-type]
-    ],
-)
-def test_what_breaks_the_contract_is_refused_in_one_sentence_with_the_class(
-    aggregator: UpdateAggregator, message: str
-) -> None:
-    with pytest.raises(FDGError, match=f"^{re.escape(message)}"):
-        run_round(aggregator, UPDATES)
+    ]
+    for aggregator, message in cases:
+        with pytest.raises(FDGError, match=f"^{re.escape(message)}"):
+            run_round(aggregator, UPDATES)
 
 
 def test_weights_of_another_precision_or_with_a_gradient_are_taken_as_float64() -> None:
@@ -130,40 +126,6 @@ def test_what_a_rule_raises_ends_the_run_with_its_name_and_the_cause(tmp_path: P
     with pytest.raises(PartError, match=r"^weighting Raising raised KeyError: 'gap'\.$") as caught:
         rounds.run_round(1)
     assert caught.value.__cause__ is error
-
-
-def test_a_report_that_raises_names_its_weighting() -> None:
-    with pytest.raises(PartError, match=r"^weighting Raising raised KeyError: 'gap'\.$"):
-        run_round(raising(KeyError("gap"), THIRDS), UPDATES)
-
-
-def test_a_direction_that_raises_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> Direction:
-        raise KeyError("absent")
-
-    monkeypatch.setattr(Towards, "direction", fail)
-    with pytest.raises(PartError, match=r"^aggregator Towards raised KeyError: 'absent'\.$"):
-        run_round(towards(None), UPDATES)
-
-
-def test_a_step_that_raises_or_is_no_tensor_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> torch.Tensor:
-        raise KeyError("absent")
-
-    monkeypatch.setattr(Towards, "step_of", fail)
-    with pytest.raises(PartError, match=r"^aggregator Towards raised KeyError: 'absent'\.$"):
-        run_round(towards(Direction(THIRDS, {})), UPDATES)
-    for wrong, came in ((None, "NoneType"), (torch.ones(2, 3).median(0), "median")):
-        monkeypatch.setattr(Towards, "step_of", lambda *_, wrong=wrong: wrong)
-        with pytest.raises(
-            FDGError, match=rf"^aggregator Towards: step_of returned a {came} for '[.a-z]+', expected a ten"
-        ):
-            run_round(towards(Direction(THIRDS, {})), UPDATES)
-
-
-def test_a_report_does_not_rename_the_rounds_sites() -> None:
-    with pytest.raises(FDGError, match=r"^Towards reports 'sites', expected another name"):
-        run_round(towards(Direction(THIRDS, {"sites": 3})), UPDATES)
 
 
 @pytest.mark.parametrize("error", [FDGError("no gaps came."), ZeroDivisionError("division by zero")])

@@ -56,17 +56,18 @@ class Halved(FedOMGAggregator):
         return found._replace(report={**found.report, "direction_norm": -1.0, "update_norms": [0.0] * len(half)})
 
 
-@pytest.mark.parametrize("kind", [OwnStep, OwnModel, Silent, Halved])
-def test_an_aggregator_of_somebody_elses_is_measured_by_its_step(kind: type[UpdateAggregator]) -> None:
-    updates = random_updates()
-    result = run_round(kind(server_lr=0.5), updates)
-    record, step = AggregationRecord.from_report(result.meta[META_REPORT]), flat(result.params)
-    for site, update in updates.items():
-        own = flat(update)
-        assert record.update_norms[site] == pytest.approx(float(own.norm()))
-        cosine = float(own @ step / own.norm() / step.norm())
-        assert record.cosines_with_direction[site] == pytest.approx(cosine, rel=1e-9)
-    assert record.direction_norm == pytest.approx(float(step.norm()) / 0.5)
+def test_an_aggregator_of_somebody_elses_is_measured_by_its_step() -> None:
+    cases: list[type[UpdateAggregator]] = [OwnStep, OwnModel, Silent, Halved]
+    for kind in cases:
+        updates = random_updates()
+        result = run_round(kind(server_lr=0.5), updates)
+        record, step = AggregationRecord.from_report(result.meta[META_REPORT]), flat(result.params)
+        for site, update in updates.items():
+            own = flat(update)
+            assert record.update_norms[site] == pytest.approx(float(own.norm()))
+            cosine = float(own @ step / own.norm() / step.norm())
+            assert record.cosines_with_direction[site] == pytest.approx(cosine, rel=1e-9)
+        assert record.direction_norm == pytest.approx(float(step.norm()) / 0.5)
 
 
 def test_without_weights_of_its_own_the_mean_is_the_plain_one() -> None:

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
-from fdg_plugins.aggregators import AGGREGATORS, Contribution, RunFacts, UpdateAggregator, make_aggregator
+from fdg_plugins.aggregators import AGGREGATORS, RunFacts, UpdateAggregator, make_aggregator
 from fdg_plugins.aggregators import contributions as reading
 from fdg_plugins.aggregators.contributions import read_contribution
-from fdg_plugins.aggregators.returned import Direction
 from fdg_plugins.core.layout import ModelLayout
-from fdg_plugins.errors import ContributionError, DataError
+from fdg_plugins.errors import ContributionError
 from fdg_plugins.flare.stored_tensor import StoredTensor
 from fdg_plugins.messages import META_CHECKED_REPORTS, META_REPORT, META_SITE, REPORT_GAP
 from tests.aggregators.trained_sites import contribution
@@ -62,7 +61,6 @@ def step(aggregator: UpdateAggregator, updates: Sequence[Params]) -> FLModel:
 # --- the step ---
 
 
-@pytest.mark.parametrize("name", AGGREGATORS)
 @REPEATABLE
 @given(
     seeds=st.lists(st.integers(0, 2**31), min_size=1, max_size=4),
@@ -70,56 +68,30 @@ def step(aggregator: UpdateAggregator, updates: Sequence[Params]) -> FLModel:
     dtype=st.sampled_from([torch.bfloat16, torch.float32, torch.float64]),
 )
 def test_a_step_has_the_same_bits_wherever_the_updates_are(
-    name: str, offload: Offload, seeds: list[int], in_files: list[bool], dtype: torch.dtype
+    offload: Offload, seeds: list[int], in_files: list[bool], dtype: torch.dtype
 ) -> None:
-    updates = [update_of(seed, dtype) for seed in seeds]
-    expected = step(make_aggregator(name), updates)
-    kept = [offload(update) if moved else update for update, moved in zip(updates, in_files, strict=False)]
-    found = step(make_aggregator(name), kept)
-    assert found.meta[META_REPORT] == expected.meta[META_REPORT]
-    assert found.params.keys() == expected.params.keys()
-    for parameter, value in expected.params.items():
-        assert found.params[parameter].dtype == value.dtype
-        assert torch.equal(found.params[parameter], value), parameter
+    for name in AGGREGATORS:
+        updates = [update_of(seed, dtype) for seed in seeds]
+        expected = step(make_aggregator(name), updates)
+        kept = [offload(update) if moved else update for update, moved in zip(updates, in_files, strict=False)]
+        found = step(make_aggregator(name), kept)
+        assert found.meta[META_REPORT] == expected.meta[META_REPORT]
+        assert found.params.keys() == expected.params.keys()
+        for parameter, value in expected.params.items():
+            assert found.params[parameter].dtype == value.dtype
+            assert torch.equal(found.params[parameter], value), parameter
 
 
-@pytest.mark.parametrize("name", AGGREGATORS)
-def test_no_file_is_left_once_the_step_was_made_or_the_round_was_given_up(
-    name: str, offload: Offload, offload_root: Path
-) -> None:
-    aggregator = make_aggregator(name)
-    step(aggregator, [offload(update_of(seed)) for seed in range(3)])
-    assert list(offload_root.iterdir()) == []
-    aggregator.begin_round(LAYOUT, SITES)
-    aggregator.accept_model(sent("photo", offload(update_of(1))))
-    assert len(list(offload_root.iterdir())) == 1
-    aggregator.reset_stats()
-    assert list(offload_root.iterdir()) == []
-
-
-def test_a_file_that_is_gone_when_the_step_is_made_ends_in_a_sentence(offload: Offload, offload_root: Path) -> None:
-    aggregator = make_aggregator("fedomg")
-    aggregator.begin_round(LAYOUT, SITES)
-    for site in ("art", "photo"):
-        aggregator.accept_model(sent(site, offload(update_of(1))))
-    for file in offload_root.rglob("*.safetensors"):
-        file.unlink()
-    with pytest.raises(DataError, match=r"^file .*\.safetensors cannot be read: No such file or directory\.$"):
-        aggregator.aggregate_model()
-
-
-class InMemoryAggregator(UpdateAggregator):
-    """One that has not declared that it reads updates in parts."""
-
-    def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
-        torch.stack([one.update["conv.weight"] for one in contributions])  # type: ignore[misc]
-        return Direction(weights, {})
-
-
-def test_an_aggregator_that_reads_no_parts_is_given_tensors(offload: Offload) -> None:
-    updates = [update_of(seed) for seed in range(2)]
-    found, expected = (step(InMemoryAggregator(), kept) for kept in (list(map(offload, updates)), updates))
-    assert all(torch.equal(found.params[name], value) for name, value in expected.params.items())
+def test_no_file_is_left_once_the_step_was_made_or_the_round_was_given_up(offload: Offload, offload_root: Path) -> None:
+    for name in AGGREGATORS:
+        aggregator = make_aggregator(name)
+        step(aggregator, [offload(update_of(seed)) for seed in range(3)])
+        assert list(offload_root.iterdir()) == []
+        aggregator.begin_round(LAYOUT, SITES)
+        aggregator.accept_model(sent("photo", offload(update_of(1))))
+        assert len(list(offload_root.iterdir())) == 1
+        aggregator.reset_stats()
+        assert list(offload_root.iterdir()) == []
 
 
 # --- what is refused ---

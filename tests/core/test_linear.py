@@ -11,7 +11,6 @@ from fdg_plugins.core import combine, inner_product, linear
 
 SMALL_BLOCK, SMALL_CHUNK = 8, 32
 AROUND_SMALL_BLOCKS = (0, 1, 7, 8, 9, 31, 32, 33, 40, 41, 63, 64, 65, 100)
-AROUND_BLOCKS = (linear.BLOCK - 1, linear.BLOCK, linear.BLOCK + 1, linear.CHUNK + linear.BLOCK + 3)
 
 
 @pytest.fixture
@@ -38,18 +37,12 @@ def assert_sum(value: float, terms: np.ndarray) -> None:
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("size", AROUND_SMALL_BLOCKS)
-def test_an_inner_product_counts_every_element_once_whatever_the_blocks(size: int) -> None:
-    ones = torch.ones(size)
-    assert inner_product(ones, torch.arange(1.0, size + 1)) == size * (size + 1) / 2
-    first, second = vectors(size)
-    assert_sum(inner_product(first, second), products(first, second))
-
-
-@pytest.mark.parametrize("size", AROUND_BLOCKS)
-def test_an_inner_product_is_the_float64_sum_around_the_real_block_lengths(size: int) -> None:
-    first, second = vectors(size)
-    assert_sum(inner_product(first, second), products(first, second))
+def test_an_inner_product_counts_every_element_once_whatever_the_blocks() -> None:
+    for size in AROUND_SMALL_BLOCKS:
+        ones = torch.ones(size)
+        assert inner_product(ones, torch.arange(1.0, size + 1)) == size * (size + 1) / 2
+        first, second = vectors(size)
+        assert_sum(inner_product(first, second), products(first, second))
 
 
 def test_sums_of_blocks_are_added_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,37 +72,21 @@ def test_an_inner_product_and_a_combination_have_the_same_bits_whatever_fits_a_c
     assert torch.equal(combine(coefficients, tensors), total)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_products_are_taken_in_float64_whatever_the_dtype(dtype: torch.dtype) -> None:
-    # In float16 300 * 300 overflows, and 1e5 terms added in float32 or less lose digits.
-    first, second = (100 * vector for vector in vectors(100_000, dtype=dtype))
-    assert_sum(inner_product(first, second), products(first, second))
-    assert inner_product(torch.full((9,), 300.0, dtype=dtype), torch.full((9,), 300.0, dtype=dtype)) == 9 * 300.0**2
+def test_products_are_taken_in_float64_whatever_the_dtype() -> None:
+    cases: list[torch.dtype] = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+    for dtype in cases:
+        # In float16 300 * 300 overflows, and 1e5 terms added in float32 or less lose digits.
+        first, second = (100 * vector for vector in vectors(100_000, dtype=dtype))
+        assert_sum(inner_product(first, second), products(first, second))
+        assert inner_product(torch.full((9,), 300.0, dtype=dtype), torch.full((9,), 300.0, dtype=dtype)) == 9 * 300.0**2
 
 
-@pytest.mark.parametrize("scale", [1e-10, 1e-3, 1.0, 1e3, 1e10])
-def test_an_inner_product_is_exact_at_any_scale(scale: float) -> None:
-    first, second = (scale * vector for vector in vectors(1000))
-    value = inner_product(first, second)
-    assert_sum(value, products(first, second))
-    assert value != 0.0
-
-
-def test_shapes_and_strides_do_not_matter_to_an_inner_product() -> None:
-    first, second = vectors(60)
-    expected = inner_product(first, second)
-    assert inner_product(first.view(3, 4, 5), second.view(3, 4, 5)) == expected
-    transposed = first.view(6, 10).t().contiguous().t()  # the same values, laid out by columns
-    assert not transposed.is_contiguous()
-    assert inner_product(transposed, second.view(6, 10)) == expected
-
-
-def test_a_product_of_empty_tensors_is_zero() -> None:
-    assert inner_product(torch.empty(0), torch.empty(0)) == 0.0
-    assert inner_product({}, {}) == 0.0
-    assert (
-        inner_product({"a": torch.empty(0, 3), "b": torch.ones(2)}, {"a": torch.empty(0, 3), "b": torch.ones(2)}) == 2
-    )
+def test_an_inner_product_is_exact_at_any_scale() -> None:
+    for scale in [1e-10, 1e-3, 1.0, 1e3, 1e10]:
+        first, second = (scale * vector for vector in vectors(1000))
+        value = inner_product(first, second)
+        assert_sum(value, products(first, second))
+        assert value != 0.0
 
 
 def test_a_product_of_mappings_is_the_sum_over_names_whatever_their_order() -> None:
@@ -134,14 +111,6 @@ def test_updates_that_do_not_match_are_refused_with_name_and_shape() -> None:
         inner_product({"a": ones}, ones)
 
 
-def test_an_inner_product_leaves_its_inputs_as_they_were() -> None:
-    first, second = vectors(100)
-    copies = first.clone(), second.clone()
-    inner_product(first, second)
-    assert torch.equal(first, copies[0])
-    assert torch.equal(second, copies[1])
-
-
 # --- combinations ---
 
 
@@ -152,43 +121,23 @@ def test_a_combination_pairs_each_coefficient_with_its_tensor() -> None:
     assert torch.equal(total, torch.tensor([-298.5, -2979.75]))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_a_combination_keeps_dtype_and_shape_and_adds_in_float64(dtype: torch.dtype) -> None:
-    tensors = [vector.view(4, 25) for vector in vectors(100, count=5, dtype=dtype)]
-    coefficients = torch.tensor([0.1, 0.2, 0.3, 0.15, 0.25], dtype=torch.float64)
-    total = combine(coefficients, tensors)
-    assert total.dtype == dtype
-    expected = sum(float(c) * tensor.double() for c, tensor in zip(coefficients, tensors, strict=True))
-    assert isinstance(expected, torch.Tensor)
-    # Half a unit in the last place of the dtype; of float64, in which the terms are added, a few units.
-    tolerance = 4 * torch.finfo(dtype).eps if dtype == torch.float64 else torch.finfo(dtype).eps / 2
-    torch.testing.assert_close(total.double(), expected, rtol=tolerance, atol=1e-15 if dtype != torch.float16 else 1e-7)
+def test_a_combination_keeps_dtype_and_shape_and_adds_in_float64() -> None:
+    cases: list[torch.dtype] = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+    for dtype in cases:
+        tensors = [vector.view(4, 25) for vector in vectors(100, count=5, dtype=dtype)]
+        coefficients = torch.tensor([0.1, 0.2, 0.3, 0.15, 0.25], dtype=torch.float64)
+        total = combine(coefficients, tensors)
+        assert total.dtype == dtype
+        expected = sum(float(c) * tensor.double() for c, tensor in zip(coefficients, tensors, strict=True))
+        assert isinstance(expected, torch.Tensor)
+        # Half a unit in the last place of the dtype; of float64, in which the terms are added, a few units.
+        tolerance = 4 * torch.finfo(dtype).eps if dtype == torch.float64 else torch.finfo(dtype).eps / 2
+        torch.testing.assert_close(
+            total.double(), expected, rtol=tolerance, atol=1e-15 if dtype != torch.float16 else 1e-7
+        )
 
 
 def test_a_combination_that_cancels_keeps_what_is_left() -> None:
     # In float32 1e8 + 1 is 1e8; the one survives in float64.
     tensors = [torch.tensor([1e8]), torch.tensor([1.0]), torch.tensor([-1e8])]
     assert combine(torch.ones(3), tensors).item() == 1.0
-
-
-def test_a_combination_of_scalars_and_of_empty_tensors_keeps_their_shape() -> None:
-    assert combine(torch.tensor([0.5, 0.5]), [torch.tensor(2.0), torch.tensor(4.0)]).item() == 3.0
-    assert combine(torch.tensor([1.0]), [torch.empty(0, 3)]).shape == (0, 3)
-
-
-def test_a_combination_leaves_its_inputs_as_they_were() -> None:
-    coefficients, tensors = torch.tensor([0.25, 0.75]), vectors(10)
-    copies = coefficients.clone(), [tensor.clone() for tensor in tensors]
-    combine(coefficients, tensors)
-    assert torch.equal(coefficients, copies[0])
-    assert all(torch.equal(tensor, copy) for tensor, copy in zip(tensors, copies[1], strict=True))
-
-
-def test_a_combination_of_unequal_shapes_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"have shapes \[\(1,\), \(2,\)\]"):
-        combine(torch.tensor([0.5, 0.5]), [torch.ones(2), torch.ones(1)])
-
-
-def test_a_combination_of_unequal_counts_is_refused() -> None:
-    with pytest.raises(ValueError, match="zip"):
-        combine(torch.tensor([0.5, 0.5]), [torch.ones(2)])

@@ -33,18 +33,6 @@ def test_inner_products_are_those_of_the_gram_matrix() -> None:
     assert inner_products(rows[0], []).tolist() == []
 
 
-def test_inner_products_have_the_same_bits_for_any_number_of_threads() -> None:
-    rows = torch.randn(3, 700_001, generator=torch.Generator().manual_seed(1))
-    threads, found = torch.get_num_threads(), []
-    try:
-        for number in (1, 2, 3):
-            torch.set_num_threads(number)
-            found.append(inner_products(rows[0], list(rows)))
-    finally:
-        torch.set_num_threads(threads)
-    assert all(torch.equal(one, found[0]) for one in found)
-
-
 def test_cosines_are_clamped_and_zero_where_a_length_is_zero() -> None:
     values = cosines(
         torch.tensor([6.0, -6.1, 0.0, 3.0], dtype=torch.float64), torch.tensor([3.0, 3.0, 0.0, 3.0]).double(), 2.0

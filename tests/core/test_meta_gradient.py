@@ -28,17 +28,17 @@ class Quadratic(nn.Module):
         return loss.detach()
 
 
-@pytest.mark.parametrize("difference", [1e-3, 1.0])
-@pytest.mark.parametrize("start", [2.0, -1e-6, 0.0])
-def test_the_gradient_of_a_quadratic_is_the_closed_form(start: float, difference: float) -> None:
-    shrunk = 1 - ALPHA * CURVATURE
-    for order, given in ((1, None), (2, difference)):
-        model = Quadratic(start)
-        loss = meta_gradients(model, model.compute, ALPHA, given)
-        assert model.w.grad is not None
-        assert model.w.grad.item() == pytest.approx(CURVATURE * shrunk**order * start, rel=1e-6)
-        assert loss.item() == pytest.approx(CURVATURE * start**2 / 2)
-        assert model.w.item() == start
+def test_the_gradient_of_a_quadratic_is_the_closed_form() -> None:
+    for difference in [1e-3, 1.0]:
+        for start in [2.0, -1e-6, 0.0]:
+            shrunk = 1 - ALPHA * CURVATURE
+            for order, given in ((1, None), (2, difference)):
+                model = Quadratic(start)
+                loss = meta_gradients(model, model.compute, ALPHA, given)
+                assert model.w.grad is not None
+                assert model.w.grad.item() == pytest.approx(CURVATURE * shrunk**order * start, rel=1e-6)
+                assert loss.item() == pytest.approx(CURVATURE * start**2 / 2)
+                assert model.w.item() == start
 
 
 def test_without_adaptation_it_is_the_gradient_of_the_whole_batch_from_a_single_pass() -> None:

@@ -45,40 +45,42 @@ def distance(first: torch.Tensor, second: torch.Tensor) -> float:
     return float(((first - second).abs() / lengths.outer(lengths)).max())
 
 
-@pytest.mark.parametrize("count", COUNTS)
-def test_the_shards_have_every_coordinate_once(count: int) -> None:
-    shards = make_shards(SIZES, count)
-    assert len(shards) == count
-    for name, size in SIZES.items():
-        covered = [number for shard in shards if name in shard for number in range(size)[shard[name]]]
-        assert covered == list(range(size))
-    lengths = [sum(part.stop - part.start for part in shard.values()) for shard in shards]
-    assert max(lengths) - min(lengths) <= 1
+def test_the_shards_have_every_coordinate_once() -> None:
+    for count in COUNTS:
+        shards = make_shards(SIZES, count)
+        assert len(shards) == count
+        for name, size in SIZES.items():
+            covered = [number for shard in shards if name in shard for number in range(size)[shard[name]]]
+            assert covered == list(range(size))
+        lengths = [sum(part.stop - part.start for part in shard.values()) for shard in shards]
+        assert max(lengths) - min(lengths) <= 1
 
 
-@pytest.mark.parametrize("common", [0.0, 1.0, 1e4])
-@pytest.mark.parametrize("count", COUNTS)
-def test_the_sum_of_the_shards_is_the_gram_matrix(count: int, common: float) -> None:
-    updates = make_updates(common=common)
-    parts = [gram_matrix([shard_of(update, shard) for update in updates]) for shard in make_shards(SIZES, count)]
-    found = add_grams(parts)
-    assert torch.equal(found, found.T)
-    assert distance(found, in_long_doubles(updates)) <= (EXACT if count == max(COUNTS) else ROUNDED)
-    assert distance(found, gram_matrix(updates)) <= ROUNDED
+def test_the_sum_of_the_shards_is_the_gram_matrix() -> None:
+    for common in [0.0, 1.0, 1e4]:
+        for count in COUNTS:
+            updates = make_updates(common=common)
+            parts = [
+                gram_matrix([shard_of(update, shard) for update in updates]) for shard in make_shards(SIZES, count)
+            ]
+            found = add_grams(parts)
+            assert torch.equal(found, found.T)
+            assert distance(found, in_long_doubles(updates)) <= (EXACT if count == max(COUNTS) else ROUNDED)
+            assert distance(found, gram_matrix(updates)) <= ROUNDED
 
 
-@pytest.mark.parametrize("count", COUNTS)
-def test_the_steps_of_the_shards_are_the_parts_of_the_whole_step(count: int) -> None:
-    updates, coefficients = make_updates(), torch.linspace(-1, 2, 6, dtype=torch.float64)
-    shards = make_shards(SIZES, count)
-    for name in SHAPES:
-        parts = [
-            combine(coefficients, [shard_of(update, shard)[name] for update in updates])
-            for shard in shards
-            if name in shard
-        ]
-        whole = combine(coefficients, [update[name] for update in updates])
-        assert torch.equal(torch.cat(parts), whole.reshape(-1))
+def test_the_steps_of_the_shards_are_the_parts_of_the_whole_step() -> None:
+    for count in COUNTS:
+        updates, coefficients = make_updates(), torch.linspace(-1, 2, 6, dtype=torch.float64)
+        shards = make_shards(SIZES, count)
+        for name in SHAPES:
+            parts = [
+                combine(coefficients, [shard_of(update, shard)[name] for update in updates])
+                for shard in shards
+                if name in shard
+            ]
+            whole = combine(coefficients, [update[name] for update in updates])
+            assert torch.equal(torch.cat(parts), whole.reshape(-1))
 
 
 def test_updates_in_bfloat16_lose_nothing_by_being_sharded() -> None:

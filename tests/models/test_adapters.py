@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 from torch import nn
-from torchvision.models import ResNet, SwinTransformer
+from torchvision.models import ResNet
 from torchvision.models.resnet import BasicBlock
 
 from fdg_plugins.errors import SettingsError
@@ -96,27 +96,11 @@ def test_all_linear_layers_and_ungrouped_convolutions_outside_attention_have_one
         assert (f"extractor.{name}" in having) == (can and not in_attention), name
 
 
-def test_layers_whose_weights_another_module_reads_have_none() -> None:
-    swin = SwinTransformer([4, 4], 8, [1, 1], [1, 2], [2, 2], num_classes=CLASSES)
-    extractor, features = Network(name="swin", build=lambda num_classes: swin).extractor(CLASSES)
-    model = adapted(ExtractorClassifier(extractor, nn.Linear(features, CLASSES)))
-    model(images()).square().sum().backward()
-    factors = [parameter for name, parameter in model.named_parameters() if ".lora_B." in name]
-    assert len(factors) == 1 + 2 * 2 + 1  # patches, two layers of each perceptron, a reduction between the stages
-    assert all(factor.grad is not None and factor.grad.any() for factor in factors)
-    assert not any(".attn." in name for name in adapter_names(model))
-
-
 def above(name: str) -> Iterator[str]:
     """Yield the names of the modules around ``name``."""
     while name:
         name = name.rpartition(".")[0]
         yield name
-
-
-@pytest.mark.parametrize("mode", [True, False])
-def test_every_module_keeps_the_networks_mode(plain: ExtractorClassifier, mode: bool) -> None:
-    assert {module.training for module in adapted(plain.train(mode)).modules()} == {mode}
 
 
 def test_gradients_reach_adapters_and_head_alone(plain: ExtractorClassifier) -> None:

@@ -2,7 +2,6 @@
 """MONAI's networks: definition and module agree, features are dense, parameters unique, pretrained files fit."""
 
 import copy
-import doctest
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,11 @@ from fdg_plugins.models import (
     build_model,
     check_features,
     load_pretrained,
-    monai_networks,
     parameter_kinds,
 )
 from fdg_plugins.models.monai_networks import monai_definition
 from fdg_plugins.plans.plans import make_plans
 from fdg_plugins.settings.families import dataset_protocol
-from fdg_plugins.training.loop import DevicePolicy
 
 DENSE = ("monai_unet", "monai_basic_unet", "monai_dynunet")
 NAMES = (*DENSE, "monai_densenet121")
@@ -35,39 +32,35 @@ def made(name: str = "monai_unet", **given: Any) -> ExtractorClassifier:
     return build_model(name, 2, seed=1, **given)
 
 
-def test_the_page_is_true() -> None:
-    assert doctest.testmod(monai_networks).failed == 0
+def test_the_network_is_monais_own_by_its_definition() -> None:
+    for norm in ["default", "batch", "instance"]:
+        for name in NAMES:
+            path, settings = monai_definition(name, channels=1, dims=2, norm=norm)
+            nets = pytest.importorskip("monai.networks.nets")
+            theirs = getattr(nets, path.removeprefix("monai.networks.nets."))(**settings)
+            state = {
+                key.removeprefix("network."): value
+                for key, value in made(name, channels=1, norm=norm).extractor.state_dict().items()
+            }
+            missing, unexpected = theirs.load_state_dict(state, strict=False)
+            assert not unexpected
+            assert all(key.startswith(("skip_layers.", "class_layers.out.")) for key in missing)
+            images = torch.rand(2, 1, 32, 32)
+            if name in DENSE:
+                model = made(name, channels=1, norm=norm).eval()
+                assert torch.equal(model.features(images), theirs.eval()(images).movedim(1, -1))
+            norms = {type(module).__name__ for module in theirs.modules() if "Norm" in type(module).__name__}
+            assert norms == {"BatchNorm2d"} if norm == "batch" else norms <= {"InstanceNorm2d", "BatchNorm2d"}
 
 
-@pytest.mark.parametrize("norm", ["default", "batch", "instance"])
-@pytest.mark.parametrize("name", NAMES)
-def test_the_network_is_monais_own_by_its_definition(name: str, norm: str) -> None:
-    path, settings = monai_definition(name, channels=1, dims=2, norm=norm)
-    nets = pytest.importorskip("monai.networks.nets")
-    theirs = getattr(nets, path.removeprefix("monai.networks.nets."))(**settings)
-    state = {
-        key.removeprefix("network."): value
-        for key, value in made(name, channels=1, norm=norm).extractor.state_dict().items()
-    }
-    missing, unexpected = theirs.load_state_dict(state, strict=False)
-    assert not unexpected
-    assert all(key.startswith(("skip_layers.", "class_layers.out.")) for key in missing)
-    images = torch.rand(2, 1, 32, 32)
-    if name in DENSE:
-        model = made(name, channels=1, norm=norm).eval()
-        assert torch.equal(model.features(images), theirs.eval()(images).movedim(1, -1))
-    norms = {type(module).__name__ for module in theirs.modules() if "Norm" in type(module).__name__}
-    assert norms == {"BatchNorm2d"} if norm == "batch" else norms <= {"InstanceNorm2d", "BatchNorm2d"}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_group_normalization_has_no_running_statistics(name: str) -> None:
-    with torch.device("meta"):
-        model = made(name, norm="group")
-        features = model.features(torch.empty(2, 3, 32, 32))
-    assert features.shape[-1] == model.feature_size
-    assert list(model.buffers()) == []
-    assert any(isinstance(module, torch.nn.GroupNorm) for module in model.modules())
+def test_group_normalization_has_no_running_statistics() -> None:
+    for name in NAMES:
+        with torch.device("meta"):
+            model = made(name, norm="group")
+            features = model.features(torch.empty(2, 3, 32, 32))
+        assert features.shape[-1] == model.feature_size
+        assert list(model.buffers()) == []
+        assert any(isinstance(module, torch.nn.GroupNorm) for module in model.modules())
 
 
 @pytest.mark.parametrize("name", DENSE)
@@ -78,39 +71,21 @@ def test_volumes_have_features_for_every_voxel(name: str) -> None:
         check_features(model, 1, 16, dims=3)
 
 
-def test_a_pooled_network_has_no_features_of_pixels() -> None:
-    model = made("monai_densenet121", channels=3)
-    check_features(model, 3, 64)
-    with pytest.raises(SettingsError, match=r"expected \[2, 64, 64, 1024\]: one vector per pixel"):
-        check_features(model, 3, 64, dense=True)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_parameter_has_one_entry_and_a_copy_computes_the_same(name: str) -> None:
-    model = made(name, norm="batch").train()
-    state = model.state_dict()
-    assert len({value.data_ptr() for value in state.values() if value.numel()}) == len(state)
-    assert sum(kind == "trainable" for kind in parameter_kinds(model).values()) == len(list(model.parameters()))
-    images = torch.rand(2, 3, 32, 32)
-    twin = copy.deepcopy(model)
-    with torch.no_grad():
-        next(twin.parameters()).mul_(2)
-    model(images).sum().backward()
-    assert all(parameter.grad is not None for parameter in model.parameters())
-    assert not torch.equal(model.eval()(images), twin.eval()(images))
-    twin.load_state_dict(model.state_dict())
-    assert torch.equal(model(images), twin(images))
-
-
-def test_volumes_have_a_memory_format_of_their_own() -> None:
-    policy = DevicePolicy(torch.device("cpu"), channels_last=True)
-    for dims, format_ in ((2, torch.channels_last), (3, torch.channels_last_3d)):
-        model = policy.place(made(channels=2, dims=dims, norm="batch"))
-        images = policy.images(torch.rand(2, 2, *[16] * dims))
-        assert images.is_contiguous(memory_format=format_)
-        assert model(images).shape == (2, *[16] * dims, 2)
-        weights = [value for value in model.parameters() if value.ndim == dims + 2 and value.shape[1] > 1]
-        assert all(value.is_contiguous(memory_format=format_) for value in weights)
+def test_every_parameter_has_one_entry_and_a_copy_computes_the_same() -> None:
+    for name in NAMES:
+        model = made(name, norm="batch").train()
+        state = model.state_dict()
+        assert len({value.data_ptr() for value in state.values() if value.numel()}) == len(state)
+        assert sum(kind == "trainable" for kind in parameter_kinds(model).values()) == len(list(model.parameters()))
+        images = torch.rand(2, 3, 32, 32)
+        twin = copy.deepcopy(model)
+        with torch.no_grad():
+            next(twin.parameters()).mul_(2)
+        model(images).sum().backward()
+        assert all(parameter.grad is not None for parameter in model.parameters())
+        assert not torch.equal(model.eval()(images), twin.eval()(images))
+        twin.load_state_dict(model.state_dict())
+        assert torch.equal(model(images), twin(images))
 
 
 # --- pretrained files -------------------------------------------------------------------------------
@@ -123,20 +98,18 @@ def of_monai(outputs: int, seed: int = 7) -> nn.Module:
     return nets.UNet(**{**settings, "out_channels": outputs})
 
 
-@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
-@pytest.mark.parametrize("outputs", [16, 2])
-def test_a_file_of_monais_network_is_taken_without_a_head_that_does_not_fit(
-    tmp_path: Path, suffix: str, outputs: int
-) -> None:
-    path, theirs, model = tmp_path / f"weights{suffix}", of_monai(outputs).state_dict(), made(norm="batch")
-    own = {key: value.clone() for key, value in model.state_dict().items()}
-    (torch.save if suffix == ".pth" else safetensors.torch.save_file)(theirs, path)
-    record = load_pretrained(model, "monai_unet", "auto", path)
-    assert (record.label, record.file) == ("pretrained file", path.name)
-    for key, value in model.state_dict().items():
-        name = key.removeprefix("extractor.network.")
-        kept = key.startswith("classifier") or (outputs == 2 and name.startswith("model.2."))
-        assert torch.equal(value, own[key] if kept else theirs[name]), key
+def test_a_file_of_monais_network_is_taken_without_a_head_that_does_not_fit(tmp_path: Path) -> None:
+    for suffix in [".pth", ".safetensors"]:
+        for outputs in [16, 2]:
+            path, theirs, model = tmp_path / f"weights{suffix}", of_monai(outputs).state_dict(), made(norm="batch")
+            own = {key: value.clone() for key, value in model.state_dict().items()}
+            (torch.save if suffix == ".pth" else safetensors.torch.save_file)(theirs, path)
+            record = load_pretrained(model, "monai_unet", "auto", path)
+            assert (record.label, record.file) == ("pretrained file", path.name)
+            for key, value in model.state_dict().items():
+                name = key.removeprefix("extractor.network.")
+                kept = key.startswith("classifier") or (outputs == 2 and name.startswith("model.2."))
+                assert torch.equal(value, own[key] if kept else theirs[name]), key
 
 
 def test_a_file_of_a_whole_network_is_taken_too(tmp_path: Path) -> None:
@@ -185,9 +158,8 @@ def test_images_on_which_instance_normalization_cannot_train_are_refused_with_th
         made(name, norm=norm, image_size=below)
 
 
-@pytest.mark.parametrize(
-    ("job", "message"),
-    [
+def test_a_network_that_does_not_fit_is_refused_before_any_site_is_asked() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         (
             {"model": "monai_densenet121", "image_size": 28},
             "image_size (FDG_IMAGE_SIZE) is 28, expected at least 29 for model 'monai_densenet121'.",
@@ -212,10 +184,9 @@ def test_images_on_which_instance_normalization_cannot_train_are_refused_with_th
             {"model": "resnet18", "normalization": "instance"},
             "is 'instance', expected 'default' or 'batch' or 'group': model 'resnet18' has no other.",
         ),
-    ],
-)
-def test_a_network_that_does_not_fit_is_refused_before_any_site_is_asked(job: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingsError) as caught:
-        make_plans(job, {}, {}, [])
-    assert message in str(caught.value)
-    assert NETWORKS.get(job.get("model", "resnet18"))
+    ]
+    for job, message in cases:
+        with pytest.raises(SettingsError) as caught:
+            make_plans(job, {}, {}, [])
+        assert message in str(caught.value)
+        assert NETWORKS.get(job.get("model", "resnet18"))

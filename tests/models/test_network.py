@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Networks of one's own: any module with a linear head becomes an extractor with the protocol's head on top."""
 
-import doctest
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 from torch import nn
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.models import NETWORKS, Network, build_model, check_features, is_small_model, network
+from fdg_plugins.models import NETWORKS, Network, build_model, check_features, is_small_model
 
 
 def plain(num_classes: int) -> nn.Module:
@@ -42,10 +41,6 @@ def add() -> Iterator[Callable[..., str]]:
     yield take
     for name in added:
         NETWORKS.remove(name)
-
-
-def test_the_page_is_true() -> None:
-    assert doctest.testmod(network).failed == 0
 
 
 @pytest.mark.parametrize("head", ["linear", "two_layer"])
@@ -104,9 +99,8 @@ def failing(num_classes: int) -> nn.Module:
     raise ValueError(f"{num_classes} are too many")
 
 
-@pytest.mark.parametrize(
-    ("build", "fields", "message"),
-    [
+def test_a_network_without_the_head_that_its_record_names_is_refused(add: Callable[..., str]) -> None:
+    cases: list[tuple[Any, dict[str, Any], str]] = [
         (
             lambda num_classes, width: nn.Linear(width, num_classes),
             {},
@@ -118,13 +112,10 @@ def failing(num_classes: int) -> nn.Module:
         (plain, {"head": "fc"}, "the head 'fc' of model 'test_0' is not there, expected a linear layer"),
         (plain, {"head": "0"}, "the head '0' of model 'test_0' is a Conv2d, expected a linear layer"),
         (lambda: 3, {}, "is built as a int, expected a torch.nn.Module"),
-    ],
-)
-def test_a_network_without_the_head_that_its_record_names_is_refused(
-    add: Callable[..., str], build: Any, fields: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(SettingsError, match=message):
-        build_model(add(build, **fields), 5, seed=1)
+    ]
+    for build, fields, message in cases:
+        with pytest.raises(SettingsError, match=message):
+            build_model(add(build, **fields), 5, seed=1)
 
 
 def test_features_that_are_no_vector_per_image_are_refused(add: Callable[..., str]) -> None:
@@ -133,15 +124,13 @@ def test_features_that_are_no_vector_per_image_are_refused(add: Callable[..., st
         check_features(model, 3, 8)
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
+def test_a_record_that_cannot_be_is_refused() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"name": "no name"}, "a network's name is 'no name'"),
         ({"channels": 2}, "has 2 channels, expected 1 or 3"),
         ({"features": 3, "head": "fc"}, "has features 3 and head 'fc'"),
         ({"features": 0}, "has features 0"),
-    ],
-)
-def test_a_record_that_cannot_be_is_refused(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        Network(**{"name": "mine", "build": plain, **fields})
+    ]
+    for fields, message in cases:
+        with pytest.raises(SettingsError, match=message):
+            Network(**{"name": "mine", "build": plain, **fields})

@@ -17,9 +17,8 @@ def plain(num_classes: int) -> nn.Module:
     return nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, num_classes))
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
+def test_a_networks_record_is_checked_field_by_field() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"name": None}, "a network's name is None, expected letters, digits and '_'."),
         ({"smallest": "16"}, "smallest of network 'xn' is the text '16', expected a whole number."),
         ({"smallest": 0}, "smallest of network 'xn' is 0, expected at least 1."),
@@ -40,11 +39,10 @@ def plain(num_classes: int) -> nn.Module:
             {"build": 3},
             "build of network 'xn' is the number 3, expected a function that returns a module, or text such",
         ),
-    ],
-)
-def test_a_networks_record_is_checked_field_by_field(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingsError, match=rf"^{re.escape(message)}"):
-        Network(**{"name": "xn", "build": plain, **fields})
+    ]
+    for fields, message in cases:
+        with pytest.raises(SettingsError, match=rf"^{re.escape(message)}"):
+            Network(**{"name": "xn", "build": plain, **fields})
 
 
 def test_a_module_in_the_place_of_its_factory_is_refused_without_a_record_too() -> None:
@@ -81,11 +79,12 @@ AFTER = "model 'xn' computes something after its head 'fc', expected the head's 
 ANOTHER = "; that is its last linear layer, and the field head names another."
 
 
-@pytest.mark.parametrize("after", [nn.Softmax(dim=1), nn.ReLU(), nn.Sigmoid(), lambda logits: 2 * logits])
-def test_a_network_that_computes_something_after_its_head_is_refused(after: Callable[[torch.Tensor], Any]) -> None:
-    for head, end in (("fc", "."), (None, ANOTHER)):
-        with pytest.raises(SettingsError, match=rf"^{re.escape(AFTER + end)}$"):
-            Network(name="xn", build=lambda: Net(after), head=head).extractor(2, image_size=16)
+def test_a_network_that_computes_something_after_its_head_is_refused() -> None:
+    cases: list[Callable[[torch.Tensor], Any]] = [nn.Softmax(dim=1), nn.ReLU(), nn.Sigmoid(), lambda logits: 2 * logits]
+    for after in cases:
+        for head, end in (("fc", "."), (None, ANOTHER)):
+            with pytest.raises(SettingsError, match=rf"^{re.escape(AFTER + end)}$"):
+                Network(name="xn", build=lambda: Net(after), head=head).extractor(2, image_size=16)
 
 
 @pytest.mark.parametrize("after", [nn.Identity(), nn.Dropout(0.5), same])

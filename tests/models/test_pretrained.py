@@ -13,7 +13,6 @@ import torch
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.models import ExtractorClassifier, build_model, load_pretrained, read_weights
-from fdg_plugins.models.torchvision_networks import imagenet_file_name
 
 CACHE_NAME = "resnet18-f37072fd.pth"
 
@@ -56,20 +55,20 @@ def equal(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor])
     return first.keys() == second.keys() and all(torch.equal(first[key], second[key]) for key in first)
 
 
-@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
-@pytest.mark.parametrize("mode", ["imagenet", "auto"])
 def test_a_file_round_trips_into_the_extractor_alone(
-    tmp_path: Path, model: ExtractorClassifier, source: ExtractorClassifier, suffix: str, mode: str
+    tmp_path: Path, model: ExtractorClassifier, source: ExtractorClassifier
 ) -> None:
-    path = tmp_path / f"weights{suffix}"
-    save = torch.save if suffix == ".pth" else safetensors.torch.save_file
-    save(published(source), path)
-    classifier = {key: value.clone() for key, value in model.classifier.state_dict().items()}
-    record = load_pretrained(model, "resnet18", mode, path, digest(path).upper())
-    assert equal(model.extractor.state_dict(), source.extractor.state_dict())
-    assert equal(model.classifier.state_dict(), classifier)
-    label = {"imagenet": "imagenet", "auto": "pretrained file"}[mode]
-    assert (record.label, record.file, record.sha256) == (label, path.name, digest(path))
+    for suffix in [".pth", ".safetensors"]:
+        for mode in ["imagenet", "auto"]:
+            path = tmp_path / f"weights{suffix}"
+            save = torch.save if suffix == ".pth" else safetensors.torch.save_file
+            save(published(source), path)
+            classifier = {key: value.clone() for key, value in model.classifier.state_dict().items()}
+            record = load_pretrained(model, "resnet18", mode, path, digest(path).upper())
+            assert equal(model.extractor.state_dict(), source.extractor.state_dict())
+            assert equal(model.classifier.state_dict(), classifier)
+            label = {"imagenet": "imagenet", "auto": "pretrained file"}[mode]
+            assert (record.label, record.file, record.sha256) == (label, path.name, digest(path))
 
 
 @pytest.mark.parametrize("sha256", [True, False])
@@ -117,12 +116,6 @@ def test_a_tampered_file_is_refused_and_leaves_the_model_as_it_was(
 # --- where weights are looked for -------------------------------------------------------------------
 
 
-def test_the_names_of_the_published_files_are_known() -> None:
-    assert imagenet_file_name("resnet18") == CACHE_NAME
-    assert imagenet_file_name("resnet50") == "resnet50-0676ba61.pth"
-    assert imagenet_file_name("convnet") is None
-
-
 def test_without_a_file_auto_is_from_scratch_and_imagenet_says_where_it_looked(
     checkpoints: Path, model: ExtractorClassifier
 ) -> None:
@@ -132,11 +125,6 @@ def test_without_a_file_auto_is_from_scratch_and_imagenet_says_where_it_looked(
     ):
         load_pretrained(model, "resnet18", "imagenet")
     assert list(checkpoints.iterdir()) == []
-
-
-def test_mode_none_looks_at_nothing(tmp_path: Path, model: ExtractorClassifier) -> None:
-    record = load_pretrained(model, "resnet18", "none", tmp_path / "absent.pth")
-    assert (record.label, record.file, record.sha256) == ("from scratch", None, None)
 
 
 @pytest.mark.parametrize("mode", ["auto", "imagenet"])
@@ -168,9 +156,10 @@ def test_a_named_file_that_is_missing_is_always_an_error(tmp_path: Path, model: 
 # --- what is in the file ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_a_state_that_does_not_fit_is_refused_by_its_first_entry(
+    tmp_path: Path, model: ExtractorClassifier, source: ExtractorClassifier
+) -> None:
+    cases: list[tuple[dict[str, object], str]] = [
         ({"layer9.weight": torch.zeros(1)}, r"have the unexpected entry layer9\.weight"),
         ({"bn1.weight": None}, r"lack the entry bn1\.weight"),
         (
@@ -178,15 +167,12 @@ def test_a_named_file_that_is_missing_is_always_an_error(tmp_path: Path, model: 
             r"conv1\.weight of shape \[64, 1, 7, 7\]; expected \[64, 3, 7, 7\]",
         ),
         ({"bn1.weight": [1.0]}, "hold a dict; expected tensors by parameter name"),
-    ],
-)
-def test_a_state_that_does_not_fit_is_refused_by_its_first_entry(
-    tmp_path: Path, model: ExtractorClassifier, source: ExtractorClassifier, change: dict[str, object], message: str
-) -> None:
-    state = {key: value for key, value in (published(source) | change).items() if value is not None}
-    torch.save(state, tmp_path / "weights.pth")
-    with pytest.raises(DataError, match=rf"weights\.pth .*{message}"):
-        load_pretrained(model, "resnet18", "imagenet", tmp_path / "weights.pth")
+    ]
+    for change, message in cases:
+        state = {key: value for key, value in (published(source) | change).items() if value is not None}
+        torch.save(state, tmp_path / "weights.pth")
+        with pytest.raises(DataError, match=rf"weights\.pth .*{message}"):
+            load_pretrained(model, "resnet18", "imagenet", tmp_path / "weights.pth")
 
 
 def unfit(value: torch.Tensor, at: float) -> torch.Tensor:
@@ -196,9 +182,10 @@ def unfit(value: torch.Tensor, at: float) -> torch.Tensor:
     return changed
 
 
-@pytest.mark.parametrize(
-    ("key", "change", "problem"),
-    [
+def test_numbers_that_no_network_can_start_from_are_refused_by_file_and_parameter(
+    tmp_path: Path, model: ExtractorClassifier, source: ExtractorClassifier
+) -> None:
+    cases: list[tuple[str, Callable[[torch.Tensor], torch.Tensor], str]] = [
         ("conv1.weight", lambda value: unfit(value, float("nan")), "have 1 values in {} that are NaN or infinite"),
         ("bn1.running_var", lambda value: unfit(value, float("inf")), "have 1 values in {} that are NaN or infinite"),
         ("bn1.bias", lambda value: unfit(value.double(), 1e300), "have 1 values in {} that are NaN or infinite"),
@@ -211,34 +198,16 @@ def unfit(value: torch.Tensor, at: float) -> torch.Tensor:
         ("bn1.weight", lambda value: value > 0, "have {} as bool; expected plain floating-point"),
         ("bn1.weight", lambda value: value.to_sparse(), "have {} as another kind of tensor; expected plain"),
         ("bn1.num_batches_tracked", lambda _: torch.tensor(1.5), "have {} as float32; expected plain integer"),
-    ],
-)
-def test_numbers_that_no_network_can_start_from_are_refused_by_file_and_parameter(
-    tmp_path: Path,
-    model: ExtractorClassifier,
-    source: ExtractorClassifier,
-    key: str,
-    change: Callable[[torch.Tensor], torch.Tensor],
-    problem: str,
-) -> None:
-    state = published(source)
-    state[key] = change(state.get(key, torch.tensor(0)))
-    torch.save(state, tmp_path / "weights.pth")
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    with pytest.raises(DataError, match=rf"weights\.pth {problem.format(re.escape(key))}") as caught:
-        load_pretrained(model, "resnet18", "imagenet", tmp_path / "weights.pth")
-    assert equal(model.state_dict(), before)
-    assert str(tmp_path) not in caught.value.public
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_weights_of_another_precision_are_taken(
-    tmp_path: Path, model: ExtractorClassifier, source: ExtractorClassifier, dtype: torch.dtype
-) -> None:
-    state = {key: value.to(dtype) for key, value in published(source).items()}
-    torch.save(state, tmp_path / "weights.pth")
-    load_pretrained(model, "resnet18", "imagenet", tmp_path / "weights.pth")
-    assert torch.equal(model.extractor.state_dict()["conv1.weight"], state["conv1.weight"].float())
+    ]
+    for key, change, problem in cases:
+        state = published(source)
+        state[key] = change(state.get(key, torch.tensor(0)))
+        torch.save(state, tmp_path / "weights.pth")
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        with pytest.raises(DataError, match=rf"weights\.pth {problem.format(re.escape(key))}") as caught:
+            load_pretrained(model, "resnet18", "imagenet", tmp_path / "weights.pth")
+        assert equal(model.state_dict(), before)
+        assert str(tmp_path) not in caught.value.public
 
 
 class Malicious:
@@ -269,27 +238,10 @@ def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path, model: Extracto
 # --- settings ---------------------------------------------------------------------------------------
 
 
-def test_impossible_settings_are_refused(tmp_path: Path, model: ExtractorClassifier) -> None:
-    with pytest.raises(SettingsError, match="mode 'always' is unknown; expected one of: none, auto, imagenet"):
-        load_pretrained(model, "resnet18", "always")
-    with pytest.raises(SettingsError, match="model 'vgg' is unknown"):
-        load_pretrained(model, "vgg", "none")
-    with pytest.raises(SettingsError, match="sha256 of the pretrained weights is 'f37072fd'; expected 64"):
-        load_pretrained(model, "resnet18", "auto", None, "f37072fd")
-
-
-@pytest.mark.parametrize("name", ["convnet", "groupnorm_convnet"])
-def test_the_convnets_have_no_pretrained_weights(tmp_path: Path, name: str) -> None:
-    convnet = build_model(name, 7, seed=0)
-    assert load_pretrained(convnet, name, "auto").label == "from scratch"
-    for mode, file in (("imagenet", None), ("auto", tmp_path / "weights.pth")):
-        with pytest.raises(SettingsError, match=f"model {name} has no ImageNet weights"):
-            load_pretrained(convnet, name, mode, file)
-
-
-@pytest.mark.parametrize(
-    ("mode", "file", "sha256"),
-    [
+def test_what_is_wrong_whatever_the_network_is_told_without_building_it(
+    checkpoints: Path, tmp_path: Path, model: ExtractorClassifier
+) -> None:
+    cases: list[tuple[str, str | None, str | None]] = [
         ("always", None, None),
         ("auto", None, "xyz"),
         ("imagenet", None, None),
@@ -297,28 +249,14 @@ def test_the_convnets_have_no_pretrained_weights(tmp_path: Path, name: str) -> N
         ("auto", "text.pth", None),
         ("auto", "text.safetensors", None),
         ("auto", "whole.safetensors", "0" * 64),
-    ],
-)
-def test_what_is_wrong_whatever_the_network_is_told_without_building_it(
-    checkpoints: Path, tmp_path: Path, model: ExtractorClassifier, mode: str, file: str | None, sha256: str | None
-) -> None:
-    for name in ("text.pth", "text.safetensors"):
-        (tmp_path / name).write_text("no weights", encoding="utf-8")
-    safetensors.torch.save_file({"fc.bias": torch.zeros(2)}, tmp_path / "whole.safetensors")
-    said = []
-    for call in (lambda *of: load_pretrained(model, *of), read_weights):
-        with pytest.raises((DataError, SettingsError)) as refused:
-            call("resnet18", mode, None if file is None else tmp_path / file, sha256)
-        said.append(str(refused.value))
-    assert said[0] == said[1]
-
-
-def test_weights_that_are_not_asked_for_or_whole_are_left_to_the_run(checkpoints: Path, tmp_path: Path) -> None:
-    assert read_weights("resnet18", "none", tmp_path / "absent.pth") is None
-    assert read_weights("resnet18", "auto") is None
-    path = tmp_path / "whole.safetensors"
-    safetensors.torch.save_file({"fc.bias": torch.ones(2)}, path)
-    found = read_weights("resnet18", "auto", path, digest(path))
-    assert found is not None
-    assert (found.path, found.digest) == (path, digest(path))
-    assert equal(found.tensors, {"fc.bias": torch.ones(2)})
+    ]
+    for mode, file, sha256 in cases:
+        for name in ("text.pth", "text.safetensors"):
+            (tmp_path / name).write_text("no weights", encoding="utf-8")
+        safetensors.torch.save_file({"fc.bias": torch.zeros(2)}, tmp_path / "whole.safetensors")
+        said = []
+        for call in (lambda *of: load_pretrained(model, *of), read_weights):
+            with pytest.raises((DataError, SettingsError)) as refused:
+                call("resnet18", mode, None if file is None else tmp_path / file, sha256)
+            said.append(str(refused.value))
+        assert said[0] == said[1]

@@ -53,12 +53,6 @@ def bottlenecks() -> ExtractorClassifier:
     return ExtractorClassifier(extractor, nn.Linear(features, 3))
 
 
-@pytest.mark.parametrize("size", [32, 64])
-def test_the_stages_of_a_network_of_bottlenecks_are_its_first_three_layers(size: int) -> None:
-    found = stages_of(bottlenecks(), (3, size, size))
-    assert [tuple(stage) for stage in found] == [("layer1", 256), ("layer2", 512), ("layer3", 1024)]
-
-
 class WithShortcut(nn.Module):
     """Maps of two sizes, of which a shortcut passes by all modules with larger ones."""
 
@@ -82,11 +76,6 @@ def test_every_stage_of_a_network_of_bottlenecks_can_append_images() -> None:
     network = StyledClassifier(model, stages_of(model, SHAPE))
     with network.changed(lambda number, maps: torch.cat([maps, maps])):
         assert len(network.feature_map(images(2))) == 16
-
-
-def test_the_stages_of_the_small_networks_end_their_sizes_of_map() -> None:
-    assert [stage.channels for stage in stages_of(build_model("convnet", 3, seed=1), SHAPE)] == [32, 64, 128]
-    assert [stage.channels for stage in stages_of(build_model("groupnorm_convnet", 3, seed=1), (1, 28, 28))] == [64]
 
 
 def test_a_network_with_one_size_of_map_is_refused() -> None:
@@ -138,15 +127,6 @@ def test_attention_adds_its_own_parameters_and_a_wider_head(plain: ExtractorClas
     assert torch.equal(model.features(images())[:, : plain.feature_size], plain.features(images()))
 
 
-def test_a_two_layer_head_keeps_its_later_layers() -> None:
-    head = build_model("convnet", 3, seed=1, head="two_layer").classifier
-    assert isinstance(head, nn.Sequential)
-    wide = widened(head, 256)
-    assert isinstance(wide, nn.Sequential)
-    assert [layer.in_features for layer in wide if isinstance(layer, nn.Linear)] == [256, 64]
-    assert wide[2] is head[2]
-
-
 def test_the_weights_of_the_positions_are_those_of_the_definition() -> None:
     attention, maps, pairs = PositionAttention(6, 4), images(3, 6).reshape(3, 6, 3, 6), torch.tensor([1, 0, 2])
     query, key = (normalize(layer(maps), dim=1).flatten(2) for layer in (attention.query, attention.key))
@@ -158,12 +138,3 @@ def test_the_weights_of_the_positions_are_those_of_the_definition() -> None:
     torch.testing.assert_close(weights, torch.stack(expected))
     torch.testing.assert_close(weights.sum(dim=(1, 2, 3)), torch.ones(3))
     torch.testing.assert_close(attention(maps), attention(maps, torch.arange(3)))
-
-
-def test_a_constant_map_is_weighed_evenly_so_that_both_halves_agree(plain: ExtractorClassifier) -> None:
-    model = styled(plain)
-    maps = images(2, 8)[:, :1, :1, :1].expand(2, plain.feature_size, 4, 4)
-    assert model.attention is not None
-    torch.testing.assert_close(model.attention(maps), torch.full((2, 1, 4, 4), 1 / 16))
-    first, second = model.pool(maps).chunk(2, dim=1)
-    torch.testing.assert_close(first, second)

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import NETWORKS, ExtractorClassifier, Network, check_features, load_pretrained, network_of
 from fdg_plugins.models.network import _last_linear
-from fdg_plugins.models.torchvision_networks import imagenet_file_name, resize_positions
+from fdg_plugins.models.torchvision_networks import imagenet_file_name
 from tests.tiny_networks import TINY, tiny_vit
 
 # Parameters in torchvision's documentation, which counts 1,000 classes at 224 pixels.
@@ -39,23 +39,25 @@ def count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-@pytest.mark.parametrize("name", PARAMETERS)
-def test_the_head_gives_way_and_everything_else_is_the_published_network(name: str) -> None:
-    from torchvision import models
+def test_the_head_gives_way_and_everything_else_is_the_published_network() -> None:
+    for name in PARAMETERS:
+        from torchvision import models
 
-    extractor, features = on_meta(name)
-    with torch.device("meta"):
-        published = getattr(models, name)(weights=None)
-    record = NETWORKS.get(name)
-    assert record.head == _last_linear(name, published)
-    own = {key: value.shape for key, value in published.state_dict().items() if not key.startswith(f"{record.head}.")}
-    assert {key: value.shape for key, value in extractor.state_dict().items()} == own
-    assert count(extractor) + 1000 * (features + 1) == PARAMETERS[name]
-    assert (not list(extractor.buffers())) == (name in WITHOUT_BUFFERS)
-    with torch.device("meta"):
-        model = ExtractorClassifier(extractor.eval(), nn.Linear(features, 7))
-    assert model.features(torch.empty(2, 3, 224, 224, device="meta")).shape == (2, features)
-    assert re.fullmatch(rf"{name}\w*-[0-9a-f]{{8}}\.pth", imagenet_file_name(name) or "")
+        extractor, features = on_meta(name)
+        with torch.device("meta"):
+            published = getattr(models, name)(weights=None)
+        record = NETWORKS.get(name)
+        assert record.head == _last_linear(name, published)
+        own = {
+            key: value.shape for key, value in published.state_dict().items() if not key.startswith(f"{record.head}.")
+        }
+        assert {key: value.shape for key, value in extractor.state_dict().items()} == own
+        assert count(extractor) + 1000 * (features + 1) == PARAMETERS[name]
+        assert (not list(extractor.buffers())) == (name in WITHOUT_BUFFERS)
+        with torch.device("meta"):
+            model = ExtractorClassifier(extractor.eval(), nn.Linear(features, 7))
+        assert model.features(torch.empty(2, 3, 224, 224, device="meta")).shape == (2, features)
+        assert re.fullmatch(rf"{name}\w*-[0-9a-f]{{8}}\.pth", imagenet_file_name(name) or "")
 
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet34", "resnet50"])
@@ -67,11 +69,6 @@ def test_a_residual_network_with_group_normalization_has_the_same_parameters_and
     assert list(group.buffers()) == []
     assert group(torch.empty(2, 3, 32, 32, device="meta")).shape == (2, features)
     assert imagenet_file_name(name, "group") is None
-
-
-def test_the_transformer_is_built_for_the_size_of_the_images() -> None:
-    extractor, features = on_meta("vit_b_16", image_size=32)
-    assert extractor.state_dict()["encoder.pos_embedding"].shape == (1, 1 + 2 * 2, features)
 
 
 # --- weights from a file ----------------------------------------------------------------------------
@@ -101,18 +98,6 @@ def test_positions_are_interpolated_to_the_size_of_the_images_and_the_class_toke
     assert all(torch.equal(taken[name], given[name]) for name in taken if name != positions)
 
 
-@pytest.mark.parametrize("shape", [(1, 4, 16), (2, 5, 16), (5, 16), (1, 1, 16)])
-def test_positions_of_another_form_are_left_alone_and_refused_by_their_shape(
-    shape: tuple[int, ...], tmp_path: Path
-) -> None:
-    model = transformer(32, seed=1)
-    state = {**model.extractor.state_dict(), "encoder.pos_embedding": torch.zeros(shape)}
-    assert resize_positions(state, model.extractor.state_dict()) == state
-    torch.save(state, tmp_path / "vit.pth")
-    with pytest.raises(DataError, match=r"encoder\.pos_embedding of shape"):
-        load_pretrained(model, "vit_b_16", "auto", tmp_path / "vit.pth")
-
-
 def test_published_weights_are_for_batch_normalization(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     tiny, features = Network(name="tiny", build=TINY["tiny_resnet"], head="fc").extractor(7)
@@ -125,12 +110,6 @@ def test_published_weights_are_for_batch_normalization(tmp_path: Path, monkeypat
 
 
 # --- factories without a record ---------------------------------------------------------------------
-
-
-def test_a_factory_needs_no_record() -> None:
-    assert network_of(TINY["tiny_resnet"], name="mine") == Network(name="mine", build=TINY["tiny_resnet"])
-    assert network_of(lambda num_classes, channels: None, name="mine").channels is None
-    assert network_of("torchvision.models:resnet18", name="mine").build == "torchvision.models:resnet18"
 
 
 @pytest.mark.parametrize(

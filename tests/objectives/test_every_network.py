@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.models import NETWORKS, Network, build_model, check_pooled
+from fdg_plugins.models import NETWORKS, Network, build_model
 from fdg_plugins.objectives import make_objective
 from fdg_plugins.objectives.catalogue import OBJECTIVES
-from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.testing.objectives import CLASSES, make_batches, site_round, train
 from tests.tiny_networks import POOLED, TINY
 
@@ -50,7 +49,11 @@ def trains(objective_name: str, network: str, size: int) -> None:
         exchange.begin_round(model.state_dict())
 
 
-@pytest.mark.parametrize(("objective", "network"), list(product(OWN_OBJECTIVES, TINY)))
+# Each network with plain training and with what refuses some of them, and each objective on two kinds.
+CHECKED = sorted({*product(("erm", *REFUSED), TINY), *product(OWN_OBJECTIVES, ("tiny_resnet", "tiny_vit"))})
+
+
+@pytest.mark.parametrize(("objective", "network"), CHECKED)
 def test_it_trains_every_kind_of_network_or_says_why_not(objective: str, network: str) -> None:
     if network in REFUSED.get(objective, ()):
         with pytest.raises(
@@ -71,13 +74,3 @@ def test_it_trains_torchvisions_networks_or_says_why_not(objective: str, network
             trains(objective, network, 32)
     else:
         trains(objective, network, 32)
-
-
-def test_the_check_of_pooling_changes_nothing() -> None:
-    model = build_model("tiny_efficientnet", CLASSES, seed=1).train()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    state = torch.get_rng_state()
-    check_pooled(model, (3, SIZE, SIZE))
-    assert model.training
-    assert torch.equal(torch.get_rng_state(), state)
-    assert same_bits(model.state_dict(), before)

@@ -109,29 +109,32 @@ def only_the_loss_is_read(waits: Waits) -> bool:
     return "float(total) / seen" in read and not any("_local_scalar_dense" in wait for wait in waits.before)
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=str)
-def test_a_pass_reads_its_mean_loss_and_its_steps_read_nothing(spec: dict[str, Any]) -> None:
-    for sent in (NOTHING, after_a_round(make_objective(spec))):
-        assert only_the_loss_is_read(waits_of_a_pass(spec, sent, batches=2))
+def test_a_pass_reads_its_mean_loss_and_its_steps_read_nothing() -> None:
+    for spec in SPECS:
+        for sent in (NOTHING, after_a_round(make_objective(spec))):
+            assert only_the_loss_is_read(waits_of_a_pass(spec, sent, batches=2))
 
 
-@pytest.mark.parametrize("spec", OF_PIXELS, ids=str)
-def test_a_pass_over_masks_reads_its_mean_loss_and_its_steps_read_nothing(spec: dict[str, Any]) -> None:
-    pytest.importorskip("monai")
-    sent = after_a_round(make_objective(spec), SEGMENTATION)
-    assert only_the_loss_is_read(waits_of_a_pass(spec, sent, batches=2, task=SEGMENTATION))
-
-
-@pytest.mark.parametrize("task", [DEFAULT_TASK, SEGMENTATION], ids=lambda task: task.name)
-@pytest.mark.parametrize("spec", SPECS, ids=str)
-def test_what_is_reported_is_read_at_the_end_and_not_in_each_batch(spec: dict[str, Any], task: Task) -> None:
-    if task is SEGMENTATION:
+def test_a_pass_over_masks_reads_its_mean_loss_and_its_steps_read_nothing() -> None:
+    for spec in OF_PIXELS:
         pytest.importorskip("monai")
-        if spec not in OF_PIXELS:
-            pytest.skip("needs one class for each image")
-    sent = after_a_round(make_objective(spec), task)
-    few, many = (waits_of_reports(spec, sent, batches, task) for batches in (1, 3))
-    assert {look: len(waits) for look, waits in many.items()} == {look: len(waits) for look, waits in few.items()}
+        sent = after_a_round(make_objective(spec), SEGMENTATION)
+        assert only_the_loss_is_read(waits_of_a_pass(spec, sent, batches=2, task=SEGMENTATION))
+
+
+def test_what_is_reported_is_read_at_the_end_and_not_in_each_batch() -> None:
+    cases_1: list[Task] = [DEFAULT_TASK, SEGMENTATION]
+    for task in cases_1:
+        for spec in SPECS:
+            if task is SEGMENTATION:
+                pytest.importorskip("monai")
+                if spec not in OF_PIXELS:
+                    pytest.skip("needs one class for each image")
+            sent = after_a_round(make_objective(spec), task)
+            few, many = (waits_of_reports(spec, sent, batches, task) for batches in (1, 3))
+            assert {look: len(waits) for look, waits in many.items()} == {
+                look: len(waits) for look, waits in few.items()
+            }
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
@@ -171,14 +174,14 @@ WAITING: dict[str, Callable[[], object]] = {
 }
 
 
-@pytest.mark.parametrize("act", WAITING.values(), ids=WAITING.keys())
-def test_a_wait_is_noticed(act: Callable[[], object]) -> None:
-    with Accelerator() as accelerator:
-        try:
-            act()
-        except NotImplementedError:  # without values, torch cannot tell the shape of the result
-            assert accelerator.waits
-    assert len(accelerator.waits) == 1
+def test_a_wait_is_noticed() -> None:
+    for act in WAITING.values():
+        with Accelerator() as accelerator:
+            try:
+                act()
+            except NotImplementedError:  # without values, torch cannot tell the shape of the result
+                assert accelerator.waits
+        assert len(accelerator.waits) == 1
 
 
 def test_mixed_devices_are_noticed() -> None:

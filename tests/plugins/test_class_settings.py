@@ -2,14 +2,13 @@
 """The classes that a plug-in's method names: settings, defaults and names that would go wrong later are refused."""
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
 from fdg_plugins.aggregators import make_aggregator, make_weighting
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.objectives import OBJECTIVES, make_objective
+from fdg_plugins.objectives import make_objective
 from fdg_plugins.plugins.files import load_file
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.settings.protocol import Protocol
@@ -227,20 +226,3 @@ def test_a_setting_that_a_class_of_this_package_has_may_be_inherited(tmp_path: P
     leaving = "Leaving(what='means', shape='[Y, D]', reveals='means', report='class_means')"
     load(tmp_path, f"{OY}, leaves=({leaving},)", code)
     assert vars(make_objective("xm"))["target"] == "insight"
-
-
-def test_an_objective_without_settings_of_its_own_need_not_be_decorated(tmp_path: Path) -> None:
-    load(tmp_path, OY, objective("more: ClassVar[int] = 3", decorator=""))
-    assert vars(make_objective({"name": "xm", "strength": 2.0})) == {"strength": 2.0}
-
-
-def test_a_class_that_was_found_right_is_not_made_again(tmp_path: Path) -> None:
-    code = (
-        "MADE = []\n\n@dataclass(frozen=True)\nclass Y(XObjective):\n"
-        "    def __post_init__(self):\n        MADE.append(self)\n"
-    )
-    load(tmp_path, OY, code)
-    made = sys.modules["fdg_custom_own"].MADE
-    for _ in range(3):
-        OBJECTIVES["xm"]
-    assert len(made) == 1

@@ -53,20 +53,23 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "made"
 
 
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [("my_net:Net", "my_net_net"), ("my_net.py:Net", "my_net_net"), ("nets.one:Net", "nets_one_net"),
-     ("nets/one.py:Net", "one_net"), ("3d.py:Net", "net_3d_net")],
-)  # fmt: skip
-def test_a_file_of_ones_own_is_copied_with_a_record_at_its_end(here: Path, folder: Path, text: str, name: str) -> None:
-    path, network = bring_factory(text, here, folder)
-    assert (path, network) == (folder / f"{name}.py", name)
-    assert path.read_text(encoding="utf-8").startswith(NET)
-    assert files_behind([("model", network)]) == {network: path}
-    assert NETWORKS.get(network).channels is None
-    for channels in (1, 3):
-        model = build_model(network, 5, seed=0, channels=channels)
-        assert model(torch.zeros(2, channels, 8, 8)).shape == (2, 5)
+def test_a_file_of_ones_own_is_copied_with_a_record_at_its_end(here: Path, folder: Path) -> None:
+    cases: list[tuple[str, str]] = [
+        ("my_net:Net", "my_net_net"),
+        ("my_net.py:Net", "my_net_net"),
+        ("nets.one:Net", "nets_one_net"),
+        ("nets/one.py:Net", "one_net"),
+        ("3d.py:Net", "net_3d_net"),
+    ]
+    for text, name in cases:
+        path, network = bring_factory(text, here, folder)
+        assert (path, network) == (folder / f"{name}.py", name)
+        assert path.read_text(encoding="utf-8").startswith(NET)
+        assert files_behind([("model", network)]) == {network: path}
+        assert NETWORKS.get(network).channels is None
+        for channels in (1, 3):
+            model = build_model(network, 5, seed=0, channels=channels)
+            assert model(torch.zeros(2, channels, 8, 8)).shape == (2, 5)
 
 
 def test_an_installed_module_is_named_and_not_copied(folder: Path, here: Path) -> None:
@@ -80,9 +83,8 @@ def test_an_installed_module_is_named_and_not_copied(folder: Path, here: Path) -
     assert NETWORKS.get(network).channels == 3
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_what_is_no_factory_is_refused_in_one_sentence(here: Path, folder: Path) -> None:
+    cases: list[tuple[str, str]] = [
         ("no_net:Net", r"names the module 'no_net', which is neither installed nor the file .*/here/no_net.py"),
         (
             "my_net:Nett",
@@ -101,14 +103,13 @@ def test_an_installed_module_is_named_and_not_copied(folder: Path, here: Path) -
         ("my_net:Net()", r"model is 'my_net:Net\(\)', expected the name of a network, package.module:factory or"),
         ("my_net:Net:Net", "expected the name of a network"),
         (":Net", "expected the name of a network"),
-    ],
-)
-def test_what_is_no_factory_is_refused_in_one_sentence(here: Path, folder: Path, text: str, message: str) -> None:
-    assert is_factory(text)
-    with pytest.raises(SettingsError, match=message):
-        bring_factory(text, here, folder)
-    assert not NETWORKS.loaded()[len(NETWORKS.own()) :]
-    assert not [name for name in sys.modules if name.startswith("fdg_custom_")]
+    ]
+    for text, message in cases:
+        assert is_factory(text)
+        with pytest.raises(SettingsError, match=message):
+            bring_factory(text, here, folder)
+        assert not NETWORKS.loaded()[len(NETWORKS.own()) :]
+        assert not [name for name in sys.modules if name.startswith("fdg_custom_")]
 
 
 def test_a_job_cannot_name_a_factory() -> None:

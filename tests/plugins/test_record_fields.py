@@ -2,14 +2,11 @@
 """The fields of a method's record and of the records in it: what does not fit is refused by field, in one sentence."""
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.plugins.fields import check_fields
 from fdg_plugins.plugins.method import (
     Default,
     Difference,
@@ -120,9 +117,8 @@ def test_a_record_within_a_methods_is_checked_field_by_field(
         type_(**fields)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_a_methods_record_is_checked_field_by_field() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"rank": "first"}, "rank of method 'mine' is the text 'first', expected a whole number."),
         ({"rank": True}, "rank of method 'mine' is True, expected a whole number."),
         ({"part": "Root"}, "part of method 'mine' is 'Root', expected lower-case letters, digits and '_'."),
@@ -159,56 +155,11 @@ def test_a_record_within_a_methods_is_checked_field_by_field(
             },
             "defaults of method 'mine' have the setting 'strength' of its objective, but it names no objective, expect",
         ),
-    ],
-)
-def test_a_methods_record_is_checked_field_by_field(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingsError, match=rf"^{re.escape(message)}"):
-        made(**changes)
+    ]
+    for changes, message in cases:
+        with pytest.raises(SettingsError, match=rf"^{re.escape(message)}"):
+            made(**changes)
 
 
 def test_a_method_without_an_aggregator_may_have_settings_of_the_plain_mean() -> None:
     assert made(defaults=(Default(server={"server_lr": 1.0}, source="ours"),), rank=3).rank == 3
-
-
-@dataclass(frozen=True)
-class Plain:
-    """A record with annotations of every form."""
-
-    name: str
-    kind: Literal["a", "b"] = "a"
-    size: float = 1.0
-    pairs: tuple[tuple[int, ...], ...] = ()
-    files: Mapping[str, str] | None = None
-    code: str | type | Any = None
-    inner: "Plain | None" = None
-    call: Callable[[], int] = int
-    is_on: bool = False
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"kind": "c"}, "kind of Plain(name='x') is the text 'c', expected one of a, b."),
-        ({"kind": ["a"]}, "kind of Plain(name='x') is the list ['a'], expected one of a, b."),
-        ({"size": "1"}, "size of Plain(name='x') is the text '1', expected a number."),
-        ({"size": False}, "size of Plain(name='x') is False, expected a number."),
-        ({"pairs": ((0,), (1, "2"))}, "pairs of Plain(name='x') has the text '2', expected a whole number."),
-        ({"pairs": (0,)}, "pairs of Plain(name='x') has the number 0, expected a tuple, such as (0,)."),
-        ({"files": {"a": 1}}, "files of Plain(name='x') is an instance of dict, expected a mapping with names as keys"),
-        ({"inner": "y"}, "inner of Plain(name='x') is the text 'y', expected Plain(...) or None."),
-        ({"is_on": 1}, "is_on of Plain(name='x') is the number 1, expected True or False."),
-        ({"is_on": len}, "is_on of Plain(name='x') is the builtin_function_or_method len, expected True or False."),
-        ({"name": b"x"}, "name of a record Plain is an instance of bytes, expected text."),
-    ],
-)
-def test_a_value_that_its_annotation_does_not_allow_is_named(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingsError, match=rf"^{re.escape(message)}"):
-        Plain(**{"name": "x", **fields})
-
-
-def test_what_annotations_allow_is_taken() -> None:
-    one = Plain("x", kind="b", size=2, pairs=((0, 1), ()), files={"a": "b"}, code=Plain, call=lambda: 3, is_on=True)
-    assert Plain("y", inner=one, code=3).inner is one

@@ -155,18 +155,16 @@ def made(**changes: Any) -> Method:
     return Method(**{**whole, "objective": "my_package.module:Mine", **changes})
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
+def test_a_record_that_cannot_be_is_refused() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"key": "Mine"}, "a method's key is 'Mine', expected lower-case"),
         ({"acts": ("magic",)}, "method 'mine' acts on 'magic', expected one of direction, weighting"),
         ({"acts": ()}, "method 'mine' acts on 'nothing'"),
         ({"objective": None}, "method 'mine' names no class, expected aggregator, weighting or objective"),
-    ],
-)
-def test_a_record_that_cannot_be_is_refused(changes: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(SettingsError, match=sentence):
-        made(**changes)
+    ]
+    for changes, sentence in cases:
+        with pytest.raises(SettingsError, match=sentence):
+            made(**changes)
 
 
 @pytest.mark.parametrize(("compared", "code"), [("authors' code", None), ("", "plus")])

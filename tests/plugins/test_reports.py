@@ -10,9 +10,8 @@ from fdg_plugins.messages import CensusReply
 from fdg_plugins.objectives import OBJECTIVES
 from fdg_plugins.plugins.method import Leaving, Method, Reference
 from fdg_plugins.plugins.methods import METHODS
-from fdg_plugins.plugins.reports import OF_SETTINGS, CheckedReports, declared_reports, report_names
+from fdg_plugins.plugins.reports import declared_reports, report_names
 from fdg_plugins.settings.site_config import read_site_config
-from fdg_plugins.tasks import TASKS
 
 OWN = Method(
     key="styles",
@@ -67,18 +66,6 @@ def test_a_wrong_list_of_plug_ins_loads_none_to_look_for_reports(
         read_site_config("photo", path, {})
 
 
-def test_what_a_filter_checked_is_told_from_what_a_site_says() -> None:
-    checked = CheckedReports()
-    checked.note("gap", 0.5, num_bytes=8)
-    checked.note("class_means", refused="too long")
-    copy = CheckedReports.of(checked)
-    assert copy == {"gap": 0.5}
-    assert (copy.looked_at, copy.refused, copy.num_bytes) == ({"gap", "class_means"}, {"class_means": "too long"}, 8)
-    copy.note("gap", 1.0)
-    assert checked == {"gap": 0.5}
-    assert CheckedReports.of({"gap": 1e9}) == {}
-
-
 IN_THE_CENSUS = {
     "domain": "names of domain",
     "dataset": "data set",
@@ -106,10 +93,3 @@ def test_what_a_census_tells_is_declared_field_by_field() -> None:
     (line,) = [line for line in METHODS.get("fedavg").leaves if line.what.startswith("census: ")]
     assert IN_THE_CENSUS.keys() == CensusReply.model_fields.keys()
     assert [words for words in IN_THE_CENSUS.values() if words not in line.what] == []
-
-
-def test_the_scores_of_every_task_are_declared() -> None:
-    told = {task.report for task in TASKS.own().values()}
-    assert told - {None} <= set(report_names())
-    beyond = [line.when for line in OF_SETTINGS if "every loss and" in line.what]
-    assert [name for name in ("segmentation", "group_classification") if not any(name in when for when in beyond)] == []

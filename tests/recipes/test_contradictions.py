@@ -12,9 +12,8 @@ from fdg_plugins.plans.plans import make_plans
 from fdg_plugins.recipes import make_recipe
 
 
-@pytest.mark.parametrize(
-    ("method", "settings", "reason"),
-    [
+def test_a_contradiction_is_refused_with_its_reason() -> None:
+    cases: list[tuple[str, dict[str, Any], str]] = [
         ("arfl+ga", {}, r"method is 'arfl\+ga', but arfl and fedga both set the weighting; expected one of them\."),
         ("fedga+arfl", {}, r"but fedga and arfl both set the weighting"),
         ("fedomg+fednova", {}, r"but fedomg and fednova both set the direction"),
@@ -41,17 +40,15 @@ from fdg_plugins.recipes import make_recipe
             r"^objective 'rsc' does not go with model 'vit_b_16': the model's extractor has no",
         ),
         ("stablefdg", {"dataset": "mnist", "model": "cnn"}, r"^objective 'stable' does not go with model 'cnn': the"),
-    ],
-)
-def test_a_contradiction_is_refused_with_its_reason(method: str, settings: dict[str, Any], reason: str) -> None:
-    with pytest.raises(SettingsError, match=reason) as refused:
-        make_recipe(method, **settings)
-    assert "\n" not in str(refused.value)
+    ]
+    for method, settings, reason in cases:
+        with pytest.raises(SettingsError, match=reason) as refused:
+            make_recipe(method, **settings)
+        assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("aggregator", "protocol", "environment", "reason"),
-    [
+def test_a_job_or_an_environment_that_contradicts_itself_is_refused_by_the_server() -> None:
+    cases: list[tuple[Any, dict[str, Any], dict[str, str], str]] = [
         ("fednova", {"objective": "prox"}, {}, "objective 'prox' does not go with"),
         (
             "fedavg",
@@ -61,18 +58,14 @@ def test_a_contradiction_is_refused_with_its_reason(method: str, settings: dict[
         ),
         ({"name": "fedavg", "weighting": "arfl"}, {}, {}, "gap_split"),
         ("fedomg", {"gap_split": "train"}, {"FDG_WEIGHTING": "arfl", "FDG_GAP_SPLIT": "validation"}, "gap_split"),
-    ],
-    ids=str,
-)
-def test_a_job_or_an_environment_that_contradicts_itself_is_refused_by_the_server(
-    aggregator: Any, protocol: dict[str, Any], environment: dict[str, str], reason: str
-) -> None:
-    made = make_aggregator(aggregator)
-    in_force = made.settings()
-    plans = make_plans(protocol, {}, environment, made.setting_names())
-    with pytest.raises(SettingsError, match=reason):
-        check_settings(made, plans)
-    made.configure(in_force)
+    ]
+    for aggregator, protocol, environment, reason in cases:
+        made = make_aggregator(aggregator)
+        in_force = made.settings()
+        plans = make_plans(protocol, {}, environment, made.setting_names())
+        with pytest.raises(SettingsError, match=reason):
+            check_settings(made, plans)
+        made.configure(in_force)
 
 
 def test_a_single_site_a_round_is_accepted_where_one_update_is_enough() -> None:
@@ -87,9 +80,8 @@ def check(**protocol: Any) -> None:
     check_settings(aggregator, make_plans({"model": "convnet", **protocol}, {}, {}, aggregator.setting_names()))
 
 
-@pytest.mark.parametrize(
-    ("objective", "settings", "reason"),
-    [
+def test_an_objective_with_steps_on_a_part_that_is_frozen_is_refused() -> None:
+    cases: list[tuple[str, dict[str, Any], str]] = [
         *(
             (objective, settings, rf"^{setting}: objective '{objective}' trains the extractor on its own, expected")
             for objective in ("as", "pac")
@@ -102,13 +94,10 @@ def check(**protocol: Any) -> None:
         ("adg", {"trainable": "head"}, r"^trainable .* is 'head': objective 'adg' trains the generator on its own"),
         ("adg", {"travels": "head"}, r"^travels .* is 'head': objective 'adg' trains the generator on its own"),
         ("adg", {"travels": {"frozen": ["generator"]}}, r"^travels .*: objective 'adg' trains the generator"),
-    ],
-)
-def test_an_objective_with_steps_on_a_part_that_is_frozen_is_refused(
-    objective: str, settings: dict[str, Any], reason: str
-) -> None:
-    with pytest.raises(SettingsError, match=reason):
-        check(objective=objective, **settings)
+    ]
+    for objective, settings, reason in cases:
+        with pytest.raises(SettingsError, match=reason):
+            check(objective=objective, **settings)
 
 
 def test_fedadg_with_adapters_is_refused_since_its_generator_is_fixed() -> None:
@@ -117,21 +106,17 @@ def test_fedadg_with_adapters_is_refused_since_its_generator_is_fixed() -> None:
         check(objective="adg", trainable="adapters")
 
 
-@pytest.mark.parametrize(
-    ("objective", "settings"),
-    [
+def test_an_objective_whose_part_is_trained_by_some_parameters_is_accepted() -> None:
+    cases: list[tuple[Any, dict[str, Any]]] = [
         ("as", {"travels": {"frozen": ["extractor.0"]}}),
         ("pac", {"travels": {"personal": ["extractor"]}}),
         ({"name": "adg", "classification_weight": 1}, {"trainable": "head"}),
         ("adg", {"travels": "extractor"}),
-    ],
-)
-def test_an_objective_whose_part_is_trained_by_some_parameters_is_accepted(
-    objective: Any, settings: dict[str, Any]
-) -> None:
-    check(objective=objective, **settings)
+    ]
+    for objective, settings in cases:
+        check(objective=objective, **settings)
 
 
-@pytest.mark.parametrize("method", ["fednova+sam", "fednova+dim", "scaffold", "fedcsa+arfl", "fedomg+arfl"])
-def test_what_only_looks_like_a_contradiction_is_made(method: str) -> None:
-    assert make_recipe(method).method == method
+def test_what_only_looks_like_a_contradiction_is_made() -> None:
+    for method in ["fednova+sam", "fednova+dim", "scaffold", "fedcsa+arfl", "fedomg+arfl"]:
+        assert make_recipe(method).method == method

@@ -76,9 +76,8 @@ def test_fediir_reports_with_its_updates(recipe: FedAvgRecipe, tmp_path: Path) -
     assert host["args"]["objective"] == {"name": "iir", "probe": "previous_round"}
 
 
-@pytest.mark.parametrize(
-    ("method", "settings", "reason"),
-    [
+def test_what_does_not_fit_is_refused_at_once(recipe: FedAvgRecipe) -> None:
+    cases: list[tuple[str, dict[str, Any], str]] = [
         ("scaffold", {}, "objective 'scaffold' acts in the training loop of this package's own sites"),
         ("fedcsa", {}, "FedCSAAggregator reads the sites' class counts, of which only this package's own workflow"),
         ("feddim", {}, "head is None, expected the dotted name of the network's head, which 'dim' reads."),
@@ -87,14 +86,11 @@ def test_fediir_reports_with_its_updates(recipe: FedAvgRecipe, tmp_path: Path) -
         ("fediir", {"head": "fc", "probe": "extra_task"}, "probe is 'extra_task', which needs FederationController"),
         ("fedga", {"step_size": 0.1}, "method 'fedga' has no setting 'step_size' beside its aggregator's."),
         ("fedgaa", {}, "fedga"),
-    ],
-)
-def test_what_does_not_fit_is_refused_at_once(
-    recipe: FedAvgRecipe, method: str, settings: dict[str, Any], reason: str
-) -> None:
-    with pytest.raises(SettingsError) as refused:
-        equip(recipe, method, **settings)
-    assert reason in str(refused.value)
+    ]
+    for method, settings, reason in cases:
+        with pytest.raises(SettingsError) as refused:
+            equip(recipe, method, **settings)
+        assert reason in str(refused.value)
 
 
 class ByCensus(FedAvgAggregator):

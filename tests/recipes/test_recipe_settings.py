@@ -24,7 +24,6 @@ from fdg_plugins.recipes import (
     make_recipe,
     settings_of,
 )
-from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import TASKS, ScoreKind
 from fdg_plugins.tasks.classification import Classification
 from tests.recipes.exported_jobs import arguments, filters
@@ -97,25 +96,6 @@ def test_what_is_written_is_what_a_server_accepts(tmp_path: Path) -> None:
             )
 
 
-def test_the_settings_of_a_method_are_the_protocols_and_those_of_its_parts() -> None:
-    assert set(Protocol.model_fields) - {"dataset"} <= set(settings_of("fedavg"))
-    own = {method: set(settings_of(method)) - set(Protocol.model_fields) for method in METHODS}
-    assert own["fedavg"] == {"server_lr", "weighting"}
-    assert own["fedga"] == {"server_lr", "step_size", "normalizer", "metric"}
-    assert own["fedomg"] == {
-        "server_lr",
-        "weighting",
-        "kappa",
-        "rescale",
-        "damping",
-        "idle_below",
-        "cancelled",
-        "grouping",
-    }
-    assert own["fedomg+ga"] == own["fedomg"] - {"weighting"} | {"step_size", "normalizer", "metric"}
-    assert own["fedomg+ga+dim"] == own["fedomg+ga"] | {"strength", "insight_momentum"}
-
-
 def test_what_is_given_holds_on_the_stand_in_too(tmp_path: Path) -> None:
     made = arguments(FedOMGRecipe(rounds=20, server_lr=0.5), tmp_path / "given")
     assert {"rounds", "server_lr"}.isdisjoint(made["stand_in_protocol"])
@@ -127,16 +107,8 @@ def test_what_is_given_holds_on_the_stand_in_too(tmp_path: Path) -> None:
     assert plans.stand_in.protocol.image_size == 32, "what is not given is the stand-in's own"
 
 
-def test_none_is_the_default(tmp_path: Path) -> None:
-    left_out = arguments(FedOMGRecipe(), tmp_path / "left_out")
-    assert (
-        arguments(FedOMGRecipe(kappa=None, rounds=None, weighting=None, objective=None), tmp_path / "none") == left_out
-    )
-
-
-@pytest.mark.parametrize(
-    ("recipe", "method", "parts"),
-    [
+def test_a_weighting_or_an_objective_becomes_part_of_the_method(tmp_path: Path) -> None:
+    cases: list[tuple[Callable[..., FDGRecipe], str, dict[str, Any]]] = [
         (FedOMGRecipe, "fedomg+ga", {"weighting": "ga"}),
         (FedOMGRecipe, "fedomg+dim", {"objective": "dim"}),
         (FedOMGRecipe, "fedomg+ga+iir", {"weighting": "ga", "objective": {"name": "iir"}}),
@@ -144,14 +116,11 @@ def test_none_is_the_default(tmp_path: Path) -> None:
         (FedAvgRecipe, "fediir", {"objective": "iir"}),
         (FedDIMRecipe, "feddim+ga", {"weighting": "ga"}),
         (FedGARecipe, "fediir+ga", {"objective": "iir"}),
-    ],
-)
-def test_a_weighting_or_an_objective_becomes_part_of_the_method(
-    recipe: Callable[..., FDGRecipe], method: str, parts: dict[str, Any], tmp_path: Path
-) -> None:
-    made = recipe(**parts)
-    assert made.method == method
-    assert arguments(made, tmp_path / "parts") == arguments(make_recipe(method), tmp_path / "name")
+    ]
+    for recipe, method, parts in cases:
+        made = recipe(**parts)
+        assert made.method == method
+        assert arguments(made, tmp_path / "parts") == arguments(make_recipe(method), tmp_path / "name")
 
 
 def test_an_objective_given_with_settings_keeps_the_other_defaults_of_the_data_set(tmp_path: Path) -> None:
@@ -266,9 +235,8 @@ def test_a_wrong_name_or_value_is_refused_in_one_sentence() -> None:
         assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("recipe", "settings", "message"),
-    [
+def test_what_does_not_go_with_the_method_is_refused() -> None:
+    cases: list[tuple[Callable[..., FDGRecipe], dict[str, Any], str]] = [
         (FedGARecipe, {"weighting": "uniform"}, "weighting is 'uniform', but that of method 'fedga' is 'ga'"),
         (FedGARecipe, {"metric": "f1"}, "metric is 'f1', expected one of accuracy, loss"),
         (FedDIMRecipe, {"objective": "iir"}, "objective is 'iir', but that of method 'feddim' is 'dim'"),
@@ -276,13 +244,10 @@ def test_a_wrong_name_or_value_is_refused_in_one_sentence() -> None:
         (FedDIMRecipe, {"insight_momentum": 2}, "insight_momentum is 2, expected a number from 0 to 1"),
         (FedIIRRecipe, {"probe": "never"}, "probe is 'never', expected one of extra_task, previous_round"),
         (FedIIRRecipe, {"kappa": 0.5}, "recipe fediir: there is no setting 'kappa'"),
-    ],
-)
-def test_what_does_not_go_with_the_method_is_refused(
-    recipe: Callable[..., FDGRecipe], settings: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(SettingsError, match=message):
-        recipe(**settings)
+    ]
+    for recipe, settings, message in cases:
+        with pytest.raises(SettingsError, match=message):
+            recipe(**settings)
 
 
 @pytest.mark.parametrize("settings", [{"weighting": "ga"}, {"objective": "dim"}])
