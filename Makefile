@@ -23,33 +23,24 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 # Tests and simulators start hundreds of processes; without compiled files, each would compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install demo demo-medical poc poc-stop test test-slow test-nightly test-federation test-python test-lowest \
-	test-newest test-wheel test-trackers coverage lint docs-tables export-jobs docs bench dist rehearse-images sbom clean
+.PHONY: help install demo demo-medical poc poc-stop test test-slow test-federation test-nightly test-lowest test-newest \
+	test-trackers coverage lint generate docs bench dist clean
 
 help:
 	@echo "make install          install into .venv, which . .venv/bin/activate puts on the path: fdg, nvflare"
-	@echo "make demo             install, then: nvflare simulator jobs/pacs_fedomg"
-	@echo "make demo-medical     install with MONAI, then: nvflare simulator jobs/vessels_fedomg -t 4"
-	@echo "make poc              install, then provision and start a federation on this machine, in poc/workspace"
-	@echo "make poc-stop         stop it; what it wrote stays in poc/workspace"
-	@echo "make test             install, then the tests (4 to 6 minutes on 2 cores)"
-	@echo "make test-slow        install, then the tests that start whole simulated federations and break them"
-	@echo "make test-nightly     install, then those of many alike: compositions, methods in the simulator, variants in federations"
-	@echo "make test-federation  install, then the tests that provision a federation of separate processes"
-	@echo "make test-python      make test with PYTHON=python3.12, or another, in an environment of its own"
-	@echo "make test-lowest      tests that need no extra, with the lowest versions of all packages"
-	@echo "make test-newest      the quick tests with the newest versions of all packages, whatever constraints.txt says"
-	@echo "make test-wheel       install, then build the wheel and use it without the checkout"
-	@echo "make coverage         the tests of make test (or TESTS=tests/core), with the lines and branches that they reach"
-	@echo "make test-trackers    the tests against a real MLflow server and Weights & Biases, in an environment with both"
-	@echo "make export-jobs      install, then write jobs/ anew from the recipes"
-	@echo "make docs             install, then build the documentation as a site, in build/site"
-	@echo "make bench            install, then measure ours against references: seconds, bytes and their ratios, as a table"
+	@echo "make demo             install, then: nvflare simulator jobs/pacs_fedomg (demo-medical: jobs/vessels_fedomg)"
+	@echo "make poc              install, then start a federation on this machine, in poc/workspace (poc-stop ends it)"
+	@echo "make test             install, then the tests"
+	@echo "make test-slow        ... that start simulated federations and break them"
+	@echo "make test-federation  ... that provision a federation of separate processes"
+	@echo "make test-nightly     ... of which there are many alike, in simulators and federations"
 	@echo "make lint             install, then ruff and mypy"
-	@echo "make dist             install, then build wheel and source archive, and check what an index would show of them"
-	@echo "make rehearse-images  execute what the Dockerfiles in docker/ install, without Docker"
-	@echo "make sbom             install, then list what is installed with the package, and under which licences, in build/"
+	@echo "make docs             install, then build the documentation as a site, in build/site"
+	@echo "make generate         write anew what follows from the code: tables of docs/, and jobs/"
+	@echo "make bench            measure ours against references: seconds, bytes and their ratios, as a table"
+	@echo "make dist             build wheel and source archive, and check what an index would show of them"
 	@echo "make clean            remove the virtual environments, the simulator's workspace and what was built"
+	@echo "For CI: test-lowest, test-newest, test-trackers, coverage"
 
 $(VENV)/.created:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
@@ -99,10 +90,6 @@ test-nightly: $(VENV)/.installed-dev
 test-federation: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -m "federation and not nightly"
 
-# Beside .venv, so that a machine can keep an environment for every version of Python.
-test-python:
-	$(MAKE) test PYTHON=$(PYTHON) VENV=.venv-$(notdir $(PYTHON))
-
 test-lowest: $(VENV)/.installed
 	$(INSTALL) uv
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
@@ -116,9 +103,6 @@ test-newest: $(VENV)/.installed
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(NEWEST)
 	$(BIN)/uv pip install --quiet --python $(NEWEST) --upgrade --editable '.[dev]' pip
 	$(NEWEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile -m $(QUICK)
-
-test-wheel: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest tests/end_to_end/test_wheel.py
 
 coverage: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -m $(QUICK) \
@@ -140,13 +124,11 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-docs-tables: $(VENV)/.installed-dev
+generate: $(VENV)/.installed-dev
 	$(BIN)/python docs/make_tables.py
 	$(BIN)/python docs/make_data_flow.py
 	$(BIN)/python docs/make_method_pages.py
 	$(BIN)/python docs/make_compositions.py
-
-export-jobs: $(VENV)/.installed
 	$(BIN)/python -c 'from fdg_plugins.recipes import export_jobs; export_jobs("jobs")'
 
 $(VENV)/.installed-docs: $(VENV)/.installed
@@ -164,12 +146,6 @@ dist: $(VENV)/.installed-release
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist
 	$(BIN)/python -m twine check --strict dist/*
-
-rehearse-images: dist
-	$(BIN)/python docker/rehearse.py docker/Dockerfile.site docker/Dockerfile.server
-
-sbom: $(VENV)/.installed-release
-	$(BIN)/python docs/make_sbom.py --to build
 
 clean:
 	rm -rf $(VENV) .venv-* simulator_workspace dist build/site build/sbom.json build/licences.txt build/coverage.xml

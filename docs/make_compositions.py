@@ -31,9 +31,9 @@ makes no difference. A table has the compositions under one direction.
   asked.
 - `-`: the method has both a weighting and an objective, and is a part with both.
 
-A test runs two rounds of every composition that is not refused, in one process, on small images
-(`tests/controllers/test_compositions.py`; those that are not bold only by `make test-nightly`): it shows that the parts
-fit, not that they help. A composition adds up what leaves a site: `fdg explain fedomg+ga+dim`.
+Tests run the bold ones, and as many others as it takes for every two parts to meet, in one process on small images
+(`tests/golden`, `tests/controllers/test_compositions.py`): this shows that the parts fit, not that they help. A
+composition adds up what leaves a site: `fdg explain fedomg+ga+dim`.
 
 {tables}
 

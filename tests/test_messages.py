@@ -61,7 +61,7 @@ def test_every_message_round_trips_through_flare() -> None:
 
 
 def test_every_message_round_trips_through_json() -> None:
-    for message, mode in SENT:
+    for message, _ in SENT:
         assert type(message).model_validate_json(message.model_dump_json()) == message
 
 

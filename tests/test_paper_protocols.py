@@ -55,7 +55,7 @@ def test_fedomgs_skewed_sites_are_a_hundred_by_a_dirichlet_law_trained_by_plain_
         assert (protocol.optimizer, protocol.momentum, protocol.weight_decay) == ("sgd", 0.0, 0.0)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("paper", "dataset"), CASES)
 def test_every_method_whose_network_it_has_has_a_job_under_it(paper: str, dataset: str) -> None:
     assert protocol_settings(paper, dataset).keys() <= Protocol.model_fields.keys()

@@ -562,6 +562,6 @@ def test_settings_that_cannot_be_are_refused_by_name(one_aggregator: AggregatorC
         ({"server_lr": "0"}, "server_lr is 0.0, expected a finite number above 0.0"),
         ({"server_lr": "nan"}, "server_lr is nan, expected a finite number above 0.0"),
     ]
-    for settings, message in cases:
+    for changed, message in cases:
         with pytest.raises(SettingsError, match=message):
-            one_aggregator().configure(settings)
+            one_aggregator().configure(changed)

@@ -69,13 +69,13 @@ EQUAL_HERE = ("fednova", "fedcsa", "fedrod")
 OTHERS = tuple(name for name in published() if name not in ("fedavg", *EQUAL_HERE))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # the golden bits of the slow suite run them all, too
 @pytest.mark.parametrize("method", [method for method in METHODS if method not in OTHERS])
 def test_two_rounds_of_a_method_or_composition(method: str, run_once: RunOnce) -> None:
     check(run_once(method), method)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("method", OTHERS)
 def test_three_rounds_of_a_method_which_is_no_other_name_of_fedavg(method: str, run_once: RunOnce) -> None:
     settings = {"rounds": 3, "momentum": 0.0}
@@ -92,8 +92,15 @@ KNOWING: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+# One that keeps state in its objective, one in its model, one in its optimizer.
+EACH_KIND = ("scaffold", "fedpac", "fedavg")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "settings"), KNOWING)
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [pytest.param(*one, marks=[] if one[0] in EACH_KIND else pytest.mark.nightly) for one in KNOWING],
+)
 def test_what_a_site_knows_survives_torn_down_processes_and_rounds_without_it(
     method: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -123,7 +130,7 @@ LONGER = {
 OWN = {"mofedsam": {"radius": 0.05}}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("method", [*published(), "fedomg+ga+dim", "fedomg+iir"])
 def test_every_method_learns(method: str, tmp_path: Path) -> None:
     said = arguments(method, tmp_path)

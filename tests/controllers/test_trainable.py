@@ -123,7 +123,7 @@ def test_fedomgs_gram_matrix_is_over_what_travels(tmp_path: Path, trainable: str
     assert [aggregation.gamma[site] for site in sites] == pytest.approx(expected.weights.tolist(), abs=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("objective", "aggregator"),
     [("dim", "fedavg"), ("iir", "fedavg"), ("erm", "fedcsa"), ("erm", {"name": "fedavg", "weighting": {"name": "ga"}})],

@@ -108,7 +108,10 @@ def test_weights_stay_on_the_simplex(
     ("normalizer", "absence"),
     [
         ("max", 0.4),
-        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in (("max", 0.0), ("max_abs", 0.0), ("max_abs", 0.4))),
+        *(
+            pytest.param(*pair, marks=pytest.mark.nightly)
+            for pair in (("max", 0.0), ("max_abs", 0.0), ("max_abs", 0.4))
+        ),
     ],
 )
 def test_ten_thousand_rounds_stay_on_the_simplex(normalizer: str, absence: float) -> None:

@@ -101,7 +101,7 @@ def test_predictions_change_more_than_under_a_random_perturbation_of_the_same_le
         perturbed, own = Perturbed.of(head, kind), head(FEATURES).softmax(dim=1).detach()
         q = adversarial_predictions(perturbed, FEATURES, own, lambda shape: normal(5, *shape), 0.01, 0.01)
         seeds = iter(range(100))
-        random = [perturbed.drawn(lambda shape: normal(next(seeds), *shape)) for _ in range(20)]
+        random = [perturbed.drawn(lambda shape, seeds=seeds: normal(next(seeds), *shape)) for _ in range(20)]
         changes = [divergence_from(own, perturbed.logits(FEATURES, deltas, 0.01)) for deltas in random]
         mean = sum(change.item() for change in changes) / len(changes)
         assert divergence_from(own, q.log()).item() > mean

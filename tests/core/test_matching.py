@@ -392,8 +392,8 @@ def test_opposite_updates_cancel_and_leave_the_mean_update() -> None:
     cases_2: list[list[float]] = [[0.7, 0.3], [0.3, 0.7], [0.9, 0.1]]
     for kappa in [1.5, 2.0, 10.0]:
         for p in cases_2:
-            # With x = gamma_1 - gamma_2 and g_FL = (p_1 - p_2) g, F is |g|^2 ((p_1 - p_2) x + kappa |p_1 - p_2| |x|): for
-            # kappa > 1 least at x = 0, where Gamma g vanishes.
+            # With x = gamma_1 - gamma_2 and g_FL = (p_1 - p_2) g, F is |g|^2 ((p_1 - p_2) x + kappa |p_1 - p_2| |x|):
+            # for kappa > 1 least at x = 0, where Gamma g vanishes.
             update = independent(6, 1)
             updates = torch.cat([update, -update])
             solved = match(gram_matrix(updates), p, kappa)

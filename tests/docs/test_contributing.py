@@ -42,7 +42,7 @@ def python(arguments: list[str], folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_method_is_added_by_its_class_its_record_its_test_and_its_page(tmp_path: Path) -> None:
     files = files_of("Add a method")
     commands = files.pop("run").split("\n")

@@ -129,8 +129,9 @@ def test_a_worker_that_hangs_costs_its_site_the_rounds_and_does_not_hang_the_run
     assert not any(worker.is_running() for worker in workers)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "workers"), [(signal.SIGTERM, 2), pytest.param(signal.SIGINT, 1, marks=pytest.mark.nightly)]
+)
 def test_a_signal_ends_the_run_as_stopped_and_leaves_no_process(
     number: signal.Signals, workers: int, tmp_path: Path, data_root: Path
 ) -> None:

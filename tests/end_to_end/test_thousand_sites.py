@@ -16,7 +16,7 @@ from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.run_files import RESULTS_FILE, SIMULATOR_FOLDER
 from fdg_plugins.storage import read_json, write_json
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_fdg_variables")]
+pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("no_fdg_variables")]
 
 SITES, DRAWN, ROUNDS, PIXELS = 1000, 10, 2, 16
 SOURCES = ("art_painting", "cartoon", "photo")

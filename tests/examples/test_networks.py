@@ -38,14 +38,13 @@ def test_networks_of_timm_are_split_at_their_last_linear_layer(tmp_path: Path, p
     assert (logits.shape, model.feature_size) == ((2, 5), features)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("method", "path"),
     [
         ("fediir", "no_batchnorm.py:norm_free"),
         ("feddim", "timm_networks.py:tiny_vit"),
-        pytest.param("fedomg", "no_batchnorm.py:norm_free", marks=pytest.mark.nightly),
-        pytest.param("fedavg", "timm.models:resnet10t", marks=pytest.mark.nightly),
+        ("fedavg", "timm.models:resnet10t"),
     ],
 )
 def test_a_run_with_the_network(method: str, path: str, tmp_path: Path) -> None:

@@ -89,6 +89,7 @@ def test_a_slow_site_is_waited_for_as_long_as_configured_and_its_late_update_is_
     assert "site photo: its answer came too late, and is not used." in log.read_text(encoding="utf-8")
 
 
+@pytest.mark.nightly
 def test_data_that_vanish_in_the_middle_of_a_job_are_named_and_the_others_go_on(
     federation: Federation, long_job: Path, tmp_path: Path
 ) -> None:

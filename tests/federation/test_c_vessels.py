@@ -22,6 +22,8 @@ from .conftest import (
     running_federation,
 )
 
+pytestmark = pytest.mark.nightly  # in a federation of its own
+
 CAMERAS = ("chase_db1", "drive", "hrf", "stare")
 FDG = Path(sys.executable).with_name("fdg")
 TINY = {"rounds": 1, "local_epochs": 1, "image_size": 32}

@@ -149,6 +149,7 @@ def unbroken(
     return results(own_federation, submission.first_job(), tmp_path_factory.mktemp("unbroken"))
 
 
+@pytest.mark.nightly
 def test_a_finished_run_leaves_no_state_anywhere(
     own_federation: Federation, unbroken: tuple[RunRecord, dict[str, torch.Tensor]]
 ) -> None:
@@ -245,6 +246,7 @@ def test_a_run_whose_server_is_restarted_by_its_daemon_goes_on_by_itself(
     check_equal(found, unbroken)
 
 
+@pytest.mark.nightly
 def test_a_job_with_a_wrong_setting_is_not_resumed_and_the_reason_is_said(
     own_federation: Federation, small_job: Path, tmp_path: Path
 ) -> None:

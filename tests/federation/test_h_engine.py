@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -22,6 +23,7 @@ TIMEOUT_S = 300
 MODELS = {"global_model.safetensors", "global_model_selected.safetensors"}
 
 
+@pytest.mark.nightly
 def test_a_run_in_a_federation_of_its_own_leaves_its_results_and_nothing_else(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     command = [FDG, "run", "fedomg", *SETTINGS, "--engine", "poc", "--to", str(folder)]

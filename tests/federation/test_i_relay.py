@@ -23,6 +23,8 @@ from tests.processes import command_line
 
 from .conftest import JOB_TIMEOUT_S, PROTOCOL, ROOT, Federation, edit_json, free_ports, own_settings
 
+pytestmark = pytest.mark.nightly  # in a federation of its own
+
 RELAY = "relay-north"
 DOMAINS = {"hospital-a": "photo", "hospital-b": "art_painting", "hospital-d": "cartoon", "hospital-e": "sketch"}
 BEHIND = ("cartoon", "sketch")

@@ -3,6 +3,7 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -84,7 +85,7 @@ def test_a_network_that_computes_something_after_its_head_is_refused() -> None:
     for after in cases:
         for head, end in (("fc", "."), (None, ANOTHER)):
             with pytest.raises(SettingsError, match=rf"^{re.escape(AFTER + end)}$"):
-                Network(name="xn", build=lambda: Net(after), head=head).extractor(2, image_size=16)
+                Network(name="xn", build=partial(Net, after), head=head).extractor(2, image_size=16)
 
 
 @pytest.mark.parametrize("after", [nn.Identity(), nn.Dropout(0.5), same])

@@ -25,7 +25,7 @@ SPECS: list[dict[str, Any]] = [
     {"name": "am", "probability": 1.0},
     {"name": "rsc", "variant": "feature"},
 ]
-AT_ONCE = ("erm", "dim", "mosam")  # a loss, a penalty by what the server sends, a step of its own; the rest is slow
+AT_ONCE = ("erm", "dim", "mosam")  # a loss, a penalty by what the server sends, a step of its own; the rest by night
 needs_compiler = pytest.mark.skipif(
     shutil.which(os.environ.get("CXX") or "g++") is None, reason="generating code needs a C++ compiler"
 )
@@ -54,7 +54,7 @@ def trained_both_ways(spec: dict[str, Any], backend: str) -> tuple[dict[str, tor
 
 @pytest.mark.parametrize(
     "spec",
-    [pytest.param(spec, marks=[] if spec["name"] in AT_ONCE else pytest.mark.slow) for spec in SPECS],
+    [pytest.param(spec, marks=[] if spec["name"] in AT_ONCE else pytest.mark.nightly) for spec in SPECS],
     ids=str,
 )
 def test_captured_graphs_train_to_the_same_bits(spec: dict[str, Any]) -> None:
@@ -63,7 +63,7 @@ def test_captured_graphs_train_to_the_same_bits(spec: dict[str, Any]) -> None:
     assert not any("_orig_mod" in name for name in compiled)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_captured_backward_passes_train_alike(spec: dict[str, Any]) -> None:
     plain, compiled = trained_both_ways(spec, "aot_eager")

@@ -66,7 +66,7 @@ def test_it_trains_every_kind_of_network_or_says_why_not(objective: str, network
 
 # Each of torchvision's networks with an objective that reads features and last layer, and with plain training; the rest
 # by the tiny network of the same kind.
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("objective", "network"), list(product(("erm", "iir", "rsc"), LARGE)))
 def test_it_trains_torchvisions_networks_or_says_why_not(objective: str, network: str) -> None:
     if objective == "rsc" and network in NOT_POOLED:

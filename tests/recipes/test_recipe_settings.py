@@ -13,6 +13,7 @@ from fdg_plugins.data import DATASETS, PACS
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plans.compatibility import check_settings
 from fdg_plugins.plans.plans import make_plans
+from fdg_plugins.plugins.methods import METHODS as METHOD_RECORDS
 from fdg_plugins.recipes import (
     METHODS,
     FDGRecipe,
@@ -73,7 +74,7 @@ def written(made: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_every_setting_reaches_the_job_as_what_it_is_also_from_text(tmp_path: Path) -> None:
-    for method in METHODS:
+    for method in (*METHOD_RECORDS.own(), "fedomg+ga+dim"):
         names = [name for name in OTHER_VALUES if name in settings_of(method)]
         values = {**OTHER_VALUES, "variant": OTHER_VARIANT.get(method.partition("+")[0], OTHER_VALUES["variant"])}
         expected = {name: values[name][0] for name in names}
