@@ -2,9 +2,9 @@
 """Writes which packages the installed package needs at run time: ``sbom.json`` (CycloneDX) and ``licences.txt``.
 
 Both describe the environment in which this runs, so versions are those that are installed; to use it:
-``python docs/make_sbom.py --to build``. What only tests, documentation or extras need is left out. Exit code 1: a licence among them obliges whoever passes the software
-on to publish source code (GPL, AGPL, LGPL and their like). Weaker terms, which cover the package's own files only, are
-counted and named.
+``python docs/make_sbom.py --to build``. What only tests, documentation or extras need is left out. Exit code 1: a
+licence among them obliges whoever passes the software on to publish source code (GPL, AGPL, LGPL and their like).
+Weaker terms, which cover the package's own files only, are counted and named.
 """
 
 import argparse

@@ -22,7 +22,7 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
 from fdg_plugins.aggregators import FedAvgAggregator, UpdateAggregator
 from fdg_plugins.core.layout import ModelLayout
-from fdg_plugins.errors import ContributionError, FDGError, SettingsError
+from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.messages import META_REPORT, META_SAMPLES, META_SITE
 
 Params = dict[str, Any]

@@ -90,18 +90,22 @@ def test_what_can_be_loaded_is_loaded_beside_a_broken_plugin(registry: Registry[
     assert [record.name for record in registry.loaded()] == ["own", "one"]
 
 
-def test_a_plug_in_that_is_not_as_announced_is_refused(registry: Registry[Record], install: Install) -> None:
-    cases: list[tuple[str, str, str]] = [
+@pytest.mark.parametrize(
+    ("code", "name", "message"),
+    [
         (RECORD.format("another", ""), "one", "announces the thing 'one', but its record is called 'another'"),
         ("THING = 3", "one", "thing 'one' of plug-in bad-plugin is a int, expected a Record"),
         (RECORD.format("one", "mine"), "one", "announces the thing 'one', but not its other name 'mine'"),
         (RECORD.format("own", ""), "own", "thing 'own' is brought by bad-plugin and by fdg-plugins itself"),
-    ]
-    for code, name, message in cases:
-        install("bad-plugin", code, **{name: "THING"})
-        for _ in range(2):
-            with pytest.raises(SettingsError, match=message):
-                registry.get("one")
+    ],
+)
+def test_a_plug_in_that_is_not_as_announced_is_refused(
+    registry: Registry[Record], install: Install, code: str, name: str, message: str
+) -> None:
+    install("bad-plugin", code, **{name: "THING"})
+    for _ in range(2):
+        with pytest.raises(SettingsError, match=message):
+            registry.get("one")
 
 
 def test_an_unknown_name_is_refused_and_others_do_not_learn_what_is_installed(
