@@ -192,6 +192,7 @@ def test_updates_that_cancel_are_left_to_the_cone_program(cone_programs: list[in
         for count in [3, 10]:
             minimum = solved(with_an_opposite(3, count), np.full(count, 1 / count), kappa)
             assert cone_programs == [count]
+            cone_programs.clear()
             assert minimum.gap <= 1e-9
             assert minimum.weights[[0, -1]].tolist() == pytest.approx([0.5, 0.5], abs=1e-6)
 

@@ -3,6 +3,7 @@
 
 import math
 from itertools import permutations
+from typing import Any
 
 import pytest
 import torch
@@ -259,7 +260,7 @@ def test_adding_to_all_gaps_changes_nothing_in_the_paper_and_something_in_its_co
 
 
 def test_bad_input_is_refused_with_the_reason() -> None:
-    cases: list[tuple[list[float], list[float], float, str, str]] = [
+    cases: list[tuple[Any, Any, float, str, str]] = [
         ([0.5, 0.5], [1.0, 2.0], -0.1, "max", "not negative, got -0.1"),
         ([0.5, 0.5], [1.0, 2.0], NAN, "max", "not negative, got nan"),
         ([0.5, 0.5], [1.0, 2.0], INF, "max", "not negative, got inf"),
