@@ -21,8 +21,7 @@ from fdg_plugins.aggregators import (
 )
 from fdg_plugins.core.robust_weighting import risk_weights
 from fdg_plugins.core.weighting import limited_weights
-from fdg_plugins.errors import ContributionError, FDGError, SettingsError
-from fdg_plugins.messages import REPORT_TRAINING_LOSS
+from fdg_plugins.errors import ContributionError, SettingsError
 from tests.aggregators.trained_sites import LAYOUT, SAMPLES, UPDATES, aggregate, contribution, report_of
 
 ARFL = {"name": "arfl"}
