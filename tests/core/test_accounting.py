@@ -4,6 +4,7 @@
 import math
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import dp_accounting
 import mpmath
@@ -161,7 +162,8 @@ def test_nothing_released_costs_nothing_and_no_noise_to_speak_of_costs_without_l
 
 def test_a_delta_that_is_none_is_refused() -> None:
     cases_2: list[list[float]] = [[], [1.0]]
-    for delta in [0.0, 1.0, -1e-5, math.nan, math.inf, True, "1e-5", None]:
+    deltas: list[Any] = [0.0, 1.0, -1e-5, math.nan, math.inf, True, "1e-5", None]
+    for delta in deltas:
         for noise in cases_2:
             with pytest.raises(SettingsError, match=r"delta is .*, expected a number between 0 and 1"):
                 gaussian_epsilon(noise, delta)

@@ -2,6 +2,8 @@
 """Perturbed heads: of the stated length, in the direction in which predictions change most, and without a trace."""
 
 import copy
+from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import torch
@@ -96,12 +98,17 @@ def test_the_direction_is_the_gradient_by_finite_differences(kind: Kind, referen
     torch.testing.assert_close(q, expected, rtol=1e-5, atol=1e-7)
 
 
+def drawn_next(seeds: Iterator[int], shape: tuple[int, ...]) -> torch.Tensor:
+    """Return normal numbers of the next seed."""
+    return normal(next(seeds), *shape)
+
+
 def test_predictions_change_more_than_under_a_random_perturbation_of_the_same_length(head: nn.Module) -> None:
     for kind in KINDS:
         perturbed, own = Perturbed.of(head, kind), head(FEATURES).softmax(dim=1).detach()
         q = adversarial_predictions(perturbed, FEATURES, own, lambda shape: normal(5, *shape), 0.01, 0.01)
         seeds = iter(range(100))
-        random = [perturbed.drawn(lambda shape, seeds=seeds: normal(next(seeds), *shape)) for _ in range(20)]
+        random = [perturbed.drawn(partial(drawn_next, seeds)) for _ in range(20)]
         changes = [divergence_from(own, perturbed.logits(FEATURES, deltas, 0.01)) for deltas in random]
         mean = sum(change.item() for change in changes) / len(changes)
         assert divergence_from(own, q.log()).item() > mean

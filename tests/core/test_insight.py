@@ -3,6 +3,7 @@
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -315,7 +316,7 @@ def test_any_target_of_a_class_is_averaged_alike_and_keeps_its_dtype() -> None:
 
 
 def test_bad_input_is_refused_with_the_reason() -> None:
-    cases: list[tuple[GlobalInsight | None, torch.Tensor, torch.Tensor, float, str]] = [
+    cases: list[tuple[GlobalInsight | None, Any, torch.Tensor, float, str]] = [
         (None, torch.ones(1, Y, D, Y), torch.ones(1, Y), -0.1, r"\[0, 1\], got -0.1"),
         (None, torch.ones(1, Y, D, Y), torch.ones(1, Y), 1.1, r"\[0, 1\], got 1.1"),
         (None, torch.ones(1, Y, D, Y), torch.ones(1, Y), NAN, r"\[0, 1\], got nan"),

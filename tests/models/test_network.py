@@ -99,8 +99,9 @@ def failing(num_classes: int) -> nn.Module:
     raise ValueError(f"{num_classes} are too many")
 
 
-def test_a_network_without_the_head_that_its_record_names_is_refused(add: Callable[..., str]) -> None:
-    cases: list[tuple[Any, dict[str, Any], str]] = [
+@pytest.mark.parametrize(
+    ("build", "fields", "message"),
+    [
         (
             lambda num_classes, width: nn.Linear(width, num_classes),
             {},
@@ -112,10 +113,13 @@ def test_a_network_without_the_head_that_its_record_names_is_refused(add: Callab
         (plain, {"head": "fc"}, "the head 'fc' of model 'test_0' is not there, expected a linear layer"),
         (plain, {"head": "0"}, "the head '0' of model 'test_0' is a Conv2d, expected a linear layer"),
         (lambda: 3, {}, "is built as a int, expected a torch.nn.Module"),
-    ]
-    for build, fields, message in cases:
-        with pytest.raises(SettingsError, match=message):
-            build_model(add(build, **fields), 5, seed=1)
+    ],
+)
+def test_a_network_without_the_head_that_its_record_names_is_refused(
+    add: Callable[..., str], build: Any, fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SettingsError, match=message):
+        build_model(add(build, **fields), 5, seed=1)
 
 
 def test_features_that_are_no_vector_per_image_are_refused(add: Callable[..., str]) -> None:
@@ -124,13 +128,15 @@ def test_features_that_are_no_vector_per_image_are_refused(add: Callable[..., st
         check_features(model, 3, 8)
 
 
-def test_a_record_that_cannot_be_is_refused() -> None:
-    cases: list[tuple[dict[str, Any], str]] = [
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
         ({"name": "no name"}, "a network's name is 'no name'"),
         ({"channels": 2}, "has 2 channels, expected 1 or 3"),
         ({"features": 3, "head": "fc"}, "has features 3 and head 'fc'"),
         ({"features": 0}, "has features 0"),
-    ]
-    for fields, message in cases:
-        with pytest.raises(SettingsError, match=message):
-            Network(**{"name": "mine", "build": plain, **fields})
+    ],
+)
+def test_a_record_that_cannot_be_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        Network(**{"name": "mine", "build": plain, **fields})

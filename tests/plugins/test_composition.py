@@ -2,6 +2,7 @@
 """Compositions: which go together, what a job runs of them, and what leaves a site."""
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -93,7 +94,7 @@ def test_who_has_used_two_methods_together_is_found_from_either_side() -> None:
 
 
 def test_what_is_no_composition_is_refused_in_one_sentence() -> None:
-    cases: list[tuple[str, str]] = [
+    cases: list[tuple[Any, str]] = [
         (
             "fedmog",
             r"^method is 'fedmog', did you mean 'fedomg'\? Known are fedavg, .*, or several joined by \+",
