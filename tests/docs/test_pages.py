@@ -181,7 +181,7 @@ def test_every_command_on_a_page_exists_with_its_options() -> None:
 
 
 def test_every_command_named_in_the_text_exists() -> None:
-    for page in PAGES:
+    for page in (page for page in PAGES if page.name != "CHANGELOG.md"):  # which names commands of the past
         for line in re.findall(r"`fdg ([a-z][a-z -]*)[^`]*`", page.read_text(encoding="utf-8")):
             words = [word for word in line.split() if not word.startswith("-")]
             assert complaint(*words[:1]) == "", (page.name, line)

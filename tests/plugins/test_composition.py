@@ -100,7 +100,7 @@ def test_what_is_no_composition_is_refused_in_one_sentence() -> None:
             r"^method is 'fedmog', did you mean 'fedomg'\? Known are fedavg, .*, or several joined by \+",
         ),
         ("omgg", r"^method is 'omgg', did you mean 'fedomg'"),
-        ("fedomg+gaa", r"^method is 'fedomg\+gaa', in which 'gaa' is unknown: did you mean 'fedga'"),
+        ("fedomg+gaa", r"^method is 'fedomg\+gaa', in which 'gaa' is unknown: did you mean '(fed)?ga'"),
         ("quantum", r"^method is 'quantum', expected one of fedavg, .*, or several joined by \+"),
         ("fedomg+samples", r"in which 'samples' is unknown: "),
         ("", r"^method is '', expected one of"),
