@@ -3,7 +3,7 @@
 
 import psutil
 
-WORKER = "fdg_plugins.executors.worker"  # in the command line of the process in which a site trains
+WORKER = "--multiprocessing-fork"  # in the command line of the process in which a site trains
 
 
 def command_line(process: psutil.Process) -> str:

@@ -21,7 +21,7 @@ ROLES = {
     "nvflare.private.fed.app.client.client_train": "parent",
     "nvflare.private.fed.app.server.runner_process": "job",
     "nvflare.private.fed.app.client.worker_process": "job",
-    "fdg_plugins.executors.worker": "training",
+    "--multiprocessing-fork": "training",
     "submit": "submit",
 }
 TEMPORARY = "temporary"

@@ -23,7 +23,6 @@ from nvflare.fuel.flare_api.api_spec import (
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.flare.kits import person_of_kit
-from fdg_plugins.flare.received_streams import tidy_received_streams
 from fdg_plugins.flare.sessions import open_session
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.storage import read_json
@@ -85,7 +84,6 @@ class Server:
             ) from error
         self._timeout = timeout
         self._session: Any = None
-        tidy_received_streams()
 
     def __enter__(self) -> "Server":
         return self

@@ -28,12 +28,9 @@ from fdg_plugins.flare.components import SERVER
 from fdg_plugins.flare.deploy_map import named_sites
 from fdg_plugins.flare.disk_offload import tensors_in_files
 from fdg_plugins.flare.filter_chain import server_result_filters
-from fdg_plugins.flare.free_memory import give_back_memory
 from fdg_plugins.flare.internals import ASKING, require
 from fdg_plugins.flare.local_parties import LocalServer
 from fdg_plugins.flare.metrics import start_reporting
-from fdg_plugins.flare.quiet import quiet_console
-from fdg_plugins.flare.received_streams import tidy_received_streams
 from fdg_plugins.flare.rejoin import welcome_returning_sites
 from fdg_plugins.flare.simulator import in_simulator
 from fdg_plugins.flare.site_file import allowed_at_server
@@ -140,9 +137,6 @@ class FederationController(Messenger):
     def run(self) -> None:
         """Run the job to completion; a problem that the user can fix ends it with a one-sentence reason."""
         register_server_tensors()
-        quiet_console()
-        tidy_received_streams()
-        give_back_memory()
         welcome_returning_sites(self.engine)
         try:
             self._run()

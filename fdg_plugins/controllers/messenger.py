@@ -85,15 +85,16 @@ class Messenger(Workflow):
         waiting: set[str] = set()
         requests = [request for request in requests if request.sites]  # for nobody, FLARE would wait until the timeout
         sites = {site for request in requests for site in request.sites}
-        turns = self.requests.turns(len(sites))
+        turns = 1 if self.local_tasks is None else self.local_tasks.turns(len(sites))
         timeout *= turns
-        self.requests.announce(site for request in requests for site in request.sites)
         for request in requests:
             waiting.update(request.sites)
             self._send(request, waiting, timeout)
-        self.requests.offer()
+        if self.local_tasks is not None:
+            self.local_tasks.offer(site for request in requests for site in request.sites)
         given_up = self._wait(patience and replace(patience, seconds=patience.seconds * turns))
-        self.requests.withdraw()
+        if self.local_tasks is not None:
+            self.local_tasks.withdraw()
         self._check_not_aborted(waiting - self._answered)
         self._note_missing(waiting - self._failures.keys(), given_up or f"did not answer within {timeout} s.")
         return dict(sorted(self._failures.items()))
@@ -126,7 +127,7 @@ class Messenger(Workflow):
         while self.get_num_standing_tasks() and not self.abort_signal.triggered:
             if is_reached():
                 return True
-            self.requests.wait(self.poll)
+            self.wait_a_moment()
         return False
 
     def _send(self, request: Request, waiting: set[str], timeout: int) -> None:

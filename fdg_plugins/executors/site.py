@@ -17,19 +17,16 @@ from fdg_plugins.audit.auditor import audit_event, note_returned
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.executors.counted import counted_in
 from fdg_plugins.executors.gate import check_reports, demanded_limits, release
-from fdg_plugins.executors.isolation import TrainingProcess
 from fdg_plugins.executors.orders import make_answer, protocols_of, read_order
+from fdg_plugins.executors.training_process import TrainingProcess
 from fdg_plugins.executors.work import SiteTask, SiteWork, TaskResult, failure_of, mark
 from fdg_plugins.filters.release import mark as mark_released
 from fdg_plugins.filters.release import refusal
 from fdg_plugins.flare.allow_list import count_other_components
 from fdg_plugins.flare.components import SITE
-from fdg_plugins.flare.free_memory import give_back_memory
 from fdg_plugins.flare.local_parties import shared_work
 from fdg_plugins.flare.origin import FetchedTasks
 from fdg_plugins.flare.peers import is_foreign_event
-from fdg_plugins.flare.quiet import quiet_console
-from fdg_plugins.flare.received_streams import tidy_received_streams
 from fdg_plugins.flare.simulator import in_simulator
 from fdg_plugins.flare.site_file import site_config_of
 from fdg_plugins.messages import HEADER_REASON, TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_STATISTICS, TASK_TRAIN
@@ -65,14 +62,11 @@ class SiteExecutor(Executor):
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Follow FLARE's events.
 
-        Registers tensors with FLARE's serializer, quiets its console, audits what leaves, ends the training process
+        Registers tensors with FLARE's serializer, audits what leaves, ends the training process
         with the run, and removes a finished run's state when the server has said so.
         """
         if event_type == EventType.START_RUN:
             fobs.register(TensorDecomposer)
-            quiet_console()
-            tidy_received_streams()
-            give_back_memory()
         if not is_foreign_event(fl_ctx):
             self._handle_local_event(event_type, fl_ctx)
 

@@ -37,13 +37,10 @@ class Internal(NamedTuple):
 ASKING = "the workflow"
 IDENTITY = "knowing which site asks for a task or answers"
 ERRORS = "going on after an error reply"
-LOG_PREFIX = "keeping log lines printable"
-HOLDING = "holding requests back"
 ORIGIN = "telling where a task comes from"
 FILTERS = "reading the filters of a result"
 SCOPES = "reading a site's privacy scopes"
 OFFLOAD = "keeping updates in files"
-STREAMS = "forgetting the content of received streams"
 UPLOADS = "surviving an upload that breaks off"
 MONITORING = "publishing metrics"
 REJOIN = "rejoining a running job"
@@ -71,8 +68,6 @@ _OFFLOAD = "nvflare.app_common.utils.tensor_disk_offload_context"
 _DECOMPOSERS = "nvflare.app_opt.pt.decomposers"
 _TRACKING = "nvflare.app_opt.tracking"
 _LIGHTER = "nvflare.lighter"
-_RECEIVER = "nvflare.fuel.f3.streaming.byte_receiver"
-_STREAM_TYPES = "nvflare.fuel.f3.streaming.stream_types"
 _ASSIGNMENT = "nvflare.private.fed.client.client_engine_executor_spec"
 
 INTERNALS = (
@@ -89,7 +84,6 @@ INTERNALS = (
         ("data", "task_name", "targets", "timeout", "blocking", "callback"),
     ),
     Internal(ASKING, _COMMUNICATOR, "WFCommServer._task_check_period"),
-    Internal(ASKING, _COMMUNICATOR, "WFCommServer.process_task_check", ("task_id", "fl_ctx")),
     Internal(ASKING, _COMMUNICATOR, "WFCommServer.get_client_disconnect_time", ("client_name",)),
     Internal(IDENTITY, _SERVER_RUNNER, "ServerRunner.process_task_request", ("client", "fl_ctx")),
     Internal(
@@ -102,12 +96,6 @@ INTERNALS = (
     Internal(IDENTITY, f"{_SERVER}.server_command_agent", "ServerCommandAgent._get_client", ("token",)),
     Internal(IDENTITY, "nvflare.private.defs", "CellMessageHeaderKeys.TOKEN"),
     Internal(ERRORS, _SERVER_RUNNER, "ServerRunner.ABORT_RETURN_CODES"),
-    Internal(LOG_PREFIX, f"{_SERVER}.server_commands", "SubmitUpdateCommand"),
-    Internal(LOG_PREFIX, _SERVER_RUNNER, "ServerRunner"),
-    Internal(LOG_PREFIX, "nvflare.apis.fl_component", "generate_log_message"),
-    Internal(HOLDING, _SERVER_RUNNER, "ServerRunner.process_task_request", ("client", "fl_ctx")),
-    Internal(HOLDING, "nvflare.private.defs", "SpecialTaskName.TRY_AGAIN"),
-    Internal(HOLDING, "nvflare.private.defs", "SpecialTaskName.END_RUN"),
     Internal(ORIGIN, _CLIENT_RUNNER, "ClientRunner.running_tasks"),
     Internal(ORIGIN, _CLIENT_RUNNER, "ClientRunner.find_executor", ("task_name",)),
     Internal(ORIGIN, _ASSIGNMENT, "TaskAssignment.name"),
@@ -136,18 +124,6 @@ INTERNALS = (
         ("metrics", "metric_name", "tags", "data_bus"),
     ),
     Internal(MONITORING, "nvflare.fuel.data_event.data_bus", "DataBus"),
-    Internal(STREAMS, _RECEIVER, "RxTask"),
-    Internal(STREAMS, _RECEIVER, "RxTask.cleanup_timer"),
-    Internal(STREAMS, _RECEIVER, "RxTask.completed_task_ttl"),
-    Internal(STREAMS, _RECEIVER, "RxTask.stop_lock"),
-    Internal(STREAMS, _RECEIVER, "RxTask.stream_future"),
-    Internal(STREAMS, _STREAM_TYPES, "StreamFuture", ("stream_id", "headers")),
-    Internal(STREAMS, _STREAM_TYPES, "StreamFuture.add_done_callback", ("done_cb", "args")),
-    Internal(STREAMS, _STREAM_TYPES, "StreamFuture.get_headers"),
-    Internal(STREAMS, _STREAM_TYPES, "StreamFuture.get_stream_id"),
-    Internal(STREAMS, _STREAM_TYPES, "StreamFuture.set_result", ("value",)),
-    Internal(STREAMS, _RECEIVER, "RxTask._schedule_remove_task", ("ttl",)),
-    Internal(STREAMS, _RECEIVER, "RxTask._remove_task", ("self",)),
     Internal(UPLOADS, _DECOMPOSERS, "TensorDecomposer.items_key"),
     Internal(UPLOADS, _DECOMPOSERS, "TensorDecomposer.process_datum", ("datum", "manager")),
     Internal(UPLOADS, _DECOMPOSERS, "TensorDecomposer.recompose", ("data", "manager")),

@@ -133,8 +133,7 @@ class LocalParty(EngineSpec):
 class LocalServer(LocalParty):
     """The server's engine; ``sites`` are added once they are built.
 
-    ``local_tasks`` is what the workflow finds here instead of holding requests back
-    (:class:`~fdg_plugins.flare.local_tasks.LocalTasks`).
+    ``local_tasks`` is what the workflow finds here (:class:`~fdg_plugins.flare.local_tasks.LocalTasks`).
     """
 
     process_type = ProcessType.SERVER_JOB

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tasks in one process: while the workflow waits for answers, the sites do the tasks that it has offered.
 
-Nobody polls. The workflow announces the sites of its tasks and offers them. Each time it waits, the next of these sites
+Nobody polls. The workflow offers tasks to sites. Each time it waits, the next of these sites
 fetches its task from the server, does it and hands in the result, all in the workflow's own thread. Only if all have
 had their turn and a task still stands are they asked again, as FLARE's sites would ask.
 
@@ -13,13 +13,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Any
 
 MOMENT_S = 0.1
 
 
 class LocalTasks:
-    """What a workflow has in one process in place of :class:`~fdg_plugins.flare.held_requests.HeldRequests`.
+    """The tasks that a workflow offers to the sites of its process.
 
     Args:
         do_next: lets a site fetch its next task, do it and hand in the result.
@@ -44,20 +43,13 @@ class LocalTasks:
         self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="fdg-site") if at_once > 1 else None
         self._working: dict[str, Future[None]] = {}
 
-    def begin(self, runner: Any) -> str | None:
-        """Do nothing, which is always possible: no request waits."""
-        return None
-
     def turns(self, count: int) -> int:
         """Return how often sites work before all ``count`` of them have done so, at least 1."""
         return max(1, -(-count // self._at_once))
 
-    def announce(self, sites: Iterable[str]) -> None:
-        """Announce tasks for ``sites``."""
+    def offer(self, sites: Iterable[str]) -> None:
+        """Signal that there are tasks for ``sites``."""
         self._sites = tuple(sites)
-
-    def offer(self) -> None:
-        """Signal that the announced tasks now exist."""
         self._offered.extend(self._sites)
 
     def wait(self, seconds: float) -> None:
@@ -68,7 +60,7 @@ class LocalTasks:
             self._do_next(self._offered.popleft())
         else:
             time.sleep(seconds)
-            self.offer()
+            self._offered.extend(self._sites)
         self._settle()
 
     def withdraw(self) -> None:

@@ -117,10 +117,11 @@ def correct_claims(runner: Any) -> str | None:
 
 
 def _name_peer(fl_ctx: FLContext, name: str) -> None:
-    """Give the peer in a context the name that its token has."""
+    """Give the peer in a context the name that its token has, and the id of this job, which FLARE logs too."""
     peer = fl_ctx.get_peer_context()
     if isinstance(peer, FLContext):
         peer.put(ReservedKey.IDENTITY_NAME, name, private=False, sticky=False)
+        peer.put(ReservedKey.RUN_NUM, fl_ctx.get_job_id(), private=False, sticky=False)
 
 
 def _printable(claim: Any) -> Any:

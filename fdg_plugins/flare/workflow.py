@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """FLARE's ``ModelController`` with features it has no public API for: poll interval, late answers, error replies."""
 
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -12,14 +13,12 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.app_common.workflows.model_controller import ModelController
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.flare.held_requests import HeldRequests
 from fdg_plugins.flare.internals import ERRORS, InternalsError, fetch
 from fdg_plugins.flare.local_tasks import LocalTasks
-from fdg_plugins.flare.log_prefix import keep_prefixes_printable
+from fdg_plugins.flare.log_lines import keep_to_one_line
 from fdg_plugins.flare.peers import correct_claims, correct_messages, mark_asking_sites
-from fdg_plugins.values import check_number, one_line
+from fdg_plugins.values import check_number
 
-LONGEST_NAME = 100
 SHORTEST_POLL_S, LONGEST_POLL_S = 0.0001, 60  # below, a thread would spin; above, no abort and no timeout is noticed
 
 
@@ -35,51 +34,41 @@ class Workflow(ModelController):
         # the round continues; the subclass decides how many usable answers it needs.
         super().__init__(persistor_id="", ignore_result_error=True)
         self.poll = poll
-        self.requests: HeldRequests | LocalTasks = HeldRequests()
+        self.local_tasks: LocalTasks | None = None  # in one process, the sites' tasks are done while it waits
 
     def set_communicator(self, communicator: Any) -> None:
-        """Make FLARE's task monitor poll as often as this workflow, and report late sites."""
+        """Make FLARE's task monitor look for answers as often as this workflow."""
         super().set_communicator(communicator)
         with suppress(SettingsError):  # the subclass says so once it runs; FLARE's monitor would end without a word
             self.check_poll()
             communicator._task_check_period = self.poll
-        known = getattr(communicator, "process_task_check", None)
-        if known is None:
-            return
-
-        def check(task_id: str, fl_ctx: FLContext) -> Any:
-            """Report a site whose answer comes after its task ended; FLARE only tells the site to drop the answer."""
-            found = known(task_id, fl_ctx)
-            peer = fl_ctx.get_peer_context()
-            if found is None and peer is not None:
-                name = one_line(str(peer.get_identity_name()), LONGEST_NAME)  # of the token, or still a claim
-                self.note_late(name, "its answer came too late, and is not used.")
-            return found
-
-        communicator.process_task_check = check
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        """Run the workflow; meanwhile, hold back sites' requests for tasks until tasks exist.
-
-        In one process there are no requests to hold back: the engine then has something else in their place.
-        """
+        """Run the workflow, in which sites are known by what FLARE has authenticated."""
         runner = fl_ctx.get_prop(FLContextKey.RUNNER)
-        self.requests = getattr(fl_ctx.get_engine(), "local_tasks", None) or self.requests
+        self.local_tasks = getattr(fl_ctx.get_engine(), "local_tasks", None)
+        keep_to_one_line()
         if runner is not None:
             problems = (
-                keep_prefixes_printable(),
                 mark_asking_sites(runner),
                 correct_claims(runner),
                 correct_messages(fl_ctx.get_engine()),
                 pass_on_error_replies(runner),
-                self.requests.begin(runner),
             )
             for problem in filter(None, problems):
                 self.warning(problem)
         try:
             super().control_flow(abort_signal, fl_ctx)
         finally:
-            self.requests.end()
+            if self.local_tasks is not None:
+                self.local_tasks.end()
+
+    def wait_a_moment(self) -> None:
+        """Wait until answers may have come: from other processes, or of a site of this one, which works meanwhile."""
+        if self.local_tasks is None:
+            time.sleep(self.poll)
+        else:
+            self.local_tasks.wait(self.poll)
 
     def check_poll(self) -> None:
         """Raise ``SettingsError`` unless ``poll`` is a number of seconds that a monitor can wait between looks."""

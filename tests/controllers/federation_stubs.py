@@ -245,10 +245,6 @@ class Line(WFCommSpec):
     def get_client_disconnect_time(self, client_name: str) -> float | None:
         return 1.0 if client_name in self.lost else None
 
-    def process_task_check(self, task_id: str, fl_ctx: FLContext) -> Task | None:
-        """Return the task if it stands: those of this line end when their answer comes."""
-        return next((task for task, _ in self._pending if task.name == task_id), None)
-
     def _deliver(self, task: Task, site: str) -> None:
         reply = self.answer(site, task.name, task.data)
         if reply is BUSY:

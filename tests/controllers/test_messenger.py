@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from nvflare.apis.client import Client
 from nvflare.apis.dxo import DXO, DataKind
-from nvflare.apis.fl_constant import ReservedKey, ReturnCode
+from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
 from nvflare.apis.signal import Signal
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
@@ -314,15 +314,3 @@ def test_patience_begins_with_enough_usable_answers_to_the_task_it_is_for(tmp_pa
         Request(TASK_EVALUATE, ("c", "d"), data(), lambda site, model: None),
     ]
     assert messenger.ask(requests, 9, StragglerTimeout(0.0, 3, TASK_TRAIN)) == {"b": "no."}
-
-
-@pytest.mark.parametrize(("claimed", "shown"), [("slow", "slow"), ("slow\nsite b: is fine", r"slow\nsite b: is fine")])
-def test_an_answer_after_its_task_is_named(
-    claimed: str, shown: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    _, line = connect(tmp_path, lambda site, task, request: answer())
-    context, peer = context_of(Engine(tmp_path)), context_of(Engine(tmp_path))
-    peer.put(ReservedKey.IDENTITY_NAME, claimed, private=False, sticky=False)
-    context.set_peer_context(peer)
-    assert line.process_task_check("gone", context) is None
-    assert f"site {shown}: its answer came too late, and is not used." in caplog.text

@@ -500,16 +500,13 @@ def test_a_message_that_is_no_task_at_all_is_answered_with_a_reason(photo: Site)
 # --- start of a run ---------------------------------------------------------------------------------
 
 
-def test_the_start_of_a_run_teaches_the_serializer_about_tensors_and_quietens_the_console(
-    photo: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_start_of_a_run_teaches_the_serializer_about_tensors(photo: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
     monkeypatch.setattr("fdg_plugins.executors.site.fobs.register", lambda kind: done.append(kind.__name__))
-    monkeypatch.setattr("fdg_plugins.executors.site.quiet_console", lambda: done.append("quiet"))
     photo.executor.handle_event(EventType.END_RUN, photo.context())
     assert done == []
     photo.executor.handle_event(EventType.START_RUN, photo.context())
-    assert done == ["TensorDecomposer", "quiet"]
+    assert done == ["TensorDecomposer"]
 
 
 # --- end of a run -----------------------------------------------------------------------------------

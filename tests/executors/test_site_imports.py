@@ -23,7 +23,7 @@ HEAVY = (
 )
 # What only the process that works at a site, or the server, needs.
 OTHERS = ("data", "models", "methods", "aggregators", "controllers", "recipes", "analysis", "cli", "executors.session")
-WORKING = "executors.worker, fdg_plugins.training.session"
+WORKING = "executors.training_process, fdg_plugins.training.session"
 MODULES = sorted({component.path.rpartition(".")[0] for component in components() if SITE in component.ends})
 
 

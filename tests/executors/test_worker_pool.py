@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 
+from fdg_plugins.executors.training_process import WorkerPool
 from fdg_plugins.executors.work import Say, SiteTask, TaskResult
-from fdg_plugins.executors.worker_pool import WorkerPool
 from fdg_plugins.messages import TASK_TRAIN
 from fdg_plugins.settings.site_config import SiteConfig
 

@@ -32,8 +32,8 @@ def long_job(job: Path, tmp_path: Path) -> Path:
 def worker_of(federation: Federation, site: str) -> psutil.Process:
     """Return the process in which a site trains."""
     folder = str(federation.folder / site)
-    lines = {process: command_line(process) for process in federation.processes()}
-    return next(process for process, line in lines.items() if WORKER in line and folder in line)
+    jobs = (process for process in federation.processes() if folder in command_line(process))
+    return next(child for job in jobs for child in job.children() if WORKER in command_line(child))
 
 
 def until(done: Callable[[], bool], what: str) -> None:
@@ -85,8 +85,6 @@ def test_a_slow_site_is_waited_for_as_long_as_configured_and_its_late_update_is_
     record = federation.record_of(job, tmp_path / "result")
     assert reasons(record, "photo")[0] == "did not answer within 10 s after 2 others had."
     assert others_went_on(record)
-    (log,) = (tmp_path / "result").rglob("log.txt")
-    assert "site photo: its answer came too late, and is not used." in log.read_text(encoding="utf-8")
 
 
 @pytest.mark.nightly

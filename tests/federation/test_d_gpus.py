@@ -42,10 +42,11 @@ def visible_to_workers(federation: Federation) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for process in federation.processes():
         try:
-            words = process.cmdline()
-            if WORKER in words:
-                (site,) = {name for name in federation.sites if str(federation.folder / name) in " ".join(words)}
-                found[site] = process.environ().get("CUDA_VISIBLE_DEVICES")
+            for child in process.children():
+                if WORKER in child.cmdline():
+                    words = " ".join(process.cmdline())
+                    (site,) = {name for name in federation.sites if str(federation.folder / name) in words}
+                    found[site] = child.environ().get("CUDA_VISIBLE_DEVICES")
         except psutil.Error:
             continue
     return found

@@ -25,8 +25,7 @@ class Seen:
 def test_each_wait_lets_one_site_work_and_settles_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Seen(monkeypatch)
     seen.tasks.wait(0.1)
-    seen.tasks.announce(["photo", "sketch"])
-    seen.tasks.offer()
+    seen.tasks.offer(["photo", "sketch"])
     for _ in range(2):
         seen.tasks.wait(0.1)
     assert seen.events == ["sleeps 0.1", "settled", "photo", "settled", "sketch", "settled"]
@@ -34,8 +33,7 @@ def test_each_wait_lets_one_site_work_and_settles_at_once(monkeypatch: pytest.Mo
 
 def test_if_a_task_still_stands_when_all_had_their_turn_they_are_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Seen(monkeypatch)
-    seen.tasks.announce(["photo"])
-    seen.tasks.offer()
+    seen.tasks.offer(["photo"])
     for _ in range(3):
         seen.tasks.wait(0.1)
     assert seen.events == ["photo", "settled", "sleeps 0.1", "settled", "photo", "settled"]
@@ -44,8 +42,7 @@ def test_if_a_task_still_stands_when_all_had_their_turn_they_are_asked_again(mon
 @pytest.mark.parametrize("how", ["withdraw", "end"])
 def test_what_is_withdrawn_is_not_done(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     seen = Seen(monkeypatch)
-    seen.tasks.announce(["photo", "sketch"])
-    seen.tasks.offer()
+    seen.tasks.offer(["photo", "sketch"])
     seen.tasks.wait(0.1)
     getattr(seen.tasks, how)()
     seen.tasks.wait(0.1)
@@ -71,8 +68,7 @@ def test_several_sites_work_at_a_time_and_none_twice() -> None:
 
     tasks = LocalTasks(do, lambda: None, at_once=2)
     sites = ["art", "photo", "sketch", "web"]
-    tasks.announce(sites)
-    tasks.offer()
+    tasks.offer(sites)
     while len(done) < len(sites):
         tasks.wait(0.01)
     tasks.end()
@@ -90,8 +86,7 @@ def test_a_wait_ends_although_a_site_still_works_and_the_end_of_the_workflow_int
     tasks = LocalTasks(
         lambda site: None if site == "art" else wait_for(given_up), lambda: settled.append(None), 2, interrupt
     )
-    tasks.announce(["art", "photo"])
-    tasks.offer()
+    tasks.offer(["art", "photo"])
     for _ in range(3):
         tasks.wait(0.01)
     assert (len(settled), interrupted) == (3, [])
@@ -104,8 +99,7 @@ def test_what_a_site_raises_in_a_thread_reaches_the_workflow() -> None:
         raise DataError(f"site {site} is broken.")
 
     tasks = LocalTasks(do, lambda: None, at_once=2)
-    tasks.announce(["photo"])
-    tasks.offer()
+    tasks.offer(["photo"])
     with pytest.raises(DataError, match="photo"):
         tasks.wait(0.01)
     tasks.end()

@@ -17,8 +17,8 @@ from types import FrameType
 
 from fdg_plugins.data import SharedDomains
 from fdg_plugins.errors import FDGError
+from fdg_plugins.executors.training_process import WorkerPool
 from fdg_plugins.executors.work import SiteWork
-from fdg_plugins.executors.worker_pool import WorkerPool
 from fdg_plugins.flare.one_process import OneProcessJob
 
 UNUSABLE, FAILED = 1, 2

@@ -2,11 +2,12 @@
 """The training process: the bits of work done in place, one task lost when it dies, and never a process left behind."""
 
 import contextlib
-import itertools
 import json
 import logging
 import math
+import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -25,11 +26,8 @@ from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import ReservedKey, ReturnCode
 
 from fdg_plugins.data import SharedDomains
-from fdg_plugins.executors import isolation
 from fdg_plugins.executors.counted import CENSUS_FILE
-from fdg_plugins.executors.dialogue import pack_line, pack_order, pack_outcome, read_answer, read_order
-from fdg_plugins.executors.frames import MAGIC, MAX_HEADER, MAX_PAYLOAD, PREFIX, Frame, FrameError, FrameReader, pack
-from fdg_plugins.executors.isolation import TrainingProcess, reason_of_end
+from fdg_plugins.executors.training_process import TrainingProcess, reason_of_end, receive, send
 from fdg_plugins.executors.work import SiteTask, SiteWork, TaskResult
 from fdg_plugins.messages import META_REPORT, TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_TRAIN, TrainReport
 from fdg_plugins.models import build_model
@@ -38,6 +36,7 @@ from fdg_plugins.testing.inputs import same_bits
 from tests.executors.test_site import PROTOCOL, Site, census_request, counted, task_request
 from tests.flare_runner import run_task
 
+ROOT = str(Path(__file__).parents[2])
 SOON_S = 120  # for what takes no time at all, on a machine that has none to give
 LONG = PROTOCOL.model_copy(update={"local_epochs": 1000})
 
@@ -196,7 +195,6 @@ def test_the_process_outlives_its_tasks_and_the_thread_that_asked_for_the_first(
     assert outcomes[0].kind == "ok"
     assert first is not None
     assert process.pid == first
-    assert str(folder) in psutil.Process(first).cmdline(), "whoever looks at the processes sees whose it is"
 
 
 @pytest.mark.slow
@@ -344,26 +342,27 @@ def test_an_abort_ends_the_process_and_its_data_workers_at_once(
 
 
 PARENT = """
+import pickle
 import sys
-from fdg_plugins.executors.dialogue import read_order
-from fdg_plugins.executors.frames import FrameReader, read_frame
-from fdg_plugins.executors.isolation import TrainingProcess
+from fdg_plugins.executors.training_process import TrainingProcess
 
-work = read_order(read_frame(0, FrameReader()))
-process = TrainingProcess(lambda line: None)
-process.do_work(*work, lambda: False, lambda line: print(process.pid, flush=True))
+if __name__ == "__main__":
+    work = pickle.load(sys.stdin.buffer)
+    process = TrainingProcess(lambda line: None)
+    process.do_work(*work, lambda: False, lambda line: print(process.pid, flush=True))
 """
 
 
 @pytest.mark.slow
-def test_the_death_of_the_parent_ends_the_process(config: SiteConfig, folder: Path) -> None:
+def test_the_death_of_the_parent_ends_the_process(config: SiteConfig, folder: Path, tmp_path: Path) -> None:
+    (script := tmp_path / "parent.py").write_text(PARENT)
     with subprocess.Popen(
-        [sys.executable, "-P", "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": ROOT}
     ) as parent:
         try:
             assert parent.stdin is not None
             assert parent.stdout is not None
-            parent.stdin.write(b"".join(pack_order(order(protocol=LONG), config, folder)))
+            pickle.dump((order(protocol=LONG), config, folder), parent.stdin)
             parent.stdin.flush()
             child = int(parent.stdout.readline())
             assert not is_gone(child)
@@ -372,8 +371,9 @@ def test_the_death_of_the_parent_ends_the_process(config: SiteConfig, folder: Pa
     wait_until(lambda: is_gone(child))
 
 
-def test_an_end_of_the_run_in_the_middle_of_a_task_aborts_it(planted: Callable[[str], TrainingProcess]) -> None:
-    process = planted("time.sleep(600)")
+def test_an_end_of_the_run_in_the_middle_of_a_task_aborts_it(
+    process: TrainingProcess, config: SiteConfig, folder: Path
+) -> None:
     looks: list[threading.Thread] = []
 
     def close_from_elsewhere() -> bool:
@@ -382,144 +382,30 @@ def test_an_end_of_the_run_in_the_middle_of_a_task_aborts_it(planted: Callable[[
             looks[0].start()
         return False
 
-    outcome = process.do_work(census_order(), SiteConfig(), Path(), close_from_elsewhere, ignore)
+    outcome = process.do_work(order(protocol=LONG), config, folder, close_from_elsewhere, ignore)
     looks[0].join()
     assert outcome == TaskResult("aborted")
     assert process.pid is None
 
 
-# --- what a process may do with its pipes; planted ones start at once -----------------------------------
-
-
-@pytest.fixture
-def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], TrainingProcess]]:
-    """Training processes that do something else instead, with ``answers`` to write to."""
-    processes: list[TrainingProcess] = []
-
-    def plant(code: str, log: Callable[[str], None] = ignore) -> TrainingProcess:
-        head = "import os, signal, sys, time\nanswers = int(sys.argv[2])\n"
-        (tmp_path / "planted_worker.py").write_text(head + code)
-        processes.append(TrainingProcess(log))
-        return processes[-1]
-
-    monkeypatch.setattr(isolation, "WORKER", "planted_worker")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    yield plant
-    for process in processes:
-        process.close()
-
-
-GOOD = b"".join(pack_outcome(TaskResult("ok", {"count": 3}, stand_in=True)))
-
-
-def written(content: bytes) -> str:
-    return f"os.write(answers, {content!r})\ntime.sleep(600)"
-
-
-@pytest.mark.parametrize(
-    ("code", "text"),
-    [
-        ("sys.exit(3)", "the training process ended with exit code 3."),
-        ("os._exit(0)", "the training process ended with exit code 0."),
-        ("raise RuntimeError('at the start')", "the training process ended with exit code 1."),
-        ("os.kill(os.getpid(), signal.SIGABRT)", "the training process died of SIGABRT."),
-        ("os.kill(os.getpid(), 40)", "the training process died of signal 40."),
-        (f"os.write(answers, {GOOD[:30]!r})", "the training process ended with exit code 0."),
-        (written(b"Loading weights\n"), "what came through the pipe is not a frame; is something else writing to it?"),
-        (written(b"L"), "what came through the pipe is not a frame; is something else writing to it?"),
-        (
-            written(PREFIX.pack(MAGIC, MAX_HEADER + 1, 0)),
-            f"a frame's header has {MAX_HEADER + 1} bytes, expected at most {MAX_HEADER}.",
-        ),
-        (
-            written(PREFIX.pack(MAGIC, 2, MAX_PAYLOAD + 1)),
-            f"a frame's payload has {MAX_PAYLOAD + 1} bytes, expected at most {MAX_PAYLOAD}.",
-        ),
-        (written(PREFIX.pack(MAGIC, 2, 1) + b"{}x"), "a frame cannot be read (SafetensorError)."),
-        (
-            written(b"".join(pack({"sing": "la"}))),
-            "the training process sent a frame that is neither a line for the log nor an outcome.",
-        ),
-    ],
-)
-def test_a_process_that_dies_or_talks_nonsense_is_one_sentence_and_is_gone(
-    planted: Callable[[str], TrainingProcess], code: str, text: str
-) -> None:
-    process = planted(code)
-    outcome = process.do_work(census_order(), SiteConfig(), Path(), never, ignore)
-    assert outcome == TaskResult("failed", reason=text, public=text)
-    assert process.pid is None
-
-
-def test_what_a_process_prints_goes_to_the_log_and_what_it_says_is_heard_in_order(
-    planted: Callable[..., TrainingProcess],
-) -> None:
-    said: list[str] = []
-    printed: list[str] = []
-    frames = b"".join(part for at in range(100) for part in pack_line(f"line {at}")) + GOOD
-    code = f"print('a library')\nos.write(2, b'a warning')\nos.write(answers, {frames!r})\ntime.sleep(600)"
-    process = planted(code, printed.append)
-    outcome = process.do_work(census_order(), SiteConfig(), Path(), never, said.append)
-    assert outcome == TaskResult("ok", {"count": 3}, stand_in=True)
-    assert said == [f"line {at}" for at in range(100)]
-    process.close()
-    assert printed == ["a library", "a warning"]
-
-
-def test_an_order_that_nobody_reads_can_be_aborted_and_ends_with_its_reader(
-    planted: Callable[[str], TrainingProcess],
-) -> None:
-    large = SiteTask(TASK_TRAIN, "photo", None, state={"weight": torch.zeros(10**6)})
-    looks = itertools.count(1)
-    process = planted("time.sleep(600)")
-    outcome = process.do_work(large, SiteConfig(), Path(), lambda: next(looks) > 5, ignore)
-    assert outcome.kind == "aborted"
-    outcome = planted("os.read(0, 100)\nsys.exit(5)").do_work(large, SiteConfig(), Path(), never, ignore)
-    assert outcome.reason == "the training process ended with exit code 5."
-
-
 def test_a_process_that_died_between_two_tasks_is_replaced_without_a_loss(
-    planted: Callable[[str], TrainingProcess],
+    process: TrainingProcess, config: SiteConfig, folder: Path
 ) -> None:
-    process = planted(f"os.write(answers, {GOOD!r})")
-    assert process.do_work(census_order(), SiteConfig(), Path(), never, ignore).kind == "ok"
+    assert process.do_work(order(TASK_EVALUATE), config, folder, never, ignore).kind == "ok"
     first = process.pid
     assert first is not None
+    os.kill(first, signal.SIGKILL)
     wait_until(lambda: is_gone(first))
-    assert process.do_work(census_order(), SiteConfig(), Path(), never, ignore).kind == "ok"
+    assert process.do_work(order(TASK_EVALUATE), config, folder, never, ignore).kind == "ok"
     assert process.pid != first
 
 
-def test_a_process_that_cannot_be_started_is_one_sentence(
-    planted: Callable[[str], TrainingProcess], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    outcome = planted("").do_work(census_order(), SiteConfig(), Path(), never, ignore)
-    assert outcome.reason == "the training process could not be started: No such file or directory."
+@pytest.mark.parametrize(("code", "text"), [(3, "exit code 3."), (-6, "SIGABRT."), (-40, "signal 40."), (None, "?")])
+def test_the_reason_says_how_a_process_ended(code: int | None, text: str) -> None:
+    assert reason_of_end(code).endswith(text)
 
 
-def test_a_process_that_cannot_be_ended_is_named_as_such() -> None:
-    assert reason_of_end(None).startswith("the training process cannot be ended")
-
-
-# --- frames -----------------------------------------------------------------------------------------
-
-
-def frame_of(parts: list[bytes], size: int = 10**9) -> Frame:
-    """Return the frame as it arrives in pieces of ``size`` bytes."""
-    content, reader = b"".join(parts), FrameReader()
-    for start in range(0, len(content), size):
-        assert reader.next_frame() is None
-        reader.feed(content[start : start + size])
-    frame = reader.next_frame()
-    assert frame is not None
-    assert reader.next_frame() is None
-    return frame
-
-
-@pytest.mark.parametrize("size", [1, 7, 1000])
-def test_a_frame_arrives_with_its_bits_in_pieces_of_any_size(size: int) -> None:
+def test_tensors_cross_with_their_bits() -> None:
     whole = torch.arange(12.0).reshape(3, 4)
     state = {
         "scalar": torch.tensor(3),
@@ -529,61 +415,16 @@ def test_a_frame_arrives_with_its_bits_in_pieces_of_any_size(size: int) -> None:
         "transposed": whole.T,
         "row": whole[0],
         "same row": whole[0],
-        "Grüße/state": torch.tensor([True]),
-        "parameter": torch.nn.Parameter(torch.ones(2)),
+        "flag": torch.tensor([True]),
     }
-    frame = frame_of(pack({"value": [1, None, "ü", 0.1]}, {"state": state, "received": {}}), size)
-    assert frame.header == {"value": [1, None, "ü", 0.1]}
-    assert frame.groups["received"] == {}
-    assert frame.groups["state"].keys() == state.keys()
+    here, there = multiprocessing.Pipe()
+    send(here, TaskResult("ok", {"value": [1, None, math.nan]}, {"state": state}))
+    arrived = receive(there)
+    assert math.isnan(arrived.value["value"][2])
+    assert list(arrived.tensors["state"]) == list(state)
     for name, value in state.items():
-        arrived = frame.groups["state"][name]
-        assert (arrived.dtype, arrived.shape) == (value.dtype, value.shape)
-        assert torch.equal(arrived.nan_to_num(7), value.detach().nan_to_num(7)) if value.is_floating_point() else True
-
-
-def test_orders_and_outcomes_arrive_as_they_were_sent() -> None:
-    config = SiteConfig(data_root=Path("/data"), part="1/2", allowed_reports=("gap",), workers=3, isolate=True)
-    sent = SiteTask(TASK_TRAIN, "photo", {"run": "r"}, 4, {"a": torch.ones(2)}, {"b": torch.zeros(1)})
-    received, config_received, folder = read_order(frame_of(pack_order(sent, config, Path("/state"))))
-    assert (config_received, folder) == (config, Path("/state"))
-    assert (received.task, received.site, received.request, received.round_number) == (
-        "train",
-        "photo",
-        {"run": "r"},
-        4,
-    )
-    assert torch.equal(received.state["a"], sent.state["a"])
-    assert received.received.keys() == {"b"}
-    failed = TaskResult("failed", reason="it is so.", public="it is.", trace="a\nb", stand_in=True)
-    assert read_answer(frame_of(pack_outcome(failed))) == failed
-    lost = read_answer(frame_of(pack_outcome(TaskResult("ok", {"loss": math.nan, "best": math.inf}))))
-    assert isinstance(lost, TaskResult)
-    assert math.isnan(lost.value["loss"])
-    assert lost.value["best"] == math.inf
-
-
-def raw(head: Any, tensors: bytes | None = None) -> list[bytes]:
-    payload = pack({})[1] if tensors is None else tensors
-    text = head if isinstance(head, bytes) else json.dumps(head).encode()
-    return [PREFIX.pack(MAGIC, len(text), len(payload)) + text, payload]
-
-
-@pytest.mark.parametrize(
-    ("parts", "problem"),
-    [
-        ([b"GET / HTTP/1.1\r\n"], "not a frame"),
-        (raw(b"{"), "cannot be read"),
-        (raw(b"[" * 200_000), "cannot be read"),
-        (raw([]), "not of the expected form"),
-        (raw({"header": 1, "tensors": {}}), "not of the expected form"),
-        (raw({"header": {}, "tensors": {"state": [1]}}), "not of the expected form"),
-        (raw({"header": {}, "tensors": {"state": ["a"]}}), "not those that its header names"),
-        (raw({"header": {}, "tensors": {}}, b"\xff" * 16), "cannot be read"),
-        (raw({"header": {}, "tensors": {}}, b""), "cannot be read"),
-    ],
-)
-def test_bytes_that_are_no_frame_are_refused_in_one_sentence(parts: list[bytes], problem: str) -> None:
-    with pytest.raises(FrameError, match=problem) as caught:
-        frame_of(parts)
-    assert "\n" not in str(caught.value)
+        found = arrived.tensors["state"][name]
+        assert (found.dtype, found.shape) == (value.dtype, value.shape)
+        assert str(found) == str(value), name
+    send(here, "a line")
+    assert receive(there) == "a line"

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a site's tasks in a separate process, so that a crash costs the site one task and nothing else.
+
+A segfault in a native kernel, the operating system's out-of-memory killer or ``os._exit`` in a library would otherwise
+end FLARE's job process at the site, and FLARE would then end the whole job. Tasks and results are pickled: both
+processes are one user's, and nobody else can write to their pipe.
+"""
+
+import atexit
+import contextlib
+import faulthandler
+import io
+import mmap
+import multiprocessing
+import os
+import pickle
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle, send_handle
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from fdg_plugins.executors.work import Say, SiteTask, SiteWork, TaskResult
+from fdg_plugins.settings.site_config import SiteConfig
+from fdg_plugins.training.loop import ShouldStop
+
+POLL_S = 0.05
+END_TIMEOUT_S = 10
+ALIGNMENT = 64  # bytes
+
+
+class TrainingProcess:
+    """Runs a site's tasks in a child process, which starts with the first task and keeps its data open between tasks.
+
+    ``log`` receives each line that the child prints. ``shares``: whether it works for many sites, which share what it
+    opens. The next task replaces a child that died or met an unexpected error (which may leave an accelerator
+    unusable). The child ends when this process ends, however it ends.
+    """
+
+    def __init__(self, log: Say, *, shares: bool = False) -> None:
+        self._log = log
+        self._shares = shares
+        self._child: _Child | None = None
+        self._working = threading.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id, or None if there is no child."""
+        return None if self._child is None else self._child.process.pid
+
+    def do_work(
+        self, order: SiteTask, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say
+    ) -> TaskResult:
+        """Return the outcome of ``order``, as :meth:`SiteWork.do_work` does, except that an abort kills the child."""
+        with self._working:
+            if self._child is not None and not self._child.process.is_alive():
+                self._end()
+            try:
+                child = self._child = self._child or _Child(self._log, shares=self._shares)
+            except OSError as error:
+                return _failed(f"the training process could not be started: {error.strerror}.")
+            outcome = None
+            try:
+                outcome = child.do_work((order, config, folder), should_stop, say)
+            finally:
+                if outcome is None or outcome.kind == "aborted" or outcome.trace:
+                    self._end()
+            if outcome is None:
+                return TaskResult("aborted") if child.on_purpose else _failed(reason_of_end(child.process.exitcode))
+            return outcome
+
+    def close(self) -> None:
+        """End the child, even in the middle of a task, which then counts as aborted; callable from any thread."""
+        deadline = time.monotonic() + END_TIMEOUT_S
+        while not self._working.acquire(timeout=POLL_S):
+            if (child := self._child) is not None:
+                child.on_purpose = True
+                child.kill()
+            if time.monotonic() > deadline:
+                return  # called from within the task, which will end the child itself
+        self._end()
+        self._working.release()
+
+    def _end(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.end()
+
+
+class _Child:
+    """One training process from start to end, with its pipes."""
+
+    def __init__(self, log: Say, *, shares: bool) -> None:
+        self.on_purpose = False
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        printed, their_output = context.Pipe(duplex=False)
+        self.process = context.Process(target=serve, args=(theirs, their_output, shares), name="fdg_training")
+        try:
+            self.process.start()
+        finally:
+            theirs.close()
+            their_output.close()
+        # Otherwise Python would wait at its end for a child that waits for a task.
+        atexit.register(self.kill)
+        threading.Thread(target=_relay, args=(printed, log), daemon=True).start()
+
+    def do_work(self, task: Any, should_stop: ShouldStop, say: Say) -> TaskResult | None:
+        """Return the outcome of a task, ``aborted`` if it should stop; None if the process ended."""
+        try:
+            send(self._pipe, task)
+            while True:
+                if should_stop():
+                    return TaskResult("aborted")
+                if self._pipe.poll(POLL_S):
+                    answer = receive(self._pipe)
+                    if isinstance(answer, TaskResult):
+                        return answer
+                    say(answer)
+        except (EOFError, OSError):
+            self.process.join(END_TIMEOUT_S)  # it closed the pipe, so it is ending
+            return None
+
+    def kill(self) -> None:
+        """Kill the process and all its children, such as those that load images."""
+        if self.process.is_alive():
+            with contextlib.suppress(ProcessLookupError):  # it has not made its group yet
+                os.killpg(self.process.pid or 0, signal.SIGKILL)
+            self.process.kill()
+
+    def end(self) -> None:
+        """Kill whatever still runs, reap the process and close its pipe."""
+        self.kill()
+        atexit.unregister(self.kill)
+        self.process.join(END_TIMEOUT_S)
+        self._pipe.close()
+
+
+def serve(tasks: Connection, output: Connection, shares: bool) -> None:
+    """Do tasks one by one, in the training process, until the other end is gone.
+
+    ``output`` takes what is printed. ``shares``: whether the tasks are of many sites, which share what is opened.
+    """
+    os.setsid()
+    for descriptor in (1, 2):
+        os.dup2(output.fileno(), descriptor)
+    output.close()
+    faulthandler.enable()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if shares:
+        from fdg_plugins.data import SharedDomains
+
+        work = SiteWork(SharedDomains())
+    else:
+        work = SiteWork()
+    with contextlib.suppress(EOFError):
+        while True:
+            order, config, folder = receive(tasks)
+            # This process is never asked to stop. It is killed, which ends even a hanging kernel.
+            outcome = work.do_work(order, config, folder, lambda: False, lambda line: send(tasks, line))
+            send(tasks, outcome)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.killpg(0, signal.SIGKILL)
+
+
+def _relay(printed: Connection, log: Say) -> None:
+    """Log what the process prints, line by line, until every holder of its output has closed it."""
+    with os.fdopen(os.dup(printed.fileno()), errors="replace") as lines:
+        printed.close()
+        for line in lines:
+            log(line.rstrip())
+
+
+def _failed(reason: str) -> TaskResult:
+    """Return the outcome of a task that the process did not complete; the reason contains none of the site's data."""
+    return TaskResult("failed", reason=reason, public=reason)
+
+
+def reason_of_end(exitcode: int | None) -> str:
+    """Return one sentence on how a process ended."""
+    if exitcode is None:
+        return "the training process cannot be ended; is its machine or its device in trouble?"
+    if exitcode == -signal.SIGKILL:
+        return "the training process was killed (SIGKILL), perhaps out of memory."
+    if exitcode < 0:
+        known = {one.value: one.name for one in signal.Signals}
+        return f"the training process died of {known.get(-exitcode, f'signal {-exitcode}')}."
+    return f"the training process ended with exit code {exitcode}."
+
+
+# --- messages: pickled, with the values of tensors in a file in memory, which both processes map ---
+
+
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, value: Any) -> Any:
+        """Leave the values of a tensor out of the pickle; a sparse one is torch's matter."""
+        if type(value) is not torch.Tensor or value.layout != torch.strided:
+            return NotImplemented
+        content = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        return _tensor, (pickle.PickleBuffer(content), value.dtype, value.shape)
+
+
+def _tensor(content: memoryview, dtype: torch.dtype, shape: torch.Size) -> torch.Tensor:
+    return torch.frombuffer(content, dtype=dtype).view(shape) if len(content) else torch.empty(shape, dtype=dtype)
+
+
+def send(pipe: Connection, value: Any) -> None:
+    """Send a value with its tensors to the other process."""
+    content, tensors = io.BytesIO(), list[pickle.PickleBuffer]()
+    _Pickler(content, protocol=5, buffer_callback=tensors.append).dump(value)
+    sizes = [tensor.raw().nbytes for tensor in tensors]
+    pipe.send_bytes(pickle.dumps((content.getvalue(), sizes)))
+    if sum(sizes):  # not torch's shared memory, of which a container has 64 MB
+        with (
+            os.fdopen(os.memfd_create("fdg"), "wb") if hasattr(os, "memfd_create") else tempfile.TemporaryFile() as file
+        ):
+            for tensor, size in zip(tensors, sizes, strict=True):
+                file.write(tensor.raw())
+                file.write(bytes(-size % ALIGNMENT))
+            file.flush()
+            send_handle(pipe, file.fileno(), None)
+
+
+def receive(pipe: Connection) -> Any:
+    """Return the next value from the other process; raise ``EOFError`` or ``OSError`` if that has ended."""
+    content, sizes = pickle.loads(pipe.recv_bytes())
+    shared = memoryview(b"")
+    if sum(sizes):
+        descriptor = recv_handle(pipe)
+        shared = memoryview(mmap.mmap(descriptor, 0))
+        os.close(descriptor)
+    tensors, start = [], 0
+    for size in sizes:
+        tensors.append(shared[start : start + size])
+        start += size + -size % ALIGNMENT
+    return pickle.loads(content, buffers=tensors)
+
+
+# --- many sites ---
+
+
+class Worker(Protocol):
+    """What does a task at a time: a :class:`TrainingProcess`."""
+
+    def do_work(
+        self, order: SiteTask, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say
+    ) -> TaskResult:
+        """Return the outcome of a task."""
+
+    def close(self) -> None:
+        """End what works."""
+
+
+class WorkerPool:
+    """Does the tasks of all sites of the one-process engine in ``count`` processes, with the bits of one.
+
+    Any process can do any task: what a site keeps from round to round is in the run's folder at the site. A site goes
+    to the process that did its last task, where its data are open, unless that one is busy.
+    """
+
+    def __init__(self, count: int, log: Say, make: Callable[[Say], Worker] | None = None) -> None:
+        start = make or (lambda log: TrainingProcess(log, shares=True))
+        self._all = [start(log) for _ in range(count)]
+        self._free = list(self._all)
+        self._last: dict[str, Worker] = {}  # by site
+        self._changed = threading.Condition()
+
+    def do_work(
+        self, order: SiteTask, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say
+    ) -> TaskResult:
+        """Return the outcome of ``order``, done by a process that is free; callable from several threads."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._free)
+            known = self._last.get(order.site)
+            worker = self._last[order.site] = known if known in self._free and known is not None else self._free[0]
+            self._free.remove(worker)
+        try:
+            return worker.do_work(order, config, folder, should_stop, say)
+        finally:
+            with self._changed:
+                self._free.append(worker)
+                self._changed.notify()
+
+    def close(self) -> None:
+        """End all processes."""
+        for worker in self._all:
+            worker.close()
