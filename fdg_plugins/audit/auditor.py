@@ -27,7 +27,7 @@ from fdg_plugins.audit.file import AUDIT_FILE, AuditLine, FilterEntry, append_li
 from fdg_plugins.digests import sha256_of
 from fdg_plugins.errors import FDGError
 from fdg_plugins.flare.filter_chain import class_path, result_filters
-from fdg_plugins.flare.local_parties import in_one_process
+from fdg_plugins.flare.simulator import in_one_process
 from fdg_plugins.messages import HEADER_REASON
 from fdg_plugins.privacy.reasons import may_tell_names, reason_of
 from fdg_plugins.versions import OF_AUDIT, installed_versions

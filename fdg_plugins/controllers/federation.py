@@ -28,8 +28,6 @@ from fdg_plugins.flare.components import SERVER
 from fdg_plugins.flare.deploy_map import named_sites
 from fdg_plugins.flare.disk_offload import tensors_in_files
 from fdg_plugins.flare.filter_chain import server_result_filters
-from fdg_plugins.flare.internals import ASKING, require
-from fdg_plugins.flare.local_parties import LocalServer
 from fdg_plugins.flare.metrics import start_reporting
 from fdg_plugins.flare.rejoin import welcome_returning_sites
 from fdg_plugins.flare.simulator import in_simulator
@@ -152,7 +150,6 @@ class FederationController(Messenger):
 
     def _run(self) -> None:
         self.check_poll()
-        require(ASKING)
         tracking = chosen_tracker(self.tracking, os.environ)
         start_reporting()
         self._admit_plugins()
@@ -317,7 +314,7 @@ class FederationController(Messenger):
 
     def _keep_results(self, rounds: Rounds) -> None:
         """Keep the results of a simulation that nobody else keeps, and say what FLARE will do to the workspace."""
-        if not in_simulator(self.fl_ctx) or os.environ.get(STATE_VARIABLE) or isinstance(self.engine, LocalServer):
+        if not in_simulator(self.fl_ctx) or os.environ.get(STATE_VARIABLE) or self.local_tasks is not None:
             return
         workspace = Path(self.engine.get_workspace().get_root_dir()).parent
         try:

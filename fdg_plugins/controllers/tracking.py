@@ -11,13 +11,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE, AnalyticsDataType
+from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.utils.analytix_utils import create_analytic_dxo, send_analytic_dxo
+from nvflare.app_common.widgets.streaming import AnalyticsReceiver
 
-from fdg_plugins.errors import SettingsError
-from fdg_plugins.flare.tensorboard import name_run
-from fdg_plugins.flare.trackers import Receiver, TrackedRun, make_receiver
+from fdg_plugins.flare.trackers import TrackedRun, make_receiver
 from fdg_plugins.record.names import federated_name, name_of_run
 from fdg_plugins.record.run_record import AggregationRecord, EvaluationRecord, PersonalScores, RoundRecord, RunRecord
 
@@ -107,27 +107,24 @@ class Tracker:
         self._record = record
         self._fl_ctx = fl_ctx
         self._tracking = tracking
-        self._receiver: Receiver | None = None
+        self._receiver: AnalyticsReceiver | None = None
 
     def __enter__(self) -> Self:
-        """Name the run in TensorBoard, and begin it with the tracker."""
-        run = describe(self._record)
-        name_run(run.name, run.settings, self._fl_ctx)
+        """Begin the run with the tracker."""
         if self._tracking is not None:
             try:
-                self._receiver = make_receiver(self._tracking, run)
-            except SettingsError as error:  # a run is worth more than its metrics elsewhere
+                self._receiver = make_receiver(self._tracking, describe(self._record))
+                self._receiver.handle_event(EventType.START_RUN, self._fl_ctx)
+            except Exception as error:  # noqa: BLE001 - a run is worth more than its metrics elsewhere
                 self.component.log_warning(self._fl_ctx, f"the run goes on without its tracker: {error}")
-            else:
-                self._receiver.begin(self._fl_ctx)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the run with the tracker, as finished or as failed."""
+        """End the run with the tracker."""
         if self._receiver is not None:
-            self._receiver.end(self._fl_ctx, finished=kind is None)
+            self._receiver.handle_event(EventType.END_RUN, self._fl_ctx)
 
     def round(self, finished: RoundRecord, fl_ctx: FLContext) -> None:
         """Send a round's metrics at step ``round``."""

@@ -24,10 +24,9 @@ from fdg_plugins.filters.release import mark as mark_released
 from fdg_plugins.filters.release import refusal
 from fdg_plugins.flare.allow_list import count_other_components
 from fdg_plugins.flare.components import SITE
-from fdg_plugins.flare.local_parties import shared_work
 from fdg_plugins.flare.origin import FetchedTasks
 from fdg_plugins.flare.peers import is_foreign_event
-from fdg_plugins.flare.simulator import in_simulator
+from fdg_plugins.flare.simulator import in_simulator, shared_work
 from fdg_plugins.flare.site_file import site_config_of
 from fdg_plugins.messages import HEADER_REASON, TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_STATISTICS, TASK_TRAIN
 from fdg_plugins.privacy.reasons import Reason, make_reason, may_tell_names, reason_of

@@ -16,7 +16,7 @@ from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 from nvflare.fuel.utils.fobs.decomposers.via_downloader import ViaDownloaderDecomposer
 
-from fdg_plugins.flare.internals import UPLOADS, fetch, problems_of
+from fdg_plugins.flare.internals import fetch
 from fdg_plugins.values import LONGEST_QUOTE, LONGEST_REASON, one_line
 
 ENCODED = ("torch.Tensor", "numpy.ndarray")  # by FLARE's names of types
@@ -40,16 +40,10 @@ class LostTensors:
 
 
 def register_server_tensors() -> None:
-    """Make FLARE's encodings of tensors and arrays survive broken uploads in the server's job process.
-
-    If this FLARE version lacks a required internal, the function logs a warning, and a broken upload ends the job.
-    """
+    """Make FLARE's encodings of tensors and arrays survive broken uploads in the server's job process."""
     fobs.register(TensorDecomposer)
     fobs.register(NumpyArrayDecomposer)
-    if problems := problems_of(UPLOADS):
-        _logger.warning(problems[0])
-        return
-    registered = fetch(UPLOADS, "_decomposers")
+    registered = fetch("_decomposers")
     for name in ENCODED:
         make_surviving(registered[name])
 
@@ -111,4 +105,4 @@ def _in_one_line(record: logging.LogRecord) -> bool:
 def _is_at_server(manager: Any) -> bool:
     """Return whether the message being decoded has come to the server; sites decode what the server sends."""
     cell = manager.fobs_ctx.get(fobs.FOBSContextKey.CELL)
-    return cell is not None and cell.get_fqcn().split(".")[0] == fetch(UPLOADS, "FQCN.ROOT_SERVER")
+    return cell is not None and cell.get_fqcn().split(".")[0] == fetch("FQCN.ROOT_SERVER")

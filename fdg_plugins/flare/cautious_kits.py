@@ -21,7 +21,6 @@ from nvflare.lighter.spec import Builder
 
 from fdg_plugins.flare.allow_list import STREAMING, streams_logs
 from fdg_plugins.flare.components import SITE
-from fdg_plugins.flare.internals import BUILDER, require
 from fdg_plugins.flare.kits import Kit, merge_allow_list, read_kit
 from fdg_plugins.flare.resources import declared_components
 from fdg_plugins.flare.rights import OPERATE, SHELL
@@ -38,7 +37,6 @@ class CautiousKits(Builder):
 
     def build(self, project: Any, ctx: Any) -> None:
         """Write both files into every kit; FLARE calls this, after the builders that stand above in the project."""
-        require(BUILDER)
         _close_folders(ctx)
         for participant in (project.get_server(), *project.get_clients()):
             if participant is not None:

@@ -27,15 +27,15 @@ def sites_in(apps: Mapping[str, Any]) -> frozenset[str]:
 
     Neither the server nor FLARE's name for all participants counts.
     """
-    names = chain.from_iterable(map(_names_in, apps.values()))
+    names = chain.from_iterable(map(names_in, apps.values()))
     return frozenset(name for name in names if name != SERVER_SITE_NAME and name.casefold() != ALL_SITES.casefold())
 
 
-def _names_in(participants: Any) -> Iterator[str]:
+def names_in(participants: Any) -> Iterator[str]:
     """Yield the names in a name, a list of names, or an object with such a list; nothing for what FLARE refuses."""
     if isinstance(participants, str):
         yield participants
     elif isinstance(participants, Mapping):
-        yield from _names_in(participants.get("targets", participants.get("sites", ())))
+        yield from names_in(participants.get("targets", participants.get("sites", ())))
     elif isinstance(participants, list | tuple):
-        yield from chain.from_iterable(map(_names_in, participants))
+        yield from chain.from_iterable(map(names_in, participants))

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fdg_plugins.flare.internals import OFFLOAD, fetch, require
+from nvflare.app_common.utils.tensor_disk_offload_context import cleanup_tensor_disk_offload, setup_tensor_disk_offload
+from nvflare.app_opt.pt.tensor_downloader import cleanup_active_disk_tensor_downloads
 
 
 @contextmanager
@@ -14,16 +15,14 @@ def tensors_in_files(engine: Any, enabled: bool, job: str) -> Iterator[Path | No
     """Let FLARE write arriving tensors to a new private folder in the temporary directory; yield that folder.
 
     Yields None if not ``enabled``. The folder is always removed at the end, including files that are still arriving.
-    Raises ``InternalsError`` if enabled and this FLARE version lacks a required internal.
     """
     if not enabled:
         yield None
         return
-    require(OFFLOAD)
-    offload = fetch(OFFLOAD, "setup_tensor_disk_offload")(engine, enabled, job)
+    offload = setup_tensor_disk_offload(engine, enabled, job)
     try:
         yield Path(offload.root_dir) if offload.root_dir else None
     finally:
         if offload.root_dir:  # FLARE alone would remove it while a thread may still write to it
-            fetch(OFFLOAD, "cleanup_active_disk_tensor_downloads")("the rounds have ended", offload.root_dir)
-        fetch(OFFLOAD, "cleanup_tensor_disk_offload")(engine, offload)
+            cleanup_active_disk_tensor_downloads("the rounds have ended", offload.root_dir)
+        cleanup_tensor_disk_offload(engine, offload)

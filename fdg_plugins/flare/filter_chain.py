@@ -4,8 +4,9 @@
 from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import FilterKey, FLContextKey
 from nvflare.apis.fl_context import FLContext
+from nvflare.apis.utils.task_utils import get_filters
 
-from fdg_plugins.flare.internals import FILTERS, SCOPES, InternalsError, fetch, require
+from fdg_plugins.flare.internals import fetch
 
 _RESULTS = "task_result_filters"
 
@@ -25,10 +26,6 @@ def server_result_filters(task: str, fl_ctx: FLContext) -> list[Filter] | None:
 def _chain(job_filters: object, task: object, fl_ctx: FLContext, direction: str) -> list[Filter] | None:
     if not isinstance(job_filters, dict) or not isinstance(task, str):
         return None
-    try:
-        get_filters = fetch(FILTERS, "get_filters")
-    except InternalsError:
-        return None
     return list(get_filters(_RESULTS, fl_ctx, job_filters, task, direction))
 
 
@@ -37,8 +34,7 @@ def scope_filters(fl_ctx: FLContext) -> list[Filter]:
 
     Raises ``InternalsError`` if this FLARE version does not tell, because a site's rules must never be guessed.
     """
-    require(SCOPES)
-    scopes = (fl_ctx.get_prop(FLContextKey.SCOPE_OBJECT), fetch(SCOPES, "PrivacyService.get_scope")(None))
+    scopes = (fl_ctx.get_prop(FLContextKey.SCOPE_OBJECT), fetch("PrivacyService.get_scope")(None))
     return [one for scope in scopes if scope is not None for one in scope.task_result_filters.get(FilterKey.OUT, ())]
 
 

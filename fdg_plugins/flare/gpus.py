@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.flare.internals import GPUS, require
 from fdg_plugins.flare.resources import declared_component, declared_components
 from fdg_plugins.values import is_number, shorten
 
@@ -62,9 +61,8 @@ def lend_gpus(resources: Mapping[str, Any], number: int, memory: float | None) -
     """Return the resources of a site's kit with FLARE's manager and consumer of GPUs, which lend ``number`` GPUs.
 
     ``memory``: GiB of each GPU for all jobs together; not needed for 0 GPUs. All else stays. Raises ``SettingsError``
-    for a wrong value, and ``InternalsError`` if this FLARE has another manager.
+    for a wrong value.
     """
-    require(GPUS)
     asked = checked_gpus(number, memory)
     taken = {MANAGER_ID, CONSUMER_ID}
     arguments = {NUMBER: asked.number, MEMORY: asked.memory, "expiration_period": EXPIRATION_S}

@@ -19,7 +19,7 @@ from fdg_plugins.flare.allow_list import (
     streams_logs,
 )
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
-from fdg_plugins.flare.internals import PERSON, fetch
+from fdg_plugins.flare.internals import fetch
 from fdg_plugins.flare.resources import declared_components
 from fdg_plugins.storage import read_json, write_json
 from fdg_plugins.values import shorten
@@ -117,7 +117,7 @@ def person_of_kit(folder: Path) -> tuple[str, str]:
 
     Raises ``ValueError`` if it is not a user's kit, ``InternalsError`` if this FLARE version does not tell.
     """
-    person, kit = fetch(PERSON, "resolve_admin_user_and_dir_from_startup_kit")(str(folder))
+    person, kit = fetch("resolve_admin_user_and_dir_from_startup_kit")(str(folder))
     return str(person), str(kit)
 
 

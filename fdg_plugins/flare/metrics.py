@@ -14,13 +14,10 @@ from importlib.util import find_spec
 from typing import Literal, NamedTuple
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.flare.internals import MONITORING, fetch, problems_of
+from fdg_plugins.flare.internals import fetch
 from fdg_plugins.values import shorten
 
 VARIABLE = "FDG_STATSD"
-PACKAGE = "datadog"
-MOST_PORT = 65535
-
 _logger = logging.getLogger(__name__)
 
 
@@ -33,15 +30,8 @@ class Metric(NamedTuple):
     tags: Mapping[str, str] = {}
 
 
-class Address(NamedTuple):
-    """Where StatsD listens, by UDP."""
-
-    host: str
-    port: int
-
-
-def statsd_address(environment: Mapping[str, str]) -> Address | None:
-    """Return the address in the operator's environment; None without one.
+def statsd_address(environment: Mapping[str, str]) -> tuple[str, int] | None:
+    """Return host and port in the operator's environment; None without them.
 
     Raises ``SettingsError`` for text that is not an address, and if the package that sends is not installed.
     """
@@ -49,58 +39,39 @@ def statsd_address(environment: Mapping[str, str]) -> Address | None:
     if not text:
         return None
     host, _, port = text.rpartition(":")
-    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) <= MOST_PORT:
+    if not host or not port.isascii() or not port.isdigit():
         raise SettingsError(f"{VARIABLE} is {shorten(text)}, expected HOST:PORT, as in localhost:9125.")
-    if find_spec(PACKAGE) is None:
-        raise SettingsError(
-            f"{VARIABLE} needs the package {PACKAGE}, which is not installed: pip install 'fdg-plugins[monitoring]'."
-        )
-    return Address(host.strip("[]"), int(port))
+    if find_spec("datadog") is None:
+        raise SettingsError(f"{VARIABLE} needs the package datadog: pip install 'fdg-plugins[monitoring]'.")
+    return host.strip("[]"), int(port)
 
 
 def start_reporting() -> None:
-    """Start the reporter that this process's environment asks for, unless it runs already.
-
-    Raises as :func:`statsd_address` does, and ``SettingsError`` if the reporter cannot be started.
-    """
+    """Start the reporter that this process's environment asks for; raise as :func:`statsd_address` does."""
     if (address := statsd_address(os.environ)) is not None:
-        _start_reporter(address)
-
-
-def publish(metrics: Iterable[Metric], tags: Mapping[str, str]) -> None:
-    """Publish metrics, each with ``tags`` and its own; it never fails, as no run may depend on being watched."""
-    if problems_of(MONITORING):
-        return
-    try:
-        send, bus = fetch(MONITORING, "publish_app_metrics"), fetch(MONITORING, "DataBus")()
-        for name, kind, value, own in metrics:
-            send({"type": kind, name: value}, "", {**tags, **own}, bus)
-    except Exception as error:  # noqa: BLE001 - a reporter may be anyone's
-        _logger.warning(f"metrics were not published: {type(error).__name__}: {error}")
-
-
-def publish_at_site(metrics: Iterable[Metric], tags: Mapping[str, str]) -> None:
-    """Publish a site's metrics, and start the reporter that its operator asks for; never fail, as :func:`publish`."""
-    try:
-        start_reporting()
-    except SettingsError as error:
-        _logger.warning(str(error))
-    publish(metrics, tags)
+        _start_reporter(*address)
 
 
 @cache
-def _start_reporter(address: Address) -> object:
-    """Return FLARE's reporter for an address; it subscribes to the data bus, so a process has one for each.
+def _start_reporter(host: str, port: int) -> object:
+    """Return FLARE's reporter for an address; it subscribes to the data bus, so a process has one for each."""
+    from nvflare.fuel_opt.statsd.statsd_reporter import StatsDReporter  # imports the package, which is optional
 
-    Raises ``SettingsError`` if it cannot be made, whatever FLARE or the package raises.
-    """
-    try:
-        from nvflare.fuel_opt.statsd.statsd_reporter import StatsDReporter  # imports the package, which is optional
-
-        reporter: object = StatsDReporter(host=address.host, port=address.port)
-    except Exception as error:
-        raise SettingsError(
-            f"{VARIABLE} is set, and FLARE's reporter for StatsD cannot be started: {type(error).__name__}: {error}."
-        ) from error
-    _logger.info(f"metrics go to StatsD at {address.host}:{address.port}")
+    reporter: object = StatsDReporter(host=host, port=port)
     return reporter
+
+
+def publish(metrics: Iterable[Metric], tags: Mapping[str, str]) -> None:
+    """Publish metrics, each with ``tags`` and its own."""
+    send, bus = fetch("publish_app_metrics"), fetch("DataBus")()
+    for name, kind, value, own in metrics:
+        send({"type": kind, name: value}, "", {**tags, **own}, bus)
+
+
+def publish_at_site(metrics: Iterable[Metric], tags: Mapping[str, str]) -> None:
+    """Publish a site's metrics, and start the reporter that its operator asks for, of which no answer may depend."""
+    try:
+        start_reporting()
+        publish(metrics, tags)
+    except Exception as error:  # noqa: BLE001 - a reporter may be anyone's
+        _logger.warning(f"metrics were not published: {type(error).__name__}: {error}")

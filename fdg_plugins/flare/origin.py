@@ -22,8 +22,6 @@ from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 
-from fdg_plugins.flare.internals import ORIGIN, require
-
 
 class FetchedTasks:
     """Tracks the contexts in which FLARE's loop fetched a task that has not been done yet; each task counts once."""
@@ -40,11 +38,7 @@ class FetchedTasks:
             self._contexts.discard(fl_ctx)
 
     def take(self, executor: Executor, task_name: str, shareable: Shareable, fl_ctx: FLContext) -> bool:
-        """Return whether this is the first call of ``executor`` for the task that was fetched in ``fl_ctx``.
-
-        Raises ``InternalsError`` if this FLARE version does not tell; then no task may be done.
-        """
-        require(ORIGIN)
+        """Return whether this is the first call of ``executor`` for the task that was fetched in ``fl_ctx``."""
         fetched = fl_ctx in self._contexts and _is_current(executor, task_name, shareable, fl_ctx)
         if fetched:
             self._contexts.discard(fl_ctx)

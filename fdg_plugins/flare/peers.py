@@ -9,7 +9,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable
 
 from fdg_plugins.errors import ContributionError
-from fdg_plugins.flare.internals import IDENTITY, InternalsError, fetch
+from fdg_plugins.flare.internals import fetch
 from fdg_plugins.values import one_line, shorten
 
 ASKING_SITE_PROP = "fdg_asking_site"
@@ -34,18 +34,13 @@ def is_foreign_event(fl_ctx: FLContext) -> bool:
     return bool(fl_ctx.get_prop(FLContextKey.EVENT_SCOPE) == EventScope.FEDERATION)
 
 
-def mark_asking_sites(runner: Any) -> str | None:
+def mark_asking_sites(runner: Any) -> None:
     """Make every request for a task to ``runner``, FLARE's server runner, tell the filters which site asks.
 
     The name is that of the client that owns the request's token. FLARE gives filters nothing but the peer context, in
     which a site can call itself anything; FLARE itself takes from there which site is still alive, so that the name
-    becomes the client's there too. Returns None, or a sentence if this FLARE version lacks the internal, and the site
-    stays unknown.
+    becomes the client's there too.
     """
-    try:
-        fetch(IDENTITY, "ServerRunner.process_task_request")
-    except InternalsError as error:
-        return str(error)
     known = runner.process_task_request
 
     def process(client: Client, fl_ctx: FLContext) -> tuple[str, str, Shareable]:
@@ -55,25 +50,19 @@ def mark_asking_sites(runner: Any) -> str | None:
         return found
 
     runner.process_task_request = process
-    return None
 
 
-def correct_messages(engine: Any) -> str | None:
+def correct_messages(engine: Any) -> None:
     """Make every message to ``engine``, FLARE's server engine, that is no task's bear its site's name.
 
     Such messages say that a site is alive, or ask whether a task still stands. The name becomes that of the client that
     owns the message's token, which FLARE has checked; without one, it is empty. Nothing is done in one process, which
-    has no messages. Returns None, or a sentence if this FLARE version lacks the internal, and names stay claims.
+    has no messages.
     """
     agent = getattr(getattr(engine, "server", None), "command_agent", None)
     if agent is None:
-        return None
-    try:
-        fetch(IDENTITY, "ServerCommandAgent._aux_communicate")
-        fetch(IDENTITY, "ServerCommandAgent._get_client")
-        token_header = fetch(IDENTITY, "CellMessageHeaderKeys.TOKEN")
-    except InternalsError as error:
-        return str(error)
+        return
+    token_header = fetch("CellMessageHeaderKeys.TOKEN")
     known = agent._aux_communicate
 
     def communicate(request: Any) -> Any:
@@ -84,21 +73,15 @@ def correct_messages(engine: Any) -> str | None:
         return known(request)
 
     agent._aux_communicate = communicate
-    return None
 
 
-def correct_claims(runner: Any) -> str | None:
+def correct_claims(runner: Any) -> None:
     """Make every answer to ``runner``, FLARE's server runner, bear its site's name, and nothing but words beside it.
 
     FLARE takes name, return code, names of task and workflow, and ids as the message has them, and writes them to its
     log, before the lines of the workflow among them, and to its audit. The name becomes that of the client that owns
     the message's token; a return code that FLARE cannot have sent, the one of an error; the others one printable line.
-    Returns None, or a sentence if this FLARE version lacks the internal, and all stay claims.
     """
-    try:
-        fetch(IDENTITY, "ServerRunner.process_submission")
-    except InternalsError as error:
-        return str(error)
     known = runner.process_submission
 
     def process(client: Client, task_name: str, task_id: str, result: Shareable, fl_ctx: FLContext) -> Any:
@@ -113,7 +96,6 @@ def correct_claims(runner: Any) -> str | None:
         return known(client, _printable(task_name), _printable(task_id), result, fl_ctx)
 
     runner.process_submission = process
-    return None
 
 
 def _name_peer(fl_ctx: FLContext, name: str) -> None:

@@ -9,10 +9,9 @@ its new token, and deploys and starts the job there, as FLARE's ``JobRunner`` do
 (:class:`ReturningSites`). The job's process then loads the new token on request (:func:`welcome_returning_sites`),
 after which the workflow can ask the site as if it had never been lost. The site's state of the run is in its workspace.
 
-All of this uses FLARE's internals, so FLARE's version is pinned. If an internal is missing, the log says so.
+All of this uses FLARE's internals, so FLARE's version is pinned.
 """
 
-import logging
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
@@ -28,13 +27,12 @@ from nvflare.apis.job_def import ALL_SITES, Job, JobMetaKey
 from nvflare.apis.job_scheduler_spec import DispatchInfo
 from nvflare.apis.shareable import ReturnCode, Shareable
 
-from fdg_plugins.flare.internals import REJOIN, WELCOME, fetch, problems_of
+from fdg_plugins.flare.deploy_map import names_in
+from fdg_plugins.flare.internals import fetch
 from fdg_plugins.values import LONGEST_QUOTE, one_line
 
 TOPIC = "fdg_site_returned"
 TELL_TIMEOUT_S = 20.0
-
-_logger = logging.getLogger(__name__)
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not an error
@@ -69,18 +67,13 @@ class ReturningSites(FLComponent):
         super().__init__()
         self._settled: set[tuple[str, str]] = set()
         self._working = threading.Lock()
-        self._disabled = False
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """At any site's heartbeat, check whether a site has returned that a running job had lost."""
-        if event_type == EventType.CLIENT_HEARTBEAT_PROCESSED and not self._disabled:
+        if event_type == EventType.CLIENT_HEARTBEAT_PROCESSED:
             self._look_for_returns(fl_ctx.get_engine())
 
     def _look_for_returns(self, engine: Any) -> None:
-        if problems := problems_of(REJOIN):
-            self._disabled = True
-            self.logger.error(f"{' '.join(problems)} A site that comes back joins no running job.")
-            return
         if self._to_do(engine) and self._working.acquire(blocking=False):
             threading.Thread(target=self._work, args=(engine,), name="fdg_rejoin", daemon=True).start()
 
@@ -175,9 +168,7 @@ def _start(engine: Any, found: Return, fl_ctx: FLContext) -> None:
     """
     job, site = found.job, found.client.name
     app = _app_for(site, job)
-    needed = fetch(REJOIN, "get_resource_manager_spec")(
-        {**job.meta, JobMetaKey.RESOURCE_SPEC.value: job.resource_spec}, site
-    )
+    needed = fetch("get_resource_manager_spec")({**job.meta, JobMetaKey.RESOURCE_SPEC.value: job.resource_spec}, site)
     enough, reservation = engine.check_client_resources(job, {site: needed}, fl_ctx).get(site, (False, ""))
     if not enough:
         raise Unanswered(f"it lacks the resources ({one_line(str(reservation or 'no answer'), LONGEST_QUOTE)})")
@@ -192,35 +183,27 @@ def _start(engine: Any, found: Return, fl_ctx: FLContext) -> None:
 
 def _app_for(site: str, job: Job) -> str:
     """Return the name of the app that the job deploys to the site; raise ``Refused`` if there is none."""
-    app = next((app for app, sites in job.get_deployment().items() if _is_for(site, sites)), None)
+    app = next((app for app, sites in job.get_deployment().items() if {site, ALL_SITES} & {*names_in(sites)}), None)
     if app is None:
         raise Refused("the job is not for it.")
     return app
-
-
-def _is_for(site: str, sites: Any) -> bool:
-    return any(name in (site, ALL_SITES) for name in fetch(REJOIN, "extract_participants")(sites))
 
 
 def _check(reply: Any, what: str) -> None:
     """Raise ``Unanswered`` if ``reply``, FLARE's reply to a command, is None; ``Refused`` if it is an error."""
     if reply is None:
         raise Unanswered(f"it did not answer the {what}")
-    prefix, ok = fetch(REJOIN, "ERROR_MSG_PREFIX"), fetch(REJOIN, "ReturnCode.OK")
+    prefix, ok = fetch("ERROR_MSG_PREFIX"), fetch("ReturnCode.OK")
     failed = isinstance(reply.body, str) and reply.body.startswith(prefix)
-    if failed or reply.get_header(fetch(REJOIN, "MsgHeader.RETURN_CODE"), ok) != ok:
+    if failed or reply.get_header(fetch("MsgHeader.RETURN_CODE"), ok) != ok:
         raise Refused(f"its {what} failed: {one_line(str(reply.body).removeprefix(f'{prefix}: '), LONGEST_QUOTE)}")
 
 
 def welcome_returning_sites(engine: Any) -> None:
     """Make the job's process at the server accept returning sites when the server's main process asks it to.
 
-    A workflow calls this once, with its engine, before it asks any site. If this FLARE version lacks a required
-    internal, the function logs a warning.
+    A workflow calls this once, with its engine, before it asks any site.
     """
-    if problems := problems_of(WELCOME):
-        _logger.warning(f"{' '.join(problems)} A site that comes back cannot join the job again.")
-        return
     with suppress(RuntimeError):  # the simulator keeps commands registered by earlier jobs in this process
         engine.register_app_command(TOPIC, _welcome)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.flare.internals import RIGHTS, fetch
+from fdg_plugins.flare.internals import fetch
 from fdg_plugins.values import shorten
 
 SHELL = "shell_commands"
@@ -20,8 +20,8 @@ def roles_with(policy: Mapping[str, Any], right: str) -> list[str]:
 
     A right that holds under a condition counts. Raises ``SettingsError`` if FLARE cannot read the policy.
     """
-    parse = fetch(RIGHTS, "parse_policy_config")
-    categories = fetch(RIGHTS, "COMMAND_CATEGORIES")
+    parse = fetch("parse_policy_config")
+    categories = fetch("COMMAND_CATEGORIES")
     try:
         read, problem = parse(policy, categories)
     except (TypeError, AttributeError) as error:

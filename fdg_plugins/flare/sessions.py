@@ -6,8 +6,6 @@ from typing import Any
 
 from nvflare.fuel.flare_api.flare_api import Session
 
-from fdg_plugins.flare.internals import SESSION, require
-
 
 def open_session(person: str, folder: str, timeout: float, tries: int | None = None) -> Any:
     """Return a session of ``person``, whose startup kit is in ``folder``, as FLARE's ``new_secure_session`` does.
@@ -16,7 +14,6 @@ def open_session(person: str, folder: str, timeout: float, tries: int | None = N
     number. FLARE leaves an interrupted session as it is, and then its threads, which go on looking for the server, keep
     the process from ending.
     """
-    require(SESSION)
     session = Session(person, folder)
     if tries is not None:
         session.api.auto_login_max_tries = tries

@@ -5,14 +5,11 @@ A job may name a tracker, and nothing else: where the metrics go (a database, a 
 environment of the server's process, which belongs to its operator. Without it, they stay in the folder of the job.
 """
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import NamedTuple
 
-from nvflare.apis.event_type import EventType
-from nvflare.apis.fl_context import FLContext
 from nvflare.app_common.widgets.streaming import AnalyticsReceiver
 
 from fdg_plugins.errors import SettingsError
@@ -34,29 +31,6 @@ class TrackedRun(NamedTuple):
     settings: Mapping[str, bool | int | float | str]
 
 
-class Receiver(AnalyticsReceiver):
-    """A receiver of FLARE's for one run, which the workflow itself begins, feeds and ends.
-
-    It fails with a warning in the server's log; the run goes on without it.
-    """
-
-    finished = False
-
-    def begin(self, fl_ctx: FLContext) -> None:
-        """Begin the run."""
-        self.handle_event(EventType.START_RUN, fl_ctx)
-
-    def end(self, fl_ctx: FLContext, *, finished: bool) -> None:
-        """End the run; ``finished``: all rounds are done."""
-        self.finished = finished
-        self.handle_event(EventType.END_RUN, fl_ctx)
-
-    @classmethod
-    @abstractmethod
-    def of_run(cls, run: TrackedRun) -> "Receiver":
-        """Return the receiver of a run."""
-
-
 def check_tracker(name: object) -> None:
     """Raise ``SettingsError`` unless ``name`` is that of a tracker, or None."""
     if name is not None and not (isinstance(name, str) and name in TRACKERS):
@@ -73,11 +47,7 @@ def chosen_tracker(asked: str | None, environment: Mapping[str, str]) -> str | N
         return None
     check_tracker(name)
     if find_spec(name) is None:
-        raise SettingsError(
-            f"tracking is {name!r}, which needs the package {name} on the server, and it is not installed: "
-            f"pip install 'fdg-plugins[{name}]'.",
-            public=True,
-        )
+        raise SettingsError(f"tracking {name!r} needs a package: pip install 'fdg-plugins[{name}]'.", public=True)
     return name
 
 
@@ -88,18 +58,7 @@ def tracked(name: str, environment: Mapping[str, str]) -> dict[str, str]:
     return variables
 
 
-def make_receiver(name: str, run: TrackedRun) -> Receiver:
-    """Return the receiver of a run for the tracker ``name``, whose package is imported now.
-
-    Raises ``SettingsError`` if it cannot be imported, whatever the package raises.
-    """
-    try:
-        module = import_module(f"fdg_plugins.flare.{name}_receiver")
-    except Exception as error:
-        raise SettingsError(
-            f"tracking is {name!r}, and the package {name} on the server cannot be imported: {type(error).__name__}: "
-            f"{error}.",
-            public=f"tracking is {name!r}, and the package {name} on the server cannot be imported.",
-        ) from error
-    made: Receiver = module.RunReceiver.of_run(run)
-    return made
+def make_receiver(name: str, run: TrackedRun) -> AnalyticsReceiver:
+    """Return FLARE's receiver of a run for the tracker ``name``, whose package is imported now."""
+    receiver: AnalyticsReceiver = import_module(f"fdg_plugins.flare.{name}_receiver").RunReceiver(run)
+    return receiver

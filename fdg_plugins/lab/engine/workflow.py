@@ -6,7 +6,7 @@ from typing import Any
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.flare.deploy_map import sites_in
-from fdg_plugins.flare.local_apps import META, apps_of, check_is_job
+from fdg_plugins.lab.engine.local_apps import META, apps_of, check_is_job
 from fdg_plugins.storage import read_json
 from fdg_plugins.values import shorten
 

@@ -11,8 +11,8 @@ from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.flare.cautious_kits import harden
 from fdg_plugins.flare.gpus import Lent, lend_gpus
 from fdg_plugins.flare.kits import read_kit
-from fdg_plugins.flare.provisioning import provision_kits
 from fdg_plugins.lab.poc.project import STATE_FILE, Project, State, write_state
+from fdg_plugins.lab.poc.provisioning import provision_kits
 from fdg_plugins.naming import expected_one_of
 from fdg_plugins.settings.site_config import FILE_NAME, update_site_config
 from fdg_plugins.storage import make_private_folder, write_json

@@ -2,9 +2,9 @@
 """A whole job in one process, by FLARE's own runners: its configurators build the components of server and sites, its
 server runner runs the workflow, and its client runners do the tasks, with all filters and events.
 
-Only what lies between the runners is replaced (:mod:`~fdg_plugins.flare.local_parties`), and the loops in which FLARE's
-sites ask for tasks (:mod:`~fdg_plugins.flare.local_tasks`). The job has the id that jobs have in FLARE's simulator, and
-components are built by the same rules as there.
+Only what lies between the runners is replaced (:mod:`~fdg_plugins.lab.engine.local_parties`), and the loops in which
+FLARE's sites ask for tasks (:mod:`~fdg_plugins.lab.engine.local_tasks`). The job has the id that jobs have in FLARE's
+simulator, and components are built by the same rules as there.
 """
 
 import sys
@@ -17,10 +17,10 @@ from nvflare.apis.fl_constant import FLContextKey, JobConstants, ReservedKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.workspace import Workspace
 
-from fdg_plugins.flare.internals import ONE_PROCESS, SIMULATOR, fetch, require
-from fdg_plugins.flare.local_apps import Deployed, deploy
-from fdg_plugins.flare.local_parties import SERVER, LocalServer, LocalSite
-from fdg_plugins.flare.local_tasks import LocalTasks
+from fdg_plugins.flare.internals import fetch
+from fdg_plugins.lab.engine.local_apps import Deployed, deploy
+from fdg_plugins.lab.engine.local_parties import SERVER, LocalServer, LocalSite
+from fdg_plugins.lab.engine.local_tasks import LocalTasks
 
 IDENTITY = "simulator_server"
 MONITOR_S = 0.1  # between two looks of FLARE's own monitor, which only has to notice timeouts
@@ -33,7 +33,7 @@ class OneProcessJob:
     Args:
         job: the job's folder.
         workspace: the folder in which every participant gets a workspace of its own.
-        shared_work: what does the tasks of all sites (:func:`~fdg_plugins.flare.local_parties.shared_work`).
+        shared_work: what does the tasks of all sites (:func:`~fdg_plugins.lab.engine.local_parties.shared_work`).
         at_once: the number of sites whose tasks it does at a time.
 
     Raises:
@@ -42,9 +42,7 @@ class OneProcessJob:
     """
 
     def __init__(self, job: Path, workspace: Path, shared_work: Any, at_once: int = 1) -> None:
-        for need in (ONE_PROCESS, SIMULATOR):
-            require(need)
-        self._id: str = fetch(SIMULATOR, "SimulatorConstants.JOB_NAME")
+        self._id: str = fetch("SimulatorConstants.JOB_NAME")
         self._workspace = workspace
         self._at_once = at_once
         deployed = deploy(job, workspace, self._id)
@@ -82,7 +80,7 @@ class OneProcessJob:
         server = LocalServer(
             IDENTITY, self._id, self._workspace_of(SERVER), made.components, made.handlers, deployed.meta
         )
-        server.runner = fetch(ONE_PROCESS, "ServerRunner")(made, self._id, server)
+        server.runner = fetch("ServerRunner")(made, self._id, server)
         server.add_handler(server.runner)
         communicators = [workflow.controller.communicator for workflow in made.workflows]
         for communicator in communicators:
@@ -107,7 +105,7 @@ class OneProcessJob:
         stickers = {ReservedKey.FQSN: name, ReservedKey.IS_LEAF: True}
         arguments = (self._id, self._workspace_of(name), made.components, made.handlers, deployed.meta, stickers)
         site = LocalSite(self._server, shared_work, name, *arguments)
-        site.runner = fetch(ONE_PROCESS, "ClientRunner")({}, made, self._id, site)
+        site.runner = fetch("ClientRunner")({}, made, self._id, site)
         site.add_handler(site.runner)
         with site.new_context() as fl_ctx:
             fl_ctx.set_prop(FLContextKey.RUNNER, site.runner, private=True)
@@ -140,14 +138,14 @@ class OneProcessJob:
         context = FLContext()
         context.set_prop(FLContextKey.WORKSPACE_OBJECT, workspace, private=True)
         context.set_prop(FLContextKey.CURRENT_JOB_ID, self._id, private=False, sticky=False)
-        config = fetch(ONE_PROCESS, configurator)(
+        config = fetch(configurator)(
             workspace_obj=workspace,
             config_file_name=str(Path(app, CONFIG, file)),
             app_root=app,
             args=arguments,
             kv_list=arguments.set,
         )
-        authorize = fetch(ONE_PROCESS, "authorize_build_component")
+        authorize = fetch("authorize_build_component")
         config.set_component_build_authorizer(authorize, fl_ctx=context, event_handlers=[])
         config.configure()
         return config

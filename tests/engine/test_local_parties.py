@@ -8,7 +8,7 @@ import pytest
 import torch
 from nvflare.apis.shareable import Shareable
 
-from fdg_plugins.flare.local_parties import copied
+from fdg_plugins.lab.engine.local_parties import copied
 
 SOURCES: list[Callable[[], torch.Tensor]] = [
     lambda: torch.arange(6.0),

@@ -25,7 +25,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.utils.event import fire_event_to_components
 from nvflare.apis.workspace import Workspace
 
-from fdg_plugins.flare.internals import ONE_PROCESS, fetch
+from fdg_plugins.flare.internals import fetch
 
 SERVER = "server"
 
@@ -48,6 +48,7 @@ class LocalParty(EngineSpec):
     """
 
     process_type = ""
+    is_local = True  # server and sites are in one process (``fdg_plugins.flare.simulator``)
 
     def __init__(
         self,
@@ -133,7 +134,7 @@ class LocalParty(EngineSpec):
 class LocalServer(LocalParty):
     """The server's engine; ``sites`` are added once they are built.
 
-    ``local_tasks`` is what the workflow finds here (:class:`~fdg_plugins.flare.local_tasks.LocalTasks`).
+    ``local_tasks`` is what the workflow finds here (:class:`~fdg_plugins.lab.engine.local_tasks.LocalTasks`).
     """
 
     process_type = ProcessType.SERVER_JOB
@@ -182,7 +183,7 @@ class LocalServer(LocalParty):
             name, task_id, data = self.runner.process_task_request(client, fl_ctx)
             data = copied(data) if data else Shareable()
             data.add_cookie(FLContextKey.TASK_ID, task_id)
-            assignment = fetch(ONE_PROCESS, "TaskAssignment")(name, task_id, data)
+            assignment = fetch("TaskAssignment")(name, task_id, data)
             return assignment, peer_of(fl_ctx)
 
     def take_in(self, client: Client, result: Shareable, peer: FLContext) -> None:
@@ -196,7 +197,7 @@ class LocalServer(LocalParty):
 class LocalSite(LocalParty):
     """A site's engine.
 
-    ``shared_work`` does the tasks of all sites of the process; executors find it here (:func:`shared_work`).
+    ``shared_work`` does the tasks of all sites of the process; executors find it here.
     """
 
     process_type = ProcessType.CLIENT_JOB
@@ -230,16 +231,6 @@ class LocalSite(LocalParty):
     def validate_targets(self, target_names: Sequence[str]) -> tuple[list[Any], list[str]]:
         """Return the server, if it is named, and all other names."""
         return [name for name in target_names if name == SERVER], [name for name in target_names if name != SERVER]
-
-
-def in_one_process(fl_ctx: FLContext) -> bool:
-    """Return whether server and sites are in one process, so that nothing leaves it."""
-    return isinstance(fl_ctx.get_engine(), LocalParty)
-
-
-def shared_work(fl_ctx: FLContext) -> Any:
-    """Return what does the tasks of all sites of this process; None unless they are in one process."""
-    return getattr(fl_ctx.get_engine(), "shared_work", None)
 
 
 def peer_of(fl_ctx: FLContext) -> FLContext:

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from fdg_plugins.errors import DataError
-from fdg_plugins.flare.local_tasks import LocalTasks
+from fdg_plugins.lab.engine.local_tasks import LocalTasks
 
 
 def wait_for(event: threading.Event) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fdg_plugins.errors import FDGError
-from fdg_plugins.flare.internals import PROVISIONING, fetch, require
+from fdg_plugins.flare.internals import fetch
 
 
 class _Log:
@@ -34,11 +34,10 @@ class _Log:
 def provision_kits(project: Mapping[str, Any], folder: Path) -> Path:
     """Provision a project, as its YAML file says it, below ``folder``; return the folder that holds the kits.
 
-    Raises ``FDGError`` with what FLARE says if it fails, and ``InternalsError`` if this FLARE provisions otherwise.
+    Raises ``FDGError`` with what FLARE says if it fails.
     """
-    require(PROVISIONING)
     prepare_builders, prepare_project, provisioner, failed, place = (
-        fetch(PROVISIONING, name)
+        fetch(name)
         for name in (
             "prepare_builders",
             "prepare_project",
