@@ -190,16 +190,14 @@ class FixedPart(Checked):
 class TaskRequest(Checked):
     """The request sent with the model: the protocol fixed by the census and the id of the run.
 
-    ``exchanged``: whether the method's tensors are sent too. ``last``: whether the run has finished, so that the
-    site removes its state of the run and does nothing else. ``fixed``: the part of the model that is sent once; None
-    if there is none, and the model is whole.
+    ``exchanged``: whether the method's tensors are sent too. ``fixed``: the part of the model that is sent once; None if
+    there is none, and the model is whole.
     """
 
     protocol: Protocol
     stand_in: bool
     run: str
     exchanged: bool = False
-    last: bool = False
     fixed: FixedPart | None = None
 
 

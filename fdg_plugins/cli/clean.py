@@ -26,16 +26,17 @@ def clean(
         float, typer.Option(min=1.0, metavar="DAYS", help="Only what has not changed for so many days.")
     ] = 1.0,
     run: Annotated[
-        str | None, typer.Option(help="Only this run, whenever it has changed: the id of the job that started it.")
+        str | None,
+        typer.Option(help="Only this run, unless it has changed within an hour: the id of the job that started it."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,
 ) -> None:
-    """Remove the state of interrupted runs: below fdg_state/, one folder for each run.
+    """Remove the state of runs: below fdg_state/, one folder for each run.
 
-    A finished run removes its own state. Interrupted runs keep theirs, so that they can be resumed (fdg resume); after
-    this command they cannot. State that a running job uses is kept, with the reason. Links are not followed, and
-    nothing else is touched; folders of received tensors that a killed server left in the temporary folder are only
-    named.
+    A finished run removes its state at the server; a site removes what no task has used for a month. Interrupted runs
+    can be resumed (fdg resume); after this command they cannot. What has changed lately is kept, with the reason. Links
+    are not followed, and nothing else is touched; folders of received tensors that a killed server left in the
+    temporary folder are only named.
 
     Exit codes: 0 done, 1 something could not be removed, 2 there is no such kit or run.
 

@@ -15,7 +15,6 @@ from nvflare.app_common.app_event_type import AppEventType
 
 from fdg_plugins.aggregators import RunFacts, UpdateAggregator, flat_names, make_aggregator
 from fdg_plugins.controllers.kept_results import keep_results
-from fdg_plugins.controllers.leave import remove_sites_state, take_leave
 from fdg_plugins.controllers.messenger import Aborted, Messenger, Request
 from fdg_plugins.controllers.monitoring import publish_evaluation, publish_round
 from fdg_plugins.controllers.rounds import Rounds
@@ -69,7 +68,7 @@ from fdg_plugins.record.text import (
 )
 from fdg_plugins.settings.protocol import AUTO, SGD, Protocol, environment_settings
 from fdg_plugins.state.folders import VARIABLE as STATE_VARIABLE
-from fdg_plugins.state.folders import state_folder
+from fdg_plugins.state.folders import state_beside, state_folder
 from fdg_plugins.state.hold import Submitter, held_run
 from fdg_plugins.tasks import TASKS
 from fdg_plugins.training.global_model import initial_model
@@ -186,11 +185,8 @@ class FederationController(Messenger):
         self.say(f"finished\n{final_table(record)}")
         self.say(f"record, models and TensorBoard events: {rounds.files.folder}")
         self._keep_results(rounds)  # once the tracker has written its last
-        if in_simulator(self.fl_ctx):
-            remove_sites_state(rounds, state)
-        else:
-            take_leave(rounds)
-        rounds.remove_state()
+        simulated = (*record.sources, *record.held_out) if in_simulator(self.fl_ctx) else ()
+        rounds.remove_state(state_beside(state, site) for site in simulated)
 
     def _plans(self, aggregator: UpdateAggregator) -> Plans:
         """Return the plans for real data and for the stand-in, which fit the aggregator and the job's filters."""

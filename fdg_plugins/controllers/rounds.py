@@ -30,6 +30,7 @@ from fdg_plugins.objectives import Exchange
 from fdg_plugins.record.checkpoint import check_continues, other_arithmetic, read_checkpoint
 from fdg_plugins.record.run_record import AggregationRecord, EvaluationRecord, RoundRecord, RunRecord
 from fdg_plugins.settings.participation import draw_sites
+from fdg_plugins.state.folders import remove_state
 from fdg_plugins.training.global_model import GlobalModel, save_local_models
 
 
@@ -169,16 +170,15 @@ class Rounds:
         return failures
 
     def end(self) -> None:
-        """Write the results of the finished run; its state stays until the sites have taken leave.
-
-        A job that resumes the run after a crash before that has nothing left to compute.
-        """
+        """Write the results of the finished run; a job that resumes it after a crash has nothing left to compute."""
         self.files.save()
         self.undo.remove()
 
-    def remove_state(self) -> None:
-        """Remove the state for resuming the run."""
+    def remove_state(self, of_sites: Iterable[Path]) -> None:
+        """Remove the state for resuming the run, also that ``of_sites`` whose folders are on this machine."""
         try:
+            for folder in of_sites:
+                remove_state(folder)
             self.files.remove_state()
         except DataError as error:  # the run has finished regardless
             self.messenger.warning(str(error))

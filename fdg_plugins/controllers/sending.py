@@ -64,11 +64,9 @@ class ModelSender:
         return task_message(request.model_copy(update={"fixed": fixed}), number, params)
 
 
-def task_request(record: RunRecord, *, exchanged: bool = False, last: bool = False) -> TaskRequest:
+def task_request(record: RunRecord, *, exchanged: bool = False) -> TaskRequest:
     """Return the request of a run's tasks, whose model is whole."""
-    return TaskRequest(
-        protocol=record.protocol, stand_in=record.stand_in, run=record.run, exchanged=exchanged, last=last
-    )
+    return TaskRequest(protocol=record.protocol, stand_in=record.stand_in, run=record.run, exchanged=exchanged)
 
 
 def task_message(request: TaskRequest, number: int, params: Mapping[str, Any]) -> FLModel:

@@ -14,8 +14,7 @@ from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 
 from fdg_plugins.audit.auditor import audit_event, note_returned
-from fdg_plugins.errors import DataError, FDGError, SettingsError
-from fdg_plugins.executors.counted import counted_in
+from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.executors.gate import check_reports, demanded_limits, release
 from fdg_plugins.executors.orders import make_answer, protocols_of, read_order
 from fdg_plugins.executors.training_process import TrainingProcess
@@ -31,7 +30,7 @@ from fdg_plugins.flare.site_file import site_config_of
 from fdg_plugins.messages import HEADER_REASON, TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_STATISTICS, TASK_TRAIN
 from fdg_plugins.privacy.reasons import Reason, make_reason, may_tell_names, reason_of
 from fdg_plugins.settings.site_config import SiteConfig
-from fdg_plugins.state.folders import mark_in_use, remove_state, state_folder
+from fdg_plugins.state.folders import mark_in_use, remove_expired, state_folder
 from fdg_plugins.values import shorten
 
 TASKS = (TASK_CENSUS, TASK_STATISTICS, TASK_PROBE, TASK_TRAIN, TASK_EVALUATE)
@@ -56,16 +55,16 @@ class SiteExecutor(Executor):
         self._work: SiteWork | None = None
         self._process: TrainingProcess | None = None
         self._stand_in = False
-        self._finished: Path | None = None  # state folder of a run with no more tasks for this site
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Follow FLARE's events.
 
-        Registers tensors with FLARE's serializer, audits what leaves, ends the training process
-        with the run, and removes a finished run's state when the server has said so.
+        Registers tensors with FLARE's serializer, removes what old runs have left, audits what leaves,
+        and ends the training process with the run.
         """
         if event_type == EventType.START_RUN:
             fobs.register(TensorDecomposer)
+            remove_expired(fl_ctx.get_engine().get_workspace())
         if not is_foreign_event(fl_ctx):
             self._handle_local_event(event_type, fl_ctx)
 
@@ -73,17 +72,7 @@ class SiteExecutor(Executor):
         if event_type in (EventType.ABORT_TASK, EventType.END_RUN) and self._process is not None:
             self._process.close()
         self._fetched.observe(event_type, fl_ctx)
-        if event_type in (EventType.AFTER_SEND_TASK_RESULT, EventType.END_RUN):
-            self._remove_finished(fl_ctx)
         audit_event(event_type, fl_ctx)
-
-    def _remove_finished(self, fl_ctx: FLContext) -> None:
-        folder, self._finished = self._finished, None
-        try:
-            if folder is not None:
-                remove_state(folder)
-        except DataError as error:
-            self.log_warning(fl_ctx, str(error), fire_event=False)
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Return the answer to one task; an error reply carries a one-sentence reason as a header."""
@@ -123,8 +112,6 @@ class SiteExecutor(Executor):
         try:
             config = site_config_of(site, fl_ctx)
             order, run = read_order(task_name, site, str(fl_ctx.get_job_id()), shareable)
-            if order.is_last:
-                return self._finish(order, run, shareable, fl_ctx)
             order = replace(order, custom=_custom_folder(order, fl_ctx))
             outcome = self._do(order, run, config, fl_ctx, abort_signal)
             if outcome.kind == "ok":
@@ -134,16 +121,6 @@ class SiteExecutor(Executor):
         except Exception as error:  # noqa: BLE001 - its text must satisfy the site's rules, as any answer must
             outcome = failure_of(error)
         return self._error_reply(task_name, outcome, fl_ctx)
-
-    def _finish(self, order: SiteTask, run: str, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
-        """Have the state of a finished run removed once the answer, which holds nothing, has been sent.
-
-        Only of a run in whose name this job has taken its census, since a server could name any other.
-        """
-        folder = state_folder(fl_ctx.get_engine().get_workspace(), run)
-        counted_in(folder, order.job)
-        self._finished = folder
-        return make_answer(order.task, TaskResult("ok", value={}), shareable)
 
     def _error_reply(self, task_name: str, outcome: TaskResult, fl_ctx: FLContext) -> Shareable:
         """Log why a task has no answer and return the error reply."""

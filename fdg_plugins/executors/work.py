@@ -76,11 +76,6 @@ class SiteTask:
     job: str = ""
     custom: str = ""
 
-    @property
-    def is_last(self) -> bool:
-        """Whether the run has finished: there is nothing more to do for the site than to remove its state of it."""
-        return self.task == TASK_EVALUATE and bool(self.request["last"])
-
 
 @dataclass(frozen=True)
 class TaskResult:

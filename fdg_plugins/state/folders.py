@@ -2,8 +2,9 @@
 """The folder of a run's state, at the server and at every site, next to FLARE's job folders.
 
 A run can outlive its job and be resumed by another job; its name is the id of the job that started it. Its state is
-derived from data, so only the owner can enter the folder. The folder is removed when the run has finished. An
-interrupted run keeps it until the run has been resumed and finished, or until ``fdg kit clean`` removes it.
+derived from data, so only the owner can enter the folder. The server's is removed when the run has finished; an
+interrupted run keeps it until the run has been resumed and finished, or until ``fdg kit clean`` removes it. A site's is
+removed when no task has used it for a month, or earlier by ``fdg kit clean``.
 
 FLARE's simulator erases its whole workspace when it starts. ``FDG_STATE`` therefore names another place for the state
 of the run of one simulation, as ``fdg run`` and ``fdg sweep`` do; a run that finds its own state there is resumed.
@@ -13,6 +14,7 @@ import contextlib
 import os
 import re
 import shutil
+import time
 from pathlib import Path
 
 from nvflare.apis.workspace import Workspace
@@ -23,6 +25,7 @@ from fdg_plugins.values import shorten
 
 FOLDER = "fdg_state"
 VARIABLE = "FDG_STATE"
+EXPIRY_S = 30 * 86_400
 
 _RUN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -35,10 +38,14 @@ def state_folder(workspace: Workspace, run: str) -> Path:
     """
     if not is_run(run):
         raise SettingsError(f"run is {shorten(run)}, expected the id of a job.", public=True)
+    return _place(workspace) / run
+
+
+def _place(workspace: Workspace) -> Path:
     root, elsewhere = Path(workspace.get_root_dir()), os.environ.get(VARIABLE, "").strip()
     if elsewhere:
         root = user_path(elsewhere, os.environ) / Path(workspace.site_name or root).name
-    return root / FOLDER / run
+    return root / FOLDER
 
 
 def state_beside(folder: Path, site: str) -> Path:
@@ -58,6 +65,14 @@ def mark_in_use(folder: Path) -> None:
     """Update the folder's modification time, so that ``fdg kit clean`` sees an active run even if no file changes."""
     with contextlib.suppress(OSError):
         os.utime(folder)
+
+
+def remove_expired(workspace: Workspace) -> None:
+    """Remove the folders of runs that no task has used for ``EXPIRY_S``, as far as possible."""
+    for folder in _place(workspace).glob("*"):
+        if is_run(folder.name) and time.time() - folder.lstat().st_mtime > EXPIRY_S:
+            with contextlib.suppress(DataError):
+                remove_state(folder)
 
 
 def remove_state(folder: Path) -> None:

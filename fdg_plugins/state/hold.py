@@ -24,18 +24,6 @@ ADMINISTRATOR = "project_admin"  # FLARE's role that may do anything with any jo
 PATIENCE_S = 60.0  # the process of a job outlives a server that was killed by some seconds
 POLL_S = 0.2
 
-_held: set[int] = set()
-
-
-def _let_go() -> None:
-    """Close the locks in a process that was forked from the one that holds them, and may outlive it."""
-    for handle in _held:
-        os.close(handle)
-    _held.clear()
-
-
-os.register_at_fork(after_in_child=_let_go)
-
 
 class Submitter(NamedTuple):
     """The person who submitted a job, as FLARE authenticated them; all empty in a simulation."""
@@ -61,7 +49,6 @@ def held_run(
     started the run, and if the folder cannot be made.
     """
     handle = _lock(folder, is_aborted, time.monotonic() + (PATIENCE_S if patience is None else patience))
-    _held.add(handle)
     try:
         remove_unfinished(folder)
         _check_owner(folder, submitter)
@@ -69,7 +56,6 @@ def held_run(
         yield
     finally:
         _remove_unused(folder)
-        _held.discard(handle)
         os.close(handle)
 
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the folders that runs left in a participant's state folder, and those no longer in use.
 
-A finished run has removed its own folder. The remaining folders belong to interrupted runs, which might be resumed, to
-aborted jobs, or to runs in progress; the folder itself does not say which. A folder may therefore be removed only if
-three conditions hold: no process names the run, the folder has not changed since any job process of the participant
-started, and it has not changed for at least a day.
+These belong to interrupted runs, which might be resumed, to aborted jobs, at sites to finished ones, or to runs in
+progress. A folder may be removed only if no job at the server holds it, and it has not changed for at least a day:
+every task changes it. One that is named may go after an hour.
 """
 
 import os
@@ -14,21 +13,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-import psutil
-
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.state.folders import FOLDER, is_run
 from fdg_plugins.state.hold import is_held
 from fdg_plugins.values import counted
 
 DAY_S = 86_400
-# FLARE's modules that run one job: at the server, at a site, in the simulator.
-JOB_MODULES = (
-    "nvflare.private.fed.app.server.runner_process",
-    "nvflare.private.fed.app.client.worker_process",
-    "nvflare.private.fed.app.simulator.simulator_worker",
-)
-SIMULATOR = "simulator"  # nvflare simulator JOB -w WORKSPACE
+HOUR_S = 3_600
 OFFLOAD_FOLDERS = "nvflare_tensor_offload_*"  # FLARE's name
 
 
@@ -40,15 +31,6 @@ class Leftover(NamedTuple):
     num_bytes: int
     changed: float
     kept_because: str | None
-
-
-class RunningProcess(NamedTuple):
-    """A process: id, start time (seconds since the epoch), working directory, and the words of its command line."""
-
-    pid: int
-    started: float
-    folder: str
-    words: tuple[str, ...]
 
 
 def state_folders(place: Path) -> list[Path]:
@@ -84,18 +66,18 @@ def leftovers(place: Path, older_than_days: float = 1.0, run: str | None = None)
     Args:
         place: a participant's kit, or a simulator's workspace.
         older_than_days: minimum time since a folder's last change, in days, at least 1.
-        run: consider only this run, regardless of its last change.
+        run: consider only this run, and ask for an hour instead.
 
     Raises ``SettingsError`` for an argument out of range, ``DataError`` if ``place`` is not a participant's folder.
     """
     _check_query(older_than_days, run)
-    processes = list(_processes())
-    age_days = None if run is not None else older_than_days
+    age_s = HOUR_S if run is not None else older_than_days * DAY_S
     found = []
     for path in (path for folder in state_folders(place) for path in sorted(folder.iterdir())):
         if run in (None, path.name):
             with suppress(FileNotFoundError):  # its run has finished meanwhile
-                found.append(_leftover(path, place, processes, age_days))
+                num_bytes, changed = _size_and_change(path)
+                found.append(Leftover(path, num_bytes, changed, _why_kept(path, changed, age_s)))
     return found
 
 
@@ -116,65 +98,15 @@ def _is_real_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def _leftover(path: Path, place: Path, processes: list[RunningProcess], older_than_days: float | None) -> Leftover:
-    num_bytes, changed = _size_and_change(path)
-    reason = _why_kept(path, place.resolve(), changed, processes, older_than_days)
-    return Leftover(path, num_bytes, changed, reason)
-
-
-def _why_kept(
-    path: Path, place: Path, changed: float, processes: list[RunningProcess], older_than_days: float | None
-) -> str | None:
-    """Return the reason to keep a run's folder; None if it is not in use and unchanged for ``older_than_days``."""
+def _why_kept(path: Path, changed: float, age_s: float) -> str | None:
+    """Return the reason to keep a run's folder; None if no job holds it and it is unchanged for ``age_s`` seconds."""
     if not _is_real_folder(path) or not is_run(path.name):
         return "it is not the folder of a run"
-    needs = (_why_process_needs(process, path, place, changed) for process in processes)
-    held = "a job holds it" if is_held(path) else None
-    return next(filter(None, needs), held) or _why_too_recent(changed, older_than_days)
-
-
-def _why_too_recent(changed: float, older_than_days: float | None) -> str | None:
-    if older_than_days is not None and time.time() - changed < older_than_days * DAY_S:
-        return f"it has changed within the last {counted(older_than_days, 'day')}"
+    if is_held(path):
+        return "a job holds it"
+    if time.time() - changed < age_s:
+        return f"it has changed within the last {'hour' if age_s == HOUR_S else counted(age_s / DAY_S, 'day')}"
     return None
-
-
-def _why_process_needs(process: RunningProcess, path: Path, place: Path, changed: float) -> str | None:
-    if any(path.name in word.replace("=", "/").split("/") for word in process.words):
-        return f"process {process.pid} uses it"
-    if changed >= process.started and _runs_a_job_of(process, place):
-        return f"it has changed since process {process.pid} began to run a job here"
-    return None
-
-
-def _runs_a_job_of(process: RunningProcess, place: Path) -> bool:
-    """Return whether a process runs a job of a participant at or below ``place``, judging by its path arguments."""
-    if not any(word in JOB_MODULES or word == SIMULATOR for word in process.words):
-        return False
-    paths = (os.path.realpath(os.path.join(process.folder, word)) for word in process.words)  # noqa: PTH118 - see below
-    return any(Path(path).is_relative_to(place) for path in paths)
-
-
-def _processes() -> Iterator[RunningProcess]:
-    """Yield the visible processes except this one and its parents, whose command lines the user typed."""
-    own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
-    for process in psutil.process_iter():
-        try:
-            if process.pid in own:
-                continue
-            words = tuple(process.cmdline())
-            folder = _working_directory(process)
-            yield RunningProcess(process.pid, process.create_time(), folder, words)
-        except psutil.Error:  # it has ended
-            continue
-
-
-def _working_directory(process: psutil.Process) -> str:
-    """Return the directory in which a process works; the root if this is not visible."""
-    try:
-        return process.cwd()
-    except psutil.AccessDenied:
-        return "/"
 
 
 def _size_and_change(path: Path) -> tuple[int, float]:

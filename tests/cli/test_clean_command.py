@@ -2,18 +2,14 @@
 """``fdg kit clean``: what it removes, what it must not remove, and what it never touches."""
 
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.main import app
-from fdg_plugins.state.leftovers import DAY_S, JOB_MODULES
+from fdg_plugins.state.leftovers import DAY_S
 
 OLD, NEW = "3379af42-b0b1-4066-889e-7cf89997f720", "07004046-3976-42f3-876b-d1b6d7403de0"
 
@@ -51,20 +47,6 @@ def left(kit: Path) -> set[str]:
     return {path.name for path in (kit / "fdg_state").iterdir()}
 
 
-@contextmanager
-def process(*words: object) -> Iterator[int]:
-    """Run a process that does nothing, with these words at the end of its command line; give its id."""
-    code = "import sys; print(flush=True); sys.stdin.read()"
-    command = [sys.executable, "-c", code, *map(str, words)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:
-        assert running.stdout is not None
-        running.stdout.readline()
-        try:
-            yield running.pid
-        finally:
-            running.kill()
-
-
 def test_what_has_not_changed_for_a_day_goes(kit: Path) -> None:
     result = run("--kit", kit)
     assert result.exit_code == 0
@@ -95,32 +77,6 @@ def test_a_run_that_is_named_goes_whenever_it_has_changed_and_no_other(kit: Path
     result = run("--kit", kit, "--run", NEW)
     assert result.exit_code == 2
     assert f"run {NEW} has left nothing" in result.stderr
-
-
-def test_what_a_process_names_stays_even_if_it_is_asked_for(kit: Path) -> None:
-    with process("-m", kit, f"--folder={kit}/fdg_state/{NEW}") as number:
-        assert f"kept: process {number} uses it" in run("--kit", kit, "--run", NEW).stdout
-        run("--kit", kit)
-    assert left(kit) == {NEW}
-    run("--kit", kit, "--run", NEW)
-    assert left(kit) == set()
-
-
-@pytest.mark.parametrize("module", JOB_MODULES)
-def test_what_changed_since_a_job_began_here_stays_for_it_may_go_on_with_that_run(kit: Path, module: str) -> None:
-    with process(module, "-m", kit, "-n", "another-job") as number:
-        (kit / "fdg_state" / NEW / "fdg_census.json").touch()
-        result = run("--kit", kit, "--run", NEW)
-        assert f"kept: it has changed since process {number} began to run a job here" in result.stdout
-        run("--kit", kit)
-    assert left(kit) == {NEW}
-
-
-def test_a_job_of_another_participant_keeps_nothing_here(kit: Path, tmp_path: Path) -> None:
-    with process(JOB_MODULES[1], "-m", tmp_path / "sketch", "-n", "another-job"):
-        (kit / "fdg_state" / NEW / "fdg_census.json").touch()
-        run("--kit", kit, "--run", NEW)
-    assert left(kit) == {OLD}
 
 
 def test_links_are_not_followed_and_strangers_stay(kit: Path, tmp_path: Path) -> None:

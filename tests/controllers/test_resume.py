@@ -11,17 +11,14 @@ from typing import Any
 import pytest
 import torch
 from nvflare.apis.dxo import from_shareable
-from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.app_common.app_constant import AppConstants
 from safetensors import safe_open
 
 from fdg_plugins.controllers import federation
-from fdg_plugins.controllers.leave import take_leave
-from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.errors import DataError
-from fdg_plugins.messages import HEADER_REASON, META_REQUEST, TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN
+from fdg_plugins.messages import HEADER_REASON, TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, check_continues, has_checkpoint, read_checkpoint
 from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.state import hold
@@ -76,15 +73,14 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> MethodJob:
         return MethodJob(tmp_path_factory.mktemp("unbroken"), **COMPOSED).finished()
 
 
-# Four sites train in each round: the server dies in the first round's training, in the middle of the second's and of
-# the last one's, while the last model is judged, and while the sites are told that the run has finished.
+# Four sites train in each round: the server dies in the second round's training, in the middle of the last one's, and
+# while the last model is judged.
 @pytest.mark.parametrize(
     ("task", "count", "complete"),
     [
         pytest.param(TASK_TRAIN, 7, 1, marks=pytest.mark.slow),
         (TASK_TRAIN, 16, 3),
         pytest.param(TASK_EVALUATE, 6, 4, marks=pytest.mark.slow),
-        (TASK_EVALUATE, 11, 4),
     ],
 )
 def test_a_resumed_run_equals_an_unbroken_one_bit_for_bit(
@@ -248,37 +244,8 @@ def test_a_state_that_cannot_be_removed_does_not_undo_a_finished_run(
     assert MethodJob(tmp_path, **COMPOSED).finished().record.status == "finished"
 
 
-class SendingJob(MethodJob):
-    """A job whose sites hear that each answer was sent, as FLARE tells them; it notes which tasks were the last."""
-
-    def __init__(self, folder: Path, **arguments: Any) -> None:
-        super().__init__(folder, **{**COMPOSED, **arguments})
-        self.last: list[tuple[str, bool]] = []
-
-    def _answer(self, site: str, task: str, request: Shareable) -> Shareable | None:
-        self.last.append((task, bool(from_shareable(request).meta[META_REQUEST].get("last"))))
-        answer = super()._answer(site, task, request)
-        self.sites[site].handle_event(EventType.AFTER_SEND_TASK_RESULT, self._context(site))
-        return answer
-
-    @property
-    def states(self) -> list[Path]:
-        return sorted(self.folder.rglob("fdg_state/job"))
-
-
-def test_sites_keep_what_they_know_until_they_have_answered_the_last_question_of_the_run(tmp_path: Path) -> None:
-    def look(site: str, task: str, number: int) -> None:
-        known.append(len(job.states))
-
-    known: list[int] = []
-    job = SendingJob(tmp_path)
-    job.meddle = look
-    job.finished()
-    assert {task for task, last in job.last if last} == {TASK_EVALUATE}
-    assert [last for _, last in job.last] == [False] * (len(job.last) - 6) + [True] * 6
-    assert known[-12:-6] == [7] * 6, "while any site judges, all keep theirs"
-    assert known[-6:] == [7, 6, 5, 4, 3, 2], "one after the other of the sites' is gone, then the server's"
-    assert job.states == []
+def states(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("fdg_state/job"))
 
 
 OWN_HEADS: dict[str, Any] = {"settings": {"travels": "extractor", "rounds": 2}}
@@ -286,11 +253,11 @@ OWN_HEADS: dict[str, Any] = {"settings": {"travels": "extractor", "rounds": 2}}
 
 def test_a_run_whose_server_dies_in_the_last_evaluation_is_judged_with_what_the_sites_kept(tmp_path: Path) -> None:
     whole = MethodJob(tmp_path / "whole", **OWN_HEADS).finished()
-    broken = SendingJob(tmp_path / "broken", objective="erm", aggregator="fedavg", **OWN_HEADS)
+    broken = MethodJob(tmp_path / "broken", objective="erm", aggregator="fedavg", **OWN_HEADS)
     broken.meddle = dying(TASK_EVALUATE, 2 + 4)  # one site judges in each round, all six in the end
     with pytest.raises(ServerKilled):
         broken.run()
-    assert len(broken.states) == 7
+    assert len(states(tmp_path / "broken")) == 7
     job = MethodJob(tmp_path / "broken", resume="job", **OWN_HEADS).finished()
     assert job.record.resumed_after == [2]
     assert job.record.evaluations == whole.record.evaluations
@@ -318,29 +285,14 @@ def test_a_site_that_takes_no_further_part_may_have_lost_its_state(tmp_path: Pat
     check_continues(record, fresh)
 
 
-def test_all_sites_hear_of_the_end_of_the_run_also_one_that_took_no_further_part(tmp_path: Path) -> None:
-    job = SendingJob(tmp_path)
-
-    def leaving(rounds: Rounds) -> None:
-        rounds.record.left_out["angle_15"] = "takes no further part: its privacy budget is spent."
-        take_leave(rounds)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(federation, "take_leave", leaving)
-        job.finished()
-    assert job.states == []
-
-
-def test_in_a_simulation_the_states_of_the_sites_go_without_a_message(
+def test_in_a_simulation_the_states_of_the_sites_go_with_the_servers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(federation, "in_simulator", lambda fl_ctx: True)
     monkeypatch.setattr(federation, "state_folder", lambda workspace, run: tmp_path / "sites" / "server" / FOLDER / run)
-    job = SendingJob(tmp_path)
-    job.finished()
-    assert not any(last for _, last in job.last)
+    MethodJob(tmp_path, **COMPOSED).finished()
     assert len(list((tmp_path / "sites").iterdir())) == 7
-    assert job.states == []
+    assert states(tmp_path) == []
 
 
 @pytest.mark.parametrize("rounds", [1, 2])

@@ -38,7 +38,7 @@ class Sent(RuleJob):
         self.bytes = [0] * 4
 
     def _answer(self, site: str, task: str, request: Shareable) -> Shareable | None:
-        if task != TASK_CENSUS and not from_shareable(request).meta[META_REQUEST]["last"]:
+        if task != TASK_CENSUS:
             model = from_shareable(request).data
             self.names[site].append(set(model))
             self.bytes[len(self.names[site]) - 1] += count_bytes(model)

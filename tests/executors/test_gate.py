@@ -354,35 +354,6 @@ def test_what_privacy_does_not_cover_stays_refused_with_its_sentence(
     assert site.releases == []
 
 
-def last_request() -> Shareable:
-    """Return the last message of a run."""
-    sent = request(TASK_EVALUATE)
-    from_shareable(sent).meta[META_REQUEST]["last"] = True
-    return sent
-
-
-def test_the_answer_to_the_end_of_a_run_passes_and_spends_nothing(site: Site) -> None:
-    site.scope = (dp(),)
-    site.write("fdg_privacy.json", LIMITS)
-    site.take_census()
-    executor, context = SiteExecutor(), site.context()
-    reply = send(run_task(executor, TASK_EVALUATE, last_request(), context), executor, TASK_EVALUATE, context)
-    assert reply.get_return_code() == ReturnCode.OK
-    assert (from_shareable(reply).data, from_shareable(reply).meta) == ({}, {})
-    assert site.releases == []
-
-
-def test_the_end_of_a_run_loads_no_plug_in(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded: list[str] = []
-    monkeypatch.setattr("fdg_plugins.executors.gate.load_files", lambda names, folder: loaded.extend(names))
-    site.write("fdg_site.json", {SITE: {"allowed_reports": ["gap"], "allowed_plugins": []}})
-    site.take_census()
-    sent = last_request()
-    from_shareable(sent).meta[META_REQUEST]["protocol"]["plugins"] = ["mine"]
-    assert run_task(SiteExecutor(), TASK_EVALUATE, sent, site.context()).get_return_code() == ReturnCode.OK
-    assert loaded == []
-
-
 def test_a_filter_behind_the_release_that_could_add_to_it_is_refused_before_anything_is_spent(site: Site) -> None:
     site.write("fdg_privacy.json", LIMITS)
     site.filters = (GapReportFilter(),)

@@ -512,29 +512,15 @@ def test_the_start_of_a_run_teaches_the_serializer_about_tensors(photo: Site, mo
 # --- end of a run -----------------------------------------------------------------------------------
 
 
-def last_request() -> Shareable:
-    """Return the last message of a run: it has finished."""
-    shareable = task_request(round_number=PROTOCOL.rounds)
-    from_shareable(shareable).meta[META_REQUEST]["last"] = True
-    return shareable
-
-
-@pytest.mark.parametrize("event", [EventType.AFTER_SEND_TASK_RESULT, EventType.END_RUN])
-def test_a_run_leaves_nothing_at_the_site_once_its_last_answer_was_sent(photo: Site, event: str) -> None:
+def test_a_run_that_no_task_has_used_for_a_month_goes_when_a_job_starts(photo: Site) -> None:
     counted(photo)
-    folder = photo.folder / "fdg_state" / "run-1"
-    assert photo.ask(TASK_EVALUATE, last_request()).get_return_code() == ReturnCode.OK
-    assert folder.exists(), "FLARE may ask for the answer again"
-    photo.executor.handle_event(event, photo.context())
-    assert not folder.exists()
-
-
-def test_the_state_of_a_run_stays_if_a_job_that_took_no_census_in_it_says_that_it_has_finished(photo: Site) -> None:
-    counted(photo)
-    assert reason(photo.ask(TASK_EVALUATE, last_request(), job="another")) == NO_CENSUS
-    for event in (EventType.AFTER_SEND_TASK_RESULT, EventType.END_RUN):
-        photo.executor.handle_event(event, photo.context())
-    assert (photo.folder / "fdg_state" / "run-1" / "fdg_census.json").exists()
+    used = photo.folder / "fdg_state" / "run-1"
+    forgotten = used.with_name("run-0")
+    forgotten.mkdir()
+    os.utime(forgotten, (0, 0))
+    photo.executor.handle_event(EventType.START_RUN, photo.context())
+    assert used.exists()
+    assert not forgotten.exists()
 
 
 @pytest.mark.parametrize("number", [-1, PROTOCOL.rounds + 1, 10**9, 0.5, "1", True, None])

@@ -10,7 +10,7 @@ import pytest
 from nvflare.apis.job_def import JobMetaKey
 
 from fdg_plugins.errors import DataError
-from fdg_plugins.state.hold import ADMINISTRATOR, OWNER_FILE, Submitter, held_run, is_held
+from fdg_plugins.state.hold import ADMINISTRATOR, OWNER_FILE, Submitter, held_run
 
 LEAD = Submitter("lead@hospital.example", "hospital", "lead")
 HOLDER = """
@@ -102,29 +102,6 @@ def test_whose_run_an_earlier_version_began_is_not_known_so_an_administrator_goe
     begun(folder, Submitter("", "", ""))
     with held_run(folder, Submitter("", "", ""), lambda: False):
         assert (folder / OWNER_FILE).exists()
-
-
-def test_a_process_that_was_forked_meanwhile_and_lives_on_holds_nothing(tmp_path: Path) -> None:
-    code = """
-import os, sys
-from pathlib import Path
-from fdg_plugins.state.hold import Submitter, held_run
-with held_run(Path(sys.argv[1]), Submitter("", "", ""), lambda: False):
-    (Path(sys.argv[1]) / "checkpoint").touch()
-    if os.fork() == 0:
-        print("forked", flush=True)
-        sys.stdin.read()
-        os._exit(0)
-    sys.stdout.flush()
-    os.kill(os.getpid(), 9)
-"""
-    command = [sys.executable, "-c", code, str(tmp_path / "run")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "forked\n"
-        with held_run(tmp_path / "run", Submitter("", "", ""), lambda: False, 30.0):
-            assert is_held(tmp_path / "run")
-        assert not is_held(tmp_path / "run")
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
