@@ -190,8 +190,8 @@ class FixedPart(Checked):
 class TaskRequest(Checked):
     """The request sent with the model: the protocol fixed by the census and the id of the run.
 
-    ``exchanged``: whether the method's tensors are sent too. ``fixed``: the part of the model that is sent once; None if
-    there is none, and the model is whole.
+    ``exchanged``: whether the method's tensors are sent too. ``fixed``: the part of the model that is sent once; None
+    if there is none, and the model is whole.
     """
 
     protocol: Protocol

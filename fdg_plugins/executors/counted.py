@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 CENSUS_FILE = "fdg_census.json"
 _COUNTED = {"split", "split_hash", "precision"}  # of the reply
-_SIZES = "sizes"  # of the image files, as a hash that stays at the site
 _VERSIONS = "versions"
 
 
@@ -30,20 +29,9 @@ def versions_of(session: "SiteSession") -> dict[str, str]:
     return {**installed_versions(OF_SITE), **code_of(names_in(session.protocol), session.protocol.plugins)}
 
 
-def keep_counted(folder: Path, job: str, session: "SiteSession", reply: CensusReply, *, goes_on: bool) -> None:
-    """Write what the census of ``job`` has counted.
-
-    Raises ``DataError`` if the run goes on, and files of the images were of other sizes when an earlier job of it was
-    counted: of other images, or under other names, the server knows.
-    """
-    counted = {"job": job, **reply.model_dump(include=_COUNTED), _SIZES: _sizes(session), _VERSIONS: reply.versions}
-    if goes_on:
-        try:
-            before = _read(folder)
-        except DataError:  # a damaged file tells nothing, and is about to be replaced
-            before = {}
-        if before.get("split_hash") == counted["split_hash"]:
-            _check_sizes(before, session, counted[_SIZES])
+def keep_counted(folder: Path, job: str, reply: CensusReply) -> None:
+    """Write what the census of ``job`` has counted."""
+    counted = {"job": job, **reply.model_dump(include=_COUNTED), _VERSIONS: reply.versions}
     write_json(folder / CENSUS_FILE, counted, private=True)
 
 
@@ -76,10 +64,7 @@ def check_counted(session: "SiteSession", counted: Mapping[str, Any]) -> None:
 
 
 def check_process(session: "SiteSession", counted: Mapping[str, Any]) -> None:
-    """Raise an error if this process has other versions or other image files than the one that took the census.
-
-    Neither changes while a process runs: its code is loaded, and its images are those that it has opened.
-    """
+    """Raise ``SettingsError`` if this process computes with other versions than the one that took the census."""
     now, then = versions_of(session), counted.get(_VERSIONS)
     for package, version in then.items() if isinstance(then, dict) else ():
         if must_be_equal(package) and (found := now.get(package)) != version:
@@ -88,23 +73,6 @@ def check_process(session: "SiteSession", counted: Mapping[str, Any]) -> None:
                 "everywhere.",
                 public=True,
             )
-    _check_sizes(counted, session, _sizes(session))
-
-
-def _check_sizes(before: Mapping[str, Any], session: "SiteSession", sizes: str) -> None:
-    """Raise ``DataError`` for other sizes than before; the stand-in may be drawn anew by another version."""
-    if not session.images.stand_in and before.get(_SIZES, sizes) != sizes:
-        raise DataError(
-            f"image files of domain {session.data.domain!r} have other sizes than when the run began; it cannot go on "
-            "with other images, expected a new run.",
-            public=True,
-        )
-
-
-def _sizes(session: "SiteSession") -> str:
-    """Return the hash of the sizes of the site's image files."""
-    data = session.data
-    return data.images.sizes_digest((*data.train, *data.validation, *data.test))
 
 
 def _read(folder: Path) -> dict[str, Any]:

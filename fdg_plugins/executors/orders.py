@@ -9,7 +9,6 @@ from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
 from nvflare.apis.shareable import Shareable
 from nvflare.app_common.app_constant import AppConstants
 
-from fdg_plugins.errors import ContributionError
 from fdg_plugins.executors.work import RequestError, SiteTask, TaskResult
 from fdg_plugins.messages import (
     HEADER_RUN,
@@ -49,10 +48,7 @@ def protocols_of(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def make_answer(task_name: str, outcome: TaskResult, task: Shareable) -> Shareable:
-    """Return FLARE's answer to a task, given its outcome.
-
-    Raises ``ContributionError`` if the training report is invalid.
-    """
+    """Return FLARE's answer to a task, given its outcome."""
     value, tensors = outcome.value, outcome.tensors
     if task_name in (TASK_CENSUS, TASK_EVALUATE):
         return DXO(DataKind.METRICS, data=value).to_shareable()
@@ -66,7 +62,7 @@ def make_answer(task_name: str, outcome: TaskResult, task: Shareable) -> Shareab
 def _training_meta(outcome: TaskResult) -> dict[str, Any]:
     """Return the meta of an update: its number of samples, the training report, and a method's tensors if any."""
     value, tensors = outcome.value, outcome.tensors
-    report = TrainReport.read(value["report"], "report of the training", ContributionError)
+    report: TrainReport = value["report"]
     meta: dict[str, Any] = {META_SAMPLES: value["samples"], META_REPORT: report.model_dump(mode="python")}
     if report.received is not None:
         meta[MetaKey.INITIAL_METRICS] = {f"val_{name}": value for name, value in report.received.values().items()}

@@ -160,7 +160,7 @@ class SiteWork:
         reply = session.census(should_stop)
         reply = reply.model_copy(update={"keeps_state": has_memory(folder), "versions": versions_of(session)})
         write_left_out(folder, session.images.left_out)
-        keep_counted(folder, order.job, session, reply, goes_on=request.goes_on)
+        keep_counted(folder, order.job, reply)
         self._compared.add((order.site, order.job))
         from fdg_plugins.training.census_lines import census_lines
 
@@ -242,7 +242,7 @@ def _train(
     result = session.train(order.state, number, should_stop, on_epoch, order.received, _kept(session, folder, number))
     write_kept(folder, number, result.kept)
     report = result.report.model_copy(update={"keeps_state": has_memory(folder)})
-    value = {"samples": len(session.data.train), "report": report.model_dump(mode="python")}
+    value = {"samples": len(session.data.train), "report": report}
     return value, {"update": result.update, "report": result.tensors}
 
 

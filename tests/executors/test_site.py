@@ -570,40 +570,6 @@ def test_a_run_that_begins_goes_on_from_nothing_that_another_of_its_name_has_lef
     assert has_memory(folder) is (folder / GAP_FILE).exists() is goes_on
 
 
-def test_a_run_does_not_go_on_with_images_that_have_changed_under_their_names(
-    make_site: Callable[..., Site], data_root: Path, tmp_path: Path
-) -> None:
-    root = shutil.copytree(data_root, tmp_path / "changing")
-    photo = make_site(root=root)
-    said = "image files of domain 'photo' have other sizes than when the run began; it cannot go on with other images, "
-    counted(photo)
-    counted(photo)  # of the same images it does
-    file = next((root / "pacs" / "photo" / "dog").iterdir())
-    file.write_bytes(content := file.read_bytes() + b"\0")
-    photo.restart()
-    assert reason(photo.ask(TASK_CENSUS, census_request(), job="another")) == f"{said}expected a new run."
-    assert len(content) == file.stat().st_size
-    new = census_request()
-    from_shareable(new).meta[META_REQUEST]["goes_on"] = False
-    assert photo.ask(TASK_CENSUS, new, job="another").get_return_code() == ReturnCode.OK, "it begins with these"
-    counted(photo)
-
-
-def test_a_site_that_comes_back_does_no_task_with_images_that_have_changed_under_their_names(
-    make_site: Callable[..., Site], data_root: Path, tmp_path: Path
-) -> None:
-    root = shutil.copytree(data_root, tmp_path / "changing")
-    photo = make_site(root=root)
-    counted(photo)
-    photo.restart()
-    assert photo.ask(TASK_EVALUATE, task_request()).get_return_code() == ReturnCode.OK
-    file = next((root / "pacs" / "photo" / "dog").iterdir())
-    file.write_bytes(file.read_bytes() + b"\0")
-    photo.restart()
-    for task in (TASK_TRAIN, TASK_EVALUATE):
-        assert "image files of domain 'photo' have other sizes than when" in reason(photo.ask(task, task_request()))
-
-
 @pytest.mark.parametrize(("package", "is_refused"), [("fdg-plugins", True), ("nvflare", True), ("torch", False)])
 def test_a_site_that_comes_back_does_no_task_with_other_code(photo: Site, package: str, is_refused: bool) -> None:
     counted(photo)
@@ -625,7 +591,7 @@ def test_a_damaged_or_older_census_file_is_replaced_by_the_next_census(photo: Si
     counted(photo)
     (path,) = photo.folder.rglob(CENSUS_FILE)
     written = json.loads(path.read_text())
-    for content in ("{", "[]", json.dumps({name: value for name, value in written.items() if name != "sizes"})):
+    for content in ("{", "[]", json.dumps({name: value for name, value in written.items() if name != "versions"})):
         path.write_text(content)
         photo.restart()
         counted(photo)

@@ -2,7 +2,6 @@
 """The training process: the bits of work done in place, one task lost when it dies, and never a process left behind."""
 
 import contextlib
-import json
 import logging
 import math
 import multiprocessing
@@ -102,7 +101,7 @@ def process(printed: list[str]) -> Iterator[TrainingProcess]:
 
 
 def without_seconds(outcome: TaskResult) -> Any:
-    return {**json.loads(json.dumps(outcome.value))["report"], "seconds": 0}
+    return outcome.value["report"].model_copy(update={"seconds": 0})
 
 
 def assert_same_training(one: TaskResult, other: TaskResult) -> None:
