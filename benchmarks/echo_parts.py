@@ -138,7 +138,7 @@ class InstantWork(SiteWork):
             seconds=0.0,
         )
         update = {name: torch.zeros_like(value) for name, value in order.state.items()}
-        value = {"samples": CLASSES, "report": report.model_dump(mode="python")}
+        value = {"samples": CLASSES, "report": report}
         return TaskResult("ok", value, {"update": update, "report": {}})
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from fdg_plugins.errors import FDGError
 
-_FED, _LIGHTER = "nvflare.private.fed", "nvflare.lighter"
+_FED = "nvflare.private.fed"
 _SERVER = f"{_FED}.server"
 _RUNNER, _SITE_RUNNER = f"{_SERVER}.server_runner", f"{_FED}.client.client_runner"
 _ENGINE, _JOBS, _ADMIN = f"{_SERVER}.server_engine", f"{_SERVER}.job_runner", f"{_SERVER}.admin"
@@ -80,13 +80,6 @@ INTERNALS: dict[str, tuple[tuple[str, str], ...]] = {
         ("nvflare.tool.kit.kit_config", "resolve_admin_user_and_dir_from_startup_kit"),
         ("nvflare.fuel.hci.client.api", "AdminAPI.auto_login_max_tries"),
         ("nvflare.fuel.hci.client.api", "AdminAPI.close"),
-    ),
-    "provisioning a federation on one machine": (
-        (f"{_LIGHTER}.constants", "CtxKey.BUILD_ERROR"),
-        (f"{_LIGHTER}.constants", "CtxKey.CURRENT_PROD_DIR"),
-        (f"{_LIGHTER}.prov_utils", "prepare_builders"),
-        (f"{_LIGHTER}.provision", "prepare_project"),
-        (f"{_LIGHTER}.provisioner", "Provisioner"),
     ),
     "reading an authorization policy": (
         ("nvflare.fuel.sec.authz", "parse_policy_config"),

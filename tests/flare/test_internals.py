@@ -12,7 +12,7 @@ from fdg_plugins.flare import internals
 from fdg_plugins.flare.filter_chain import scope_filters
 from fdg_plugins.flare.internals import INTERNALS, InternalsError, fetch
 
-MOST = 56
+MOST = 50
 PACKAGE = Path(fdg_plugins.__file__).parent
 # What FLARE documents for those who write components, recipes and tools.
 PUBLIC = (
