@@ -54,6 +54,10 @@ def dying(task: str, count: int) -> Callable[[str, str, int], None]:
     return meddle
 
 
+def die(*_: object) -> None:
+    raise ServerKilled
+
+
 def killed(folder: Path, task: str, count: int, **arguments: Any) -> None:
     job = MethodJob(folder, **{**COMPOSED, **arguments})
     job.meddle = dying(task, count)
@@ -135,9 +139,12 @@ def test_a_resumed_run_undoes_a_step_to_what_was_known_before_its_round(tmp_path
 def test_a_run_that_broke_off_once_it_had_finished_only_hands_out_its_results(
     tmp_path: Path, unbroken: MethodJob
 ) -> None:
-    """The first site has been told so, and keeps nothing any more."""
     kept = {"settings": {**COMPOSED["settings"], "keep_local_models": True}}
-    killed(tmp_path, TASK_EVALUATE, 11, **kept)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fdg_plugins.controllers.rounds.Rounds.remove_state", die)
+        job = MethodJob(tmp_path, **{**COMPOSED, **kept})
+        with pytest.raises(ServerKilled):
+            job.run()
     of_sites = {path.name: path.read_bytes() for path in (tmp_path / LOCAL_FOLDER).iterdir()}
     assert len(of_sites) == 4
     for path in (LOCAL_FOLDER, RESULTS_FILE, LAST_FILE, SELECTED_FILE):  # another job has another folder
@@ -145,7 +152,7 @@ def test_a_run_that_broke_off_once_it_had_finished_only_hands_out_its_results(
     job = resumed(tmp_path, **kept).finished()
     assert {path.name: path.read_bytes() for path in (tmp_path / LOCAL_FOLDER).iterdir()} == of_sites
     assert same_bits(job.model, unbroken.model)
-    assert {task for task, _ in job.asked} == {TASK_CENSUS, TASK_EVALUATE}, "the sites are told again"
+    assert {task for task, _ in job.asked} == {TASK_CENSUS}
     assert job.record.choices == unbroken.record.choices
     assert not has_checkpoint(tmp_path / FOLDER / "job")
 
