@@ -71,8 +71,8 @@ class ExchangeHost(FLComponent):
     def _start(self, fl_ctx: FLContext) -> None:
         register_server_tensors()
         runner = fl_ctx.get_prop(FLContextKey.RUNNER)
-        if runner is not None and (problem := mark_asking_sites(runner)):
-            self.log_warning(fl_ctx, problem)
+        if runner is not None:
+            mark_asking_sites(runner)
 
     def _begin_round(self, fl_ctx: FLContext) -> None:
         state = _global_model(fl_ctx)

@@ -208,7 +208,7 @@ class _Pickler(pickle.Pickler):
         if type(value) is not torch.Tensor or value.layout != torch.strided:
             return NotImplemented
         content = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        return _tensor, (pickle.PickleBuffer(content), value.dtype, value.shape)
+        return _tensor, (pickle.PickleBuffer(memoryview(content)), value.dtype, value.shape)
 
 
 def _tensor(content: memoryview, dtype: torch.dtype, shape: torch.Size) -> torch.Tensor:
