@@ -207,8 +207,8 @@ class _Pickler(pickle.Pickler):
         """Leave the values of a tensor out of the pickle; a sparse one is torch's matter."""
         if type(value) is not torch.Tensor or value.layout != torch.strided:
             return NotImplemented
-        content = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        return _tensor, (pickle.PickleBuffer(memoryview(content)), value.dtype, value.shape)
+        content: Any = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        return _tensor, (pickle.PickleBuffer(content), value.dtype, value.shape)
 
 
 def _tensor(content: memoryview, dtype: torch.dtype, shape: torch.Size) -> torch.Tensor:
