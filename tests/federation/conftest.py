@@ -91,7 +91,7 @@ class Federation:
         dataset: str | None = None,
     ) -> None:
         self.folder, self.ports, self.data_root, self.dataset = folder, ports, data_root, dataset
-        self.plugins = {} if plugin is None else {"PYTHONPATH": str(plugin)}
+        self.plugins = {} if plugin is None else {"PYTHONPATH": f"{plugin}{os.pathsep}{ROOT}"}
         self._sessions: dict[str, Session] = {}
         self.sites = list(dataset_spec(dataset or "pacs").domains)
 
