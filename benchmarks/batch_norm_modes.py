@@ -20,9 +20,9 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from fdg_plugins.controllers.statistics import SiteStatistics
 from fdg_plugins.data import SharedDomains, shuffled_reported_batches
 from fdg_plugins.errors import FDGError
+from fdg_plugins.methods.fediir import classifier_parameters, gradient_report
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import FeatureBatch
-from fdg_plugins.objectives.fediir import classifier_parameters, gradient_report
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.training.global_model import GlobalModel, initial_model

@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from fdg_plugins.aggregators import Contribution, Direction, FedAvgAggregator
+from fdg_plugins.aggregators import Contribution, Direction
+from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.plugins.method import Equation, Method, Reference
 
 

@@ -5,9 +5,9 @@ import torch
 
 from cases.measure import Goal, Row
 from cases.rounds import state_bytes
+from fdg_plugins.methods.feddim import FedDIMObjective
 from fdg_plugins.models import build_model
 from fdg_plugins.objectives import see
-from fdg_plugins.objectives.feddim import FedDIMObjective
 
 CLASSES = 65  # OfficeHome
 PIXELS = 32  # the size of the images has no part in that of the report

@@ -5,10 +5,10 @@ import torch
 
 from cases.measure import Goal, Row, interleave, lap
 from cases.training import random_batch, training_step
+from fdg_plugins.methods.fediir import GRADIENT, FedIIRObjective, classifier_parameters
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.objectives import LocalObjective
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.fediir import GRADIENT, FedIIRObjective, classifier_parameters
 
 CLASSES = 7  # PACS
 

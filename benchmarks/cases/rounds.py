@@ -20,8 +20,8 @@ from nvflare.app_opt.pt.tensor_downloader import DiskTensorConsumer
 from safetensors.torch import save
 from torchvision.models import resnet18
 
-from fdg_plugins.aggregators import FedOMGAggregator
 from fdg_plugins.messages import META_SAMPLES
+from fdg_plugins.methods.fedomg import FedOMGAggregator
 from fdg_plugins.models import build_model
 
 State = dict[str, torch.Tensor]

@@ -9,7 +9,7 @@ from nvflare.apis.shareable import Shareable
 
 from cases.measure import Goal, Laps, Row, interleave, lap
 from cases.rounds import Form, accept_all, arrivals, context_of, fedomg, flare_mean, network_state, step_of
-from fdg_plugins.aggregators import FedOMGAggregator
+from fdg_plugins.methods.fedomg import FedOMGAggregator
 
 WHOLE, END, MEAN, PASSES = "whole step", "after the last arrival", "FLARE's mean", "two passes"
 FORMS: tuple[Form, ...] = ("tensors", "arrays")

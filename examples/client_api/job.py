@@ -15,7 +15,9 @@ from nvflare.client.config import TransferType
 from nvflare.recipe import SimEnv
 from torch import nn
 
-from fdg_plugins.aggregators import FedNovaAggregator, FedOMGAggregator, UpdateAggregator
+from fdg_plugins.aggregators import UpdateAggregator
+from fdg_plugins.methods.fednova import FedNovaAggregator
+from fdg_plugins.methods.fedomg import FedOMGAggregator
 from fdg_plugins.recipes import equip
 
 FOLDER = Path(__file__).parent

@@ -15,34 +15,21 @@ Shapes: U sites of the round, N known sites, P trainable parameters. Updates ``[
 parameter with its own shape; weights and coefficients ``[U]`` are float64, in the sorted order of the sites' names.
 """
 
-from fdg_plugins.aggregators.arfl import ARFLWeighting
 from fdg_plugins.aggregators.base import UpdateAggregator
 from fdg_plugins.aggregators.contributions import Contribution, NotFiniteError
 from fdg_plugins.aggregators.facts import RunFacts
-from fdg_plugins.aggregators.fedavg import FedAvgAggregator
-from fdg_plugins.aggregators.fedcsa import FedCSAAggregator
-from fdg_plugins.aggregators.fedga import FedGAAggregator
-from fdg_plugins.aggregators.fednova import FedNovaAggregator
-from fdg_plugins.aggregators.fedomg import FedOMGAggregator
 from fdg_plugins.aggregators.flat_settings import flat_names, read_weighting, weighting_names
 from fdg_plugins.aggregators.named import AGGREGATORS, make_aggregator
 from fdg_plugins.aggregators.returned import Direction
 from fdg_plugins.aggregators.step import take_step
 from fdg_plugins.aggregators.weighting_rule import RoundOf, Weighting
-from fdg_plugins.aggregators.weightings import WEIGHTINGS, FedDGGAWeighting, make_weighting
+from fdg_plugins.aggregators.weightings import WEIGHTINGS, make_weighting
 
 __all__ = [
     "AGGREGATORS",
     "WEIGHTINGS",
-    "ARFLWeighting",
     "Contribution",
     "Direction",
-    "FedAvgAggregator",
-    "FedCSAAggregator",
-    "FedDGGAWeighting",
-    "FedGAAggregator",
-    "FedNovaAggregator",
-    "FedOMGAggregator",
     "NotFiniteError",
     "RoundOf",
     "RunFacts",

@@ -15,13 +15,10 @@ import torch
 
 from fdg_plugins.aggregators.contributions import Contribution
 from fdg_plugins.aggregators.weighting_rule import ONLY_ROUND, RoundOf, Weighting
-from fdg_plugins.core.adjustment import NORMALIZERS, adjust_weights, decayed_step, weights_of_round, with_new_sites
 from fdg_plugins.core.weighting import sample_weights, uniform_weights
 from fdg_plugins.errors import ContributionError
-from fdg_plugins.messages import REPORT_GAP
 from fdg_plugins.plugins.classes import ClassesOf
 from fdg_plugins.plugins.methods import METHODS
-from fdg_plugins.values import check_choice, check_number
 
 
 class Uniform(Weighting):
@@ -47,51 +44,6 @@ class Samples(Weighting):
             raise ContributionError(
                 f"site {contribution.site}: did not say its number of samples, which gives its weight."
             )
-
-
-class FedDGGAWeighting(Weighting):
-    """Weights that follow the sites' generalization gaps (FedDG-GA, CVPR 2023). Works with any direction.
-
-    A site that is absent from the round, or whose gap is missing or was refused, keeps its weight.
-
-    Args:
-        step_size: d >= 0, the largest gain of a weight in round 0; it decreases linearly to zero. 0.05 in the paper,
-            0.2 in its code; zero keeps the weights uniform.
-        normalizer: ``"max"``, the largest deviation from the mean gap (paper), or ``"max_abs"``, the largest absolute
-            gap (released code).
-    """
-
-    shares = REPORT_GAP
-    needs_reports = True
-
-    def __init__(self, step_size: float = 0.05, normalizer: str = "max") -> None:
-        check_number("step_size", step_size)
-        check_choice("normalizer", normalizer, NORMALIZERS)
-        self.step_size = step_size
-        self.normalizer = normalizer
-        self._weights: dict[str, float] = {}
-
-    def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:
-        """Adjust the weights of all known sites (Eq. 3); return the round's, float64 ``[U]``, rescaled to sum one."""
-        sites = [contribution.site for contribution in contributions]
-        known = with_new_sites(self._weights, [*round_of.sites, *sites])
-        gaps = {contribution.site: contribution.reports.get(REPORT_GAP) for contribution in contributions}
-        step = decayed_step(self.step_size, round_of.number, round_of.total)
-        self._weights = adjust_weights(known, gaps, step, self.normalizer)
-        of_round = weights_of_round(self._weights, sites)
-        return torch.tensor([of_round[site] for site in sites], dtype=torch.float64)
-
-    def report(self, contributions: Sequence[Contribution]) -> dict[str, list[Any]]:
-        """Return the gaps ``[U]`` as reported, None for a site without one."""
-        return {"gaps": [contribution.reports.get(REPORT_GAP) for contribution in contributions]}
-
-    def state(self) -> dict[str, Any]:
-        """Return the weights ``[N]`` of all known sites, by name."""
-        return {"weights": dict(self._weights)}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore the weights of all known sites."""
-        self._weights = {str(site): float(weight) for site, weight in state["weights"].items()}
 
 
 PLAIN_WEIGHTINGS: dict[str, type[Weighting]] = {"uniform": Uniform, "samples": Samples}

@@ -9,7 +9,7 @@ Equations (number in the paper -> here), with updates ``g_u = theta_u - theta``,
 
 - Eq. 15, ``min over gamma on the simplex of <Gamma g, g_FL> + kappa |g_FL| |Gamma g|`` -> :func:`match`
 - Eq. 16, ``d = g_FL + kappa |g_FL| / |Gamma* g| Gamma* g`` -> :func:`invariant_coefficients`
-- Eq. 17, ``theta + server_lr * d`` -> ``fdg_plugins.aggregators.fedomg``
+- Eq. 17, ``theta + server_lr * d`` -> ``fdg_plugins.methods.fedomg``
 
 Everything but the final combination depends on the updates only through their Gram matrix ``G [U, U]``:
 ``F(gamma) = gamma' G p + kappa sqrt(p' G p) sqrt(gamma' G gamma)``, a second-order cone program in U variables. The

@@ -1,31 +1,98 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AM (amplitude mix): images of a batch mix their amplitude spectra and keep phase and label.
+r"""AM (amplitude mix): images of a batch mix their amplitude spectra, and keep their phase and label.
 
-Choose it if the domains differ in style (brightness, contrast, texture) more than in shape. A site mixes only its own
-images, so a site with a single domain gains variety within that domain and never sees the style of another.
+For federations whose domains differ more in style than in shape. A site that holds one domain mixes images of that
+domain only.
 
-Participation: as under FedAvg. Nothing is exchanged and nothing is kept, so absent and new sites need no rule.
+Reference: Xu, Zhang, Zhang, Wang, Tian, "A Fourier-based Framework for Domain Generalization", CVPR 2021, without its
+co-teacher; in a federation as in Zhang et al., "Federated Domain Generalization with Generalization Adjustment"
+(FedDG-GA), CVPR 2023.
 
-Buffers: averaged as under FedAvg; BatchNorm's statistics are those of the mixed images. Evaluation never mixes.
+Equations; the mathematics is in ``fdg_plugins.core.spectrum``. If a batch is mixed, with ``s ~ U(0, 1)`` drawn for each
+image and the partners a random permutation of the batch:
 
-Cost: one Fourier transform and its inverse per mixed image.
+- ``x' = Re F^-1((s |F(x)| + (1 - s) |F(partner)|) e^(i angle F(x)))`` ->
+  ``mix_amplitudes``, :meth:`LocalAmplitudeMix.augmented`
+- cross entropy of x' with the label of x -> :class:`LocalAmplitudeMix`
 
-Equation, for each channel and a permutation of the batch ``[B, C, H, W]``, with ``s ~ U(0, 1)`` drawn for each image:
-``x' = Re F^-1((s |F(x)| + (1 - s) |F(partner)|) exp(i angle F(x)))``, trained on with the label of x.
+Shapes: images ``[B, C, H, W]``, normalised as the data set yields them; the whole spectrum is mixed.
 
-Settings: a mixed batch takes the place of the original. With ``probability`` 1 the network never trains on an unmixed
-image, and evaluation sees nothing else. An image is its own partner with a chance of one in B and then stays as it is,
-so a batch of very few images is hardly mixed.
+Participation: as under FedAvg; nothing is exchanged and nothing is kept between rounds.
 
-Paper or code: the paper pools the sources, trains on the originals beside the mixed images, and has a teacher for
-consistency. FedDG-GA's script is followed, which has the site's own batch, no originals and no teacher; its global
-generators and its missing helper are replaced by seeded draws.
+Buffers: averaged as under FedAvg; BatchNorm sees the mixed images.
 
-Together: any weighting and direction. Phases stay in place, so targets for single pixels remain valid. The losses
-behind FedDG-GA's gap and ARFL's weights are measured on unmixed images.
+Differences: FedDG-GA's code draws from global generators and imports its shuffle from a module that lacks it. The
+variant in which sites exchange amplitudes (Liu et al., "FedDG", CVPR 2021) is not implemented.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from fdg_plugins.core.spectrum import mix_amplitudes
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives.erm import LocalRisk
+from fdg_plugins.objectives.exchange import Tensors
+from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound
 from fdg_plugins.plugins.method import Difference, Differences, Equation, Method, Reference, SettingSource, Together
+from fdg_plugins.randomness import on_device, torch_generator
+from fdg_plugins.values import check_number
+
+
+@dataclass(frozen=True)
+class AMObjective(Objective):
+    """Cross entropy of images whose amplitude spectra are mixed within the batch.
+
+    Args:
+        probability: that a batch is mixed, in [0, 1]; zero is FedAvg, bit for bit. 0.5 in FedDG-GA's code.
+    """
+
+    name: ClassVar[str] = "am"
+    needs_flat_images: ClassVar[bool] = True
+    neutral: ClassVar[Mapping[str, Any] | None] = {"probability": 0}
+
+    probability: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_number("probability", self.probability, at_most=1.0)
+
+    def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
+        """Return the loss of mixed batches, drawn for this site and round; the plain loss with probability 0.
+
+        Raises ``SettingsError`` if anything was received.
+        """
+        self.refuse_payload(received)
+        if self.probability == 0:
+            return LocalRisk(task=site.task)
+        generator = torch_generator(site.seed, site.site, site.number, "amplitude mix")
+        return LocalAmplitudeMix(self.probability, generator, task=site.task)
+
+
+@dataclass(frozen=True)
+class LocalAmplitudeMix(LocalRisk):
+    """The task's loss of a batch, which is mixed with the given probability.
+
+    Each call of :meth:`loss` draws anew from ``generator``, on the CPU, so the mixture does not depend on the device. A
+    step that computes the loss of one batch twice (SAM) would see two mixtures; no method here combines the two.
+    """
+
+    probability: float
+    generator: torch.Generator
+
+    def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the mean loss of images ``[B, C, H, W]``, possibly mixed, and the task's targets."""
+        return super().loss(model, self.augmented(images), targets)
+
+    def augmented(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the batch ``[B, C, H, W]`` to train on: ``images`` unchanged, or mixed within the batch."""
+        if float(torch.rand((), generator=self.generator)) >= self.probability:
+            return images
+        partners = torch.randperm(len(images), generator=self.generator)
+        shares = torch.rand(len(images), generator=self.generator)
+        return mix_amplitudes(images, on_device(partners, images.device), on_device(shares, images.device))
+
 
 METHOD = Method(
     key="am",
@@ -39,7 +106,7 @@ METHOD = Method(
         year=2021,
     ),
     acts=("objective",),
-    objective="fdg_plugins.objectives.am:AMObjective",
+    objective=AMObjective,
     in_composition="The sites train on mixed images; weights and direction see no more than the updates that follow.",
     letters=(
         "x image, each channel on its own; F its discrete Fourier transform; A amplitude, ph phase; s "

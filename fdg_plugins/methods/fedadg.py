@@ -1,33 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedADG: features are drawn to those of a generator that all sites train, class by class.
+r"""FedADG: features are drawn to those of a generator that all sites train, class by class.
 
-Choose it if the sites hold different domains of the same classes, are few, and may share a generator of their features.
-It requires one class per image.
+For federations whose sites hold different domains of the same classes and may share a generator of their features.
 
-Participation: the generator is averaged as the rest of the network. The discriminator is personal: kept by a site for
-its next round, never sent. A new site starts with a fresh one, an absent one finds its own again.
+Reference: Zhang, Lei, Shi, Huang, Chen, "Federated Learning with Domain Generalization" (FedADG), arXiv 2111.10487,
+2021.
 
-Buffers: averaged as under FedAvg; BatchNorm sees each batch once.
+Steps on one batch, in the order of the authors' code -> here, with F the extractor, C the head, G the generator, D the
+discriminator, z = F(x), g = G(u, y) and u uniform on [0, 1), drawn once per batch:
 
-Cost: ``2 D (2 D + Y)`` more parameters in every update, for D features and Y classes; one pass of the extractor per
-step, two of the generator, four of the discriminator.
+- (a) D: ``mean (1 - D(g, y))^2 + D(z, y)^2`` -> :meth:`LocalAdversarial.discriminator_loss`
+- (b) F and C: ``w CE(C(z), y) + (1 - w) mean (1 - D(z, y))^2``, with smoothed labels
+- (c) G: ``mean (D(g, y) - t)^2``, t = 0; (b) and (c) -> :meth:`LocalAdversarial.loss`
+- E_0 epochs of smoothed cross entropy alone come before -> ``warmup``
 
-Equation: in each step D learns ``(1 - D(g))^2 + D(z)^2``, then F and C ``w CE + (1 - w) (1 - D(z))^2``, and G
-``(D(g) - t)^2``; z are features, g generated ones, both ``[B, D]``.
+D separates generated features (1) from real ones (0), so (b) draws features towards the generated ones, and (c) the
+generated ones towards the features. The loss of G depends neither on F nor on C, so (b) and (c) take one backward pass.
 
-Settings: with w = 1 there is no adversary, and with smoothing 0 as well it is FedAvg, bit for bit. Learning rates of
-generator and discriminator follow the site's.
+Shapes: features and noise ``[B, D]``, labels ``[B]``, codes of labels ``[B, Y]``.
 
-What to watch: the losses saturate where D is certain. A site without a class does not train the generator on it. FedIIR
-and FedDIM report that the method becomes worse with many sites.
+Participation: G is part of the network, averaged as the rest. D is personal: kept by the site for its next round, and
+never sent. A new site starts with a D of its own, from seed and name. A class that a site lacks does not train G there.
 
-Paper or code: the authors' code is followed. What the generator aims at in the paper is not established
-(``generator_target``).
+Buffers: averaged as under FedAvg; the extractor runs once per step, so BatchNorm's statistics are updated once.
 
-Together: any weighting, and any direction but FedNova's, which counts steps of all parameters; a direction sees the
-generator as part of the model.
+Differences: see docs/methods/fedadg.md.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.models.adversarial import FeatureDiscriminator, FeatureGenerator, GeneratingClassifier, class_code
+from fdg_plugins.objectives.erm import LocalRisk
+from fdg_plugins.objectives.exchange import PayloadValidator, Tensors, readable
+from fdg_plugins.objectives.objective import (
+    ComputeGradients,
+    LocalObjective,
+    Objective,
+    SiteRound,
+    Trained,
+    device_of,
+)
 from fdg_plugins.plugins.method import (
     Default,
     Difference,
@@ -38,6 +57,238 @@ from fdg_plugins.plugins.method import (
     Reference,
     SettingSource,
 )
+from fdg_plugins.randomness import on_device, seeded, torch_generator
+from fdg_plugins.values import check_count, check_number
+
+WEIGHT_DECAY = 1e-5  # of G and D, in the authors' code
+
+
+@dataclass(frozen=True)
+class FedADGObjective(Objective):
+    """Cross entropy, and features that a discriminator cannot tell from those of a shared generator.
+
+    With ``classification_weight`` 1 there is neither generator nor discriminator; with ``smoothing`` 0 as well it is
+    FedAvg, bit for bit.
+
+    Args:
+        classification_weight: w in [0, 1], the weight of the cross entropy, 1 - w being that of the features; 0.85 in
+            the authors' code for PACS.
+        smoothing: share of a label that is spread over the other classes, in [0, 1]; 0.01 in the authors' code for
+            PACS, 0.2 for VLCS.
+        warmup: share of a round's epochs, in [0, 1] and rounded down, with cross entropy alone; 3 of 10 in the authors'
+            code.
+        adversary_rate: learning rate of G and D relative to the site's, above 0; 0.7 in the authors' code.
+        generator_target: t, what the generator wants D to say: 0 (the authors' code) or 1.
+    """
+
+    name: ClassVar[str] = "adg"
+    needs_labelled_images: ClassVar[bool] = True
+    needs_trained: ClassVar[tuple[str, ...]] = ("generator",)
+    changes_effective_steps: ClassVar[bool] = True  # the generator has a rate of its own, and no steps while warming up
+    neutral: ClassVar[Mapping[str, Any] | None] = {"classification_weight": 1, "smoothing": 0}
+
+    classification_weight: float = 0.85
+    smoothing: float = 0.01
+    warmup: float = 0.3
+    adversary_rate: float = 0.7
+    generator_target: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("classification_weight", "smoothing", "warmup"):
+            check_number(name, getattr(self, name), at_most=1.0)
+        check_number("adversary_rate", self.adversary_rate, above=0)
+        check_count("generator_target", self.generator_target, at_least=0, at_most=1)
+
+    def adapt(self, model: ExtractorClassifier, image_shape: tuple[int, ...], seed: int) -> ExtractorClassifier:
+        """Return ``model`` with a generator of its D features; ``model`` itself if no weight is left for them."""
+        if self.classification_weight == 1:
+            return model
+        with seeded(seed, self.name, "generator"):
+            generator = FeatureGenerator(model.feature_size, model.last_layer.out_features)
+        return GeneratingClassifier(model, generator)
+
+    def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
+        """Return the loss and the steps of this round, with the discriminator that the site kept.
+
+        Raises ``SettingsError`` if anything was received, for a network that was not adapted, or if the site's state
+        does not fit.
+        """
+        self.refuse_payload(received)
+        if self.classification_weight == 1:
+            return LocalSmoothed(self.smoothing, task=site.task) if self.smoothing else LocalRisk(task=site.task)
+        network = generating_network(model)
+        with seeded(site.seed, site.site, self.name, "discriminator"):
+            discriminator = FeatureDiscriminator(model.feature_size, model.last_layer.out_features)
+        if site.memory:
+            restore(discriminator, PayloadValidator(f"memory of site {site.site}", SettingsError), site.memory)
+        discriminator.to(device_of(model))
+        return LocalAdversarial(
+            self.smoothing,
+            self,
+            discriminator,
+            self._optimizer(discriminator, site),
+            self._optimizer(network.generator, site),
+            torch_generator(site.seed, site.site, site.number, self.name),
+            warm_epochs=int(self.warmup * site.epochs + 1e-9),
+            task=site.task,
+        )
+
+    def _optimizer(self, module: nn.Module, site: SiteRound) -> torch.optim.Optimizer:
+        """Return the optimizer of G or D: SGD with the site's momentum, whatever the site's own optimizer is."""
+        rate = self.adversary_rate * site.learning_rate
+        return torch.optim.SGD(module.parameters(), lr=rate, momentum=site.momentum, weight_decay=WEIGHT_DECAY)
+
+
+def generating_network(model: ExtractorClassifier) -> GeneratingClassifier:
+    """Return ``model`` as :meth:`FedADGObjective.adapt` returned it; raise ``SettingsError`` if it did not."""
+    if not isinstance(model, GeneratingClassifier):
+        raise SettingsError("objective 'adg' got a network without a generator, expected one of its own.")
+    return model
+
+
+def restore(discriminator: FeatureDiscriminator, validator: PayloadValidator, tensors: Tensors) -> None:
+    """Restore the parameters of ``discriminator``; refuse what does not fit."""
+    expected = discriminator.state_dict()
+    found = validator.fields(tensors, expected)
+    discriminator.load_state_dict(
+        {name: validator.numbers(name, found[name], value.shape) for name, value in expected.items()}
+    )
+
+
+@dataclass(frozen=True)
+class LocalSmoothed(LocalRisk):
+    """Mean cross entropy with the share ``smoothing`` of every label spread over the other classes, evenly."""
+
+    smoothing: float
+
+    def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the smoothed cross entropy of images ``[B, C, H, W]`` and labels ``[B]``, a scalar."""
+        return self.classification_loss(model, model.features(images), targets)
+
+    def classification_loss(
+        self, model: ExtractorClassifier, features: torch.Tensor, labels: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the smoothed cross entropy of features ``[B, D]``, from logits in float32."""
+        logits = model.classifier(features).float()
+        if self.smoothing == 0:
+            return self.task.loss(logits, labels)
+        of_label = self.task.loss(logits, labels)
+        of_others = -logits.log_softmax(dim=1).sum(dim=1).mean() - of_label
+        return (1 - self.smoothing) * of_label + self.smoothing / max(logits.shape[1] - 1, 1) * of_others
+
+
+@dataclass
+class Turn:
+    """Where a site is in a round: epochs begun, whether the next gradients are D's, and what its turn leaves behind."""
+
+    epochs: int = 0
+    of_discriminator: bool = False
+    features: torch.Tensor | None = None
+    noise: torch.Tensor | None = None
+    generator_loss: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
+class LocalAdversarial(LocalSmoothed):
+    """One round of FedADG. All that D and G compute is in float32, even under autocast.
+
+    Args:
+        settings: of the method.
+        discriminator: D, on the model's device.
+        discriminator_optimizer, generator_optimizer: of D, and of G, which the site's own optimizer leaves alone.
+        noise: draws u, on the CPU.
+        warm_epochs: the number of epochs with cross entropy alone, at the beginning of the round.
+    """
+
+    settings: FedADGObjective
+    discriminator: FeatureDiscriminator
+    discriminator_optimizer: torch.optim.Optimizer
+    generator_optimizer: torch.optim.Optimizer
+    noise: torch.Generator
+    warm_epochs: int = 0
+    turn: Turn = field(default_factory=Turn)
+
+    def prepare(self, model: ExtractorClassifier) -> None:
+        """Count the epochs."""
+        self.turn.epochs += 1
+
+    @property
+    def is_warming_up(self) -> bool:
+        """Whether this epoch is one with cross entropy alone."""
+        return self.turn.epochs <= self.warm_epochs and self.warm_epochs > 0
+
+    def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return (b) plus (c) of images ``[B, C, H, W]`` and labels ``[B]``, a scalar; in D's turn (a)."""
+        network = generating_network(model)
+        if self.is_warming_up:
+            return super().loss(model, images, targets)
+        if self.turn.of_discriminator:
+            self.turn.features = network.features(images)
+            return self.discriminator_loss(network, self.turn.features, targets)
+        kept, self.turn.features = self.turn.features, None
+        noise, self.turn.noise = self.turn.noise, None
+        features = network.features(images) if kept is None else kept
+        self._let_discriminator_learn(False)
+        classification = self.classification_loss(network, features, targets)
+        with torch.autocast(features.device.type, enabled=False):
+            code = class_code(targets, network.last_layer.out_features)
+            judged = self.discriminator(features.float(), code)
+            noise = self._draw(network, code) if noise is None else noise
+            generated = self.discriminator(network.generator(noise, code), code)
+            generator_loss = (generated - self.settings.generator_target).square().mean()
+            adversarial = (1 - judged).square().mean()
+        self.turn.generator_loss = generator_loss.detach()
+        weight = self.settings.classification_weight
+        return weight * classification + (1 - weight) * adversarial + generator_loss
+
+    def discriminator_loss(
+        self, network: GeneratingClassifier, features: torch.Tensor, labels: torch.Tensor
+    ) -> torch.Tensor:
+        """Return (a) of features ``[B, D]`` and labels ``[B]``, a scalar whose gradient reaches D alone."""
+        self._let_discriminator_learn(True)
+        with torch.autocast(features.device.type, enabled=False):
+            code = class_code(labels, network.last_layer.out_features)
+            self.turn.noise = self._draw(network, code)
+            with torch.no_grad():
+                generated = network.generator(self.turn.noise, code)
+            of_generated = (1 - self.discriminator(generated, code)).square()
+            return (of_generated + self.discriminator(features.detach().float(), code).square()).mean()
+
+    def step(
+        self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
+    ) -> torch.Tensor:
+        """Take the steps (a), (b) and (c) on one batch, or (b) alone; return the loss of (b) before its step."""
+        self.turn.generator_loss = None
+        if not self.is_warming_up:
+            self._step_of_discriminator(compute_gradients)
+        loss = compute_gradients()
+        self.generator_optimizer.step()  # of no effect without gradients
+        self.generator_optimizer.zero_grad(set_to_none=True)  # so that the site's optimizer leaves G as it is
+        optimizer.step()
+        return loss if self.turn.generator_loss is None else loss - self.turn.generator_loss
+
+    def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
+        """Return D; empty if training diverged, so that the previous values are kept."""
+        kept = {name: value.cpu().clone() for name, value in self.discriminator.state_dict().items()}
+        return kept if readable(kept.values()) else {}
+
+    def _step_of_discriminator(self, compute_gradients: ComputeGradients) -> None:
+        self.discriminator_optimizer.zero_grad(set_to_none=True)
+        self.turn.of_discriminator = True
+        try:
+            compute_gradients()
+        finally:
+            self.turn.of_discriminator = False
+        self.discriminator_optimizer.step()
+
+    def _let_discriminator_learn(self, learns: bool) -> None:
+        for parameter in self.discriminator.parameters():
+            parameter.requires_grad_(learns)
+
+    def _draw(self, network: GeneratingClassifier, code: torch.Tensor) -> torch.Tensor:
+        """Return new noise ``[B, D]`` for a batch of codes of labels, on their device."""
+        return on_device(torch.rand(len(code), network.generator.size, generator=self.noise), code.device)
+
 
 METHOD = Method(
     key="fedadg",
@@ -53,7 +304,7 @@ METHOD = Method(
         year=2021,
     ),
     acts=("objective", "network", "step"),
-    objective="fdg_plugins.objectives.fedadg:FedADGObjective",
+    objective=FedADGObjective,
     defaults=(
         Default(server={"server_lr": 1.0, "weighting": "uniform"}, source="FedADG's code"),
         Default(

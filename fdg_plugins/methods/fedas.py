@@ -1,38 +1,70 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedAS: sites first draw the received extractor to their own class means, and weigh by their models' Fisher trace.
+r"""FedAS: a site draws the received extractor to the class means of its own last one before it trains it.
 
-Choose it if each site needs a model of its own, few sites train in a round, and a site that has been away long, or has
-trained little, should disturb the common extractor less.
+For federations in which each site needs a model of its own, few of them train in a round, and those whose models have
+trained little should count less.
 
-Participation: the weights are those of the sites of the round. A site keeps its trained model and its class means, also
-over rounds without it. A new one aligns to the class means of the received extractor. The held-out domain is judged by
-the global model, whose head is the weighted mean of the sites' heads.
+Reference: Yang, Huang, Ye, "FedAS: Bridging Inconsistency in Personalized Federated Learning", CVPR 2024.
 
-Buffers: averaged with the same weights; a site's own model has its own.
+Algorithm -> here, with features z, mu_k the mean features of class k by the extractor that the site trained last:
 
-Cost: `align_epochs` more epochs, and two passes over the training split per round, one of them with gradients; at the
-site a copy of the model. A new site reads its training split once more.
+- parameter alignment: the extractor alone, by plain SGD along ``sum_k mean_{i: y_i = k} |z_i - mu_k|^2 / D``
+  -> :func:`alignment_loss`
+- then extractor and personal head, by cross entropy -> :class:`LocalAlignment`
+- ``T = sum_b |grad L_b|^2`` of the trained model, the report -> :func:`fisher_trace` over :func:`equal_batches`
+- client synchronisation: weights in proportion to T -> :mod:`fdg_plugins.methods.fedas`
 
-Equation: first ``sum_k mean |z - mu_k|^2 / D`` over the extractor, mu_k being the site's class means by the extractor
-that it trained last, then CE over the model with the site's own head. With ``T_u = sum_b |grad L_b|^2`` of the trained
-model, site u has the weight ``T_u / sum_v T_v``.
+Shapes: class means mu ``[Y, D]``, held ``[Y]``: classes of which the site has images; T a scalar.
 
-Settings: `align_epochs` 0 leaves a personal head and the weights. `fisher_batch` is part of what T means: the number of
-images whose mean gradient is squared.
+Participation: a site keeps its trained model and its class means by its identity, also over rounds without it. A new
+site aligns to the class means of the received extractor and starts from the received head. The server learns and sends
+nothing. The held-out domain is judged by the global model, whose head is the weighted mean of the sites' heads.
 
-Degenerate cases: equal T weigh all sites alike; if T is zero everywhere, sites weigh by samples. One site has all the
-weight.
+Buffers: averaged as under FedAvg, with the weights by T; the site's own model has its own. Running statistics move in
+the alignment too.
 
-What to watch: T grows with the number of batches and with the loss. A site whose labels are wrong, or which lies, has a
-high T and the most weight that the server allows: ten times the odds of its share of the samples.
-
-Paper or code: the authors' code is followed in loss, rate and T. There the sites of a round align one object in turn;
-here each its own copy.
-
-Together: any direction but FedNova's, which counts steps of all parameters. FedDG-GA and ARFL set the weights too, and
-other objectives train the sites; they are refused. Differential privacy refuses T.
+Differences: the update is taken from the received model, not from the aligned one. In the authors' code all sites of a
+round align the same object, each after the other; here each aligns its own copy of the received model. There the class
+means of a new site are those of the initial extractor. Neither paper nor code defines a model for an unseen domain.
 """
 
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+
+from fdg_plugins.aggregators.contributions import Contribution
+from fdg_plugins.aggregators.weighting_rule import ONLY_ROUND, RoundOf, Weighting
+from fdg_plugins.core.fisher import fisher_weights, squared_length
+from fdg_plugins.core.insight import ClassSums, feature_penalty
+from fdg_plugins.errors import ContributionError, SettingsError
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives.erm import LocalRisk
+from fdg_plugins.objectives.exchange import (
+    Exchange,
+    PayloadValidator,
+    Shapes,
+    SiteFacts,
+    Tensors,
+    WeightReports,
+    readable,
+)
+from fdg_plugins.objectives.heads import load_head
+from fdg_plugins.objectives.objective import (
+    ComputeGradients,
+    FeatureBatch,
+    LocalObjective,
+    Objective,
+    PersonalModel,
+    Shared,
+    SiteRound,
+    Trained,
+    device_of,
+    evaluating,
+    to_report,
+)
 from fdg_plugins.plugins.method import (
     Difference,
     Differences,
@@ -42,6 +74,330 @@ from fdg_plugins.plugins.method import (
     Reference,
     SettingSource,
 )
+from fdg_plugins.tasks import DEFAULT_TASK, Task
+from fdg_plugins.values import check_count, check_number
+
+Batch = tuple[torch.Tensor, torch.Tensor]  # images [B, C, H, W] and labels [B]
+
+REPORT_FISHER_TRACE = "fisher_trace"
+MODEL, MEANS, HELD = "model/", "class_means", "classes_held"
+MOST_EPOCHS = 100
+MOST_IMAGES = 64  # of which the batches consist in which a site reads its training split
+
+
+@dataclass(frozen=True)
+class FedASObjective(Objective):
+    """Alignment of the extractor to the site's own class means, then cross entropy with a personal head.
+
+    Args:
+        align_epochs: epochs of the alignment, before the protocol's ``local_epochs``; 1 in the authors' code. With
+            zero, and before a site has kept a model, training is FedAvg's, bit for bit.
+        align_lr: learning rate of the alignment, at least 0; 0.01 in the authors' code.
+        fisher_batch: images of a batch whose gradient is squared, from 1 to 64; 16 in the authors' code, the batch of
+            its training. Images left over after the last whole batch do not count. With 1, T is the trace of the
+            empirical Fisher information, at one backward pass per image.
+    """
+
+    name: ClassVar[str] = "as"
+    report: ClassVar[str | None] = REPORT_FISHER_TRACE
+    reports_weight: ClassVar[bool] = True
+    needs_labelled_images: ClassVar[bool] = True
+    needs_shared: ClassVar[Shared] = "head"
+    needs_trained: ClassVar[tuple[str, ...]] = ("extractor",)
+    personalises: ClassVar[bool] = True
+    changes_effective_steps: ClassVar[bool] = True
+    neutral: ClassVar[Mapping[str, Any] | None] = {"align_epochs": 0}
+
+    align_epochs: int = 1
+    align_lr: float = 0.01
+    fisher_batch: int = 16
+
+    def __post_init__(self) -> None:
+        check_count("align_epochs", self.align_epochs, at_least=0, at_most=MOST_EPOCHS)
+        check_number("align_lr", self.align_lr)
+        check_count("fisher_batch", self.fisher_batch, at_least=1, at_most=MOST_IMAGES)
+
+    @property
+    def more_epochs(self) -> int:
+        """The epochs of the alignment."""
+        return int(self.align_epochs)
+
+    def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
+        """Return the two phases of this round, with what the site kept when it last trained.
+
+        Raises ``SettingsError`` if anything was received, or if the site's state does not fit the model.
+        """
+        self.refuse_payload(received)
+        kept, device = read_kept(model, site), device_of(model)
+        if kept is None:
+            return LocalAlignment(self, {}, _Notes(), task=site.task)
+        head = {name: kept.model[name].to(device) for name in model.head_names if name in kept.model}
+        return LocalAlignment(self, head, _Notes(means=kept.means.to(device)), task=site.task)
+
+    def personal(self, model: ExtractorClassifier, received: Tensors, site: SiteRound = SiteRound()) -> PersonalModel:
+        """Return the model that the site trained last; the received one before it has trained."""
+        self.refuse_payload(received)
+        kept = read_kept(model, site)
+        if kept is not None:
+            model.load_state_dict({**model.state_dict(), **kept.model})
+        return PersonalModel(model)
+
+    def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
+        """Return the server side, which checks the traces for the weighting and learns nothing."""
+        return TraceReports()
+
+
+# --- a site's training ---
+
+
+class ClassMeans(NamedTuple):
+    """Mean features ``[Y, D]``, float32, zero for a class without images, and which classes have some, ``[Y]``."""
+
+    means: torch.Tensor
+    held: torch.Tensor
+
+    def to(self, device: torch.device) -> "ClassMeans":
+        """Return both on a device."""
+        return ClassMeans(self.means.to(device), self.held.to(device))
+
+
+@dataclass
+class _Notes:
+    """What a round notes: the epoch, the class means to align to, and of the trained model its means, T and state."""
+
+    epoch: int = 0
+    means: ClassMeans | None = None
+    kept: dict[str, torch.Tensor] = field(default_factory=dict)
+    trace: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
+class LocalAlignment(LocalRisk):
+    """The two phases of one round.
+
+    Args:
+        settings: epochs and rate of the alignment, batch of the Fisher trace.
+        head: that the site trained last, by name in the state dict, on the model's device; empty before that.
+        notes: what the round notes.
+    """
+
+    settings: FedASObjective
+    head: Tensors
+    notes: _Notes
+
+    def observe_received(self, model: ExtractorClassifier, seen: Iterable[FeatureBatch], num_classes: int) -> None:
+        """Note the class means of the received extractor, if there is an alignment and the site has none of its own."""
+        if self.settings.align_epochs and self.notes.means is None:
+            total = ClassSums(num_classes, model.feature_size, device_of(model))
+            for batch in seen:
+                total.add(*batch.samples(batch.features))
+            self.notes.means = class_means_of(total)
+
+    def begin(self, model: ExtractorClassifier) -> None:
+        """Start from the head that the site kept."""
+        load_head(model, self.head)
+
+    def prepare(self, model: ExtractorClassifier) -> None:
+        """Count the epoch, which decides the phase."""
+        self.notes.epoch += 1
+
+    @property
+    def aligns(self) -> bool:
+        """Whether the extractor is aligned in this epoch."""
+        return self.notes.epoch <= self.settings.align_epochs
+
+    def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the alignment of images and labels ``[B]`` in its epochs, then their cross entropy, a scalar."""
+        if not self.aligns or self.notes.means is None:
+            return super().loss(model, images, targets)
+        return alignment_loss(model.features(images), targets, self.notes.means)
+
+    def step(
+        self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
+    ) -> torch.Tensor:
+        """Take one step: of plain SGD with a rate of its own along the alignment, else of the optimizer."""
+        loss = compute_gradients()
+        if not self.aligns:
+            optimizer.step()
+            return loss
+        with torch.no_grad():
+            for parameter in model.extractor.parameters():
+                if parameter.grad is not None:
+                    parameter.sub_(parameter.grad, alpha=self.settings.align_lr)
+        return loss
+
+    def observe_trained(self, model: ExtractorClassifier, seen: Iterable[FeatureBatch], num_classes: int) -> None:
+        """Note class means, Fisher trace and entries of the trained model."""
+        total = ClassSums(num_classes, model.feature_size, device_of(model))
+
+        def noted() -> Iterator[Batch]:
+            for batch in seen:
+                total.add(*batch.samples(batch.features))
+                yield batch.images, batch.targets
+
+        trace = fisher_trace(model, equal_batches(noted(), self.settings.fisher_batch), self.task)
+        means = class_means_of(total)
+        self.notes.trace = trace.reshape(1).float()
+        self.notes.kept = to_report(
+            {
+                **{f"{MODEL}{name}": value.detach().clone() for name, value in _float_entries(model).items()},
+                MEANS: means.means,
+                HELD: means.held,
+            }
+        )
+
+    def report(self, trained: Trained) -> dict[str, torch.Tensor]:
+        """Return T, float32 ``[1]``."""
+        return {} if self.notes.trace is None else to_report({REPORT_FISHER_TRACE: self.notes.trace})
+
+    def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
+        """Return the trained model and its class means; empty if training diverged, so that the previous ones stay."""
+        usable = readable(value for value in self.notes.kept.values() if value.is_floating_point())
+        return self.notes.kept if usable else {}
+
+
+def class_means_of(total: ClassSums) -> ClassMeans:
+    """Return the mean features of each class, zero for a class without images."""
+    sums, counts = total.result()
+    return ClassMeans((sums / counts.clamp(min=1)[:, None]).float(), counts > 0)
+
+
+def alignment_loss(features: torch.Tensor, labels: torch.Tensor, to: ClassMeans) -> torch.Tensor:
+    """Return ``sum_k mean_{i: y_i = k} |z_i - mu_k|^2 / D`` over the batch's classes that have a mean, a scalar.
+
+    ``features [B, D]``, ``labels [B]``. Zero, with zero gradient, if no class of the batch has a mean.
+    """
+    shares = (labels[:, None] == labels).sum(dim=1).double().reciprocal()  # 1 / n_k of each image's class
+    return feature_penalty(features, labels, to.means, to.held, shares) / features.shape[1]
+
+
+def equal_batches(batches: Iterable[Batch], size: int) -> Iterator[Batch]:
+    """Yield the images and targets of ``batches``, in order, in batches of exactly ``size`` images.
+
+    What is left over is dropped, as by the authors' loader: the mean of fewer images has a longer gradient. Fewer than
+    ``size`` images in all are one batch.
+    """
+    left: Batch | None = None
+    dropped = False  # whether what is left over follows whole batches
+    for images, targets in batches:
+        if left is not None:
+            images, targets = torch.cat([left[0], images]), torch.cat([left[1], targets])
+        for part in zip(images.split(size), targets.split(size), strict=True):
+            whole = len(part[0]) == size
+            left, dropped = (None if whole else part), dropped or whole
+            if whole:
+                yield part
+    if left is not None and not dropped:
+        yield left
+
+
+def fisher_trace(model: ExtractorClassifier, batches: Iterable[Batch], task: Task = DEFAULT_TASK) -> torch.Tensor:
+    """Return ``sum_b |grad L_b|^2``, a float64 scalar.
+
+    L_b is the mean loss of batch b, in evaluation mode and without autocast; the gradient is that of all trainable
+    parameters. Parameters, their gradients and modes stay as they are.
+    """
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    total = torch.zeros((), dtype=torch.float64, device=device_of(model))
+    for images, targets in batches:
+        with evaluating(model), torch.enable_grad():
+            loss = task.loss(model(images).float(), targets)
+            gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+        total = total + squared_length(gradient for gradient in gradients if gradient is not None)
+    return total
+
+
+# --- what a site keeps ---
+
+
+class Kept(NamedTuple):
+    """What a site kept: the floating-point entries of its trained model, by name, and its class means."""
+
+    model: dict[str, torch.Tensor]
+    means: ClassMeans
+
+
+def read_kept(model: ExtractorClassifier, site: SiteRound) -> Kept | None:
+    """Return what the site kept, None before it has trained; raise ``SettingsError`` if that does not fit ``model``."""
+    if not site.memory:
+        return None
+    validator = PayloadValidator(f"site {site.site}: its memory of objective 'as'", SettingsError)
+    shapes: Shapes = {f"{MODEL}{name}": tuple(value.shape) for name, value in _float_entries(model).items()}
+    found = validator.fields(site.memory, (*shapes, MEANS, HELD))
+    num_classes = model.last_layer.out_features
+    return Kept(
+        {name.removeprefix(MODEL): validator.numbers(name, found[name], shape) for name, shape in shapes.items()},
+        ClassMeans(
+            validator.numbers(MEANS, found[MEANS], (num_classes, model.feature_size)),
+            validator.flags(HELD, found[HELD], num_classes),
+        ),
+    )
+
+
+def _float_entries(model: ExtractorClassifier) -> dict[str, torch.Tensor]:
+    """Return the parameters and floating-point buffers of a model, by name in the state dict."""
+    return {name: value for name, value in model.state_dict().items() if value.is_floating_point()}
+
+
+# --- the server ---
+
+
+class TraceReports(WeightReports):
+    """The server side of FedAS: a site's Fisher trace, checked, as the weighting reads it.
+
+    Traces are not compared: those of honest sites differ a thousandfold. What a lie gains is limited with the weights.
+    """
+
+    report: ClassVar[str] = REPORT_FISHER_TRACE
+
+    def identity(self) -> dict[str, Any]:
+        """Return the name of the exchange."""
+        return {"exchange": FedASObjective.name}
+
+    def read_report(
+        self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
+    ) -> float:
+        """Return T, at least 0."""
+        sent = validator.fields(report, (REPORT_FISHER_TRACE,))
+        trace = float(validator.numbers(REPORT_FISHER_TRACE, sent[REPORT_FISHER_TRACE], (1,)))
+        if trace < 0:
+            validator.refuse(f"{REPORT_FISHER_TRACE!r} is {trace:g}, expected at least 0")
+        return trace
+
+
+class FisherWeighting(Weighting):
+    """Weights in proportion to the trace of the Fisher information of the sites' models. Works with any direction."""
+
+    shares = REPORT_FISHER_TRACE
+    needs_reports = True
+    example_reports = (0.5, 2.0, 0.0)
+
+    def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:
+        """Return the weights of the round's sites, float64 ``[U]``; raise ``ContributionError`` as :meth:`check`."""
+        for contribution in contributions:
+            self.check(contribution)
+        samples = [contribution.num_samples or 0 for contribution in contributions]
+        return fisher_weights([trace_of(contribution) for contribution in contributions], samples)
+
+    def check(self, contribution: Contribution) -> None:
+        """Refuse a contribution without a number of samples or a checked trace."""
+        trace_of(contribution)
+        if contribution.num_samples is None:
+            raise ContributionError(
+                f"site {contribution.site}: did not say its number of samples, which gives its weight if all Fisher "
+                "traces are zero."
+            )
+
+
+def trace_of(contribution: Contribution) -> float:
+    """Return the checked trace of a contribution; raise ``ContributionError``, naming the site, if there is none."""
+    trace = contribution.reports.get(REPORT_FISHER_TRACE)
+    if not isinstance(trace, float) or not 0 <= trace < math.inf:
+        raise ContributionError(
+            f"site {contribution.site}: there is no usable Fisher trace of its model, from which its weight follows."
+        )
+    return trace
+
 
 METHOD = Method(
     key="fedas",
@@ -57,8 +413,8 @@ METHOD = Method(
         year=2024,
     ),
     acts=("weighting", "objective", "step", "personal"),
-    weighting="fdg_plugins.aggregators.fedas:FisherWeighting",
-    objective="fdg_plugins.objectives.fedas:FedASObjective",
+    weighting=FisherWeighting,
+    objective=FedASObjective,
     in_composition=(
         "The sites align before they train; the weights by T, which sum to one, are the p of the direction, which sees "
         "the updates of the received model."

@@ -1,33 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedAvg: the server averages the sites' updates, weighted by their numbers of samples or uniformly.
+"""FedAvg: the weighted mean of the updates. The baseline for every other method.
 
-Every other method changes it in one place, and with its strength at zero most of them reduce to it. Choose it for
-domains that are alike, and as the control of every comparison.
+Reference: McMahan, Moore, Ramage, Hampson, Agüera y Arcas, "Communication-Efficient Learning of Deep Networks from
+Decentralized Data", AISTATS 2017.
 
-Participation: the sites of the round only. With one site, the new global model is that site's model; an absent site has
-no weight, and a new site needs no history.
+Equation: ``theta+ = theta + server_lr * sum_u p_u g_u`` over the sites of the round, with ``p_u = n_u / sum_v n_v``
+-> :class:`FedAvgAggregator`, :func:`fdg_plugins.core.weighting.sample_weights`.
 
-Buffers: float buffers, such as BatchNorm's running statistics, are averaged with the reference weights; integer buffers
-move by the largest update.
+Shapes: updates g ``[U, P]``, weights p and samples n ``[U]``.
 
-Equation: ``theta+ = theta + server_lr sum_u p_u g_u`` with ``g_u = theta_u - theta``. A site receives the model and
-sends its update, P trainable values and the buffers; the server computes with updates ``[U, P]`` and weights p ``[U]``.
+Participation: the sites of the round only. With one site, the new global model is that site's model.
 
-Settings: ``weighting`` decides whose optimum is sought. By samples, one large domain can dominate. Uniform weights,
-which the jobs of FedIIR, FedDIM, FedSR and HarmoFL have, count every domain alike and ignore what a site claims of its
-size. Compare methods under the same weights only. ``server_lr`` above one extrapolates beyond the sites' models; float
-buffers do not follow, so BatchNorm's statistics then belong to the mean model and not to the one that results.
+Buffers: float buffers are averaged with p; integer buffers move by the largest update.
 
-Degenerate cases: one step on the full split, by plain SGD, without augmentation and with weights by samples, is a step
-of gradient descent on the pooled loss. Equal updates give that update under any weights. A round with fewer than
-``min_sites`` usable updates leaves the model as it is.
-
-Paper or code: the paper is followed. FLARE's own FedAvg weighs by what sites report as steps; with equal batch sizes
-and epochs the two agree up to the last, incomplete batch.
-
-Together: it gives up each of its three places, weights, direction and objective, to the method that is named.
+Differences: weights are numbers of training samples; FLARE's own FedAvg uses numbers of steps if sites report them.
 """
 
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+
+from fdg_plugins.aggregators.base import UpdateAggregator
+from fdg_plugins.aggregators.contributions import Contribution
+from fdg_plugins.aggregators.returned import Direction
 from fdg_plugins.plugins.method import (
     Default,
     Difference,
@@ -38,6 +34,23 @@ from fdg_plugins.plugins.method import (
     Reference,
     SettingSource,
 )
+
+
+class FedAvgAggregator(UpdateAggregator):
+    """The weighted mean of the sites' updates.
+
+    Args:
+        weighting: reference weights p: ``"samples"`` (the paper), ``"uniform"``, or ``{"name": ..., settings}``.
+        server_lr: eta_g > 0, the factor of the mean update; one is FedAvg.
+    """
+
+    reads_parts: ClassVar[bool] = True
+    neutral: ClassVar[Mapping[str, Any] | None] = {}
+
+    def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
+        """Return p ``[U]`` as the coefficients; nothing to report."""
+        return Direction(weights, {})
+
 
 METHOD = Method(
     key="fedavg",
@@ -51,7 +64,7 @@ METHOD = Method(
         year=2017,
     ),
     acts=("direction",),
-    aggregator="fdg_plugins.aggregators.fedavg:FedAvgAggregator",
+    aggregator=FedAvgAggregator,
     defaults=(
         Default(on="photographs", server={"server_lr": 1.0, "weighting": "samples"}, source="FedAvg"),
         Default(on="digits", server={"server_lr": 1.0, "weighting": "uniform"}, source="domains of one size"),

@@ -1,29 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedBABU: the extractor alone is trained and travels, under a head that never changes; sites fine-tune a copy.
+r"""FedBABU: the sites train the extractor under a head that never changes; a site fine-tunes a copy to have its own.
 
-Choose it if each site needs a model of its own and can fine-tune one, but should keep nothing between rounds.
+For federations in which each site needs a model of its own and can spend a few epochs on it, but nothing that stays
+between rounds.
 
-Participation: as under FedAvg. A site's own model is a fine-tuned copy of the received one, which is judged and
-discarded. The held-out domain is judged by the received model with the initial head.
+Reference: Oh, Kim, Yun, "FedBABU: Toward Enhanced Representation for Federated Image Classification", ICLR 2022.
 
-Buffers: averaged as under FedAvg.
+Algorithm -> here:
 
-Cost: `fine_tune_epochs` more passes over the training split wherever a site judges its own model, which is in every
-round in which it trains and once after the last.
+- the head keeps its initial value at server and sites -> the protocol's ``travels`` ``body``
+  (:mod:`fdg_plugins.core.travel`)
+- a site minimises its loss over the extractor: :class:`~fdg_plugins.objectives.erm.LocalRisk` on what is not frozen
+- at evaluation a site fine-tunes a copy of the model and discards it -> :meth:`FedBABUObjective.personal`
 
-Equation: a site minimises CE over the extractor's parameters, the head being the initial one at all sites.
+Participation: as under FedAvg. Nothing is kept, so absent and new sites need no rule. The held-out domain is judged by
+the extractor and the initial head, without fine-tuning.
 
-Settings: `travels` `body` is what fixes the head. With `travels` `all` the training is FedAvg's, bit for bit.
-
-What to watch: under pretrained weights the head is random still. A selection by source validation judges the received
-model with that head, which no site has fitted to its classes.
-
-Paper or code: the optimiser and its rate are the protocol's in training and in fine-tuning. Fine-tuning is of the whole
-model, as in the authors' code, or of one part.
-
-Together: any weighting and direction but those that read the head's rows (FedCSA), and not FedDIM or FedIIR.
+Buffers: averaged as under FedAvg; those of the fine-tuned copy are discarded with it.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives.erm import LocalRisk
+from fdg_plugins.objectives.exchange import Tensors
+from fdg_plugins.objectives.objective import FineTuning, LocalObjective, Objective, PersonalModel, SiteRound
 from fdg_plugins.plugins.method import (
     Default,
     Difference,
@@ -35,6 +38,57 @@ from fdg_plugins.plugins.method import (
     SettingSource,
     Together,
 )
+from fdg_plugins.values import check_choice, check_count
+
+MOST_EPOCHS = 1000
+PARTS = ("all", "head", "body")
+
+Part = Literal["all", "head", "body"]
+
+
+@dataclass(frozen=True)
+class FedBABUObjective(Objective):
+    """The task's loss; a site's own model is the received one after fine-tuning.
+
+    Args:
+        fine_tune_epochs: passes over a site's training split; with 0 its own model is the received one.
+        fine_tune: the parameters that are fine-tuned: ``"all"``, as in the authors' code, ``"head"`` or ``"body"``.
+
+    That the head is fixed in training is the protocol's ``travels`` ``body``; with ``all`` this is FedAvg's training.
+    """
+
+    name: ClassVar[str] = "babu"
+    neutral: ClassVar[Mapping[str, Any] | None] = {}
+    personalises: ClassVar[bool] = True
+
+    fine_tune_epochs: int = 5
+    fine_tune: Part = "all"
+
+    def __post_init__(self) -> None:
+        check_count("fine_tune_epochs", self.fine_tune_epochs, at_least=0, at_most=MOST_EPOCHS)
+        check_choice("fine_tune", self.fine_tune, PARTS)
+
+    def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
+        """Return the task's loss; raise ``SettingsError`` if anything was received."""
+        self.refuse_payload(received)
+        return LocalRisk(task=site.task)
+
+    def personal(self, model: ExtractorClassifier, received: Tensors, site: SiteRound = SiteRound()) -> PersonalModel:
+        """Return the received model, to be fine-tuned."""
+        if self.fine_tune_epochs == 0:
+            return PersonalModel(model)
+        return PersonalModel(model, FineTuning(parameters_of(model, self.fine_tune), int(self.fine_tune_epochs)))
+
+
+def parameters_of(model: ExtractorClassifier, part: Part) -> tuple[str, ...]:
+    """Return the names of the parameters of a part of the model, without those outside the head that are frozen.
+
+    The method freezes the head in training to fine-tune it.
+    """
+    head = set(model.head_names)
+    names = (name for name, parameter in model.named_parameters() if name in head or parameter.requires_grad)
+    return tuple(name for name in names if part == "all" or (name in head) == (part == "head"))
+
 
 METHOD = Method(
     key="fedbabu",
@@ -50,7 +104,7 @@ METHOD = Method(
         year=2022,
     ),
     acts=("personal",),
-    objective="fdg_plugins.objectives.fedbabu:FedBABUObjective",
+    objective=FedBABUObjective,
     protocol=("travels",),
     defaults=(Default(protocol={"travels": "body"}, source="FedBABU: the head is never trained in the federation"),),
     in_composition="The sites train the extractor; weights and direction see its updates, the head has none.",

@@ -1,35 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedCSA: each class's row of the last layer is averaged with weights from the sites' shares of that class.
+"""FedCSA: FedAvg, except that each class's row of the last layer has weights from the sites' shares of that class.
 
-Choose it if the sites hold the classes in different proportions, or lack some. If all sites have the same shares, it is
-FedAvg, bit for bit. The class counts come from the census, so nothing more leaves a site.
+For federations whose sites hold the classes in different proportions, or lack some of them.
 
-Participation: the sites of the round only. The row of a class whose owners are all absent follows the reference
-weights. Nothing is kept between rounds.
+Reference: Ma, Zhao, Cai, Jia, "Fast-convergent federated learning with class-weighted aggregation", Journal of Systems
+Architecture 117, 2021.
 
-Buffers: averaged as under FedAvg.
+Equations, with a the reference weights, ``n_{u,k}`` the images of class k at site u and ``r_{u,k} = n_{u,k} / n_u``:
 
-Requires this package's workflow, which provides the last layer's names and the class counts. The exact rule of the
-paper is not established; this is the description in FedDG-GA's paper.
+- all parameters but those of the last layer: ``sum_u a_u Delta_u``, as FedAvg
+- row k of the last layer's weight and bias: ``sum_u w_{u,k} Delta_u[k]``, ``w_{u,k} = a_u r_{u,k} / sum_v a_v r_{v,k}``
+  -> :func:`class_weights`; if no site of the round with a weight has class k, ``w_{u,k} = a_u``
 
-Equation, for row k of the last layer: ``theta+[k] = theta[k] + server_lr sum_u w_{u,k} Delta_u[k]`` with
-``w_{u,k} = a_u r_{u,k} / sum_v a_v r_{v,k}`` and ``r_{u,k} = n_{u,k} / n_u``. Counts are ``[U, Y]``, w is ``[U, Y]``
-with columns that sum to one; all other parameters move with a ``[U]``.
+If a is by samples, ``w_{u,k}`` is the site's share of the round's images of class k.
 
-Settings: the weighting chooses the reading. By samples, w is a site's part of the round's images of class k; uniform, a
-small site in which k is frequent counts more than a large one in which it is rare.
+Shapes: U sites of the round, Y classes; a ``[U]``, r ``[U, Y]``, w ``[U, Y]`` with columns that sum to one.
 
-What to watch: a site without class k has no part in row k, although its training pushes that row down. The row of a
-rare class follows the few sites that have it. In a head of two layers the first is averaged as the extractor is. The
-coefficients in the record are a, not the weights of the rows.
+Participation: the sites of the round only; a row whose owners are all absent follows a. The counts come from the census
+and cover a site's training and validation images, which are split class by class, so those of the training images are
+in proportion up to rounding. Label-skewed sites' validation images are those that they are judged on, so the weights
+know how many of each class there are, as the counts in the census do.
 
-Paper or code: of the paper's two strategies neither could be verified and no code is known. Printed numbers of FedCSA
-are therefore compared with FedDG-GA's account of it.
+Buffers: as under FedAvg.
 
-Together: any objective; weights of FedDG-GA or ARFL stand for a. It needs the whole head to travel, since rows that
-stay at the sites cannot be averaged. Another method that sets the direction is refused.
+Differences: the paper has two rules, and which of them is exact is not established. This file implements the
+one-sentence description in FedDG-GA's paper. Reference weights from another method are our extension.
 """
 
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+
+from fdg_plugins.aggregators.contributions import Contribution
+from fdg_plugins.core.linear import combine
+from fdg_plugins.core.stored import Values, flattened, part_of
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.plugins.method import (
     Default,
     Difference,
@@ -40,6 +47,92 @@ from fdg_plugins.plugins.method import (
     SettingSource,
     Together,
 )
+
+
+class FedCSAAggregator(FedAvgAggregator):
+    """The weighted mean of the updates, with separate weights for each class's row of the last layer.
+
+    Args:
+        weighting: reference weights a: ``"samples"``, ``"uniform"``, or ``{"name": ..., settings}``.
+        server_lr: eta_g > 0, the factor of the step; one in the paper.
+    """
+
+    needs_head = True
+    whole_updates: ClassVar[bool] = False  # each row of the last layer has weights of its own
+
+    @property
+    def reads_census(self) -> str:
+        """The class counts of the sites, which give the weights of the last layer's rows."""
+        return "the sites' class counts"
+
+    def check(self, contribution: Contribution) -> None:
+        """Raise ``SettingsError`` unless the workflow provided the last layer's names and the site's class counts.
+
+        The contribution is not at fault: without these facts, no contribution of the run could be used.
+        """
+        if not self.facts.last_layer:
+            raise SettingsError(
+                "the names of the last layer's parameters are not known, whose rows FedCSA averages by classes: "
+                "it needs the workflow FederationController."
+            )
+        if not sum(self.facts.class_counts.get(contribution.site, ())):
+            raise SettingsError(
+                f"site {contribution.site}: its number of images of each class is not known, from which FedCSA's "
+                "weights follow."
+            )
+
+    def step_of(
+        self, name: str, weights: torch.Tensor, coefficients: torch.Tensor, contributions: Sequence[Contribution]
+    ) -> torch.Tensor:
+        """Return the step of one parameter: row by row for the last layer, along the direction for all others."""
+        tensors = [contribution.update[name] for contribution in contributions]
+        if name not in self.facts.last_layer:
+            return combine(coefficients, tensors)
+        return combine_rows(self._class_weights(weights, contributions) * self.server_lr, tensors)
+
+    def _class_weights(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> torch.Tensor:
+        counts = [self.facts.class_counts[contribution.site] for contribution in contributions]
+        return class_weights(weights, class_shares(counts))
+
+
+def class_shares(counts: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Return ``r_{u,k} = n_{u,k} / n_u``, float64 ``[U, Y]``, from the class counts ``[U, Y]`` of the sites."""
+    images = torch.tensor(counts, dtype=torch.float64)
+    return images / images.sum(dim=1, keepdim=True)
+
+
+def class_weights(weights: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
+    """Return ``w_{u,k} = a_u r_{u,k} / sum_v a_v r_{v,k}``, float64 ``[U, Y]``.
+
+    A class of which all sites have the same share gets the weights a, bit for bit. So does a class that no site with a
+    weight has.
+
+    Args:
+        weights: a ``[U]``.
+        shares: r ``[U, Y]``, in [0, 1].
+    """
+    products = weights[:, None] * shares
+    totals = products.sum(dim=0)
+    as_the_rest = (totals == 0) | (shares == shares[0]).all(dim=0)
+    return torch.where(as_the_rest, weights[:, None], products / totals)
+
+
+def combine_rows(weights: torch.Tensor, tensors: Sequence[Values]) -> torch.Tensor:
+    """Return ``sum_u weights[u, k] * tensors[u][k]`` for each row k: a tensor ``[Y, ...]``.
+
+    Args:
+        weights: ``[U, Y]``.
+        tensors: U tensors of one shape ``[Y, ...]``.
+    """
+    shape = tensors[0].shape
+    flat, size = [flattened(tensor) for tensor in tensors], shape[1:].numel()
+    parts = [slice(row * size, (row + 1) * size) for row in range(shape[0])]
+    rows = [
+        combine(column, [part_of(values, part) for values in flat])
+        for column, part in zip(weights.t(), parts, strict=True)
+    ]
+    return torch.cat(rows).view(shape)
+
 
 METHOD = Method(
     key="fedcsa",
@@ -53,7 +146,7 @@ METHOD = Method(
         year=2021,
     ),
     acts=("direction",),
-    aggregator="fdg_plugins.aggregators.fedcsa:FedCSAAggregator",
+    aggregator=FedCSAAggregator,
     defaults=(
         Default(
             on="photographs",

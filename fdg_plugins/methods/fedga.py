@@ -1,37 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedDG-GA: the sites' weights follow their generalization gaps, so a site that averaging serves badly gains weight.
+"""FedDG-GA: FedAvg with weights that follow the sites' generalization gaps.
 
-Choose it if averaging serves some domains worse than others. It is a weighting and works with any direction of the
-server's step. If a site's data may be corrupted, consider ARFL, which does the opposite.
+For federations in which averaging serves some domains worse than others.
 
-Participation: every known site has a weight, and a round uses its sites' weights rescaled to one. An absent site keeps
-its weight, and a new one starts at the mean. Round 0 has no gaps and uniform weights.
+Reference: Zhang, Xu, Yao, Zhang, Tian, Wang, "Federated Domain Generalization with Generalization Adjustment"
+(FedDG-GA), CVPR 2023.
 
-Buffers: averaged with the adjusted weights, but for BatchNorm's statistics, which are measured anew by default
-(``batch_norm`` reestimate). A gap compares two models by their losses. Statistics that have not kept pace with the
-parameters, after few steps from scratch above all, change a loss by far more than the models differ.
+Equations: ``gap_u = loss_u(global, round r) - loss_u(local, round r - 1)``; Eq. 3,
+``a'_u = a_u + (1 - r/R) d (gap_u - mean) / max_v (gap_v - mean)``, clipped at zero and rescaled to sum one
+-> :func:`fdg_plugins.core.adjustment.adjust_weights`; then FedAvg with a.
 
-Cost: one number per site and round, and an evaluation that sites do anyway. With BatchNorm, two more passes over the
-training images, without gradients: one for the global model, in a task of its own, one for the site's own model.
+Shapes: gaps ``[U]`` of the round's sites, weights a ``[N]`` of all known sites, of which a round uses ``[U]`` with
+updates ``[U, P]``.
 
-Equation: ``a'_u = max(0, a_u + (1 - r/R) d (gap_u - mean) / max_v (gap_v - mean))``, then ``a = a' / sum a'``. A site
-sends its gap, one number; the server keeps a ``[N]``. The site keeps the loss of its own last model for the next gap.
+Participation: every known site has a weight, and a round uses its sites' weights rescaled to one. A new site starts at
+the mean; an absent site keeps its weight. In round 0 there is no previous local model, hence no gap.
 
-Settings: only the proportions of the gaps count. The site with the largest gap gains the full step even where all gaps
-are tiny, so the noise of a small validation split moves weights as much as a real difference. All steps together add up
-to at most ``d (R + 1) / 2``, with 0.05 and 40 rounds about one, which can take a site's whole weight: adapt
-``step_size`` to the number of rounds. Under ``max``, a site far below the others may lose up to U - 1 steps in one
-round.
+Buffers: as under FedAvg, with the adjusted weights.
 
-Degenerate cases: with one site there is nothing to adjust; with two, one gains what the other loses. A site that joins
-late, or lost its folder, has no gap in its first round and keeps its weight.
-
-Paper or code: the paper's formula is followed, on the code's validation split; ``normalizer`` max_abs, ``metric``
-accuracy and a ``step_size`` that includes the code's factor of 1/3 give its variant.
-
-Together: any direction and any objective. ARFL also sets weights and is refused. Differential privacy refuses the gap.
+Differences: see :mod:`fdg_plugins.core.adjustment`. The gaps are measured by
+:class:`~fdg_plugins.filters.GapReportFilter` at the sites and checked by
+:class:`~fdg_plugins.filters.GapCheckFilter` at the server.
 """
 
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+
+from fdg_plugins.aggregators.contributions import Contribution
+from fdg_plugins.aggregators.weighting_rule import ONLY_ROUND, RoundOf, Weighting
+from fdg_plugins.core.adjustment import NORMALIZERS, adjust_weights, decayed_step, weights_of_round, with_new_sites
+from fdg_plugins.messages import REPORT_GAP
+from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.plugins.method import (
     Default,
     Difference,
@@ -42,6 +43,74 @@ from fdg_plugins.plugins.method import (
     Reference,
     SettingSource,
 )
+from fdg_plugins.values import check_choice, check_number
+
+
+class FedGAAggregator(FedAvgAggregator):
+    """FedAvg with generalization adjustment as its weighting.
+
+    Args:
+        step_size: d >= 0; 0.05 in the paper, 0.2 in its code; zero is FedAvg with uniform weights.
+        normalizer: ``"max"`` (paper) or ``"max_abs"`` (released code).
+        server_lr: eta_g > 0, the factor of the mean update; one in the paper.
+    """
+
+    neutral: ClassVar[Mapping[str, Any] | None] = {"step_size": 0.0}
+
+    def __init__(self, step_size: float = 0.05, normalizer: str = "max", server_lr: float = 1.0) -> None:
+        self.step_size = step_size
+        self.normalizer = normalizer
+        super().__init__(server_lr=server_lr)
+
+    def _validate(self) -> None:
+        self.weighting = {"name": "ga", "step_size": self.step_size, "normalizer": self.normalizer}
+        super()._validate()
+
+
+class FedDGGAWeighting(Weighting):
+    """Weights that follow the sites' generalization gaps (FedDG-GA, CVPR 2023). Works with any direction.
+
+    A site that is absent from the round, or whose gap is missing or was refused, keeps its weight.
+
+    Args:
+        step_size: d >= 0, the largest gain of a weight in round 0; it decreases linearly to zero. 0.05 in the paper,
+            0.2 in its code; zero keeps the weights uniform.
+        normalizer: ``"max"``, the largest deviation from the mean gap (paper), or ``"max_abs"``, the largest absolute
+            gap (released code).
+    """
+
+    shares = REPORT_GAP
+    needs_reports = True
+
+    def __init__(self, step_size: float = 0.05, normalizer: str = "max") -> None:
+        check_number("step_size", step_size)
+        check_choice("normalizer", normalizer, NORMALIZERS)
+        self.step_size = step_size
+        self.normalizer = normalizer
+        self._weights: dict[str, float] = {}
+
+    def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:
+        """Adjust the weights of all known sites (Eq. 3); return the round's, float64 ``[U]``, rescaled to sum one."""
+        sites = [contribution.site for contribution in contributions]
+        known = with_new_sites(self._weights, [*round_of.sites, *sites])
+        gaps = {contribution.site: contribution.reports.get(REPORT_GAP) for contribution in contributions}
+        step = decayed_step(self.step_size, round_of.number, round_of.total)
+        self._weights = adjust_weights(known, gaps, step, self.normalizer)
+        of_round = weights_of_round(self._weights, sites)
+        return torch.tensor([of_round[site] for site in sites], dtype=torch.float64)
+
+    def report(self, contributions: Sequence[Contribution]) -> dict[str, list[Any]]:
+        """Return the gaps ``[U]`` as reported, None for a site without one."""
+        return {"gaps": [contribution.reports.get(REPORT_GAP) for contribution in contributions]}
+
+    def state(self) -> dict[str, Any]:
+        """Return the weights ``[N]`` of all known sites, by name."""
+        return {"weights": dict(self._weights)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore the weights of all known sites."""
+        self._weights = {str(site): float(weight) for site, weight in state["weights"].items()}
+
 
 METHOD = Method(
     key="fedga",
@@ -58,8 +127,8 @@ METHOD = Method(
         year=2023,
     ),
     acts=("weighting",),
-    aggregator="fdg_plugins.aggregators.fedga:FedGAAggregator",
-    weighting="fdg_plugins.aggregators.weightings:FedDGGAWeighting",
+    aggregator=FedGAAggregator,
+    weighting=FedDGGAWeighting,
     protocol=("gap_split", "batch_norm"),
     defaults=(
         Default(weighting={"step_size": 0.05}, source="FedDG-GA, the paper's step"),

@@ -1,30 +1,156 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedLGF: predictions are drawn to those of heads that are perturbed against them, the own and the global one.
+r"""FedLGF: predictions are drawn to those of heads that are perturbed against them, the own and the global one.
 
-Choose it if the sites hold different domains of the same classes and share only updates. It requires one class per
-image.
+For federations whose sites hold different domains of the same classes and share only updates.
 
-Participation: as under FedAvg. Nothing is exchanged and nothing is kept, so absent and new sites need no rule.
+Reference: Yan, Guo, "Local and Global Flatness for Federated Domain Generalization", ECCV 2024.
 
-Buffers: averaged as under FedAvg; the model as received is used in evaluation mode.
+Terms of the authors' code -> here, with p the predictions of the model that is trained; the mathematics is in
+``fdg_plugins.core.flatness``:
 
-Cost: one more pass of the extractor per step, without gradients, and about three of each head; with singular values a
-decomposition of each linear layer of the head, for which torch makes an accelerator wait.
+- q_l: predictions of the current head, perturbed against it, on the current features -> local flatness
+- q_g: predictions of the head as received, perturbed away from p, on the features of the extractor as received
+- ``CE + lambda_l KL(q_l || p) + lambda_g KL(q_g || p)``, q_l and q_g constant -> :class:`LocalFlatness`
 
-Equation: ``CE + lambda_l KL(q_l || p) + lambda_g KL(q_g || p)``; q are predictions ``[B, Y]`` of the current and of the
-received head with weights moved by ``size`` in the direction in which predictions depart most from p.
+Shapes: features ``[B, D]``, predictions ``[B, Y]``.
 
-Settings: 0.1 of a singular value, or of the length of a row, is an absolute length: its effect depends on the size of
-the weights. The values of one kind of perturbation do not fit the other.
+Participation: as under FedAvg; nothing is exchanged and nothing is kept between rounds.
 
-What to watch: at the first step of a round both targets differ from p by the perturbation alone.
+Buffers: averaged as under FedAvg. The model as received is used in evaluation mode.
 
-Paper or code: the authors' code is followed; of the paper only the abstract was read.
-
-Together: any weighting and direction, which see no more than the updates.
+Differences: see docs/methods/fedlgf.md.
 """
 
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+
+from fdg_plugins.core.flatness import KINDS, Kind, Perturbed, adversarial_predictions, divergence_from
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives.erm import LocalRisk
+from fdg_plugins.objectives.exchange import Tensors
+from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound
 from fdg_plugins.plugins.method import Default, Difference, Differences, Equation, Method, Reference, SettingSource
+from fdg_plugins.randomness import torch_generator
+from fdg_plugins.values import check_choice, check_number
+
+Noise = Literal["normal", "uniform"]
+NOISES = ("normal", "uniform")
+
+
+@dataclass(frozen=True)
+class FedLGFObjective(Objective):
+    """Cross entropy, and the divergence from the predictions of perturbed heads.
+
+    The defaults are those of the run in the authors' README, with singular values perturbed. For the other kind, the
+    authors' code has ``probing`` 0.1, ``size`` 0.01 and ``noise`` uniform.
+
+    Args:
+        local_strength: lambda_l >= 0, factor of the divergence from the current head's predictions.
+        global_strength: lambda_g >= 0, factor of the divergence from the received head's. With both 0 it is FedAvg, bit
+            for bit.
+        perturbation: what is perturbed: ``"singular"`` values of the weights, or each ``"weight"``.
+        probing: s0 > 0, the length of the random perturbation at which the gradient is taken.
+        size: s1 >= 0, the length of the perturbation of the targets.
+        noise: the random perturbation before it is scaled: ``"normal"``, or ``"uniform"`` on [-0.5, 0.5).
+    """
+
+    name: ClassVar[str] = "lgf"
+    needs_labelled_images: ClassVar[bool] = True
+    neutral: ClassVar[Mapping[str, Any] | None] = {"local_strength": 0, "global_strength": 0}
+
+    local_strength: float = 0.1
+    global_strength: float = 0.1
+    perturbation: Kind = "singular"
+    probing: float = 10.0
+    size: float = 0.1
+    noise: Noise = "normal"
+
+    def __post_init__(self) -> None:
+        for name in ("local_strength", "global_strength", "size"):
+            check_number(name, getattr(self, name))
+        check_number("probing", self.probing, above=0)
+        check_choice("perturbation", self.perturbation, KINDS)
+        check_choice("noise", self.noise, NOISES)
+
+    def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
+        """Return the loss of this round, with a copy of ``model`` as received; the plain loss with both strengths 0.
+
+        Raises ``SettingsError`` if anything was received beside the model.
+        """
+        self.refuse_payload(received)
+        if self.local_strength == 0 and self.global_strength == 0:
+            return LocalRisk(task=site.task)
+        received_model = GlobalModel.of(model, self.perturbation) if self.global_strength else None
+        generator = torch_generator(site.seed, site.site, site.number, self.name)
+        return LocalFlatness(self, received_model, generator, task=site.task)
+
+
+@dataclass(frozen=True)
+class GlobalModel:
+    """The model as received, and its head; both are constant."""
+
+    model: ExtractorClassifier
+    head: Perturbed
+
+    @classmethod
+    def of(cls, model: ExtractorClassifier, kind: Kind) -> "GlobalModel":
+        """Return a copy of ``model`` in evaluation mode, without gradients."""
+        kept = copy.deepcopy(model).eval().requires_grad_(False)
+        return cls(kept, Perturbed.of(kept.classifier, kind))
+
+    def features(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the features ``[B, D]`` of images ``[B, C, H, W]``, without a graph."""
+        with torch.no_grad():
+            return self.model.features(images)
+
+
+@dataclass(frozen=True)
+class LocalFlatness(LocalRisk):
+    """One round of FedLGF.
+
+    The divergences are computed in float32 even under autocast.
+
+    Args:
+        settings: of the method.
+        received: the model as received; None if its term has no weight.
+        generator: draws the random perturbations, on the CPU.
+    """
+
+    settings: FedLGFObjective
+    received: GlobalModel | None
+    generator: torch.Generator
+
+    def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the loss of images ``[B, C, H, W]`` and labels ``[B]``, a scalar."""
+        features = model.features(images)
+        logits = model.classifier(features).float()
+        loss = self.task.loss(logits, targets)
+        if self.settings.local_strength:
+            head = Perturbed.of(model.classifier, self.settings.perturbation)
+            loss = loss + self.settings.local_strength * self._divergence(head, features, logits)
+        if self.received is not None:
+            divergence = self._divergence(self.received.head, self.received.features(images), logits)
+            loss = loss + self.settings.global_strength * divergence
+        return loss
+
+    def _divergence(self, head: Perturbed, features: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        """Return ``KL(q || p)``, with q the predictions of ``head``, perturbed away from p, on ``features [B, D]``."""
+        with torch.autocast(features.device.type, enabled=False):
+            settings = self.settings
+            dtype = next(iter(head.weights.values())).dtype
+            p = logits.detach().softmax(dim=1).to(dtype)
+            q = adversarial_predictions(head, features.to(dtype), p, self._draw, settings.probing, settings.size)
+            return divergence_from(q.to(logits.dtype), logits)
+
+    def _draw(self, shape: tuple[int, ...]) -> torch.Tensor:
+        if self.settings.noise == "normal":
+            return torch.randn(shape, generator=self.generator)
+        return torch.rand(shape, generator=self.generator) - 0.5
+
 
 METHOD = Method(
     key="fedlgf",
@@ -40,7 +166,7 @@ METHOD = Method(
         year=2024,
     ),
     acts=("objective",),
-    objective="fdg_plugins.objectives.fedlgf:FedLGFObjective",
+    objective=FedLGFObjective,
     defaults=(
         Default(server={"server_lr": 1.0, "weighting": "uniform"}, source="FedLGF's code"),
         Default(

@@ -1,33 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedPAC: features of a class are drawn to its mean over all sites, and each site has a mixture of all sites' heads.
+r"""FedPAC: features of a class are drawn to the class's mean over all sites, and each site has a mixture of all heads.
 
-Choose it if the sites hold different shares of the same classes and each need a model of their own, while one extractor
-serves all, and if class means may leave them.
+For federations whose sites hold different shares of the same classes and each need a model of their own, while one
+extractor serves all.
 
-Participation: the mixtures are over the sites of the round, and the server keeps the last one of every site. An absent
-site keeps the head that it trained; a new one starts from the mean of all heads, which also judges the held-out domain.
+Reference: Xu, Tong, Huang, "Personalized Federated Learning with Feature Alignment and Classifier Collaboration"
+(FedPAC), ICLR 2023.
+
+Algorithm -> here, with z features, c_k the global mean features of class k, lambda the strength:
+
+- one epoch of the head alone, then the extractor alone, by ``CE + lambda / D |z - c_y|^2`` -> :class:`LocalAlignment`
+- class means of the received extractor and their uncertainty -> :meth:`FedPACObjective.report_received`
+- class means of the trained extractor -> :meth:`FedPACObjective.report_trained`
+- ``c_k = sum_u n_uk mu_uk / sum_u n_uk``, and for each site its mixture of heads -> :class:`PrototypeExchange`,
+  :mod:`fdg_plugins.core.head_combination`
+
+Shapes: class means ``[K, D]`` of the K classes that a site holds, counts ``[Y]``, prototypes c ``[Y, D]``.
+
+Participation: the mixtures are over the sites of the round. The server keeps the last mixture of every site; an absent
+site keeps the head that it trained. A class that no site of the round holds keeps its prototype. A new site starts from
+the global head, the weighted mean of the sites' heads, with which the held-out domain is judged too.
 
 Buffers: averaged as under FedAvg.
 
-Cost: `head_epochs` more epochs and two more passes over the training split per round; a head for each site at the
-server; a quadratic program of the size of the round for each of its sites.
-
-Equation: first CE over the head, then ``CE + strength / D |z - c_y|^2`` over the extractor, c_k being the mean features
-of class k over all samples of the round's sites. The head of site i becomes ``sum_j alpha_ij head_j``, alpha_i
-minimising ``alpha' (diag(V) + D_i) alpha`` over the simplex.
-
-Settings: with a strength of zero the features are not aligned; training then alternates between head and extractor.
-
-What to watch: the server learns class means, and a mixture tells a site about the others' heads. Images need one class
-each.
-
-Paper or code: the quadratic program is solved exactly by the active-set method of FedOMG's matching. A site's own model
-is judged with the head that it trained last, in code with the mixture.
-
-Together: any weighting and any direction but FedNova's, which counts steps of all parameters. Differential privacy
-refuses the class means.
+Differences: a site's own model is judged with the received extractor and the head that it trained last, in every round
+and after the last; the authors' code judges with the mixture that it is about to train from. A sample of a class
+without a prototype has no alignment term; the authors' code then uses the site's own mean. The paper defines no model
+for an unseen domain.
 """
 
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+
+from fdg_plugins.core.head_combination import head_mixtures, limited_uncertainties, uncertainty, weighted_means
+from fdg_plugins.core.insight import ClassSums, feature_penalty
+from fdg_plugins.core.linear import combine
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives.class_reports import CLASS_COUNTS, check_counts, largest_length
+from fdg_plugins.objectives.erm import LocalRisk
+from fdg_plugins.objectives.exchange import Exchange, PayloadValidator, Shapes, SiteFacts, Tensors, readable
+from fdg_plugins.objectives.heads import head_of, head_shapes, load_head
+from fdg_plugins.objectives.objective import (
+    ComputeGradients,
+    FeatureBatch,
+    LocalObjective,
+    Objective,
+    PersonalModel,
+    Shared,
+    SiteRound,
+    Trained,
+    device_of,
+    to_report,
+)
 from fdg_plugins.plugins.method import (
     Difference,
     Differences,
@@ -37,6 +66,332 @@ from fdg_plugins.plugins.method import (
     Reference,
     SettingSource,
 )
+from fdg_plugins.values import check_count, check_number
+
+BEFORE, AFTER = "means_before", "means_after"
+SQUARE = "mean_square"
+PROTOTYPES, PRESENT = "prototypes", "present"
+HEAD = "head/"
+MOST_EPOCHS = 100
+ROUNDING = 1e-5  # relative, of a mean square of float32 numbers
+
+
+@dataclass(frozen=True)
+class FedPACObjective(Objective):
+    """Cross entropy of the head alone, then, for the extractor alone, with features drawn to the global class means.
+
+    Args:
+        strength: lambda >= 0, the factor of the mean squared distance; zero leaves the cross entropy. 1 in the paper.
+        head_epochs: epochs of the head alone, before the protocol's ``local_epochs`` of the extractor; 1 in the paper.
+    """
+
+    name: ClassVar[str] = "pac"
+    report: ClassVar[str | None] = "class_prototypes"
+    needs_labelled_images: ClassVar[bool] = True
+    needs_shared: ClassVar[Shared] = "head"
+    needs_trained: ClassVar[tuple[str, ...]] = ("extractor",)
+    personalises: ClassVar[bool] = True
+    changes_effective_steps: ClassVar[bool] = True
+
+    strength: float = 1.0
+    head_epochs: int = 1
+
+    def __post_init__(self) -> None:
+        check_number("strength", self.strength)
+        check_count("head_epochs", self.head_epochs, at_least=1, at_most=MOST_EPOCHS)
+
+    @property
+    def more_epochs(self) -> int:
+        """The epochs of the head alone."""
+        return int(self.head_epochs)
+
+    def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
+        """Return the two phases of this round, from the mixture of heads that was received.
+
+        Raises ``SettingsError`` if the payload or the site's state does not fit the model.
+        """
+        sent = self.payload_validator()
+        payload = read_payload(sent, received, model) if received else None
+        kept = _kept_head(model, site)
+        head = payload.head if payload is not None and payload.head else kept
+        device = device_of(model)
+        head = {name: value.to(device) for name, value in head.items()}
+        prototypes = None if payload is None else payload.prototypes.to(device)
+        present = None if payload is None else payload.present.to(device)
+        return LocalAlignment(self, head, head_of(model), prototypes, present, task=site.task)
+
+    def personal(self, model: ExtractorClassifier, received: Tensors, site: SiteRound = SiteRound()) -> PersonalModel:
+        """Return the received extractor with the head that the site trained last; the received model without one."""
+        if received:
+            read_payload(self.payload_validator(), received, model)
+        load_head(model, _kept_head(model, site))
+        return PersonalModel(model)
+
+    def report_received(
+        self, model: ExtractorClassifier, seen: Iterable[FeatureBatch], num_classes: int
+    ) -> dict[str, torch.Tensor]:
+        """Return class means ``[K, D]``, counts ``[Y]`` and the mean squared length of the received features."""
+        found = _statistics(seen, num_classes, model)
+        return to_report({BEFORE: found.means, CLASS_COUNTS: found.counts, SQUARE: found.square.reshape(1)})
+
+    def report_trained(
+        self, model: ExtractorClassifier, seen: Iterable[FeatureBatch], num_classes: int
+    ) -> dict[str, torch.Tensor]:
+        """Return class means ``[K, D]`` of the trained extractor's features."""
+        return to_report({AFTER: _statistics(seen, num_classes, model).means})
+
+    def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
+        """Return the server side, which keeps the prototypes and each site's mixture of heads."""
+        return PrototypeExchange(num_classes, model.feature_size, head_shapes(model))
+
+
+class _Statistics(NamedTuple):
+    means: torch.Tensor
+    counts: torch.Tensor
+    square: torch.Tensor
+
+
+def _statistics(seen: Iterable[FeatureBatch], num_classes: int, model: ExtractorClassifier) -> _Statistics:
+    """Return means ``[K, D]`` of the classes held, counts ``[Y]``, mean squared length, summed in float64."""
+    device = device_of(model)
+    total = ClassSums(num_classes, model.feature_size, device)
+    square = torch.zeros((), dtype=torch.float64, device=device)
+    for batch in seen:
+        features, labels = batch.samples(batch.features)
+        total.add(features, labels)
+        square = square + features.double().square().sum()
+    means, counts = total.means_of_held()
+    return _Statistics(means, counts, (square / counts.sum()).float())
+
+
+# --- a site's training ---
+
+
+@dataclass
+class _Phase:
+    epoch: int = 0
+
+
+@dataclass(frozen=True)
+class LocalAlignment(LocalRisk):
+    """The two phases of one round.
+
+    Args:
+        settings: strength and epochs of the head.
+        head: with which the training starts, by name in the state dict; empty: the received one.
+        received: the head of the received model, by name.
+        prototypes: c ``[Y, D]`` and ``present [Y]``, on the model's device; None before there are any.
+    """
+
+    settings: FedPACObjective
+    head: Tensors
+    received: Tensors
+    prototypes: torch.Tensor | None
+    present: torch.Tensor | None
+    phase: _Phase = field(default_factory=_Phase)
+
+    def begin(self, model: ExtractorClassifier) -> None:
+        """Start from the site's mixture of heads, or the head that it kept."""
+        load_head(model, self.head)
+
+    def prepare(self, model: ExtractorClassifier) -> None:
+        """Count the epoch, which decides the phase."""
+        self.phase.epoch += 1
+
+    @property
+    def trains_head(self) -> bool:
+        """Whether the head is trained in this epoch, and not the extractor."""
+        return self.phase.epoch <= self.settings.head_epochs
+
+    def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return CE, in the extractor's phase with ``lambda / D`` times the squared distance to the prototypes.
+
+        In the head's phase the features have no graph: the pass backwards, most of a step, would serve nothing.
+        """
+        with torch.no_grad() if self.trains_head else nullcontext():
+            features = model.features(images)
+        loss = self.task.loss(model.classifier(features).float(), targets)
+        if self.trains_head or self.settings.strength == 0 or self.prototypes is None or self.present is None:
+            return loss
+        distance = feature_penalty(features, targets, self.prototypes, self.present)
+        return loss + self.settings.strength / features.shape[1] * distance
+
+    def step(
+        self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
+    ) -> torch.Tensor:
+        """Take one step with the part of the phase; the other has no gradient and keeps its bits."""
+        loss = compute_gradients()
+        head = set(model.head_names)
+        for name, parameter in model.named_parameters():
+            if (name in head) != self.trains_head:
+                parameter.grad = None
+        optimizer.step()
+        return loss
+
+    def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
+        """Return the trained head; empty if training diverged, so that the previous one is kept."""
+        kept = {name: value.cpu() + trained.update[name] for name, value in self.received.items()}
+        return to_report(kept) if readable(kept.values()) else {}
+
+
+def _kept_head(model: ExtractorClassifier, site: SiteRound) -> dict[str, torch.Tensor]:
+    if not site.memory:
+        return {}
+    kept = PayloadValidator(f"site {site.site}: its memory of objective 'pac'", SettingsError)
+    return kept.per_parameter(site.memory, head_shapes(model))
+
+
+class Payload(NamedTuple):
+    """What the server sends: prototypes ``[Y, D]``, present ``[Y]``, and the site's mixture of heads or nothing."""
+
+    prototypes: torch.Tensor
+    present: torch.Tensor
+    head: dict[str, torch.Tensor]
+
+
+def read_payload(validator: PayloadValidator, tensors: Any, model: ExtractorClassifier) -> Payload:
+    """Return the payload in ``tensors``; refuse what does not fit the model."""
+    shapes = {f"{HEAD}{name}": shape for name, shape in head_shapes(model).items()}
+    has_head = isinstance(tensors, Mapping) and any(name in tensors for name in shapes)
+    found = validator.fields(tensors, (PROTOTYPES, PRESENT, *(shapes if has_head else ())))
+    num_classes = model.last_layer.out_features
+    head = {name: validator.numbers(name, found[name], shape) for name, shape in shapes.items()} if has_head else {}
+    return Payload(
+        validator.numbers(PROTOTYPES, found[PROTOTYPES], (num_classes, model.feature_size)),
+        validator.flags(PRESENT, found[PRESENT], num_classes),
+        {name.removeprefix(HEAD): value for name, value in head.items()},
+    )
+
+
+# --- the server ---
+
+
+class SiteClasses(NamedTuple):
+    """A checked report: class means ``[Y, D]`` of the received and of the trained extractor, h and V of the former,
+    counts, and the head."""
+
+    received: torch.Tensor
+    h: torch.Tensor
+    uncertainty: float
+    means: torch.Tensor
+    counts: torch.Tensor
+    head: dict[str, torch.Tensor]
+
+
+class PrototypeExchange(Exchange):
+    """The server side of FedPAC: receives class means, and sends prototypes and to each site its mixture of heads.
+
+    Args:
+        num_classes: Y.
+        feature_size: D.
+        shapes: of the head's entries, by name in the state dict.
+    """
+
+    report: ClassVar[str] = "class_prototypes"
+
+    def __init__(self, num_classes: int, feature_size: int, shapes: Shapes) -> None:
+        super().__init__("train")
+        self.num_classes = num_classes
+        self.feature_size = feature_size
+        self.shapes = {name: tuple(shape) for name, shape in shapes.items()}
+        self._head: dict[str, torch.Tensor] = {name: torch.zeros(shape) for name, shape in self.shapes.items()}
+
+    def identity(self) -> dict[str, Any]:
+        """Return the name of the exchange."""
+        return {"exchange": FedPACObjective.name}
+
+    def read_model(self, state: Tensors) -> None:
+        """Store the head of the global model, float32; raise ``SettingsError`` if an entry is missing."""
+        validator = PayloadValidator("the global model", SettingsError)
+        head = {name: state[name] for name in self.shapes if name in state}
+        self._head = validator.per_parameter(head, self.shapes)
+
+    def broadcast(self) -> dict[str, torch.Tensor]:
+        """Return what every site receives: the prototypes, and which of them there are."""
+        return {name: value for name, value in self._learned.items() if name in (PROTOTYPES, PRESENT)}
+
+    def broadcast_to(self, site: str) -> dict[str, torch.Tensor]:
+        """Return what ``site`` receives: the prototypes, and its last mixture of heads if it has one."""
+        heads = {f"{HEAD}{name}": self._learned.get(_head_key(site, name)) for name in self.shapes}
+        return {**self.broadcast(), **{name: value for name, value in heads.items() if value is not None}}
+
+    def read_report(
+        self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
+    ) -> SiteClasses:
+        """Return what a site's report says of its classes and its head."""
+        sent = validator.fields(report, (BEFORE, AFTER, CLASS_COUNTS, SQUARE))
+        counts = validator.counts(CLASS_COUNTS, sent[CLASS_COUNTS], self.num_classes)
+        if facts is not None:
+            check_counts(validator, counts, facts)
+        before, after = (self._means(validator, name, sent[name], counts) for name in (BEFORE, AFTER))
+        square = float(validator.numbers(SQUARE, sent[SQUARE], (1,)))
+        h = weighted_means(before, counts)
+        least = float((h * before.double()).sum())  # sum_k pi_k |mu_k|^2, by Jensen
+        if square < least * (1 - ROUNDING):
+            validator.refuse(f"{SQUARE!r} is {square:g}, expected at least {least:g}, that of the class means alone")
+        return SiteClasses(
+            before,
+            h,
+            uncertainty(before, counts, square),
+            after,
+            counts,
+            {name: self._head[name] + self._moved(validator, name, update) for name in self.shapes},
+        )
+
+    def _means(self, validator: PayloadValidator, name: str, value: Any, counts: torch.Tensor) -> torch.Tensor:
+        held = counts > 0
+        means = torch.zeros(self.num_classes, self.feature_size)
+        means[held] = validator.numbers(name, value, (int(held.sum()), self.feature_size))
+        return means
+
+    def _moved(self, validator: PayloadValidator, name: str, update: Tensors | None) -> torch.Tensor:
+        return validator.update_of(name, update, self.shapes[name], f"the report came without an update of {name!r}")
+
+    def sizes(self, report: SiteClasses) -> dict[str, float]:
+        """Return the lengths of the longest class mean after training, of the longest before it, and of the head.
+
+        They do not depend on how many classes the site holds, as those of h do.
+        """
+        head = sum(float(value.double().square().sum()) for value in report.head.values())
+        return {AFTER: largest_length(report.means), BEFORE: largest_length(report.received), "head": head**0.5}
+
+    def learn(self, reports: Mapping[str, SiteClasses]) -> dict[str, torch.Tensor]:
+        """Return the prototypes after the round, and each site's last mixture of heads."""
+        found = list(reports.values())
+        h = torch.stack([one.h for one in found])
+        samples = [int(one.counts.sum()) for one in found]
+        mixtures = head_mixtures(h, limited_uncertainties([one.uncertainty for one in found], samples))
+        learned = {**self._learned, **self._prototypes(found)}
+        for site, weights in zip(reports, mixtures, strict=True):
+            for name in self.shapes:
+                learned[_head_key(site, name)] = combine(weights, [one.head[name] for one in found])
+        return learned
+
+    def _prototypes(self, found: list[SiteClasses]) -> dict[str, torch.Tensor]:
+        """Return c ``[Y, D]``, by the counts of the round's sites, and present ``[Y]``; c stays where no site has k."""
+        counts = torch.stack([one.counts for one in found]).double()  # [U, Y]
+        means = torch.stack([one.means for one in found]).double()  # [U, Y, D]
+        total = counts.sum(dim=0)
+        mean = (counts[..., None] * means).sum(dim=0) / total.clamp(min=1)[:, None]
+        before = self._learned.get(PROTOTYPES, torch.zeros(self.num_classes, self.feature_size))
+        known = self._learned.get(PRESENT, torch.zeros(self.num_classes, dtype=torch.bool))
+        here = total > 0
+        return {PROTOTYPES: torch.where(here[:, None], mean.float(), before), PRESENT: here | known}
+
+    def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
+        """Return prototypes and mixtures in the form of :meth:`learn`."""
+        names = list(tensors) if isinstance(tensors, Mapping) else []
+        sites = sorted({name.split("/", 2)[1] for name in names if name.startswith("heads/") and name.count("/") == 2})
+        heads = {_head_key(site, name): shape for site in sites for name, shape in self.shapes.items()}
+        found = validator.fields(tensors, (PROTOTYPES, PRESENT, *heads))
+        shapes = {PROTOTYPES: (self.num_classes, self.feature_size), **heads}
+        read = {name: validator.numbers(name, found[name], shape) for name, shape in shapes.items()}
+        return {**read, PRESENT: validator.flags(PRESENT, found[PRESENT], self.num_classes)}
+
+
+def _head_key(site: str, name: str) -> str:
+    return f"heads/{site}/{name}"
+
 
 METHOD = Method(
     key="fedpac",
@@ -52,7 +407,7 @@ METHOD = Method(
         year=2023,
     ),
     acts=("objective", "step", "personal"),
-    objective="fdg_plugins.objectives.fedpac:FedPACObjective",
+    objective=FedPACObjective,
     in_composition=(
         "The sites train in two phases; weights and direction see the updates that follow, and neither the class means "
         "nor the mixtures of heads. FedOMG matches whole updates, heads that each site trained for itself among them."

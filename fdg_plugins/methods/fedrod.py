@@ -1,28 +1,56 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedRoD: one generic model trained as if classes were equally frequent, and a head of each site's own on top of it.
+r"""FedRoD: a generic head, trained as if all classes were equally frequent, and on top of it a head of each site's own.
 
-Choose it if the sites hold different shares of the classes and need a model of their own beside the common one.
+For federations whose sites hold different shares of the classes, and need both a model for everyone and one that fits
+the site.
 
-Participation: the personal head is trained by its site, kept for its next round, and never sent. A new site starts with
-a head that adds nothing; an absent one finds its own again. The held-out domain is judged by the generic model.
+Reference: Chen, Chao, "On Bridging Generic and Personalized Federated Learning for Image Classification" (FedRoD), ICLR
+2022.
+
+Terms -> here, with features z, logits o_G of the generic and o_P of the personal head, n_k the site's training samples
+of class k, and sg(.) without gradient:
+
+- ``o_P`` is computed from ``sg(z)``, and ``CE(sg(o_G) + o_P, y)`` trains the personal head alone
+- ``CE(o_G + gamma log n_k, y)``, balanced softmax, trains extractor and generic head -> :func:`log_shares`
+- the site's own prediction, ``o_G + o_P`` -> :class:`TwoHeads`
+
+Shapes: features ``[B, D]``; logits ``[B, Y]``; the personal head has the parameters of the classifier.
+
+Participation: the personal head is personal: trained by the site's optimiser, kept for its next round, and never sent.
+A new site starts with a last layer of zeros, so that its own prediction is the generic one. On the held-out domain the
+generic head alone is judged, without log n_k.
 
 Buffers: averaged as under FedAvg.
 
-Cost: one more head at each site; the extractor's features serve both.
+Numerics: log n_k is taken relative to the most frequent class, which changes no probability, and makes it zero for
+sites with equally many samples of each class. A class that the site lacks gets ``ABSENT`` instead of minus infinity:
+its probability is exactly zero in float32.
 
-Equation: extractor and generic head minimise ``CE(o_G + balance log n_k, y)``, the personal head
-``CE(sg(o_G) + o_P, y)``, with sg without gradient and n_k the site's training samples of class k.
-
-Settings: a balance of zero is FedAvg for the generic model, and so are sites with equally many samples of each class.
-
-What to watch: a site that loses its folder starts its head anew. Images need one class each.
-
-Paper or code: the linear personal head is implemented, the hyper-network of the paper's second form is not. It starts
-at zero, in public code as a copy of the generic head.
-
-Together: any weighting and direction; a direction sees extractor and generic head only.
+Differences: the public code starts the personal head as a copy of the initial generic one. The paper's second form, a
+hyper-network that makes the personal head, is not implemented.
 """
 
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives.erm import LocalRisk
+from fdg_plugins.objectives.exchange import PayloadValidator, Tensors, readable
+from fdg_plugins.objectives.objective import (
+    LocalObjective,
+    Objective,
+    PersonalModel,
+    SiteRound,
+    Trained,
+    device_of,
+    to_report,
+)
 from fdg_plugins.plugins.method import (
     Difference,
     Differences,
@@ -33,6 +61,116 @@ from fdg_plugins.plugins.method import (
     SettingSource,
     Together,
 )
+from fdg_plugins.values import check_number
+
+ABSENT = -1e4  # exp of it is zero in float32
+
+
+@dataclass(frozen=True)
+class FedRoDObjective(Objective):
+    """Balanced softmax for extractor and generic head, cross entropy for a personal head on top of them.
+
+    Args:
+        balance: gamma >= 0, the factor of log n_k; 1 is the balanced softmax of the paper. With zero, extractor and
+            generic head train as under FedAvg, bit for bit.
+    """
+
+    name: ClassVar[str] = "rod"
+    neutral: ClassVar[Mapping[str, Any] | None] = {"balance": 0}
+    needs_labelled_images: ClassVar[bool] = True
+    personalises: ClassVar[bool] = True
+
+    balance: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_number("balance", self.balance)
+
+    def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
+        """Return the losses of this round, with the head that the site kept.
+
+        Raises ``SettingsError`` if anything was received, or if the site's state does not fit.
+        """
+        self.refuse_payload(received)
+        shift = log_shares(site.class_counts, model.last_layer.out_features, self.balance)
+        return LocalRobustDecoupling(personal_head(model, site), shift.to(device_of(model)), task=site.task)
+
+    def personal(self, model: ExtractorClassifier, received: Tensors, site: SiteRound = SiteRound()) -> PersonalModel:
+        """Return the received model with the head that the site kept on top of its own."""
+        self.refuse_payload(received)
+        return PersonalModel(TwoHeads(model, personal_head(model, site)))
+
+
+@dataclass(frozen=True)
+class LocalRobustDecoupling(LocalRisk):
+    """One round of FedRoD: ``head`` is the personal one, ``shift [Y]`` is gamma log n_k."""
+
+    head: nn.Module
+    shift: torch.Tensor
+
+    def parameters(self) -> Sequence[nn.Parameter]:
+        """Return the parameters of the personal head."""
+        return list(self.head.parameters())
+
+    def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return ``CE(o_G + gamma log n_k, y) + CE(sg(o_G) + o_P, y)`` of images and labels ``[B]``, a scalar.
+
+        The first term has no gradient for the personal head, the second for nothing else.
+        """
+        features = model.features(images)
+        generic = model.classifier(features).float()
+        own = self.head(features.detach()).float()
+        return self.task.loss(generic + self.shift, targets) + self.task.loss(generic.detach() + own, targets)
+
+    def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
+        """Return the personal head; empty if training diverged, so that the previous one is kept."""
+        kept = to_report({name: value.clone() for name, value in self.head.state_dict().items()})
+        return kept if readable(kept.values()) else {}
+
+
+class TwoHeads(nn.Module):
+    """Images ``[B, C, H, W]`` to a site's own logits ``o_G + o_P``, ``[B, Y]``."""
+
+    def __init__(self, model: ExtractorClassifier, head: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.head = head
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the sum of both heads' logits."""
+        features = self.model.features(images)
+        return self.model.classifier(features) + self.head(features)
+
+
+def log_shares(counts: Sequence[int], num_classes: int, balance: float = 1.0) -> torch.Tensor:
+    """Return ``balance log(n_k / max n)``, float32 ``[Y]``; ``ABSENT`` for a class without samples.
+
+    It is zero without counts and for a ``balance`` of zero.
+
+    >>> log_shares([4, 4, 0], 3, 0.5).tolist()
+    [0.0, 0.0, -10000.0]
+    """
+    if not counts or balance == 0:
+        return torch.zeros(num_classes)
+    n = torch.tensor(counts, dtype=torch.float64)
+    return (balance * torch.log(n / n.max()).float()).masked_fill(n == 0, ABSENT)
+
+
+def personal_head(model: ExtractorClassifier, site: SiteRound) -> nn.Module:
+    """Return the head that the site kept, on the model's device; a new one gives logits of zero.
+
+    Raises ``SettingsError`` if what the site kept does not fit the model.
+    """
+    head = copy.deepcopy(model.classifier).requires_grad_(True)
+    with torch.no_grad():
+        last = [layer for layer in head.modules() if isinstance(layer, nn.Linear)][-1]
+        for parameter in last.parameters():
+            parameter.zero_()
+    if site.memory:
+        validator = PayloadValidator(f"site {site.site}: its memory of objective 'rod'", SettingsError)
+        shapes = {name: tuple(value.shape) for name, value in head.state_dict().items()}
+        head.load_state_dict(validator.per_parameter(site.memory, shapes))
+    return head
+
 
 METHOD = Method(
     key="fedrod",
@@ -48,7 +186,7 @@ METHOD = Method(
         year=2022,
     ),
     acts=("objective", "personal"),
-    objective="fdg_plugins.objectives.fedrod:FedRoDObjective",
+    objective=FedRoDObjective,
     in_composition=(
         "The sites minimise the loss; weights and direction see the updates of extractor and generic head, and nothing "
         "of the personal heads."

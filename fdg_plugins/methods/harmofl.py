@@ -1,33 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HarmoFL: every image gets the amplitude spectrum of all sites together, and local steps are sharpness-aware.
+r"""HarmoFL: every image gets one amplitude spectrum, that of all sites together, and steps are sharpness-aware.
 
-Choose it if the sites' images differ in brightness, contrast or imaging device and should look alike to the network.
+For federations whose sites' images differ in brightness, contrast or imaging device, and should look alike to the
+network.
 
-Participation: the sites of the first round collect the spectrum; from then on it is frozen. A site that joins later,
-and the held-out site, use the spectrum of the others. If no update of the first round was usable, the next round
-collects again.
+Reference: Jiang, Wang, Dou, "HarmoFL: Harmonizing Local and Global Drifts in Federated Learning on Heterogeneous
+Medical Images", AAAI 2022.
 
-Buffers: averaged with the reference weights. The spectrum is one of them and travels with the network.
+Equations (here), with A an image's amplitude and v, L, alpha the settings:
 
-Cost: two passes per step for a radius above zero, and a Fourier transform of each image.
+- ``Abar <- (1 - v) Abar + v mean_batch A``, from the first batch's mean; in the band of half-width
+  ``floor(L min(H, W))``, ``A' = Abar``, phase kept -> ``fdg_plugins.models.amplitude``
+- Abar: the mean over sites -> the server's average of float buffers, of which Abar is one
+- ``w - eta grad L(w + e)``, ``e = alpha grad L(w) / |grad L(w)|`` -> :class:`LocalHarmonized`, with
+  ``fdg_plugins.core.sharpness``
 
-Equation: ``A' = Abar`` within the band, ``x' = Re F^-1(A' exp(i angle F(x)))``; then a step with the gradient at
-``w + radius g / |g|``. Abar is a buffer ``[C, H, W // 2 + 1]`` per channel and frequency, zero outside the band.
+Shapes: images ``[B, C, H, W]`` of one size; Abar float32 ``[C, H, W // 2 + 1]``.
 
-Settings: ``band`` 0 equalises only the brightness of each channel; from there to 0.5 more and more of contrast and
-texture becomes the same for all images, until only phases tell them apart. The choice binds the whole run. With
-``sites_per_round``, an untypical first draw fixes Abar for good. ``radius`` behaves as FedSAM's.
+Participation: as long as the network that a site receives has no Abar, the site collects its own. That is the case in
+the first round, and longer only if no update of it was usable. From then on Abar is frozen, and its update is exactly
+zero. A site that joins later, or is held out, uses the Abar of the others.
 
-What to watch: Abar is tied to one ``image_size``. With ``amplitude_momentum`` 0.1 it reflects the last few dozen
-batches of the first round. Under differential privacy this buffer is noised in every round, frozen or not.
+Buffers: averaged with the weights p, Abar among them.
 
-Paper or code: the paper's band is not established; the code's, 0, is the default, and the whole spectrum an option. The
-code's momentum of 0, a slip of its integer type, is not followed.
-
-Together: any weighting, of which the first round's decides over Abar, and any direction, which does not see it. All
-parameters must travel. FedDG-GA's gap is measured on normalised images.
+Differences: see docs/methods/harmofl.md.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from fdg_plugins.core.sharpness import sharpness_aware_gradients
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.models.amplitude import AmplitudeNormalization, AmplitudeNormalizedClassifier
+from fdg_plugins.objectives.erm import LocalRisk
+from fdg_plugins.objectives.exchange import Tensors
+from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, Shared, SiteRound
 from fdg_plugins.plugins.method import (
     Default,
     Difference,
@@ -39,6 +50,88 @@ from fdg_plugins.plugins.method import (
     SettingSource,
     Together,
 )
+from fdg_plugins.values import check_number, check_truth
+
+
+@dataclass(frozen=True)
+class HarmoFLObjective(Objective):
+    """Cross entropy of amplitude-normalised images, minimised by sharpness-aware steps.
+
+    With ``radius`` 0 and ``normalize`` false it is FedAvg, bit for bit, and the network is not adapted.
+
+    Args:
+        radius: alpha >= 0, the length of the perturbation over all parameters together; 0 takes plain steps. 0.05 in
+            the authors' code.
+        amplitude_momentum: v in [0, 1], the share of a batch in the running amplitude; 0 keeps that of the first batch.
+            0.1 in the authors' code, where it is however parsed as an integer, hence 0.
+        band: L in [0, 0.5], the half-width of the band that is replaced, as a fraction of the shorter side: 0, as in
+            the authors' code, replaces only the mean of each channel (DC), 0.5 the whole spectrum of a square image.
+        normalize: whether amplitudes are normalised.
+    """
+
+    name: ClassVar[str] = "harmo"
+    needs_shared: ClassVar[Shared] = "everything"
+    needs_flat_images: ClassVar[bool] = True
+    neutral: ClassVar[Mapping[str, Any] | None] = {"radius": 0, "normalize": False}
+
+    radius: float = 0.05
+    amplitude_momentum: float = 0.1
+    band: float = 0.0
+    normalize: bool = True
+
+    def __post_init__(self) -> None:
+        check_number("radius", self.radius)
+        check_number("amplitude_momentum", self.amplitude_momentum, at_most=1.0)
+        check_number("band", self.band, at_most=0.5)
+        check_truth("normalize", self.normalize)
+
+    def adapt(self, model: ExtractorClassifier, image_shape: tuple[int, ...], seed: int) -> ExtractorClassifier:
+        """Return ``model`` preceded by an amplitude normalization that has no amplitude yet; parameters are kept."""
+        if not self.normalize:
+            return model
+        normalization = AmplitudeNormalization(image_shape, self.band, self.amplitude_momentum)
+        return AmplitudeNormalizedClassifier(model, normalization)
+
+    def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
+        """Return the loss with sharpness-aware steps; it also collects an amplitude if ``model`` has none yet.
+
+        Raises ``SettingsError`` if anything was received, or for a network that was not adapted.
+        """
+        self.refuse_payload(received)
+        if not self.normalize:
+            return LocalHarmonized(self.radius, task=site.task) if self.radius > 0 else LocalRisk(task=site.task)
+        if not isinstance(model, AmplitudeNormalizedClassifier):
+            raise SettingsError("objective 'harmo' got a network that does not normalise, expected one of its own.")
+        model.normalization.freeze_if_known()
+        return LocalHarmonized(self.radius, model.normalization, task=site.task)
+
+
+@dataclass(frozen=True)
+class LocalHarmonized(LocalRisk):
+    """Cross entropy with sharpness-aware steps; ``collecting``: the normalization that collects, unless frozen."""
+
+    radius: float
+    collecting: AmplitudeNormalization | None = None
+
+    def step(
+        self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
+    ) -> torch.Tensor:
+        """Step with the gradients at the perturbed weights; each batch is collected once, in its first pass."""
+
+        def compute() -> torch.Tensor:
+            loss = compute_gradients()
+            self._collect(False)  # the perturbed pass normalises the images as this one did
+            return loss
+
+        self._collect(True)
+        loss = sharpness_aware_gradients(model, compute, self.radius)
+        optimizer.step()
+        return loss
+
+    def _collect(self, collects: bool) -> None:
+        if self.collecting is not None:
+            self.collecting.collects = collects
+
 
 METHOD = Method(
     key="harmofl",
@@ -54,7 +147,7 @@ METHOD = Method(
         year=2022,
     ),
     acts=("network", "step"),
-    objective="fdg_plugins.objectives.harmofl:HarmoFLObjective",
+    objective=HarmoFLObjective,
     defaults=(Default(server={"server_lr": 1.0, "weighting": "uniform"}, source="HarmoFL's code"),),
     in_composition="Weights average the spectrum too, as they do other buffers; the direction does not see it.",
     letters=(

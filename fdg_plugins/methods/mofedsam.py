@@ -1,34 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MoFedSAM: each local step mixes FedSAM's gradient with the mean descent of all sites in the previous round.
+r"""MoFedSAM: each local step mixes the sharpness-aware gradient with the mean descent of the previous round.
 
-Choose it if FedSAM's sites drift apart: the common direction keeps them together. It is defined for plain SGD, and a
-job with momentum at the sites is refused.
+For federations in which FedSAM's sites drift apart: the common direction of the previous round keeps them together.
 
-Participation: the mean is over the sites whose updates were used, each with the same weight. An absent site does not
-enter, and a new one receives the mean of the others. In the first round the mean counts as zero.
+Reference: Qu, Li, Duan, Liu, Tang, Lu, "Generalized Federated Learning via Sharpness Aware Minimization" (FedSAM,
+MoFedSAM), ICML 2022.
 
-Buffers: averaged as under FedAvg; the mean does not include them.
+Equations, with Delta_u = theta_u - theta the update of site u, tau_u its steps, eta_u its learning rate:
 
-Cost: twice the work per step, and a broadcast as large as the trainable parameters.
+- ``g~``, FedSAM's gradient -> ``fdg_plugins.core.sharpness``
+- ``theta_u <- theta_u - eta_u (beta g~ + (1 - beta) m)`` -> :class:`LocalMomentumSharpnessAware`, :func:`mix_gradients`
+- ``m = - mean_u Delta_u / (tau_u eta_u)``, zero in round 0 -> :class:`MomentumExchange`, :func:`mean_descent`
 
-Equation: ``theta_u <- theta_u - eta_u (beta g~ + (1 - beta) m)``, ``m = - mean_u Delta_u / (tau_u eta_u)``. Down comes
-m, P values in the parameters' own shapes; up goes one number, ``tau_u eta_u``.
+Shapes: m by the trainable parameters' names in the state dict, each of its parameter's shape, with the sign and the
+scale of a gradient; ``tau_u eta_u`` is ``[1]``, a length in parameters per unit gradient.
 
-Settings: a constant gradient is its own fixed point, so ``beta`` need not be balanced by the learning rate; only the
-first steps are shorter, those of round r, from 0, by the factor ``1 - (1 - beta)^(r + 1)``. A small beta trusts the
-last round, whose sites may have been others. ``radius`` 0.6 is for pretrained networks; from scratch try 0.05.
+Participation: m is the mean over the sites whose updates were used, with equal weights. An absent site does not enter;
+a new site receives the m of the others. In round 0 a step is FedSAM's times beta. A round without usable reports leaves
+m unchanged.
 
-What to watch: m is as old as a round, and at the learning rate's drop it still has the scale of a gradient, because it
-is divided by each site's own rate. One site alone steps along an average of its own past. Weight decay enters a second
-time through m.
+Buffers: averaged as under FedAvg; m does not include them.
 
-Paper or code: that FedOMG's Table 4 means this beta is a reading of the table; its code has plain SAM with momentum.
-
-Together: any weighting and direction, neither of which changes m. SGD without momentum is required and all parameters
-must travel. The server needs every update in memory, so FLARE's offload to disk is refused. Differential privacy
-refuses the step length.
+Differences: m has the scale of a gradient only under plain SGD, so momentum is refused. The effect of weight decay is
+part of m, in addition to the optimiser's own: at a constant gradient it counts 1/beta times. Most public code clips the
+final gradient to norm 10; here it is not clipped. Whether the beta of FedOMG's Table 4 is this one is not established.
 """
 
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import nn
+
+from fdg_plugins.core.linear import combine
+from fdg_plugins.core.sharpness import sharpness_aware_gradients
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.methods.fedsam import LocalSharpnessAware
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives.exchange import (
+    LARGEST_VALUE,
+    Exchange,
+    PayloadValidator,
+    Shapes,
+    SiteFacts,
+    Tensors,
+    parameter_shapes,
+)
+from fdg_plugins.objectives.objective import (
+    ComputeGradients,
+    LocalObjective,
+    Objective,
+    Shared,
+    SiteRound,
+    Trained,
+    to_report,
+)
 from fdg_plugins.plugins.method import (
     Default,
     Difference,
@@ -39,6 +67,160 @@ from fdg_plugins.plugins.method import (
     Reference,
     SettingSource,
 )
+from fdg_plugins.values import check_number
+
+STEP_LENGTH = "step_length"
+FLOAT32_STEP = 2.0**-22  # relative: the length is sent as float32
+
+
+@dataclass(frozen=True)
+class MoFedSAMObjective(Objective):
+    """Cross entropy, with steps that mix the sharpness-aware gradient with the descent of the previous round.
+
+    Args:
+        radius: rho >= 0, as in FedSAM; zero uses the plain gradient in place of g~. FedOMG's Table 4: 0.6.
+        beta: in (0, 1], the share of the site's own gradient; 1 is FedSAM, bit for bit, and with ``radius`` 0 FedAvg.
+            FedOMG's Table 4: 0.6; FL-Simulator: 0.1. With 0 no step would follow the loss.
+    """
+
+    name: ClassVar[str] = "mosam"
+    neutral: ClassVar[Mapping[str, Any] | None] = {"radius": 0, "beta": 1}
+    report: ClassVar[str | None] = STEP_LENGTH
+    needs_shared: ClassVar[Shared] = "everything"
+    reports_parameters: ClassVar[bool] = True
+    plain_sgd: ClassVar[bool] = True
+    reads_step_lengths: ClassVar[bool] = True
+
+    radius: float = 0.05
+    beta: float = 0.6
+
+    def __post_init__(self) -> None:
+        check_number("radius", self.radius)
+        check_number("beta", self.beta, at_most=1.0)
+        if self.beta == 0:
+            raise SettingsError(f"beta is {self.beta!r}, expected a number above 0: no step would follow the loss.")
+
+    def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
+        """Return the task's loss with steps for the m received; m is zero if nothing was received.
+
+        Raises ``SettingsError`` if the payload does not fit the model.
+        """
+        parameters = dict(model.named_parameters())
+        validator = self.payload_validator()
+        momentum = validator.per_parameter(received, parameter_shapes(model)) if received else {}
+        on_device = {name: value.to(parameters[name].device) for name, value in momentum.items()}
+        return LocalMomentumSharpnessAware(self.radius, self.beta, on_device, site.learning_rate, task=site.task)
+
+    def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
+        """Return the server side, which keeps m."""
+        return MomentumExchange(parameter_shapes(model))
+
+
+@dataclass(frozen=True)
+class LocalMomentumSharpnessAware(LocalSharpnessAware):
+    """FedSAM's loss with ``beta g~ + (1 - beta) m`` in place of g~; an empty m counts as zero."""
+
+    beta: float
+    momentum: Tensors
+    learning_rate: float
+
+    def step(
+        self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
+    ) -> torch.Tensor:
+        """Take one step; return the loss of the batch before it, at theta_u itself."""
+        loss = sharpness_aware_gradients(model, compute_gradients, self.radius)
+        mix_gradients(model, self.momentum, self.beta)
+        optimizer.step()
+        return loss
+
+    def report(self, trained: Trained) -> dict[str, torch.Tensor]:
+        """Return ``tau_u eta_u``, float32 ``[1]``."""
+        length = trained.steps * self.learning_rate
+        return to_report({STEP_LENGTH: torch.tensor([length], dtype=torch.float32)})
+
+
+@torch.no_grad()
+def mix_gradients(model: nn.Module, momentum: Tensors, beta: float) -> None:
+    """Replace each gradient g of ``model`` by ``beta g + (1 - beta) m``; m by name, or empty for zero.
+
+    ``beta = 1`` leaves the gradients unchanged, bit for bit.
+    """
+    if beta == 1:
+        return
+    for name, parameter in model.named_parameters():
+        if parameter.grad is None:
+            continue
+        parameter.grad.mul_(beta)
+        if momentum:
+            parameter.grad.add_(momentum[name], alpha=1 - beta)
+
+
+class SiteDescent(NamedTuple):
+    """A checked report: the update of the trainable parameters, by name, and ``tau_u eta_u`` > 0."""
+
+    update: Tensors
+    step_length: float
+
+
+def mean_descent(sites: Sequence[SiteDescent]) -> dict[str, torch.Tensor]:
+    """Return ``m = - mean_u Delta_u / (tau_u eta_u)`` of one or more sites, by name; in float64, in the order given."""
+    coefficients = torch.tensor([-1 / (len(sites) * site.step_length) for site in sites], dtype=torch.float64)
+    return {name: combine(coefficients, [site.update[name] for site in sites]) for name in sites[0].update}
+
+
+class MomentumExchange(Exchange):
+    """The server side of MoFedSAM: receives updates and step lengths, and broadcasts m.
+
+    Args:
+        shapes: of the trainable parameters, by name in the state dict.
+    """
+
+    report: ClassVar[str] = STEP_LENGTH
+
+    def __init__(self, shapes: Shapes) -> None:
+        super().__init__("train")
+        self.shapes = {name: tuple(shape) for name, shape in sorted(shapes.items())}
+
+    def identity(self) -> dict[str, Any]:
+        """Return the name of the exchange."""
+        return {"exchange": MoFedSAMObjective.name}
+
+    def read_report(
+        self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
+    ) -> SiteDescent:
+        """Return the update and the step length.
+
+        Refuses a length other than the protocol's, and quotients beyond ``LARGEST_VALUE``.
+        """
+        length = self._step_length(validator, report, facts)
+        moved = {
+            name: validator.update_of(
+                name, update, shape, f"{STEP_LENGTH!r} came without an update of {name!r}, expected both"
+            )
+            for name, shape in self.shapes.items()
+        }
+        if max(float(value.abs().max()) for value in moved.values()) / length > LARGEST_VALUE:
+            validator.refuse(f"the update over {STEP_LENGTH!r} has values beyond {LARGEST_VALUE:g}")
+        return SiteDescent(moved, length)
+
+    def _step_length(self, validator: PayloadValidator, report: Any, facts: SiteFacts | None) -> float:
+        sent = validator.fields(report, (STEP_LENGTH,))
+        length = float(validator.numbers(STEP_LENGTH, sent[STEP_LENGTH], (1,)))
+        if length <= 0:
+            validator.refuse(f"{STEP_LENGTH!r} is {length:g}, expected a number above 0")
+        expected = length if facts is None else facts.steps * facts.learning_rate
+        if not math.isclose(length, expected, rel_tol=FLOAT32_STEP):
+            validator.refuse(f"{STEP_LENGTH!r} is {length:g}, expected {expected:g} under this protocol")
+        return length
+
+    def learn(self, reports: Mapping[str, SiteDescent]) -> dict[str, torch.Tensor]:
+        """Return m of the round's sites; the previous m does not enter."""
+        return mean_descent(list(reports.values()))
+
+    def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
+        """Return m in the form of :meth:`learn`."""
+        return validator.per_parameter(tensors, self.shapes)
+
 
 METHOD = Method(
     key="mofedsam",
@@ -54,7 +236,7 @@ METHOD = Method(
         year=2022,
     ),
     acts=("step",),
-    objective="fdg_plugins.objectives.mofedsam:MoFedSAMObjective",
+    objective=MoFedSAMObjective,
     defaults=(
         Default(protocol={"momentum": 0.0, "keep_momentum": False}, source="MoFedSAM, stated for plain SGD"),
         Default(

@@ -1,29 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Per-FedAvg: the sites look for a common model from which one step on a site's own data leads to a good one.
+r"""Per-FedAvg: the sites look for a common model from which one step on a site's own data leads to a good one.
 
-Choose it if each site needs a model of its own and can take a step or a few on labelled images to have it.
+For federations in which each site needs a model of its own and can take a step or a few on it.
 
-Participation: as under FedAvg. A site's own model is a copy of the received one after `adaptation_steps` steps; it is
-judged and discarded. The held-out domain is judged by the received model, because adaptation needs labels.
+Reference: Fallah, Mokhtari, Ozdaglar, "Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic
+Meta-Learning Approach" (Per-FedAvg), NeurIPS 2020.
+
+Algorithm -> here:
+
+- a local step along the gradient after adaptation, first order or with the Hessian's product
+  -> :mod:`fdg_plugins.core.meta_gradient`, :class:`LocalMetaLearning`
+- the parts of a batch on which its gradients are taken -> :class:`BatchPart`
+- a site's own model: the received one after steps of adaptation -> :meth:`PerFedAvgObjective.personal`
+
+Shapes: a batch ``[B, ...]`` is cut into two parts of ``B / 2``, or three of ``B / 3`` for the form with the Hessian.
+
+Participation: as under FedAvg. Nothing is kept. The held-out domain is judged by the received model, because adaptation
+needs labels.
 
 Buffers: averaged as under FedAvg; in a step, those of the first part's pass.
 
-Cost: two gradients of half a batch per step, with the Hessian's product four of a third of a batch.
-
-Equation: first order, ``w - eta grad L_2(w - alpha grad L_1(w))``; with the Hessian, its gradient v becomes
-``v - alpha H_3(w) v``, the product by a central difference.
-
-Settings: `adaptation` is alpha over the learning rate, so alpha falls with it. Zero is FedAvg, bit for bit.
-
-What to watch: a part of a batch is half or a third of it, so batches should be larger than elsewhere. A batch with
-fewer than two samples for each part serves as every part.
-
-Paper or code: public code draws two batches for a step and trains twice per round; here a round has as many steps as
-under FedAvg (`local_epochs` doubles them). The step of adaptation is plain, whatever the optimiser's momentum.
-
-Together: any weighting and direction.
+Differences: the public code draws two batches for a step, and its server has every site train twice per round. Here a
+step divides one batch, so that a round has as many steps as under FedAvg. A batch with fewer than two samples for each
+part serves as every part.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import torch
+
+from fdg_plugins.core.meta_gradient import meta_gradients
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives.erm import LocalRisk
+from fdg_plugins.objectives.exchange import Tensors
+from fdg_plugins.objectives.objective import (
+    ComputeGradients,
+    FineTuning,
+    LocalObjective,
+    Objective,
+    PersonalModel,
+    SiteRound,
+)
 from fdg_plugins.plugins.method import (
     Difference,
     Differences,
@@ -34,6 +53,104 @@ from fdg_plugins.plugins.method import (
     SettingSource,
     Together,
 )
+from fdg_plugins.values import check_choice, check_count, check_number
+
+FORMS = ("first_order", "hessian_product")
+SMALLEST_PART = 2  # batch normalisation cannot train on one sample
+MOST_STEPS = 10_000
+
+Form = Literal["first_order", "hessian_product"]
+
+
+@dataclass(frozen=True)
+class PerFedAvgObjective(Objective):
+    """The task's loss after one step of adaptation.
+
+    Args:
+        adaptation: alpha over the learning rate, at least 0. 1 in public code. Zero is FedAvg, bit for bit.
+        form: ``"first_order"``, or ``"hessian_product"``, which takes four gradients per step in place of two.
+        difference: the length by which parameters move for the product with the Hessian; not established, ours.
+        adaptation_steps: steps of length alpha that a site takes on its training split to have its own model; 1 in the
+            paper.
+    """
+
+    name: ClassVar[str] = "peravg"
+    neutral: ClassVar[Mapping[str, Any] | None] = {"adaptation": 0}
+    personalises: ClassVar[bool] = True
+
+    adaptation: float = 1.0
+    form: Form = "first_order"
+    difference: float = 0.01
+    adaptation_steps: int = 1
+
+    def __post_init__(self) -> None:
+        check_number("adaptation", self.adaptation)
+        check_choice("form", self.form, FORMS)
+        check_number("difference", self.difference, above=0)
+        check_count("adaptation_steps", self.adaptation_steps, at_least=1, at_most=MOST_STEPS)
+
+    def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
+        """Return the task's loss with steps after adaptation; raise ``SettingsError`` if anything was received."""
+        self.refuse_payload(received)
+        with_hessian = self.form == "hessian_product"
+        return LocalMetaLearning(
+            alpha=self.adaptation * site.learning_rate,
+            difference=self.difference if with_hessian else None,
+            part=BatchPart(3 if with_hessian else 2),
+            task=site.task,
+        )
+
+    def personal(self, model: ExtractorClassifier, received: Tensors, site: SiteRound = SiteRound()) -> PersonalModel:
+        """Return the received model, to be adapted by plain steps of length alpha."""
+        if self.adaptation == 0:
+            return PersonalModel(model)
+        trained = tuple(name for name, parameter in model.named_parameters() if parameter.requires_grad)
+        alpha = self.adaptation * site.learning_rate
+        return PersonalModel(model, FineTuning(trained, steps=int(self.adaptation_steps), learning_rate=alpha))
+
+
+@dataclass
+class BatchPart:
+    """The part of a batch that a pass reads: one of ``count`` equal parts by ``number``, or all of it (None)."""
+
+    count: int
+    number: int | None = None
+
+    def of(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the part of ``values [B, ...]``; all of them if the parts would be too small."""
+        if self.number is None or len(values) < SMALLEST_PART * self.count:
+            return values
+        return torch.tensor_split(values, self.count)[self.number]
+
+
+@dataclass(frozen=True)
+class LocalMetaLearning(LocalRisk):
+    """The task's loss, with steps along its gradient after a step of length ``alpha``."""
+
+    alpha: float
+    difference: float | None = None
+    part: BatchPart = field(default_factory=lambda: BatchPart(2))
+
+    def step(
+        self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
+    ) -> torch.Tensor:
+        """Take one step; return the loss of the first part of the batch before it."""
+
+        def compute_part(number: int | None) -> torch.Tensor:
+            self.part.number = number
+            return compute_gradients()
+
+        try:
+            loss = meta_gradients(model, compute_part, self.alpha, self.difference)
+        finally:
+            self.part.number = None
+        optimizer.step()
+        return loss
+
+    def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the mean loss of the current part of the batch."""
+        return self.task.loss(model(self.part.of(images)).float(), self.part.of(targets))
+
 
 METHOD = Method(
     key="perfedavg",
@@ -49,7 +166,7 @@ METHOD = Method(
         year=2020,
     ),
     acts=("objective", "step", "personal"),
-    objective="fdg_plugins.objectives.perfedavg:PerFedAvgObjective",
+    objective=PerFedAvgObjective,
     in_composition="The sites take these steps; weights and direction see no more than the updates that follow.",
     letters=(
         "w parameters; L₁, L₂, L₃ losses of the parts of a batch; η learning rate; a adaptation; α = a η; H₃ Hessian "

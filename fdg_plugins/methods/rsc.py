@@ -1,32 +1,168 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RSC: the features that contribute most to a sample's label are muted, and the site trains on the rest.
+r"""RSC: the features on which a site's classifier relies most are muted, and it trains on the rest.
 
-Choose it if each site sees one domain, where a classifier tends to rely on what is specific to that domain. Nothing
-leaves a site beyond its update. It requires one class per image.
+For federations whose sites each hold one domain, where a classifier tends to rely on what is specific to that domain.
+Nothing is exchanged beyond the updates.
 
-Participation: as under FedAvg. Nothing is exchanged and nothing is kept, so absent and new sites need no rule.
+Reference: Huang, Wang, Xing, Huang, "Self-Challenging Improves Cross-Domain Generalization" (RSC), ECCV 2020: a method
+for pooled data, here as local training at every site.
 
-Buffers: averaged as under FedAvg; BatchNorm's statistics see each batch once, unmuted. Evaluation mutes nothing.
+Steps on one batch (authors' code -> here), with F the feature maps before global average pooling, z their mean over
+positions and o the logits of z:
 
-Cost: one pass of the extractor per step, and four of the head.
+- ``g = d sum_b o[b, y_b] / dz`` -> :func:`label_gradient`. Pooling distributes it evenly, ``dF = g / HW`` everywhere,
+  so the mean over positions needs no gradient of the map
+- what to mute: the channels of largest ``g``, or the positions of largest ``sum_c F_c g_c`` -> :func:`largest`,
+  :func:`spatial_scores`
+- for which samples: those whose label loses most probability through muting -> :meth:`LocalSelfChallenge.kept`
+- ``CE`` of the muted features, with the gradient through the original maps -> :meth:`LocalSelfChallenge.loss`
 
-Equation: ``g = d o[y] / dz`` ranks channels, ``sum_c F_c g_c`` ranks positions; the largest share is set to zero in the
-samples whose label loses most probability, and ``CE(head(pool(F mask)), y)`` is minimised. Maps are ``[B, D, H, W]``, g
-is ``[B, D]``; nothing but the update is exchanged.
+Shapes: maps ``[B, D, H, W]``, features and their gradient ``[B, D]``, labels ``[B]``.
 
-Settings: all shares are rounded down. A batch of two has no sample to mute at a third, and maps of one or two positions
-have none either: prefer ``variant`` feature for networks that end in tiny maps.
+Participation: as under FedAvg; nothing is exchanged and nothing is kept between rounds.
 
-What to watch: in the first round the ranking is that of an untrained head, also on a pretrained extractor. With
-``spatial_channel``, fewer samples than the fraction are muted where no label loses more than 1e-4.
+Buffers: averaged as under FedAvg. The extractor runs once per step, unmuted, so BatchNorm's statistics are updated
+once.
 
-Paper or code: the authors' score of positions is followed. FedDG-GA's own takes the mean gradient alone, which a pooled
-linear head makes the same everywhere, and its scripts never switch muting on: they train plain FedAvg.
-
-Together: any weighting and direction. Gap and loss of FedDG-GA and ARFL are measured without muting.
+Differences: fractions are rounded down (the authors' code rounds up, mutes 1/3.2 of the channels, and uses a share of
+the batch that grows with the epochs). Of equal scores the first are muted, so their number is exact (the authors'
+code mutes fewer, DomainBed's more). The authors' code doubles the batch by flips; here augmentation is the protocol's.
+Dropout between pooling and head, as in EfficientNet, has no effect: muting takes its place.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import nn
+
+from fdg_plugins.models import ExtractorClassifier, check_pooled
+from fdg_plugins.objectives.erm import LocalRisk
+from fdg_plugins.objectives.exchange import Tensors
+from fdg_plugins.objectives.objective import (
+    LocalObjective,
+    Objective,
+    SiteRound,
+    evaluating,
+)
 from fdg_plugins.plugins.method import Difference, Differences, Equation, Method, Reference, SettingSource, Together
+from fdg_plugins.randomness import torch_generator
+from fdg_plugins.values import check_choice, check_number
+
+VARIANTS = ("feature", "spatial_channel")
+SMALLEST_LOSS = 1e-4  # of probability, as in the authors' code; a sample that loses less is not muted
+
+Variant = Literal["feature", "spatial_channel"]
+
+
+@dataclass(frozen=True)
+class RSCObjective(Objective):
+    """Cross entropy of samples without the features that contribute most to their labels' logits.
+
+    Args:
+        variant: ``"spatial_channel"`` mutes positions or channels, with equal chance for each batch, as in the authors'
+            code; ``"feature"`` always mutes channels, as in DomainBed.
+        feature_fraction: share of the positions or channels that is muted, in [0, 1], rounded down to whole ones; 1/3
+            in DomainBed and, for positions, in the authors' code, which has 1/3.2 for channels. Zero is FedAvg.
+        batch_fraction: share of the batch's samples that are muted, in [0, 1], rounded down; 1/3 in DomainBed and
+            FedDG-GA's code. Zero is FedAvg.
+    """
+
+    name: ClassVar[str] = "rsc"
+    neutral: ClassVar[Mapping[str, Any] | None] = {"feature_fraction": 0}
+    needs_labelled_images: ClassVar[bool] = True
+
+    variant: Variant = "spatial_channel"
+    feature_fraction: float = 1 / 3
+    batch_fraction: float = 1 / 3
+
+    def __post_init__(self) -> None:
+        check_choice("variant", self.variant, VARIANTS)
+        check_number("feature_fraction", self.feature_fraction, at_most=1.0)
+        check_number("batch_fraction", self.batch_fraction, at_most=1.0)
+
+    def check_network(self, model: ExtractorClassifier, image_shape: tuple[int, ...]) -> None:
+        """Raise ``SettingsError`` if the features of ``model`` are not its pooled maps, whose parts are muted."""
+        if self.feature_fraction and self.batch_fraction:
+            check_pooled(model, image_shape)
+
+    def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
+        """Return the loss of this round; the plain loss if one of the fractions is zero.
+
+        Raises ``SettingsError`` if anything was received.
+        """
+        self.refuse_payload(received)
+        if self.feature_fraction == 0 or self.batch_fraction == 0:
+            return LocalRisk(task=site.task)
+        generator = torch_generator(site.seed, site.site, site.number, self.name)
+        return LocalSelfChallenge(self.variant, self.feature_fraction, self.batch_fraction, generator, task=site.task)
+
+
+@dataclass(frozen=True)
+class LocalSelfChallenge(LocalRisk):
+    """One round of self-challenging. ``generator``, on the CPU, chooses positions or channels for each batch."""
+
+    variant: Variant
+    feature_fraction: float
+    batch_fraction: float
+    generator: torch.Generator
+
+    def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the loss of images ``[B, C, H, W]`` and labels ``[B]`` without the muted features, a scalar."""
+        maps = model.feature_map(images)
+        features = model.pool(maps * self.kept(model, maps, targets))
+        return self.task.loss(model.classifier(features).float(), targets)
+
+    def kept(self, model: ExtractorClassifier, maps: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return a mask of the features to keep, bool ``[B, D, 1, 1]`` (channels) or ``[B, 1, H, W]`` (positions).
+
+        It is computed in evaluation mode and in the parameters' precision, even under autocast. The model's modes and
+        gradients are not changed.
+        """
+        maps = maps.detach().to(model.last_layer.weight.dtype)
+        positions = self.variant == "spatial_channel" and bool(torch.randint(2, (), generator=self.generator))
+        with evaluating(model), torch.no_grad():
+            features = model.pool(maps)
+            gradient = label_gradient(model.classifier, features, labels)
+            scores = spatial_scores(maps, gradient) if positions else gradient[:, :, None, None]
+            muted = largest(scores.flatten(1), self.feature_fraction).view_as(scores)
+            before = label_probability(model.classifier, features, labels)
+            lost = before - label_probability(model.classifier, model.pool(maps * ~muted), labels)
+        chosen = largest(lost[None], self.batch_fraction)[0]
+        if self.variant == "spatial_channel":
+            chosen &= lost > SMALLEST_LOSS
+        return ~(muted & chosen[:, None, None, None])
+
+
+def label_gradient(classifier: nn.Module, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return the gradient ``[B, D]`` of each sample's label logit with respect to the features.
+
+    For a linear classifier these are the rows ``W[y]``.
+    """
+    features = features.detach().requires_grad_()
+    with torch.enable_grad():
+        logits = classifier(features).gather(1, labels[:, None])
+        return torch.autograd.grad(logits.sum(), features)[0]
+
+
+def label_probability(classifier: nn.Module, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return the probability ``[B]`` that the classifier assigns to each sample's label."""
+    return classifier(features).softmax(dim=1).gather(1, labels[:, None])[:, 0]
+
+
+def spatial_scores(maps: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """Return ``sum_c F_c g_c`` at each position, ``[B, 1, H, W]``; ``maps [B, D, H, W]``, ``gradient [B, D]``."""
+    return (maps * gradient[:, :, None, None]).sum(dim=1, keepdim=True)
+
+
+def largest(scores: torch.Tensor, fraction: float) -> torch.Tensor:
+    """Return a mask ``[B, K]`` of the ``floor(fraction K)`` largest ``scores [B, K]`` of each row; ties: the first."""
+    # A product such as 0.29 * 100 = 28.999999999999996 counts as the whole number.
+    count = int(fraction * scores.shape[1] + 1e-9)
+    order = scores.argsort(dim=1, descending=True, stable=True)
+    return torch.zeros_like(scores, dtype=torch.bool).scatter_(1, order[:, :count], True)
+
 
 METHOD = Method(
     key="rsc",
@@ -40,7 +176,7 @@ METHOD = Method(
         year=2020,
     ),
     acts=("objective",),
-    objective="fdg_plugins.objectives.rsc:RSCObjective",
+    objective=RSCObjective,
     in_composition="The sites mute and minimise; weights and direction see no more than the updates that follow.",
     letters=(
         "F feature maps [B, D, H, W] before global average pooling; z their mean over positions; o "

@@ -1,34 +1,231 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SCAFFOLD: each local step is corrected by the difference between the site's own gradient and that of all sites.
+r"""SCAFFOLD: each step of a site is corrected by the difference between its own gradient and that of all sites.
 
-Choose it if the sites drift apart while they train, because their data differ. The paper defines it for plain SGD. Each
-site keeps and reports a control variate as large as the model, from which its update follows exactly.
+For federations whose sites drift apart while they train, because their data differ.
 
-Participation: an absent site keeps its control variate; a new one starts from zero. The server's variate is the mean
-over all sites that train in the run. A report that the server refuses breaks this mean by that site's change.
+Reference: Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, "SCAFFOLD: Stochastic Controlled Averaging for Federated
+Learning", ICML 2020.
 
-Buffers: averaged as under FedAvg; control variates cover the trainable parameters only.
+Equations, with c the server's control variate, c_u the site's, Delta_u = theta_u - theta its update, eta_u its learning
+rate and a_u its effective number of steps (for plain SGD, the number of steps tau_u):
 
-Cost: twice FedAvg's traffic in both directions.
+- ``g = grad CE + c - c_u`` in every step -> :class:`LocalControlVariates`, :func:`correct_gradients`
+- option II, ``c_u+ = c_u - c - Delta_u / (eta_u a_u)``; the site sends ``c_u+ - c_u`` -> :func:`control_change`
+- ``c+ = c + 1/N sum_S (c_u+ - c_u)``, N all sites, S those of the round -> :class:`ControlExchange`
 
-Equation: a step follows ``grad CE + c - c_u``; afterwards ``c_u+ = c_u - c - Delta_u / (eta_u a_u)``, and the server
-adds ``1/N sum_S (c_u+ - c_u)`` to c. Down comes c, up goes the change, each P values in the parameters' own shapes.
+Shapes: c and c_u by the trainable parameters' names in the state dict, each of its parameter's shape, with the sign and
+the scale of a gradient.
 
-Settings: none of its own, but three of the run matter. With momentum, a_u is FedNova's number of steps, which goes
-beyond the paper. With few of many sites per round, a c_u is as old as its site's last turn and corrects for a model
-long gone. ``update_precision`` bfloat16 is tolerated by the server's check within its rounding.
+Participation: c and all c_u start at zero; while c is zero, a site's first round is FedAvg's, bit for bit. An absent
+site keeps its c_u, and after every round c is the mean of c_u over all N sites. This invariant requires that the server
+accepts every report of a site that trained. A report that is refused or lost, also because the round had too few usable
+updates, has changed c_u but not c. A round that the server repeats is safe: a site then starts from its earlier c_u.
 
-What to watch: a site that loses its folder starts again from zero, while c still contains its old control variate
-divided by N, by which it is off from then on. One site alone has ``c = c_u`` and trains as under FedAvg.
+Buffers: averaged as under FedAvg; c does not include them.
 
-Paper or code: the paper's option II and its mean over all N sites. FedDG-GA's code leaves out the learning rate, with
-which its controls are so small that it is nearly FedAvg.
-
-Together: any weighting and direction; c is summed without weights. SGD is required, all parameters must travel, and
-differential privacy refuses the change, since it gives the update away.
+Differences: option I (the gradient at theta, in a separate pass) and a weighted c (FedDG-GA's code) are not
+implemented. With momentum, a_u is FedNova's ``||a_u||_1``, because Delta_u divided by tau_u steps would overestimate
+the gradient; the paper has no momentum. Weight decay is part of a site's loss and hence of its control variate.
+FedDG-GA's code leaves out 1/eta_u.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from fdg_plugins.core.linear import combine
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives.erm import LocalRisk
+from fdg_plugins.objectives.exchange import (
+    Exchange,
+    PayloadValidator,
+    Shapes,
+    SiteFacts,
+    Tensors,
+    parameter_shapes,
+    readable,
+)
+from fdg_plugins.objectives.objective import (
+    ComputeGradients,
+    LocalObjective,
+    Objective,
+    Shared,
+    SiteRound,
+    Trained,
+    to_report,
+)
 from fdg_plugins.plugins.method import Default, Difference, Differences, Equation, Leaving, Method, Reference, Together
+
+ROUNDED = 2.0**-7  # of a value: an update may have been rounded to bfloat16 after its control was computed
+FLOAT_SLACK = 1e-5  # of a value: float32 sums in another order
+TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class SCAFFOLDObjective(Objective):
+    """Cross entropy, with steps corrected by control variates. It has no settings."""
+
+    name: ClassVar[str] = "scaffold"
+    neutral: ClassVar[Mapping[str, Any] | None] = {}
+    neutral_when_received: ClassVar[bool] = False
+    report: ClassVar[str | None] = "control_variate"
+    needs_shared: ClassVar[Shared] = "everything"
+    reports_parameters: ClassVar[bool] = True
+    reads_step_lengths: ClassVar[bool] = True
+
+    def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
+        """Return the task's loss with steps corrected by ``c - c_u``; a control variate counts as zero until it exists.
+
+        Raises ``SettingsError`` if the payload or the site's state does not fit the model.
+        """
+        shapes = parameter_shapes(model)
+        sent = self.payload_validator()
+        kept = PayloadValidator(f"site {site.site}: its memory of objective 'scaffold'", SettingsError)
+        server, own = control_variate(sent, received, shapes), control_variate(kept, site.memory, shapes)
+        correction: dict[str, torch.Tensor] = {}
+        if received or site.memory:
+            parameters = dict(model.named_parameters())
+            correction = {name: (server[name] - own[name]).to(parameters[name].device) for name in shapes}
+        return LocalControlVariates(server, own, correction, site.learning_rate, task=site.task)
+
+    def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
+        """Return the server side, which keeps c."""
+        return ControlExchange(parameter_shapes(model), num_sites)
+
+
+@dataclass(frozen=True)
+class LocalControlVariates(LocalRisk):
+    """The task's loss with steps along ``grad CE + c - c_u``.
+
+    Args:
+        server: c, by name, float32 on the CPU.
+        own: c_u, by name, float32 on the CPU.
+        correction: ``c - c_u`` on the model's device; empty if both are zero.
+        learning_rate: eta_u.
+    """
+
+    server: Tensors
+    own: Tensors
+    correction: Tensors
+    learning_rate: float
+
+    def step(
+        self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
+    ) -> torch.Tensor:
+        """Take one corrected step; return the loss of the batch before it."""
+        loss = compute_gradients()
+        correct_gradients(model, self.correction)
+        optimizer.step()
+        return loss
+
+    def report(self, trained: Trained) -> dict[str, torch.Tensor]:
+        """Return ``c_u+ - c_u``, float32, by name."""
+        return to_report(self._change(trained))
+
+    def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
+        """Return ``c_u+``, float32, by name; c_u unchanged if the change, or the result, could not be read again.
+
+        A round that ends in NaN therefore does not exclude the site from all later rounds.
+        """
+        change = self._change(trained)
+        moved = {name: value + change[name] for name, value in self.own.items()}
+        return to_report(moved if readable(change.values()) and readable(moved.values()) else self.own)
+
+    def _change(self, trained: Trained) -> dict[str, torch.Tensor]:
+        return control_change(trained.update, self.server, self.learning_rate * trained.effective_steps)
+
+
+@torch.no_grad()
+def correct_gradients(model: nn.Module, correction: Tensors) -> None:
+    """Add ``c - c_u`` to the gradients of ``model``, by name; a missing gradient counts as zero.
+
+    An empty correction leaves the gradients unchanged, bit for bit.
+    """
+    for name, parameter in model.named_parameters():
+        if name not in correction or not parameter.requires_grad:
+            continue
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        parameter.grad.add_(correction[name])
+
+
+def control_change(update: Tensors, server: Tensors, length: float) -> dict[str, torch.Tensor]:
+    """Return ``c_u+ - c_u = -(c + Delta_u / length)``, float32, by the names of c; ``length`` is ``eta_u a_u``.
+
+    The change does not depend on c_u, so server and site add exactly the same numbers.
+    """
+    return {name: -(control + update[name].float() / length) for name, control in server.items()}
+
+
+def control_variate(validator: PayloadValidator, tensors: Tensors, shapes: Shapes) -> dict[str, torch.Tensor]:
+    """Return the control variate in ``tensors``, float32, by name; zeros if there is none yet."""
+    return validator.per_parameter(tensors, shapes) if tensors else zeros(shapes)
+
+
+def zeros(shapes: Shapes) -> dict[str, torch.Tensor]:
+    """Return a control variate of zeros, float32, by name."""
+    return {name: torch.zeros(tuple(shape)) for name, shape in shapes.items()}
+
+
+class ControlExchange(Exchange):
+    """The server side of SCAFFOLD: receives the changes of the sites' control variates, and broadcasts c.
+
+    Args:
+        shapes: of the trainable parameters, by name in the state dict.
+        num_sites: N, the number of sites that train in any round of the run.
+    """
+
+    report: ClassVar[str] = "control_variate"
+
+    def __init__(self, shapes: Shapes, num_sites: int) -> None:
+        super().__init__("train")
+        self.shapes = {name: tuple(shape) for name, shape in sorted(shapes.items())}
+        self.num_sites = num_sites
+
+    def identity(self) -> dict[str, Any]:
+        """Return the name of the exchange and N."""
+        return {"exchange": SCAFFOLDObjective.name, "num_sites": self.num_sites}
+
+    def read_report(
+        self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
+    ) -> dict[str, torch.Tensor]:
+        """Return the change of a site's control variate; refuse one that does not follow from the update."""
+        change = validator.per_parameter(report, self.shapes)
+        if facts is not None:
+            self._check_change(validator, change, update, facts)
+        return change
+
+    def _check_change(
+        self, validator: PayloadValidator, change: Tensors, update: Tensors | None, facts: SiteFacts
+    ) -> None:
+        """Refuse a change that differs from :func:`control_change` by more than the rounding of the update."""
+        control = self._learned or zeros(self.shapes)
+        for name, shape in self.shapes.items():
+            missing = f"the change of {name!r} came without its update, expected both"
+            moved = validator.update_of(name, update, shape, missing) / (facts.learning_rate * facts.effective_steps)
+            slack = ROUNDED * moved.abs() + FLOAT_SLACK * control[name].abs()
+            if not bool(((change[name] + control[name] + moved).abs() <= slack + TINY).all()):
+                validator.refuse(
+                    f"the change of {name!r} does not follow from its update, expected -(c + update / length)"
+                )
+
+    def learn(self, reports: Mapping[str, Tensors]) -> dict[str, torch.Tensor]:
+        """Return ``c + 1/N sum_S (c_u+ - c_u)``, summed in float64, by name."""
+        control = self._learned or zeros(self.shapes)
+        factors = torch.tensor([1.0, *[1 / self.num_sites] * len(reports)], dtype=torch.float64)
+        return {
+            name: combine(factors, [control[name], *(change[name] for change in reports.values())])
+            for name in self.shapes
+        }
+
+    def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
+        """Return c in the form of :meth:`learn`."""
+        return validator.per_parameter(tensors, self.shapes)
+
 
 METHOD = Method(
     key="scaffold",
@@ -42,7 +239,7 @@ METHOD = Method(
         year=2020,
     ),
     acts=("step",),
-    objective="fdg_plugins.objectives.scaffold:SCAFFOLDObjective",
+    objective=SCAFFOLDObjective,
     defaults=(
         Default(
             protocol={"momentum": 0.0, "keep_momentum": False},

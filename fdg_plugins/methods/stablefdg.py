@@ -1,34 +1,68 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StableFDG: sites train on styles of other sites and on styles beyond their own, with attention over positions.
+r"""StableFDG: sites train on styles of other sites and on styles beyond their own, with attention over positions.
 
-Choose it if each site holds one domain, the domains differ in style, and sites may share statistics of styles. It
-requires one class per image, and a network whose features are pooled feature maps.
+For federations whose sites hold one domain each, differ in style, and may share the statistics of their styles.
 
-Participation: a site receives the styles of one other site, of the last round that had reports. An absent site's styles
-are not passed on; a new site receives some at once. With one site nothing is shared, and the rest remains.
+Reference: Park, Han, Kim, Wang, Brinton, Moon, "StableFDG: Style and Attention Based Learning for Federated Domain
+Generalization", NeurIPS 2023.
 
-Buffers: averaged as under FedAvg; BatchNorm sees changed and appended maps.
+Steps on one batch, as in the authors' code -> here; the mathematics is in ``fdg_plugins.core.style``, the attention in
+``fdg_plugins.models.styled``:
 
-Cost: the later stages see up to twice as many samples, and each site reports on its images in two more passes. Per
-round and site ``4 C`` numbers each way, C channels of the first stage.
+- sharing: after the first stage, with probability p_s, a share of the batch gets styles drawn from the Gaussian of
+  another site, the rest the centres of the batch's own -> :meth:`StyleChanges.shared`
+- exploration: after each stage, with probability p_e each; the first active one appends samples of rare classes, whose
+  styles are moved away from the batch's mean -> :meth:`StyleChanges.extended`; every active one mixes styles within the
+  batch -> :meth:`StyleChanges.mixed`
+- attention: the features are the mean over positions, and the mean by weights that follow from the queries of the image
+  and of another one of its class -> ``PositionAttention``
+- ``CE`` of all samples, appended ones included -> :meth:`LocalStyles.loss`
+- the report: mean and standard deviation over a site's images of their styles after the first stage, by the model as
+  received -> :meth:`StableFDGObjective.report_received`; what each site receives of it -> :class:`StyleExchange`
 
-Equation: a style s is mean and deviation of each channel over the positions of a map. Batches get styles
-``s ~ N(m, d^2)`` of another site, styles ``s + l (s - mean s)`` of appended samples, and mixtures of their own; then
-``CE`` of features ``[mean x; sum a x]`` is minimised, a the attention ``[B, 1, H, W]``.
+Shapes: maps ``[B, C, H, W]``; styles ``[B, 2C]``; a site's report, and what it receives, two of ``[2C]``.
 
-Settings: with both probabilities 0 and no attention it is FedAvg, bit for bit; each part can be had alone. The share
-of the batch follows its size: the authors' code has 16 and 32 for batches of 32.
+Participation: a site receives the styles of one other site, of the last round that had reports; of a fixed set of sites
+every one gives to exactly one, and in the following rounds to each in turn. Before the first reports, and where no
+other site has reported, nothing is shared; the rest of the method needs no other site.
 
-What to watch: maps of a single position have no deviation, so images must not be tiny for the network. The head has
-twice as many inputs. Networks with layers between pooling and head are refused.
+Buffers: averaged as under FedAvg; BatchNorm sees the changed maps and the appended samples.
 
-Paper or code: the authors' code is followed but for its second, class-balanced batch, and where it would divide by a
-fixed size or draw negative deviations.
-
-Together: any weighting and direction, which see the attention as part of the model. All parameters must travel.
-Differential privacy refuses the styles.
+Differences: see docs/methods/stablefdg.md.
 """
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from fdg_plugins.core.style import (
+    draw_styles,
+    explore_styles,
+    mix_styles,
+    next_of_class,
+    oversample,
+    restyle,
+    spread_centres,
+    styles_of,
+)
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.models import ExtractorClassifier, check_pooled
+from fdg_plugins.models.styled import PositionAttention, StyledClassifier, stages_of, widened
+from fdg_plugins.objectives.erm import LocalRisk
+from fdg_plugins.objectives.exchange import Exchange, PayloadValidator, SiteFacts, Tensors
+from fdg_plugins.objectives.objective import (
+    FeatureBatch,
+    LocalObjective,
+    Objective,
+    Shared,
+    SiteRound,
+    device_of,
+    evaluating,
+    to_report,
+)
 from fdg_plugins.plugins.method import (
     Default,
     Difference,
@@ -39,6 +73,277 @@ from fdg_plugins.plugins.method import (
     Reference,
     SettingSource,
 )
+from fdg_plugins.randomness import numpy_generator, on_device, seeded
+from fdg_plugins.values import check_number, check_truth
+
+QUERIES = 30  # channels of queries and keys, as in the authors' code
+MEAN = "style_mean"
+DEVIATION = "style_deviation"
+OF_SITE = "style/"
+ROUNDS = "rounds"
+
+
+@dataclass(frozen=True)
+class StableFDGObjective(Objective):
+    """Cross entropy of samples with shared and explored styles, with attention over positions.
+
+    With both probabilities 0 and no attention it is FedAvg, bit for bit.
+
+    Args:
+        sharing_probability: p_s in [0, 1], that a batch gets shared styles; 0.5 in the authors' code.
+        shared_fraction: share of the batch, in [0, 1], that gets styles of another site, rounded down; the code has 16
+            of 32.
+        exploration_probability: p_e in [0, 1], that a stage explores styles; 0.5 in the authors' code.
+        exploration_level: l >= 0, how far explored styles move away from the mean, relative to their distance; 3 in the
+            authors' code, 0 keeps them.
+        oversampling: number of appended samples, as a share of the batch in [0, 1], rounded down; the code has 32 of
+            32.
+        mixing: the parameter of the Beta distribution of the mixture, above 0; 0.1 in the authors' code.
+        attention: whether the network gets the attention.
+    """
+
+    name: ClassVar[str] = "stable"
+    report: ClassVar[str | None] = "style_statistics"
+    needs_shared: ClassVar[Shared] = "everything"
+    needs_labelled_images: ClassVar[bool] = True
+    needs_flat_images: ClassVar[bool] = True
+    neutral: ClassVar[Mapping[str, Any] | None] = {
+        "sharing_probability": 0,
+        "exploration_probability": 0,
+        "attention": False,
+    }
+
+    sharing_probability: float = 0.5
+    shared_fraction: float = 0.5
+    exploration_probability: float = 0.5
+    exploration_level: float = 3.0
+    oversampling: float = 1.0
+    mixing: float = 0.1
+    attention: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("sharing_probability", "shared_fraction", "exploration_probability", "oversampling"):
+            check_number(name, getattr(self, name), at_most=1.0)
+        check_number("exploration_level", self.exploration_level)
+        check_number("mixing", self.mixing, above=0)
+        check_truth("attention", self.attention)
+
+    def check_network(self, model: ExtractorClassifier, image_shape: tuple[int, ...]) -> None:
+        """Raise ``SettingsError`` if the features of ``model`` are not its pooled maps, or it has no other stage."""
+        check_pooled(model, image_shape)
+        stages_of(model, image_shape)
+
+    def adapt(self, model: ExtractorClassifier, image_shape: tuple[int, ...], seed: int) -> ExtractorClassifier:
+        """Return the network with its stages known and, if set, with attention and a head for 2D features."""
+        stages, size = stages_of(model, image_shape), model.feature_size
+        if not self.attention:
+            return StyledClassifier(model, stages)
+        with seeded(seed, self.name, "attention"):
+            attention = PositionAttention(size, QUERIES)
+            model.classifier = widened(model.classifier, 2 * size)
+        return StyledClassifier(model, stages, attention)
+
+    def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
+        """Return the loss of this round, with the styles of another site if any were received.
+
+        Raises ``SettingsError`` if the payload does not fit, or for a network that was not adapted.
+        """
+        styled = styled_network(model)
+        validator = self.payload_validator()
+        channels = styled.stages[0].channels
+        others = read_styles(validator, received, channels).to(device_of(model)) if received else None
+        if not (self.attention or self.sharing_probability or self.exploration_probability):
+            return LocalRisk(task=site.task)
+        generator = numpy_generator(site.seed, site.site, site.number, self.name)
+        return LocalStyles(self, others, generator, task=site.task)
+
+    def report_received(
+        self, model: ExtractorClassifier, seen: Iterable[FeatureBatch], num_classes: int
+    ) -> dict[str, torch.Tensor]:
+        """Return mean and standard deviation of the images' styles after the first stage, float32 ``[2C]`` each.
+
+        They are summed in float64 over the training split, in evaluation mode.
+        """
+        styled = styled_network(model)
+        sums = torch.zeros(2, 2 * styled.stages[0].channels, dtype=torch.float64, device=device_of(model))
+        count = 0
+        for batch in seen:
+            with evaluating(model), torch.no_grad():
+                styles = styles_of(styled.first_stage(batch.images)).double()
+            sums += torch.stack([styles.sum(dim=0), styles.square().sum(dim=0)])
+            count += len(styles)
+        mean, squares = sums / count
+        deviation = (squares - mean.square()).clamp_min(0).sqrt()
+        return to_report({MEAN: mean.float(), DEVIATION: deviation.float()})
+
+    def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
+        """Return the server side, which keeps the styles of the sites of the last round that had reports."""
+        return StyleExchange(styled_network(model).stages[0].channels)
+
+
+def styled_network(model: ExtractorClassifier) -> StyledClassifier:
+    """Return ``model`` as :meth:`StableFDGObjective.adapt` returned it; raise ``SettingsError`` if it did not."""
+    if not isinstance(model, StyledClassifier):
+        raise SettingsError("objective 'stable' got a network whose stages are not known, expected one of its own.")
+    return model
+
+
+def read_styles(validator: PayloadValidator, tensors: Any, channels: int) -> torch.Tensor:
+    """Return the statistics of styles in a report or payload, ``[2, 2C]``; refuse a negative standard deviation."""
+    found = validator.fields(tensors, (MEAN, DEVIATION))
+    mean, deviation = (validator.numbers(name, found[name], (2 * channels,)) for name in (MEAN, DEVIATION))
+    if bool((mean[channels:] < 0).any()) or bool((deviation < 0).any()):
+        validator.refuse(f"{MEAN!r} or {DEVIATION!r} has a negative standard deviation")
+    return torch.stack([mean, deviation])
+
+
+@dataclass(frozen=True)
+class LocalStyles(LocalRisk):
+    """One round of StableFDG.
+
+    Args:
+        settings: of the method.
+        others: styles of another site ``[2, 2C]``, on the model's device; None: of none.
+        generator: draws what is changed; every call of :meth:`loss` draws anew.
+    """
+
+    settings: StableFDGObjective
+    others: torch.Tensor | None
+    generator: np.random.Generator
+
+    def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the mean cross entropy of images ``[B, C, H, W]``, with changed styles, and of those appended."""
+        network = styled_network(model)
+        changes = StyleChanges(self, network, targets)
+        with network.changed(changes):
+            maps = network.feature_map(images)
+        pairs = next_of_class(changes.labels, changes.num_classes) if self.settings.attention else None
+        logits = network.classifier(network.pool(maps, pairs))
+        return self.task.loss(logits.float(), changes.labels)
+
+
+class StyleChanges:
+    """What happens to one batch on its way through the stages; ``labels`` grow with the batch.
+
+    Args:
+        local: the round.
+        network: the network that is trained.
+        labels: of the batch, ``[B]``.
+    """
+
+    def __init__(self, local: LocalStyles, network: StyledClassifier, labels: torch.Tensor) -> None:
+        self.settings, self.others, self.generator = local.settings, local.others, local.generator
+        self.labels = labels
+        self.num_classes = network.last_layer.out_features
+        draws = self.generator.random(1 + len(network.stages))
+        self.shares = self.others is not None and bool(draws[0] < self.settings.sharing_probability)
+        self.explores = [bool(draw < self.settings.exploration_probability) for draw in draws[1:]]
+
+    def __call__(self, number: int, maps: torch.Tensor) -> torch.Tensor:
+        """Return the maps ``[B', C, H, W]`` of a stage as the next one sees them; B' exceeds B after appending."""
+        with torch.autocast(maps.device.type, enabled=False):
+            if number == 0 and self.shares and self.others is not None:
+                maps = self.shared(maps, self.others)
+            if self.explores[number]:
+                maps = self.mixed(maps if any(self.explores[:number]) else self.extended(maps))
+        return maps
+
+    def shared(self, maps: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+        """Return the maps with the centres of their own styles, and with styles drawn from ``others [2, 2C]``."""
+        number = whole_part(self.settings.shared_fraction, len(maps))
+        styles = styles_of(maps)
+        new = draw_styles(others, self._drawn(self.generator.standard_normal((number, styles.shape[1])), maps))
+        if number < len(maps):
+            uniforms = self._drawn(self.generator.random(len(maps) - number), maps)
+            new = torch.cat([spread_centres(styles, uniforms), new.to(styles)])
+        return restyle(maps, new)
+
+    def extended(self, maps: torch.Tensor) -> torch.Tensor:
+        """Return the maps and copies of some of rare classes, with explored styles; extend the labels alike."""
+        number = whole_part(self.settings.oversampling, len(maps))
+        if number == 0:
+            return maps
+        added = oversample(self.labels, self.num_classes, number)
+        styles = styles_of(maps)
+        explored = explore_styles(styles[added], styles, self.settings.exploration_level)
+        self.labels = torch.cat([self.labels, self.labels[added]])
+        return torch.cat([maps, restyle(maps[added], explored)])
+
+    def mixed(self, maps: torch.Tensor) -> torch.Tensor:
+        """Return the maps, each with its style mixed with that of another one of the batch."""
+        partners = on_device(torch.from_numpy(self.generator.permutation(len(maps))), maps.device)
+        shares = self._drawn(self.generator.beta(self.settings.mixing, self.settings.mixing, len(maps)), maps)
+        return restyle(maps, mix_styles(styles_of(maps), partners, shares))
+
+    def _drawn(self, numbers: np.typing.NDArray[np.float64], maps: torch.Tensor) -> torch.Tensor:
+        """Return random numbers, float32, on the device of the maps."""
+        return on_device(torch.from_numpy(numbers).float(), maps.device)
+
+
+def whole_part(fraction: float, size: int) -> int:
+    """Return ``floor(fraction size)``, where a product such as 0.29 * 100 = 28.999999999999996 counts as whole."""
+    return int(fraction * size + 1e-9)
+
+
+class StyleExchange(Exchange):
+    """The server side of StableFDG: receives statistics of styles, and sends each site those of one other site.
+
+    Args:
+        channels: C, of the first stage.
+    """
+
+    report: ClassVar[str] = "style_statistics"
+
+    def __init__(self, channels: int) -> None:
+        super().__init__("train")
+        self.channels = channels
+
+    def identity(self) -> dict[str, Any]:
+        """Return the name of the exchange and the number of channels."""
+        return {"exchange": StableFDGObjective.name, "channels": self.channels}
+
+    def read_report(
+        self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
+    ) -> torch.Tensor:
+        """Return the statistics of a site's styles, float32 ``[2, 2C]``."""
+        return read_styles(validator, report, self.channels)
+
+    def sizes(self, report: torch.Tensor) -> dict[str, float]:
+        """Return the length of the mean style and that of the deviations."""
+        return {"mean style": float(report[0].norm()), "deviation of styles": float(report[1].norm())}
+
+    def learn(self, reports: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return the styles by site, those of the round alone, and the number of rounds that had reports."""
+        rounds = self._learned.get(ROUNDS, torch.zeros(1, dtype=torch.int64)) + 1
+        return {ROUNDS: rounds, **{f"{OF_SITE}{site}": style for site, style in reports.items()}}
+
+    def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
+        """Return the styles by site in the form of :meth:`learn`."""
+        names = [name for name in tensors if str(name).startswith(OF_SITE)]
+        found = validator.fields(tensors, (ROUNDS, *names))
+        styles = {name: validator.numbers(name, found[name], (2, 2 * self.channels)) for name in names}
+        return {ROUNDS: validator.counts(ROUNDS, found[ROUNDS], 1), **styles}
+
+    def broadcast(self) -> dict[str, torch.Tensor]:
+        """Return what a site receives that has not reported."""
+        return self.broadcast_to("")
+
+    def published(self) -> dict[str, torch.Tensor]:
+        """Return nothing: a style is a single site's."""
+        return {}
+
+    def broadcast_to(self, site: str) -> dict[str, torch.Tensor]:
+        """Return the styles of one other site, in each round of another one; empty if no other has reported."""
+        names = sorted(name for name in self._learned if name.startswith(OF_SITE))
+        own = f"{OF_SITE}{site}"
+        others = [name for name in names if name != own]
+        if not others:
+            return {}
+        # Of sites that all have reported, the one at place i is followed by all others before its turn comes again.
+        place = sum(name < own for name in names) + int(self._learned[ROUNDS]) - 1
+        mean, deviation = self._learned[others[place % len(others)]]
+        return {MEAN: mean.clone(), DEVIATION: deviation.clone()}
+
 
 METHOD = Method(
     key="stablefdg",
@@ -54,7 +359,7 @@ METHOD = Method(
         year=2023,
     ),
     acts=("objective", "network"),
-    objective="fdg_plugins.objectives.stablefdg:StableFDGObjective",
+    objective=StableFDGObjective,
     defaults=(
         Default(server={"server_lr": 1.0, "weighting": "uniform"}, source="StableFDG's code"),
         Default(

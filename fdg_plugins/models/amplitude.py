@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Amplitude normalization: a network that replaces the amplitude spectrum of every image with a common one.
 
-The mathematics is in ``fdg_plugins.core.spectrum``; HarmoFL (``fdg_plugins.objectives.harmofl``) determines the
+The mathematics is in ``fdg_plugins.core.spectrum``; HarmoFL (``fdg_plugins.methods.harmofl``) determines the
 spectrum.
 """
 

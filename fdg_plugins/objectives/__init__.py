@@ -40,8 +40,6 @@ An objective can be combined with any weighting and any direction of ``fdg_plugi
 from fdg_plugins.objectives.catalogue import OBJECTIVES, make_objective, objective_settings, read_settings
 from fdg_plugins.objectives.erm import ERMObjective
 from fdg_plugins.objectives.exchange import Exchange, SiteFacts, WeightReports
-from fdg_plugins.objectives.feddim import FedDIMObjective, InsightExchange
-from fdg_plugins.objectives.fediir import FedIIRObjective, GradientExchange
 from fdg_plugins.objectives.network import (
     adapt_model,
     build_network,
@@ -71,11 +69,7 @@ __all__ = [
     "ERMObjective",
     "Exchange",
     "FeatureBatch",
-    "FedDIMObjective",
-    "FedIIRObjective",
     "FineTuning",
-    "GradientExchange",
-    "InsightExchange",
     "LocalObjective",
     "Objective",
     "PersonalModel",

@@ -31,10 +31,5 @@ def load_target(target: Target) -> Any:
 
 
 def public_path(target: Target) -> str:
-    """Return the class path of a target as a job's config names it, without loading the target.
-
-    A class of this package is public in its subpackage: ``fdg_plugins.aggregators.FedAvgAggregator``.
-    """
-    path = target.replace(":", ".") if isinstance(target, str) else f"{target.__module__}.{target.__qualname__}"
-    package, *inner, name = path.split(".")
-    return f"{package}.{inner[0]}.{name}" if package == __name__.partition(".")[0] and inner else path
+    """Return the class path of a target as a job's config names it, without loading the target."""
+    return target.replace(":", ".") if isinstance(target, str) else f"{target.__module__}.{target.__qualname__}"

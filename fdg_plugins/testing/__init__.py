@@ -4,7 +4,7 @@
 The contract suite of this package calls them for every member of its registries; a plug-in's tests call them for its
 own classes, with any test runner:
 
-    >>> from fdg_plugins.aggregators import FedAvgAggregator
+    >>> from fdg_plugins.methods.fedavg import FedAvgAggregator
     >>> from fdg_plugins.testing import AGGREGATOR_CONTRACT
     >>> for promise in AGGREGATOR_CONTRACT:
     ...     promise(FedAvgAggregator)

@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
-from fdg_plugins.aggregators import FedAvgAggregator, RunFacts, UpdateAggregator
+from fdg_plugins.aggregators import RunFacts, UpdateAggregator
 from fdg_plugins.errors import ContributionError, FDGError
 from fdg_plugins.messages import META_REPORT
+from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.record.run_record import AggregationRecord
 from fdg_plugins.testing.inputs import (
     COUNTER,

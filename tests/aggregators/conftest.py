@@ -15,9 +15,10 @@ from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.model import make_model_learnable
 from nvflare.app_common.app_constant import AppConstants
 
-from fdg_plugins.aggregators import AGGREGATORS, FedAvgAggregator, RunFacts, UpdateAggregator
+from fdg_plugins.aggregators import AGGREGATORS, RunFacts, UpdateAggregator
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.messages import META_SAMPLES
+from fdg_plugins.methods.fedavg import FedAvgAggregator
 from tests.aggregators.trained_sites import training_report
 
 Params = dict[str, Any]

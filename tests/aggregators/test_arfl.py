@@ -10,18 +10,14 @@ import pytest
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel
 
-from fdg_plugins.aggregators import (
-    FedAvgAggregator,
-    FedCSAAggregator,
-    FedNovaAggregator,
-    FedOMGAggregator,
-    RunFacts,
-    UpdateAggregator,
-    make_weighting,
-)
+from fdg_plugins.aggregators import RunFacts, UpdateAggregator, make_weighting
 from fdg_plugins.core.robust_weighting import risk_weights
 from fdg_plugins.core.weighting import limited_weights
 from fdg_plugins.errors import ContributionError, SettingsError
+from fdg_plugins.methods.fedavg import FedAvgAggregator
+from fdg_plugins.methods.fedcsa import FedCSAAggregator
+from fdg_plugins.methods.fednova import FedNovaAggregator
+from fdg_plugins.methods.fedomg import FedOMGAggregator
 from tests.aggregators.trained_sites import LAYOUT, SAMPLES, UPDATES, aggregate, contribution, report_of
 
 ARFL = {"name": "arfl"}

@@ -20,10 +20,11 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
-from fdg_plugins.aggregators import FedAvgAggregator, UpdateAggregator
+from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.messages import META_REPORT, META_SAMPLES, META_SITE
+from fdg_plugins.methods.fedavg import FedAvgAggregator
 
 Params = dict[str, Any]
 AggregatorClass = Callable[..., UpdateAggregator]

@@ -7,10 +7,12 @@ import pytest
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel
 
-from fdg_plugins.aggregators import FedAvgAggregator, FedOMGAggregator, UpdateAggregator
+from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import META_CHECKED_REPORTS
-from fdg_plugins.objectives.fedas import REPORT_FISHER_TRACE
+from fdg_plugins.methods.fedas import REPORT_FISHER_TRACE
+from fdg_plugins.methods.fedavg import FedAvgAggregator
+from fdg_plugins.methods.fedomg import FedOMGAggregator
 from fdg_plugins.testing.inputs import same_bits
 from tests.aggregators.trained_sites import LAYOUT, SAMPLES, UPDATES, aggregate, contribution, report_of
 

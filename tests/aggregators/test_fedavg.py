@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
-from fdg_plugins.aggregators import FedAvgAggregator, take_step
+from fdg_plugins.aggregators import take_step
 from fdg_plugins.messages import META_REPORT, META_SAMPLES, META_SITE
+from fdg_plugins.methods.fedavg import FedAvgAggregator
 
 
 def contribution(site: str, update: Any, samples: int = 1) -> FLModel:

@@ -10,10 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fdg_plugins.aggregators import FedAvgAggregator, FedCSAAggregator, RunFacts, UpdateAggregator
-from fdg_plugins.aggregators.fedcsa import class_shares, class_weights, combine_rows
+from fdg_plugins.aggregators import RunFacts, UpdateAggregator
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.methods.fedavg import FedAvgAggregator
+from fdg_plugins.methods.fedcsa import FedCSAAggregator, class_shares, class_weights, combine_rows
 from fdg_plugins.testing.inputs import same_bits
 from tests.aggregators.trained_sites import aggregate, contribution, report_of
 

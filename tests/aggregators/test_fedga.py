@@ -9,10 +9,13 @@ import pytest
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
-from fdg_plugins.aggregators import FedAvgAggregator, FedGAAggregator, FedOMGAggregator, UpdateAggregator
+from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import META_CHECKED_REPORTS, META_REPORT, META_SITE
+from fdg_plugins.methods.fedavg import FedAvgAggregator
+from fdg_plugins.methods.fedga import FedGAAggregator
+from fdg_plugins.methods.fedomg import FedOMGAggregator
 
 UPDATES = {"art": [1.0, 0.0], "cartoon": [0.0, 1.0], "photo": [1.0, 1.0]}
 LAYOUT = ModelLayout.of({"w": torch.zeros(2)})

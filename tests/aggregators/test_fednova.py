@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from fdg_plugins.aggregators import FedAvgAggregator, FedNovaAggregator, make_aggregator
+from fdg_plugins.aggregators import make_aggregator
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.core.steps import effective_steps
 from fdg_plugins.errors import ContributionError, SettingsError
+from fdg_plugins.methods.fedavg import FedAvgAggregator
+from fdg_plugins.methods.fednova import FedNovaAggregator
 from fdg_plugins.objectives import OBJECTIVES
 from tests.aggregators.trained_sites import aggregate, contribution, report_of
 

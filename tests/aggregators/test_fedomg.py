@@ -9,17 +9,12 @@ import pytest
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
-from fdg_plugins.aggregators import (
-    FedAvgAggregator,
-    FedOMGAggregator,
-    RunFacts,
-    UpdateAggregator,
-    base,
-    take_step,
-)
+from fdg_plugins.aggregators import RunFacts, UpdateAggregator, base, take_step
 from fdg_plugins.core import gram_matrix
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import META_REPORT, META_SAMPLES, META_SITE
+from fdg_plugins.methods.fedavg import FedAvgAggregator
+from fdg_plugins.methods.fedomg import FedOMGAggregator
 from fdg_plugins.record.run_record import AggregationRecord
 
 Params = dict[str, Any]

@@ -17,10 +17,10 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.app_constant import AppConstants
 
-from fdg_plugins.aggregators import FedOMGAggregator
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeCheckFilter, ExchangeRound, GapCheckFilter
 from fdg_plugins.filters.wire import pack
+from fdg_plugins.methods.fedomg import FedOMGAggregator
 from fdg_plugins.models import build_model
 from fdg_plugins.objectives import make_objective
 

@@ -14,8 +14,9 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
 from nvflare.app_common.workflows.base_fedavg import BaseFedAvg
 
-from fdg_plugins.aggregators import FedAvgAggregator, FedGAAggregator
 from fdg_plugins.messages import META_CHECKED_REPORTS, META_REPORT, META_SAMPLES, META_SITE
+from fdg_plugins.methods.fedavg import FedAvgAggregator
+from fdg_plugins.methods.fedga import FedGAAggregator
 
 
 def answer(site: str, metrics: Any, samples: int | None = None, **meta: Any) -> FLModel:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from fdg_plugins.aggregators import Contribution, Direction, FedAvgAggregator, RoundOf, UpdateAggregator, Weighting
+from fdg_plugins.aggregators import Contribution, Direction, RoundOf, UpdateAggregator, Weighting
 from fdg_plugins.aggregators.weighting_rule import ONLY_ROUND
 from fdg_plugins.errors import FDGError, PartError
+from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.testing.inputs import flat, random_updates, run_round, same_bits
 from tests.controllers.rounds_stubs import all_well, make_rounds
 

@@ -8,12 +8,14 @@ import pytest
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
-from fdg_plugins.aggregators import Contribution, FedAvgAggregator, FedOMGAggregator, UpdateAggregator, take_step
+from fdg_plugins.aggregators import Contribution, UpdateAggregator, take_step
 from fdg_plugins.aggregators import base as base_module
 from fdg_plugins.aggregators.returned import Direction
 from fdg_plugins.core import measures as measures_module
 from fdg_plugins.errors import FDGError
 from fdg_plugins.messages import META_REPORT
+from fdg_plugins.methods.fedavg import FedAvgAggregator
+from fdg_plugins.methods.fedomg import FedOMGAggregator
 from fdg_plugins.record.run_record import AggregationRecord
 from fdg_plugins.testing.inputs import SITES, TRAINABLE, UNEQUAL_CLASSES, flat, random_updates, run_round, same_bits
 

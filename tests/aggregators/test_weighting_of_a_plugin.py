@@ -10,9 +10,9 @@ import torch
 from nvflare.apis.event_type import EventType
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
-from fdg_plugins.aggregators import FedAvgAggregator
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import META_SITE
+from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.plugins.methods import METHODS
 from tests.flare_runner import SiteWorkspace, site_context
 

@@ -15,13 +15,14 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
-from fdg_plugins.aggregators import ARFLWeighting, FedNovaAggregator
 from fdg_plugins.aggregators.contributions import read_contribution
 from fdg_plugins.client import LocalRound, evaluate, evaluation
 from fdg_plugins.core.stored import whole
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters import GapReportFilter
 from fdg_plugins.messages import META_GAP, META_REPORT, META_SITE
+from fdg_plugins.methods.arfl import ARFLWeighting
+from fdg_plugins.methods.fednova import FedNovaAggregator
 from fdg_plugins.models import build_model
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig

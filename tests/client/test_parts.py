@@ -11,10 +11,11 @@ from torch.nn.functional import cross_entropy
 from fdg_plugins.client import ClassInsight, GradientAlignment
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import META_RECEIVED
+from fdg_plugins.methods.feddim import FedDIMObjective, Target
+from fdg_plugins.methods.fediir import FedIIRObjective
 from fdg_plugins.models import build_model
 from fdg_plugins.models.registry import ExtractorClassifier
-from fdg_plugins.objectives import FedDIMObjective, FedIIRObjective, see
-from fdg_plugins.objectives.feddim import Target
+from fdg_plugins.objectives import see
 
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
 CLASSES = 4

@@ -11,7 +11,7 @@ import torch
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from safetensors import safe_open
 
-from fdg_plugins.aggregators import FedAvgAggregator, UpdateAggregator
+from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.controllers.messenger import Request, StragglerTimeout
 from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.errors import ContributionError
@@ -23,6 +23,7 @@ from fdg_plugins.messages import (
     CensusReply,
     TrainReport,
 )
+from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.settings.protocol import Protocol

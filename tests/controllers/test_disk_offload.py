@@ -13,12 +13,12 @@ from nvflare.app_opt.pt.tensor_downloader import DiskTensorConsumer
 from nvflare.fuel.utils.fobs import FOBSContextKey
 from safetensors.torch import save
 
-from fdg_plugins.aggregators import FedOMGAggregator
 from fdg_plugins.controllers.messenger import Request, StragglerTimeout
 from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.flare.disk_offload import tensors_in_files
 from fdg_plugins.messages import META_REPORT, META_SAMPLES, META_SITE, TASK_TRAIN
+from fdg_plugins.methods.fedomg import FedOMGAggregator
 from fdg_plugins.record.run_files import LOCAL_FOLDER
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import load_tensors

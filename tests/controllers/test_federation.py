@@ -23,13 +23,13 @@ from nvflare.fuel.utils.fobs import FOBSContextKey
 from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 
 from fdg_plugins import storage
-from fdg_plugins.aggregators import FedOMGAggregator
 from fdg_plugins.aggregators.facts import MAX_IDLE_ROUNDS
 from fdg_plugins.controllers import FederationController, RunRecord
 from fdg_plugins.data import PACS
 from fdg_plugins.data.stand_in import ensure_stand_in
 from fdg_plugins.executors import SiteExecutor
 from fdg_plugins.messages import HEADER_REASON, HEADER_STOP, TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN
+from fdg_plugins.methods.fedomg import FedOMGAggregator
 from fdg_plugins.objectives import OBJECTIVES
 from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.storage import load_tensors

@@ -13,7 +13,7 @@ import pytest
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel
 
-from fdg_plugins.aggregators import FedAvgAggregator, FedNovaAggregator, FedOMGAggregator, UpdateAggregator
+from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.controllers.expectations import expectations
 from fdg_plugins.controllers.guard import Behind
 from fdg_plugins.controllers.rounds import Rounds
@@ -22,6 +22,9 @@ from fdg_plugins.core.outliers import length_ratios, usual_length
 from fdg_plugins.errors import FDGError
 from fdg_plugins.lab.analysis import find_runs
 from fdg_plugins.messages import TASK_TRAIN
+from fdg_plugins.methods.fedavg import FedAvgAggregator
+from fdg_plugins.methods.fednova import FedNovaAggregator
+from fdg_plugins.methods.fedomg import FedOMGAggregator
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
 from fdg_plugins.record.run_files import SELECTED_FILE
 from fdg_plugins.storage import load_tensors

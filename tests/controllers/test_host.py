@@ -20,9 +20,9 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeCheckFilter, ExchangeReceiveFilter, ExchangeSendFilter
 from fdg_plugins.filters.wire import pack, read_message
 from fdg_plugins.messages import META_RECEIVED
+from fdg_plugins.methods.fediir import GradientExchange
 from fdg_plugins.objectives import OBJECTIVES, Exchange, Objective, make_objective
 from fdg_plugins.objectives.erm import ERMObjective
-from fdg_plugins.objectives.fediir import GradientExchange
 from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.testing.objectives import network, report_of
 

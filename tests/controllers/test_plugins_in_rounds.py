@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from fdg_plugins.aggregators import FedAvgAggregator
 from fdg_plugins.executors import SiteExecutor
 from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE
+from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.models import NETWORKS
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.recipes import FDGRecipe, make_recipe

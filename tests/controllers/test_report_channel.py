@@ -9,11 +9,12 @@ import pytest
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel
 
-from fdg_plugins.aggregators import FedAvgAggregator, UpdateAggregator
+from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.controllers.channel import ReportChannel
 from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.errors import ContributionError, FDGError, SettingsError
 from fdg_plugins.messages import META_CHECKED_REPORTS, META_SAMPLES, TASK_PROBE, TASK_TRAIN
+from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.objectives import Exchange, SiteFacts
 from fdg_plugins.objectives.exchange import PayloadValidator, Tensors
 from fdg_plugins.plugins.reports import CheckedReports

@@ -10,7 +10,7 @@ import pytest
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
-from fdg_plugins.aggregators import Contribution, Direction, FedAvgAggregator, FedOMGAggregator
+from fdg_plugins.aggregators import Contribution, Direction
 from fdg_plugins.messages import (
     META_REQUEST,
     META_UPDATE_BYTES,
@@ -18,6 +18,8 @@ from fdg_plugins.messages import (
     TASK_TRAIN,
     TaskRequest,
 )
+from fdg_plugins.methods.fedavg import FedAvgAggregator
+from fdg_plugins.methods.fedomg import FedOMGAggregator
 from fdg_plugins.record.run_files import LAST_FILE, SELECTED_FILE
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.storage import load_tensors

@@ -8,17 +8,13 @@ from typing import Any
 import pytest
 from nvflare.apis.filter import Filter
 
-from fdg_plugins.aggregators import (
-    AGGREGATORS,
-    FedAvgAggregator,
-    FedOMGAggregator,
-    UpdateAggregator,
-    make_aggregator,
-)
+from fdg_plugins.aggregators import AGGREGATORS, UpdateAggregator, make_aggregator
 from fdg_plugins.controllers.federation import method_in_force
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters import ExchangeCheckFilter, GapCheckFilter, RoundedUpdateReceiveFilter
 from fdg_plugins.messages import TASK_PROBE, TASK_TRAIN
+from fdg_plugins.methods.fedavg import FedAvgAggregator
+from fdg_plugins.methods.fedomg import FedOMGAggregator
 from fdg_plugins.plans.compatibility import check_exchange_filters, check_settings, check_update_filters
 from fdg_plugins.plans.plans import Plans, make_plans
 from fdg_plugins.record.census import Federation

@@ -12,7 +12,7 @@ from nvflare.apis.shareable import Shareable
 
 from fdg_plugins.filters import ExchangeReportFilter
 from fdg_plugins.messages import META_SITE_REPORT, TASK_TRAIN
-from fdg_plugins.objectives.fedas import REPORT_FISHER_TRACE
+from fdg_plugins.methods.fedas import REPORT_FISHER_TRACE
 from tests.controllers.test_methods_in_rounds import ANGLES, FILTERS, MethodJob, forging, same
 from tests.controllers.test_resume import ServerKilled, dying
 

@@ -175,8 +175,8 @@ def persistors(folder: Path) -> list[dict[str, Any]]:
 
 
 AGGREGATORS = {
-    "fedomg": component("fdg_plugins.aggregators.FedOMGAggregator", **FEDOMG),
-    "fedavg": component("fdg_plugins.aggregators.FedAvgAggregator", **FEDAVG),
+    "fedomg": component("fdg_plugins.methods.fedomg.FedOMGAggregator", **FEDOMG),
+    "fedavg": component("fdg_plugins.methods.fedavg.FedAvgAggregator", **FEDAVG),
 }
 
 

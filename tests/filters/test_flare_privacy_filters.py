@@ -21,12 +21,14 @@ from nvflare.app_common.filters.percentile_privacy import PercentilePrivacy
 from nvflare.app_common.filters.svt_privacy import SVTPrivacy
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
-from fdg_plugins.aggregators import FedAvgAggregator, FedOMGAggregator, UpdateAggregator
+from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeCheckFilter, ExchangeReportFilter, ExchangeRound, GapCheckFilter
 from fdg_plugins.filters.wire import PART_MAIN, PART_TENSORS
 from fdg_plugins.messages import META_CHECKED_REPORTS, META_GAP, META_SAMPLES, META_SITE_REPORT
+from fdg_plugins.methods.fedavg import FedAvgAggregator
+from fdg_plugins.methods.fedomg import FedOMGAggregator
 from fdg_plugins.models import build_model
 from fdg_plugins.objectives import Exchange, make_objective, see
 

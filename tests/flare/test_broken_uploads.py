@@ -16,11 +16,11 @@ from nvflare.fuel.utils import fobs
 from nvflare.fuel.utils.fobs.datum import Datum, DatumManager
 from nvflare.fuel.utils.fobs.decomposers.via_downloader import EncKey, EncType, ViaDownloaderDecomposer
 
-from fdg_plugins.aggregators import FedAvgAggregator
 from fdg_plugins.aggregators.contributions import read_contribution
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.flare.broken_uploads import LostTensor, are_lost, make_surviving
 from fdg_plugins.messages import META_SITE
+from fdg_plugins.methods.fedavg import FedAvgAggregator
 
 REFERENCE = {EncKey.TYPE: EncType.REF, EncKey.DATA: "T0"}
 AT_SERVER, AT_SITE = "server.job", "photo.job"

@@ -27,7 +27,7 @@ from nvflare.app_common.widgets.component_path_authorizer import ComponentPathAu
 from nvflare.fuel.utils.class_utils import instantiate_class
 
 import fdg_plugins
-from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS
+from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, UpdateAggregator
 from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.flare.components import SERVER, SITE, class_paths, components
 from fdg_plugins.flare.kits import ENDS, merge_allow_list, read_kit
@@ -287,7 +287,10 @@ def test_every_component_on_the_list_is_one_and_every_component_is_on_the_list()
         listed[component.path] = getattr(importlib.import_module(module), name)
     assert all(isinstance(value, type) and issubclass(value, FLComponent) for value in listed.values())
     exported = {
-        cls for cls in component_classes() if cls.__name__ in _exported(importlib.import_module(_package_of(cls)))
+        cls
+        for cls in component_classes()
+        if cls.__name__ in _exported(importlib.import_module(_package_of(cls)))
+        or (cls.__module__.startswith("fdg_plugins.methods.") and issubclass(cls, UpdateAggregator))
     }
     assert exported == {value for path, value in listed.items() if path.startswith("fdg_plugins.")}
 

@@ -13,10 +13,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.methods.fedadg import WEIGHT_DECAY, FedADGObjective, LocalAdversarial, generating_network
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.adversarial import GeneratingClassifier, class_code
 from fdg_plugins.objectives import SiteRound, Trained, build_network, make_objective
-from fdg_plugins.objectives.fedadg import WEIGHT_DECAY, FedADGObjective, LocalAdversarial, generating_network
 from fdg_plugins.randomness import torch_generator
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig

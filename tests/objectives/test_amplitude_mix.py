@@ -10,9 +10,9 @@ from torch.nn.functional import cross_entropy
 
 from fdg_plugins.core.spectrum import amplitude_and_phase, mix_amplitudes
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.methods.am import AMObjective, LocalAmplitudeMix
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import ERMObjective, LocalObjective, SiteRound
-from fdg_plugins.objectives.am import AMObjective, LocalAmplitudeMix
 from tests.objectives.objective_batches import CLASSES, Batch, Train, make_batches
 
 SITE = SiteRound("a", 3, seed=1)

@@ -9,9 +9,7 @@ import pytest
 import torch
 
 from fdg_plugins.errors import ContributionError, SettingsError
-from fdg_plugins.models import ExtractorClassifier, build_model
-from fdg_plugins.objectives import Exchange, FeatureBatch, LocalObjective, SiteRound, Trained, make_objective, see
-from fdg_plugins.objectives.fedas import (
+from fdg_plugins.methods.fedas import (
     HELD,
     MEANS,
     MODEL,
@@ -21,6 +19,8 @@ from fdg_plugins.objectives.fedas import (
     equal_batches,
     fisher_trace,
 )
+from fdg_plugins.models import ExtractorClassifier, build_model
+from fdg_plugins.objectives import Exchange, FeatureBatch, LocalObjective, SiteRound, Trained, make_objective, see
 from tests.objectives.local_steps import copy_of, plain, same, train_steps
 from tests.objectives.objective_batches import CLASSES, Batch, make_batches
 

@@ -7,9 +7,9 @@ from torch.nn.functional import cross_entropy
 
 from fdg_plugins.core.insight import insight_matrix
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.methods.feddim import FedDIMObjective, InsightExchange, Target
 from fdg_plugins.models import ExtractorClassifier, build_model
-from fdg_plugins.objectives import FedDIMObjective, InsightExchange, see
-from fdg_plugins.objectives.feddim import Target
+from fdg_plugins.objectives import see
 from tests.objectives.objective_batches import CLASSES, Batch, make_batches
 from tests.objectives.report_round import ReportRound
 from tests.random_tensors import normal

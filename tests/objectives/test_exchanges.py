@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fdg_plugins.errors import ContributionError, FDGError, PartError, SettingsError
-from fdg_plugins.objectives import Exchange, GradientExchange, InsightExchange
+from fdg_plugins.methods.feddim import InsightExchange
+from fdg_plugins.methods.fediir import GradientExchange
+from fdg_plugins.objectives import Exchange
 from fdg_plugins.testing.inputs import same_bits
 from tests.objectives.report_round import ReportRound
 from tests.random_tensors import normal

@@ -10,15 +10,17 @@ import torch
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from torch.nn.functional import cross_entropy
 
-from fdg_plugins.aggregators import FedAvgAggregator, FedOMGAggregator, UpdateAggregator
+from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.core.spectrum import centred_band, mean_amplitude, replace_amplitude
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import META_SAMPLES, META_SITE
+from fdg_plugins.methods.fedavg import FedAvgAggregator
+from fdg_plugins.methods.fedomg import FedOMGAggregator
+from fdg_plugins.methods.fedsam import FedSAMObjective
+from fdg_plugins.methods.harmofl import HarmoFLObjective
 from fdg_plugins.models import ExtractorClassifier, build_model, parameter_kinds
 from fdg_plugins.models.amplitude import AmplitudeNormalizedClassifier
 from fdg_plugins.objectives import ERMObjective
-from fdg_plugins.objectives.fedsam import FedSAMObjective
-from fdg_plugins.objectives.harmofl import HarmoFLObjective
 from fdg_plugins.training.global_model import GlobalModel
 from fdg_plugins.training.loop import DevicePolicy, evaluate
 from fdg_plugins.training.results import make_update

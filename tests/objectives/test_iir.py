@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from fdg_plugins.methods.fediir import FedIIRObjective, GradientExchange
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives import FedIIRObjective, GradientExchange, see
+from fdg_plugins.objectives import see
 from tests.objectives.objective_batches import CLASSES, Batch, Train, make_batches
 from tests.objectives.report_round import ReportRound
 

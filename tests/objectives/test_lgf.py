@@ -11,9 +11,9 @@ from torch.nn.functional import cross_entropy
 
 from fdg_plugins.core.flatness import Perturbed, adversarial_predictions, divergence_from
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.methods.fedlgf import FedLGFObjective, LocalFlatness
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import SiteRound, make_objective
-from fdg_plugins.objectives.fedlgf import FedLGFObjective, LocalFlatness
 from fdg_plugins.randomness import torch_generator
 from fdg_plugins.testing.inputs import same_bits
 from tests.objectives.objective_batches import Train, make_batches

@@ -9,9 +9,9 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.methods.feddim import LocalInsight
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Objective, make_objective, see
-from fdg_plugins.objectives.feddim import LocalInsight
 from tests.objectives.local_steps import same
 from tests.objectives.objective_batches import CLASSES, Batch, Train, make_batches
 from tests.objectives.report_round import ReportRound

@@ -10,16 +10,16 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.errors import ContributionError, SettingsError
-from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives import Exchange, SiteRound, Trained, make_objective
-from fdg_plugins.objectives.fedsam import FedSAMObjective
-from fdg_plugins.objectives.mofedsam import (
+from fdg_plugins.methods.fedsam import FedSAMObjective
+from fdg_plugins.methods.mofedsam import (
     MoFedSAMObjective,
     MomentumExchange,
     SiteDescent,
     mean_descent,
     mix_gradients,
 )
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives import Exchange, SiteRound, Trained, make_objective
 from fdg_plugins.training.results import make_update
 from tests.objectives.local_steps import copy_of, plain, same, train_steps
 from tests.objectives.objective_batches import CLASSES, Batch, make_batches

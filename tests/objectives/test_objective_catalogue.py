@@ -8,14 +8,9 @@ import pytest
 
 import fdg_plugins.objectives
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.objectives import (
-    ERMObjective,
-    FedDIMObjective,
-    FedIIRObjective,
-    make_objective,
-    objective_settings,
-    read_settings,
-)
+from fdg_plugins.methods.feddim import FedDIMObjective
+from fdg_plugins.methods.fediir import FedIIRObjective
+from fdg_plugins.objectives import ERMObjective, make_objective, objective_settings, read_settings
 
 IIR = ["strength", "ema", "frozen_batchnorm", "probe", "variant"]
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from fdg_plugins.errors import ContributionError, SettingsError
+from fdg_plugins.methods.fedpac import AFTER, BEFORE, HEAD, PRESENT, PROTOTYPES, SQUARE, PrototypeExchange
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Exchange, SiteRound, Trained, make_objective, see
 from fdg_plugins.objectives.class_reports import CLASS_COUNTS
-from fdg_plugins.objectives.fedpac import AFTER, BEFORE, HEAD, PRESENT, PROTOTYPES, SQUARE, PrototypeExchange
 from fdg_plugins.objectives.heads import head_of
 from fdg_plugins.tasks import DEFAULT_TASK
 from tests.objectives.local_steps import copy_of, same, train_steps

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.methods.perfedavg import BatchPart
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.objectives import FineTuning, SiteRound, make_objective
-from fdg_plugins.objectives.perfedavg import BatchPart
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import DEFAULT_TASK
 from fdg_plugins.training.loop import DevicePolicy

@@ -11,9 +11,9 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.methods.fedprox import FedProxObjective, LocalProximal, add_proximal_gradients
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import make_objective
-from fdg_plugins.objectives.fedprox import FedProxObjective, LocalProximal, add_proximal_gradients
 from tests.objectives.local_steps import copy_of, plain, same, train_steps
 from tests.objectives.objective_batches import Batch, make_batches
 

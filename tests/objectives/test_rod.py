@@ -9,9 +9,9 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.methods.fedrod import ABSENT, LocalRobustDecoupling, log_shares
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import SiteRound, Trained, make_objective
-from fdg_plugins.objectives.fedrod import ABSENT, LocalRobustDecoupling, log_shares
 from tests.objectives.local_steps import copy_of, plain, same, train_steps
 from tests.objectives.objective_batches import CLASSES, Batch
 

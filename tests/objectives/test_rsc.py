@@ -10,9 +10,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.models import ExtractorClassifier, build_model
-from fdg_plugins.objectives import SiteRound, make_objective
-from fdg_plugins.objectives.rsc import (
+from fdg_plugins.methods.rsc import (
     SMALLEST_LOSS,
     LocalSelfChallenge,
     RSCObjective,
@@ -20,6 +18,8 @@ from fdg_plugins.objectives.rsc import (
     largest,
     spatial_scores,
 )
+from fdg_plugins.models import ExtractorClassifier, build_model
+from fdg_plugins.objectives import SiteRound, make_objective
 from tests.objectives.objective_batches import CLASSES, Batch, Train, make_batches
 from tests.random_tensors import normal
 

@@ -14,9 +14,9 @@ from torch import nn
 
 from fdg_plugins.core.steps import effective_steps
 from fdg_plugins.errors import ContributionError, SettingsError
+from fdg_plugins.methods.scaffold import ControlExchange, SCAFFOLDObjective, control_change
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Exchange, LocalObjective, SiteRound, Trained, make_objective
-from fdg_plugins.objectives.scaffold import ControlExchange, SCAFFOLDObjective, control_change
 from fdg_plugins.state.site_memory import Kept, read_memory, write_kept
 from fdg_plugins.training.results import make_update
 from tests.objectives.local_steps import copy_of, same, train_steps

@@ -15,9 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fdg_plugins.core.sharpness import ascended, sharpness_aware_gradients, unchanged_buffers
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.methods.fedsam import FedSAMObjective
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import make_objective
-from fdg_plugins.objectives.fedsam import FedSAMObjective
 from tests.objectives.local_steps import copy_of, plain, same, train_steps
 from tests.objectives.objective_batches import Batch, make_batches
 

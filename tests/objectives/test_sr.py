@@ -14,10 +14,7 @@ from torch.distributions import Normal, kl_divergence
 from torch.nn.functional import cross_entropy, softplus
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.models import ExtractorClassifier, build_model
-from fdg_plugins.models.gaussian import GaussianLayer
-from fdg_plugins.objectives import SiteRound, Trained, build_network, make_objective
-from fdg_plugins.objectives.fedsr import (
+from fdg_plugins.methods.fedsr import (
     SMALLEST_FACTOR,
     ClassReferences,
     FedSRObjective,
@@ -25,6 +22,9 @@ from fdg_plugins.objectives.fedsr import (
     mean_length,
     parts,
 )
+from fdg_plugins.models import ExtractorClassifier, build_model
+from fdg_plugins.models.gaussian import GaussianLayer
+from fdg_plugins.objectives import SiteRound, Trained, build_network, make_objective
 from fdg_plugins.randomness import torch_generator
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig

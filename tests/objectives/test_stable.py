@@ -23,16 +23,16 @@ from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeRound, ExchangeSendFilter
 from fdg_plugins.filters.wire import read_message
 from fdg_plugins.flare.peers import mark_asking_sites
-from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.models.styled import StyledClassifier
-from fdg_plugins.objectives import Exchange, SiteRound, make_objective, see
-from fdg_plugins.objectives.stablefdg import (
+from fdg_plugins.methods.stablefdg import (
     LocalStyles,
     StableFDGObjective,
     StyleChanges,
     StyleExchange,
     styled_network,
 )
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.models.styled import StyledClassifier
+from fdg_plugins.objectives import Exchange, SiteRound, make_objective, see
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.training.session import SiteSession

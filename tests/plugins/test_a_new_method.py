@@ -105,7 +105,7 @@ def test_it_has_a_name_a_recipe_and_a_place_on_the_allow_list() -> None:
     assert canonical_method("FedOMG+fedpower") == parse_method("power+omg").name == "fedomg+power"
     assert title_of("fedomg+power") == "FedOMG + Power"
     assert make_recipe("fedpower", "pacs", power=0.25).name == "pacs_fedpower"
-    assert "fdg_plugins.aggregators.FedAvgAggregator" in class_paths(SERVER, ["fedpower"])
+    assert "fdg_plugins.methods.fedavg.FedAvgAggregator" in class_paths(SERVER, ["fedpower"])
 
 
 def test_it_trains_and_is_reported(tmp_path: Path) -> None:

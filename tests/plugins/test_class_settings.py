@@ -19,10 +19,11 @@ from typing import ClassVar
 
 import torch
 
-from fdg_plugins.aggregators import FedAvgAggregator, Weighting
+from fdg_plugins.aggregators import Weighting
+from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.objectives import Objective
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.feddim import FedDIMObjective
+from fdg_plugins.methods.feddim import FedDIMObjective
 from fdg_plugins.plugins.method import Default, Leaving, Method, Reference, SettingSource
 from fdg_plugins.values import check_number
 

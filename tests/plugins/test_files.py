@@ -150,7 +150,7 @@ def test_two_files_of_one_name_are_refused_because_one_would_replace_the_other(t
 # --- methods ---
 
 METHOD = """
-from fdg_plugins.aggregators import FedAvgAggregator
+from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.plugins.method import Method, Reference
 
 class {name}(FedAvgAggregator):

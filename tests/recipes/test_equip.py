@@ -9,8 +9,10 @@ import pytest
 from nvflare.app_opt.pt.recipes.fedavg import FedAvgRecipe
 from nvflare.client.config import TransferType
 
-from fdg_plugins.aggregators import FedAvgAggregator, FedOMGAggregator, UpdateAggregator
+from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.methods.fedavg import FedAvgAggregator
+from fdg_plugins.methods.fedomg import FedOMGAggregator
 from fdg_plugins.recipes import equip
 
 

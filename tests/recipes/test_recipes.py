@@ -74,7 +74,7 @@ def test_each_ends_list_covers_what_jobs_name_and_nothing_of_flares_beside(
     named = named_classes(jobs, end) | named_classes(tmp_path, end)
     listed = set(class_paths(end))
     assert named <= listed
-    assert {path for path in listed - named if ".aggregators." not in path} == set()  # which jobs name without a path
+    assert {path for path in listed - named if ".methods." not in path} == set()  # which jobs name without a path
 
 
 def test_every_data_set_of_the_catalogue_has_a_job(tmp_path: Path) -> None:

@@ -10,14 +10,14 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fdg_plugins.aggregators import FedAvgAggregator
 from fdg_plugins.controllers.expectations import expected_of
 from fdg_plugins.core.alignment import classifier_gradient
 from fdg_plugins.errors import CensusError, ContributionError, SettingsError
 from fdg_plugins.messages import CensusReply, Evaluation
+from fdg_plugins.methods.fedavg import FedAvgAggregator
+from fdg_plugins.methods.fediir import classifier_parameters
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import SiteRound, make_objective, see
-from fdg_plugins.objectives.fediir import classifier_parameters
 from fdg_plugins.plans.compatibility import check_settings
 from fdg_plugins.plans.plans import Plan, Plans
 from fdg_plugins.record.census import take_census

@@ -11,16 +11,16 @@ import pytest
 import torch
 from torch import nn
 
-from fdg_plugins.aggregators import FedAvgAggregator
 from fdg_plugins.core.insight import GlobalInsight
 from fdg_plugins.data import DATASETS
 from fdg_plugins.data.catalogue import VESSELS
 from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.methods.fedavg import FedAvgAggregator
+from fdg_plugins.methods.feddim import TARGETS, local_insight
+from fdg_plugins.methods.fediir import LocalAlignment
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.objectives import OBJECTIVES, SiteRound, make_objective, see
-from fdg_plugins.objectives.feddim import TARGETS, local_insight
-from fdg_plugins.objectives.fediir import LocalAlignment
 from fdg_plugins.plans.compatibility import check_settings
 from fdg_plugins.plans.plans import Plan, Plans
 from fdg_plugins.settings.protocol import Protocol
