@@ -42,13 +42,12 @@ def python(arguments: list[str], folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.nightly
-def test_a_method_is_added_by_its_class_its_record_its_test_and_its_page(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_method_is_added_by_its_file_its_test_and_its_page(tmp_path: Path) -> None:
     files = files_of("Add a method")
     commands = files.pop("run").split("\n")
     assert sorted(files) == [
         "docs/methods/qffl.md",
-        "fdg_plugins/aggregators/qffl.py",
         "fdg_plugins/methods/qffl.py",
         "tests/aggregators/test_qffl.py",
     ]
@@ -57,7 +56,7 @@ def test_a_method_is_added_by_its_class_its_record_its_test_and_its_page(tmp_pat
     printed = [python(line.split()[1:], tmp_path) for line in commands if line.startswith("python ")]
     assert [text for text in printed if "7 passed" in text] == printed
     assert printed
-    examples = "import doctest, fdg_plugins.aggregators.qffl as q; print(doctest.testmod(q), q.__file__)"
+    examples = "import doctest, fdg_plugins.methods.qffl as q; print(doctest.testmod(q), q.__file__)"
     outcome = python(["-c", examples], tmp_path)
     assert "failed=0, attempted=1" in outcome
     assert str(tmp_path) in outcome
