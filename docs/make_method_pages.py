@@ -2,7 +2,7 @@
 """Writes what pages say of methods from their records, between markers: everything else on a page is written by hand.
 
 A page of a method has the parts ``equations``, ``settings``, ``leaves`` and ``differences``; the lists of all methods
-are in ``index.md``, ``recipes.md`` and the README. Run it after changing a record, or the defaults of a class.
+are in ``index.md`` and the README. Run it after changing a record, or the defaults of a class.
 """
 
 import inspect
@@ -20,7 +20,6 @@ from fdg_plugins.plugins.method import ANY_DATASET, Default, Method
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.plugins.target import load_target
 from fdg_plugins.recipes import JOBS
-from fdg_plugins.recipes.by_record import own_settings
 from fdg_plugins.settings.families import FAMILIES
 from fdg_plugins.settings.protocol import Protocol
 
@@ -56,11 +55,9 @@ def pages() -> dict[Path, str]:
     """Return the text of every page that has made parts, by its path."""
     records = list(METHODS.own().values())
     links = ", ".join(f"[{one.title}](methods/{one.key}.md)" for one in records)
-    recipes = markdown_table(("recipe", "method", "its own settings"), map(_recipe, records))
     jobs = markdown_table(("method", "what it does", "where it acts", "jobs"), map(_job, records))
     lists = {
         ROOT / "docs" / "index.md": {"methods": links},
-        ROOT / "docs" / "recipes.md": {"recipes": f"\n{recipes}\n"},
         ROOT / "README.md": {"methods": f"\n{jobs}\n"},
     }
     found = {path: with_parts(path.read_text(encoding="utf-8"), parts) for path, parts in lists.items()}
@@ -191,11 +188,6 @@ def _differences(record: Method) -> str:
     ]
     remark = f"\n\n{_text(record.differences.remark)}" if record.differences.remark else ""
     return f"{markdown_table(head, rows) if rows else 'None known.'}{remark}"
-
-
-def _recipe(record: Method) -> tuple[str, ...]:
-    names = ", ".join(f"`{name}`" for name in own_settings(record))
-    return f"`{record.recipe_name}`", f"[{record.title}](methods/{record.key}.md)", names
 
 
 def _job(record: Method) -> tuple[str, ...]:

@@ -5,12 +5,12 @@ FDG_THREADS=1 python examples/fedavg.py
 python examples/fedavg.py --export --export-dir .  # writes the job instead
 """
 
-from fdg_plugins.recipes import FedAvgRecipe, SimEnv, results_file
+from fdg_plugins.recipes import FDGRecipe, SimEnv, results_file
 
 
 def main() -> None:
     """Run the recipe in FLARE's simulator, and say where its record is."""
-    recipe = FedAvgRecipe("rotateddigits", target="angle_75", rounds=10, batch_size=16, learning_rate=0.05)
+    recipe = FDGRecipe("fedavg", "rotateddigits", target="angle_75", rounds=10, batch_size=16, learning_rate=0.05)
     run = recipe.execute(SimEnv(clients=recipe.sites))
     print(results_file(run.get_result()))  # noqa: T201 - what this script is for
 

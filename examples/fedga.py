@@ -5,12 +5,12 @@ FDG_DATA_ROOT=/data python examples/fedga.py
 python examples/fedga.py --export --export-dir .  # writes the job instead
 """
 
-from fdg_plugins.recipes import FedGARecipe, SimEnv, results_file
+from fdg_plugins.recipes import FDGRecipe, SimEnv, results_file
 
 
 def main() -> None:
     """Run the recipe in FLARE's simulator, and say where its record is."""
-    recipe = FedGARecipe("pacs", target="sketch", step_size=0.2, metric="accuracy")
+    recipe = FDGRecipe("fedga", "pacs", target="sketch", step_size=0.2, metric="accuracy")
     run = recipe.execute(SimEnv(clients=recipe.sites))
     print(results_file(run.get_result()))  # noqa: T201 - what this script is for
 

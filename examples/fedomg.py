@@ -5,12 +5,12 @@ FDG_DATA_ROOT=/data python examples/fedomg.py
 python examples/fedomg.py --export --export-dir .  # writes the job instead
 """
 
-from fdg_plugins.recipes import FedOMGRecipe, SimEnv, results_file
+from fdg_plugins.recipes import FDGRecipe, SimEnv, results_file
 
 
 def main() -> None:
     """Run the recipe in FLARE's simulator, and say where its record is."""
-    recipe = FedOMGRecipe("pacs", target="sketch", kappa=0.5)
+    recipe = FDGRecipe("fedomg", "pacs", target="sketch", kappa=0.5)
     run = recipe.execute(SimEnv(clients=recipe.sites))
     print(results_file(run.get_result()))  # noqa: T201 - what this script is for
 

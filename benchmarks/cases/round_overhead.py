@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cases.flare import Run, federation, interval, simulate, without_custom, write_job
 from cases.measure import Goal, Row
-from fdg_plugins.recipes import FedAvgRecipe
+from fdg_plugins.recipes import FDGRecipe
 
 SITES = ["cartoon", "photo", "sketch"]
 OURS, FLARES = r"\| round \d+/", r"Round \d+ started"  # a line of each round in the server's log
@@ -42,7 +42,8 @@ def rows(quick: bool = False) -> list[Row]:
 
 def our_job(folder: Path, rounds: int, sites: list[str] = SITES) -> Path:
     """Write our job of next to nothing into ``folder`` and return its path."""
-    recipe = FedAvgRecipe(
+    recipe = FDGRecipe(
+        "fedavg",
         "pacs",
         sites=sites,
         min_sites=1,

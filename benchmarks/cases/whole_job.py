@@ -18,7 +18,7 @@ import torch
 from cases.flare import BENCHMARKS, run_command, simulate
 from cases.measure import Goal, Row
 from fdg_plugins.data import find_data_root
-from fdg_plugins.recipes import FedAvgRecipe
+from fdg_plugins.recipes import FDGRecipe
 from fdg_plugins.settings.families import dataset_protocol
 from fdg_plugins.settings.protocol import Protocol
 
@@ -68,7 +68,7 @@ def _rows_of(what: str, settings: Mapping[str, Any], data_root: str | None, quic
 def export(folder: Path, settings: Mapping[str, Any]) -> Path:
     """Write the job into ``folder`` and return its path."""
     own = {name: value for name, value in settings.items() if name != "server_lr"}
-    recipe = FedAvgRecipe(DATASET, weighting="uniform", server_lr=1.0, **own)
+    recipe = FDGRecipe("fedavg", DATASET, weighting="uniform", server_lr=1.0, **own)
     recipe.export(str(folder))
     return folder / recipe.name
 

@@ -117,7 +117,6 @@ METHOD = Method(
     title="FedDG-GA",
     part="ga",
     part_title="GA",
-    recipe="FedGARecipe",
     rank=2,
     line="weights that follow the sites' generalization gaps: sites that the global model serves poorly gain weight",
     reference=Reference(

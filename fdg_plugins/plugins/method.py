@@ -170,7 +170,6 @@ class Method:
             ``objective``, the ``network``, the local ``step``, the ``personal`` model of a site.
         part: its name as a part of a composition, ``"ga"`` in ``fedomg+ga``; default: the key.
         part_title: the part's name for display, ``"GA"``; default: the title.
-        recipe: the name of its recipe class; default: the title followed by ``Recipe``.
         rank: its position among the methods in tables and lists; equal ranks are sorted by key.
         protocol: fields of the protocol that only such methods read, treated as settings of the method.
         defaults: the settings of a job unless told otherwise. More specific entries override, setting by setting; a
@@ -194,7 +193,6 @@ class Method:
     objective: Target | None = None
     part: str = ""
     part_title: str = ""
-    recipe: str = ""
     rank: int = 100
     protocol: tuple[str, ...] = ()
     defaults: tuple[Default, ...] = ()
@@ -273,11 +271,6 @@ class Method:
     def sets_direction(self) -> bool:
         """Whether the aggregator has a direction of its own, and is not FedAvg's with the method's weighting."""
         return self.aggregator is not None and self.weighting is None
-
-    @property
-    def recipe_name(self) -> str:
-        """The name of the recipe class: ``"FedOMGRecipe"``."""
-        return self.recipe or "".join(letter for letter in self.title if letter.isalnum()) + "Recipe"
 
     @property
     def reports(self) -> tuple[str, ...]:

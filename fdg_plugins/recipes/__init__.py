@@ -1,28 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Methods as FLARE recipes: a job built in Python, exported to a folder or run in SimEnv, PocEnv or ProdEnv.
 
-    >>> from fdg_plugins.recipes import FedOMGRecipe, make_recipe
-    >>> recipe = FedOMGRecipe(dataset="pacs", target="sketch", kappa=0.25, rounds=20)
+    >>> from fdg_plugins.recipes import FDGRecipe, make_recipe
+    >>> recipe = FDGRecipe("fedomg", dataset="pacs", target="sketch", kappa=0.25, rounds=20)
     >>> recipe.name, recipe.sites
     ('pacs_fedomg', ['art_painting', 'cartoon', 'photo', 'sketch'])
 
 Weighting and objective compose with any direction, by argument or by name:
 
-    >>> FedOMGRecipe(weighting="ga", objective={"name": "dim", "strength": 0.1}).method
+    >>> FDGRecipe("fedomg", weighting="ga", objective={"name": "dim", "strength": 0.1}).method
     'fedomg+ga+dim'
     >>> make_recipe("fedomg+ga+dim", "pacs", strength=0.1, step_size=0.2).name
     'pacs_fedomg_ga_dim'
 
-Each published method has a recipe class made from its record (:func:`recipe_names`) that names its own settings:
-
-    >>> import inspect
-    >>> [*inspect.signature(FedOMGRecipe).parameters]  # doctest: +NORMALIZE_WHITESPACE
-    ['dataset', 'kappa', 'server_lr', 'rescale', 'weighting', 'damping', 'idle_below', 'cancelled', 'grouping',
-     'settings']
-
 Invalid settings are rejected here, before any site is involved:
 
-    >>> FedOMGRecipe(kapa=0.25)
+    >>> FDGRecipe("fedomg", kapa=0.25)
     Traceback (most recent call last):
     fdg_plugins.errors.SettingsError: recipe fedomg: there is no setting 'kapa'; did you mean 'kappa'?
 
@@ -34,7 +27,6 @@ a script that executes a recipe then exports it instead if asked to. No other pa
 
 from nvflare.recipe import PocEnv, ProdEnv, SimEnv
 
-from fdg_plugins.recipes.by_record import MethodRecipe, find_recipe, recipe_names
 from fdg_plugins.recipes.catalogue import JOBS, METHODS, export_jobs, make_recipe, results_file, settings_of
 from fdg_plugins.recipes.equip import equip
 from fdg_plugins.recipes.recipe import FDGRecipe
@@ -43,27 +35,12 @@ __all__ = [
     "JOBS",
     "METHODS",
     "FDGRecipe",
-    "MethodRecipe",
     "PocEnv",
     "ProdEnv",
     "SimEnv",
     "equip",
     "export_jobs",
     "make_recipe",
-    "recipe_names",
     "results_file",
     "settings_of",
 ]
-
-
-def __getattr__(name: str) -> type[MethodRecipe]:
-    """Return the recipe class of a published method by its name, such as ``FedOMGRecipe``."""
-    found = find_recipe(name) if name.endswith("Recipe") else None
-    if found is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return found
-
-
-def __dir__() -> list[str]:
-    """Return the public names, including the recipes of this package's methods."""
-    return sorted([*__all__, *recipe_names()])

@@ -8,7 +8,7 @@ import pytest
 from safetensors.torch import load_file
 
 from fdg_plugins.filters import DifferentialPrivacyFilter
-from fdg_plugins.recipes import FedOMGRecipe
+from fdg_plugins.recipes import FDGRecipe
 
 from .conftest import Simulator
 
@@ -26,7 +26,7 @@ PROTOCOL: dict[str, Any] = {
 
 
 def test_updates_arrive_in_half_of_their_bytes_noise_included(simulator: Simulator, data_root: Path) -> None:
-    recipe = FedOMGRecipe(update_precision="bfloat16", **PROTOCOL)
+    recipe = FDGRecipe("fedomg", update_precision="bfloat16", **PROTOCOL)
     noise = {"clip_norm": 1.0, "noise_multiplier": 0.01, "max_epsilon": 1e9}
     recipe.add_client_output_filter(DifferentialPrivacyFilter(**noise), tasks=["train"])
     recipe.export(str(simulator.folder / "made"))

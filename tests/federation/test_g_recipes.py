@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from fdg_plugins.cli.main import app
 from fdg_plugins.controllers import RunRecord
-from fdg_plugins.recipes import FedAvgRecipe, FedOMGRecipe, ProdEnv, results_file
+from fdg_plugins.recipes import FDGRecipe, ProdEnv, results_file
 from tests.processes import command_line
 
 from .conftest import COMMAND_TIMEOUT_S, JOB_ID, JOB_TIMEOUT_S, LOGIN_TIMEOUT_S, PROTOCOL, Federation
@@ -27,10 +27,10 @@ SITES = ("site-1", "site-2", "site-3")
 DOMAINS = ("angle_0", "angle_15", "angle_30")
 TINY = {"rounds": 1, "local_epochs": 1, "image_size": 16, "max_samples_per_domain": 20}
 SCRIPT = f"""
-from fdg_plugins.recipes import FedOMGRecipe, PocEnv, results_file
+from fdg_plugins.recipes import FDGRecipe, PocEnv, results_file
 
 if __name__ == "__main__":
-    recipe = FedOMGRecipe("rotateddigits", sites=list({DOMAINS}), **{TINY})
+    recipe = FDGRecipe("fedomg", "rotateddigits", sites=list({DOMAINS}), **{TINY})
     env = PocEnv(num_clients=len(recipe.sites), clients=recipe.sites)
     try:
         run = recipe.execute(env)
@@ -97,7 +97,7 @@ def test_a_recipe_runs_in_a_provisioned_federation_for_a_lead_without_the_right_
     federation: Federation,
 ) -> None:
     kit = federation.folder / "lead@fdg.example"
-    recipe = FedAvgRecipe("pacs", target="sketch", **PROTOCOL)
+    recipe = FDGRecipe("fedavg", "pacs", target="sketch", **PROTOCOL)
     env = ProdEnv(startup_kit_location=str(kit), username=kit.name, login_timeout=LOGIN_TIMEOUT_S)
     run = recipe.execute(env)
     record = RunRecord.model_validate_json(results_file(run.get_result(timeout=JOB_TIMEOUT_S)).read_bytes())
@@ -121,7 +121,7 @@ def test_sites_with_names_of_flares_own_are_told_their_domains(own_poc: OwnPoc) 
     for site, domain in zip(SITES, DOMAINS, strict=True):
         told = CliRunner().invoke(app, ["kit", "site", "--kit", str(own_poc.kits / site), "--domain", domain])
         assert told.exit_code == 0, told.output
-    FedOMGRecipe("rotateddigits", sites=list(SITES)).export(str(own_poc.folder / "jobs"))
+    FDGRecipe("fedomg", "rotateddigits", sites=list(SITES)).export(str(own_poc.folder / "jobs"))
     own_poc.run("nvflare", "poc", "start", "--timeout", COMMAND_TIMEOUT_S)
     try:
         submitted = JOB_ID.search(own_poc.run("nvflare", "job", "submit", "-j", "jobs/rotateddigits_fedomg"))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fdg_plugins.recipes import FedOMGRecipe
+from fdg_plugins.recipes import FDGRecipe
 from tests.recipes.exported_jobs import files
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -65,5 +65,5 @@ def test_the_command_line_stays_whole_and_nothing_will_be_exported(script: str, 
 @pytest.mark.slow
 def test_a_script_that_executes_a_recipe_can_be_asked_to_export_it(tmp_path: Path) -> None:
     python(str(EXAMPLES / "fedomg.py"), "--export", "--export-dir", "out", folder=tmp_path)
-    FedOMGRecipe("pacs", target="sketch", kappa=0.5).export(str(tmp_path / "expected"))
+    FDGRecipe("fedomg", "pacs", target="sketch", kappa=0.5).export(str(tmp_path / "expected"))
     assert files(tmp_path / "out") == files(tmp_path / "expected")

@@ -8,7 +8,7 @@ import pytest
 
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.recipes import FDGRecipe, FedOMGRecipe, PocEnv, ProdEnv, SimEnv, results_file
+from fdg_plugins.recipes import FDGRecipe, PocEnv, ProdEnv, SimEnv, results_file
 from tests.recipes.exported_jobs import files
 
 NOTES = {f"pacs_fedomg/{app}/custom/README.md" for app in ("app_server", "app_site")}
@@ -38,7 +38,7 @@ def prod(folder: Path, submissions: Submissions) -> ProdEnv:
 
 
 def test_a_job_for_the_simulator_or_a_poc_has_the_note_that_lets_them_load_the_components(tmp_path: Path) -> None:
-    recipe = FedOMGRecipe()
+    recipe = FDGRecipe("fedomg")
     recipe.export(str(tmp_path / "plain"))
     recipe.export(str(tmp_path / "sim"), env=SimEnv(clients=recipe.sites))
     recipe.export(str(tmp_path / "poc"), env=poc(recipe))
@@ -47,7 +47,7 @@ def test_a_job_for_the_simulator_or_a_poc_has_the_note_that_lets_them_load_the_c
 
 
 def test_a_job_for_production_is_the_same_job_and_brings_no_custom_folder(tmp_path: Path) -> None:
-    recipe, submissions = FedOMGRecipe(), Submissions(tmp_path / "submitted")
+    recipe, submissions = FDGRecipe("fedomg"), Submissions(tmp_path / "submitted")
     run = recipe.execute(prod(tmp_path, submissions))
     recipe.export(str(tmp_path / "plain"))
     assert run.get_job_id() == "17"
@@ -60,7 +60,7 @@ def test_a_job_for_production_is_the_same_job_and_brings_no_custom_folder(tmp_pa
 def test_code_of_ones_own_goes_to_production_and_has_no_note_that_denies_it(tmp_path: Path) -> None:
     (tmp_path / "my_rule.py").write_text("RULE = 1\n", encoding="utf-8")
     for env in (None, prod(tmp_path, Submissions(tmp_path))):
-        recipe = FedOMGRecipe(name="own")
+        recipe = FDGRecipe("fedomg", name="own")
         recipe.add_server_file(str(tmp_path / "my_rule.py"))
         recipe.export(str(tmp_path / "out"), env=env)
         brought = [path.name for path in (tmp_path / "out" / "own" / "app_server" / "custom").rglob("*.*")]
@@ -80,14 +80,14 @@ def test_code_of_ones_own_goes_to_production_and_has_no_note_that_denies_it(tmp_
 def test_a_simulation_of_other_sites_is_refused_before_it_starts(env: SimEnv, message: str, tmp_path: Path) -> None:
     env.workspace_root = str(tmp_path)
     with pytest.raises(SettingsError, match=message):
-        FedOMGRecipe().execute(env)
+        FDGRecipe("fedomg").execute(env)
 
 
 @pytest.mark.parametrize("env", [SimEnv(num_clients=4), SimEnv(clients=["sketch", "photo", "cartoon"])])
 def test_the_simulator_is_started_with_the_names_of_the_jobs_sites(
     env: SimEnv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = FedOMGRecipe()
+    recipe = FDGRecipe("fedomg")
     started: list[dict[str, Any]] = []
 
     def start(workspace: str, **options: Any) -> int:
@@ -107,7 +107,8 @@ def test_the_simulator_is_started_with_the_names_of_the_jobs_sites(
 @pytest.mark.usefixtures("no_fdg_variables")
 def test_a_recipe_runs_in_the_simulator_and_leaves_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FDG_THREADS", "1")
-    recipe = FedOMGRecipe(
+    recipe = FDGRecipe(
+        "fedomg",
         "rotateddigits",
         sites=["angle_0", "angle_15", "angle_30"],
         weighting="ga",

@@ -3,27 +3,22 @@
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fdg_plugins import recipes
 from fdg_plugins.data.catalogue import DATASETS, dataset_spec
 from fdg_plugins.filters import DifferentialPrivacyFilter
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
-from fdg_plugins.plugins.methods import METHODS as METHOD_RECORDS
 from fdg_plugins.recipes import (
     JOBS,
     METHODS,
-    FedAvgRecipe,
-    FedOMGRecipe,
+    FDGRecipe,
     export_jobs,
     make_recipe,
     results_file,
 )
-from fdg_plugins.recipes.by_record import find_recipe
 from tests.recipes.exported_jobs import arguments, config, files, filters
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +43,7 @@ def test_there_is_a_job_for_every_method_and_no_other(jobs: Path) -> None:
 
 def test_a_second_export_takes_the_place_of_the_first_and_leaves_nothing_else(jobs: Path, tmp_path: Path) -> None:
     for rounds in (3, 4):
-        FedAvgRecipe(rounds=rounds).export(str(tmp_path))
+        FDGRecipe("fedavg", rounds=rounds).export(str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["pacs_fedavg"]
     assert config(tmp_path / "pacs_fedavg")["workflows"][0]["args"]["protocol"]["rounds"] == 4
 
@@ -68,7 +63,7 @@ def named_classes(jobs: Path, end: str) -> set[str]:
 def test_each_ends_list_covers_what_jobs_name_and_nothing_of_flares_beside(
     jobs: Path, tmp_path: Path, end: str
 ) -> None:
-    rounded = FedAvgRecipe(update_precision="bfloat16")
+    rounded = FDGRecipe("fedavg", update_precision="bfloat16")
     rounded.add_client_output_filter(DifferentialPrivacyFilter(1.0, 8.0, 3.0), tasks=["train"])
     rounded.export(str(tmp_path))
     named = named_classes(jobs, end) | named_classes(tmp_path, end)
@@ -79,7 +74,7 @@ def test_each_ends_list_covers_what_jobs_name_and_nothing_of_flares_beside(
 
 def test_every_data_set_of_the_catalogue_has_a_job(tmp_path: Path) -> None:
     for dataset in sorted(DATASETS.names()):
-        recipe = FedOMGRecipe(dataset)
+        recipe = FDGRecipe("fedomg", dataset)
         protocol = arguments(recipe, tmp_path)["protocol"]
         assert protocol["dataset"] == dataset
         assert protocol["target"] in recipe.sites
@@ -91,29 +86,9 @@ def test_every_data_set_of_the_catalogue_has_a_job(tmp_path: Path) -> None:
         assert meta["min_clients"] == 3
 
 
-def test_the_class_of_a_method_writes_the_job_of_its_name(jobs: Path, tmp_path: Path) -> None:
-    for method in METHOD_RECORDS.own():
-        recipe = getattr(recipes, METHOD_RECORDS.get(method).recipe_name)
-        assert recipe.__name__.lower() == f"{method}recipe"
-        recipe().export(str(tmp_path / method))
-        assert files(tmp_path / method) == {
-            path: content for path, content in files(jobs).items() if path.startswith(f"pacs_{method}/")
-        }
-
-
-def test_the_recipe_of_a_plug_in_is_found_by_its_class_too_and_only_while_it_is_there() -> None:
-    record = replace(METHOD_RECORDS.get("fedprox"), key="nearer", title="Near-er", part="")
-    METHOD_RECORDS.add(record)
-    try:
-        assert find_recipe("NearerRecipe") is not None
-    finally:
-        METHOD_RECORDS.remove("nearer")
-    assert find_recipe("NearerRecipe") is None
-
-
 def test_names_of_job_and_sites_can_be_other_ones(tmp_path: Path) -> None:
     sites = ["hospital-a", "hospital-b", "registry"]
-    recipe = FedOMGRecipe(name="trial.7", sites=sites)
+    recipe = FDGRecipe("fedomg", name="trial.7", sites=sites)
     recipe.export(str(tmp_path))
     meta = config(tmp_path / "trial.7", "meta.json")
     assert (meta["name"], meta["deploy_map"]["app_site"]) == ("trial.7", sites)
@@ -121,7 +96,7 @@ def test_names_of_job_and_sites_can_be_other_ones(tmp_path: Path) -> None:
 
 
 def test_filters_and_parameters_of_ones_own_are_added_to_those_of_the_method(tmp_path: Path) -> None:
-    recipe = FedOMGRecipe(objective="dim")
+    recipe = FDGRecipe("fedomg", objective="dim")
     noise = {"clip_norm": 1.0, "noise_multiplier": 8.0, "max_epsilon": 8.0}
     recipe.add_client_output_filter(DifferentialPrivacyFilter(**noise), tasks=["train"])
     recipe.add_client_output_filter(DifferentialPrivacyFilter(**noise), tasks=["evaluate"])
@@ -138,7 +113,7 @@ def test_filters_and_parameters_of_ones_own_are_added_to_those_of_the_method(tmp
 
 
 def test_updates_are_rounded_last_at_the_site_and_widened_first_at_the_server(tmp_path: Path) -> None:
-    recipe = FedOMGRecipe(weighting="ga", objective="dim", update_precision="bfloat16")
+    recipe = FDGRecipe("fedomg", weighting="ga", objective="dim", update_precision="bfloat16")
     noise = {"clip_norm": 1.0, "noise_multiplier": 8.0, "max_epsilon": 8.0}
     recipe.add_client_output_filter(DifferentialPrivacyFilter(**noise), tasks=["train"])
     for _ in range(2):  # a second export is like the first
@@ -170,7 +145,7 @@ def test_small_models_travel_in_messages_at_both_ends_and_others_in_chunks(tmp_p
         ({}, 16 * 2**20),
     ]
     for settings, chunk in cases:
-        recipe = FedAvgRecipe(**settings)
+        recipe = FDGRecipe("fedavg", **settings)
         recipe.export(str(tmp_path))
         for file in ("app_server/config/config_fed_server.json", "app_site/config/config_fed_client.json"):
             assert config(tmp_path / recipe.name, file)["tensor_download_chunk_size"] == chunk
@@ -190,5 +165,5 @@ def test_a_recipe_by_name_is_the_recipe_of_the_class(tmp_path: Path) -> None:
         "weighting": {"name": "ga", "step_size": 0.2},
         "objective": {"name": "dim", "strength": 0.1},
     }
-    FedOMGRecipe("pacs", **parts, **settings).export(str(tmp_path / "by_class"))
+    FDGRecipe("fedomg", "pacs", **parts, **settings).export(str(tmp_path / "by_class"))
     assert files(tmp_path / "by_name") == files(tmp_path / "by_class")

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.recipes import FedOMGRecipe
+from fdg_plugins.recipes import FDGRecipe
 
 
 def server_config(folder: Path, **settings: Any) -> dict[str, Any]:
-    FedOMGRecipe("pacs", name="job", **settings).export(str(folder))
+    FDGRecipe("fedomg", "pacs", name="job", **settings).export(str(folder))
     (file,) = folder.rglob("config_fed_server.json")
     content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return content
@@ -27,4 +27,4 @@ def test_the_workflow_is_told_a_name_and_no_class_is_added(tmp_path: Path) -> No
 
 def test_an_address_is_no_tracker() -> None:
     with pytest.raises(SettingsError, match="expected one of mlflow, wandb"):
-        FedOMGRecipe("pacs", tracking="http://elsewhere:5000")
+        FDGRecipe("fedomg", "pacs", tracking="http://elsewhere:5000")
