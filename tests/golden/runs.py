@@ -78,13 +78,13 @@ def write_data(root: Path) -> None:
     for domain in ("chase_db1", "drive", "hrf", "stare"):
         for kind in ("images", "masks"):
             (root / "vessels" / domain / kind).mkdir(parents=True)
-        for number in range(8):
+        for index in range(8):
             row, column = generator.integers(4, 28, size=2)
             mask = np.zeros((32, 32), dtype=np.uint8)
             mask[row - 1 : row + 2] = mask[:, column - 1 : column + 2] = 255
             noise = generator.integers(0, 90, size=(32, 32, 3), dtype=np.uint8)
-            Image.fromarray(noise + mask[:, :, None] // 2).save(root / "vessels" / domain / "images" / f"{number}.png")
-            Image.fromarray(mask).save(root / "vessels" / domain / "masks" / f"{number}.png")
+            Image.fromarray(noise + mask[:, :, None] // 2).save(root / "vessels" / domain / "images" / f"{index}.png")
+            Image.fromarray(mask).save(root / "vessels" / domain / "masks" / f"{index}.png")
 
 
 def tensors_hash(tensors: dict[str, torch.Tensor]) -> str:
