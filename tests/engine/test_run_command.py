@@ -381,7 +381,6 @@ def test_only_the_folder_of_a_run_goes_on(content: str | None, sentence: str) ->
     ("arguments", "sentence"),
     [
         (("fedagv",), "did you mean 'fedavg'"),
-        (("vrex",), "fdg run vrex runs it"),
         ((str(JOBS / "pacs_fedmog"),), "pacs_fedmog is not a job: it has no meta.json; did you mean"),
         (("fedavg", "--set", "rounds"), "expected name=value"),
         (("fedavg", "--set", "rounds=1,2"), "expected NAME=VALUE with one value"),

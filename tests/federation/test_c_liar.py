@@ -23,7 +23,7 @@ HONEST = {"cartoon", "sketch"}
 ALL_LIES = list(liar.LIES)
 HARMLESS = ("nothing yet", "the truth")
 COMPUTED = ("a million effective steps", "1e300 effective steps")  # known to the server: refused, or of no effect
-LONGEST_REASON = 300
+LONGEST_REASON = 500
 LONGEST_RECORD = 300_000  # bytes
 
 

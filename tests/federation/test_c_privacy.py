@@ -49,6 +49,5 @@ def test_a_site_that_demands_privacy_releases_each_round_once_with_filter_and_wi
             assert length == pytest.approx(LIMITS["noise_multiplier"] * LIMITS["clip_norm"] * count**0.5, rel=0.02)
         assert [one.norm for one in trained[0].tensors] == [one.norm for one in trained[1].tensors]
         judged = [line for line in lines if line.task == "evaluate" and line.return_code == "OK"]
-        assert [line.stage for line in judged] == ["returned", "sent"], "only to the end of the run, with nothing"
-        assert not [name for line in judged for name in line.values if name.startswith(("metrics/", "meta/"))]
+        assert judged == [], "such a site releases no score"
     assert all({"photo", "cartoon", "sketch"} == set(one.sites) for one in record.rounds)
