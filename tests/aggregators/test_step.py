@@ -2,6 +2,7 @@
 """What is measured of a step follows from the step really made, whoever wrote the aggregator and whatever it says."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,7 +54,10 @@ class Halved(FedOMGAggregator):
     """One that asks its parent for the direction of other updates, and boasts."""
 
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
-        half = [self._scaled(one, 0.5) for one in contributions]
+        half = [
+            replace(one, update={**one.update, **{name: 0.5 * value for name, value in self.trainable(one).items()}})
+            for one in contributions
+        ]
         found = super().direction(weights, half)
         return found._replace(report={**found.report, "direction_norm": -1.0, "update_norms": [0.0] * len(half)})
 

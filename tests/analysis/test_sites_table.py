@@ -261,7 +261,7 @@ def test_a_method_with_the_defaults_of_each_data_set_has_one_row_and_a_note_on_w
         found, differs = method_defaults(method, dataset), dataset == "mnist" and method.direction == "fedavg"
         return found._replace(server={**found.server, "weighting": "uniform"}) if differs else found
 
-    monkeypatch.setattr("fdg_plugins.lab.analysis.names.method_defaults", on_mnist)
+    monkeypatch.setattr("fdg_plugins.record.method_settings.method_defaults", on_mnist)
     uniform = FEDAVG.model_copy(update={"settings": {**FEDAVG.settings, "weighting": "uniform"}})
     runs = [skewed(uniform), skewed(FEDAVG, dataset="cifar10"), skewed(STEPPING), skewed(STEPPING, dataset="cifar10")]
     table = sites_grid(runs)

@@ -2,8 +2,6 @@
 """``fdg explain`` as a user reads it: on 80 columns, in a pipe, and after a misspelt name."""
 
 import json
-import subprocess
-import sys
 from functools import cache
 
 import pytest
@@ -120,18 +118,6 @@ def test_a_wrong_name_ends_in_one_sentence(name: str) -> None:
     assert result.stderr.startswith(f"Error: method is {name!r}, ")
     assert len(result.stderr.strip().splitlines()) == 1
     assert result.stdout == ""
-
-
-def test_the_list_of_methods_loads_neither_torch_nor_flare() -> None:
-    code = (
-        "import sys\n"
-        "from fdg_plugins.cli.explain import explain\n"
-        "explain(None)\n"
-        "print([name for name in ('torch', 'nvflare') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
-    assert done.stdout.splitlines()[-1] == "[]"
-    assert "fedomg" in done.stdout
 
 
 def test_a_composition_fits_one_screen_with_its_formulas_and_settings() -> None:

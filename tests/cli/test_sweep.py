@@ -118,7 +118,7 @@ def test_references_are_planned_run_kept_and_gone_on_with_beside_federated_metho
     kept = tmp_path / "sweep" / "runs" / "irm-angle_0-seed0-strength10"
     assert {path.name for path in kept.iterdir()} >= {"job", "run.json", "log.txt", "results.json", *MODEL_FILES}
     assert json.loads((kept / "job" / "plan.json").read_text())["settings"]["strength"] == 10
-    assert json.loads((kept / "run.json").read_text())["settings"] == {"strength": 10}
+    assert json.loads((kept / "run.json").read_text())["settings"]["strength"] == 10
     assert json.loads((kept / "results.json").read_text())["arguments"][-4:] == [
         *("--set", "strength=10", "--to", "workspace")
     ]

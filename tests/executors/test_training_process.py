@@ -393,8 +393,10 @@ def test_a_process_that_died_between_two_tasks_is_replaced_without_a_loss(
     assert process.do_work(order(TASK_EVALUATE), config, folder, never, ignore).kind == "ok"
     first = process.pid
     assert first is not None
+    child = process._child
+    assert child is not None
     os.kill(first, signal.SIGKILL)
-    wait_until(lambda: is_gone(first))
+    wait_until(lambda: not child.process.is_alive())  # all of its threads, not only the first
     assert process.do_work(order(TASK_EVALUATE), config, folder, never, ignore).kind == "ok"
     assert process.pid != first
 

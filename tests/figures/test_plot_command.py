@@ -40,7 +40,7 @@ def test_a_figure_is_written_as_png_svg_and_csv_into_a_new_folder(sweep: Path, t
     result = command("convergence", sweep, "--to", to)
     files = [to / f"convergence.{suffix}" for suffix in ("png", "svg", "csv")]
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.splitlines() == [f"{file}: written" for file in files]
+    assert result.stdout.splitlines() == [f"{to / 'convergence'}: png, svg, csv"]
     assert sorted(to.iterdir()) == sorted(files)
     assert files[0].read_bytes().startswith(b"\x89PNG")
     rows = list(csv.DictReader(files[2].open(encoding="utf-8")))

@@ -94,7 +94,7 @@ class Raising(InsightExchange):
 def test_an_unforeseen_error_names_the_exchange_and_leaves_what_was_learned(method: str) -> None:
     error = KeyError("means")
     exchange = Raising(method, error)
-    with pytest.raises(PartError, match=r"^exchange Raising raised KeyError: 'means'\.$") as caught:
+    with pytest.raises(PartError, match=r"^exchange Raising raised KeyError: 'means'") as caught:
         play(exchange, KINDS["feature"], [0, 1])
     assert caught.value.__cause__ is error
     assert exchange.broadcast() == {}

@@ -24,7 +24,7 @@ from fdg_plugins.plugins.composition import BASE, PLAIN, parse_method
 from fdg_plugins.plugins.method import Difference, Differences, Method, Reference
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.plugins.reports import REPORT_STATISTICS
-from fdg_plugins.plugins.target import load_target, public_path
+from fdg_plugins.plugins.target import load_target
 
 PACKAGE = Path(fdg_plugins.__file__).parent
 SECURITY = PACKAGE.parent / "docs" / "security.md"
@@ -56,11 +56,7 @@ def complaints(record: Method) -> Iterator[str]:
     leaves = {(one.what, one.shape) for one in parse_method(record.key).leaves() if one.when != "once per job"}
     text = ast.get_docstring(ast.parse((PACKAGE / "methods" / f"{record.key}.py").read_text(encoding="utf-8"))) or ""
     together = {one.method: parse_method(f"{record.key}+{one.method}") for one in record.together}
-    aggregator = record.aggregator
-    name = "" if aggregator is None else public_path(aggregator).rpartition(".")[2]
     checks = {
-        "the public path of its aggregator": aggregator is None
-        or getattr(fdg_plugins.aggregators, name) is load_target(aggregator),
         "the name of its objective": record.objective is None or load_target(record.objective).name in record.names,
         "where it acts": set(record.acts) == acts_of(record),
         "each setting once": len(set(explained)) == len(explained),
@@ -74,7 +70,7 @@ def complaints(record: Method) -> Iterator[str]:
         "its reports": set(record.reports) == shared - {None},
         "the page on security": leaves == set(rows_on_security(record.key)),
         "its company": all({part.key for part in made.records} == {record.key, one} for one, made in together.items()),
-        "its module's text": text.startswith(record.title) and ("\nChoose it " in text or record.key == BASE),
+        "its module's text": text.startswith(record.title),
     }
     yield from (name for name, holds in checks.items() if not holds)
 
