@@ -28,7 +28,7 @@ for path in sorted(package.rglob("*.py")):
     parts = path.relative_to(package.parent).with_suffix("").parts
     tracker = parts[-1].removesuffix("_receiver")  # mlflow, wandb: extras
     is_lacking = tracker != parts[-1] and importlib.util.find_spec(tracker) is None
-    if parts[1] not in ("recipes", "sweep", "engine") and parts[-1] != "one_federation" and not is_lacking:
+    if not {"recipes", "sweep", "engine"} & {*parts[1:3]} and parts[-1] != "one_federation" and not is_lacking:
         importlib.import_module(".".join(parts).removesuffix(".__init__"))
 print(json.dumps([sys.argv[1:], "nvflare.recipe" in sys.modules]))
 """
