@@ -13,6 +13,7 @@ from fdg_plugins.aggregators import Contribution, UpdateAggregator, take_step
 from fdg_plugins.aggregators import base as base_module
 from fdg_plugins.aggregators.returned import Direction
 from fdg_plugins.core import measures as measures_module
+from fdg_plugins.core.stored import whole
 from fdg_plugins.errors import FDGError
 from fdg_plugins.messages import META_REPORT
 from fdg_plugins.methods.fedavg import FedAvgAggregator
@@ -55,7 +56,9 @@ class Halved(FedOMGAggregator):
 
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
         half = [
-            replace(one, update={**one.update, **{name: 0.5 * value for name, value in self.trainable(one).items()}})
+            replace(
+                one, update={**one.update, **{name: 0.5 * whole(value) for name, value in self.trainable(one).items()}}
+            )
             for one in contributions
         ]
         found = super().direction(weights, half)
