@@ -4,8 +4,6 @@
 import ast
 import inspect
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -179,15 +177,3 @@ def test_a_method_that_is_added_later_composes_is_allowed_and_is_forgotten() -> 
         METHODS.remove("mine")
     with pytest.raises(SettingsError, match="in which 'mi' is unknown"):
         parse_method("fedomg+mi")
-
-
-def test_reading_every_record_loads_neither_torch_nor_flare() -> None:
-    code = (
-        "import sys\n"
-        "from fdg_plugins.flare.components import components\n"
-        "from fdg_plugins.plugins.composition import published\n"
-        "print(len(published()), len(components()) > 0)\n"
-        "print([name for name in ('torch', 'nvflare') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
-    assert done.stdout.split("\n")[:2] == [f"{len(METHODS.names())} True", "[]"]
