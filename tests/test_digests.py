@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fdg_plugins.digests import sha256_of, sha256_of_sizes
+from fdg_plugins.digests import sha256_of
 
 
 @pytest.mark.parametrize("size", [0, 1, 2**20 + 7])
@@ -19,16 +19,3 @@ def test_the_digest_is_that_of_the_bytes_of_a_file(tmp_path: Path, size: int) ->
 def test_a_file_that_cannot_be_read_is_an_error_of_the_system_which_the_caller_words(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         sha256_of(tmp_path / "absent")
-
-
-def test_the_digest_of_sizes_is_of_names_and_sizes_in_any_order(tmp_path: Path) -> None:
-    for name, size in (("a", 3), ("b", 5), ("c", 5)):
-        (tmp_path / name).write_bytes(size * b"x")
-    found = sha256_of_sizes(tmp_path, ["a", "b"])
-    assert found == sha256_of_sizes(tmp_path, ["b", "a", "b"])
-    others = [sha256_of_sizes(tmp_path, names) for names in (["a", "c"], ["a"], ["a", "b", "gone"], ["a", "b\n"], [])]
-    assert len({found, *others}) == 6
-    (tmp_path / "a").write_bytes(b"yyy")
-    assert found == sha256_of_sizes(tmp_path, ["a", "b"]), "no file is read"
-    (tmp_path / "a").write_bytes(b"yyyy")
-    assert found != sha256_of_sizes(tmp_path, ["a", "b"])

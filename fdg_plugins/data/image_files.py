@@ -19,7 +19,6 @@ from fdg_plugins.data.decoding import FORMATS, MOST_PIXELS, check_image, open_im
 from fdg_plugins.data.sources import Epochs, ImageDataset, ImageSource
 from fdg_plugins.data.specs import Sample
 from fdg_plugins.data.transforms import EpochViews, View, WholeView, checked_size
-from fdg_plugins.digests import sha256_of_sizes
 from fdg_plugins.errors import DataError
 
 CHANNELS = 3
@@ -68,10 +67,6 @@ class ImageFiles(ImageSource):
     def check(self, sample: Sample) -> None:
         """Decode the image."""
         check_image(self.folder / sample.file, self.max_pixels)
-
-    def sizes_digest(self, samples: Iterable[Sample]) -> str:
-        """Return a hash of the sizes of the images' files."""
-        return sha256_of_sizes(self.folder, (sample.file for sample in samples))
 
     def reserve(self, files: Iterable[str]) -> None:
         """Reserve memory for the ``files`` that have none yet, in their order, as far as it suffices.

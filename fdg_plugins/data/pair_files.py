@@ -19,7 +19,6 @@ from fdg_plugins.data.pair_reading import FORMATS, PairForm
 from fdg_plugins.data.presets import IMAGE, MASK, Preset, errors_of_reading, loading
 from fdg_plugins.data.sources import Epochs, ImageDataset, ImageSource
 from fdg_plugins.data.specs import PairSample, Sample, SegmentationSpec
-from fdg_plugins.digests import sha256_of_sizes
 from fdg_plugins.errors import DataError
 from fdg_plugins.extras import load_extra
 from fdg_plugins.randomness import derive_seed
@@ -82,10 +81,6 @@ class PairFiles(ImageSource):
     def check(self, sample: Sample) -> None:
         """Read the image and its mask."""
         self.form.read(*map(Path, self.paths(sample).values()))
-
-    def sizes_digest(self, samples: Iterable[Sample]) -> str:
-        """Return a hash of the sizes of the files of images and masks."""
-        return sha256_of_sizes(self.folder, (path for sample in samples for path in self.paths(sample).values()))
 
     def spacing(self, sample: Sample, image_size: int) -> tuple[float, ...] | None:
         """Return the distance of neighbouring pixels in millimetres along each axis, as evaluated; None if unknown."""

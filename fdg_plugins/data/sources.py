@@ -5,7 +5,7 @@ A dataset returns whole batches; ``fdg_plugins.data.images`` decides which sampl
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -87,10 +87,6 @@ class ImageSource(ABC):
     @abstractmethod
     def check(self, sample: Sample) -> None:
         """Raise DataError if the image cannot be used; read it completely, but keep nothing."""
-
-    def sizes_digest(self, samples: Iterable[Sample]) -> str:
-        """Return a hash of the sizes of the samples' files, which most changes change; empty if there are no files."""
-        return ""
 
     def spacing(self, sample: Sample, image_size: int) -> tuple[float, ...] | None:
         """Return the distance of neighbouring pixels in millimetres, one per axis, as evaluated; None if unknown."""
