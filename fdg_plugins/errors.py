@@ -5,6 +5,7 @@ The full text is for the log of the participant where the error occurs. A site m
 file, path or image, so an error has a second text for others, :attr:`FDGError.public`: a category and counts.
 """
 
+import reprlib
 import sysconfig
 import traceback
 from pathlib import Path
@@ -17,16 +18,30 @@ class FDGError(Exception):
     """Base of all errors that this package raises for bad input; its text is meant to be shown unchanged.
 
     Args:
-        text: one sentence for the log of this participant.
+        text: one sentence for the log of this participant. Without it, the sentence is made of the fields below.
         public: the text for other participants; ``True`` to use ``text`` itself, if it holds only what they already
             know (values of the job, names that they sent, counts). By default, only the category.
+        site, field, value, expected: whose value it is, its name, what came and what would be right.
     """
 
     category: ClassVar[str] = "it met an error."
 
-    def __init__(self, text: str = "", *, public: str | bool = False) -> None:
+    def __init__(
+        self,
+        text: str = "",
+        *,
+        public: str | bool = False,
+        site: str | None = None,
+        field: str | None = None,
+        value: object = None,
+        expected: str | None = None,
+    ) -> None:
+        if not text and field:
+            text = f"{field} is {reprlib.repr(value)}, expected {expected}."
+            text = f"{site}: {text}" if site else text
         super().__init__(text)
         self._public = public
+        self.site, self.field, self.value, self.expected = site, field, value, expected
 
     @property
     def public(self) -> str:
