@@ -49,11 +49,11 @@ $(VENV)/.created:
 
 $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
 	@echo "Installing (torch and CUDA libraries: about 5 GB, a few minutes) ..."
-	$(INSTALL) --editable .
+	$(INSTALL) --editable '.[lab]'
 	@touch $@
 
 $(VENV)/.installed-medical: $(VENV)/.installed
-	$(INSTALL) --editable '.[medical]'
+	$(INSTALL) --editable '.[lab,medical]'
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
@@ -94,7 +94,7 @@ test-lowest: $(VENV)/.installed
 	$(INSTALL) uv
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
 	$(BIN)/uv pip install --quiet --python $(LOWEST) --resolution lowest-direct \
-		--editable . 'pytest>=8' 'pytest-xdist>=3.6' 'hypothesis>=6.120'
+		--editable '.[lab]' 'pytest>=8' 'pytest-xdist>=3.6' 'hypothesis>=6.120'
 	$(LOWEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile -m $(QUICK) $(WITHOUT_EXTRAS)
 
 # With pip, by which tests install a plug-in; environments that uv makes have none.

@@ -17,6 +17,8 @@ from fdg_plugins.values import visible
 FAILED = 1
 USER_MISTAKE = 2
 INTERRUPTED = 130
+# Packages of the extra ``lab`` that commands import without asking.
+LAB = ("jinja2", "matplotlib", "pandas", "sklearn", "tabulate", "yaml")
 # The commands of 0.2.0 under another name, for this version alone.
 RENAMED = {
     "allow-list": "kit allow",
@@ -70,6 +72,11 @@ class OneLineErrors(TyperGroup):
             if near := nearest(came, known):
                 error.message += f" Did you mean {near!r}?"
             raise
+        except ModuleNotFoundError as error:
+            if error.name not in LAB:
+                raise
+            _say_mistake(f"this command needs {error.name}, which is not installed: pip install 'fdg-plugins[lab]'.")
+            raise typer.Exit(USER_MISTAKE) from error
         except OSError as error:
             if error.filename is None:
                 raise

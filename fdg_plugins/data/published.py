@@ -27,6 +27,7 @@ from fdg_plugins.data.folders import image_names, is_file, is_folder, refuse_out
 from fdg_plugins.data.image_files import ImageArray
 from fdg_plugins.data.specs import FILES_OF, PublishedSpec, RotatedSpec, Sample
 from fdg_plugins.errors import DataError
+from fdg_plugins.extras import load_extra
 from fdg_plugins.randomness import numpy_generator
 
 STAND_IN_TEST = 297  # of the 1,797 digits of the stand-in
@@ -131,12 +132,10 @@ def read_digits(size: int) -> Arrays:
     """Return the 1,797 digits included in scikit-learn, bilinearly scaled from 8x8 to uint8 ``[1797, size, size]``, and
     their labels ``[1797]``. The tensors are shared: copy them before changing them.
     """
-    # Importing scikit-learn loads some 300 modules and torchvision takes longer than everything else in a site's
-    # process; few sites open these data sets.
-    from sklearn.datasets import load_digits
+    # torchvision takes longer to import than everything else in a site's process; few sites open these data sets.
     from torchvision.transforms.v2 import functional
 
-    digits = load_digits()
+    digits = load_extra("sklearn.datasets", "the stand-in of digits", "lab").load_digits()
     scaled = functional.resize(torch.from_numpy(digits.images).float() / 16.0, [size, size], antialias=True)
     return functional.to_dtype(scaled.clamp(0.0, 1.0), torch.uint8, scale=True), torch.from_numpy(digits.target).long()
 

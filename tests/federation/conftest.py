@@ -27,9 +27,11 @@ from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import dataset_spec
+from tests.federation.bare_environment import make_bare_environment
 from tests.processes import command_line
 
 ROOT = Path(__file__).parents[2]
+COMMANDS = Path(sys.executable).parent
 JOB_TIMEOUT_S = 600
 COMMAND_TIMEOUT_S = 300
 LOGIN_TIMEOUT_S = 120.0
@@ -89,7 +91,9 @@ class Federation:
         data_root: Path,
         plugin: Path | None = None,
         dataset: str | None = None,
+        commands: Path = COMMANDS,
     ) -> None:
+        self.commands = commands
         self.folder, self.ports, self.data_root, self.dataset = folder, ports, data_root, dataset
         self.plugins = {} if plugin is None else {"PYTHONPATH": f"{plugin}{os.pathsep}{ROOT}"}
         self._sessions: dict[str, Session] = {}
@@ -97,7 +101,7 @@ class Federation:
 
     def control(self, command: str, *arguments: object) -> Done:
         """Run ``fdg poc`` as a user does."""
-        words = [str(Path(sys.executable).with_name("fdg")), "poc", command, "--folder", str(self.folder)]
+        words = [str(self.commands / "fdg"), "poc", command, "--folder", str(self.folder)]
         return self._run([*words, *map(str, arguments)], self.folder.parent)
 
     def start(self, *options: object) -> Done:
@@ -211,13 +215,18 @@ def _bind(listener: socket.socket) -> int:
 
 @contextmanager
 def running_federation(
-    folder: Path, data_root: Path, plugin: Path | None = None, dataset: str | None = None
+    folder: Path,
+    data_root: Path,
+    plugin: Path | None = None,
+    dataset: str | None = None,
+    commands: Path = COMMANDS,
 ) -> Iterator[Federation]:
     """Start a federation of the domains of a data set in ``folder``; in the end it is stopped, and no process is left.
 
     ``plugin``: a folder in which a plug-in is installed for every participant. ``dataset``: its name, default PACS.
+    ``commands``: of the environment in which server and sites run.
     """
-    found = Federation(folder, free_ports(), data_root, plugin, dataset)
+    found = Federation(folder, free_ports(), data_root, plugin, dataset, commands)
     try:
         started = found.start()
         assert started.returncode == 0, started.output
@@ -236,9 +245,12 @@ def running_federation(
 def federation(tmp_path_factory: pytest.TempPathFactory, data_root: Path, example_plugin: Path) -> Iterator[Federation]:
     """A federation that the tests share, and leave as they found it; the example plug-in is installed everywhere.
 
-    One site works beside FLARE's process, as all do by default: every such process adds seconds to every job.
+    Server and sites have what the package needs, without any extra: no test needs the lab there. One site works
+    beside FLARE's process, as all do by default: every such process adds seconds to every job.
     """
-    with running_federation(tmp_path_factory.mktemp("poc") / "federation", data_root, example_plugin) as found:
+    folder = tmp_path_factory.mktemp("poc")
+    commands = make_bare_environment(folder / "bare")
+    with running_federation(folder / "federation", data_root, example_plugin, commands=commands) as found:
         for site in set(found.sites) - {ISOLATED}:
             path = found.folder / site / "local" / "fdg_site.json"
             edit_json(path, own_settings(site, isolate=False))

@@ -3,11 +3,13 @@
 
 import json
 import socket
+import subprocess
 from pathlib import Path
 from typing import Any
 
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
 from fdg_plugins.lab.poc.kits import PROVISION
+from tests.processes import command_line
 
 from .conftest import ISOLATED, Federation
 
@@ -34,6 +36,14 @@ def test_server_and_sites_run_each_with_its_daemon(federation: Federation) -> No
     lines = {line.split()[0]: line for line in done.output.splitlines()}
     assert set(lines) == {"server", *federation.sites}
     assert all("2 processes" in line for line in lines.values()), done.output
+
+
+def test_server_and_sites_have_no_package_of_the_lab(federation: Federation) -> None:
+    asks = "from importlib.util import find_spec as f; print([n for n in ('pandas', 'matplotlib', 'sklearn') if f(n)])"
+    found = subprocess.run([federation.commands / "python", "-c", asks], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
+    started = next(process for process in federation.processes() if "server" in command_line(process))
+    assert str(federation.commands) in command_line(started) + str(started.environ().get("PATH"))
 
 
 def test_it_is_not_started_twice(federation: Federation) -> None:
