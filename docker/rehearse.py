@@ -3,7 +3,7 @@
 
 A new virtual environment stands for the image's Python, and a folder for its root. The Dockerfile's own ``RUN pip``
 runs there word for word, what it installed is copied over the environment's files, and the Dockerfile's ``CMD`` runs,
-as the Dockerfile's ``USER`` where this process may change to it. The wheel is that of ``make dist``.
+as the Dockerfile's ``USER`` where this process may change to it. The wheel is that of ``nox -s dist``.
 """
 
 import json

@@ -2,7 +2,7 @@
 """Draws ``data-flow.svg``: what a site keeps, what leaves it and when, from the records of the methods.
 
 The messages of sources are the lines of the table in ``security.md``: a method that reports something new appears in
-both. Run it after changing what a method reports: ``make generate``.
+both. Run it after changing what a method reports: ``nox -s generate``.
 """
 
 import textwrap

@@ -78,24 +78,24 @@ def of_methods() -> ModuleType:
 @pytest.mark.parametrize("page", ["settings", "record"])
 def test_pages_made_from_the_code_are_in_step_with_it(tables: ModuleType, page: str) -> None:
     written = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
-    assert written == getattr(tables, f"{page}_page")(), "run: make generate"
+    assert written == getattr(tables, f"{page}_page")(), "run: nox -s generate"
 
 
 def test_the_table_of_what_leaves_a_site_follows_from_the_records_of_the_methods(tables: ModuleType) -> None:
     written = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
-    assert written == tables.security_page(written), "run: make generate"
+    assert written == tables.security_page(written), "run: nox -s generate"
 
 
 def test_what_pages_say_of_methods_is_in_step_with_the_records(of_methods: ModuleType) -> None:
     stale = [path.name for path, text in of_methods.pages().items() if path.read_text(encoding="utf-8") != text]
-    assert stale == [], "run: make generate"
+    assert stale == [], "run: nox -s generate"
 
 
 @pytest.mark.nightly
 def test_the_table_of_compositions_follows_from_the_records_and_the_checks() -> None:
     of_compositions = script("make_compositions")
     written = of_compositions.FILE.read_text(encoding="utf-8")
-    assert written == of_compositions.page(), "run: make generate"
+    assert written == of_compositions.page(), "run: nox -s generate"
     named = re.findall(r"\| \**`([a-z+]+)`", written)
     assert sorted(named) == sorted({one.name for one in compositions()} - REFUSED)
     bold = set(re.findall(r"\*\*`([a-z+]+)`\*\*", written))

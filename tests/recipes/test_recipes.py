@@ -33,7 +33,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_projects_jobs_are_what_the_recipes_write_byte_for_byte(jobs: Path) -> None:
-    assert files(jobs) == files(ROOT / "jobs"), "run: make generate"
+    assert files(jobs) == files(ROOT / "jobs"), "run: nox -s generate"
 
 
 def test_there_is_a_job_for_every_method_and_no_other(jobs: Path) -> None:
