@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes what pages say of methods from their records, between markers: everything else on a page is written by hand.
 
-A page of a method has the parts ``equations``, ``settings``, ``leaves`` and ``differences``; the lists of all methods
-are in ``index.md`` and the README. Run it after changing a record, or the defaults of a class.
+A page of a method has the parts ``equations``, ``settings``, ``leaves`` and ``differences``; ``methods/index.md`` has a
+table of all methods, the README groups them by where they act. Run it after changing a record, or the defaults of a class.
 """
 
 import inspect
@@ -58,7 +58,8 @@ def pages() -> dict[Path, str]:
     jobs = markdown_table(("method", "what it does", "where it acts", "jobs"), map(_job, records))
     lists = {
         ROOT / "docs" / "index.md": {"methods": links},
-        ROOT / "README.md": {"methods": f"\n{jobs}\n"},
+        ROOT / "docs" / "methods" / "index.md": {"methods": f"\n{jobs}\n"},
+        ROOT / "README.md": {"methods": f"\n{_groups(records)}\n"},
     }
     found = {path: with_parts(path.read_text(encoding="utf-8"), parts) for path, parts in lists.items()}
     return found | {page_of(record): method_page(record) for record in records}
@@ -193,8 +194,19 @@ def _differences(record: Method) -> str:
 def _job(record: Method) -> tuple[str, ...]:
     names = [f"{dataset}_{method}" for dataset, method in JOBS if method == record.key]
     acts = ", ".join(ACTS[point] for point in record.acts)
-    jobs = ", ".join(f"[`{name}`](jobs/{name})" for name in names)
-    return f"[{record.title}](docs/methods/{record.key}.md)", _text(record.line), acts, jobs
+    jobs = ", ".join(f"[`{name}`](../../jobs/{name})" for name in names)
+    return f"[{record.title}]({record.key}.md)", _text(record.line), acts, jobs
+
+
+def _groups(records: Collection[Method]) -> str:
+    """Return a table of the methods by the first point at which they act."""
+    links = {point: [one for one in records if one.acts[0] == point] for point in ACTS}
+    rows = [
+        (ACTS[point], ", ".join(f"[{one.title}](docs/methods/{one.key}.md)" for one in found))
+        for point, found in links.items()
+        if found
+    ]
+    return markdown_table(("acts on", "methods"), rows)
 
 
 def _value(value: Any) -> str:
