@@ -2,7 +2,8 @@
 """Writes what pages say of methods from their records, between markers: everything else on a page is written by hand.
 
 A page of a method has the parts ``equations``, ``settings``, ``leaves`` and ``differences``; ``methods/index.md`` has a
-table of all methods, the README groups them by where they act. Run it after changing a record, or the defaults of a class.
+table of all methods, the README groups them by where they act. Run it after changing a record, or the defaults of a
+class.
 """
 
 import inspect

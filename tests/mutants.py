@@ -3,7 +3,7 @@
 
 First the tests that reach each line, then the mutants, in a copy of the repository:
 
-    python -m pytest -n 2 -m "not slow and not federation and not nightly" --cov=fdg_plugins --cov-branch --cov-context=test
+    nox -s coverage -- --cov-context=test
     python tests/mutants.py --number 150
 
 A mutant changes one comparison, operator, constant or condition. It is found if one of at most ``MOST_TESTS`` of the
