@@ -20,8 +20,8 @@ WRITES_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
 
 @nox.session(venv_backend="none")
 def generate(session: nox.Session) -> None:
-    """Write anew what follows from the code: tables of docs/, and jobs/."""
-    for name in ("make_tables", "make_data_flow", "make_method_pages", "make_compositions"):
+    """Write anew what follows from the code and is committed: the README's list, the picture of a round, jobs/."""
+    for name in ("make_method_pages", "make_data_flow"):
         session.run("python", f"docs/{name}.py")
     session.run("python", "-c", 'from fdg_plugins.recipes import export_jobs; export_jobs("jobs")')
 

@@ -1,11 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes ``compositions.md``: which weighting and objective go under which direction, from the records of the methods.
-
-Run it after adding a method, or a check that refuses a composition.
-"""
+"""Makes ``compositions.md``: which weighting and objective go under which direction, from the records of the methods."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from page_table import markdown_table
 
@@ -15,11 +11,7 @@ from fdg_plugins.plugins.method import Method
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.recipes import make_recipe
 
-FILE = Path(__file__).parent / "compositions.md"
-
 PAGE = """# Compositions
-
-<!-- Made by docs/make_compositions.py from the records of the methods. -->
 
 A method has up to three parts: the direction of the server's step, the weights of the sites, and what the sites
 minimise. Each cell is a name that commands, recipes and sweeps take, `fdg run fedomg+ga+dim`; the order of its parts
@@ -103,7 +95,3 @@ def _link(part: str) -> str:
     record = find_method(part)
     assert isinstance(record, Method)
     return f"[{record.title}](methods/{record.key}.md)"
-
-
-if __name__ == "__main__":
-    FILE.write_text(page(), encoding="utf-8")

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what pages say of methods from their records, between markers: everything else on a page is written by hand.
+"""Makes what pages say of methods from their records, between markers: everything else on a page is written by hand.
 
 A page of a method has the parts ``equations``, ``settings``, ``leaves`` and ``differences``; ``methods/index.md`` has a
-table of all methods, the README groups them by where they act. Run it after changing a record, or the defaults of a
-class.
+table of all methods. They are filled when the site is built. The README's list is written: ``nox -s generate``.
 """
 
 import inspect
@@ -25,7 +24,7 @@ from fdg_plugins.settings.families import FAMILIES
 from fdg_plugins.settings.protocol import Protocol
 
 METRIC_DEFAULT = inspect.signature(GapReportFilter).parameters["metric"].default
-ROOT = Path(__file__).parents[1]
+README = Path(__file__).parents[1] / "README.md"
 KINDS = ("server", "weighting", "objective", "protocol")
 FROM = {
     "protocol": " (of the protocol)",
@@ -42,28 +41,19 @@ ACTS = {
 _PART = re.compile(r"<!-- made: (?P<name>[\w-]+) -->.*?<!-- end -->", re.DOTALL)
 
 
-def method_page(record: Method) -> str:
-    """Return the page of a method as it must be written."""
-    return with_parts(page_of(record).read_text(encoding="utf-8"), parts_of(record))
+def parts_on(page: str) -> dict[str, str]:
+    """Return the made parts of a page of ``docs`` by their names; of most pages there are none."""
+    records = METHODS.own()
+    key = page.removeprefix("methods/").removesuffix(".md")
+    if page == "methods/index.md":
+        head = ("method", "what it does", "where it acts", "jobs")
+        return {"methods": f"\n{markdown_table(head, map(_job, records.values()))}\n"}
+    return parts_of(records[key]) if page.startswith("methods/") else {}
 
 
-def page_of(record: Method) -> Path:
-    """Return the path of a method's page."""
-    return ROOT / "docs" / "methods" / f"{record.key}.md"
-
-
-def pages() -> dict[Path, str]:
-    """Return the text of every page that has made parts, by its path."""
-    records = list(METHODS.own().values())
-    links = ", ".join(f"[{one.title}](methods/{one.key}.md)" for one in records)
-    jobs = markdown_table(("method", "what it does", "where it acts", "jobs"), map(_job, records))
-    lists = {
-        ROOT / "docs" / "index.md": {"methods": links},
-        ROOT / "docs" / "methods" / "index.md": {"methods": f"\n{jobs}\n"},
-        ROOT / "README.md": {"methods": f"\n{_groups(records)}\n"},
-    }
-    found = {path: with_parts(path.read_text(encoding="utf-8"), parts) for path, parts in lists.items()}
-    return found | {page_of(record): method_page(record) for record in records}
+def readme() -> str:
+    """Return the README with its list of methods, which is committed, as it must be written."""
+    return with_parts(README.read_text(encoding="utf-8"), {"methods": f"\n{_groups(METHODS.own().values())}\n"})
 
 
 def with_parts(page: str, parts: Mapping[str, str]) -> str:
@@ -71,6 +61,8 @@ def with_parts(page: str, parts: Mapping[str, str]) -> str:
 
     def made(part: re.Match[str]) -> str:
         space = "\n" if "\n" in part[0] else ""
+        if part["name"] not in parts:
+            return part[0]
         text = parts[part["name"]]
         return f"<!-- made: {part['name']} -->{space}{text}{space}<!-- end -->"
 
@@ -222,5 +214,4 @@ def _text(text: str) -> str:
 
 
 if __name__ == "__main__":
-    for path, text in pages().items():
-        path.write_text(text, encoding="utf-8")
+    README.write_text(readme(), encoding="utf-8")

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what follows from the code: ``settings.md``, ``record.md``, and the table of what leaves a site.
-
-The table is in ``security.md``. Run it after changing a setting or what a method reports.
-"""
+"""Makes what follows from the code: the pages ``settings.md`` and ``record.md``, and the table of what leaves a site."""
 
 import json
 from collections.abc import Iterator
@@ -20,12 +17,8 @@ from fdg_plugins.plugins.reports import OF_SETTINGS
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Protocol
 
 DOCS = Path(__file__).parent
-TABLE_BEGINS = "<!-- What leaves a site: made by docs/make_tables.py from the records of the methods. -->\n"
-TABLE_ENDS = "<!-- End of what is made. -->"
 
 SETTINGS = """# Settings
-
-<!-- Made by docs/make_tables.py from the code. -->
 
 ## The protocol, fixed by the server
 
@@ -144,8 +137,6 @@ entries of which none is for the site, or for `server` at the server, ends every
 
 RECORD = """# The record of a run: `results.json`
 
-<!-- Made by docs/make_tables.py from the code. -->
-
 Written to the server's run folder after every round, atomically: it is valid JSON at every moment. Rounds count from 1;
 an evaluation is of the global model after a round, 0 being the initial one. Accuracies are fractions, sizes bytes of
 tensors (parameters and buffers, without the envelope), times seconds. A loss that is not finite is null. `gamma`,
@@ -188,12 +179,9 @@ def record_page() -> str:
     return "\n".join(pages)
 
 
-def security_page(page: str) -> str:
-    """Return ``page`` with the table of what leaves a site, as the records of methods say it."""
-    before, rest = page.split(TABLE_BEGINS)
-    after = rest.split(TABLE_ENDS)[1]
-    head = ("what", "shape", "with", "`allowed_reports`", "what it reveals")
-    return f"{before}{TABLE_BEGINS}\n{markdown_table(head, _leaving_rows())}\n\n{TABLE_ENDS}{after}"
+def leaving_table() -> str:
+    """Return the table of what leaves a site, as the records of methods say it."""
+    return markdown_table(("what", "shape", "with", "`allowed_reports`", "what it reveals"), _leaving_rows())
 
 
 def _leaving_rows() -> Iterator[tuple[str, ...]]:
@@ -247,10 +235,3 @@ def _type(schema: dict[str, Any]) -> str:
 def _default(field: pydantic.fields.FieldInfo) -> str:
     default = field.get_default(call_default_factory=True, validated_data={})
     return "" if default is None else f"`{json.dumps(default) if isinstance(default, dict) else default}`"
-
-
-if __name__ == "__main__":
-    (DOCS / "settings.md").write_text(settings_page(), encoding="utf-8")
-    security = DOCS / "security.md"
-    security.write_text(security_page(security.read_text(encoding="utf-8")), encoding="utf-8")
-    (DOCS / "record.md").write_text(record_page(), encoding="utf-8")

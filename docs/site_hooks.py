@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the site adds to this folder's pages: the notebook, SECURITY.md, CONTRIBUTING.md, ``fdg --help``, the methods.
+"""What the site adds to this folder's pages: notebook, SECURITY.md, CONTRIBUTING.md, and what is made from the code.
 
 MkDocs calls the functions whose names begin with ``on_`` (``hooks`` in ``mkdocs.yml``). Links between pages work in the
 repository and on the site. A link to a folder, or to what is not documentation, such as a job or a source file, becomes
@@ -15,6 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import make_compositions
+import make_method_pages
+import make_tables
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -28,6 +31,12 @@ GUIDE, GUIDE_PAGE = "CONTRIBUTING.md", "contributing.md"
 CHANGES, CHANGES_PAGE = "CHANGELOG.md", "changelog.md"
 # Pages of the site whose source is not a Markdown file in docs/.
 SOURCES = {NOTEBOOK_PAGE: NOTEBOOK, POLICY_PAGE: POLICY, GUIDE_PAGE: GUIDE, CHANGES_PAGE: CHANGES}
+# Pages that are made from the code.
+MADE = {
+    "settings.md": make_tables.settings_page,
+    "record.md": make_tables.record_page,
+    "compositions.md": make_compositions.page,
+}
 METHODS_TITLE = "Methods"
 COMMANDS_MARKER = "<!-- fdg --help -->"
 
@@ -53,6 +62,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     files.append(File.generated(config, POLICY_PAGE, content=_read(POLICY)))
     files.append(File.generated(config, GUIDE_PAGE, content=_read(GUIDE)))
     files.append(File.generated(config, CHANGES_PAGE, content=_read(CHANGES)))
+    for page, make in MADE.items():
+        files.append(File.generated(config, page, content=make()))
     return files
 
 
@@ -60,7 +71,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Put the commands where they belong, and make links lead to pages of the site."""
     if COMMANDS_MARKER in markdown:
         markdown = markdown.replace(COMMANDS_MARKER, commands())
-    return site_links(markdown, page.file.src_uri)
+    parts = make_method_pages.parts_on(page.file.src_uri) | {"leaving": f"\n{make_tables.leaving_table()}\n"}
+    return site_links(make_method_pages.with_parts(markdown, parts), page.file.src_uri)
 
 
 def notebook_page(notebook: dict[str, Any]) -> str:
