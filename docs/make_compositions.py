@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes ``compositions.md``: which weighting and objective go under which direction, from the records of the methods."""
+"""Makes ``compositions.md`` from the records of methods: which weighting and objective go under which direction."""
 
 from collections.abc import Iterator
 

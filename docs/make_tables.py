@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes what follows from the code: the pages ``settings.md`` and ``record.md``, and the table of what leaves a site."""
+"""Makes what follows from the code: ``settings.md``, ``record.md``, and the table of what leaves a site."""
 
 import json
 from collections.abc import Iterator
