@@ -116,7 +116,7 @@ server's first lines. **To repeat such a run elsewhere, name the value**: `preci
 with `channels_last=true`. That is possible if all sites used the same one; otherwise it takes sites with the same kinds
 of hardware. A site that is moved to other hardware during a run fails with a sentence instead of computing otherwise, a
 run does not resume with sites that choose otherwise, and `fdg report` refuses a table of runs whose sites chose
-differently. Speed and effect on accuracy: [benchmarks](benchmarks.md#bfloat16-at-a-site).
+differently. Speed and effect on accuracy: [benchmarks](benchmarks.md#where-the-time-goes).
 
 ## Other variables
 
