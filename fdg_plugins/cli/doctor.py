@@ -16,7 +16,7 @@ from fdg_plugins.lab.doctor.finding import Finding, worst
 from fdg_plugins.values import counted, visible
 
 if TYPE_CHECKING:
-    from fdg_plugins.lab.doctor.examination import Examination
+    from fdg_plugins.lab.doctor.machine import Examination
 
 STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
@@ -40,8 +40,8 @@ def doctor(
     """Check this machine, and say how to start a run here.
 
     Looks at versions, GPUs, precision, cores, memory, disks, data, weights, settings and ports. Every line is ok, a
-    warning (a run may be slow, or not be what you expect) or a problem (a run fails). The last lines say how to start
-    the simulator here, and why. Nothing is changed, downloaded or sent. A startup kit is checked by fdg kit check.
+    warning (a run may be slow, or not be what you expect) or a problem (a run fails). The last line says how to start
+    the simulator here. Nothing is changed, downloaded or sent. A startup kit is checked by fdg kit check.
 
     Exit codes: 0 no problem, 1 at least one.
 
@@ -53,7 +53,7 @@ def doctor(
 
       fdg doctor --data photos
     """
-    from fdg_plugins.lab.doctor.examination import examine
+    from fdg_plugins.lab.doctor.machine import examine
 
     examination = examine(os.environ, sites, data)
     show_findings(examination.findings, as_json, examination)
@@ -94,5 +94,3 @@ def _recommend(examination: "Examination | None") -> None:
         return
     say(f"\nfor {counted(examination.sites, 'site')}:")
     say(f"  {visible(examination.advice.command)}")
-    for reason in examination.advice.reasons:
-        say(f"  - {reason}")

@@ -1,154 +1,159 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of control groups of either version, disks, ports and memory, on files and sockets of the tests' own."""
+"""What the doctor finds on machines as users have them, and the start that it advises."""
 
-import os
-import socket
+import argparse
+import shlex
+from collections import Counter
 from pathlib import Path
 
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from nvflare.private.fed.app.simulator.simulator import define_simulator_parser
+from nvflare.private.fed.utils.fed_utils import split_gpus
+from packaging.requirements import Requirement
 
-from fdg_plugins.lab.doctor import machine
-from fdg_plugins.lab.doctor.finding import Status
-from fdg_plugins.lab.doctor.machine import Cores, Memory, check_cores, check_disk, check_memory, check_ports
+from fdg_plugins.data import CELEBA, DATASETS, PACS, ROTATED_MNIST, AttributeSpec
+from fdg_plugins.data.folders import LOCK
+from fdg_plugins.data.specs import files_of
+from fdg_plugins.data.stand_in import MARKER
+from fdg_plugins.lab.doctor import machine, setup
+from fdg_plugins.lab.doctor.finding import Finding, Status
+from fdg_plugins.lab.doctor.machine import check_gpus, check_requirement, check_versions, recommend
+from fdg_plugins.lab.doctor.setup import check_data, check_variables, check_weights
+from fdg_plugins.models.torchvision_networks import imagenet_file_name
 
-GIB = 2**30
-
-
-def put(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text + "\n", encoding="ascii")
-
-
-@pytest.fixture
-def membership(tmp_path: Path) -> Path:
-    """The file in which a process finds its control groups, of both versions."""
-    path = tmp_path / "membership"
-    put(path, "4:memory:/pod/box\n2:cpu,cpuacct:/pod/box\n0::/pod/box")
-    return path
+CORES, SITES, PROCESSES = st.integers(1, 256), st.integers(1, 200), st.integers(0, 400)
+GPUS = st.lists(st.integers(0, 15).map(str), unique=True, max_size=8)
 
 
-@pytest.mark.parametrize(
-    ("files", "quota"),
-    [
-        ({}, None),
-        ({"pod/box/cpu.max": "max 100000"}, None),
-        ({"pod/box/cpu.max": "150000 100000"}, 1.5),
-        ({"pod/box/cpu.max": "max 100000", "pod/cpu.max": "50000 100000"}, 0.5),
-        ({"pod/box/cpu.max": "400000 100000", "pod/cpu.max": "800000 100000"}, 4.0),
-        ({"cpu.max": "200000 100000"}, 2.0),  # in a container that does not see the path of the host
-        ({"cpu,cpuacct/pod/box/cpu.cfs_quota_us": "-1", "cpu,cpuacct/pod/box/cpu.cfs_period_us": "100000"}, None),
-        ({"cpu,cpuacct/cpu.cfs_quota_us": "300000", "cpu,cpuacct/cpu.cfs_period_us": "100000"}, 3.0),
-    ],
-)
-def test_the_smallest_quota_on_the_way_up_counts(
-    tmp_path: Path, membership: Path, files: dict[str, str], quota: float | None
+@given(CORES, GPUS, SITES, PROCESSES)
+def test_the_advice_fits_the_machine_and_flares_simulator_reads_it(
+    cores: int, gpus: list[str], sites: int, processes: int
 ) -> None:
-    for name, text in files.items():
-        put(tmp_path / "root" / name, text)
-    assert machine.cpu_quota(tmp_path / "root", membership) == quota
-
-
-def test_a_control_group_may_have_any_name(tmp_path: Path) -> None:
-    membership = tmp_path / "membership"
-    membership.write_bytes("0::/bäder\n".encode() + b"4:memory:/\xff\n")
-    put(tmp_path / "root" / "bäder" / "cpu.max", "150000 100000")
-    assert machine.cpu_quota(tmp_path / "root", membership) == 1.5
-    assert machine.memory_limit(tmp_path / "root", membership) is None
-
-
-@pytest.mark.parametrize(
-    ("files", "limit"),
-    [
-        ({}, None),
-        ({"pod/box/memory.max": "max"}, None),
-        ({"pod/box/memory.max": "2147483648", "pod/memory.max": "max"}, 2 * GIB),
-        ({"memory/pod/memory.limit_in_bytes": "1073741824"}, GIB),
-    ],
-)
-def test_the_smallest_memory_limit_counts(
-    tmp_path: Path, membership: Path, files: dict[str, str], limit: int | None
-) -> None:
-    for name, text in files.items():
-        put(tmp_path / "root" / name, text)
-    assert machine.memory_limit(tmp_path / "root", membership) == limit
-
-
-def test_a_system_without_control_groups_has_no_limit(tmp_path: Path) -> None:
-    assert machine.cpu_quota(tmp_path, tmp_path / "gone") is None
-    assert machine.memory_limit(tmp_path, tmp_path / "gone") is None
+    advice = recommend(cores, gpus, sites, processes)
+    assert 1 <= advice.alive <= min(sites, max(1, processes), 2 * cores)
+    assert advice.threads == 1 or advice.alive * advice.threads <= cores
+    assert advice.workers == 0 or (gpus and advice.alive * (advice.workers + 1) <= cores)
+    loads = [Counter(advice.gpus)[gpu] for gpu in gpus]
+    assert max(loads, default=0) - min(loads, default=0) <= 1
+    parser = argparse.ArgumentParser()
+    define_simulator_parser(parser)
+    options = parser.parse_args(shlex.split(advice.command)[4:])
+    assert options.n_clients is None
+    assert options.threads == (None if gpus else advice.alive)
+    assert not gpus or split_gpus(options.gpu) == list(advice.gpus), "FLARE runs one process for each entry"
 
 
 @pytest.mark.parametrize(
-    ("cores", "usable", "status"),
-    [
-        (Cores(8, 8), 8, Status.OK),
-        (Cores(8, 2), 2, Status.OK),
-        (Cores(8, 8, 2.5), 2, Status.WARNING),
-        (Cores(8, 8, 0.5), 1, Status.WARNING),
-        (Cores(8, 2, 4.0), 2, Status.OK),
-    ],
+    ("here", "alive", "threads"),
+    [((2, (), 4, 8), 4, 1), ((16, (), 4, 2), 2, 8), ((2, (), 50, 80), 2, 1), ((8, (), 4, 0), 1, 8)],
 )
-def test_usable_cores_are_the_least_of_all_limits(cores: Cores, usable: int, status: Status) -> None:
-    assert cores.usable == usable
-    finding = check_cores(cores)
-    assert finding.status == status
-    assert finding.text.startswith(f"{usable} usable of 8")
-    assert ("FDG_THREADS" in finding.text) == (status is Status.WARNING)
+def test_on_machines_as_there_are(here: tuple[int, tuple[str, ...], int, int], alive: int, threads: int) -> None:
+    advice = recommend(*here)
+    assert (advice.alive, advice.threads, advice.workers) == (alive, threads, 0)
 
 
-def test_this_process_may_use_what_it_is_bound_to() -> None:
-    before = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, {min(before)})
-        assert machine.read_cores().allowed == machine.read_cores().usable == 1
-    finally:
-        os.sched_setaffinity(0, before)
+def test_the_limits_of_a_container_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "CGROUP", tmp_path)
+    monkeypatch.setattr(machine, "available_cores", lambda: 8)
+    assert machine.read_cores() == 8
+    for file, text in (("cpu.max", "max 100000"), ("memory.max", "max")):
+        (tmp_path / file).write_text(f"{text}\n")
+    assert machine.read_cores() == 8
+    assert machine.read_memory() > 5000
+    (tmp_path / "cpu.max").write_text("250000 100000\n")
+    (tmp_path / "memory.max").write_text("5000\n")
+    assert (machine.read_cores(), machine.read_memory()) == (2, 5000)
+    assert machine.check_cores(2).status is Status.WARNING
+
+
+def test_versions_here_are_supported_and_others_are_problems() -> None:
+    findings = list(check_versions())
+    assert {finding.status for finding in findings} == {Status.OK}
+    assert {"python", "fdg-plugins", "nvflare", "torch", "torchvision"} == {finding.check for finding in findings}
+    found = [check_requirement(Requirement(text)) for text in ("nvflare>=3", "no-such-package>=1", "rich>=13")]
+    assert [[one.status for one in each] for each in found] == [[Status.PROBLEM], [Status.PROBLEM], []]
+
+
+def test_gpus_have_name_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda number: ((number + 1) * 2**30, 8 * 2**30))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: f"GPU number {number}")
+    first, second = check_gpus(["4", "6"])
+    assert (first.check, first.status) == ("gpu 4", Status.OK)
+    assert second.text.startswith("GPU number 1, 2.0 GiB free of 8.0 GiB, torch is built")
 
 
 @pytest.mark.parametrize(
-    ("memory", "processes", "status"),
+    ("name", "value", "status"),
     [
-        (Memory(64 * GIB, 64 * GIB), 42, Status.OK),
-        (Memory(64 * GIB, 7 * GIB), 4, Status.OK),
-        (Memory(64 * GIB, 5 * GIB), 2, Status.WARNING),
-        (Memory(64 * GIB, 64 * GIB, 5 * GIB), 2, Status.WARNING),
-        (Memory(64 * GIB, 2 * GIB), 0, Status.WARNING),
-        (Memory(64 * GIB, GIB), 0, Status.PROBLEM),
+        ("FDG_ROUNDS", "20", Status.OK),
+        ("FDG_KAPPA", "0.25", Status.OK),
+        ("FDG_STEP_SIZE", "0.1", Status.OK),
+        ("FDG_OBJECTIVE", '{"name": "dim", "target": "feature"}', Status.OK),
+        ("FDG_THREADS", "2", Status.OK),
+        ("FDG_KAPA", "1", Status.PROBLEM),
+        ("FDG_ROUNDS", "x", Status.PROBLEM),
+        ("FDG_MODEL", "vgg", Status.PROBLEM),
+        ("FDG_DATASET", "pax", Status.PROBLEM),
+        ("FDG_THREADS", "0", Status.PROBLEM),
+        ("FDG_DEVICE", "cuda:7", Status.PROBLEM),
+        ("FDG_STATSD", "localhost", Status.PROBLEM),
+        ("FDG_TRACKING", "mlfow", Status.PROBLEM),
     ],
 )
-def test_memory_is_held_against_the_sites(memory: Memory, processes: int, status: Status) -> None:
-    assert memory.processes == processes
-    assert check_memory(memory, sites=4).status == status
+def test_a_variable_that_stops_every_job_is_a_problem(name: str, value: str, status: Status) -> None:
+    (found,) = check_variables({name: value, "FDG_EMPTY": " "})
+    assert (found.check, found.status) == (name, status)
 
 
-def test_a_disk_is_judged_where_the_folder_will_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    free = {"free": 100 * GIB}
-    usage = type("Usage", (), free)
-    monkeypatch.setattr("shutil.disk_usage", lambda place: usage if place == tmp_path else None)
-    found = check_disk("disk", tmp_path / "not" / "there")
-    assert (found.status, found.text) == (Status.OK, f"100.0 GiB free in {tmp_path / 'not' / 'there'}")
-    for size, status in ((GIB, Status.WARNING), (GIB // 8, Status.PROBLEM)):
-        monkeypatch.setattr(usage, "free", size)
-        assert check_disk("disk", tmp_path).status == status
+def statuses(root: object, **environment: str) -> dict[str, Finding]:
+    return {finding.check: finding for finding in check_data({"FDG_DATA_ROOT": str(root), **environment})}
 
 
-def test_a_place_that_cannot_be_written_to_is_a_problem(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.touch()
-    found = check_disk("disk", file / "cache")
-    assert found.status is Status.PROBLEM
-    assert f"{file} cannot be written to" in found.text
+def test_the_data_root_is_looked_through(data_root: Path, own_data_root: Path, tmp_path: Path) -> None:
+    assert statuses(" ")["data"].status is Status.WARNING
+    assert statuses("gone", PWD=str(tmp_path))["data"].status is Status.PROBLEM
+    assert statuses(data_root)["data, pacs"].status is Status.OK
+    found = statuses(own_data_root)["data, pacs"]
+    assert (found.status, found.text.endswith("lacks pacs/art_painting, pacs/cartoon, pacs/sketch")) == (
+        "warning",
+        True,
+    )
 
 
-def test_a_port_that_is_listened_on_is_named() -> None:
-    with socket.socket() as server, socket.socket() as other:
-        server.bind(("127.0.0.1", 0))
-        server.listen()
-        other.bind(("127.0.0.1", 0))
-        taken, free = server.getsockname()[1], other.getsockname()[1]
-        other.close()
-        found = check_ports((taken, free))
-        assert found.status is Status.WARNING
-        assert str(taken) in found.text
-        assert str(free) not in found.text
-        assert check_ports((free,)).status is Status.OK
+def test_every_data_set_of_the_catalogue_is_found(tmp_path: Path) -> None:
+    specs = [spec for spec in DATASETS.all() if spec.needs_data_root and not isinstance(spec, AttributeSpec)]
+    (tmp_path / CELEBA.folder).mkdir()
+    assert statuses(tmp_path)["data, celeba"].status is Status.PROBLEM, "it is one of lists"
+    for spec in specs:
+        for domain in spec.domains:
+            (tmp_path / spec.folder / domain).mkdir(parents=True, exist_ok=True)
+    first, *others = files_of(ROTATED_MNIST)
+    for file in others:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
+    assert statuses(tmp_path)[f"data, {ROTATED_MNIST.name}"].status is Status.PROBLEM
+    (tmp_path / first).touch()
+    found = statuses(tmp_path)
+    assert {found[f"data, {spec.name}"].status for spec in specs} == {Status.OK}
+
+
+def test_drawings_and_unfinished_preparations_are_named(tmp_path: Path) -> None:
+    (tmp_path / PACS.folder).mkdir()
+    (tmp_path / PACS.folder / LOCK).touch()
+    assert statuses(tmp_path)["data, pacs"].status is Status.PROBLEM
+    (tmp_path / MARKER).touch()
+    assert statuses(tmp_path)["data, pacs"].status is Status.WARNING
+
+
+def test_weights_are_looked_for_where_the_server_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setup, "cache_folder", lambda: tmp_path)
+    assert check_weights({}).status is Status.WARNING
+    assert check_weights({"FDG_PRETRAINED": "imagenet"}).status is Status.PROBLEM
+    (tmp_path / str(imagenet_file_name("resnet18"))).touch()
+    assert check_weights({"FDG_PRETRAINED": "imagenet"}).status is Status.OK
+    (tmp_path / "weights.pth").touch()
+    for name, status in (("weights.pth", Status.OK), ("other.pth", Status.PROBLEM)):
+        assert check_weights({"FDG_PRETRAINED_FILE": name, "PWD": str(tmp_path)}).status is status

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fdg_plugins.lab.doctor.advice import recommend
 
 from fdg_plugins import extras
 from fdg_plugins.data import PACS
 from fdg_plugins.errors import FDGError, SettingsError
-from fdg_plugins.lab.doctor.advice import recommend
 from fdg_plugins.lab.engine import prepare
 from fdg_plugins.lab.engine.engines import ProcessEngine, SimulatorEngine
 from fdg_plugins.lab.engine.prepare import check_run, make_launch

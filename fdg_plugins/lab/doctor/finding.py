@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple
 
 from fdg_plugins.errors import FDGError
@@ -27,19 +28,13 @@ class Finding(NamedTuple):
     text: str
 
 
-def ok(check: str, text: str) -> Finding:
-    """Return that what was looked at is as it should be."""
-    return Finding(check, Status.OK, text)
+def _finding(status: Status, check: str, text: str) -> Finding:
+    return Finding(check, status, text)
 
 
-def warning(check: str, text: str) -> Finding:
-    """Return that a run may not be what one thinks it is, or be slow."""
-    return Finding(check, Status.WARNING, text)
-
-
-def problem(check: str, text: str) -> Finding:
-    """Return that a run fails, or a kit lets a job do harm."""
-    return Finding(check, Status.PROBLEM, text)
+ok = partial(_finding, Status.OK)
+warning = partial(_finding, Status.WARNING)
+problem = partial(_finding, Status.PROBLEM)
 
 
 def worst(findings: Iterable[Finding]) -> Status:
@@ -54,8 +49,7 @@ def guarded(check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
         for finding in look():
             findings.append(finding)  # one by one, to keep those before a failure
     except FAILURES as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        findings.append(problem(check, f"cannot be checked: {type(error).__name__}: {reason}"))
+        findings.append(problem(check, f"cannot be checked: {type(error).__name__}: {' '.join(str(error).split())}"))
     return findings
 
 

@@ -7,11 +7,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nvflare.apis.fl_constant import FilterKey
+from nvflare.app_common.resource_managers.gpu_resource_manager import GPUResourceManager
+from torch import cuda
 
+from fdg_plugins.data import DATASETS
+from fdg_plugins.data.folders import is_unfinished
+from fdg_plugins.data.site_names import split_site
+from fdg_plugins.data.stand_in import is_stand_in
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.allow_list import (
-    ALLOW_ALL,
     CLASS_ALLOW_LIST,
     STREAMING,
     entries_in_force,
@@ -20,41 +24,26 @@ from fdg_plugins.flare.allow_list import (
     other_entries,
 )
 from fdg_plugins.flare.components import SERVER, SITE
+from fdg_plugins.flare.gpus import MANAGER_ID, lent_gpus
 from fdg_plugins.flare.kits import ENDS, Kit, read_kit, runs_in_containers, site_of_kit
+from fdg_plugins.flare.resources import declared_component
 from fdg_plugins.flare.rights import OPERATE, SHELL, roles_with
 from fdg_plugins.lab.doctor.finding import Finding, guarded, ok, problem, warning
-from fdg_plugins.lab.doctor.kit_machine import GPUS, STORAGE, check_data_root, check_lent_gpus, check_storage
-from fdg_plugins.naming import nearest
 from fdg_plugins.plugins.admission import ALLOWED_PLUGINS
-from fdg_plugins.privacy.ledger import (
-    DEFAULT_DELTA,
-    LEDGER_FILE,
-    LEDGER_FOLDER,
-    POLICY_FILE,
-    Ledger,
-    ledger_file,
-    read_limits,
-    read_policy,
-)
-from fdg_plugins.settings.site_config import FILE_NAME, read_allowed_plugins, read_site_config
+from fdg_plugins.privacy.ledger import LEDGER_FILE, LEDGER_FOLDER, POLICY_FILE, Ledger, ledger_file, read_policy
+from fdg_plugins.settings.site_config import FILE_NAME, SiteConfig, read_allowed_plugins, read_site_config
 from fdg_plugins.state.folders import FOLDER
 from fdg_plugins.storage import read_json
 from fdg_plugins.values import counted, shorten
 
 MODE = "class_list_enforcement_mode"
-ENFORCE = "enforce"
-NOT_ENFORCED = f"a class that is not on the list is built all the same, expected {ENFORCE!r}"
-STREAMED = "is not false: FLARE sends the site's logs, which name its files, to the server"
 AUTHORIZATION = "authorization.json"
 SIGNED = "require_signed_jobs"
 PRIVACY = "privacy.json"
 LEDGER = f"ledger of {POLICY_FILE}"
-RELEASES = "privacy ledger"
 DEMANDED = ("clip_norm", "noise_multiplier", "max_epsilon")  # what a policy must have to hold for every job
 DP_FILTER = "DifferentialPrivacyFilter"
 DP_PATHS = (f"fdg_plugins.filters.{DP_FILTER}", f"fdg_plugins.filters.privacy.{DP_FILTER}")
-DIRECTIONS = (FilterKey.IN, FilterKey.OUT, FilterKey.INOUT)
-MISSPELT = 0.8  # how much a path resembles one of ours if ours is meant
 REMEDY = "fdg kit allow --kit writes the least list"
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 RIGHTS = {
@@ -68,27 +57,29 @@ OPERATORS = ("org_admin", "project_admin")  # whose task it is
 def examine_kit(folder: Path) -> tuple[Finding, ...]:
     """Return what is found in the kit in ``folder``; raise ``DataError`` if there is none. Nothing is changed."""
     kit = read_kit(folder)
-    local, mode = folder / "local", kit.resources.get(MODE, ENFORCE)
-    findings = [
-        ok("kit", f"{folder}, of a {kit.end}"),
-        *guarded(CLASS_ALLOW_LIST, lambda: check_list(kit)),
-        ok(MODE, ENFORCE) if mode == ENFORCE else problem(MODE, f"is {shorten(mode)}: {NOT_ENFORCED}"),
-        *guarded(AUTHORIZATION, lambda: check_rights(local)),
-        *guarded(SIGNED, lambda: check_signed(folder / "startup", kit.end)),
-    ]
+    local = folder / "local"
+    checks: dict[str, Callable[[], Iterator[Finding]]] = {
+        CLASS_ALLOW_LIST: lambda: check_list(kit),
+        AUTHORIZATION: lambda: check_rights(local),
+        SIGNED: lambda: check_signed(folder / "startup", kit.end),
+    }
     if kit.end == SITE:
-        findings += [
-            ok(STREAMING, "false") if kit.resources.get(STREAMING) is False else warning(STREAMING, STREAMED),
-            *guarded(FILE_NAME, lambda: check_site_config(kit, site_of_kit(folder))),
-            *guarded(GPUS, lambda: check_lent_gpus(kit.resources, f"kit {folder}")),
-            *guarded(PRIVACY, lambda: check_scopes(local / PRIVACY)),
-            *guarded(POLICY_FILE, lambda: check_policy(local / POLICY_FILE)),
-            *guarded(RELEASES, lambda: check_ledger(site_of_kit(folder), local)),
-        ]
+        checks |= {
+            STREAMING: lambda: check_streaming(kit.resources),
+            FILE_NAME: lambda: check_site_config(kit, site_of_kit(folder)),
+            "gpus": lambda: check_lent_gpus(kit.resources, f"kit {folder}"),
+            PRIVACY: lambda: check_scopes(local / PRIVACY),
+            POLICY_FILE: lambda: check_policy(local / POLICY_FILE),
+            "privacy ledger": lambda: check_ledger(site_of_kit(folder), local),
+        }
     else:
-        findings += guarded(STORAGE, lambda: check_storage(kit.resources))
-        findings += guarded(FILE_NAME, lambda: check_server_config(local / FILE_NAME))
-    return (*findings, *guarded("files", lambda: check_modes(folder)))
+        checks |= {
+            "job storage": lambda: check_storage(kit.resources),
+            FILE_NAME: lambda: check_server_config(local / FILE_NAME),
+        }
+    checks["files"] = lambda: check_modes(folder)
+    found = [finding for name, check in checks.items() for finding in guarded(name, check)]
+    return (ok("kit", f"{folder}, of a {kit.end}"), *found)
 
 
 def check_list(kit: Kit) -> Iterator[Finding]:
@@ -96,32 +87,30 @@ def check_list(kit: Kit) -> Iterator[Finding]:
     serious = problem if kit.end == SITE else warning
     entries = entries_in_force(kit.resources, kit.target)
     others = other_entries(entries, kit.end, kit.resources)
+    count = counted(len(entries), "entry", "entries")
     if CLASS_ALLOW_LIST not in kit.resources:
-        text = (
-            f"is not there, so that FLARE's own list is in force, {counted(len(entries), 'entry', 'entries')}; {REMEDY}"
-        )
-        yield serious(CLASS_ALLOW_LIST, text)
+        yield serious(CLASS_ALLOW_LIST, f"is not there, so that FLARE's own list is in force, {count}; {REMEDY}")
     elif others:
         needless = f"{len(others)} of {len(entries)} entries are needed by no job of this package"
         yield warning(CLASS_ALLOW_LIST, f"{needless}, such as {others[0]}; {REMEDY}")
-        yield from _check_others(others, serious)
+        if doors := list(filter(opens_side_door, others)):
+            text = "lets a job send what the site's executor returns to another site, past the site's filters and audit"
+            yield serious(CLASS_ALLOW_LIST, f"{_some(doors)} {text}")
+        if wide := list(filter(is_too_wide, others)):
+            text = "allows every callable that can be reached below it; exact class paths are enough"
+            yield serious(CLASS_ALLOW_LIST, f"{_some(wide)} {text}")
     else:
-        yield ok(CLASS_ALLOW_LIST, f"{counted(len(entries), 'entry', 'entries')}, each a component that jobs need")
-
-
-def _check_others(others: list[str], serious: Callable[[str, str], Finding]) -> Iterator[Finding]:
-    """Yield a ``serious`` finding each for entries that lead past the site's filters, and for those that are wide."""
-    if doors := list(filter(opens_side_door, others)):
-        text = "lets a job send what the site's executor returns to another site, past the site's filters and audit"
-        yield serious(CLASS_ALLOW_LIST, f"{_some(doors)} {text}")
-    if wide := list(filter(is_too_wide, others)):
-        below = "everything" if ALLOW_ALL in wide else "every callable that can be reached below it"
-        yield serious(CLASS_ALLOW_LIST, f"{_some(wide)} allows {below}; exact class paths are enough")
+        yield ok(CLASS_ALLOW_LIST, f"{count}, each a component that jobs need")
+    if (mode := kit.resources.get(MODE, "enforce")) == "enforce":
+        yield ok(MODE, mode)
+    else:
+        yield problem(MODE, f"is {shorten(mode)}: a class that is not on the list is built all the same")
 
 
 def check_rights(local: Path) -> Iterator[Finding]:
     """Yield who may bring code, which no list of classes holds up, run shell commands, or operate though no admin."""
-    policy = _read_rights(local)
+    own = local / AUTHORIZATION
+    policy = read_json(own if own.exists() else local / f"{AUTHORIZATION}.default")
     for right, what in RIGHTS.items():
         entitled = OPERATORS if right == OPERATE else ()
         roles = ", ".join(role for role in roles_with(policy, right) if role not in entitled)
@@ -129,23 +118,22 @@ def check_rights(local: Path) -> Iterator[Finding]:
         yield warning(check, f"{roles}: {what}") if roles else ok(check, "nobody but admins" if entitled else "nobody")
 
 
-def _read_rights(local: Path) -> Any:
-    """Return the authorization policy, FLARE's default if the kit has none of its own."""
-    policy = local / AUTHORIZATION
-    return read_json(policy if policy.exists() else local / f"{AUTHORIZATION}.default")
-
-
 def check_signed(startup: Path, end: str) -> Iterator[Finding]:
     """Yield whether the participant runs jobs that carry no signature of the person who submitted them."""
     (file,) = (name for name, of in ENDS.items() if of == end)
-    content = read_json(startup / file)
-    value = content.get(SIGNED, True) if isinstance(content, dict) else None  # FLARE's default for a provisioned kit
-    if value is True:
-        yield ok(SIGNED, "true")
-    elif value is False:
+    value = read_json(startup / file).get(SIGNED, True)  # FLARE's default for a provisioned kit
+    if value is False:
         yield problem(SIGNED, f"is false in startup/{file}: a job can be changed between the person and this machine")
     else:
-        yield warning(SIGNED, f"is {shorten(value)} in startup/{file}, expected true, as which FLARE reads it")
+        yield ok(SIGNED, "true")
+
+
+def check_streaming(resources: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield whether FLARE sends the site's logs, which name its files, to the server."""
+    if resources.get(STREAMING) is False:
+        yield ok(STREAMING, "false")
+    else:
+        yield warning(STREAMING, "is not false: FLARE sends the site's logs, which name its files, to the server")
 
 
 def check_site_config(kit: Kit, site: str) -> Iterator[Finding]:
@@ -172,9 +160,62 @@ def check_server_config(path: Path) -> Iterator[Finding]:
 def _check_other_entries(path: Path, owner: str) -> Iterator[Finding]:
     """Yield a warning of the entries of others in a config: what was meant for ``owner`` may be there."""
     if others := [shorten(name) for name in read_json(path) if name != owner]:
-        yield warning(
-            FILE_NAME, f"what it says of {_some(others)} holds for nobody here, only what it says of {owner!r}"
-        )
+        text = f"what it says of {_some(others)} holds for nobody here, only what it says of {owner!r}"
+        yield warning(FILE_NAME, text)
+
+
+def check_data_root(site: str, config: SiteConfig, *, in_containers: bool = False) -> Finding:
+    """Return whether the data root that a site's config names is there and holds its domain; no image is read.
+
+    ``in_containers``: the site's jobs run in containers, so that their paths need not exist on this machine.
+    """
+    check, root, domain = "data root", config.data_root, config.domain or split_site(site)[0]
+    if root is None:
+        text = "none is named: the site draws a STAND-IN, unless the environment of its process has FDG_DATA_ROOT"
+        return warning(check, text)
+    for path in filter(None, (root, config.dataset_file)):
+        if in_containers and not os.path.lexists(path):
+            return warning(check, f"{path} is not there: only jobs in containers that have it find their images")
+    if not root.is_dir() or not os.access(root, os.R_OK | os.X_OK):
+        return problem(check, f"{root} is not a folder that this user can read")
+    if config.dataset_file is not None and not config.dataset_file.is_file():
+        return problem(check, f"dataset_file {config.dataset_file} is not a file")
+    found = [spec for spec in DATASETS.all() if spec.needs_data_root and (root / spec.folder).is_dir()]
+    folders = ", ".join(dict.fromkeys(spec.folder for spec in found)) or "no data set of the catalogue"
+    if any(is_stand_in(root, spec.folder) for spec in found):
+        return warning(check, f"{root} holds the STAND-IN, drawings: {folders}")
+    if any(is_unfinished(root / spec.folder) for spec in found):
+        return warning(check, f"{root}: fdg data prepare has not ended, no job runs on it: {folders}")
+    if (root / domain).is_dir() or any(domain in spec.domains for spec in found):
+        return ok(check, f"{root} holds domain {domain}: {folders}")
+    return problem(check, f"{root} holds {folders}, and no domain {domain!r}: fdg kit site --domain names it")
+
+
+def check_lent_gpus(resources: Mapping[str, Any], owner: object) -> Iterator[Finding]:
+    """Yield what GPUs a site lends to jobs, and whether FLARE's resource manager would start with them here."""
+    lent = lent_gpus(resources, owner)
+    if not lent.number:
+        yield ok("gpus", "none is lent: jobs that ask for one are not started at this site")
+        return
+    try:
+        GPUResourceManager(**(declared_component(resources, MANAGER_ID) or {})["args"])
+    except (ValueError, TypeError, RuntimeError) as error:
+        yield problem("gpus", f"{lent} lent, with which FLARE does not start on this machine: {str(error).rstrip('.')}")
+        return
+    if cuda.is_available():
+        yield ok("gpus", f"{lent} lent to jobs")
+    else:
+        yield warning("gpus", f"{lent} lent to jobs, but torch can use none: they compute on the CPU")
+
+
+def check_storage(resources: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield where a server keeps jobs and their results, if its kit says it."""
+    place = Path(((declared_component(resources, "job_manager") or {}).get("args") or {}).get("uri_root", ""))
+    if Path("/tmp") in place.parents:
+        text = "which other federations of this machine share, and a restart may empty: job_manager, uri_root"
+        yield warning("job storage", f"{place}, {text}")
+    else:
+        yield ok("job storage", str(place))
 
 
 def check_scopes(path: Path) -> Iterator[Finding]:
@@ -182,98 +223,40 @@ def check_scopes(path: Path) -> Iterator[Finding]:
     if not path.exists():
         yield ok(PRIVACY, "is not there: no filter of the site's own")
         return
-    scopes, default = _read_scopes(path)
+    scopes = _scopes(path)
     names = [str(scope.get("name")) for scope in scopes]
-    if faults := list(_faults(scopes)):
-        yield from (problem(PRIVACY, f"{fault}; FLARE refuses the whole file") for fault in faults)
-    elif default in names:
-        yield _check_privacy(names, scopes)
-    else:
-        yield problem(PRIVACY, f"default_scope is none of its scopes: {', '.join(names) or 'none'}")
-
-
-def _check_privacy(names: list[str], scopes: list[dict[str, Any]]) -> Finding:
-    """Return whether the scopes differ in having differential privacy."""
     without = [name for name, scope in zip(names, scopes, strict=True) if not _is_private(scope)]
     if 0 < len(without) < len(names):
-        text = "has no differential privacy, and a job chooses its scope"
-        return warning(PRIVACY, f"{_some(without)} {text}; {POLICY_FILE} holds for all")
-    kind = "without" if without else "all with"
-    return ok(PRIVACY, f"scopes {', '.join(names)}, {kind} differential privacy")
+        text = f"has no differential privacy, and a job chooses its scope; {POLICY_FILE} holds for all"
+        yield warning(PRIVACY, f"{_some(without)} {text}")
+    else:
+        kind = "without" if without else "all with"
+        yield ok(PRIVACY, f"scopes {', '.join(names)}, {kind} differential privacy")
 
 
-def _read_scopes(path: Path) -> tuple[list[dict[str, Any]], Any]:
-    """Return the scopes in the file, and the name of the one that a job without a word of it has."""
+def _scopes(path: Path) -> list[dict[str, Any]]:
+    """Return the scopes in the site's privacy policy, which FLARE refuses as a whole if it cannot use one of them."""
     content = read_json(path)
     scopes = content.get("scopes") if isinstance(content, dict) else None
     if not isinstance(scopes, list) or not all(isinstance(scope, dict) for scope in scopes):
         raise SettingsError(f"file {path} has no list of scopes.")
-    return scopes, content.get("default_scope")
-
-
-def _has_private_scopes(path: Path) -> bool:
-    """Return whether every scope of the site's privacy policy has differential privacy, and FLARE takes the policy."""
-    scopes = _read_scopes(path)[0] if path.exists() else []
-    return bool(scopes) and all(map(_is_private, scopes)) and not any(_faults(scopes))
+    return scopes
 
 
 def _is_private(scope: Mapping[str, Any]) -> bool:
-    return any(map(_adds_noise, _result_filters(scope)))
-
-
-def _result_filters(scope: Mapping[str, Any]) -> list[Any]:
+    """Return whether a scope has our filter of differential privacy on what leaves the site."""
     filters = scope.get("task_result_filters")
-    return filters if isinstance(filters, list) else []  # as FLARE reads it
-
-
-def _adds_noise(entry: Any) -> bool:
-    """Return whether a filter is ours of differential privacy, on what leaves the site."""
-    if not isinstance(entry, dict) or entry.get("disabled") is True or _path_of(entry) not in DP_PATHS:
-        return False
-    return _direction_of(entry) in (FilterKey.OUT, FilterKey.INOUT)
-
-
-def _path_of(entry: Mapping[str, Any]) -> Any:
-    return entry.get("path", entry.get("class_path"))
-
-
-def _direction_of(entry: Mapping[str, Any]) -> str:
-    return str(entry.get("direction") or FilterKey.OUT).lower()
-
-
-def _faults(scopes: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield why FLARE refuses scopes: for their names, or for a filter of differential privacy that is not one."""
-    names = [scope.get("name") for scope in scopes]
-    if len({name for name in names if isinstance(name, str)}) < len(names):
-        yield f"names of its scopes are {shorten(names)}, expected texts, each another"
-    for scope in scopes:
-        for entry in _result_filters(scope):
-            if fault := _fault(entry):
-                yield f"scope {shorten(scope.get('name'))}: {fault}"
-
-
-def _fault(entry: Any) -> str:
-    """Return why FLARE does not build the filter of an entry that means ours; empty if nothing is known against it."""
-    if not isinstance(entry, dict):
-        return f"a filter is {shorten(entry)}, expected an object"
-    path, args = _path_of(entry), entry.get("args", {})
-    if entry.get("disabled") is True or not nearest(path, DP_PATHS, cutoff=MISSPELT):
-        return ""
-    if path not in DP_PATHS:
-        return f"path is {shorten(path)}, expected {DP_PATHS[0]}"
-    if not isinstance(args, dict):
-        return f"args of {DP_FILTER} are {shorten(args)}, expected an object"
-    if _direction_of(entry) not in DIRECTIONS:
-        return f"direction of {DP_FILTER} is {shorten(entry['direction'])}, expected one of {', '.join(DIRECTIONS)}"
-    try:
-        read_limits({"delta": DEFAULT_DELTA, **args})
-    except SettingsError as error:
-        return str(error).rstrip(".")
-    return ""
+    return any(
+        entry.get("path", entry.get("class_path")) in DP_PATHS
+        and entry.get("disabled") is not True
+        and str(entry.get("direction") or "out").lower() != "in"
+        for entry in (filters if isinstance(filters, list) else ())
+        if isinstance(entry, dict)
+    )
 
 
 def check_policy(path: Path) -> Iterator[Finding]:
-    """Yield the bounds of the site's privacy policy."""
+    """Yield the bounds of the site's privacy policy, and whether releases can be entered into the folder it names."""
     if not os.path.lexists(path):
         yield ok(POLICY_FILE, "is not there: no bounds of the site's own on what jobs release")
         return
@@ -281,24 +264,25 @@ def check_policy(path: Path) -> Iterator[Finding]:
     limits = policy.limits()
     text = ", ".join(f"{name} {value:g}" for name, value in limits.items()) or "no bound"
     lacking = [name for name in DEMANDED if name not in limits]
-    if limits and lacking and not _has_private_scopes(path.with_name(PRIVACY)):
+    own = path.with_name(PRIVACY)
+    scopes = _scopes(own) if own.exists() else []
+    if limits and lacking and not (scopes and all(map(_is_private, scopes))):
         yield warning(POLICY_FILE, f"{text}; without {', '.join(lacking)}, it demands no differential privacy itself")
     else:
         yield ok(POLICY_FILE, text)
     if policy.ledger is not None:
-        yield from _check_named_ledger(Path(policy.ledger), path.parent / LEDGER_FOLDER / LEDGER_FILE)
+        yield _check_named_ledger(Path(policy.ledger), path.parent / LEDGER_FOLDER / LEDGER_FILE)
 
 
-def _check_named_ledger(folder: Path, own: Path) -> Iterator[Finding]:
-    """Yield whether releases can be entered into the folder that the policy names, beside that in the kit."""
+def _check_named_ledger(folder: Path, own: Path) -> Finding:
+    """Return whether releases can be entered into the folder that the policy names, beside that in the kit."""
     if not folder.is_absolute():
-        yield problem(LEDGER, f"{folder} is not an absolute path: nothing can be released")
-    elif os.path.lexists(own) and not (folder.is_dir() and folder.samefile(own.parent)):
-        yield problem(LEDGER, f"{own} is not in {folder}, which {POLICY_FILE} names: nothing can be released")
-    elif not folder.is_dir():
-        yield warning(LEDGER, f"{folder} is not a folder here: only jobs in containers with it can release anything")
-    else:
-        yield _check_modes_below(folder, LEDGER)
+        return problem(LEDGER, f"{folder} is not an absolute path: nothing can be released")
+    if os.path.lexists(own) and not (folder.is_dir() and folder.samefile(own.parent)):
+        return problem(LEDGER, f"{own} is not in {folder}, which {POLICY_FILE} names: nothing can be released")
+    if not folder.is_dir():
+        return warning(LEDGER, f"{folder} is not a folder here: only jobs in containers with it can release anything")
+    return _check_modes_below(folder, LEDGER)
 
 
 def check_ledger(site: str, local: Path) -> Iterator[Finding]:
@@ -308,27 +292,23 @@ def check_ledger(site: str, local: Path) -> Iterator[Finding]:
     except SettingsError:
         return  # the check of the policy says it
     if os.path.lexists(path):
-        yield ok(RELEASES, f"{counted(len(Ledger(path, site).read().releases), 'release')} in {path}")
+        yield ok("privacy ledger", f"{counted(len(Ledger(path, site).read().releases), 'release')} in {path}")
 
 
 def check_modes(folder: Path) -> Iterator[Finding]:
     """Yield files with keys, or derived from the site's data, that other users of the machine can read."""
     for key in filter(_is_open, (folder / "startup").glob("*.key")):
         yield problem("files", f"{key} can be read by others than its owner: chmod 600")
-    ledger = folder / "local" / LEDGER_FOLDER
-    for place in filter(os.path.lexists, (folder / FOLDER, ledger)):
+    for place in filter(os.path.lexists, (folder / FOLDER, folder / "local" / LEDGER_FOLDER)):
         yield _check_modes_below(place, f"files, {place.relative_to(folder)}")
-    if ledger.is_dir() and not (ledger / LEDGER_FILE).is_file():
-        yield warning(f"files, {ledger.relative_to(folder)}", f"{LEDGER_FILE} is not there")
 
 
 def _check_modes_below(place: Path, check: str) -> Finding:
     opened = list(_open_below(place))
     if not opened:
         return ok(check, "readable by their owner only")
-    return warning(
-        check, f"{opened[0]} can be read by others than its owner, {len(opened)} in all: chmod -R go= {place}"
-    )
+    text = f"{opened[0]} can be read by others than its owner, {len(opened)} in all: chmod -R go= {place}"
+    return warning(check, text)
 
 
 def _open_below(place: Path) -> Iterator[Path]:

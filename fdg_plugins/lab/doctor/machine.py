@@ -1,25 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the machine has for this process: cores, memory, disks and ports, within the limits of its control group."""
+"""Is this machine ready for a run: software, GPUs, cores, memory, disks, set-up, ports; and how to start one here.
+
+>>> recommend(cores=2, gpus=(), sites=4, processes=8).command
+'FDG_THREADS=1 FDG_WORKERS=0 nvflare simulator jobs/pacs_fedomg -t 4'
+>>> recommend(cores=16, gpus=("0",), sites=4, processes=8).command
+'FDG_THREADS=4 FDG_WORKERS=3 nvflare simulator jobs/pacs_fedomg -gpu 0,0,0,0'
+"""
 
 import os
+import platform
+import shlex
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, requires, version
+from itertools import cycle, islice
 from pathlib import Path
 from typing import NamedTuple
 
 import psutil
+import torch
+from packaging.requirements import Requirement
 
-from fdg_plugins.lab.doctor.finding import Finding, gibibytes, ok, problem, warning
+from fdg_plugins.lab.doctor.finding import Finding, gibibytes, guarded, ok, problem, warning
+from fdg_plugins.lab.doctor.setup import (
+    cache_folder_of,
+    check_data,
+    check_own_data,
+    check_precision,
+    check_variables,
+    check_weights,
+    sites_of,
+)
+from fdg_plugins.lab.engine.threads import sites_at_once
+from fdg_plugins.lab.sweep.machine import available_cores, visible_gpus
 
-CGROUPS = Path("/sys/fs/cgroup")
-MEMBERSHIP = Path("/proc/self/cgroup")
+PACKAGE = "fdg-plugins"
+NAMED = ("nvflare", "torch", "torchvision")  # shown even if all is well
+CGROUP = Path("/sys/fs/cgroup")  # in a container, that of the container
+JOB = "jobs/pacs_fedomg"
+MOST_WORKERS = 4
 
 # Measured, resident: 0.85 GiB with torch and FLARE loaded, 1.5 GiB after steps of ResNet-18, 224 px, batch 16.
 MEMORY_PER_SITE = 3 * 2**29
 MEMORY_OF_SERVER = 2**30
-LEAST_MEMORY = 2 * 2**30  # the server and one site with hardly more than torch and FLARE
 LITTLE_DISK = 2 * 2**30
 NO_DISK = 2**28  # a run keeps its models several times over
 
@@ -27,156 +52,175 @@ NO_DISK = 2**28  # a run keeps its models several times over
 PORTS = (8002, 8003)
 
 
-class Cores(NamedTuple):
-    """Cores of the machine, those this process may run on, and how many of them it may use at a time (None: all)."""
+class Advice(NamedTuple):
+    """How to start a simulation.
 
-    machine: int
-    allowed: int
-    quota: float | None = None
-
-    @property
-    def usable(self) -> int:
-        """How many threads can run at the same time, at least one."""
-        return max(1, int(min(self.allowed, self.allowed if self.quota is None else self.quota)))
-
-
-class Memory(NamedTuple):
-    """Bytes of memory of the machine, those free, and the limit of the control group (None: there is none)."""
-
-    total: int
-    available: int
-    limit: int | None = None
-
-    @property
-    def allowed(self) -> int:
-        """Bytes that this process may have, all of the machine's or the control group's limit."""
-        return self.total if self.limit is None else min(self.total, self.limit)
-
-    @property
-    def usable(self) -> int:
-        """Bytes that a run can take."""
-        return min(self.available, self.allowed)
-
-    @property
-    def processes(self) -> int:
-        """How many sites' processes fit beside the server's."""
-        return max(0, (self.usable - MEMORY_OF_SERVER) // MEMORY_PER_SITE)
-
-
-def read_cores() -> Cores:
-    """Return the cores of this process."""
-    # Not every system that Python runs on can bind a process to cores.
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Cores(os.cpu_count() or allowed, allowed, cpu_quota())
-
-
-def read_memory() -> Memory:
-    """Return the memory of this process."""
-    memory = psutil.virtual_memory()
-    return Memory(memory.total, memory.available, memory_limit())
-
-
-def cpu_quota(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> float | None:
-    """Return how many cores the control group may use at a time, the smallest of all groups above; None: no limit."""
-    limits = _limits("cpu", ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us"), root, membership)
-    return min((int(words[0]) / int(words[1]) for words in limits if len(words) == 2), default=None)
-
-
-def memory_limit(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int | None:
-    """Return the bytes that the control group may have, the smallest limit of all groups above; None: no limit."""
-    limits = _limits("memory", ("memory.max", "memory.limit_in_bytes"), root, membership)
-    return min((int(words[0]) for words in limits), default=None)
-
-
-def _limits(controller: str, files: Iterable[str], root: Path, membership: Path) -> Iterator[list[str]]:
-    """Yield the numbers in ``files`` of this process's control group and of each above it, for either version.
-
-    A group has the files of one version alone. One that sets no limit says ``max`` or ``-1``, and is left out.
+    ``alive`` is the number of sites that have a process at the same time; ``threads`` and ``workers`` are the values
+    of ``FDG_THREADS`` and ``FDG_WORKERS`` for each of them; ``gpus`` names a GPU for each, and is empty on the CPU.
+    ``data`` is the folder or file of the user's own images, if they are asked about.
     """
-    for group in _groups(controller, root, membership):
-        words = [word for file in files for word in _text(group / file).split()]
-        if words and all(map(str.isdecimal, words)):
-            yield words
+
+    alive: int
+    threads: int
+    workers: int
+    gpus: tuple[str, ...]
+    data: str | None = None
+
+    @property
+    def command(self) -> str:
+        """The bare command with its options and variables; never ``-n``, which would rename the sites.
+
+        No job folder is about images of the user's own (``data``): ``fdg run`` makes their job.
+        """
+        if self.data is not None:
+            return f"fdg run fedomg --data {shlex.quote(self.data)}"
+        where = f"-gpu {','.join(self.gpus)}" if self.gpus else f"-t {self.alive}"
+        return f"FDG_THREADS={self.threads} FDG_WORKERS={self.workers} nvflare simulator {JOB} {where}"
 
 
-def _groups(controller: str, root: Path, membership: Path) -> Iterator[Path]:
-    """Yield the folder of this process's control group, and of each above it.
+class Examination(NamedTuple):
+    """What was found, and how to start a simulation of ``sites`` sites on this machine."""
 
-    In a container the path may be that of the host, and only the last of these be there.
+    findings: tuple[Finding, ...]
+    sites: int
+    advice: Advice
+
+
+def examine(environment: Mapping[str, str], sites: int | None, data: Path | None = None) -> Examination:
+    """Return what is found on this machine, and what to type for a job of ``sites`` sites.
+
+    A check that cannot be made is a finding itself and costs no other. ``data``: the user's own images, or the file
+    that describes them, if they are asked about. By default (None), there are as many sites as they have domains, or as
+    PACS has.
     """
-    for line in _text(membership).splitlines():
-        _, controllers, path = line.split(":", 2)
-        if not controllers or controller in controllers.split(","):
-            yield from _upwards(root / controllers, path)
+    sites = sites or sites_of(data)
+    cores, memory = read_cores(), read_memory()
+    fitting = max(0, (memory - MEMORY_OF_SERVER) // MEMORY_PER_SITE)
+    checks: dict[str, Callable[[], Iterable[Finding]]] = {
+        "versions": check_versions,
+        "gpu": lambda: check_gpus(visible_gpus(environment)),
+        "precision": lambda: [check_precision(environment)],
+        "cores": lambda: [check_cores(cores)],
+        "memory": lambda: [check_memory(memory, fitting, sites)],
+        "disk": lambda: check_disks(cache_folder_of(environment)),
+        "data": lambda: check_data(environment) if data is None else check_own_data(data),
+        "weights": lambda: [check_weights(environment)],
+        "variables": lambda: check_variables(environment),
+        "ports": lambda: [check_ports()],
+    }
+    findings = tuple(finding for name, check in checks.items() for finding in guarded(name, check))
+    advice = recommend(cores, visible_gpus(environment), sites, fitting)
+    return Examination(findings, sites, advice._replace(data=None if data is None else str(data)))
 
 
-def _upwards(base: Path, path: str) -> Iterator[Path]:
-    """Yield the folder at ``path`` below ``base``, and those above it up to ``base``."""
-    folder = base / path.strip("/")
-    return (group for group in (folder, *folder.parents) if group.is_relative_to(base))
+def recommend(cores: int, gpus: Sequence[str], sites: int, processes: int) -> Advice:
+    """Return how to simulate ``sites`` sites with ``cores`` cores and these GPUs, as ``-gpu`` takes their ids.
+
+    ``processes``: how many sites' processes the memory holds. All sites stay alive while there are at most two per core
+    and the memory holds them; else as many as there are cores, and memory for. Those alive share the cores.
+    """
+    alive = sites_at_once(sites, cores, max(1, processes))
+    workers = min(MOST_WORKERS, max(0, cores // alive - 1)) if gpus else 0
+    return Advice(alive, max(1, cores // alive), workers, tuple(islice(cycle(gpus), alive)))
 
 
-def _text(path: Path) -> str:
+def check_versions() -> Iterator[Finding]:
+    """Yield Python, this package and what it needs; a problem for what is missing or not in the supported range."""
+    yield ok("python", platform.python_version())  # an older one than pip takes cannot even import this module
     try:
-        return path.read_text(encoding="utf-8", errors="surrogateescape").strip()  # a group may have any name
+        yield ok(PACKAGE, version(PACKAGE))
+    except PackageNotFoundError:
+        yield warning(PACKAGE, "not installed, so that versions cannot be compared: pip install -e .")
+        return
+    for requirement in map(Requirement, requires(PACKAGE) or []):
+        if requirement.marker is None or requirement.marker.evaluate():
+            yield from check_requirement(requirement)
+
+
+def check_requirement(requirement: Requirement) -> Iterator[Finding]:
+    """Yield whether a package is installed in a version that is supported; little-known ones only if they are not."""
+    name, wanted = requirement.name, requirement.specifier
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        yield problem(name, f"not installed, expected {wanted or 'any version'}")
+        return
+    if not wanted.contains(found, prereleases=True):
+        yield problem(name, f"{found}, expected {wanted}")
+    elif name in NAMED:
+        yield ok(name, f"{found} ({wanted})")
+
+
+def check_gpus(gpus: Sequence[str]) -> Iterator[Finding]:
+    """Yield each GPU that torch can use; if there is none, what torch is built for."""
+    built = f"torch is built for CUDA {torch.version.cuda}" if torch.version.cuda else "torch is built without CUDA"
+    for number, gpu in enumerate(gpus):
+        free, total = torch.cuda.mem_get_info(number)
+        name = torch.cuda.get_device_name(number)
+        yield ok(f"gpu {gpu}", f"{name}, {gibibytes(free)} free of {gibibytes(total)}, {built}")
+    if not gpus:
+        driver = Path("/dev/nvidiactl").exists()
+        text = "the driver is there, but torch can use none" if driver else "none, sites compute on the CPU"
+        yield (warning if driver else ok)("gpu", f"{text}; {built}")
+
+
+def read_cores() -> int:
+    """Return how many cores this process may use at a time, within the limit of its container."""
+    quota = _limit("cpu.max")
+    return max(1, min(available_cores(), quota[0] // quota[1])) if quota else available_cores()
+
+
+def read_memory() -> int:
+    """Return the bytes of memory that a run can take, within the limit of this container."""
+    return min(psutil.virtual_memory().available, *_limit("memory.max") or [2**63])
+
+
+def _limit(file: str) -> list[int]:
+    """Return the numbers of a limit of this container (control groups, version 2); none if it sets no limit."""
+    try:
+        words = (CGROUP / file).read_text(encoding="utf-8").split()
     except OSError:
-        return ""  # another version of control groups, or none
+        return []
+    return [int(word) for word in words] if all(map(str.isdecimal, words)) else []
 
 
-def check_cores(cores: Cores) -> Finding:
+def check_cores(usable: int) -> Finding:
     """Return how many cores can be used; a warning if a limit lies below what torch sees."""
-    text = f"{cores.usable} usable of {cores.machine}"
-    if cores.allowed < cores.machine:
-        text += f"; this process is bound to {cores.allowed}"
-    if cores.quota is None or cores.quota >= cores.allowed:
-        return ok("cores", text)
-    limit = f"the control group allows {cores.quota:g} at a time, which torch does not know: set FDG_THREADS"
-    return warning("cores", f"{text}; {limit}")
+    if usable < available_cores():
+        text = "the container allows no more at a time, which torch does not know: set FDG_THREADS"
+        return warning("cores", f"{usable} usable of {os.cpu_count()}; {text}")
+    return ok("cores", f"{usable} usable of {os.cpu_count()}")
 
 
-def check_memory(memory: Memory, sites: int) -> Finding:
-    """Return how much memory there is for ``sites`` sites that are alive at the same time."""
-    text = f"{gibibytes(memory.usable)} free of {gibibytes(memory.total)}"
-    if memory.allowed < memory.total:
-        text += f", control group's limit {gibibytes(memory.allowed)}"
-    text += f": enough for {memory.processes} sites at a time with ResNet-18 at 224 pixels"
-    if memory.usable < LEAST_MEMORY:
-        return problem("memory", f"{text}, expected {gibibytes(LEAST_MEMORY)} at least")
-    return (ok if memory.processes >= sites else warning)("memory", text)
+def check_memory(memory: int, fitting: int, sites: int) -> Finding:
+    """Return for how many sites that are alive at the same time there is memory."""
+    text = f"{gibibytes(memory)} free: enough for {fitting} sites at a time with ResNet-18 at 224 pixels"
+    judge = problem if memory < 2 * MEMORY_OF_SERVER else warning if fitting < sites else ok
+    return judge("memory", text)
 
 
 def check_disks(cache: Path) -> Iterator[Finding]:
     """Yield what is free where a run writes: the cache, temporary files, and the folder it is started from."""
     places = {"cache": cache, "temporary files": Path(tempfile.gettempdir()), "working folder": Path.cwd()}
-    return (check_disk(f"disk, {name}", place) for name, place in places.items())
-
-
-def check_disk(check: str, place: Path) -> Finding:
-    """Return what is free at ``place``, or where it will be made; a problem if nothing can be written there."""
-    there = next(filter(Path.exists, (place, *place.absolute().parents)))
-    if not _can_be_written(there):
-        return problem(check, f"{there} cannot be written to, expected a folder of this user's")
-    free = shutil.disk_usage(there).free
-    judge = problem if free < NO_DISK else warning if free < LITTLE_DISK else ok
-    return judge(check, f"{gibibytes(free)} free in {place}")
-
-
-def _can_be_written(place: Path) -> bool:
-    return place.is_dir() and os.access(place, os.W_OK | os.X_OK)
+    for name, place in places.items():
+        there = next(filter(Path.exists, (place, *place.absolute().parents)))
+        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+            yield problem(f"disk, {name}", f"{there} cannot be written to, expected a folder of this user's")
+            continue
+        free = shutil.disk_usage(there).free
+        judge = problem if free < NO_DISK else warning if free < LITTLE_DISK else ok
+        yield judge(f"disk, {name}", f"{gibibytes(free)} free in {place}")
 
 
 def check_ports(ports: Iterable[int] = PORTS) -> Finding:
     """Return whether the ports of a provisioned server are free; the simulator does not use them."""
-    taken = [port for port in ports if not _is_free(port)]
+    taken = []
+    for port in ports:
+        try:
+            socket.create_server(("", port)).close()  # also right after the end of its last connections, as FLARE can
+        except OSError:
+            taken.append(port)
     names = ", ".join(map(str, taken or ports))
     if taken:
         return warning("ports", f"{names} taken: does a federation run here? make poc needs them")
     return ok("ports", f"{names} free, for make poc")
-
-
-def _is_free(port: int) -> bool:
-    try:
-        socket.create_server(("", port)).close()  # also right after the end of a port's last connections, as FLARE can
-    except OSError:
-        return False
-    return True

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a user has set up for runs: ``FDG_*`` variables, data below the data root, ImageNet weights."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, make_weighting, read_weighting, weighting_names
-from fdg_plugins.data import DATASETS, AttributeSpec, DatasetSpec, PublishedSpec, RotatedSpec, dataset_spec
+from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, weighting_names
+from fdg_plugins.data import DATASETS, PACS, AttributeSpec, DatasetSpec, PublishedSpec, RotatedSpec, dataset_spec
 from fdg_plugins.data.folders import is_unfinished
 from fdg_plugins.data.own_folder import own_data
 from fdg_plugins.data.specs import files_of
@@ -19,11 +18,11 @@ from fdg_plugins.lab.doctor.finding import Finding, ok, problem, warning
 from fdg_plugins.models import check_model_name, model_names
 from fdg_plugins.models.pretrained import cache_folder
 from fdg_plugins.models.torchvision_networks import imagenet_file_name
-from fdg_plugins.objectives import OBJECTIVES, make_objective, objective_settings, read_settings
+from fdg_plugins.objectives import OBJECTIVES, objective_settings
 from fdg_plugins.plugins.own_dataset import shorten_names
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, environment_settings, make_protocol, part_settings
 from fdg_plugins.settings.site_config import read_site_config
-from fdg_plugins.storage import named_path, user_path
+from fdg_plugins.storage import named_path
 from fdg_plugins.training.loop import DevicePolicy
 from fdg_plugins.training.precision import suited_precision, why_slow
 
@@ -42,25 +41,24 @@ def check_precision(environment: Mapping[str, str]) -> Finding:
 
 
 def check_variables(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield each ``FDG_*`` variable that is set; a problem for one that stops every job: unknown, or of no use."""
+    """Yield each ``FDG_*`` variable that is set; a problem for an unknown one, and for a value that stops every job.
+
+    The value of a setting of methods is judged by the methods that have it, in the job.
+    """
     set_ones = [name for name in sorted(environment) if name.startswith(PREFIX) and environment[name].strip()]
     if not set_ones:
         yield ok("variables", f"no {PREFIX}* variable is set")
-    yield from (_check_variable(name, environment) for name in set_ones)
+    for name in set_ones:
+        try:
+            _use_variable(name, environment)
+            yield ok(name, f"is {environment[name]!r}")
+        except SettingsError as error:
+            yield problem(name, str(error).rstrip("."))
 
 
-def _check_variable(name: str, environment: Mapping[str, str]) -> Finding:
-    value = environment[name]
-    try:
-        _use_variable(name, value, environment)
-    except SettingsError as error:
-        return problem(name, str(error).rstrip("."))
-    return ok(name, f"is {value!r}")
-
-
-def _use_variable(name: str, value: str, environment: Mapping[str, str]) -> None:
+def _use_variable(name: str, environment: Mapping[str, str]) -> None:
     """Raise ``SettingsError`` if the variable is unknown, or what reads it refuses its value."""
-    alone = {name: value}
+    alone = {name: environment[name]}
     if name in OTHER_VARIABLES:
         read_site_config("of this machine", None, {"PWD": environment.get("PWD", ""), **alone}).torch_device()
         statsd_address(alone)
@@ -69,50 +67,42 @@ def _use_variable(name: str, value: str, environment: Mapping[str, str]) -> None
     server = {setting for make in AGGREGATORS.values() for setting in make.setting_names()}
     own = {setting for objective in OBJECTIVES for setting in objective_settings(objective)}
     own |= {setting for weighting in WEIGHTINGS for setting in weighting_names(weighting)}
-    parted = part_settings(environment_settings(alone), server, own, "environment")
-    protocol = make_protocol([parted.protocol])
-    make_objective(protocol.objective)
+    protocol = make_protocol([part_settings(environment_settings(alone), server, own, "environment").protocol])
     check_model_name(protocol.model)
     dataset_spec(protocol.dataset)
-    makers = [make for make in AGGREGATORS.values() if {*parted.aggregator} & {*make.setting_names()}]
-    _check_taken([partial(make().configure, parted.aggregator) for make in makers])
-    names = [objective for objective in OBJECTIVES if {*parted.objective} & {*objective_settings(objective)}]
-    weightings = [weighting for weighting in WEIGHTINGS if {*parted.objective} & {*weighting_names(weighting)}]
-    uses = [partial(_make, objective, parted.objective) for objective in names]
-    _check_taken([*uses, *(partial(_make_weighting, weighting, parted.objective) for weighting in weightings)])
-
-
-def _make_weighting(weighting: str, settings: Mapping[str, str]) -> None:
-    make_weighting({"name": weighting, **read_weighting(weighting, settings)})
-
-
-def _make(objective: str, settings: Mapping[str, str]) -> None:
-    make_objective({"name": objective, **read_settings(objective, settings)})
-
-
-def _check_taken(uses: Sequence[Callable[[], None]]) -> None:
-    """Raise the first error of ``uses`` if every one raises: a value must suit one of those that have the setting."""
-    errors = []
-    for use in uses:
-        try:
-            return use()
-        except SettingsError as error:
-            errors.append(error)
-    if errors:
-        raise errors[0]
 
 
 def check_data(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the data root, and each data set of the catalogue that is below it with the domains found."""
-    named = environment.get("FDG_DATA_ROOT", "").strip()
-    root = user_path(named, environment)
-    if not named:
+    """Yield the data root, and each data set of the catalogue that is below it."""
+    root = named_path("FDG_DATA_ROOT", environment)
+    if root is None:
         text = "unless a site's config names a data root, PACS and vessels are drawn as a STAND-IN"
         yield warning("data", f"FDG_DATA_ROOT is not set: {text}")
-    elif not root.is_dir():
-        yield problem("data", f"FDG_DATA_ROOT is {named!r}, but {root} is not a folder")
-    else:
-        yield from _check_data_sets(root)
+        return
+    specs = [spec for spec in DATASETS.all() if spec.needs_data_root]
+    found = [spec for spec in specs if (root / spec.folder).is_dir()]
+    if not found:
+        folders = ", ".join(dict.fromkeys(f"{spec.folder}/" for spec in specs))
+        yield problem("data", f"data root {root} holds no data set, expected a folder with one of {folders}")
+    yield from (_check_data_set(root, spec) for spec in found)
+
+
+def _check_data_set(root: Path, spec: DatasetSpec) -> Finding:
+    """Return what is there of one data set. Names of folders and files are read, no image."""
+    check, folder = f"data, {spec.name}", root / spec.folder
+    if is_stand_in(root, spec.folder):
+        return warning(check, f"{folder} holds the STAND-IN, drawings")
+    if is_unfinished(folder):
+        text = f"the preparation of {folder} has not ended; fdg data prepare {spec.name} goes on with it"
+        return problem(check, text)
+    judge, needed = warning, [f"{spec.folder}/{domain}" for domain in spec.domains]
+    if isinstance(spec, AttributeSpec):
+        judge, needed = problem, [f"{spec.folder}/{spec.image_folder}", *spec.lists]
+    elif isinstance(spec, RotatedSpec) or (isinstance(spec, PublishedSpec) and not (folder / "train").is_dir()):
+        judge, needed = problem, files_of(spec)
+    if missing := [name for name in needed if not (root / name).exists()]:
+        return judge(check, f"{root} lacks {', '.join(missing)}")
+    return ok(check, f"{folder}: {len(spec.domains)} domains")
 
 
 def check_own_data(place: Path) -> Iterator[Finding]:
@@ -126,78 +116,31 @@ def check_own_data(place: Path) -> Iterator[Finding]:
     domains = f"{len(dataset.domains)} domains ({shorten_names(dataset.domains)})"
     yield ok("data, own", f"{own.root}: {domains}, {len(dataset.classes)} classes")
     for domain, names in own.absent.items():
-        yield warning(
-            "data, own", f"domain {domain} has no images of {shorten_names(names)}; the other sites teach them"
-        )
+        text = f"domain {domain} has no images of {shorten_names(names)}; the other sites teach them"
+        yield warning("data, own", text)
 
 
-def _check_data_sets(root: Path) -> list[Finding]:
-    specs = [spec for spec in DATASETS.all() if spec.needs_data_root]
-    found = [_check_data_set(root, spec) for spec in specs if (root / spec.folder).is_dir()]
-    folders = ", ".join(dict.fromkeys(f"{spec.folder}/" for spec in specs))
-    return found or [problem("data", f"data root {root} holds no data set, expected one of {folders}")]
-
-
-def _check_data_set(root: Path, spec: DatasetSpec) -> Finding:
-    """Return what is there of one data set. Names of folders are read, no image."""
-    check, folder = f"data, {spec.name}", root / spec.folder
-    if is_stand_in(root, spec.folder):
-        return warning(check, f"{folder} holds the STAND-IN, drawings")
-    if is_unfinished(folder):
-        return problem(
-            check, f"the preparation of {folder} has not ended; fdg data prepare {spec.name} goes on with it"
-        )
-    in_folders = isinstance(spec, PublishedSpec) and (folder / "train").is_dir()
-    if isinstance(spec, PublishedSpec | RotatedSpec) and not in_folders:
-        return _check_files(check, root, files_of(spec))
-    if isinstance(spec, AttributeSpec):
-        return _check_lists(check, root, spec)
-    return _check_domains(check, folder, spec.domains)
-
-
-def _check_lists(check: str, root: Path, spec: AttributeSpec) -> Finding:
-    images = root / spec.folder / spec.image_folder
-    return _check_files(check, root, spec.lists) if images.is_dir() else problem(check, f"folder {images} is missing")
-
-
-def _check_files(check: str, root: Path, files: Sequence[str]) -> Finding:
-    if missing := [name for name in files if not (root / name).is_file()]:
-        return problem(check, f"{root} lacks {', '.join(missing)}")
-    return ok(check, f"{len(files)} files in {(root / files[0]).parent}")
-
-
-def _check_domains(check: str, folder: Path, domains: Sequence[str]) -> Finding:
-    missing = [domain for domain in domains if not (folder / domain).is_dir()]
-    text = f"{len(domains) - len(missing)} of {len(domains)} domains in {folder}"
-    if missing:
-        return warning(check, f"{text}; {', '.join(missing)} missing, which other sites may hold")
-    return ok(check, text)
+def sites_of(data: Path | None) -> int:
+    """Return how many domains a folder of the user's own has; as many as PACS if there is none, or it is unreadable."""
+    try:
+        return len(PACS.domains if data is None else own_data(data).dataset.domains)
+    except FDGError:
+        return len(PACS.domains)
 
 
 def check_weights(environment: Mapping[str, str]) -> Finding:
     """Return which ImageNet weights the server would start from; they are not read."""
-    if named := environment.get("FDG_PRETRAINED_FILE", "").strip():
-        path = user_path(named, environment)
-        if path.is_file():
-            return ok(WEIGHTS, f"{path}, named by FDG_PRETRAINED_FILE")
-        return problem(WEIGHTS, f"FDG_PRETRAINED_FILE is {named!r}, but {path} is not a file")
-    return _check_cached_weights(are_demanded=environment.get("FDG_PRETRAINED", "").strip() == "imagenet")
-
-
-def _check_cached_weights(*, are_demanded: bool) -> Finding:
-    files = _imagenet_files()
+    if path := named_path("FDG_PRETRAINED_FILE", environment):
+        is_file = path.is_file()
+        text = f"{path}, named by FDG_PRETRAINED_FILE" + ("" if is_file else ", is not a file")
+        return (ok if is_file else problem)(WEIGHTS, text)
+    files = {name: file for name in model_names() if (file := imagenet_file_name(name)) is not None}
     if found := [f"{name} ({file})" for name, file in files.items() if (cache_folder() / file).is_file()]:
         return ok(WEIGHTS, f"{', '.join(found)} in {cache_folder()}")
-    of_default = files[make_protocol([{}]).model]
-    expected = f"expected {of_default}, or another network's, in {cache_folder()}, or FDG_PRETRAINED_FILE"
-    if are_demanded:
+    expected = f"expected {files['resnet18']}, or another network's, in {cache_folder()}, or FDG_PRETRAINED_FILE"
+    if environment.get("FDG_PRETRAINED", "").strip() == "imagenet":
         return problem(WEIGHTS, f"FDG_PRETRAINED demands them; {expected}")
     return warning(WEIGHTS, f"none, so that runs start from scratch; {expected}")
-
-
-def _imagenet_files() -> dict[str, str]:
-    """Return the name of the file with ImageNet weights, by the name of each network that has one."""
-    return {name: file for name in model_names() if (file := imagenet_file_name(name)) is not None}
 
 
 def cache_folder_of(environment: Mapping[str, str]) -> Path:
