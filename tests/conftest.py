@@ -23,7 +23,6 @@ from PIL import Image
 from safetensors.torch import save
 
 from fdg_plugins.data import PACS
-from fdg_plugins.lab.engine import execute as engine_execute
 from fdg_plugins.lab.sweep import execute as sweep_execute
 from fdg_plugins.plugins.files import forget_files
 from fdg_plugins.plugins.kinds import registries
@@ -122,8 +121,7 @@ def no_fdg_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let commands look at their runs a hundred times a second, since fakes advance when they are looked at."""
-    for follower in (engine_execute, sweep_execute):
-        monkeypatch.setattr(follower, "POLL_S", 0.01)
+    monkeypatch.setattr(sweep_execute, "POLL_S", 0.01)
 
 
 def write_domain(root: Path, domain: str) -> None:

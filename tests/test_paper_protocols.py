@@ -5,7 +5,7 @@ import pytest
 
 from fdg_plugins.cli.sweep_options import ProtocolName
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.lab.sweep.jobs import FederatedRuns
+from fdg_plugins.lab.sweep.kinds import FederatedRuns
 from fdg_plugins.plugins.composition import parse_method, published
 from fdg_plugins.recipes import make_recipe, settings_of
 from fdg_plugins.recipes.settings import job_settings

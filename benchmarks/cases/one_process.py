@@ -24,7 +24,7 @@ from cases.measure import Goal, Row
 from cases.whole_job import DATASET, QUICK, REAL, REAL_SAMPLES, export, loop_command
 from fdg_plugins.core.domains import allot_sites
 from fdg_plugins.data import dataset_spec, find_data_root, open_domain
-from fdg_plugins.lab.sweep.one_process import PROGRAM
+from fdg_plugins.lab.sweep.kinds import ONE_PROCESS
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.run_files import RESULTS_FILE, SIMULATOR_FOLDER
 from fdg_plugins.settings.families import dataset_protocol
@@ -132,7 +132,7 @@ def run_job(job: Path, workspace: Path, own: Mapping[str, str], workers: int = 1
     workspace.mkdir(exist_ok=True)
     log, started, peak = workspace / "log.txt", time.perf_counter(), 0
     with log.open("wb") as output:
-        command = [*PROGRAM, str(job), str(workspace), str(workers)]
+        command = [*ONE_PROCESS, str(job), str(workspace), str(workers)]
         process = psutil.Popen(command, env=environment(own), stdout=output, stderr=output)
         while process.poll() is None:
             peak = max(peak, _resident(process))

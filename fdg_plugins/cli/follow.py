@@ -15,8 +15,8 @@ from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.values import counted
 
 if TYPE_CHECKING:
-    from fdg_plugins.lab.engine.execute import Ending
     from fdg_plugins.lab.engine.kept import KeptRun
+    from fdg_plugins.lab.engine.run import Ending
     from fdg_plugins.lab.engine.sources import JobSource
     from fdg_plugins.lab.sweep.execute import StopOrder
     from fdg_plugins.lab.sweep.request import DataFound
@@ -27,37 +27,36 @@ def follow(
 ) -> "Ending":
     """Execute a run in ``folder`` until it ends or ``order`` ends it, and leave there what belongs there."""
     from fdg_plugins.lab.engine.engines import ENGINES
-    from fdg_plugins.lab.engine.execute import Ending, carry_out
-    from fdg_plugins.lab.engine.folder import held, settle
-    from fdg_plugins.lab.engine.prepare import make_launch
     from fdg_plugins.lab.engine.progress import RunDisplay
+    from fdg_plugins.lab.engine.run import Ending, carry_out, make_launch, settle_run
+    from fdg_plugins.lab.sweep.folder import RUN_FILE, end_earlier, held_run
     from fdg_plugins.lab.sweep.overview import title_of_data
-    from fdg_plugins.lab.sweep.store import RUN_FILE
     from fdg_plugins.record.run_record import RunRecord
-    from fdg_plugins.storage import write_json
+    from fdg_plugins.storage import read_json, write_json
 
     engine = ENGINES[kept.engine]
-    with held(folder, engine.results) as finished:
-        if finished is not None:
-            record = RunRecord.read(finished, RESULTS_FILE, DataError)
+    with held_run(folder):
+        if end_earlier(folder, engine.results):
+            record = RunRecord.read(read_json(folder / engine.results / RESULTS_FILE), RESULTS_FILE, DataError)
             say(f"the run in {folder} had finished after the command that started it was killed")
-            settle(folder, engine.results, kept.after(max(0.0, record.seconds - kept.seconds)), None)
-            return Ending(record, record.seconds, None)
-        launch, protocol = make_launch(engine, source, data, folder, threads)
-        kept = kept.launched(launch, data)
-        write_json(folder / RUN_FILE, kept.after(0.0))
-        where = title_of_data(protocol.dataset, stand_in=data.stand_in)
-        rounds = counted(protocol.rounds, "round")
-        say(f"{source.title} on {where}, held out {protocol.target}, {rounds}, in {engine.title}; folder {folder}")
-        with RunDisplay(protocol.rounds, Console(highlight=False)) as display:
-            ending = carry_out(engine, launch, display, order)
-        settle(launch.folder, engine.results, kept.after(ending.seconds), ending.reason)
+            ending = Ending(record, max(0.0, record.seconds - kept.seconds), None)
+        else:
+            launch, protocol = make_launch(engine, source, data, folder, threads)
+            kept = kept.launched(launch, data)
+            write_json(folder / RUN_FILE, kept.after(0.0))
+            where = title_of_data(protocol.dataset, stand_in=data.stand_in)
+            rounds = counted(protocol.rounds, "round")
+            say(f"{source.title} on {where}, held out {protocol.target}, {rounds}, in {engine.title}; folder {folder}")
+            with RunDisplay(protocol.rounds, Console(highlight=False)) as display:
+                ending = carry_out(launch, folder, display.show, order)
+        settle_run(folder, engine.results, ending)
+        write_json(folder / RUN_FILE, kept.after(ending.seconds))
     return ending
 
 
 def sum_up(folder: Path, source: "JobSource", kept: "KeptRun", ending: "Ending") -> int:
     """Report how the run ended, where it is and what comes next; return the exit code."""
-    from fdg_plugins.lab.sweep.store import LOG_FILE
+    from fdg_plugins.lab.sweep.processes import LOG_FILE
     from fdg_plugins.record.text import final_table
 
     if ending.reason is None and ending.record is not None:
@@ -89,7 +88,7 @@ def _resuming(folder: Path, source: "JobSource") -> str:
 
 def _brought(folder: Path, names: Sequence[str]) -> list[str]:
     """Return the plug-in files, by their names, that the job of a run brought, as they are in the run's folder."""
-    from fdg_plugins.lab.sweep.store import JOB
+    from fdg_plugins.lab.sweep.folder import JOB
 
     found = {path.stem: str(path) for path in sorted((folder / JOB).glob("*/custom/*.py"))}
     return [found[name] for name in names if name in found]

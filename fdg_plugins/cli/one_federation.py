@@ -32,7 +32,7 @@ from fdg_plugins.lab.engine.workflow import sites_of
 from fdg_plugins.lab.poc.kits import SiteData, configure, provision
 from fdg_plugins.lab.poc.processes import CONSOLE_LOG, launched
 from fdg_plugins.lab.poc.project import Project, read_project
-from fdg_plugins.lab.sweep.store import LOG_FILE, finished_record
+from fdg_plugins.lab.sweep.processes import LOG_FILE, finished_record
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
 from fdg_plugins.record.left_files import TRACKED
 from fdg_plugins.record.run_files import RESULTS_FILE

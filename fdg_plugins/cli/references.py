@@ -39,7 +39,7 @@ def run_reference(
 ) -> None:
     """Train a reference on the pooled source domains, in one process without FLARE, as ``fdg run`` is asked to."""
     from fdg_plugins.data import dataset_spec
-    from fdg_plugins.lab.engine.folder import check_new, make_folder
+    from fdg_plugins.lab.sweep.folder import check_new, make_folder
     from fdg_plugins.lab.sweep.machine import ignored_settings, machine_environment
     from fdg_plugins.record.text import final_table
 

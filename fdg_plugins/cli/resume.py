@@ -79,10 +79,11 @@ def _check_left_out(options: Mapping[str, object]) -> None:
 def _resume_here(folder: Path, data_root: Path | None, at_once: int | None, *, with_current_plugin: bool) -> int:
     """Go on with a run of this machine in its own folder; return the exit code."""
     from fdg_plugins.lab.engine.kept import KeptJob, check_same_data, read_kept
-    from fdg_plugins.lab.engine.prepare import check_run
+    from fdg_plugins.lab.engine.run import check_run
     from fdg_plugins.lab.sweep.execute import listening
+    from fdg_plugins.lab.sweep.folder import JOB
     from fdg_plugins.lab.sweep.machine import machine_environment
-    from fdg_plugins.lab.sweep.store import JOB, finished_record
+    from fdg_plugins.lab.sweep.processes import finished_record
     from fdg_plugins.plugins.own_dataset import OwnDataset
 
     kept = read_kept(folder)

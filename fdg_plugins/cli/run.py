@@ -93,11 +93,11 @@ def run(
     """
     from fdg_plugins.flare.trackers import tracked
     from fdg_plugins.lab.engine.engines import ENGINES
-    from fdg_plugins.lab.engine.folder import check_new, make_folder
     from fdg_plugins.lab.engine.kept import describe
-    from fdg_plugins.lab.engine.prepare import check_run
+    from fdg_plugins.lab.engine.run import check_run
     from fdg_plugins.lab.engine.sources import Asked
     from fdg_plugins.lab.sweep.execute import listening
+    from fdg_plugins.lab.sweep.folder import check_new, make_folder
 
     files = plugin or []
     if at_once is not None and engine is EngineName.POC:
@@ -105,7 +105,7 @@ def run(
     load_plugins(files)
     reference = what in REFERENCES
     if not reference:
-        ENGINES[engine].check_folder(to or RUNS)
+        ENGINES[engine].check_path(to or RUNS)
         check_new(to)
     chosen = choose_data(data, dataset, data_root)
     with chosen_model(model) as own:

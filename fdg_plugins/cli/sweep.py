@@ -4,14 +4,14 @@
 import os
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 
 from fdg_plugins.cli.console import FAILED, INTERRUPTED, say
 from fdg_plugins.cli.own_data import DataOption, DataRootOption, DatasetOption, choose_data
-from fdg_plugins.cli.plugins import ChosenModel, ModelOption, PluginFiles, chosen_model, load_plugins, plugin_words
+from fdg_plugins.cli.plugins import ModelOption, PluginFiles, chosen_model, load_plugins, plugin_words
 from fdg_plugins.cli.sweep_options import (
     AtOnceOption,
     DryRunOption,
@@ -21,7 +21,6 @@ from fdg_plugins.cli.sweep_options import (
     MethodsOption,
     NoRetryOption,
     ParallelOption,
-    ProtocolName,
     ProtocolOption,
     SeedsOption,
     SettingsOption,
@@ -32,16 +31,13 @@ from fdg_plugins.cli.sweep_options import (
 )
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.sweep.values import read_settings
-from fdg_plugins.values import shorten
+from fdg_plugins.values import counted, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fdg_plugins.lab.sweep.execute import Outcome, Start
-    from fdg_plugins.lab.sweep.machine import Machine
-    from fdg_plugins.lab.sweep.prepare import Asked, Prepared
-    from fdg_plugins.lab.sweep.store import Store
-    from fdg_plugins.plugins.own_dataset import DatasetRef
+    from fdg_plugins.lab.sweep.execute import Ended, Store
+    from fdg_plugins.lab.sweep.prepare import Prepared
 
 LONGEST_SEED = 10  # digits: seeds are below 2**31
 
@@ -71,7 +67,7 @@ def sweep(
 
     Finished runs are kept. You can stop it at any time: the same command, or fdg sweep --to FOLDER with the same data
     root, continues with the missing runs. Lists may grow: name more methods, domains, seeds or values. A failed run is
-    named, kept in FOLDER/failed with its log, and does not stop the others. Finished runs are in FOLDER/runs.
+    named, keeps its log, and does not stop the others. Each run has a folder in FOLDER/runs.
 
     Each federated run is one process, with the bits that FLARE's simulator gives (--engine simulator). References
     (erm, irm, groupdro, vrex, iga, fish, fishr) run as fdg run does, without FLARE. A setting applies to
@@ -95,20 +91,26 @@ def sweep(
 
       fdg sweep --to sweeps/net --methods fedavg,fedomg --model my_net.py:build --set image_size=64
     """
-    from fdg_plugins.lab.sweep.estimate import estimate, make_forecast
-    from fdg_plugins.lab.sweep.execute import pending
-    from fdg_plugins.lab.sweep.kinds import launcher
+    from fdg_plugins.lab.sweep.execute import Runner, Store, listening, pending
+    from fdg_plugins.lab.sweep.folder import check_path, held
     from fdg_plugins.lab.sweep.machine import find_machine, ignored_settings, machine_environment
+    from fdg_plugins.lab.sweep.overview import Lines
     from fdg_plugins.lab.sweep.prepare import prepare
-    from fdg_plugins.lab.sweep.store import Store, check_folder
 
-    check_folder(to)
+    check_path(to)
     store = Store(to)
     load_plugins(store.plugin_files(plugin or []))
     chosen = choose_data(data, dataset, data_root)
     with chosen_model(model) as own:
         files = store.plugin_files([*(plugin or []), *own.files])
-        asked = _asked(chosen.dataset, methods, targets, seeds, _values(settings, own), protocol)
+        asked = {
+            "dataset": chosen.dataset,
+            "protocol": protocol.value if protocol else None,
+            "methods": _names("--methods", methods),
+            "targets": _names("--targets", targets),
+            "seeds": _seeds(seeds),
+            "settings": own.added_to(read_settings(settings or []), as_axis=True),
+        }
         environment = machine_environment(os.environ, chosen.root) | chosen.variables
         for name in ignored_settings(os.environ):
             say(f"Warning: {name} is not used: the settings of a sweep come from --set.", "yellow", on_stderr=True)
@@ -116,20 +118,22 @@ def sweep(
         prepared = prepare(asked, store, environment, in_one_process=in_one_process)
         processes = max(prepared.processes, at_once or 1) if in_one_process else prepared.processes
         machine = find_machine(processes, parallel, gpus, at_once, environment)
-        runs = pending(prepared.plan, store, not no_retry_failed)
         _show_plan(prepared, store, verbose=verbose)
+        runs = pending(prepared.plan, store, not no_retry_failed)
         if dry_run:
-            say(estimate(make_forecast(prepared.plan, store), runs, machine.parallel))
+            say(f"to do: {counted(len(runs), 'run')}, {len(machine.gpus)} at a time")
             return
-        start = launcher(machine, prepared.content.data, environment, in_one_process=in_one_process)
-        options = _Options(files, not no_retry_failed, keep_models, in_one_process)
-        outcome = _carry_out(prepared, store, machine, start, options)
-    _sum_up(prepared, store, outcome)
+        lines = Lines(prepared.plan, store, Console(highlight=False))
+        found = prepared.content.data
+        with held(store.lock, f"folder {store.folder}"), listening() as order:
+            store.write(prepared.content, files)
+            runner = Runner(store, machine, found, environment, lines, in_one_process, keep_models)
+            ended = runner.carry_out(runs, order)
     numbers = {"--parallel": parallel, "--at-once": at_once, "--gpus": gpus}
     given = [text for name, value in numbers.items() if value is not None for text in (name, str(value))]
     given += ["--engine", engine.value] * (engine is not SweepEngine.PROCESS) + ["--keep-models"] * keep_models
-    _show_next(outcome, store, [*_going_on(to, environment), *given])
-    raise typer.Exit(_exit_code(prepared, store, outcome))
+    again = shlex.join([*_going_on(to, environment), *given]) if order.signal is not None else None
+    raise typer.Exit(_sum_up(prepared, store, ended, again))
 
 
 def _going_on(to: Path, environment: "Mapping[str, str]") -> list[str]:
@@ -137,32 +141,6 @@ def _going_on(to: Path, environment: "Mapping[str, str]") -> list[str]:
     places = {"--dataset": "FDG_DATASET_FILE", "--data-root": "FDG_DATA_ROOT"}
     given = [(option, environment[name]) for option, name in places.items() if environment.get(name)]
     return ["fdg", "sweep", "--to", str(to), *(text for pair in given for text in pair)]
-
-
-def _values(settings: list[str] | None, model: ChosenModel) -> dict[str, Any]:
-    """Return the values of each setting that --set and --model name."""
-
-    return model.added_to(read_settings(settings or []), as_axis=True)
-
-
-def _asked(
-    dataset: "DatasetRef | None",
-    methods: str | None,
-    targets: str | None,
-    seeds: str | None,
-    settings: dict[str, Any],
-    protocol: ProtocolName | None,
-) -> "Asked":
-    from fdg_plugins.lab.sweep.prepare import Asked
-
-    return Asked(
-        dataset=dataset,
-        protocol=protocol.value if protocol else None,
-        methods=_names("--methods", methods),
-        targets=_names("--targets", targets),
-        seeds=_seeds(seeds),
-        settings=settings,
-    )
 
 
 def _names(option: str, text: str | None) -> tuple[str, ...] | None:
@@ -182,13 +160,10 @@ def _seeds(text: str | None) -> tuple[int, ...] | None:
 
 
 def _show_plan(prepared: "Prepared", store: "Store", *, verbose: bool) -> None:
+    from fdg_plugins.lab.sweep.overview import headline, notes, plan_table
 
-    from fdg_plugins.lab.sweep.overview import headline, notes, plan_table, states_of
-
-    states = states_of(prepared, store)
+    states = {run.name: store.state(run.name) for run in prepared.plan}
     say(headline(prepared))
-    for warning in prepared.warnings:
-        say(f"Warning: {warning}.", "yellow", on_stderr=True)
     Console(highlight=False).print(plan_table(prepared, states))
     for note in notes(prepared):
         say(note)
@@ -196,69 +171,19 @@ def _show_plan(prepared: "Prepared", store: "Store", *, verbose: bool) -> None:
         say(f"  {name}: {state}")
 
 
-class _Options(NamedTuple):
-    """How the runs are executed and kept; ``plugins`` are the files of a user's own that they need."""
+def _sum_up(prepared: "Prepared", store: "Store", ended: "list[Ended]", again: str | None) -> int:
+    """Report the state of the sweep, and the command that goes on with it or shows it; return the exit code."""
+    from fdg_plugins.lab.sweep.processes import LOG_FILE
 
-    plugins: "list[Path]"
-    retry_failed: bool
-    keep_models: bool
-    in_one_process: bool
-
-
-def _carry_out(
-    prepared: "Prepared", store: "Store", machine: "Machine", start: "Start", options: _Options
-) -> "Outcome":
-    """Execute the pending runs, holding the folder's lock; writes ``sweep.json`` first, so the sweep can be resumed."""
-    from fdg_plugins.lab.sweep.estimate import make_forecast
-    from fdg_plugins.lab.sweep.execute import Runner, listening, pending
-    from fdg_plugins.lab.sweep.progress import SweepDisplay
-    from fdg_plugins.lab.sweep.recover import recover
-
-    with store.locked(), listening() as order:
-        store.check_unchanged(prepared.earlier)
-        store.keep_plugins(options.plugins)
-        keep_models = options.keep_models
-        data, in_one_process = prepared.content.data, options.in_one_process
-        for name in recover(prepared.plan, store, data, in_one_process=in_one_process, keep_models=keep_models):
-            say(f"{name} had finished, but the sweep that started it could not keep it; it is kept now")
-        runs = pending(prepared.plan, store, options.retry_failed)
-        done = sum(store.is_finished(run.name) for run in prepared.plan)
-        forecast = make_forecast(prepared.plan, store)
-        store.write(prepared.content)
-        with SweepDisplay(len(prepared.plan), done, machine.parallel, forecast, Console(highlight=False)) as display:
-            return Runner(store, start, machine.gpus, display, keep_models).carry_out(runs, order)
-
-
-def _show_next(outcome: "Outcome", store: "Store", going_on: "list[str]") -> None:
-    """Print the command that goes on with a stopped sweep, or the one that shows it, if there is something to show."""
-    if outcome.stopped:
-        say(f"stopped; to go on: {shlex.join(going_on)}")
-    elif any(store.runs.glob("*")):
-        given = [str(store.folder), *plugin_words(store.plugin_files([]))]
-        say(f"next: {shlex.join(['fdg', 'report', *given])}")
-
-
-def _sum_up(prepared: "Prepared", store: "Store", outcome: "Outcome") -> None:
-    """Report the state of the sweep."""
-    finished = [run.name for run in prepared.plan if store.is_finished(run.name)]
-    failed = {run.name: reason for run in prepared.plan if (reason := store.failure(run.name)) is not None}
-    say(
-        f"{len(finished)} of {len(prepared.plan)} runs have finished, {len(outcome.finished)} of them now; "
-        f"{len(failed)} failed"
-    )
-    _show_failed(failed, store)
-    if finished:
-        say(f"runs: {store.runs}")
-
-
-def _exit_code(prepared: "Prepared", store: "Store", outcome: "Outcome") -> int:
-    if outcome.stopped:
-        return INTERRUPTED
-    return FAILED if any(store.failure(run.name) is not None for run in prepared.plan) else 0
-
-
-def _show_failed(failed: dict[str, str], store: "Store") -> None:
-    for name, reason in failed.items():
-        say(f"  {name}: {reason}", style="red")
-    if failed:
-        say(f"their logs: {store.failed}")
+    states = {run.name: store.state(run.name) for run in prepared.plan}
+    failed = [name for name, state in states.items() if state == "failed"]
+    finished = list(states.values()).count("finished")
+    now = [one.status for one in ended].count("finished")
+    say(f"{finished} of {len(states)} runs have finished, {now} of them now; {len(failed)} failed")
+    for name in failed:
+        say(f"  {name}: {store.failure(name)}; its log: {store.runs / name / LOG_FILE}", style="red")
+    if again is not None:
+        say(f"stopped; to go on: {again}")
+    elif finished:
+        say(f"next: {shlex.join(['fdg', 'report', str(store.folder), *plugin_words(store.plugin_files([]))])}")
+    return INTERRUPTED if again is not None else FAILED if failed else 0

@@ -93,6 +93,6 @@ KeepModelsOption = Annotated[
 ]
 DryRunOption = Annotated[
     bool,
-    typer.Option("--dry-run", help="Print the plan and its time, if known; write nothing in the folder."),
+    typer.Option("--dry-run", help="Print the plan; write nothing in the folder."),
 ]
 VerboseOption = Annotated[bool, typer.Option("--verbose", help="With the plan, name every run.")]

@@ -139,7 +139,7 @@ def test_a_job_that_cannot_be_executed_ends_with_its_reason_in_the_log(
 
 def test_a_path_that_flares_scripts_would_split_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="cannot be used by FLARE's start scripts"):
-        ENGINES[EngineName.POC].check_folder(tmp_path / "two words")
+        ENGINES[EngineName.POC].check_path(tmp_path / "two words")
 
 
 def test_code_does_not_reach_a_federation(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_a_reference_is_given_the_file_of_the_network() -> None:
     )
     assert fdg(*made, "--model", "my_net.py:small").exit_code == 0
     run = PlannedRun("erm", "rotateddigits", "quick", "erm", "angle_0", 0, {"model": NAME})
-    words = list(kind_of("erm").command(run, 1, 1))
+    words = list(kind_of("erm").words(run, 1, 1))
     assert Path(words[words.index("--plugin") + 1]).name == f"{NAME}.py"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fdg_plugins.controllers import RunRecord
-from fdg_plugins.lab.sweep.one_process import PROGRAM
+from fdg_plugins.lab.sweep.kinds import ONE_PROCESS
 
 JOBS = Path(__file__).parents[2] / "jobs"
 TIMEOUT_S = 2400
@@ -48,7 +48,7 @@ class Simulator:
 
     def run_in_one_process(self, job: str, settings: dict[str, str]) -> Simulation:
         """Run a job by the one-process engine, which gives the bits of the simulator in less time."""
-        return self._run([*PROGRAM, job, "one_process"], settings, "one_process")
+        return self._run([*ONE_PROCESS, job, "one_process"], settings, "one_process")
 
     def _run(self, command: list[str], settings: dict[str, str], workspace: str) -> Simulation:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("FDG_")}

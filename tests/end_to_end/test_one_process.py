@@ -13,7 +13,7 @@ import psutil
 import pytest
 import torch
 
-from fdg_plugins.lab.sweep.one_process import PROGRAM
+from fdg_plugins.lab.sweep.kinds import ONE_PROCESS
 from fdg_plugins.plugins.composition import published
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE, SIMULATOR_FOLDER
@@ -41,7 +41,7 @@ def export(method: str, folder: Path, **settings: Any) -> Path:
 def start(job: Path, workspace: Path, data_root: Path, workers: int = 1) -> "subprocess.Popen[str]":
     workspace.mkdir()
     return subprocess.Popen(
-        [*PROGRAM, str(job), str(workspace), str(workers)],
+        [*ONE_PROCESS, str(job), str(workspace), str(workers)],
         env={**os.environ, "FDG_THREADS": "1", "FDG_DATA_ROOT": str(data_root)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from fdg_plugins.data import PACS
-from fdg_plugins.lab.sweep.one_process import PROGRAM
+from fdg_plugins.lab.sweep.kinds import ONE_PROCESS
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.run_files import RESULTS_FILE, SIMULATOR_FOLDER
 from fdg_plugins.storage import read_json, write_json
@@ -52,7 +52,7 @@ def test_a_thousand_sites_finish(tmp_path: Path) -> None:
     draw_images(tmp_path / "data")
     write_job(tmp_path)
     done = subprocess.run(
-        [*PROGRAM, str(tmp_path / "job"), str(tmp_path / "workspace")],
+        [*ONE_PROCESS, str(tmp_path / "job"), str(tmp_path / "workspace")],
         env={**os.environ, "FDG_DATA_ROOT": str(tmp_path / "data"), "FDG_THREADS": "1"},
         capture_output=True,
         text=True,

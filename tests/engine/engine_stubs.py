@@ -5,10 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any, Literal
 
-from fdg_plugins.lab.engine.engine import Launch
-from fdg_plugins.lab.engine.engines import SimulatorEngine
-from fdg_plugins.lab.sweep.jobs import FederatedRuns
-from fdg_plugins.lab.sweep.run_process import RunProcess
+from fdg_plugins.lab.sweep.kinds import FederatedRuns, Launch
+from fdg_plugins.lab.sweep.plan import PlannedRun
 from fdg_plugins.messages import CensusReply, Evaluation
 from fdg_plugins.record.run_record import InitialWeights, LocalRecord, Method, RoundRecord, RunRecord
 from fdg_plugins.settings.protocol import Protocol
@@ -66,23 +64,26 @@ def finished_round(number: int) -> RoundRecord:
     )
 
 
-class FakeEngine(SimulatorEngine):
+class FakeEngine(FederatedRuns):
     """Executes ``fake_run.py``, which writes ``records`` and then does what ``end`` says."""
 
     title = "a fake"
 
     def __init__(self, folder: Path, end: str, *records: RunRecord) -> None:
-        self._folder, self._end = folder, end
+        self._program = (sys.executable, str(PROGRAM), str(folder), end)
         folder.mkdir(parents=True, exist_ok=True)
         for number, record in enumerate(records):
             (folder / f"{number}.json").write_text(record.model_dump_json(), encoding="utf-8")
         self.launches: list[Launch] = []
 
-    def start(self, launch: Launch) -> RunProcess:
-        """Start the program in the simulator's place."""
-        self.launches.append(launch)
-        command = (sys.executable, str(PROGRAM), str(self._folder), self._end)
-        return RunProcess(launch.run, FederatedRuns(), launch.folder, command, launch.environment)
+    def words(self, run: PlannedRun, at_once: int, sites: int) -> tuple[str, ...]:
+        """Return the program in the simulator's place."""
+        return self._program
+
+    def launch(self, *arguments: Any) -> Launch:
+        """Return how to execute a run, and note it."""
+        self.launches.append(super().launch(*arguments))
+        return self.launches[-1]
 
 
 def fake(folder: Path, end: str = "finishes") -> FakeEngine:

@@ -17,7 +17,7 @@ from fdg_plugins.controllers.monitoring import SERVER_METRICS
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare import metrics
 from fdg_plugins.flare.metrics import Metric, publish, publish_at_site, start_reporting, statsd_address
-from fdg_plugins.lab.sweep.one_process import PROGRAM
+from fdg_plugins.lab.sweep.kinds import ONE_PROCESS
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.run_files import RESULTS_FILE, SIMULATOR_FOLDER
 from fdg_plugins.storage import read_json
@@ -121,7 +121,7 @@ def test_a_whole_run_is_seen_by_statsd_as_its_record_says(tmp_path: Path, data_r
     )
     listener = StatsD()
     done = subprocess.run(
-        [*PROGRAM, str(tmp_path / "job"), str(tmp_path / "workspace")],
+        [*ONE_PROCESS, str(tmp_path / "job"), str(tmp_path / "workspace")],
         env={**os.environ, "FDG_DATA_ROOT": str(data_root), "FDG_THREADS": "1", "FDG_STATSD": listener.address},
         capture_output=True,
         text=True,

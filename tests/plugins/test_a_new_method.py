@@ -77,7 +77,7 @@ from fdg_plugins.cli.main import app
 from fdg_plugins.flare.components import SERVER, class_paths
 from fdg_plugins.plugins.composition import parse_method, title_of
 from fdg_plugins.recipes import make_recipe
-from fdg_plugins.lab.sweep.kinds import canonical_method
+from fdg_plugins.lab.sweep.kinds import FEDERATED
 from tests.controllers.test_every_method import run
 
 pytestmark = pytest.mark.usefixtures("wire", "no_fdg_variables")
@@ -102,7 +102,7 @@ def test_it_is_explained() -> None:
 
 
 def test_it_has_a_name_a_recipe_and_a_place_on_the_allow_list() -> None:
-    assert canonical_method("FedOMG+fedpower") == parse_method("power+omg").name == "fedomg+power"
+    assert FEDERATED.canonical_name("FedOMG+fedpower") == parse_method("power+omg").name == "fedomg+power"
     assert title_of("fedomg+power") == "FedOMG + Power"
     assert make_recipe("fedpower", "pacs", power=0.25).name == "pacs_fedpower"
     assert "fdg_plugins.methods.fedavg.FedAvgAggregator" in class_paths(SERVER, ["fedpower"])

@@ -189,7 +189,7 @@ def test_a_method_does_not_take_the_name_of_a_reference_by_being_named_without_i
     load_file(path)
     assert kind_of("irm").canonical_name("irm") == "irm"
     assert kind_of("fedirm").canonical_name("FedIRM") == "fedirm"
-    assert {kind_of(name).program for name in REFERENCES} == {"fdg run"}
+    assert {kind_of(name).title for name in REFERENCES} == {"fdg run"}
     assert tuple(ALGORITHMS) == REFERENCES
 
 

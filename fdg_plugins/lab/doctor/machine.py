@@ -33,8 +33,7 @@ from fdg_plugins.lab.doctor.setup import (
     check_weights,
     sites_of,
 )
-from fdg_plugins.lab.engine.threads import sites_at_once
-from fdg_plugins.lab.sweep.machine import available_cores, visible_gpus
+from fdg_plugins.lab.sweep.machine import available_cores, sites_at_once, visible_gpus
 
 PACKAGE = "fdg-plugins"
 NAMED = ("nvflare", "torch", "torchvision")  # shown even if all is well

@@ -8,15 +8,14 @@ from typing import Any
 import pydantic
 
 from fdg_plugins.errors import DataError
-from fdg_plugins.lab.engine.engine import Launch
 from fdg_plugins.lab.engine.names import EngineName
 from fdg_plugins.lab.engine.sources import Asked, FolderJob, JobSource
+from fdg_plugins.lab.sweep.folder import JOB, RUN_FILE
+from fdg_plugins.lab.sweep.kinds import Launch, Written
 from fdg_plugins.lab.sweep.machine import THREADS
 from fdg_plugins.lab.sweep.plan import PlannedRun
 from fdg_plugins.lab.sweep.prepare import pretrained_digest
 from fdg_plugins.lab.sweep.request import DataFound
-from fdg_plugins.lab.sweep.run_kind import Written
-from fdg_plugins.lab.sweep.store import JOB, RUN_FILE
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX
 from fdg_plugins.storage import named_path, read_json
@@ -71,7 +70,7 @@ class KeptRun(pydantic.BaseModel):
 
     def launched(self, launch: Launch, data: DataFound) -> "KeptRun":
         """Return what the file says of the run on ``data`` as an engine is asked to execute it."""
-        threads = launch.environment[THREADS]
+        threads = launch.command.environment[THREADS]
         return self.model_copy(update={"at_once": launch.at_once, "threads": threads, "stand_in": data.stand_in})
 
 

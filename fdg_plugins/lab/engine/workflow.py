@@ -4,11 +4,10 @@
 from pathlib import Path
 from typing import Any
 
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.deploy_map import sites_in
 from fdg_plugins.lab.engine.local_apps import META, apps_of, check_is_job
 from fdg_plugins.storage import read_json
-from fdg_plugins.values import shorten
 
 SERVER_CONFIG, CLIENT_CONFIG = "config/config_fed_server.json", "config/config_fed_client.json"
 CONTROLLERS = (
@@ -28,13 +27,6 @@ def find_workflow(job: Path) -> tuple[Path, Any, dict[str, Any]]:
             if entry.get("path") in CONTROLLERS:
                 return path, config, entry
     raise SettingsError(f"job {job.name}: no workflow is a FederationController, expected one.")
-
-
-def check_clients(job: Path) -> None:
-    """Raise ``DataError`` for a config of sites that is no object in JSON."""
-    for path in sorted(job.glob(f"*/{CLIENT_CONFIG}")):
-        if not isinstance(config := read_json(path), dict):
-            raise DataError(f"file {path} is {shorten(config)}, expected an object with executors and filters.")
 
 
 def arguments_of(workflow: dict[str, Any]) -> dict[str, Any]:

@@ -12,12 +12,13 @@ import torch
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.sweep.processes import MARK
-from fdg_plugins.lab.sweep.store import STATE
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX
 from fdg_plugins.state.folders import VARIABLE as STATE_VARIABLE
 from fdg_plugins.storage import user_path
 
 THREADS = "FDG_THREADS"
+STATE = "state"
+SITES_PER_CORE = 2
 _PATHS = ("FDG_DATA_ROOT", "FDG_CACHE", "FDG_DATASET_FILE", "FDG_PRETRAINED_FILE")
 _GPU = re.compile(r"\d+|(GPU|MIG)-[A-Za-z0-9-]+")
 
@@ -33,55 +34,45 @@ class Machine:
     gpus: tuple[str | None, ...]
     threads: int | None = None
 
-    @property
-    def parallel(self) -> int:
-        """The number of concurrent runs."""
-        return len(self.gpus)
-
     def threads_of(self, sites: int) -> int:
         """Return how many of ``sites`` sites compute at a time."""
-        return _at_once(sites, self.threads)
+        return min(sites, self.threads or sites)
 
     def arithmetic_threads(self, sites: int) -> int:
         """Return the arithmetic threads per site, so that all of them together do not exceed the cores."""
-        return max(1, self.cores // (self.parallel * self.threads_of(sites)))
+        return max(1, self.cores // (len(self.gpus) * self.threads_of(sites)))
 
 
 def find_machine(
     sites: int, parallel: int | None, gpus: str | None, threads: int | None, environment: Mapping[str, str]
 ) -> Machine:
-    """Return the resources for runs of at most ``sites`` sites, from the user's options (None: not set).
-
-    A run in a single process, such as a centralised reference, counts as a run of one site.
+    """Return the resources for runs of at most ``sites`` processes, from the user's options (None: not set).
 
     By default, one run uses each GPU that torch finds; without GPUs, there are as many runs as leave each site a core,
     at least one. All sites of a run compute at once: with fewer, FLARE starts a new process for every task of each
     site, which costs more (seconds each) than sharing cores does. Raises ``SettingsError`` for incompatible options.
     """
-    if gpus is not None and parallel is not None:
-        raise SettingsError(
-            "--gpus and --parallel exclude each other: one run at a time goes on each GPU named, and --gpus 0,0 lets "
-            "two share GPU 0."
-        )
     cores, found = available_cores(), visible_gpus(environment)
     if gpus is not None:
-        return Machine(cores, _read_gpus(gpus, found), threads)
-    fitting = max(1, cores // _at_once(sites, threads))
-    return Machine(cores, _slots(found, parallel, fitting), threads)
+        names = tuple(name.strip() for name in gpus.split(","))
+        if parallel is not None:
+            raise SettingsError("--gpus and --parallel exclude each other: one run at a time goes on each GPU named.")
+        if not found or not all(map(_GPU.fullmatch, names)):
+            expected = f"numbers or UUIDs of GPUs that torch finds, such as 0,1; it finds {', '.join(found) or 'none'}"
+            raise SettingsError(field="--gpus", value=gpus, expected=expected)
+        return Machine(cores, names, threads)
+    fitting = max(1, cores // min(sites, threads or sites))
+    slots = tuple(islice(cycle(found), parallel or len(found))) if found else (None,) * (parallel or fitting)
+    return Machine(cores, slots, threads)
 
 
-def _at_once(sites: int, threads: int | None) -> int:
-    return sites if threads is None else min(threads, sites)
+def sites_at_once(sites: int, cores: int, fitting: int) -> int:
+    """Return how many of ``sites`` sites should have a process at the same time.
 
-
-def _slots(found: tuple[str, ...], parallel: int | None, fitting: int) -> tuple[str | None, ...]:
-    """Return the GPU of each concurrent run: those ``found`` in turn; None for each if there are none.
-
-    There are ``parallel`` runs; by default (None) one for each GPU, or as many as are ``fitting`` on the cores.
+    All of them, while there are at most two per core and the memory holds them (``fitting``): with fewer, FLARE starts
+    a process for every task. Otherwise as many as there are cores, and memory for.
     """
-    if found:
-        return tuple(islice(cycle(found), parallel or len(found)))
-    return (None,) * (parallel or fitting)
+    return sites if sites <= min(SITES_PER_CORE * cores, fitting) else min(cores, sites, fitting)
 
 
 def visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -115,39 +106,22 @@ def machine_environment(environment: Mapping[str, str], data_root: Path | None) 
     Of the ``FDG_*`` variables, it contains only those that say where and how this machine computes. Relative paths are
     made absolute, since each run has its own working folder.
     """
-    kept = {name: value for name, value in environment.items() if not name.startswith(PREFIX)}
-    kept |= _own_variables(environment)
+    own = {name: value for name in OTHER_VARIABLES if (value := environment.get(name, "").strip())}
+    own |= {name: str(user_path(own[name], environment)) for name in _PATHS if name in own}
     if data_root is not None:
-        kept["FDG_DATA_ROOT"] = str(data_root.absolute())
-    return kept
+        own["FDG_DATA_ROOT"] = str(data_root.absolute())
+    return {name: value for name, value in environment.items() if not name.startswith(PREFIX)} | own
 
 
-def _own_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the ``FDG_*`` variables that say where and how to compute, with absolute paths."""
-    kept = {name: value for name in OTHER_VARIABLES if (value := environment.get(name, "").strip())}
-    return kept | {name: str(user_path(kept[name], environment)) for name in _PATHS if name in kept}
-
-
-def run_environment(environment: Mapping[str, str], working: Path, threads: int, gpu: str | None) -> dict[str, str]:
-    """Return the environment of the run in ``working``, from that of all runs.
+def run_environment(environment: Mapping[str, str], folder: Path, threads: int, gpu: str | None) -> dict[str, str]:
+    """Return the environment of the run in ``folder``, from that of all runs.
 
     Each of its sites computes with ``threads`` threads, unless the user has set a number, and sees only ``gpu``. What
     the run needs to be resumed is kept in its folder ``state``.
     """
-    own = {MARK: str(working), "PWD": str(working), STATE_VARIABLE: str(working / STATE)}
+    own = {MARK: str(folder), "PWD": str(folder), STATE_VARIABLE: str(folder / STATE)}
     if gpu is not None:
         # Not FLARE's -gpu: it counts the GPUs of the whole machine, and keeps a site's process only if the GPU's
         # number is repeated for each site.
         own |= {"CUDA_VISIBLE_DEVICES": gpu, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "FDG_DEVICE": "cuda"}
     return {THREADS: str(threads), **environment, **own}
-
-
-def _read_gpus(text: str, found: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the GPUs that the user names; raise ``SettingsError`` for other text, and if none were ``found``."""
-    names = tuple(name.strip() for name in text.split(","))
-    for name in names:
-        if not _GPU.fullmatch(name):
-            raise SettingsError(f"--gpus names {name!r}, expected numbers of GPUs, or UUIDs, such as 0,1.")
-    if not found:
-        raise SettingsError(f"--gpus names {text}, but torch finds no CUDA device here, or FDG_DEVICE is cpu.")
-    return names

@@ -1,32 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A readable summary of a plan: counts by method, held-out domain, seed and axis, the state of runs, fixed settings."""
+"""What a person sees of a sweep: a summary of its plan, and a line for each run that starts or ends."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from fdg_plugins.data import dataset_spec
+from fdg_plugins.lab.sweep.execute import Ended, Store
 from fdg_plugins.lab.sweep.kinds import kind_of
-from fdg_plugins.lab.sweep.plan import PlannedRun, methods_with
+from fdg_plugins.lab.sweep.plan import PlannedRun
 from fdg_plugins.lab.sweep.prepare import Prepared
-from fdg_plugins.lab.sweep.store import Store
 from fdg_plugins.lab.sweep.values import as_json
 from fdg_plugins.plugins.own_dataset import DatasetRef
+from fdg_plugins.record.text import duration
 
 STATES = ("finished", "failed", "to do")
-
-
-def states_of(prepared: Prepared, store: Store) -> dict[str, str]:
-    """Return the state of each run of the plan, by name: one of ``STATES``."""
-
-    def state(name: str) -> str:
-        if store.is_finished(name):
-            return "finished"
-        return "to do" if store.failure(name) is None else "failed"
-
-    return {run.name: state(run.name) for run in prepared.plan}
 
 
 def headline(prepared: Prepared) -> str:
@@ -48,57 +39,60 @@ def plan_table(prepared: Prepared, states: Mapping[str, str]) -> Table:
     table = Table(box=None, pad_edge=False)
     for column in ("", "", "runs", *STATES):
         table.add_column(column, justify="right" if column else "left")
-    for what, value, names in _groups(prepared):
-        counts = [sum(states[name] == state for name in names) for state in STATES]
-        table.add_row(what, Text(value), str(len(names)), *map(str, counts))  # a name may have brackets
+    groups: dict[tuple[str, str], list[str]] = {}
+    for what, value, run in _values(prepared):
+        groups.setdefault((what, _text(value)), []).append(states[run.name])
+    last = ""
+    for (what, value), found in groups.items():
+        counts = [str(found.count(state)) for state in STATES]
+        table.add_row("" if what == last else what, Text(value), str(len(found)), *counts)  # a name may have brackets
+        last = what
     return table
 
 
-def notes(prepared: Prepared) -> list[str]:
-    """Return remarks on the plan: the settings of each method, and the methods that lack an axis."""
-    return [*_notes_on_settings(prepared), *_notes_on_axes(prepared)]
+def _values(prepared: Prepared) -> Iterator[tuple[str, Any, PlannedRun]]:
+    """Yield each run with its value of each grouping criterion."""
+    for what, field in (("method", "method"), ("held out", "target"), ("seed", "seed")):
+        yield from ((what, getattr(run, field), run) for run in prepared.plan)
+    for axis in sorted({axis for grid in prepared.grids.values() for axis in grid.axes}):
+        yield from ((axis, run.settings[axis], run) for run in prepared.plan if axis in prepared.grids[run.method].axes)
 
 
-def _notes_on_settings(prepared: Prepared) -> list[str]:
-    """Return the fixed settings, one line for all methods that share them."""
+def notes(prepared: Prepared) -> Iterator[str]:
+    """Yield remarks on the plan: the fixed settings, one line for all methods that share them, and missing axes."""
     alike: dict[str, list[str]] = {}
     for method, grid in prepared.grids.items():
         fixed = ", ".join(f"{name} {_text(value)}" for name, value in grid.fixed.items())
         alike.setdefault(fixed or kind_of(method).unset, []).append(method)
-    return [f"{', '.join(methods)}: {fixed}" for fixed, methods in alike.items()]
-
-
-def _notes_on_axes(prepared: Prepared) -> Iterator[str]:
-    """Yield a line for each axis that some of the methods lack."""
-    for axis in _axes(prepared):
-        having = methods_with(axis, prepared.grids)
+    yield from (f"{', '.join(methods)}: {fixed}" for fixed, methods in alike.items())
+    for axis in sorted({axis for grid in prepared.grids.values() for axis in grid.axes}):
+        having = [method for method, grid in prepared.grids.items() if axis in grid.axes]
         if without := [method for method in prepared.grids if method not in having]:
             once = f"run{'s' * (len(without) == 1)} once"
             yield f"{axis} is an axis of {', '.join(having)}; {', '.join(without)} {once} for all its values"
 
 
-def _groups(prepared: Prepared) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield each grouping criterion, its value, and the names of the runs with that value."""
-    fields: dict[str, Callable[[PlannedRun], Any]] = {
-        "method": lambda run: run.method,
-        "held out": lambda run: run.target,
-        "seed": lambda run: run.seed,
-    }
-    for what, field in fields.items():
-        yield from _by_value(what, [(run.name, field(run)) for run in prepared.plan])
-    for axis in _axes(prepared):
-        having = methods_with(axis, prepared.grids)
-        yield from _by_value(axis, [(run.name, run.settings[axis]) for run in prepared.plan if run.method in having])
-
-
-def _by_value(what: str, pairs: list[tuple[str, Any]]) -> Iterator[tuple[str, str, list[str]]]:
-    for number, text in enumerate(dict.fromkeys(_text(value) for _, value in pairs)):
-        yield "" if number else what, text, [name for name, value in pairs if _text(value) == text]
-
-
-def _axes(prepared: Prepared) -> list[str]:
-    return sorted({axis for grid in prepared.grids.values() for axis in grid.axes})
-
-
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else as_json(value)
+
+
+class Lines:
+    """Prints one line for each run that starts or ends, with the number of runs of the plan that have finished."""
+
+    def __init__(self, plan: Iterable[PlannedRun], store: Store, console: Console) -> None:
+        states = [store.state(run.name) for run in plan]
+        self._total = len(states)
+        self._done = states.count("finished")
+        self._console = console
+
+    def __call__(self, event: PlannedRun | Ended) -> None:
+        """Print a line of a run."""
+        name = event.name if isinstance(event, PlannedRun) else event.run.name
+        if isinstance(event, PlannedRun):
+            text = "started"
+        elif event.status == "failed":
+            text = f"FAILED: {event.reason}"
+        else:
+            self._done += event.status == "finished"
+            text = f"{event.status} after {duration(event.seconds)}"
+        self._console.print(Text(f"[{self._done}/{self._total}] {name} {text}"), soft_wrap=True)

@@ -18,9 +18,6 @@ from fdg_plugins.lab.sweep.values import as_json, split_key
 from fdg_plugins.naming import did_you_mean
 from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset
 
-SettingsOf = Callable[[str], Collection[str]]
-BaseOf = Callable[[str], Mapping[str, Any]]
-
 # Settings of every job that the sweep sets by its own options.
 OWN_OPTIONS = {"dataset": "--dataset", "target": "--targets", "seed": "--seeds", "plugins": "--plugin"}
 LONGEST_NAME = 120
@@ -59,16 +56,15 @@ class Grid(NamedTuple):
             yield dict(zip(self.axes, values, strict=True))
 
 
-def make_plan(request: Request, base_of: BaseOf, settings_of: SettingsOf) -> tuple[PlannedRun, ...]:
+def make_plan(request: Request, grids: Mapping[str, Grid]) -> tuple[PlannedRun, ...]:
     """Return all runs of ``request``: seeds outermost, then held-out domains, then methods, then grid points.
 
-    ``base_of`` returns the protocol's settings for a method, ``settings_of`` the names of all settings of a method. A
-    setting applies to the methods that have it. Raises ``SettingsError`` for one that no method has, and for a list
-    with a repeated entry.
+    Raises ``SettingsError`` for a list with a repeated entry.
     """
     for name in ("methods", "targets", "seeds"):
-        _refuse_repeated(name, getattr(request, name))
-    grids, spec = make_grids(request, base_of, settings_of), dataset_spec(request.dataset)
+        if len({*(values := getattr(request, name))}) < len(values):
+            raise SettingsError(field=name, value=values, expected="each of them once")
+    spec = dataset_spec(request.dataset)
     sites = dict(zip(spec.domains, spec.sites, strict=True))  # domains of any name; these are safe for files
     return tuple(
         PlannedRun(
@@ -87,19 +83,38 @@ def make_plan(request: Request, base_of: BaseOf, settings_of: SettingsOf) -> tup
     )
 
 
-def make_grids(request: Request, base_of: BaseOf, settings_of: SettingsOf) -> dict[str, Grid]:
+def make_grids(
+    request: Request,
+    base_of: Callable[[str], Mapping[str, Any]],
+    settings_of: Callable[[str], Collection[str]],
+) -> dict[str, Grid]:
     """Return the grid of each method: settings for one method override those for all, which override its base.
 
-    Raises ``SettingsError`` for a setting that no method has.
+    ``base_of`` returns the protocol's settings for a method, ``settings_of`` the names of all settings of a method. A
+    setting applies to the methods that have it. Raises ``SettingsError`` for one that no method has.
     """
     known = {method: frozenset(settings_of(method)) for method in request.methods}
-    _check_keys(request, known)
+    for key in request.settings:
+        owner, name = split_key(key)
+        if name in OWN_OPTIONS:
+            raise SettingsError(f"--set names {name!r}, which a sweep takes from {OWN_OPTIONS[name]}.")
+        if owner is not None and owner not in known:
+            raise SettingsError(f"--set {key}: method {owner!r} is not in the sweep, which has {', '.join(known)}.")
+        meant = list(known) if owner is None else [owner]
+        everything = frozenset[str]().union(*(known[method] for method in meant))
+        if name not in everything:
+            hint = did_you_mean(name, sorted(everything))
+            raise SettingsError(f"--set {key}: no method of {', '.join(meant)} has a setting {name!r}; {hint}")
     return {method: _grid(method, names, request.settings, base_of(method)) for method, names in known.items()}
 
 
-def methods_with(name: str, grids: Mapping[str, Grid]) -> list[str]:
-    """Return the methods for which the setting ``name`` is an axis of the grid."""
-    return [method for method, grid in grids.items() if name in grid.axes]
+def _grid(method: str, known: frozenset[str], settings: Mapping[str, tuple[Any, ...]], base: Mapping[str, Any]) -> Grid:
+    values = {name: (value,) for name, value in base.items()}
+    for wanted in (None, method):
+        values |= {split_key(key)[1]: given for key, given in settings.items() if split_key(key)[0] == wanted}
+    own = {name: given for name, given in sorted(values.items()) if name in known}
+    fixed = {name: given[0] for name, given in own.items() if len(given) == 1}
+    return Grid(fixed, {name: given for name, given in own.items() if len(given) > 1})
 
 
 def run_name(method: str, target: str, seed: int, point: Mapping[str, Any]) -> str:
@@ -109,63 +124,18 @@ def run_name(method: str, target: str, seed: int, point: Mapping[str, Any]) -> s
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 9]}-{_digest(name)}"
 
 
-def _grid(method: str, known: frozenset[str], settings: Mapping[str, tuple[Any, ...]], base: Mapping[str, Any]) -> Grid:
-    base_values: dict[str, tuple[Any, ...]] = {name: (value,) for name, value in base.items()}
-    everything = base_values | _given_for(None, settings) | _given_for(method, settings)
-    values = {name: given for name, given in sorted(everything.items()) if name in known}
-    fixed = {name: given[0] for name, given in values.items() if len(given) == 1}
-    return Grid(fixed, {name: given for name, given in values.items() if len(given) > 1})
-
-
-def _given_for(method: str | None, settings: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
-    """Return the values of ``--set`` for one method, or for all methods (None), by the setting's name."""
-    keys = {key: split_key(key) for key in settings}
-    return {name: settings[key] for key, (owner, name) in keys.items() if owner == method}
-
-
-def _check_keys(request: Request, known: Mapping[str, frozenset[str]]) -> None:
-    for key in request.settings:
-        owner, name = split_key(key)
-        if name in OWN_OPTIONS:
-            raise SettingsError(f"--set names {name!r}, which a sweep takes from {OWN_OPTIONS[name]}.")
-        methods = _methods_meant(key, owner, known)
-        everything = frozenset[str]().union(*(known[method] for method in methods))
-        if name not in everything:
-            hint = did_you_mean(name, sorted(everything))
-            raise SettingsError(f"--set {key}: no method of {', '.join(methods)} has a setting {name!r}; {hint}")
-
-
-def _methods_meant(key: str, owner: str | None, known: Collection[str]) -> list[str]:
-    """Return the methods of the sweep for which ``key`` is; raise ``SettingsError`` if it names another one."""
-    if owner is None:
-        return list(known)
-    if owner not in known:
-        raise SettingsError(f"--set {key}: method {owner!r} is not in the sweep, which has {', '.join(known)}.")
-    return [owner]
-
-
-def _refuse_repeated(name: str, values: tuple[Any, ...]) -> None:
-    if repeated := [value for value in values if values.count(value) > 1]:
-        raise SettingsError(f"{name} names {repeated[0]} twice, expected each once.")
-
-
 def _value_text(value: Any) -> str:
-    """Return a value as part of a file name; other values than plain words and numbers get a digest."""
+    """Return a value as part of a file name; other values than plain words and numbers get a digest.
+
+    So do words with "-", which could be mistaken for the start of the next setting, and words that look like another
+    JSON value: "1" and 1 are different values.
+    """
     text = value if isinstance(value, str) else as_json(value)
-    if _is_plain(text) and not _is_number_as_text(value):
+    looks_like_json = isinstance(value, str) and re.match(r"-?\d|(true|false|null)$", value) is not None
+    if len(text) <= _PLAIN_LENGTH and _PLAIN_VALUE.fullmatch(text) and not looks_like_json:
         return text
     words = re.sub(r"[^A-Za-z0-9.]+", "_", text).strip("_")[:_PLAIN_LENGTH]
     return f"{words}_{_digest(as_json(value))}"
-
-
-def _is_plain(text: str) -> bool:
-    # A word with "-" could be mistaken for the start of the next setting.
-    return len(text) <= _PLAIN_LENGTH and _PLAIN_VALUE.fullmatch(text) is not None
-
-
-def _is_number_as_text(value: Any) -> bool:
-    """Return whether ``value`` is a word that looks like another JSON value: "1" and 1 are different values."""
-    return isinstance(value, str) and re.match(r"-?\d|(true|false|null)$", value) is not None
 
 
 def _digest(text: str) -> str:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The request of a sweep, as stored in ``sweep.json``, and the check whether a later request may continue it."""
 
-from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +10,7 @@ from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.lab.sweep.values import as_json, split_key
 from fdg_plugins.plugins.own_dataset import OwnDataset, plain_dataset
 from fdg_plugins.storage import read_json
-from fdg_plugins.values import first_problem, shorten
+from fdg_plugins.values import first_problem
 
 
 class Kept(pydantic.BaseModel):
@@ -66,76 +65,40 @@ def read_sweep_file(path: Path) -> SweepFile | None:
         raise DataError(f"file {path} is not what fdg sweep wrote: {first_problem(error)}") from error
 
 
-def check_continues(earlier: SweepFile, request: Request, data: DataFound, folder: Path) -> None:
-    """Raise unless ``request`` equals the earlier one, possibly with longer lists.
+def check_continues(earlier: SweepFile, now: SweepFile, folder: Path) -> None:
+    """Raise unless ``now`` asks for what ``earlier`` did, possibly with longer lists.
 
     Methods, targets, seeds and the values of an axis may be added, and settings of an added method. Changes that would
-    alter an existing run, or remove it from the plan, raise ``SettingsError``; other images raise ``DataError``.
+    alter an existing run, or remove it from the plan, raise ``SettingsError``; other images or weights, ``DataError``.
     """
-    before = earlier.request
-    _require_equal("dataset", plain_dataset(before.dataset), plain_dataset(request.dataset), folder)
-    _require_equal("protocol", before.protocol, request.protocol, folder)
-    for name in ("methods", "targets", "seeds"):
-        _require_more(name, getattr(before, name), getattr(request, name), folder)
-    # What only a new method has changes no earlier run.
-    of_earlier = {
-        key: values for key, values in request.settings.items() if key in before.settings or _is_of(key, before.methods)
+    before, request = earlier.request, now.request
+    fixed = {
+        "dataset": (plain_dataset(before.dataset), plain_dataset(request.dataset)),
+        "protocol": (before.protocol, request.protocol),
     }
-    _check_settings(before.settings, of_earlier, folder)
-    if earlier.data != data:
-        raise DataError(
-            f"sweep {folder} was begun on {_describe(earlier.data)}, but this call finds {_describe(data)}: "
-            "name the same data root, or another folder with --to."
-        )
-
-
-def check_pretrained(earlier: SweepFile, pretrained: str, folder: Path) -> None:
-    """Raise ``DataError`` if runs of this call would start from other weights than the earlier ones."""
-    if earlier.pretrained not in (None, pretrained):
-        before, now = (f"a file of SHA-256 {one[:16]}" if one else "none" for one in (earlier.pretrained, pretrained))
-        raise DataError(
-            f"sweep {folder} was begun with another pretrained file (FDG_PRETRAINED_FILE): expected {before}, found "
-            f"{now}; name the same, or another folder with --to."
-        )
-
-
-def _is_of(key: str, methods: Collection[str]) -> bool:
-    """Return whether a setting is that of all methods, or of one of ``methods``."""
-    owner, _ = split_key(key)
-    return owner is None or owner in methods
-
-
-def _check_settings(before: Mapping[str, tuple[Any, ...]], now: Mapping[str, tuple[Any, ...]], folder: Path) -> None:
-    for key in sorted({*before, *now}):
-        old, new = before.get(key, ()), now.get(key, ())
-        if len(old) > 1 and len(new) > 1:
-            _require_more(key, old, new, folder)
-        else:
-            _require_equal(key, old, new, folder)
-
-
-def _require_equal(name: str, before: Any, now: Any, folder: Path) -> None:
-    if as_json(before) != as_json(now):
-        raise SettingsError(
-            f"sweep {folder} was begun with {name} {_show(before)}, but is now asked for {_show(now)}: "
-            "expected the same, or another folder with --to."
-        )
-
-
-def _require_more(name: str, before: tuple[Any, ...], now: tuple[Any, ...], folder: Path) -> None:
-    if missing := [value for value in before if as_json(value) not in map(as_json, now)]:
-        raise SettingsError(
-            f"sweep {folder} was begun with {name} {_show(before)}, and {_show(missing)} is now left out: "
-            "a list may grow but not shrink; name all of it, or another folder with --to."
-        )
-
-
-def _show(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return ", ".join(_show(item) for item in value) or "as the protocol has it"
-    return value if isinstance(value, str) else shorten(value)
-
-
-def _describe(data: DataFound) -> str:
-    kind = "the STAND-IN" if data.stand_in else "real images"
-    return f"{kind} ({', '.join(f'{domain} {count}' for domain, count in sorted(data.images.items()))})"
+    lists = {name: (getattr(before, name), getattr(request, name)) for name in ("methods", "targets", "seeds")}
+    for key in sorted({*before.settings, *request.settings}):
+        if key not in before.settings and split_key(key)[0] not in (None, *before.methods):
+            continue  # what only a new method has changes no earlier run
+        pair = before.settings.get(key, ()), request.settings.get(key, ())
+        (lists if min(map(len, pair)) > 1 else fixed)[key] = pair
+    for name, (old, new) in fixed.items():
+        if as_json(old) != as_json(new):
+            text = (
+                f"sweep {folder} was begun with {name} {as_json(old)}, expected the same, or another folder with --to"
+            )
+            raise SettingsError(f"{text}, found {as_json(new)}.")
+    for name, (old, new) in lists.items():
+        if missing := [value for value in old if as_json(value) not in map(as_json, new)]:
+            text = f"sweep {folder} was begun with {name} {as_json(old)}, and {as_json(missing)} is now left out"
+            raise SettingsError(f"{text}: a list may grow but not shrink; name all of it, or another folder with --to.")
+    if earlier.data != now.data:
+        found = [
+            f"{'the STAND-IN' if one.stand_in else 'real images'} ({one.images})" for one in (earlier.data, now.data)
+        ]
+        text = f"sweep {folder} was begun on {found[0]}, but this call finds {found[1]}"
+        raise DataError(f"{text}: name the same data root, or another folder with --to.")
+    if earlier.pretrained not in (None, now.pretrained):
+        digests = f"of SHA-256 {earlier.pretrained or 'none'}, found {now.pretrained or 'none'}"
+        text = f"sweep {folder} was begun with another pretrained file (FDG_PRETRAINED_FILE), {digests}"
+        raise DataError(f"{text}: name the same, or another folder with --to.")

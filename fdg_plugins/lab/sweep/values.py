@@ -6,10 +6,10 @@ import re
 from typing import Any
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.values import MOST_LEVELS, check_depth, shorten
+from fdg_plugins.values import check_depth, shorten
 
 _KEY = re.compile(r"(?:(?P<method>[a-z0-9_+]+):)?(?P<name>[a-z][a-z0-9_]*)")
-_JSON_STARTS = ("{", "[", '"')
+_JSON = json.JSONDecoder()
 
 
 def read_settings(texts: list[str]) -> dict[str, tuple[Any, ...]]:
@@ -19,18 +19,15 @@ def read_settings(texts: list[str]) -> dict[str, tuple[Any, ...]]:
     """
     settings: dict[str, tuple[Any, ...]] = {}
     for text in texts:
-        key, values = _key_and_values(text)
+        key, equals, values = text.partition("=")
+        key = key.strip()
+        if not equals or not _KEY.fullmatch(key):
+            form = "name=value, name=value,value or method:name=value"
+            raise SettingsError(f"--set is {shorten(text)}, expected {form}.")
         if key in settings:
             raise SettingsError(f"--set names {key!r} twice, expected once, with all of its values.")
         settings[key] = split_values(values, key)
     return settings
-
-
-def _key_and_values(text: str) -> tuple[str, str]:
-    key, equals, values = text.partition("=")
-    if not equals or not _KEY.fullmatch(key.strip()):
-        raise SettingsError(f"--set is {shorten(text)}, expected name=value, name=value,value or method:name=value.")
-    return key.strip(), values
 
 
 def split_key(key: str) -> tuple[str | None, str]:
@@ -44,13 +41,17 @@ def split_values(text: str, key: str) -> tuple[Any, ...]:
     values: list[Any] = []
     rest = text.strip()
     while True:
-        value, rest = _first_value(rest, key)
+        value, end = _first_value(rest, key)
+        check_depth(f"--set {key}", value)
         if as_json(value) in map(as_json, values):
             raise SettingsError(f"--set {key} names the value {as_json(value)} twice.")
         values.append(value)
-        if not rest:
+        after = rest[end:].lstrip()
+        if value == "" or after[:1] not in ("", ","):
+            raise SettingsError(f"--set {key} is {shorten(text)}, expected values with commas between them.")
+        if not after:
             return tuple(values)
-        rest = rest[1:].lstrip()
+        rest = after[1:].lstrip()
 
 
 def as_json(value: Any) -> str:
@@ -58,45 +59,17 @@ def as_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _first_value(text: str, key: str) -> tuple[Any, str]:
-    """Return the first value, and the rest of the text from the comma that ends the value, empty at the end."""
-    if text.startswith(_JSON_STARTS):
-        value, end = _first_json(text, key)
-    else:
+def _first_value(text: str, key: str) -> tuple[Any, int]:
+    """Return the first value, in which ``1.0`` is ``1`` so that both spellings have one name, and where it ends."""
+    try:
+        if text.startswith(("{", "[", '"')):
+            return _JSON.raw_decode(text)
         word = text.partition(",")[0]
-        value, end = _plain(word.strip()), len(word)
-    rest = text[end:].lstrip()
-    if value == "" or rest[:1] not in ("", ","):
-        raise SettingsError(
-            f"--set {key}: {shorten(text)} does not begin with a value and a comma or the end after it."
-        )
-    return _whole(value), rest
-
-
-def _first_json(text: str, key: str) -> tuple[Any, int]:
-    """Return the JSON value at the start of the text, and the index of its end."""
-    try:
-        value, end = json.JSONDecoder(parse_constant=_refuse).raw_decode(text)
-    except RecursionError as error:
-        raise SettingsError(f"--set {key} is nested in more than {MOST_LEVELS} levels.") from error
-    except ValueError as error:
-        raise SettingsError(f"--set {key}: {shorten(text)} is not valid JSON: {error}.") from error
-    check_depth(f"--set {key}", value)
-    return value, end
-
-
-def _plain(text: str) -> Any:
-    """Return a number, a truth value or null as such, and any other word as text."""
-    try:
-        return json.loads(text, parse_constant=_refuse)
-    except ValueError:
-        return text
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON value")
-
-
-def _whole(value: Any) -> Any:
-    """Return ``1.0`` as ``1``, so that both spellings are one value with one name."""
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
+        try:
+            value = json.loads(word, parse_constant=str)  # NaN and the infinities are words
+        except ValueError:
+            value = word.strip()
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(f"--set {key} is {shorten(text)}, expected valid JSON: {error}.") from error
+    is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+    return int(value) if is_whole else value, len(word)

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The job of a run, from a method by name or from a job folder, checked before anything is started."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fdg_plugins import extras
+from fdg_plugins.data import PACS
+from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.lab.doctor.machine import recommend
+from fdg_plugins.lab.engine import run as engine_run
+from fdg_plugins.lab.engine.engines import ENGINES
+from fdg_plugins.lab.engine.names import EngineName
+from fdg_plugins.lab.engine.run import check_run, make_launch
+from fdg_plugins.lab.engine.sources import Asked, FolderJob, JobSource, as_variables, find_source
+from fdg_plugins.lab.sweep.processes import MARK
+from fdg_plugins.lab.sweep.request import DataFound
+from fdg_plugins.plugins.files import load_file
+from fdg_plugins.recipes import make_recipe
+from fdg_plugins.storage import read_json
+
+ROOT = Path(__file__).parents[2]
+JOB = str(ROOT / "jobs" / "pacs_fedomg")
+CONFIG = Path("app_server", "config", "config_fed_server.json")
+FOUND = DataFound(stand_in=True, images=dict.fromkeys(PACS.domains, 210))
+SIMULATOR, PROCESS = ENGINES[EngineName.SIMULATOR], ENGINES[EngineName.PROCESS]
+
+
+def source(what: str, shell: dict[str, str] | None = None, **changes: Any) -> JobSource:
+    return find_source(Asked(what, **changes), {"PATH": "/bin"}, shell or {})
+
+
+def arguments_in(folder: Path) -> Any:
+    return read_json(folder / "job" / CONFIG)["workflows"][0]["args"]
+
+
+def of_many_sites(folder: Path, dataset: str, count: int) -> str:
+    """Write the job of FedAvg on ``count`` sites of each source domain; return its folder."""
+    make_recipe("fedavg", dataset, name="job", sites_per_domain=count).export(str(folder))
+    return str(folder / "job")
+
+
+def test_a_method_by_name_has_the_settings_of_its_recipe_and_the_command_alone(tmp_path: Path) -> None:
+    made = source("FedOMG+fedga", {"FDG_ROUNDS": "7"}, seed=3, settings={"kappa": 0.25}, protocol="quick")
+    assert (made.title, made.run.name) == ("FedOMG + GA", "fedomg+ga-pacs-art_painting-seed3")
+    assert made.environment == {"PATH": "/bin"}
+    written = made.write_job(FOUND, tmp_path)
+    assert (written.protocol.rounds, written.protocol.image_size, written.sites) == (10, 64, 4)
+    arguments = arguments_in(tmp_path)
+    assert (arguments["aggregator"]["kappa"], arguments["protocol"]["seed"]) == (0.25, 3)
+    load_file(ROOT / "custom" / "clipped_fedavg.py")
+    source("clipped_fedavg").write_job(FOUND, tmp_path / "plug-in")
+    assert (tmp_path / "plug-in" / "job" / "app_server" / "custom" / "clipped_fedavg.py").is_file()
+
+
+def test_what_differs_from_a_job_folder_is_set_by_variables(tmp_path: Path) -> None:
+    made = source(JOB, {"FDG_ROUNDS": "7", "FDG_KAPPA": "0.1"}, target="photo", settings={"rounds": 3})
+    assert (made.title, made.run.name) == ("job pacs_fedomg", "pacs_fedomg-pacs-photo-seed0")
+    own = {"FDG_ROUNDS": "3", "FDG_KAPPA": "0.1", "FDG_TARGET": "photo"}
+    assert made.environment == {"PATH": "/bin", **own}
+    written = made.write_job(FOUND, tmp_path)
+    assert (written.protocol.rounds, written.protocol.target, written.protocol.model) == (3, "photo", "convnet")
+    assert (tmp_path / "job" / CONFIG).read_bytes() == Path(JOB, CONFIG).read_bytes(), "the job itself is unchanged"
+    assert source(JOB, protocol="quick").environment["FDG_IMAGE_SIZE"] == "64"
+    values = {"rounds": 3, "patience": None, "keep_momentum": True, "objective": {"name": "dim"}, "model": "convnet"}
+    assert list(as_variables(values).values()) == ["3", "none", "true", '{"name": "dim"}', "convnet"]
+
+
+def test_a_job_folder_is_copied_with_custom_folders_but_not_into_itself(tmp_path: Path) -> None:
+    """FLARE's simulator builds our components only in an app that could bring code."""
+    job = Path(shutil.copytree(JOB, tmp_path / "mine", ignore=shutil.ignore_patterns("custom")))
+    made = source(str(job))
+    made.write_job(FOUND, tmp_path / "run")
+    assert len(list((tmp_path / "run" / "job").glob("*/custom"))) == 2
+    assert not list(job.rglob("custom"))
+    made.check_place(tmp_path / "runs")
+    for place in (job, job / "runs" / "x", job / "app_server" / ".." / "y"):
+        with pytest.raises(SettingsError):
+            made.check_place(place)
+
+
+@pytest.mark.parametrize("method", ["fediir", "fedomg+iir"])
+def test_under_a_papers_protocol_a_job_folder_trains_as_its_method_by_name(method: str, tmp_path: Path) -> None:
+    of_folder = source(str(ROOT / "jobs" / f"pacs_{method.replace('+', '_')}"), protocol="feddg-ga")
+    assert isinstance(of_folder, FolderJob)
+    real = DataFound(stand_in=False, images={})
+    by_name = source(method, protocol="feddg-ga").write_job(real, tmp_path)
+    assert of_folder.described(real).protocol == by_name.protocol
+
+
+def test_a_share_of_the_sites_is_one_of_those_that_the_run_has(tmp_path: Path) -> None:
+    made = source("fedavg", dataset="cifar10", protocol="fedomg-fl", participation=0.4)
+    assert made.run.settings["sites_per_round"] == 40
+    for dataset, count, target, drawn in (("pacs", 10, None, 12), ("mnist", 50, None, 20), ("pacs", 4, "sketch", 4)):
+        job = of_many_sites(tmp_path / f"{dataset}{count}", dataset, count)
+        folder = source(job, target=target, participation=0.4)
+        assert folder.run.settings["sites_per_round"] == drawn
+
+
+def test_the_sites_of_a_job_folder_are_as_it_names_them(tmp_path: Path) -> None:
+    job = of_many_sites(tmp_path, "mnist", 150)
+    made = source(job, protocol="quick", settings={"partition": "iid"})
+    assert made.write_job(FOUND, tmp_path / "written").protocol.sites_per_domain == 150
+    launch, _ = make_launch(SIMULATOR, made, FOUND, tmp_path / "run", None)
+    assert tuple(launch.command.words)[-2:] == ("-m", "151")
+    for what in (JOB, job):
+        with pytest.raises(SettingsError):
+            source(what, settings={"sites_per_domain": 10})
+        with pytest.raises(SettingsError):
+            source(what, {"FDG_SITES_PER_DOMAIN": "10"})
+
+
+@pytest.mark.parametrize(
+    ("what", "changes"),
+    [
+        *(("fedavg", {"settings": {name: 1}}) for name in ("kappa", "target", "threads", "name", "method", "gpus")),
+        ("fedagv", {}),
+        ("irm", {}),
+        ("jobs/nope", {}),
+        ("fedavg", {"settings": {"rounds": 0}}),
+        ("fedavg", {"settings": {"partition": "dirichlet"}}),
+        ("fedavg", {"target": "nope"}),
+        ("fedavg", {"target": ""}),
+        ("fedavg", {"dataset": "packs"}),
+        ("fedavg", {"dataset": ""}),
+        ("rsc", {"settings": {"model": "vit_b_16", "image_size": 32}}),
+        ("fedprox+arfl", {"settings": {"strength": 0.3}}),
+        (JOB, {"settings": {"partition": "dirichlet"}}),
+        (JOB, {"target": ""}),
+        (JOB, {"target": "nope"}),
+        (JOB, {"dataset": ""}),
+        (JOB, {"settings": {"model": " "}}),
+        (JOB, {"settings": {"kapa": 1}}),
+        (JOB, {"settings": {"kappa": -1}}),
+        (JOB, {"settings": {"step_size": 0.1}}),
+    ],
+)
+def test_whatever_is_wrong_is_refused_before_the_data_are_looked_at(
+    what: str, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_run, "look_at_data", lambda *_: pytest.fail("the stand-in would be drawn"))
+    with pytest.raises(FDGError):
+        check_run(source(what, **changes))
+
+
+def test_a_missing_package_is_told_before_the_data_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    monkeypatch.setattr(engine_run, "look_at_data", lambda *_: pytest.fail("the data were looked at"))
+    with pytest.raises(FDGError, match=r"pip install 'fdg-plugins\[medical\]'"):
+        check_run(source("fedavg", dataset="vessels"))
+
+
+def test_a_job_without_an_aggregator_by_name_or_without_sites_is_refused(tmp_path: Path) -> None:
+    job = Path(shutil.copytree(JOB, tmp_path / "job"))
+    for meta in ({"deploy_map": {"app": ["@ALL"]}}, {}):
+        (job / "meta.json").write_text(json.dumps(meta))
+        with pytest.raises(FDGError):
+            source(str(job))
+    shutil.copy(Path(JOB, "meta.json"), job / "meta.json")
+    config = read_json(job / CONFIG)
+    config["workflows"][0]["args"]["aggregator"] = None
+    (job / CONFIG).write_text(json.dumps(config))
+    with pytest.raises(FDGError):
+        source(str(job))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "settings"),
+    [
+        ("mnist", {"sites_per_domain": 200, "partition": "dirichlet"}),
+        ("rotateddigits", {"sites_per_domain": 100}),
+    ],
+)
+def test_too_many_sites_for_the_images_are_refused_before_any_site_is_asked(
+    dataset: str, settings: dict[str, Any]
+) -> None:
+    with pytest.raises(FDGError):
+        check_run(source("fedavg", dataset=dataset, settings=settings))
+    check_run(source("fedavg", dataset=dataset, settings={**settings, "sites_per_domain": 2}))
+
+
+@pytest.mark.parametrize("cores", [1, 2, 8])
+def test_the_sites_share_the_cores_as_the_doctor_advises_and_one_process_has_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int
+) -> None:
+    monkeypatch.setattr(engine_run, "available_cores", lambda: cores)
+    launch, protocol = make_launch(SIMULATOR, source("fedavg"), FOUND, tmp_path / "1", None)
+    advice, own = recommend(cores, (), sites=4, processes=100), launch.command.environment
+    assert (launch.at_once, own["FDG_THREADS"]) == (advice.alive, str(advice.threads))
+    assert own[MARK] == str(tmp_path / "1")
+    assert protocol.model == "convnet", "that of the stand-in"
+    launch, _ = make_launch(PROCESS, source("fedavg"), FOUND, tmp_path / "2", None)
+    assert (launch.at_once, launch.command.environment["FDG_THREADS"]) == (1, str(cores))
+    made = find_source(Asked("fedavg"), {"FDG_THREADS": "3"}, {})
+    launch, _ = make_launch(SIMULATOR, made, FOUND, tmp_path / "3", 2)
+    assert (launch.at_once, launch.command.environment["FDG_THREADS"]) == (2, "3")
+
+
+def test_a_setting_of_the_weighting_or_of_the_objective_reaches_the_one_that_has_it(tmp_path: Path) -> None:
+    job = source(str(ROOT / "jobs" / "pacs_fedomg_ga"), settings={"step_size": 0.1})
+    assert job.environment["FDG_STEP_SIZE"] == "0.1"
+    source(JOB, settings={"weighting": "ga", "step_size": 0.1})
+    own = {"objective": {"name": "prox", "strength": 0.3}, "weighting": {"name": "arfl", "strength": 2.0}}
+    source("fedprox+arfl", settings=own).write_job(FOUND, tmp_path)
+    arguments = arguments_in(tmp_path)
+    assert arguments["protocol"]["objective"] == own["objective"]
+    assert arguments["aggregator"]["weighting"] == own["weighting"]
+    job_of_both = str(tmp_path / "job")
+    source(job_of_both, {"FDG_OBJECTIVE": '{"name": "erm"}', "FDG_STRENGTH": "2"})
+    with pytest.raises(SettingsError):  # whose is meant?
+        source(job_of_both, {"FDG_STRENGTH": "0.3"})

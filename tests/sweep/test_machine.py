@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many runs at a time, with which threads, on which GPU, and what of the user's environment they see."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.lab.sweep import machine
+from fdg_plugins.lab.sweep.machine import find_machine, ignored_settings, machine_environment, run_environment
+from fdg_plugins.lab.sweep.processes import MARK
+
+
+def with_cores(monkeypatch: pytest.MonkeyPatch, cores: int, gpus: int = 0) -> None:
+    monkeypatch.setattr(machine, "available_cores", lambda: cores)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+
+
+@pytest.mark.parametrize(("cores", "runs"), [(1, 1), (6, 1), (12, 2), (64, 10)])
+@pytest.mark.parametrize("threads", [None, 2, 100])
+def test_each_site_has_a_core_and_there_is_at_least_one_run(
+    monkeypatch: pytest.MonkeyPatch, cores: int, runs: int, threads: int | None
+) -> None:
+    with_cores(monkeypatch, cores)
+    found = find_machine(6, None, None, threads, {})
+    assert len(found.gpus) == (max(1, cores // 2) if threads == 2 else runs)
+    working, each = len(found.gpus) * found.threads_of(6), found.arithmetic_threads(6)
+    assert found.threads_of(6) == min(6, threads or 6)
+    assert each == 1 or working * each <= cores
+
+
+def test_each_gpu_carries_one_run_and_others_share_them_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_cores(monkeypatch, 8, gpus=2)
+
+    def gpus(parallel: int | None = None, named: str | None = None, **environment: str) -> tuple[str | None, ...]:
+        return find_machine(4, parallel, named, None, environment).gpus
+
+    assert gpus() == gpus(FDG_DEVICE="cuda") == ("0", "1")
+    assert gpus(3) == gpus(named="0, 1,0") == ("0", "1", "0")
+    assert gpus(CUDA_VISIBLE_DEVICES="5, 3") == ("5", "3")
+    assert gpus(named="GPU-8a-b,MIG-1") == ("GPU-8a-b", "MIG-1")
+    assert gpus(2, FDG_DEVICE="cuda:1", CUDA_VISIBLE_DEVICES="5,3") == ("3", "3")
+    assert gpus(FDG_DEVICE="cpu") == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("count", "parallel", "named"), [(0, None, "0"), (2, None, "0,,1"), (2, None, "-1"), (2, 2, "0")]
+)
+def test_gpus_that_are_not_there_are_refused(
+    monkeypatch: pytest.MonkeyPatch, count: int, parallel: int | None, named: str
+) -> None:
+    with_cores(monkeypatch, 8, gpus=count)
+    with pytest.raises(SettingsError):
+        find_machine(4, parallel, named, None, {})
+
+
+def test_a_run_sees_where_and_how_to_compute_but_no_setting_of_the_users_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = {"PATH": "/bin", "PWD": "/home/user", "FDG_ROUNDS": "3", "FDG_CACHE": "cache", "FDG_DEVICE": "cpu"}
+    of_all = machine_environment(shell, None)
+    assert of_all == {"PATH": "/bin", "PWD": "/home/user", "FDG_CACHE": "/home/user/cache", "FDG_DEVICE": "cpu"}
+    assert ignored_settings(shell) == ["FDG_ROUNDS"]
+    own = {"PWD": str(tmp_path), MARK: str(tmp_path), "FDG_STATE": str(tmp_path / "state")}
+    assert run_environment(of_all, tmp_path, 2, None) == {**of_all, "FDG_THREADS": "2", **own}
+    assert run_environment({"FDG_THREADS": "5"}, tmp_path, 1, None)["FDG_THREADS"] == "5"
+    on_gpu = run_environment({"CUDA_VISIBLE_DEVICES": "0,1,2"}, tmp_path, 1, "2")
+    assert (on_gpu["CUDA_VISIBLE_DEVICES"], on_gpu["FDG_DEVICE"]) == ("2", "cuda")
+    monkeypatch.chdir(tmp_path)
+    assert machine_environment({"FDG_DATA_ROOT": "/elsewhere"}, Path("data"))["FDG_DATA_ROOT"] == str(tmp_path / "data")

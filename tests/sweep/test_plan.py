@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the text of ``--set`` and a request to its runs, and which request may go on with a folder."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.lab.sweep.plan import LONGEST_NAME, PlannedRun, make_grids, make_plan, run_name
+from fdg_plugins.lab.sweep.request import DataFound, Request, SweepFile, check_continues, read_sweep_file
+from fdg_plugins.lab.sweep.values import as_json, read_settings, split_values
+
+SETTINGS = {
+    "fedavg": ("rounds", "image_size", "server_lr"),
+    "fedomg": ("rounds", "image_size", "server_lr", "kappa"),
+    "feddim": ("rounds", "image_size", "server_lr", "strength"),
+}
+DATA = DataFound(stand_in=False, images={"photo": 10, "sketch": 20})
+GRID = {"kappa": (0.1, 0.3), "rounds": (10,)}
+
+
+def request(**changes: Any) -> Request:
+    plain = {"methods": ("fedavg", "fedomg"), "targets": ("photo", "sketch"), "seeds": (0, 1)}
+    return Request(**{"dataset": "pacs", "protocol": "paper", **plain, **changes})
+
+
+def plan_of(asked: Request, base: dict[str, Any] | None = None) -> tuple[PlannedRun, ...]:
+    return make_plan(asked, make_grids(asked, lambda _: base or {}, SETTINGS.__getitem__))
+
+
+axis_values = st.lists(
+    st.one_of(
+        st.integers(-5, 5),
+        st.floats(-1e6, 1e6, allow_nan=False).filter(lambda value: not value.is_integer()),
+        st.booleans(),
+        st.none(),
+        st.text(min_size=1, max_size=30),
+        st.dictionaries(st.sampled_from(["name", "target"]), st.text(max_size=4), max_size=2),
+    ),
+    min_size=1,
+    max_size=4,
+    unique_by=as_json,
+)
+
+
+def lists(values: list[Any]) -> Any:
+    return st.lists(st.sampled_from(values), min_size=1, unique=True).map(tuple)
+
+
+requests = st.builds(
+    request,
+    methods=lists(["fedavg", "fedomg", "feddim"]),
+    targets=lists(["art_painting", "cartoon", "photo", "sketch"]),
+    seeds=lists([0, 1, 7, 12]),
+    settings=st.fixed_dictionaries({"rounds": axis_values.map(tuple), "image_size": axis_values.map(tuple)}),
+)
+
+
+@given(axis_values)
+def test_what_is_written_as_json_is_read_as_it_was(values: list[Any]) -> None:
+    assert list(split_values(" , ".join(map(json.dumps, values)), "name")) == values
+
+
+def test_a_value_is_read_as_what_it_looks_like() -> None:
+    given = ["rounds=10,1.0", "rescale=true", "fedomg+ga:model=convnet", 'objective={"name": "a,b"}, null']
+    assert read_settings(given) == {
+        "rounds": (10, 1),
+        "rescale": (True,),
+        "fedomg+ga:model": ("convnet",),
+        "objective": ({"name": "a,b"}, None),
+    }
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        *(["kappa"], ["../kappa=1"], ["kappa="], ["kappa=0.1,,0.3"], ["kappa=0.1,"], ['objective={"name"']),
+        *(['objective={"name": "dim"} x'], ["kappa=1,1.0"], ["kappa=0.1", "kappa=0.3"], ["kappa=" + "[" * 100_000]),
+    ],
+)
+def test_any_other_text_is_refused(texts: list[str]) -> None:
+    with pytest.raises(SettingsError):
+        read_settings(texts)
+
+
+@given(requests)
+def test_there_is_one_run_for_each_combination_under_a_name_of_its_own(asked: Request) -> None:
+    plan = plan_of(asked)
+    points = len(asked.settings["rounds"]) * len(asked.settings["image_size"])
+    assert len(plan) == len(asked.seeds) * len(asked.targets) * len(asked.methods) * points
+    combinations = {(run.seed, run.target, run.method, as_json(run.settings)) for run in plan}
+    names = {run.name for run in plan}
+    assert len(combinations) == len(names) == len(plan)
+    assert all(re.fullmatch(r"[A-Za-z0-9_.+-]+", name) and len(name) <= LONGEST_NAME for name in names)
+
+
+@given(requests, requests)
+def test_a_run_keeps_its_name_and_settings_when_lists_grow(asked: Request, more: Request) -> None:
+    axes = {name: values for name, values in asked.settings.items() if len(values) > 1}
+    asked = asked.model_copy(update={"settings": axes})
+    grown = {name: tuple(dict.fromkeys((*getattr(asked, name), *getattr(more, name)))) for name in ("methods", "seeds")}
+    wider = {name: (*values, "another") for name, values in axes.items()}
+    after = {run.name: run for run in plan_of(asked.model_copy(update={**grown, "settings": wider}))}
+    assert all(after[run.name] == run for run in plan_of(asked))
+
+
+def test_a_table_fills_evenly_and_a_name_tells_what_varies() -> None:
+    order = [(run.seed, run.target, run.method) for run in plan_of(request())]
+    assert order == [(s, t, m) for s in (0, 1) for t in ("photo", "sketch") for m in ("fedavg", "fedomg")]
+    asked = request(targets=("sketch",), seeds=(0,), settings={"kappa": (0.5, 1), "rounds": (10,)})
+    names = [run.name for run in plan_of(asked)]
+    assert names == ["fedavg-sketch-seed0", "fedomg-sketch-seed0-kappa0.5", "fedomg-sketch-seed0-kappa1"]
+    long = {run_name("fedavg", "photo", 0, {"a" * 90: "b" * 20, "c" * 30: value}) for value in (1, 2)}
+    assert [len(name) for name in long] == [LONGEST_NAME] * 2
+
+
+def test_a_methods_own_setting_wins_over_that_for_all_and_that_over_the_protocols() -> None:
+    base = {"rounds": 5, "server_lr": 1, "strength": 3}
+    asked = request(settings={"fedomg:rounds": (20,), "rounds": (10,)}, targets=("photo",), seeds=(0,))
+    fedavg, fedomg = plan_of(asked, base)
+    assert fedavg.settings == {"rounds": 10, "server_lr": 1}
+    assert fedomg.settings == {"rounds": 20, "server_lr": 1}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"settings": {key: (1,)}} for key in ("kapa", "fedavg:kappa", "feddim:strength", "target", "fedavg:seed")),
+        {"seeds": (0, 1, 0)},
+        {"methods": ("fedavg", "fedavg")},
+    ],
+)
+def test_what_makes_no_plan_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError):
+        plan_of(request(**changes))
+
+
+def begun(data: DataFound = DATA, **changes: Any) -> SweepFile:
+    return SweepFile(request=request(**{"settings": GRID, **changes}), data=data, versions={}, pretrained="")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"methods": ("feddim", "fedomg", "fedavg"), "settings": {**GRID, "feddim:strength": (0.1, 1.0)}},
+        {"targets": ("photo", "sketch", "cartoon"), "seeds": (0, 1, 2)},
+        {"settings": {"rounds": (10,), "kappa": (0.1, 0.2, 0.3)}},
+    ],
+)
+def test_lists_may_grow(changes: dict[str, Any]) -> None:
+    check_continues(begun(), begun(**changes), Path("sweep"))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dataset": "rotateddigits"},
+        {"protocol": "quick"},
+        {"methods": ("fedomg",)},
+        {"seeds": (1, 2)},
+        {"settings": {**GRID, "rounds": (20,)}},
+        {"settings": {"kappa": (0.1, 0.3)}},
+        {"settings": {**GRID, "fedomg:server_lr": (1,)}},
+        {"settings": {**GRID, "kappa": (0.1, 0.5)}},
+        {"settings": {**GRID, "rounds": (10, 20)}},
+    ],
+)
+def test_whatever_would_change_or_leave_out_a_run_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError):
+        check_continues(begun(), begun(**changes), Path("sweep"))
+
+
+def test_other_images_or_weights_are_refused() -> None:
+    for other in (DataFound(stand_in=True, images=DATA.images), DataFound(stand_in=False, images={"photo": 10})):
+        with pytest.raises(DataError):
+            check_continues(begun(), begun(data=other), Path("sweep"))
+    weights = begun().model_copy(update={"pretrained": "ab12"})
+    with pytest.raises(DataError):
+        check_continues(begun(), weights, Path("sweep"))
+    check_continues(begun().model_copy(update={"pretrained": None}), weights, Path("sweep"))  # not kept then
+
+
+def test_the_file_is_read_back_and_a_damaged_one_refused(tmp_path: Path) -> None:
+    written = begun(settings={"objective": ({"name": "dim"},), "patience": (None,)})
+    file = tmp_path / "sweep.json"
+    assert read_sweep_file(file) is None
+    file.write_text(written.model_dump_json())
+    assert read_sweep_file(file) == written
+    for content in ("{", "[]", '{"format": 2}'):
+        file.write_text(content)
+        with pytest.raises(DataError):
+            read_sweep_file(file)
