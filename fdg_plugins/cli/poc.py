@@ -19,8 +19,6 @@ from fdg_plugins.flare.gpus import checked_gpus
 if TYPE_CHECKING:
     from fdg_plugins.lab.poc.kits import SiteData
 
-# FLARE and torch are loaded by what needs them: stopping and looking must not take their seconds, nor fail with them.
-
 Folder = Annotated[Path, typer.Option(help="Folder of the federation; fdg poc start makes it.")]
 PortOption = Annotated[
     int | None, typer.Option(min=1, max=65535, metavar="N", help="Port of the server for the sites; default 8002.")

@@ -13,10 +13,10 @@ from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, Contribution, Round
 from fdg_plugins.aggregators.weighting_rule import ONLY_ROUND
 from fdg_plugins.aggregators.weightings import Uniform
 from fdg_plugins.lab.centralised import ALGORITHMS
-from fdg_plugins.lab.centralised.contract import ALGORITHM_CONTRACT
 from fdg_plugins.messages import REPORT_GAP
 from fdg_plugins.objectives import OBJECTIVES
 from fdg_plugins.testing import AGGREGATOR_CONTRACT, OBJECTIVE_CONTRACT, WEIGHTING_CONTRACT
+from tests.centralised.contract import ALGORITHM_CONTRACT
 
 Promise = Callable[[Any], None]
 

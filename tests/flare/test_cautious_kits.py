@@ -17,7 +17,7 @@ from nvflare.security.security import COMMAND_CATEGORIES, FLAuthorizer
 from fdg_plugins.flare.cautious_kits import harden
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
 from fdg_plugins.flare.gpus import Lent, lent_gpus
-from fdg_plugins.lab.poc.provisioning import provision_kits
+from fdg_plugins.lab.poc.kits import provision_kits
 from fdg_plugins.storage import read_json, write_json
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

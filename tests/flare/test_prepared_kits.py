@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from fdg_plugins.audit.auditor import audit_path
 from fdg_plugins.cli.main import app
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
-from fdg_plugins.lab.poc.provisioning import provision_kits
+from fdg_plugins.lab.poc.kits import provision_kits
 from fdg_plugins.state.folders import state_folder
 from fdg_plugins.storage import read_json
 

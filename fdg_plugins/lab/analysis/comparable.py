@@ -12,7 +12,7 @@ from typing import Any
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.analysis.names import is_centralised
 from fdg_plugins.lab.analysis.runs import Run
-from fdg_plugins.lab.centralised.schedule import SCHEDULE_SETTINGS, SHARED_SETTINGS
+from fdg_plugins.lab.centralised.plan import SCHEDULE_SETTINGS, SHARED_SETTINGS
 from fdg_plugins.models.pretrained import OWN_FILE
 from fdg_plugins.record.method_settings import method_fields, method_settings
 from fdg_plugins.settings.protocol import AUTO

@@ -24,15 +24,20 @@ The loss of an algorithm takes one batch per source domain and the state carried
 ``plan`` turns an algorithm, a data set and settings into a run, and ``run`` carries it out: ``fdg run``.
 """
 
-from fdg_plugins.lab.centralised.algorithm import Algorithm, Loss
-from fdg_plugins.lab.centralised.catalogue import ALGORITHMS, algorithm_settings, make_algorithm
-from fdg_plugins.lab.centralised.erm import CentralisedERM
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.lab.centralised.algorithm import Algorithm, CentralisedERM, Loss
 from fdg_plugins.lab.centralised.fish import CentralisedFish
 from fdg_plugins.lab.centralised.fishr import CentralisedFishr
 from fdg_plugins.lab.centralised.groupdro import CentralisedGroupDRO
 from fdg_plugins.lab.centralised.iga import CentralisedIGA
 from fdg_plugins.lab.centralised.irm import CentralisedIRM
 from fdg_plugins.lab.centralised.vrex import CentralisedVREx
+from fdg_plugins.naming import expected_one_of
+from fdg_plugins.values import check_settings_known, shorten
 
 __all__ = [
     "ALGORITHMS",
@@ -48,3 +53,42 @@ __all__ = [
     "algorithm_settings",
     "make_algorithm",
 ]
+
+ALGORITHMS: Mapping[str, type[Algorithm]] = {
+    algorithm.name: algorithm
+    for algorithm in (
+        CentralisedERM,
+        CentralisedIRM,
+        CentralisedGroupDRO,
+        CentralisedVREx,
+        CentralisedIGA,
+        CentralisedFish,
+        CentralisedFishr,
+    )
+}
+"""All algorithms by name, in the order of tables."""
+
+
+def algorithm_settings(name: str) -> dict[str, Any]:
+    """Return the settings of the algorithm ``name`` with their defaults, in the order of its fields.
+
+    Raises ``SettingsError`` for an unknown name.
+    """
+    if name not in ALGORITHMS:
+        raise SettingsError(f"algorithm is {shorten(name)}, {expected_one_of(name, ALGORITHMS)}")
+    return {field.name: field.default for field in fields(ALGORITHMS[name])}
+
+
+def make_algorithm(name: str, settings: Mapping[str, Any]) -> Algorithm:
+    """Return the algorithm ``name``, with ``settings`` overriding its defaults.
+
+    An integer given for a float setting is converted, so that equal settings have equal records. Raises
+    ``SettingsError`` for an unknown name, an unknown setting, or a value out of range.
+    """
+    defaults = algorithm_settings(name)
+    check_settings_known(f"algorithm {name!r}", settings, list(defaults))
+    pointed = {
+        setting: float(value) if isinstance(defaults[setting], float) and type(value) is int else value
+        for setting, value in settings.items()
+    }
+    return ALGORITHMS[name](**pointed)

@@ -9,7 +9,6 @@ Buffers: all batches of a step pass through the network together, so BatchNorm s
 every algorithm with a joint loss; their neutral settings are therefore ERM to the bit.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -18,6 +17,7 @@ import torch
 
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.tasks import DEFAULT_TASK, Task
+from fdg_plugins.values import check_count, check_number
 
 MOST_STEPS = 10_000_000
 
@@ -40,7 +40,7 @@ class Loss(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Algorithm(ABC):
+class Algorithm:
     """The settings of an algorithm and its step. A subclass checks its settings on construction.
 
     ``name`` identifies the algorithm in commands and records, ``title`` in tables and figures.
@@ -51,12 +51,7 @@ class Algorithm(ABC):
     title: ClassVar[str]
     needs_labelled_images: ClassVar[bool] = False
 
-    @property
-    def differentiates_twice(self) -> bool:
-        """Whether the loss holds gradients of the network's parameters, so that it needs their second derivatives."""
-        return False
-
-    # Declarations for the contract suite (``fdg_plugins.testing``); nothing else reads them.
+    # Declarations for the contract suite of the tests; nothing else reads them.
     neutral: ClassVar[Mapping[str, Any] | None] = None
     """Settings with which every step equals ERM's, bit for bit; None: no such settings exist."""
     compares_domains: ClassVar[bool] = True
@@ -64,10 +59,7 @@ class Algorithm(ABC):
 
     @property
     def restarts_at(self) -> int | None:
-        """The step, counted from 0, before which the optimizer is rebuilt and loses its moments; None: never.
-
-        Most algorithms keep one optimizer for the whole run.
-        """
+        """The step, counted from 0, before which the optimizer is rebuilt and loses its moments; None: never."""
         return None
 
     def settings(self) -> dict[str, Any]:
@@ -85,14 +77,22 @@ class Algorithm(ABC):
         """
         return {}
 
-    @abstractmethod
+    def objective(
+        self, risks: torch.Tensor, logits: Sequence[torch.Tensor], batches: Sequence[Batch], step: int, state: State
+    ) -> tuple[torch.Tensor, State]:
+        """Return the scalar to minimise, and the new state; by default ``mean_e L_e``, and the state as it was.
+
+        Args:
+            risks: the mean loss of each domain, ``[m]``, with its graph.
+            logits: of each of the m domains, ``[B, Y]``, float32.
+            batches: the batches from which the logits were computed.
+            step: the number of steps taken so far, from 0.
+            state: the state after the previous step, or that of :meth:`begin`. It must not be modified.
+        """
+        return risks.mean(), state
+
     def loss(
-        self,
-        model: ExtractorClassifier,
-        batches: Sequence[Batch],
-        step: int,
-        state: State,
-        task: Task = DEFAULT_TASK,
+        self, model: ExtractorClassifier, batches: Sequence[Batch], step: int, state: State, task: Task = DEFAULT_TASK
     ) -> Loss:
         """Return the loss of one batch per source domain, with the domains' risks and the new state.
 
@@ -105,6 +105,10 @@ class Algorithm(ABC):
             state: the state after the previous step, or that of :meth:`begin`. It must not be modified.
             task: defines the loss of logits and targets.
         """
+        logits = by_domain(model(all_images(batches)).float(), batches)
+        risks = domain_risks(logits, batches, task)
+        value, after = self.objective(risks, logits, batches, step, state)
+        return Loss(value, risks.detach(), after)
 
     def update(
         self,
@@ -127,9 +131,69 @@ class Algorithm(ABC):
         return risks
 
 
-def domain_logits(model: ExtractorClassifier, batches: Sequence[Batch]) -> tuple[torch.Tensor, ...]:
-    """Return the logits ``[B, Y]`` of each of the m domains, float32, from one forward pass over all domains."""
-    return by_domain(model(all_images(batches)).float(), batches)
+@dataclass(frozen=True)
+class CentralisedERM(Algorithm):
+    """Empirical risk minimisation on the pooled source domains: ``mean_e L_e``. The baseline for all others.
+
+    References: Vapnik, "Statistical Learning Theory", 1998; as DomainBed has it: Gulrajani, Lopez-Paz, "In Search of
+    Lost Domain Generalization", ICLR 2021.
+
+    Every domain has the same weight, however many images it has. Differences: DomainBed takes the mean over all images
+    of the step, which is the same if all batches have one size. Here a domain with fewer images than a batch has the
+    same weight as any other.
+    """
+
+    name: ClassVar[str] = "erm"
+    title: ClassVar[str] = "ERM"
+    neutral: ClassVar[Mapping[str, Any] | None] = {}
+
+
+@dataclass(frozen=True)
+class AnnealedPenalty(Algorithm):
+    """The mean risk plus a penalty that gets its full strength only after a warm-up, where the optimizer restarts.
+
+    The schedule is DomainBed's, for IRM, V-REx and Fishr. Equation: minimise ``mean_e L_e + w(t) penalty`` with
+    ``w(t) = early_strength`` for ``t < warm_up``, else ``strength`` -> :meth:`strength_at`. The optimizer restarts at
+    the switch because Adam's moments come from much smaller gradients. With a strength of zero, penalty and restart are
+    off from the first step: the algorithm is ERM, bit for bit.
+
+    ``early_strength``: the factor during the warm-up, a constant of the algorithm. ``strength``: at least 0.
+    ``warm_up``: steps, at least 0; with 0 the full strength applies from the first step.
+    """
+
+    early_strength: ClassVar[float]
+    neutral: ClassVar[Mapping[str, Any] | None] = {"strength": 0.0}
+
+    strength: float
+    warm_up: int
+
+    def __post_init__(self) -> None:
+        check_number("strength", self.strength)
+        check_count("warm_up", self.warm_up, at_least=0, at_most=MOST_STEPS)
+
+    @property
+    def restarts_at(self) -> int | None:
+        """The first step with full strength, ``warm_up``; None if the strength is zero."""
+        return self.warm_up if self.strength else None
+
+    def strength_at(self, step: int) -> float:
+        """Return w(t), the factor of the penalty in ``step`` t, counted from 0."""
+        if not self.strength:
+            return 0.0
+        return self.strength if step >= self.warm_up else self.early_strength
+
+    def penalty(self, logits: Sequence[torch.Tensor], risks: torch.Tensor, batches: Sequence[Batch]) -> torch.Tensor:
+        """Return the penalty without its factor, a differentiable scalar, from the arguments of :meth:`objective`."""
+        raise NotImplementedError
+
+    def objective(
+        self, risks: torch.Tensor, logits: Sequence[torch.Tensor], batches: Sequence[Batch], step: int, state: State
+    ) -> tuple[torch.Tensor, State]:
+        """Return ``mean_e L_e + w(t) penalty``, which is not computed where w(t) = 0, and the state as it was."""
+        value = risks.mean()
+        if strength := self.strength_at(step):
+            value = value + strength * self.penalty(logits, risks, batches)
+        return value, state
 
 
 def all_images(batches: Sequence[Batch]) -> torch.Tensor:

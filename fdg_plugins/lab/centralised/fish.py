@@ -21,14 +21,13 @@ step, as in both. The authors' warm-up with ERM is left out, as in DomainBed. Th
 DomainBed's 0.5.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
-from fdg_plugins.lab.centralised.algorithm import Batch, ComputeGradients
-from fdg_plugins.lab.centralised.erm import CentralisedERM
+from fdg_plugins.lab.centralised.algorithm import Algorithm, Batch, ComputeGradients
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.values import check_number
 
@@ -47,7 +46,7 @@ def interpolate(parameters: Iterable[torch.Tensor], before: Iterable[torch.Tenso
 
 
 @dataclass(frozen=True)
-class CentralisedFish(CentralisedERM):
+class CentralisedFish(Algorithm):
     """One inner step per domain in turn, then a fraction of the way from the start to where they end.
 
     The loss of an inner step is the risk of that domain alone, so BatchNorm sees one domain at a time.
@@ -58,7 +57,6 @@ class CentralisedFish(CentralisedERM):
 
     name: ClassVar[str] = "fish"
     title: ClassVar[str] = "Fish"
-    neutral: ClassVar[Mapping[str, Any] | None] = None
     compares_domains: ClassVar[bool] = False
 
     meta_step: float = 0.5

@@ -28,16 +28,23 @@ that they are for linear layers. FedOMG's paper restates Fishr over the whole ne
 follows the authors' own form, on the classifier only.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import nn
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.lab.centralised.algorithm import Batch, Loss, State, all_images, by_domain, domain_risks
-from fdg_plugins.lab.centralised.annealing import AnnealedPenalty
+from fdg_plugins.lab.centralised.algorithm import (
+    AnnealedPenalty,
+    Batch,
+    Loss,
+    State,
+    all_images,
+    by_domain,
+    domain_risks,
+)
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.tasks import DEFAULT_TASK, Task
 from fdg_plugins.values import check_number
@@ -101,7 +108,6 @@ class CentralisedFishr(AnnealedPenalty):
 
     name: ClassVar[str] = "fishr"
     title: ClassVar[str] = "Fishr"
-    neutral: ClassVar[Mapping[str, Any] | None] = {"strength": 0.0}
     needs_labelled_images: ClassVar[bool] = True
     early_strength: ClassVar[float] = 0.0
 
@@ -112,8 +118,8 @@ class CentralisedFishr(AnnealedPenalty):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number("ema", self.ema, at_most=1.0)
-        if self.ema == 1:
-            raise SettingsError("ema is 1, expected a number below: the averages would never learn anything.")
+        if self.ema == 1:  # the averages would never learn anything
+            raise SettingsError(field="ema", value=self.ema, expected="a number below 1")
 
     def begin(self, model: ExtractorClassifier, num_domains: int) -> State:
         """Return the averages ``[m, P]`` before the first step, zeros on the device of the classifier."""
@@ -122,12 +128,7 @@ class CentralisedFishr(AnnealedPenalty):
         return {AVERAGES: torch.zeros(num_domains, size, device=parameters[0].device)}
 
     def loss(
-        self,
-        model: ExtractorClassifier,
-        batches: Sequence[Batch],
-        step: int,
-        state: State,
-        task: Task = DEFAULT_TASK,
+        self, model: ExtractorClassifier, batches: Sequence[Batch], step: int, state: State, task: Task = DEFAULT_TASK
     ) -> Loss:
         """Return the mean risk plus w(t) times the spread of the averaged variances, and the new averages.
 
@@ -139,14 +140,12 @@ class CentralisedFishr(AnnealedPenalty):
         if not self.strength:
             return Loss(risks.mean(), risks.detach(), state)
         strength = self.strength_at(step)
-        variances = self._variances(model.classifier, features if strength else features.detach(), batches, task)
+        labels = torch.cat([labels for _, labels in batches])
+        with torch.autocast(features.device.type, enabled=False):
+            inputs = (features if strength else features.detach()).float()
+            variances = gradient_variances(head_gradients(model.classifier, inputs, labels, task), batches)
         averages = self.ema * state[AVERAGES] + (1 - self.ema) * variances
         value = risks.mean()
         if strength:
             value = value + strength * variance_spread(averages / (1 - self.ema))
         return Loss(value, risks.detach(), {AVERAGES: averages.detach()})
-
-    def _variances(self, head: nn.Module, features: torch.Tensor, batches: Sequence[Batch], task: Task) -> torch.Tensor:
-        labels = torch.cat([labels for _, labels in batches])
-        with torch.autocast(features.device.type, enabled=False):
-            return gradient_variances(head_gradients(head, features.float(), labels, task), batches)

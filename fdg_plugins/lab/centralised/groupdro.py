@@ -25,9 +25,8 @@ from typing import Any, ClassVar
 import torch
 from torch.nn.functional import log_softmax
 
-from fdg_plugins.lab.centralised.algorithm import Algorithm, Batch, Loss, State, domain_logits, domain_risks
+from fdg_plugins.lab.centralised.algorithm import Algorithm, Batch, State
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.tasks import DEFAULT_TASK, Task
 from fdg_plugins.values import check_number
 
 LOG_WEIGHTS = "log_weights"
@@ -66,21 +65,15 @@ class CentralisedGroupDRO(Algorithm):
         zeros = torch.zeros(num_domains, dtype=torch.float64, device=model.last_layer.weight.device)
         return {LOG_WEIGHTS: log_softmax(zeros, dim=0)}
 
-    def loss(
-        self,
-        model: ExtractorClassifier,
-        batches: Sequence[Batch],
-        step: int,
-        state: State,
-        task: Task = DEFAULT_TASK,
-    ) -> Loss:
+    def objective(
+        self, risks: torch.Tensor, logits: Sequence[torch.Tensor], batches: Sequence[Batch], step: int, state: State
+    ) -> tuple[torch.Tensor, State]:
         """Return ``sum_e q_e L_e`` with the weights q ``[m]`` after this step's update, and ``log q`` as the new state.
 
         No gradient flows through q. With a step size of zero, the loss is the mean risk and the state does not change.
         """
-        risks = domain_risks(domain_logits(model, batches), batches, task)
         if not self.step_size:
-            return Loss(risks.mean(), risks.detach(), state)
+            return risks.mean(), state
         log_weights = reweigh(state[LOG_WEIGHTS], risks.detach(), self.step_size)
         weights = log_weights.exp().to(risks.dtype)
-        return Loss((weights * risks).sum(), risks.detach(), {LOG_WEIGHTS: log_weights})
+        return (weights * risks).sum(), {LOG_WEIGHTS: log_weights}

@@ -13,8 +13,8 @@ Degenerate cases: one domain, or the same batch in every domain, gives no penalt
 
 Cost: the penalty needs second-order gradients through the whole network: one backward pass per domain whose graph is
 kept, and one through all of these graphs. Attention is computed by its formula, because torch has no second derivatives
-of its faster kernels. A network with an operation without second derivatives, such as MobileNetV3's, is refused before
-the run.
+of its faster kernels. A network with an operation without second derivatives, such as MobileNetV3's, ends the run with
+torch's error.
 
 Differences: DomainBed passes the domains through the network one after another; here they pass together (see
 ``algorithm``).
@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fdg_plugins.lab.centralised.algorithm import Algorithm, Batch, Loss, State, domain_logits, domain_risks
+from fdg_plugins.lab.centralised.algorithm import Algorithm, Batch, Loss, State, all_images, by_domain, domain_risks
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.tasks import DEFAULT_TASK, Task
 from fdg_plugins.values import check_number
@@ -67,24 +67,13 @@ class CentralisedIGA(Algorithm):
     def __post_init__(self) -> None:
         check_number("strength", self.strength)
 
-    @property
-    def differentiates_twice(self) -> bool:
-        """Whether the penalty is in force."""
-        return bool(self.strength)
-
     def loss(
-        self,
-        model: ExtractorClassifier,
-        batches: Sequence[Batch],
-        step: int,
-        state: State,
-        task: Task = DEFAULT_TASK,
+        self, model: ExtractorClassifier, batches: Sequence[Batch], step: int, state: State, task: Task = DEFAULT_TASK
     ) -> Loss:
         """Return ``mean_e L_e`` plus w times the spread of the gradients over all parameters."""
         if not self.strength:
-            risks = domain_risks(domain_logits(model, batches), batches, task)
-            return Loss(risks.mean(), risks.detach(), state)
+            return super().loss(model, batches, step, state, task)
         with sdpa_kernel(SDPBackend.MATH):
-            risks = domain_risks(domain_logits(model, batches), batches, task)
+            risks = domain_risks(by_domain(model(all_images(batches)).float(), batches), batches, task)
         trained = tuple(parameter for parameter in model.parameters() if parameter.requires_grad)
         return Loss(risks.mean() + self.strength * gradient_spread(risks, trained), risks.detach(), state)

@@ -16,15 +16,14 @@ Degenerate cases: logits of zero give no penalty. A batch of one image is refuse
 Differences from DomainBed: none known.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch.nn.functional import one_hot, softmax
 
-from fdg_plugins.lab.centralised.algorithm import Batch
-from fdg_plugins.lab.centralised.annealing import LogitsPenalty
+from fdg_plugins.lab.centralised.algorithm import AnnealedPenalty, Batch
 
 
 def scale_derivative(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -48,7 +47,7 @@ def invariance_penalty(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tens
 
 
 @dataclass(frozen=True)
-class CentralisedIRM(LogitsPenalty):
+class CentralisedIRM(AnnealedPenalty):
     """The mean risk plus the mean invariance penalty of the domains.
 
     Args:
@@ -58,7 +57,6 @@ class CentralisedIRM(LogitsPenalty):
 
     name: ClassVar[str] = "irm"
     title: ClassVar[str] = "IRM"
-    neutral: ClassVar[Mapping[str, Any] | None] = {"strength": 0.0}
     compares_domains: ClassVar[bool] = False
     needs_labelled_images: ClassVar[bool] = True
     early_strength: ClassVar[float] = 1.0

@@ -9,35 +9,46 @@ masks, which DomainBed does not have, rate and batches are those of the federate
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.data.specs import DatasetSpec
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.lab.centralised.algorithm import Algorithm
-from fdg_plugins.lab.centralised.annealing import AnnealedPenalty
-from fdg_plugins.lab.centralised.catalogue import algorithm_settings, make_algorithm
-from fdg_plugins.lab.centralised.schedule import (
-    ADAM,
-    DOMAINBED_STEPS,
-    SCHEDULE_SETTINGS,
-    SHARED_SETTINGS,
-    Schedule,
-)
+from fdg_plugins.lab.centralised import algorithm_settings, make_algorithm
+from fdg_plugins.lab.centralised.algorithm import MOST_STEPS, Algorithm, AnnealedPenalty
 from fdg_plugins.naming import did_you_mean, perhaps
 from fdg_plugins.plans.plans import make_plans
 from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset
 from fdg_plugins.settings.families import FAMILIES, SEGMENTATION, dataset_protocol
 from fdg_plugins.settings.named_protocols import PAPER, QUICK, protocol_settings
-from fdg_plugins.settings.protocol import SGD, Protocol
+from fdg_plugins.settings.protocol import MOST_ROUNDS, SGD, Protocol
 from fdg_plugins.tasks import TASKS
+from fdg_plugins.values import check_choice, check_count
 
+ADAM = "adam"
+OPTIMIZERS = (ADAM, "adamw", SGD)
+DOMAINBED_STEPS = 5001
 LEAST_BATCH = 2  # IRM halves a domain's batch, and BatchNorm cannot train on one image
 
+# The settings of a protocol that determine model and images are shared by both kinds of runs; the others are not.
+SHARED_SETTINGS = (
+    "model",
+    "head",
+    "normalization",
+    "trainable",
+    "adapter_rank",
+    "pretrained",
+    "image_size",
+    "crop_scale",
+    "color_jitter",
+    "preset",
+    "max_samples_per_domain",
+    "precision",
+    "channels_last",
+)
 _OF_SGD = ("learning_rate", "momentum", "weight_decay")
 _SETTINGS = (*SHARED_SETTINGS, "batch_size", *_OF_SGD)
-_OF_ADAM = ("learning_rate", "weight_decay")
 # DomainBed: one rate and size for photographs, one for digits, which are the families by channels.
 _DOMAINBED: Mapping[str, Mapping[str, Any]] = {
     "photographs": {"learning_rate": 5e-5, "batch_size": 32},
@@ -45,20 +56,45 @@ _DOMAINBED: Mapping[str, Mapping[str, Any]] = {
 }
 # Ours, for the stand-in and the quick protocol: so few steps, mostly from random weights, need a larger rate.
 _SHORT: Mapping[str, Any] = {"steps": 300, "checkpoint_every": 30, "learning_rate": 1e-3}
-
-
-class _Kept(NamedTuple):
-    """The settings that a run takes from DomainBed or the data set's record, from the federated protocol, and from the
-    short schedule."""
-
-    steps: tuple[str, ...]
-    shared: tuple[str, ...]
-    short: tuple[str, ...]
-
-
-_KEPT_BY_ADAM = _Kept((*_OF_SGD, "batch_size"), SHARED_SETTINGS, tuple(_SHORT))
-_KEPT_BY_SGD = _Kept(("batch_size",), (*SHARED_SETTINGS, *_OF_SGD), SCHEDULE_SETTINGS)
 _OPTIONS = {"dataset": "--dataset", "target": "--target", "seed": "--seed"}
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Optimizer, number of steps and distance of checkpoints; a step takes one batch of every source domain.
+
+    Args:
+        optimizer: ``"adam"`` (DomainBed), ``"adamw"``, or ``"sgd"`` with the learning rate, momentum and weight decay
+            of the federated runs.
+        steps: total number of steps, each with one batch of every source domain. DomainBed: 5001.
+        checkpoint_every: steps between two evaluations; the last interval may be shorter. DomainBed: 300 on PACS.
+
+    Raises ``SettingsError`` for a value out of range, or for more checkpoints than a record can hold as rounds.
+    """
+
+    optimizer: str = ADAM
+    steps: int = DOMAINBED_STEPS
+    checkpoint_every: int = 300
+
+    def __post_init__(self) -> None:
+        check_choice("optimizer", self.optimizer, OPTIMIZERS)
+        check_count("steps", self.steps, at_least=1, at_most=MOST_STEPS)
+        check_count("checkpoint_every", self.checkpoint_every, at_least=1, at_most=MOST_STEPS)
+        if self.checkpoints > MOST_ROUNDS:
+            expected = f"at most {MOST_ROUNDS:,} checkpoints in {self.steps:,} steps"
+            raise SettingsError(field="checkpoint_every", value=self.checkpoint_every, expected=expected)
+
+    @property
+    def checkpoints(self) -> int:
+        """The number of evaluations after that of the initial model: ``steps / checkpoint_every``, rounded up."""
+        return -(-self.steps // self.checkpoint_every)
+
+    def steps_of(self, checkpoint: int) -> int:
+        """Return the number of steps between a checkpoint (counted from 1) and the previous one."""
+        return min(self.checkpoint_every, self.steps - (checkpoint - 1) * self.checkpoint_every)
+
+
+SCHEDULE_SETTINGS = tuple(field.name for field in fields(Schedule))
 
 
 class Plan(NamedTuple):
@@ -108,73 +144,58 @@ def make_plan(
     A warm-up that is not given keeps DomainBed's share of the total steps. Raises ``SettingsError``, with one sentence,
     for an unknown name, a value out of range, or settings that contradict each other.
     """
-    own, chosen = algorithm_settings(algorithm), dict(given or {})
-    _refuse_unknown(chosen, setting_names(algorithm), algorithm)
-    _check_names(protocol, dataset, target)
+    own, chosen, spec = algorithm_settings(algorithm), dict(given or {}), dataset_spec(dataset)
+    for name in chosen:
+        if name in _OPTIONS:
+            raise SettingsError(f"{name} is not a setting of a centralised run, expected it as {_OPTIONS[name]}.")
+        if name not in (known := setting_names(algorithm)):
+            hint = did_you_mean(name, known)
+            raise SettingsError(f"a centralised run of {algorithm!r} has no setting {name!r}; {hint}")
+    if protocol not in (PAPER, QUICK):
+        raise SettingsError(field="protocol", value=protocol, expected=f"{PAPER} or {QUICK}")
+    if target not in spec.domains:
+        expected = f"a domain of {spec.name}: {', '.join(spec.domains)}{perhaps(target, spec.domains).rstrip('.')}"
+        raise SettingsError(field="target", value=target, expected=expected)
     values = {**_defaults(dataset, chosen.get("optimizer", ADAM), quick=protocol == QUICK, stand_in=stand_in), **chosen}
     schedule = Schedule(**_only(values, SCHEDULE_SETTINGS))
     if "warm_up" in own and "warm_up" not in chosen:
         values["warm_up"] = round(own["warm_up"] * schedule.steps / DOMAINBED_STEPS)
     made = make_algorithm(algorithm, _only(values, own))
     fixed: dict[str, Any] = {"rounds": schedule.checkpoints, "local_epochs": 1, "lr_decay_factor": 1.0}
-    fixed |= {"optimizer": schedule.optimizer, "task": dataset_spec(dataset).task}
+    fixed |= {"optimizer": schedule.optimizer, "task": spec.task}
     where = {"dataset": plain_dataset(dataset), "target": target, "seed": seed}
     checked = make_plans({**where, **fixed, **_only(values, _SETTINGS)}, {}, {}, []).real.protocol
     _check(made, schedule, checked)
     return Plan(made, schedule, checked)
 
 
-def _check_names(protocol: str, dataset: DatasetRef, target: str) -> None:
-    """Raise ``SettingsError`` for a protocol, a data set or a domain of it that is unknown."""
-    if protocol not in (known := (PAPER, QUICK)):
-        raise SettingsError(f"protocol is {protocol!r}, expected one of {', '.join(known)}.")
-    spec = dataset_spec(dataset)
-    if target not in spec.domains:
-        raise SettingsError(
-            f"target is {target!r}, expected a domain of {spec.name}: {', '.join(spec.domains)}"
-            f"{perhaps(target, spec.domains)}"
-        )
-
-
 def _defaults(dataset: DatasetRef, optimizer: Any, *, quick: bool, stand_in: bool) -> dict[str, Any]:
     """Return the default settings of a run; later layers override earlier ones.
 
     The layers are the values for a step (for SGD only the batch size), those shared with the federated protocol, the
-    short schedule, the stand-in's, and those of the quick protocol.
+    short schedule, the stand-in's, and those of the quick protocol. Rate and decay of SGD are the federated runs'.
     """
-    kept = _kept_of(optimizer)
-    steps = {"momentum": 0.0, "weight_decay": 0.0, **_of_steps(dataset_spec(dataset))}
-    values = _only(steps, kept.steps) | _only(dataset_protocol(dataset).protocol, kept.shared)
-    if quick or stand_in:
-        values |= _of_short_run(dataset, kept, quick=quick, stand_in=stand_in)
-    return values
-
-
-def _kept_of(optimizer: Any) -> _Kept:
-    return _KEPT_BY_SGD if optimizer == SGD else _KEPT_BY_ADAM
-
-
-def _of_steps(spec: DatasetSpec) -> dict[str, Any]:
-    """Return learning rate and batch size for Adam: DomainBed's, for masks the family's, and the record's own last."""
+    spec, defaults, sgd = dataset_spec(dataset), dataset_protocol(dataset), optimizer == SGD
+    of_record = _of_record(spec)
     base = FAMILIES[SEGMENTATION].protocol if SEGMENTATION in spec.families else _DOMAINBED[spec.families[0]]
-    return _only(base, ("learning_rate", "batch_size")) | _of_record(spec)
+    of_steps = {"momentum": 0.0, "weight_decay": 0.0, **_only(base, ("learning_rate", "batch_size")), **of_record}
+    shared = (*SHARED_SETTINGS, *_OF_SGD) if sgd else SHARED_SETTINGS
+    values = _only(of_steps, ("batch_size",) if sgd else tuple(of_steps)) | _only(defaults.protocol, shared)
+    if quick or stand_in:
+        short = {**_SHORT, **_only(of_record, ("learning_rate",))}
+        values |= _only(short, SCHEDULE_SETTINGS if sgd else tuple(_SHORT))
+    if stand_in:
+        values |= _only(defaults.stand_in, shared)
+    if quick:
+        values |= _only(protocol_settings(QUICK, dataset), (*shared, "batch_size"))
+    return values
 
 
 def _of_record(spec: DatasetSpec) -> dict[str, Any]:
     """Return what the data set's own record says of steps with Adam; a learning rate for SGD says nothing of them."""
     general = FAMILIES[SEGMENTATION].protocol if SEGMENTATION in spec.families else {}
     optimizer = {**general, **spec.protocol}.get("optimizer", SGD)
-    return _only(spec.protocol, ("batch_size", *(_OF_ADAM if optimizer != SGD else ())))
-
-
-def _of_short_run(dataset: DatasetRef, kept: _Kept, *, quick: bool, stand_in: bool) -> dict[str, Any]:
-    """Return what a run of few steps has otherwise, the quick protocol's values last."""
-    values = _only({**_SHORT, **_only(_of_record(dataset_spec(dataset)), ("learning_rate",))}, kept.short)
-    if stand_in:
-        values |= _only(dataset_protocol(dataset).stand_in, kept.shared)
-    if quick:
-        values |= _only(protocol_settings(QUICK, dataset), (*kept.shared, "batch_size"))
-    return values
+    return _only(spec.protocol, ("batch_size", *(("learning_rate", "weight_decay") if optimizer != SGD else ())))
 
 
 def _only(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -184,39 +205,13 @@ def _only(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
 def _check(algorithm: Algorithm, schedule: Schedule, protocol: Protocol) -> None:
     """Raise ``SettingsError`` for values that are each in range but contradict each other."""
     if protocol.batch_size < LEAST_BATCH:
-        raise SettingsError(f"batch_size is {protocol.batch_size}, expected at least {LEAST_BATCH} images per domain.")
-    _check_momentum(schedule, protocol)
-    _check_task(algorithm, protocol)
-    _check_warm_up(algorithm, schedule)
-
-
-def _check_momentum(schedule: Schedule, protocol: Protocol) -> None:
+        expected = f"at least {LEAST_BATCH} images per domain"
+        raise SettingsError(field="batch_size", value=protocol.batch_size, expected=expected)
     if schedule.optimizer != SGD and protocol.momentum:
-        raise SettingsError(
-            f"momentum is {protocol.momentum:g}, expected 0: it is a setting of the optimizer {SGD!r}, not of "
-            f"{schedule.optimizer!r}."
-        )
-
-
-def _check_task(algorithm: Algorithm, protocol: Protocol) -> None:
+        raise SettingsError(field="momentum", value=protocol.momentum, expected=f"0: it is a setting of {SGD!r}")
     if algorithm.needs_labelled_images and not TASKS.get(protocol.task).one_class_per_image:
-        raise SettingsError(
-            f"algorithm {algorithm.name!r} needs one class per image, which the task {protocol.task!r} does not have."
-        )
-
-
-def _check_warm_up(algorithm: Algorithm, schedule: Schedule) -> None:
+        expected = f"one of images with one class each, which the algorithm {algorithm.name!r} needs"
+        raise SettingsError(field="task", value=protocol.task, expected=expected)
     if isinstance(algorithm, AnnealedPenalty) and algorithm.strength and algorithm.warm_up >= schedule.steps:
-        raise SettingsError(
-            f"warm_up is {algorithm.warm_up} of {schedule.steps} steps, expected less: the strength "
-            f"{algorithm.strength:g} would never apply."
-        )
-
-
-def _refuse_unknown(given: Mapping[str, Any], known: tuple[str, ...], algorithm: str) -> None:
-    for name in given:
-        if name in _OPTIONS:
-            raise SettingsError(f"{name} is not a setting of a centralised run, expected it as {_OPTIONS[name]}.")
-        if name not in known:
-            hint = did_you_mean(name, known)
-            raise SettingsError(f"a centralised run of {algorithm!r} has no setting {name!r}; {hint}")
+        expected = f"fewer than the {schedule.steps} steps: the strength {algorithm.strength:g} would never apply"
+        raise SettingsError(field="warm_up", value=algorithm.warm_up, expected=expected)

@@ -5,23 +5,20 @@ Shapes: m domains; each step takes images ``[B, C, S, S]`` and labels ``[B]`` of
 size, and yields risks of shape ``[m]``.
 """
 
-import copy
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
 from fdg_plugins.data import AugmentationRanges, DomainData, training_batches
-from fdg_plugins.errors import FDGError, SettingsError, Stopped
+from fdg_plugins.errors import FDGError, Stopped
 from fdg_plugins.lab.centralised.algorithm import Algorithm, Batch
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.randomness import seeded
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import DEFAULT_TASK, Task
 from fdg_plugins.training.loop import DevicePolicy, ShouldStop
 
 CPU = torch.device("cpu")
-_NO_DERIVATIVE = "is not implemented"  # in torch's errors about operations without a derivative
 MakeOptimizer = Callable[[], torch.optim.Optimizer]
 
 
@@ -33,12 +30,6 @@ def endless_batches(
     Each batch holds images ``[B, C, S, S]`` and labels ``[B]``. B is the protocol's batch size, or the number of images
     in a smaller domain. The incomplete batch at the end of a pass is dropped, so all batches have one size. Order and
     augmentation depend only on the protocol's seed, the domain and the number of the pass.
-
-    Args:
-        data: a domain with at least one training image.
-        protocol: gives image size, batch size, augmentation and seed.
-        workers: processes that load images; 0 loads in this process.
-        device: where the batches will be used.
     """
     size = min(protocol.batch_size, len(data.train))
     for number in itertools.count():
@@ -78,37 +69,15 @@ class PooledTraining:
         policy: DevicePolicy,
         task: Task = DEFAULT_TASK,
     ) -> None:
-        self.task = task
         self.model = model
-        self.algorithm = algorithm
         self.state = algorithm.begin(model, len(domains))
         self.steps_done = 0
+        self._task = task
+        self._algorithm = algorithm
         self._domains = domains
         self._make_optimizer = make_optimizer
         self._optimizer = make_optimizer()
         self._policy = policy
-
-    def check(self, batch: Batch, name: str, seed: int) -> None:
-        """Raise ``SettingsError`` if the algorithm needs second derivatives that torch lacks for the network ``name``.
-
-        ``batch``: one small batch. A copy of the network is differentiated; network, optimizer and state stay as they
-        are, and so do torch's generators, for which the copy has the ``seed``.
-        """
-        if not self.algorithm.differentiates_twice:
-            return
-        placed, copied = self._placed(batch), copy.deepcopy(self.model).train()
-        try:
-            with seeded(seed, "second derivatives", device=self._policy.device):
-                with self._policy.autocast():
-                    loss = self.algorithm.loss(copied, [placed, placed], 0, self.state, self.task)
-                loss.value.backward()
-        except RuntimeError as error:
-            if _NO_DERIVATIVE not in str(error):
-                raise
-            raise SettingsError(
-                f"model is {name!r}, expected a network whose second derivatives torch has, which the algorithm "
-                f"{self.algorithm.name!r} needs."
-            ) from error
 
     def train(self, steps: int, should_stop: ShouldStop, on_step: Callable[[int], None]) -> list[float]:
         """Take ``steps`` >= 1 steps; return the mean risk of each domain over them, ``[m]``.
@@ -121,24 +90,25 @@ class PooledTraining:
         for _ in range(steps):
             if should_stop():
                 raise Stopped
+            if self.steps_done == self._algorithm.restarts_at:
+                self._optimizer = self._make_optimizer()
+            batches = [self._placed(next(domain)) for domain in self._domains]
             # Summed on the device: reading the loss after every step would synchronise with an accelerator.
-            total += self._step()
+            total += self._algorithm.update(self.model, batches, self._compute_gradients, self._optimizer)
+            self.steps_done += 1
             on_step(self.steps_done)
-        self._check_finite()
+        for name, value in self.model.named_parameters():
+            if not bool(torch.isfinite(value).all()):
+                raise FDGError(
+                    f"parameter {name!r} is not finite after step {self.steps_done}, expected a smaller learning_rate "
+                    f"or other settings of {self._algorithm.title}."
+                )
         return [float(value) / steps for value in total]
-
-    def _step(self) -> torch.Tensor:
-        if self.steps_done == self.algorithm.restarts_at:
-            self._optimizer = self._make_optimizer()
-        batches = [self._placed(next(domain)) for domain in self._domains]
-        risks = self.algorithm.update(self.model, batches, self._compute_gradients, self._optimizer)
-        self.steps_done += 1
-        return risks
 
     def _compute_gradients(self, batches: Sequence[Batch]) -> torch.Tensor:
         self._optimizer.zero_grad(set_to_none=True)
         with self._policy.autocast():
-            loss = self.algorithm.loss(self.model, batches, self.steps_done, self.state, self.task)
+            loss = self._algorithm.loss(self.model, batches, self.steps_done, self.state, self._task)
         loss.value.backward()
         self.state = loss.state
         return loss.risks
@@ -146,11 +116,3 @@ class PooledTraining:
     def _placed(self, batch: Batch) -> Batch:
         images, labels = batch
         return self._policy.images(images), labels.to(self._policy.device, non_blocking=True)
-
-    def _check_finite(self) -> None:
-        for name, value in self.model.named_parameters():
-            if not bool(torch.isfinite(value).all()):
-                raise FDGError(
-                    f"parameter {name!r} is not finite after step {self.steps_done}, expected a smaller learning_rate "
-                    f"or other settings of {self.algorithm.title}."
-                )

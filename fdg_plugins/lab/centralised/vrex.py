@@ -13,14 +13,13 @@ Degenerate cases: equal risks, or a single domain, give no penalty.
 Differences from DomainBed: none known.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
-from fdg_plugins.lab.centralised.algorithm import Batch
-from fdg_plugins.lab.centralised.annealing import LogitsPenalty
+from fdg_plugins.lab.centralised.algorithm import AnnealedPenalty, Batch
 
 
 def risk_variance(risks: torch.Tensor) -> torch.Tensor:
@@ -33,7 +32,7 @@ def risk_variance(risks: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class CentralisedVREx(LogitsPenalty):
+class CentralisedVREx(AnnealedPenalty):
     """The mean risk plus the variance of the risks over domains.
 
     Args:
@@ -43,7 +42,6 @@ class CentralisedVREx(LogitsPenalty):
 
     name: ClassVar[str] = "vrex"
     title: ClassVar[str] = "V-REx"
-    neutral: ClassVar[Mapping[str, Any] | None] = {"strength": 0.0}
     early_strength: ClassVar[float] = 1.0
 
     strength: float = 10.0

@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The startup kits of a federation on one machine: provisioned by FLARE, with the policies of cautious operators."""
 
+import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.flare.cautious_kits import harden
 from fdg_plugins.flare.gpus import Lent, lend_gpus
 from fdg_plugins.flare.kits import read_kit
 from fdg_plugins.lab.poc.project import STATE_FILE, Project, State, write_state
-from fdg_plugins.lab.poc.provisioning import provision_kits
 from fdg_plugins.naming import expected_one_of
 from fdg_plugins.settings.site_config import FILE_NAME, update_site_config
 from fdg_plugins.storage import make_private_folder, write_json
@@ -54,6 +56,22 @@ def check_folder(folder: Path) -> None:
             f"folder {str(folder)!r} cannot be used by FLARE's start scripts, expected a path without "
             "blanks and shell characters."
         )
+
+
+def provision_kits(project: Mapping[str, Any], folder: Path) -> Path:
+    """Provision a project, as its YAML file says it, below ``folder``; return the folder that holds the kits.
+
+    Raises ``FDGError`` with what FLARE says if it fails.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "project.yml"
+    file.write_text(json.dumps(project), encoding="utf-8")  # which is YAML, too
+    command = [sys.executable, "-m", "nvflare.cli", "provision", "-p", str(file), "-w", str(folder), "--force"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    made = sorted(folder.glob("*/prod_*"))
+    if done.returncode != 0 or not made:
+        raise FDGError(f"folder {folder}: FLARE's provisioning failed: {(done.stderr or done.stdout).strip()[-500:]}")
+    return made[-1]
 
 
 def provision(project: Project, folder: Path) -> None:

@@ -15,7 +15,9 @@ from pathlib import Path
 import psutil
 
 from fdg_plugins.errors import FDGError, SettingsError
-from fdg_plugins.lab.poc.project import Project, read_state, write_state
+from fdg_plugins.flare.sessions import open_session
+from fdg_plugins.lab.poc.project import Project
+from fdg_plugins.lab.sweep.processes import end_processes, processes_below
 
 CONSOLE_LOG = "console.log"
 HOST = "127.0.0.1"
@@ -27,7 +29,6 @@ LEFT_BY_DAEMON = ("daemon_pid.fl", "pid.fl", "shutdown.fl", "restart.fl")
 READY_TIMEOUT_S = 300
 LOGIN_TIMEOUT_S = 60.0  # while all participants start on one machine, an answer takes many seconds
 GRACE_S = 8
-KILL_TIMEOUT_S = 60
 
 
 def check_port(port: int) -> None:
@@ -79,27 +80,13 @@ def start_participant(folder: Path, name: str) -> None:
 
 
 def kill_participant(folder: Path, name: str) -> int:
-    """Kill all processes of the server or of one site, as a power failure does; return their number.
-
-    Raises ``FDGError`` if one of them cannot be ended.
-    """
+    """Kill all processes of the server or of one site, as a power failure does; return their number."""
     found = [process for process in processes(folder) if belongs(process, folder / name)]
-    children = {child for process in found for child in _children(process)}
-    daemons = set(_daemons(folder))  # a daemon restarts what dies: it goes first
-    killed = sorted({*found, *children}, key=lambda process: process not in daemons)
-    for process in killed:
+    children = {child for process in found for child in process.children(recursive=True)}
+    for process in sorted({*found, *children}, key=lambda process: not _is_daemon(process)):
         _send(process, signal.SIGKILL)
-    _, left = psutil.wait_procs(killed, timeout=KILL_TIMEOUT_S)
-    if left:
-        raise FDGError(f"folder {folder}: process {left[0].pid} of {name} cannot be ended.")
-    return len(killed)
-
-
-def _children(process: psutil.Process) -> list[psutil.Process]:
-    try:
-        return process.children(recursive=True)
-    except psutil.Error:
-        return []
+    psutil.wait_procs([*found, *children], timeout=GRACE_S)
+    return len({*found, *children})
 
 
 def participant_environment(folder: Path) -> dict[str, str]:
@@ -111,7 +98,7 @@ def participant_environment(folder: Path) -> dict[str, str]:
 def wait_until_ready(project: Project, folder: Path) -> None:
     """Return when the server's admin service knows every site; raise an error with the logs' place if it does not."""
     deadline = time.monotonic() + READY_TIMEOUT_S
-    missing = list(project.sites)
+    missing = set(project.sites)
     while missing:
         if time.monotonic() > deadline:
             raise FDGError(
@@ -119,26 +106,12 @@ def wait_until_ready(project: Project, folder: Path) -> None:
                 f"all were ended, and each participant's {CONSOLE_LOG} says why."
             )
         time.sleep(1.0)
-        if _listens(project.ports[1]):
-            known = connected_sites(project, folder)
-            missing = [site for site in project.sites if site not in known]
-    pids = {
-        name: tuple(sorted(process.pid for process in processes(folder) if belongs(process, folder / name)))
-        for name in (project.server["name"], *project.sites)
-    }
-    write_state(folder, read_state(folder).model_copy(update={"pids": pids}))
-
-
-def _listens(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1.0)
-        return probe.connect_ex((HOST, port)) == 0
+        with contextlib.suppress(OSError), socket.create_connection((HOST, project.ports[1]), timeout=1.0):
+            missing = set(project.sites) - connected_sites(project, folder)
 
 
 def connected_sites(project: Project, folder: Path) -> set[str]:
     """Return the sites that the server knows, as its first person sees it; none while it cannot be asked."""
-    from fdg_plugins.flare.sessions import open_session
-
     person = project.people[0]
     try:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -153,14 +126,7 @@ def connected_sites(project: Project, folder: Path) -> set[str]:
 
 def processes(folder: Path) -> list[psutil.Process]:
     """Return the processes that carry the folder's mark, this one aside."""
-    return [process for process in psutil.process_iter() if process.pid != os.getpid() and _is_marked(process, folder)]
-
-
-def _is_marked(process: psutil.Process, folder: Path) -> bool:
-    try:
-        return process.environ().get(MARK) == str(folder) and process.status() != psutil.STATUS_ZOMBIE
-    except (psutil.Error, OSError):
-        return False
+    return processes_below(folder, MARK)
 
 
 def belongs(process: psutil.Process, kit: Path) -> bool:
@@ -173,38 +139,22 @@ def belongs(process: psutil.Process, kit: Path) -> bool:
 
 def end_all(folder: Path) -> int:
     """End every process of the federation; the daemons first, or they would start what was just ended."""
-    ended: set[int] = set()
-    deadline = time.monotonic() + GRACE_S
-    for daemon in _daemons(folder):
-        ended.add(daemon.pid)
-        _send(daemon, signal.SIGKILL)
-    for process in (found := processes(folder)):
-        _send(process, signal.SIGTERM)
-    ended.update(process.pid for process in found)
-    while (left := processes(folder)) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    # One may have started another meanwhile: until a look finds none.
-    for _ in range(50):
-        if not left:
-            break
-        for process in left:
-            ended.add(process.pid)
-            _send(process, signal.SIGKILL)
-        time.sleep(0.2)
-        left = processes(folder)
-    if left:
-        raise FDGError(f"folder {folder}: process {left[0].pid} cannot be ended.")
+    found = processes(folder)
+    for process in sorted(found, key=lambda process: not _is_daemon(process)):
+        _send(process, signal.SIGKILL if _is_daemon(process) else signal.SIGTERM)
+    psutil.wait_procs(found, timeout=GRACE_S)
+    end_processes(folder, MARK)  # also those that were started meanwhile
     for file in LEFT_BY_DAEMON:
         for path in folder.glob(f"*/{file}"):
             path.unlink(missing_ok=True)
-    return len(ended)
+    return len(found)
 
 
-def _daemons(folder: Path) -> Iterator[psutil.Process]:
-    for process in processes(folder):
-        with contextlib.suppress(psutil.Error):
-            if any(part.endswith(DAEMON_SCRIPT) for part in process.cmdline()):
-                yield process
+def _is_daemon(process: psutil.Process) -> bool:
+    try:
+        return any(part.endswith(DAEMON_SCRIPT) for part in process.cmdline())
+    except psutil.Error:
+        return False
 
 
 def _send(process: psutil.Process, number: int) -> None:

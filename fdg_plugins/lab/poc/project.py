@@ -10,6 +10,7 @@ import pydantic
 import yaml
 
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.storage import write_json
 from fdg_plugins.values import first_problem
 
 PROJECT_FILE = Path(__file__).with_name("project.yml")
@@ -20,14 +21,13 @@ Port = Annotated[int, pydantic.Field(ge=1, le=65535)]
 
 
 class State(pydantic.BaseModel):
-    """What the folder of a federation remembers: its ports, its sites, and the processes that it had when started."""
+    """What the folder of a federation remembers: its ports and its sites."""
 
     model_config = pydantic.ConfigDict(frozen=True)
 
     version: Literal[1] = 1
     ports: tuple[Port, Port]
     sites: tuple[str, ...] | None = None  # folders of version 0.1.0 have no entry
-    pids: dict[str, tuple[int, ...]] = {}
 
 
 class Project(NamedTuple):
@@ -47,8 +47,11 @@ class Project(NamedTuple):
 def read_project(port: int | None = None, admin_port: int | None = None, sites: Sequence[str] | None = None) -> Project:
     """Return ``project.yml``, with other ports and sites where they are given."""
     content = yaml.safe_load(PROJECT_FILE.read_text(encoding="utf-8"))
-    if sites is not None:
-        content["participants"] = _with_sites(content["participants"], sites)
+    if sites is not None:  # they belong to the organisations of those in the file, in turn
+        others = [member for member in content["participants"] if member["type"] != "client"]
+        orgs = cycle([member["org"] for member in content["participants"] if member["type"] == "client"])
+        clients = ({"name": site, "type": "client", "org": org} for site, org in zip(sites, orgs, strict=False))
+        content["participants"] = [*others, *clients]
     members: dict[str, list[dict[str, Any]]] = {"server": [], "client": [], "admin": []}
     for participant in content["participants"]:
         members[participant["type"]].append(participant)
@@ -59,13 +62,6 @@ def read_project(port: int | None = None, admin_port: int | None = None, sites: 
         server["admin_port"] = admin_port
     names = {kind: tuple(member["name"] for member in found) for kind, found in members.items()}
     return Project(content, server, names["client"], names["admin"])
-
-
-def _with_sites(participants: Sequence[dict[str, Any]], sites: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the participants with other sites, which belong to the organisations of those in the file, in turn."""
-    organisations = cycle([member["org"] for member in participants if member["type"] == "client"])
-    clients = [{"name": site, "type": "client", "org": org} for site, org in zip(sites, organisations, strict=False)]
-    return [*(member for member in participants if member["type"] != "client"), *clients]
 
 
 def check_holds_federation(folder: Path) -> None:
@@ -80,19 +76,14 @@ def known_project(
     """Return the project that was provisioned into ``folder``; raise an error for other ports or sites than it has."""
     check_holds_federation(folder)
     state = read_state(folder)
-    ports = state.ports
-    for wanted, fixed in ((port, ports[0]), (admin_port, ports[1])):
+    project = read_project(*state.ports, state.sites)
+    for wanted, fixed in ((port, state.ports[0]), (admin_port, state.ports[1])):
         if wanted not in (None, fixed):
-            raise SettingsError(
-                f"port {wanted} was asked for, but {folder} was provisioned for {ports[0]} and {ports[1]}; "
-                "other ports need another folder."
-            )
-    project = read_project(ports[0], ports[1], state.sites)
+            expected = f"{fixed}, for which {folder} was provisioned; other ports need another folder"
+            raise SettingsError(field="port", value=wanted, expected=expected)
     if sites is not None and sorted(sites) != sorted(project.sites):
-        raise SettingsError(
-            f"sites {', '.join(sites)} were asked for (--dataset), but {folder} was provisioned for "
-            f"{', '.join(project.sites)}; other sites need another folder."
-        )
+        expected = f"{', '.join(project.sites)}, for which {folder} was provisioned; other sites need another folder"
+        raise SettingsError(field="sites", value=sites, expected=expected)
     return project
 
 
@@ -109,6 +100,4 @@ def read_state(folder: Path) -> State:
 
 def write_state(folder: Path, state: State) -> None:
     """Replace what the folder remembers; raise ``DataError`` naming the file if it cannot be written."""
-    from fdg_plugins.storage import write_json  # loads torch, which looking and stopping do without
-
     write_json(folder / STATE_FILE, state.model_dump(mode="json"))

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from fdg_plugins.aggregators import UpdateAggregator, flat_names, make_aggregator
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.lab.centralised.catalogue import ALGORITHMS
+from fdg_plugins.lab.centralised import ALGORITHMS
 from fdg_plugins.lab.centralised.plan import Plan, make_plan, setting_names
 from fdg_plugins.lab.sweep.folder import JOB, WORKSPACE, check_path
 from fdg_plugins.lab.sweep.machine import Machine, run_environment

@@ -7,12 +7,14 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from fdg_plugins.lab.centralised import CentralisedIGA
 from fdg_plugins.lab.centralised.algorithm import Batch
 from fdg_plugins.lab.centralised.fishr import gradient_variances, head_gradients, variance_spread
 from fdg_plugins.lab.centralised.iga import gradient_spread
 from fdg_plugins.lab.centralised.irm import scale_derivative
 from fdg_plugins.models import ExtractorClassifier
-from tests.centralised.pooled_batches import CLASSES, small_batches, small_network
+from fdg_plugins.randomness import seeded
+from tests.centralised.contract import CLASSES, small_batches, small_network
 
 
 def double_batches() -> list[Batch]:
@@ -123,3 +125,30 @@ def test_a_linear_heads_gradient_is_the_error_times_the_features() -> None:
     errors = torch.softmax(model.classifier(features), dim=1) - torch.nn.functional.one_hot(labels, CLASSES)
     expected = torch.cat([(errors[:, :, None] * features[:, None, :]).flatten(1), errors], dim=1)
     torch.testing.assert_close(head_gradients(model.classifier, features, labels), expected)
+
+
+class Attention(torch.nn.Module):
+    """Features ``[B, 4]`` of images ``[B, 1, 3, 4]`` whose rows attend to each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = torch.nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        rows = images[:, 0]
+        return self.attention(rows, rows, rows, need_weights=False)[0].mean(dim=1)
+
+
+def test_the_gradient_of_iga_through_attention_is_that_of_finite_differences() -> None:
+    with seeded(0, "attention"):
+        model = ExtractorClassifier(Attention(), torch.nn.Linear(4, CLASSES)).double().train()
+    weight = model.get_parameter("extractor.attention.in_proj_weight")
+    batches, algorithm = [(images.double(), labels) for images, labels in small_batches()], CentralisedIGA(10.0)
+    (gradient,) = torch.autograd.grad(algorithm.loss(model, batches, 0, {}).value, weight)
+    # Logits travel in float32, so a step must be large and the agreement is that of float32.
+    direction, step, ends = torch.randn_like(weight), 1e-2, []
+    for sign in (1, -2):  # first up, then down past the start
+        with torch.no_grad():
+            weight.add_(direction, alpha=sign * step)
+        ends.append(float(algorithm.loss(model, batches, 0, {}).value.detach()))
+    assert float((gradient * direction).sum()) == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=2e-2)

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each centralised algorithm says of itself: exact cases, weights, switches."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.lab.centralised import (
+    ALGORITHMS,
+    CentralisedERM,
+    CentralisedFish,
+    CentralisedFishr,
+    CentralisedGroupDRO,
+    CentralisedIRM,
+    CentralisedVREx,
+    algorithm_settings,
+    make_algorithm,
+)
+from fdg_plugins.lab.centralised.algorithm import AnnealedPenalty
+from fdg_plugins.lab.centralised.fishr import AVERAGES
+from fdg_plugins.lab.centralised.groupdro import LOG_WEIGHTS, reweigh
+from fdg_plugins.lab.centralised.irm import invariance_penalty
+from fdg_plugins.lab.centralised.vrex import risk_variance
+from fdg_plugins.models import ExtractorClassifier
+from tests.centralised.contract import adam, equal, normalised_network, sgd, small_batches, small_network, trained
+
+
+def test_the_defaults_are_domainbeds() -> None:
+    assert {name: algorithm_settings(name) for name in ALGORITHMS} == {
+        "erm": {},
+        "irm": {"strength": 100.0, "warm_up": 500},
+        "groupdro": {"step_size": 0.01},
+        "vrex": {"strength": 10.0, "warm_up": 500},
+        "iga": {"strength": 1000.0},
+        "fish": {"meta_step": 0.5},
+        "fishr": {"strength": 1000.0, "warm_up": 1500, "ema": 0.95},
+    }
+    assert {name: kind.name for name, kind in ALGORITHMS.items()} == {name: name for name in ALGORITHMS}
+    settings = make_algorithm("irm", {"strength": 7, "warm_up": 7}).settings()
+    assert [type(value) for value in settings.values()] == [float, int], "written as the defaults are"
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        *(("dann", {}), ("erm", {"strength": 1}), ("irm", {"stength": 1}), ("irm", {"strength": -1})),
+        *(
+            ("iga", {"strength": math.nan}),
+            ("vrex", {"warm_up": 1.5}),
+            ("fishr", {"ema": 1}),
+            ("fish", {"meta_step": 2}),
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused(name: str, settings: dict[str, object]) -> None:
+    with pytest.raises(SettingsError):
+        make_algorithm(name, settings)
+
+
+def test_erm_with_one_domain_is_ordinary_training() -> None:
+    own, plain = small_network(), small_network()
+    trained(CentralisedERM(), own, steps=3, domains=1)
+    optimizer = adam(plain)
+    for number in range(3):
+        ((images, labels),) = small_batches(1, seed=number)
+        optimizer.zero_grad()
+        cross_entropy(plain(images), labels).backward()
+        optimizer.step()
+    assert equal(own, plain)
+
+
+def test_a_step_of_erm_is_a_round_of_fedavg_with_one_step_at_sites_of_equal_weight() -> None:
+    pooled, batches = small_network(), small_batches()
+    trained(CentralisedERM(), pooled, steps=1, optimizer=sgd)
+    sites = [small_network() for _ in batches]
+    for site, (images, labels) in zip(sites, batches, strict=True):
+        cross_entropy(site(images), labels).backward()
+        sgd(site).step()
+    for name, value in pooled.state_dict().items():
+        torch.testing.assert_close(value, torch.stack([site.state_dict()[name] for site in sites]).mean(dim=0))
+
+
+def counting() -> tuple[list[torch.optim.Optimizer], Callable[[ExtractorClassifier], torch.optim.Optimizer]]:
+    """Return a list, and a function that makes optimizers and adds them to it."""
+    made: list[torch.optim.Optimizer] = []
+
+    def make(model: ExtractorClassifier) -> torch.optim.Optimizer:
+        made.append(adam(model))
+        return made[-1]
+
+    return made, make
+
+
+@pytest.mark.parametrize("kind", [CentralisedIRM, CentralisedVREx, CentralisedFishr])
+def test_the_strength_changes_at_the_switch_and_the_optimizer_starts_afresh(kind: type[AnnealedPenalty]) -> None:
+    algorithm = kind(strength=5.0, warm_up=3)
+    early = 0.0 if kind is CentralisedFishr else 1.0
+    assert [algorithm.strength_at(step) for step in range(5)] == [early, early, early, 5.0, 5.0]
+    for steps, optimizers in ((3, 1), (4, 2), (6, 2)):
+        made, make = counting()
+        trained(algorithm, small_network(), steps, optimizer=make)
+        assert len(made) == optimizers
+    assert {int(state["step"]) for state in made[-1].state.values()} == {3}
+    off = kind(strength=0.0, warm_up=3)
+    assert (off.restarts_at, {off.strength_at(step) for step in range(6)}) == (None, {0.0})
+
+
+@pytest.mark.parametrize("kind", [CentralisedIRM, CentralisedVREx])
+def test_the_loss_is_the_mean_risk_and_the_penalty_times_its_strength(kind: type[AnnealedPenalty]) -> None:
+    model, batches = small_network(), small_batches()
+    losses = [kind(strength=5.0, warm_up=1).loss(model, batches, step, {}) for step in (0, 1)]
+    penalties = [(loss.value - loss.risks.mean()).detach() for loss in losses]
+    assert abs(float(penalties[0])) > 1e-5
+    torch.testing.assert_close(penalties[1], 5 * penalties[0], rtol=1e-3, atol=1e-6)
+
+
+def test_the_invariance_penalty_in_closed_form() -> None:
+    # Two classes, logits (a, 0): softmax(o)_0 = s(a). With label 0 the derivative is (s(a) - 1) a, with label 1 s(a) a.
+    logits = torch.tensor([[1.0, 0.0], [2.0, 0.0]])
+    expected = (1 / (1 + math.exp(-1)) - 1) * 2 / (1 + math.exp(-2))
+    found = float(invariance_penalty(logits, torch.tensor([0, 1])))
+    assert found == pytest.approx(expected)
+    assert found < 0  # an unbiased estimate of a square may be negative
+    assert float(invariance_penalty(torch.zeros(6, 3), torch.tensor([0, 1, 2, 0, 1, 2]))) == 0.0
+
+
+def test_halves_are_the_images_at_even_and_at_odd_places() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits, labels = torch.randn(5, 3, generator=generator), torch.tensor([0, 1, 2, 0, 1])
+    within = torch.tensor([4, 3, 2, 1, 0])  # even places stay even, odd ones odd
+    across = torch.tensor([1, 0, 2, 3, 4])
+    penalty = invariance_penalty(logits, labels)
+    torch.testing.assert_close(invariance_penalty(logits[within], labels[within]), penalty)
+    assert not torch.isclose(invariance_penalty(logits[across], labels[across]), penalty)
+
+
+def test_weights_follow_the_risks_by_the_exponential() -> None:
+    # From uniform weights, with eta = 1 and risks 0 and log 2: 1/2 * (1, 2), rescaled.
+    log_weights = reweigh(torch.tensor([0.5, 0.5], dtype=torch.float64).log(), torch.tensor([0.0, math.log(2)]), 1.0)
+    torch.testing.assert_close(log_weights.exp(), torch.tensor([1 / 3, 2 / 3], dtype=torch.float64), rtol=0, atol=1e-7)
+    weights = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
+    torch.testing.assert_close(reweigh(weights.log(), torch.full((3,), 1.7), 0.3).exp(), weights)
+    huge = reweigh(torch.zeros(2, dtype=torch.float64), torch.tensor([1e10, 0.0]), 1.0)
+    assert huge.exp().tolist() == [1.0, 0.0]
+
+
+def test_after_many_steps_the_highest_risk_has_all_the_weight_and_may_lose_it_again() -> None:
+    log_weights = torch.full((3,), 1 / 3, dtype=torch.float64).log()
+    for highest, steps in ((1, 2000), (0, 4000)):  # 2000 steps leave exp(-1000): a weight kept as it is would be zero
+        risks = torch.ones(3)
+        risks[highest] = 2.0
+        for _ in range(steps):
+            log_weights = reweigh(log_weights, risks, 0.5)
+        assert int(log_weights.argmax()) == highest
+        assert float(log_weights.exp().max()) == pytest.approx(1.0)
+
+
+def test_the_weights_move_before_the_loss_is_taken() -> None:
+    model, algorithm = small_network(), CentralisedGroupDRO(step_size=2.0)
+    loss = algorithm.loss(model, small_batches(), 0, algorithm.begin(model, 3))
+    weights = loss.state[LOG_WEIGHTS].exp()
+    assert float(weights.sum()) == pytest.approx(1.0)
+    assert weights.argmax() == loss.risks.argmax()
+    assert float(loss.value.detach()) == pytest.approx(float((weights * loss.risks).sum()))
+
+
+@pytest.mark.parametrize(("risks", "penalty"), [([0.0, 2.0], 1.0), ([1.5, 1.5, 1.5], 0.0), ([4.0], 0.0)])
+def test_the_variance_of_risks_has_the_divisor_m(risks: list[float], penalty: float) -> None:
+    found = torch.tensor(risks, requires_grad=True)
+    assert float(risk_variance(found)) == penalty
+    (through,) = torch.autograd.grad(risk_variance(found), found)
+    torch.testing.assert_close(through, (2 / len(risks) * (found - found.mean())).detach())
+
+
+@pytest.mark.parametrize(("name", "settings"), [("vrex", {"warm_up": 0}), ("iga", {}), ("fishr", {"warm_up": 0})])
+def test_the_same_batch_in_every_domain_has_no_penalty(name: str, settings: dict[str, object]) -> None:
+    model, algorithm = small_network(), make_algorithm(name, settings)
+    loss = algorithm.loss(model, small_batches(1) * 4, 0, algorithm.begin(model, 4))
+    assert float(loss.value.detach()) == pytest.approx(float(loss.risks.mean()), abs=1e-6)
+
+
+def ends_of_fish(meta_step: float) -> ExtractorClassifier:
+    model = normalised_network()
+    trained(CentralisedFish(meta_step), model, steps=1, shape=(3, 16, 16))
+    return model
+
+
+def test_fish_goes_part_of_the_way_to_where_its_inner_steps_end() -> None:
+    plain = normalised_network().train()
+    optimizer = adam(plain)
+    for images, labels in small_batches(shape=(3, 16, 16)):
+        optimizer.zero_grad()
+        cross_entropy(plain(images), labels).backward()
+        optimizer.step()
+    start, none, half, whole = normalised_network(), *(ends_of_fish(part) for part in (0.0, 0.5, 1.0))
+    assert equal(whole, plain)
+    assert all(torch.equal(*pair) for pair in zip(start.parameters(), none.parameters(), strict=True))
+    for first, middle, last in zip(start.parameters(), half.parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(middle, (first + last) / 2)
+    for one in (none, half):  # statistics are those after the inner steps
+        assert all(torch.equal(*pair) for pair in zip(one.buffers(), whole.buffers(), strict=True))
+    made, make = counting()
+    trained(CentralisedFish(), small_network(), steps=4, optimizer=make)
+    assert {int(state["step"]) for state in made[0].state.values()} == {4 * 3}, "one optimizer for all steps"
+    assert len(made) == 1
+
+
+def test_in_the_warm_up_fishr_is_erm_and_its_averages_move() -> None:
+    own, plain = small_network(), small_network()
+    training = trained(CentralisedFishr(strength=1000.0, warm_up=5), own)
+    trained(CentralisedERM(), plain)
+    assert equal(own, plain)
+    assert float(training.state[AVERAGES].abs().sum()) > 0
+
+
+def test_the_averages_follow_the_recurrence_and_the_first_is_used_plain() -> None:
+    model, batches = small_network(), small_batches()
+    alone = CentralisedFishr(strength=2.0, warm_up=0, ema=0.0)
+    averaged = CentralisedFishr(strength=2.0, warm_up=0, ema=0.95)
+    plain = alone.loss(model, batches, 0, alone.begin(model, 3))
+    first = averaged.loss(model, batches, 0, averaged.begin(model, 3))
+    torch.testing.assert_close(first.value, plain.value)
+    torch.testing.assert_close(first.state[AVERAGES], 0.05 * plain.state[AVERAGES])
+    second = averaged.loss(model, batches, 1, first.state)
+    torch.testing.assert_close(second.state[AVERAGES], (0.95 * 0.05 + 0.05) * plain.state[AVERAGES])
+    earlier = alone.loss(model, small_batches(seed=5), 0, alone.begin(model, 3)).state
+    assert torch.equal(alone.loss(model, batches, 1, earlier).value, plain.value), "the current batch only"

@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole runs on a few real digits: the record and the models that they leave, twice the same, and how they stop."""
+
+import signal
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner, Result
+
+from fdg_plugins.cli.main import app
+from fdg_plugins.controllers import RunRecord
+from fdg_plugins.data import DomainData, open_domain
+from fdg_plugins.errors import FDGError, Stopped
+from fdg_plugins.lab.analysis import find_runs
+from fdg_plugins.lab.centralised import ALGORITHMS, CentralisedERM
+from fdg_plugins.lab.centralised.plan import make_plan
+from fdg_plugins.lab.centralised.progress import RunDisplay
+from fdg_plugins.lab.centralised.run import run_centralised
+from fdg_plugins.lab.centralised.training import PooledTraining, endless_batches
+from fdg_plugins.objectives import build_network
+from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
+from fdg_plugins.record.run_record import EvaluationRecord
+from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.settings.site_config import SiteConfig
+from fdg_plugins.storage import load_tensors
+from fdg_plugins.training.global_model import initial_model
+from fdg_plugins.training.loop import DevicePolicy
+from tests.centralised.contract import adam, equal, own_batches, small_network, trained
+
+pytestmark = pytest.mark.usefixtures("no_fdg_variables")
+
+TARGET = "angle_0"
+TINY = {"steps": 4, "checkpoint_every": 2, "max_samples_per_domain": 20, "batch_size": 3, "image_size": 16}
+
+
+class Watch:
+    """A watcher that remembers, and that may want to stop after some steps."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.steps: list[int] = []
+        self.evaluations: list[EvaluationRecord] = []
+        self.stop_after = stop_after
+
+    def begun(self, record: RunRecord) -> None:
+        """Note nothing."""
+
+    def stepped(self, steps_done: int) -> None:
+        self.steps.append(steps_done)
+
+    def judged(self, record: RunRecord, evaluation: EvaluationRecord) -> None:
+        self.evaluations.append(evaluation)
+
+    def should_stop(self) -> bool:
+        return self.stop_after is not None and len(self.steps) >= self.stop_after
+
+
+def carry_out(
+    folder: Path, algorithm: str = "erm", watch: Watch | None = None, seed: int = 0, **given: Any
+) -> RunRecord:
+    plan = make_plan(algorithm, "rotateddigits", TARGET, seed, {**TINY, **given})
+    watch = watch or Watch()
+    return run_centralised(plan, SiteConfig(device="cpu", compile=True), None, folder, watch, watch.should_stop)
+
+
+def read(folder: Path) -> RunRecord:
+    return RunRecord.model_validate_json((folder / RESULTS_FILE).read_text(encoding="utf-8"))
+
+
+def same_tensors(one: Path, other: Path) -> bool:
+    """Return whether two files hold the same bits; what they say of themselves may stand in another order."""
+    first, second = load_tensors(one), load_tensors(other)
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run of each algorithm, each in a folder of its name."""
+    folder = tmp_path_factory.mktemp("runs")
+    for algorithm in ALGORITHMS:
+        carry_out(folder / algorithm, algorithm)
+    return folder
+
+
+@pytest.mark.parametrize("algorithm", list(ALGORITHMS))
+def test_the_record_is_that_of_a_finished_run(folder: Path, algorithm: str) -> None:
+    record = read(folder / algorithm)
+    assert (record.status, record.stopped_because) == ("finished", None)
+    assert (record.method.aggregator, record.method.objective) == (ALGORITHMS[algorithm].__name__, {"name": "erm"})
+    assert (record.method.settings["steps"], record.method.settings["optimizer"]) == (4, "adam")
+    assert (record.held_out, len(record.sources), record.protocol.rounds) == ((TARGET,), 5, 2)
+    assert [evaluation.after_round for evaluation in record.evaluations] == [0, 1, 2]
+    for finished in record.rounds:
+        assert finished.sites == record.sources
+        assert {(local.steps, bool(local.epoch_losses)) for local in finished.local.values()} == {(2, True)}
+    for evaluation in record.evaluations:
+        assert {name for name, score in evaluation.sites.items() if score.split == "test"} == {TARGET}
+    for domain, reply in record.census.items():  # as a site of a federated run has it
+        data = open_domain(None, "rotateddigits", domain, seed=0, max_samples=20)
+        assert (reply.split, reply.split_hash, reply.compiled) == (data.split, data.split_hash, False)
+    start = initial_model(record.protocol, 10).model.state
+    last, selected = (load_tensors(folder / algorithm / file) for file in (LAST_FILE, SELECTED_FILE))
+    chosen = {choice.rule: choice.after_round for choice in record.choices}["source_validation"]
+    assert start.keys() == last.keys()
+    for after, state in ((0, start), (2, last)):
+        assert chosen != after or all(torch.equal(state[name], selected[name]) for name in state)
+    assert record.evaluations[0] == read(folder / "erm").evaluations[0], "all start from one model"
+
+
+@pytest.mark.parametrize("algorithm", list(ALGORITHMS))
+def test_every_reference_trains_the_head_alone_if_the_protocol_says_so(tmp_path: Path, algorithm: str) -> None:
+    record = carry_out(tmp_path / "run", algorithm, trainable="head", steps=1, checkpoint_every=1)
+    first = build_network(record.protocol, len(record.classes)).state_dict()
+    last = load_tensors(tmp_path / "run" / LAST_FILE)
+    changed = {name for name in first if not torch.equal(first[name], last[name])}
+    assert changed == {"classifier.weight", "classifier.bias"}
+
+
+@pytest.mark.parametrize("algorithm", ["groupdro", "fishr"])
+def test_runs_with_one_seed_agree_to_the_bit_wherever_checkpoints_fall(
+    folder: Path, tmp_path: Path, algorithm: str
+) -> None:
+    again = carry_out(tmp_path / "again", algorithm)
+    for file in (LAST_FILE, SELECTED_FILE):
+        assert same_tensors(tmp_path / "again" / file, folder / algorithm / file)
+    assert again.evaluations == read(folder / algorithm).evaluations
+    carry_out(tmp_path / "seldom", algorithm, checkpoint_every=4)
+    assert same_tensors(tmp_path / "seldom" / LAST_FILE, folder / algorithm / LAST_FILE)
+    carry_out(tmp_path / "other", algorithm, seed=1)
+    assert not same_tensors(tmp_path / "other" / LAST_FILE, folder / algorithm / LAST_FILE)
+
+
+@pytest.mark.parametrize(("stop_after", "evaluations"), [(1, 1), (3, 2)])
+def test_a_run_that_is_stopped_says_so_and_is_left_out_of_tables(
+    tmp_path: Path, stop_after: int, evaluations: int
+) -> None:
+    watch = Watch(stop_after)
+    with pytest.raises(Stopped):
+        carry_out(tmp_path / "run", watch=watch)
+    record = read(tmp_path / "run")
+    assert (record.status, record.evaluations) == ("stopped", watch.evaluations)
+    assert record.stopped_because == f"it was stopped after step {stop_after} of 4."
+    assert len(record.evaluations) == evaluations
+    assert len(find_runs([tmp_path]).left_out) == 1
+    with pytest.raises(Stopped):
+        carry_out(tmp_path / "nothing", watch=Watch(stop_after=0))
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_an_error_of_the_program_is_kept_too(tmp_path: Path) -> None:
+    class Clumsy(Watch):
+        def stepped(self, steps_done: int) -> None:
+            raise ZeroDivisionError("by zero")
+
+    with pytest.raises(ZeroDivisionError):
+        carry_out(tmp_path / "run", watch=Clumsy())
+    assert read(tmp_path / "run").stopped_because == "ZeroDivisionError: by zero"
+
+
+@pytest.mark.slow
+def test_erm_learns_to_read_digits_that_are_turned_by_an_angle_it_has_not_seen(tmp_path: Path) -> None:
+    record = carry_out(tmp_path / "run", steps=80, checkpoint_every=40, max_samples_per_domain=200, batch_size=16)
+    first, *_, last = (evaluation.target or 0.0 for evaluation in record.evaluations)
+    assert first < 0.2
+    assert last > 0.4
+
+
+# --- batches and steps ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def domain() -> DomainData:
+    """A domain of real digits, of which 20 train."""
+    return open_domain(None, "rotateddigits", "angle_15", seed=3, max_samples=30)
+
+
+def batches(domain: DomainData, count: int, size: int = 6, seed: int = 3) -> list[list[bytes]]:
+    """Return the images of so many batches."""
+    protocol = Protocol(dataset="rotateddigits", target=TARGET, batch_size=size, seed=seed, image_size=16)
+    found = islice(endless_batches(domain, protocol), count)
+    return [[image.numpy().tobytes() for image in images] for images, _ in found]
+
+
+@pytest.mark.parametrize(("size", "per_pass"), [(6, 3), (19, 1), (64, 1)])
+def test_all_batches_are_of_one_size_and_a_pass_shows_no_image_twice(
+    domain: DomainData, size: int, per_pass: int
+) -> None:
+    found = batches(domain, 3 * per_pass, size)
+    assert {len(batch) for batch in found} == {min(size, 20)}
+    for number in range(3):
+        shown = [image for batch in found[number * per_pass : (number + 1) * per_pass] for image in batch]
+        assert len(set(shown)) == len(shown)
+
+
+def test_every_pass_has_an_order_of_its_own_that_follows_from_the_seed(domain: DomainData) -> None:
+    first, second = batches(domain, 2, 20)
+    assert batches(domain, 2, 20) == [first, second]
+    assert first != second
+    assert sorted(first) == sorted(second)
+    assert batches(domain, 1, 20, seed=4) != [first]
+
+
+def test_the_mean_risks_are_those_of_the_steps_and_an_order_to_stop_is_obeyed_before_the_next() -> None:
+    def training(model: Any) -> PooledTraining:
+        policy = DevicePolicy(torch.device("cpu"))
+        streams = [own_batches(number, 2) for number in range(2)]
+        return PooledTraining(model, CentralisedERM(), streams, partial(adam, model), policy)
+
+    model, other, seen = small_network(), small_network(), list[int]()
+    parts = training(model)
+    apart = [parts.train(1, lambda: False, seen.append) for _ in range(4)]
+    risks = training(other).train(4, lambda: False, lambda _: None)
+    assert risks == pytest.approx([sum(values) / 4 for values in zip(*apart, strict=True)])
+    assert equal(model, other)
+    with pytest.raises(Stopped):
+        parts.train(10, lambda: len(seen) == 6, seen.append)
+    assert seen == [1, 2, 3, 4, 5, 6]
+
+
+def test_training_that_diverges_is_an_error() -> None:
+    def wild(model: torch.nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=float("inf"))
+
+    with pytest.raises(FDGError):
+        trained(CentralisedERM(), small_network(), 2, optimizer=wild)
+
+
+# --- the command ----------------------------------------------------------------------------------------------------
+
+
+def command(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["run", *(str(argument) for argument in arguments)])
+
+
+def tiny(folder: Path, algorithm: str = "vrex", *options: object, **settings: object) -> Result:
+    given = [part for name, value in {**TINY, **settings}.items() for part in ("--set", f"{name}={value}")]
+    return command(algorithm, "--dataset", "rotateddigits", "--target", TARGET, "--to", folder, *options, *given)
+
+
+def test_a_run_prints_its_checkpoints_and_the_final_table_and_leaves_record_and_models(tmp_path: Path) -> None:
+    plugin = Path(__file__).parents[2] / "custom" / "clipped_fedavg.py"
+    result = tiny(tmp_path / "run", "vrex", "--plugin", plugin, strength=3)
+    assert (result.exit_code, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("RotatedDigits [from scratch]: pooled angle_15, angle_30,")
+    assert lines[1].startswith("V-REx (strength 3.0, warm_up 0)")
+    places = [line.split(" | ")[0] for line in lines if " | target angle_0 " in line]
+    assert places == ["initial model", "step 2/4", "step 4/4"]
+    assert f"next: fdg report {tmp_path / 'run'} --plugin {plugin}, with" in result.stdout
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {RESULTS_FILE, LAST_FILE, SELECTED_FILE}
+    table = CliRunner().invoke(app, ["report", str(tmp_path)]).stdout.splitlines()
+    assert table[table.index("Centralised references (pooled source data):") + 1].startswith("V-REx ")
+
+
+def test_a_run_that_fails_after_it_has_begun_has_a_record(tmp_path: Path) -> None:
+    result = tiny(tmp_path / "run", "erm", learning_rate="1e30")
+    assert (result.exit_code, read(tmp_path / "run").status) == (1, "stopped")
+    again = tiny(tmp_path / "run", "erm")
+    assert (again.exit_code, again.stdout) == (2, "")
+
+
+def test_ctrl_c_ends_it_with_one_line_and_130_and_the_record_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stepped(self: RunDisplay, steps_done: int) -> None:
+        if steps_done == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
+    monkeypatch.setattr(RunDisplay, "stepped", stepped)
+    try:
+        result = tiny(tmp_path / "run", steps=1000)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (result.exit_code, result.stderr.count("\n")) == (130, 1)
+    assert read(tmp_path / "run").stopped_because == "it was stopped after step 2 of 1000."
+
+
+def test_the_stand_in_or_the_data_root_is_used(
+    tmp_path: Path, data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FDG_STEPS", "5")
+    drawn = tiny(tmp_path / "drawn", "fish", "--dataset", "rotatedmnist")
+    assert drawn.stdout.startswith("STAND-IN for RotatedMNIST [STAND-IN, from scratch]: pooled")
+    assert drawn.stderr == "Warning: FDG_STEPS is not used: the settings of a run come from --set.\n"
+    asked = ("--dataset", "pacs", "--target", "photo", "--data-root", data_root)
+    real = tiny(tmp_path / "real", "iga", *asked, model="convnet", pretrained="none")
+    assert real.exit_code == 0, real.stderr
+    record = read(tmp_path / "real")
+    assert (record.data, record.stand_in, record.sources) == ("PACS", False, ("art_painting", "cartoon", "sketch"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["dann"], ["erm", "--dataset", "cifar"], ["erm", "--dataset", ""], ["erm", "--data-root", "/no/such/folder"]),
+        *(["erm", "--dataset", "vlcs", "--target", "sun09"], ["erm", "--seed", "-1"], ["erm", "--protocol", "slow"]),
+        *(["erm", "--set", "steps=1,2"], ["erm", "--set", "erm:steps=1"], ["erm", "--set", "rounds=1"]),
+        *(["irm", "--set", "strength=-1"], ["erm", "--target", "angle_0"], ["erm", "--at-once", "2"]),
+    ],
+)
+def test_a_users_mistake_is_said_and_ends_with_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.setenv("FDG_CACHE", str(tmp_path / "cache"))
+    result = command(*arguments, "--to", tmp_path / "run")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert not (tmp_path / "run").exists()
