@@ -160,11 +160,12 @@ def _seeds(text: str | None) -> tuple[int, ...] | None:
 
 
 def _show_plan(prepared: "Prepared", store: "Store", *, verbose: bool) -> None:
-    from fdg_plugins.lab.sweep.overview import headline, notes, plan_table
+    from fdg_plugins.lab.sweep.overview import headline, notes
 
     states = {run.name: store.state(run.name) for run in prepared.plan}
     say(headline(prepared))
-    Console(highlight=False).print(plan_table(prepared, states))
+    found = [*states.values()]
+    say(", ".join(f"{found.count(state)} {state}" for state in ("finished", "failed", "to do")))
     for note in notes(prepared):
         say(note)
     for name, state in states.items() if verbose else ():

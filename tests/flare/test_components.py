@@ -312,10 +312,10 @@ FORBIDDEN_MODULES = {
 # the federation of fdg poc.
 ALLOWED_IN = {
     "executors/training_process.py": {"pickle"},
-    "lab/sweep/run_process.py": {"subprocess"},
+    "lab/sweep/processes.py": {"subprocess"},
     "lab/doctor/machine.py": {"socket"},
     "lab/poc/processes.py": {"socket", "subprocess"},
-    "lab/poc/provisioning.py": {"subprocess"},
+    "lab/poc/kits.py": {"subprocess"},
 }
 FORBIDDEN_CALLS = {
     *("eval", "exec", "compile", "__import__", "os.system", "os.popen", "os.startfile"),

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a person sees of a sweep: a summary of its plan, and a line for each run that starts or ends."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from fdg_plugins.data import dataset_spec
@@ -16,46 +15,21 @@ from fdg_plugins.lab.sweep.prepare import Prepared
 from fdg_plugins.lab.sweep.values import as_json
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.record.text import duration
-
-STATES = ("finished", "failed", "to do")
+from fdg_plugins.values import counted
 
 
 def headline(prepared: Prepared) -> str:
     """Return a description of the sweep, in one line."""
-    request, data = prepared.content.request, prepared.content.data
-    count = len(prepared.plan)
-    title = title_of_data(request.dataset, stand_in=data.stand_in)
-    return f"{count} run{'s' * (count > 1)} on {title}, protocol {request.protocol}"
+    request, count = prepared.content.request, counted(len(prepared.plan), "run")
+    title = title_of_data(request.dataset, stand_in=prepared.content.data.stand_in)
+    sizes = [counted(len(getattr(request, name)), name[:-1]) for name in ("methods", "targets", "seeds")]
+    return f"{count} on {title}, protocol {request.protocol}: {', '.join(sizes)}"
 
 
 def title_of_data(dataset: DatasetRef, *, stand_in: bool) -> str:
     """Return what runs on this data set are told to be on; the stand-in is named as such."""
     title = dataset_spec(dataset).title
     return f"the STAND-IN for {title} (not the data itself)" if stand_in else title
-
-
-def plan_table(prepared: Prepared, states: Mapping[str, str]) -> Table:
-    """Return the table of counts: one row for each method, held-out domain, seed, and value of an axis."""
-    table = Table(box=None, pad_edge=False)
-    for column in ("", "", "runs", *STATES):
-        table.add_column(column, justify="right" if column else "left")
-    groups: dict[tuple[str, str], list[str]] = {}
-    for what, value, run in _values(prepared):
-        groups.setdefault((what, _text(value)), []).append(states[run.name])
-    last = ""
-    for (what, value), found in groups.items():
-        counts = [str(found.count(state)) for state in STATES]
-        table.add_row("" if what == last else what, Text(value), str(len(found)), *counts)  # a name may have brackets
-        last = what
-    return table
-
-
-def _values(prepared: Prepared) -> Iterator[tuple[str, Any, PlannedRun]]:
-    """Yield each run with its value of each grouping criterion."""
-    for what, field in (("method", "method"), ("held out", "target"), ("seed", "seed")):
-        yield from ((what, getattr(run, field), run) for run in prepared.plan)
-    for axis in sorted({axis for grid in prepared.grids.values() for axis in grid.axes}):
-        yield from ((axis, run.settings[axis], run) for run in prepared.plan if axis in prepared.grids[run.method].axes)
 
 
 def notes(prepared: Prepared) -> Iterator[str]:
