@@ -28,7 +28,7 @@ def check(
 ) -> None:
     """Check a kit: which classes a job may build, who may bring code, what leaves with its logs, its privacy policy.
 
-    Also its data root, the GPUs that it lends to jobs, and which of its files other users of the machine can read.
+    Also its data root, and which of its files other users of the machine can read.
     Nothing is changed. Exit codes: 0 no problem, 1 at least one.
 
     Examples:

@@ -15,9 +15,7 @@ from typer.testing import CliRunner, Result
 from fdg_plugins.cli.main import app
 from fdg_plugins.filters import DifferentialPrivacyFilter
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
-from fdg_plugins.flare.gpus import lend_gpus
 from fdg_plugins.privacy.ledger import Ledger, read_limits
-from tests.fake_gpus import fake_nvidia_smi
 
 RIGHTS = {
     "format_version": "1.0",
@@ -318,22 +316,6 @@ def test_the_data_root_is_looked_for(tmp_path: Path) -> None:
     assert status(data_root=str(own), dataset_file=str(own / "none.toml")) == "problem"
     write(kit, "resources.json", {"class_allow_list": class_paths(SITE), "components": [{"id": "docker_launcher"}]})
     assert status(data_root="/data/default/images") == "warning", "only containers have it"
-
-
-def test_gpus_are_those_with_which_flares_manager_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", fake_nvidia_smi(tmp_path / "bin", [16384]))
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    cases: list[tuple[int, float | None, bool, str, str]] = [
-        (0, None, False, "ok", "none is lent"),
-        (1, 16, True, "ok", "1 x 16 GiB lent to jobs"),
-        (1, 16, False, "warning", "torch can use none"),
-        (2, 16, True, "problem", "num_of_gpus specified (2) exceeds available GPUs: 1"),
-        (1, 17, True, "problem", "exceeds available GPU memory"),
-    ]
-    for number, (gpus, memory, usable, status, text) in enumerate(cases):
-        monkeypatch.setattr("torch.cuda.is_available", lambda usable=usable: usable)
-        ((found, said),) = findings(make_kit(tmp_path / str(number), **lend_gpus({}, gpus, memory)), "gpus")
-        assert (found, text in said) == (status, True), said
 
 
 @pytest.mark.parametrize(("value", "status"), [(True, "ok"), (None, "ok"), (False, "problem")])

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many sites that share five domains, some of them drawn for each round, in the simulator with two threads."""
 
-import re
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -40,33 +38,6 @@ def test_the_sites_of_a_domain_hold_each_of_its_images_once(example: ModuleType,
         held += [sample.file for sample in (*data.train, *data.validation)]
     whole = open_domain(None, "rotatedmnist", "angle_30", seed=0)
     assert sorted(held) == sorted(sample.file for sample in (*whole.train, *whole.validation))
-
-
-@pytest.mark.parametrize(
-    ("sites", "target", "told"),
-    [
-        ("2", "art_painting", "Expected at least one site for each of 3 domains"),
-        ("5", "sketc", r"target \(FDG_TARGET\) is 'sketc', expected one of art_painting, cartoon, photo, sketch\."),
-    ],
-)
-@pytest.mark.usefixtures("no_fdg_variables")
-def test_a_federation_that_cannot_be_is_refused_in_one_sentence_and_not_written(
-    example: ModuleType,
-    sites: str,
-    target: str,
-    told: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("FDG_TARGET", target)
-    job, to = ROOT / "jobs" / "pacs_fedomg", tmp_path / "many"
-    monkeypatch.setattr(sys, "argv", ["many_sites.py", "--job", str(job), "--sites", sites, "--to", str(to)])
-    with pytest.raises(SystemExit) as ended:
-        example.main()
-    assert ended.value.code == 2
-    assert re.search(f"error: {told}", capsys.readouterr().err)
-    assert not to.exists()
 
 
 @pytest.mark.nightly

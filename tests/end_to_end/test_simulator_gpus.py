@@ -75,11 +75,3 @@ def test_every_training_process_sees_the_gpu_of_its_group_alone(
     code, log, seen = simulate(tmp_path, data_root, gpus)
     assert code == 0, log
     assert seen == expected
-
-
-@pytest.mark.nightly
-def test_a_gpu_that_the_machine_lacks_is_refused_before_the_run(tmp_path: Path, data_root: Path) -> None:
-    code, log, seen = simulate(tmp_path, data_root, "0,7")
-    assert code != 0
-    assert "These GPUs are not available: ['7']" in log
-    assert not seen

@@ -80,11 +80,6 @@ class FakeEngine(FederatedRuns):
         """Return the program in the simulator's place."""
         return self._program
 
-    def launch(self, *arguments: Any) -> Launch:
-        """Return how to execute a run, and note it."""
-        self.launches.append(super().launch(*arguments))
-        return self.launches[-1]
-
 
 def fake(folder: Path, end: str = "finishes") -> FakeEngine:
     """Return an engine for a run of two rounds, which only ``finishes`` and ``dies late`` bring to its end."""

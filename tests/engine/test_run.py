@@ -11,7 +11,7 @@ from fdg_plugins.lab.engine.engines import ENGINES
 from fdg_plugins.lab.engine.names import EngineName
 from fdg_plugins.lab.engine.run import STOPPED, Ending, carry_out, settle_run
 from fdg_plugins.lab.sweep.execute import StopOrder
-from fdg_plugins.lab.sweep.kinds import RunKind
+from fdg_plugins.lab.sweep.kinds import FederatedRuns, launch
 from fdg_plugins.lab.sweep.machine import Machine
 from fdg_plugins.lab.sweep.plan import PlannedRun
 from fdg_plugins.lab.sweep.processes import processes_below
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("quick_polls")
 RUN = PlannedRun("fedavg-pacs-photo-seed0", "pacs", "paper", "fedavg", "photo", 0, {})
 
 
-def followed(engine: RunKind, folder: Path, order: StopOrder, *, stops: bool = False) -> tuple[Ending, list[int]]:
+def followed(engine: FederatedRuns, folder: Path, order: StopOrder, *, stops: bool = False) -> tuple[Ending, list[int]]:
     """Follow a run, which is told to stop at its first record if it ``stops``; return the rounds of each record."""
     rounds = []
 
@@ -34,8 +34,8 @@ def followed(engine: RunKind, folder: Path, order: StopOrder, *, stops: bool = F
             order.signal = signal.SIGTERM
 
     folder.mkdir()
-    launch = engine.launch(RUN, folder, 4, Machine(4, (None,)), {}, None)
-    ending = carry_out(launch, folder, show, order)
+    found = launch(engine, RUN, folder, 4, Machine(4, (None,)), {})
+    ending = carry_out(found, folder, show, order)
     assert processes_below(folder) == []
     return ending, rounds
 

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +22,9 @@ from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.main import app
 from fdg_plugins.lab.engine import engines
+from fdg_plugins.lab.engine import run as engine_run
 from fdg_plugins.lab.engine.names import EngineName
+from fdg_plugins.lab.sweep.kinds import Launch, launch
 from fdg_plugins.lab.sweep.processes import processes_below
 from tests.engine.engine_stubs import FakeEngine, fake, record_after
 from tests.own_drawings import draw_own
@@ -68,6 +71,12 @@ def use_fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UseFake:
 
     def put(end: str = "finishes") -> FakeEngine:
         engine = fake(tmp_path / "records", end)
+
+        def noted(*arguments: Any) -> Launch:
+            engine.launches.append(launch(*arguments))
+            return engine.launches[-1]
+
+        monkeypatch.setattr(engine_run, "launch", noted)
         monkeypatch.setattr(engines, "ENGINES", {EngineName.SIMULATOR: engine, EngineName.PROCESS: engine})
         return engine
 

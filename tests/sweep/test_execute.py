@@ -15,7 +15,7 @@ from fdg_plugins.errors import DataError
 from fdg_plugins.lab.sweep import kinds
 from fdg_plugins.lab.sweep.execute import Ended, Runner, StopOrder, Store, listening, pending
 from fdg_plugins.lab.sweep.folder import end_earlier, held, held_run, make_folder, settle
-from fdg_plugins.lab.sweep.kinds import FEDERATED, kind_of
+from fdg_plugins.lab.sweep.kinds import FEDERATED, kind_of, launch
 from fdg_plugins.lab.sweep.machine import Machine
 from fdg_plugins.lab.sweep.plan import PlannedRun
 from fdg_plugins.lab.sweep.processes import MARK, Command, RunProcess, finished_record, processes_below
@@ -59,7 +59,7 @@ def wait_until(condition: Callable[[], object]) -> None:
 def launched(folder: Path, run: PlannedRun) -> RunProcess:
     """Start a run as a sweep does, which is then gone."""
     FEDERATED.write_job(run, DATA, folder)
-    return RunProcess(folder, FEDERATED.launch(run, folder, 4, Machine(4, (None,)), {}, None).command)
+    return RunProcess(folder, launch(FEDERATED, run, folder, 4, Machine(4, (None,)), {}).command)
 
 
 @BOTH

@@ -43,10 +43,6 @@ class RunDisplay(Display):
             f"{counted(schedule.steps, 'step')} of {schedule.optimizer}, "
             f"batch {protocol.batch_size} per domain, learning rate {protocol.learning_rate:g}"
         )
-        self._say_without_weights(record)
-
-    def _say_without_weights(self, record: RunRecord) -> None:
-        protocol = self._plan.protocol
         if protocol.pretrained == "auto" and record.initial_weights.label == "from scratch" and not record.stand_in:
             self.say("no ImageNet weights were found (FDG_PRETRAINED_FILE names them): training starts from scratch")
 
@@ -56,19 +52,14 @@ class RunDisplay(Display):
 
     def judged(self, record: RunRecord, evaluation: EvaluationRecord) -> None:
         """Print the scores of the model."""
-        self.say(" | ".join([*self._place(record), *_scores(record, evaluation)]))
-
-    def _place(self, record: RunRecord) -> list[str]:
-        if not record.rounds:
-            return ["initial model"]
-        schedule, last = self._plan.schedule, record.rounds[-1]
-        done = min(last.round * schedule.checkpoint_every, schedule.steps)
-        losses = [loss for local in last.local.values() for loss in local.epoch_losses or ()]
-        parts = [f"step {done}/{schedule.steps}", f"train loss {sum(losses) / len(losses):.4f}"]
-        left = (time.monotonic() - self._began) / done * (schedule.steps - done)
-        return [*parts, f"about {duration(left)} left"] if left else parts
-
-
-def _scores(record: RunRecord, evaluation: EvaluationRecord) -> list[str]:
-    target, text = record.protocol.target, record.score.text
-    return [f"source val {text(evaluation.source_mean)}", f"target {target} {text(evaluation.target)}"]
+        schedule, target, text = self._plan.schedule, record.protocol.target, record.score.text
+        parts = ["initial model"]
+        if record.rounds:
+            last = record.rounds[-1]
+            done = min(last.round * schedule.checkpoint_every, schedule.steps)
+            losses = [loss for local in last.local.values() for loss in local.epoch_losses or ()]
+            parts = [f"step {done}/{schedule.steps}", f"train loss {sum(losses) / len(losses):.4f}"]
+            if left := (time.monotonic() - self._began) / done * (schedule.steps - done):
+                parts.append(f"about {duration(left)} left")
+        scores = (f"source val {text(evaluation.source_mean)}", f"target {target} {text(evaluation.target)}")
+        self.say(" | ".join([*parts, *scores]))

@@ -7,11 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nvflare.app_common.resource_managers.gpu_resource_manager import GPUResourceManager
-from torch import cuda
-
 from fdg_plugins.data import DATASETS
-from fdg_plugins.data.folders import is_unfinished
 from fdg_plugins.data.site_names import split_site
 from fdg_plugins.data.stand_in import is_stand_in
 from fdg_plugins.errors import SettingsError
@@ -24,7 +20,6 @@ from fdg_plugins.flare.allow_list import (
     other_entries,
 )
 from fdg_plugins.flare.components import SERVER, SITE
-from fdg_plugins.flare.gpus import MANAGER_ID, lent_gpus
 from fdg_plugins.flare.kits import ENDS, Kit, read_kit, runs_in_containers, site_of_kit
 from fdg_plugins.flare.resources import declared_component
 from fdg_plugins.flare.rights import OPERATE, SHELL, roles_with
@@ -67,7 +62,6 @@ def examine_kit(folder: Path) -> tuple[Finding, ...]:
         checks |= {
             STREAMING: lambda: check_streaming(kit.resources),
             FILE_NAME: lambda: check_site_config(kit, site_of_kit(folder)),
-            "gpus": lambda: check_lent_gpus(kit.resources, f"kit {folder}"),
             PRIVACY: lambda: check_scopes(local / PRIVACY),
             POLICY_FILE: lambda: check_policy(local / POLICY_FILE),
             "privacy ledger": lambda: check_ledger(site_of_kit(folder), local),
@@ -165,7 +159,7 @@ def _check_other_entries(path: Path, owner: str) -> Iterator[Finding]:
 
 
 def check_data_root(site: str, config: SiteConfig, *, in_containers: bool = False) -> Finding:
-    """Return whether the data root that a site's config names is there and holds its domain; no image is read.
+    """Return whether the data root that a site's config names is there and holds images of its own; none is read.
 
     ``in_containers``: the site's jobs run in containers, so that their paths need not exist on this machine.
     """
@@ -180,32 +174,10 @@ def check_data_root(site: str, config: SiteConfig, *, in_containers: bool = Fals
         return problem(check, f"{root} is not a folder that this user can read")
     if config.dataset_file is not None and not config.dataset_file.is_file():
         return problem(check, f"dataset_file {config.dataset_file} is not a file")
-    found = [spec for spec in DATASETS.all() if spec.needs_data_root and (root / spec.folder).is_dir()]
-    folders = ", ".join(dict.fromkeys(spec.folder for spec in found)) or "no data set of the catalogue"
-    if any(is_stand_in(root, spec.folder) for spec in found):
-        return warning(check, f"{root} holds the STAND-IN, drawings: {folders}")
-    if any(is_unfinished(root / spec.folder) for spec in found):
-        return warning(check, f"{root}: fdg data prepare has not ended, no job runs on it: {folders}")
-    if (root / domain).is_dir() or any(domain in spec.domains for spec in found):
-        return ok(check, f"{root} holds domain {domain}: {folders}")
-    return problem(check, f"{root} holds {folders}, and no domain {domain!r}: fdg kit site --domain names it")
-
-
-def check_lent_gpus(resources: Mapping[str, Any], owner: object) -> Iterator[Finding]:
-    """Yield what GPUs a site lends to jobs, and whether FLARE's resource manager would start with them here."""
-    lent = lent_gpus(resources, owner)
-    if not lent.number:
-        yield ok("gpus", "none is lent: jobs that ask for one are not started at this site")
-        return
-    try:
-        GPUResourceManager(**(declared_component(resources, MANAGER_ID) or {})["args"])
-    except (ValueError, TypeError, RuntimeError) as error:
-        yield problem("gpus", f"{lent} lent, with which FLARE does not start on this machine: {str(error).rstrip('.')}")
-        return
-    if cuda.is_available():
-        yield ok("gpus", f"{lent} lent to jobs")
-    else:
-        yield warning("gpus", f"{lent} lent to jobs, but torch can use none: they compute on the CPU")
+    if drawn := [spec.folder for spec in DATASETS.all() if is_stand_in(root, spec.folder)]:
+        return warning(check, f"{root} holds the STAND-IN, drawings: {', '.join(dict.fromkeys(drawn))}")
+    held = (root / domain).is_dir() or any((root / spec.folder).is_dir() for spec in DATASETS.all() if spec.folder)
+    return (ok if held else problem)(check, f"{root} holds {'' if held else 'no '}data for domain {domain!r}")
 
 
 def check_storage(resources: Mapping[str, Any]) -> Iterator[Finding]:

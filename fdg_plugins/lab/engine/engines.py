@@ -9,7 +9,7 @@ from types import MappingProxyType
 from fdg_plugins.lab.engine.names import EngineName
 from fdg_plugins.lab.poc.kits import check_folder
 from fdg_plugins.lab.sweep.folder import JOB, WORKSPACE
-from fdg_plugins.lab.sweep.kinds import FEDERATED, IN_ONE_PROCESS, FederatedRuns, RunKind
+from fdg_plugins.lab.sweep.kinds import FEDERATED, IN_ONE_PROCESS, FederatedRuns
 from fdg_plugins.lab.sweep.machine import STATE
 from fdg_plugins.lab.sweep.plan import PlannedRun
 
@@ -33,6 +33,6 @@ class ProvisionedRuns(FederatedRuns):
         check_folder(folder.absolute())
 
 
-ENGINES: Mapping[EngineName, RunKind] = MappingProxyType(
+ENGINES: Mapping[EngineName, FederatedRuns] = MappingProxyType(
     {EngineName.SIMULATOR: FEDERATED, EngineName.PROCESS: IN_ONE_PROCESS, EngineName.POC: ProvisionedRuns()}
 )

@@ -103,17 +103,10 @@ class LocalParty(EngineSpec):
         """Return the components by id."""
         return self._components
 
-    def get_widget(self, widget_id: str) -> None:
-        """Return None: there are no widgets."""
+    def nothing(self, *_: Any, **__: Any) -> None:
+        """Do nothing: there are no widgets, no network, no streams and no other processes."""
 
-    def get_cell(self) -> None:
-        """Return None: there is no network."""
-
-    def persist_components(self, fl_ctx: FLContext, completed: bool) -> None:
-        """Do nothing, as in the simulator."""
-
-    def shutdown_streamer(self) -> None:
-        """Do nothing: nothing is streamed."""
+    get_widget = get_cell = persist_components = shutdown_streamer = nothing
 
     def register_aux_message_handler(self, topic: str, message_handle_func: Handler) -> None:
         """Let ``message_handle_func`` answer the messages of ``topic``."""
@@ -163,11 +156,7 @@ class LocalServer(LocalParty):
         known = [self.sites[name].client for name in target_names if name in self.sites]
         return known, [name for name in target_names if name not in self.sites]
 
-    def register_app_command(self, topic: str, cmd_func: Any, *args: Any, **kwargs: Any) -> None:
-        """Do nothing: no other process sends commands."""
-
-    def sync_clients_from_main_process(self) -> None:
-        """Do nothing: all sites are here."""
+    register_app_command = sync_clients_from_main_process = LocalParty.nothing
 
     def send_aux_request(
         self, targets: Any, topic: str, request: Shareable, timeout: float, fl_ctx: FLContext, **_: Any

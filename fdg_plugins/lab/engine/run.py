@@ -11,7 +11,7 @@ from fdg_plugins.errors import DataError
 from fdg_plugins.lab.engine.sources import FolderJob, JobSource
 from fdg_plugins.lab.sweep.execute import StopOrder, follow
 from fdg_plugins.lab.sweep.folder import settle
-from fdg_plugins.lab.sweep.kinds import Launch, RunKind
+from fdg_plugins.lab.sweep.kinds import FederatedRuns, Launch, launch
 from fdg_plugins.lab.sweep.machine import Machine, available_cores, sites_at_once
 from fdg_plugins.lab.sweep.prepare import check_machine, check_shares, check_weights_of, look_at_data
 from fdg_plugins.lab.sweep.processes import RunProcess
@@ -62,7 +62,7 @@ def check_run(source: JobSource) -> DataFound:
 
 
 def make_launch(
-    engine: RunKind, source: JobSource, data: DataFound, folder: Path, threads: int | None
+    engine: FederatedRuns, source: JobSource, data: DataFound, folder: Path, threads: int | None
 ) -> tuple[Launch, Protocol]:
     """Write the job to the run's ``folder``; return what ``engine`` is to execute, and the protocol of the run.
 
@@ -76,7 +76,7 @@ def make_launch(
     if threads is None and engine.processes is None:
         threads = sites_at_once(written.sites, cores, fitting=written.sites)
     machine = Machine(cores, (None,), threads)
-    return engine.launch(source.run, folder, written.sites, machine, source.environment, None), written.protocol
+    return launch(engine, source.run, folder, written.sites, machine, source.environment), written.protocol
 
 
 def carry_out(launch: Launch, folder: Path, show: Callable[[RunRecord], None], order: StopOrder) -> Ending:

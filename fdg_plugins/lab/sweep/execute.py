@@ -16,12 +16,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Lock
 from types import FrameType
 from typing import NamedTuple
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.sweep.folder import JOB, RUN_FILE, end_earlier, settle
-from fdg_plugins.lab.sweep.kinds import RunKind, kind_of
+from fdg_plugins.lab.sweep.kinds import RunKind, kind_of, launch
 from fdg_plugins.lab.sweep.machine import Machine
 from fdg_plugins.lab.sweep.plan import PlannedRun
 from fdg_plugins.lab.sweep.processes import RunProcess, end_processes, finished_record
@@ -163,6 +164,7 @@ class Runner:
     in_one_process: bool = False
     keep_models: bool = False
     _free: "SimpleQueue[str | None]" = field(default_factory=SimpleQueue)
+    _writing: Lock = field(default_factory=Lock)  # recipes and plug-ins are for one thread at a time
 
     def carry_out(self, runs: Iterable[PlannedRun], order: StopOrder) -> list[Ended]:
         """Execute ``runs``, as many at a time as the machine has slots; return how those that were started ended.
@@ -199,7 +201,7 @@ class Runner:
         sites = self._write_job(kind, run, folder)
         process, seconds = None, 0.0
         if not end_earlier(folder, kind.results):
-            command = kind.launch(run, folder, sites, self.machine, self.environment, gpu).command
+            command = launch(kind, run, folder, sites, self.machine, self.environment, gpu).command
             process = RunProcess(folder, command)
             seconds = follow(process, order)
         record = finished_record(folder / kind.results / RESULTS_FILE)  # however its processes ended
@@ -217,7 +219,7 @@ class Runner:
 
     def _write_job(self, kind: RunKind, run: PlannedRun, folder: Path) -> int:
         """Write the job of a run to its folder, emptied if another job has left anything there; return its sites."""
-        with tempfile.TemporaryDirectory(prefix="fdg-") as place:
+        with self._writing, tempfile.TemporaryDirectory(prefix="fdg-") as place:
             written = kind.write_job(run, self.data, Path(place))
             if not (folder / JOB / kind.job_file).exists() or not is_same_job(kind, folder, Path(place)):
                 with writing(folder):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The extension point of a sweep and of a run: a kind of run, such as FLARE's simulations, or references without FLARE.
+"""The kinds of runs of a sweep, and of a single run: FLARE's simulations, and references without FLARE.
 
 A kind knows the methods that it runs, their settings, the description of a run in a folder ``job``, the command that
 executes it, and the location of its record. All else is the same for all kinds.
@@ -7,10 +7,9 @@ executes it, and the location of its record. All else is the same for all kinds.
 
 import re
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from fdg_plugins.aggregators import UpdateAggregator, flat_names, make_aggregator
 from fdg_plugins.errors import DataError, SettingsError
@@ -59,8 +58,8 @@ class Launch(NamedTuple):
     command: Command
 
 
-class RunKind(ABC):
-    """A kind of run; it has no state.
+class FederatedRuns:
+    """Simulations of a federation with one site per domain, for the methods and compositions that have recipes.
 
     ``title`` names in messages what executes it, ``unset`` says whose values apply by default. ``results``, relative to
     a run's folder, receives record and models; ``reasons`` are patterns that find in its log why it ended, the best
@@ -68,70 +67,16 @@ class RunKind(ABC):
     which its sites compute unless the user asks for another, None for one per site.
     """
 
-    title: ClassVar[str]
-    unset: ClassVar[str]
-    results: ClassVar[Path]
-    reasons: ClassVar[tuple[re.Pattern[str], ...]]
-    job_file: ClassVar[Path]
-    processes: ClassVar[int | None]
-
-    @abstractmethod
-    def knows(self, method: str) -> bool:
-        """Return whether a method, or the first part of a composition, is of this kind."""
-
-    @abstractmethod
-    def canonical_name(self, text: str) -> str:
-        """Return the canonical name of the method that ``text`` names; raise ``SettingsError`` if there is none."""
-
-    @abstractmethod
-    def settings_of(self, method: str) -> Collection[str]:
-        """Return the names of all settings of a run of ``method``."""
-
-    @abstractmethod
-    def base_settings(self, protocol: str, dataset: DatasetRef, method: str) -> Mapping[str, Any]:
-        """Return a named protocol as settings of a run of ``method``, which ignores those that it does not have."""
-
-    @abstractmethod
-    def write_job(self, run: PlannedRun, data: DataFound, folder: Path) -> Written:
-        """Write the job of a planned run on ``data`` to ``folder/job``; return what is known then.
-
-        Raises ``SettingsError``, naming the run, for a setting that does not exist or has an invalid value.
-        """
-
-    @abstractmethod
-    def words(self, run: PlannedRun, at_once: int, sites: int) -> Sequence[str]:
-        """Return the command that executes ``run`` in its folder, ``at_once`` of its ``sites`` at a time."""
-
-    def check_path(self, folder: Path) -> None:  # noqa: B027 - most take any
-        """Raise ``SettingsError`` if this kind cannot run in ``folder``, which need not exist yet."""
-
-    def launch(
-        self,
-        run: PlannedRun,
-        folder: Path,
-        sites: int,
-        machine: Machine,
-        environment: Mapping[str, str],
-        gpu: str | None,
-    ) -> Launch:
-        """Return how to execute a run of ``sites`` sites; ``environment`` is that of all runs on the machine."""
-        computing = sites if machine.threads or self.processes is None else self.processes
-        at_once = machine.threads_of(computing)
-        own = run_environment(environment, folder, machine.arithmetic_threads(computing), gpu)
-        words = self.words(run, at_once, sites)
-        return Launch(at_once, Command(self.title, words, self.results, self.reasons, own))
-
-
-class FederatedRuns(RunKind):
-    """Simulations of a federation with one site per domain, for the methods and compositions that have recipes."""
-
     title = "FLARE's simulator"
     unset = "as the recipe has it"
     results = Path(WORKSPACE, SIMULATOR_FOLDER)
     # The reason that our workflow logs when it stops; else the last error in the log.
-    reasons = (re.compile(r" - ERROR - stopped: (.+)"), re.compile(r" - ERROR - (.+)"))
+    reasons: tuple[re.Pattern[str], ...] = (
+        re.compile(r" - ERROR - stopped: (.+)"),
+        re.compile(r" - ERROR - (.+)"),
+    )
     job_file = Path("app_server", "config", "config_fed_server.json")
-    processes: ClassVar[int | None] = None
+    processes: int | None = None
 
     def knows(self, method: str) -> bool:
         """Return whether a method, or the first part of a composition, is published, in any spelling.
@@ -150,7 +95,7 @@ class FederatedRuns(RunKind):
         return settings_of(method)
 
     def base_settings(self, protocol: str, dataset: DatasetRef, method: str) -> Mapping[str, Any]:
-        """Return all settings of the protocol, because a recipe knows only its own.
+        """Return a named protocol as settings of a run of ``method``, all of them: a recipe knows only its own.
 
         Under a paper's protocol, a method keeps what its paper or code demands of the sites' training; our own choices
         for it give way to what the protocol names.
@@ -162,7 +107,10 @@ class FederatedRuns(RunKind):
         return {name: value for name, value in settings.items() if name not in own}
 
     def write_job(self, run: PlannedRun, data: DataFound, folder: Path) -> Written:
-        """Write the job as FLARE's simulator runs it; its protocol is computed from the server's config."""
+        """Write the job of a planned run on ``data`` to ``folder/job``; return what is known then.
+
+        Raises ``SettingsError``, naming the run, for a setting that does not exist or has an invalid value.
+        """
         try:
             recipe = make_recipe(run.method, run.dataset, name=JOB, target=run.target, seed=run.seed, **run.settings)
             recipe.export(str(folder))
@@ -175,12 +123,12 @@ class FederatedRuns(RunKind):
         return Written(protocol, len(recipe.sites))
 
     def words(self, run: PlannedRun, at_once: int, sites: int) -> Sequence[str]:
-        """Return the command that runs FLARE's simulator on the job."""
+        """Return the command that executes ``run`` in its folder, ``at_once`` of its ``sites`` at a time."""
         many = ("-m", str(sites)) if sites > SIMULATORS_MOST else ()
         return (*SIMULATOR, JOB, "-w", WORKSPACE, "-t", str(at_once), *many)
 
     def check_path(self, folder: Path) -> None:
-        """Refuse a path that the simulator would split."""
+        """Raise ``SettingsError`` if this kind cannot run in ``folder``, which need not exist yet."""
         check_path(folder)
 
 
@@ -198,7 +146,7 @@ class OneProcessRuns(FederatedRuns):
         """Accept any path."""
 
 
-class ReferenceRuns(RunKind):
+class ReferenceRuns:
     """ERM, IRM and the other algorithms on pooled data: an ``fdg run`` each, in one process that uses all cores."""
 
     title = "fdg run"
@@ -255,6 +203,7 @@ class ReferenceRuns(RunKind):
         return (*FDG, "run", run.method, *(text for pair in given for text in pair), "--to", WORKSPACE)
 
 
+RunKind = FederatedRuns | ReferenceRuns
 FEDERATED, REFERENCE, IN_ONE_PROCESS = FederatedRuns(), ReferenceRuns(), OneProcessRuns()
 
 
@@ -266,6 +215,22 @@ def kind_of(method: str, *, in_one_process: bool = False) -> RunKind:
         return REFERENCE
     hint = did_you_mean(method.split("+")[0], [*METHODS.names(), *ALGORITHMS])
     raise SettingsError(f"method {shorten(method)} is neither a federated method nor a centralised reference; {hint}")
+
+
+def launch(
+    kind: RunKind,
+    run: PlannedRun,
+    folder: Path,
+    sites: int,
+    machine: Machine,
+    environment: Mapping[str, str],
+    gpu: str | None = None,
+) -> Launch:
+    """Return how to execute a run of ``sites`` sites; ``environment`` is that of all runs on the machine."""
+    computing = sites if machine.threads or kind.processes is None else kind.processes
+    at_once = machine.threads_of(computing)
+    own = run_environment(environment, folder, machine.arithmetic_threads(computing), gpu)
+    return Launch(at_once, Command(kind.title, kind.words(run, at_once, sites), kind.results, kind.reasons, own))
 
 
 def protocol_of(
