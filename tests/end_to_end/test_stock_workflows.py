@@ -167,58 +167,26 @@ def assert_models_and_reports(folder: Path) -> None:
         assert all(("gamma" in report) is (name == "fedomg") for report in reports)
 
 
-def persistors(folder: Path) -> list[dict[str, Any]]:
-    return [
-        {"id": f"{name}_persistor", **component("toy.ToyPersistor", file=str(folder / f"{name}.npz"))}
-        for name in ("fedomg", "fedavg")
-    ]
-
-
 AGGREGATORS = {
     "fedomg": component("fdg_plugins.methods.fedomg.FedOMGAggregator", **FEDOMG),
     "fedavg": component("fdg_plugins.methods.fedavg.FedAvgAggregator", **FEDAVG),
 }
+GENERATOR = "nvflare.app_common.shareablegenerators.full_model_shareable_generator.FullModelShareableGenerator"
 
 
-def test_stock_fedavg_takes_the_steps_of_the_aggregators(tmp_path: Path) -> None:
-    workflows = [
-        {
-            "id": f"{name}_workflow",
-            **component(
-                "nvflare.app_common.workflows.fedavg.FedAvg",
-                num_clients=3,
-                num_rounds=ROUNDS,
-                persistor_id=f"{name}_persistor",
-                task_check_period=0.05,
-                aggregator=aggregator,
-            ),
-        }
-        for name, aggregator in AGGREGATORS.items()
-    ]
-    write_job(tmp_path / "job", workflows, persistors(tmp_path))
-    simulate(tmp_path / "job")
-    assert_models_and_reports(tmp_path)
-
-
-def test_stock_scatter_and_gather_takes_the_steps_of_the_aggregators(tmp_path: Path) -> None:
-    workflows = [
-        {
-            "id": f"{name}_workflow",
-            **component(
-                "nvflare.app_common.workflows.scatter_and_gather.ScatterAndGather",
-                min_clients=3,
-                num_rounds=ROUNDS,
-                persistor_id=f"{name}_persistor",
-                aggregator_id=f"{name}_aggregator",
-                shareable_generator_id="generator",
-            ),
-        }
-        for name in AGGREGATORS
-    ]
-    generator = "nvflare.app_common.shareablegenerators.full_model_shareable_generator.FullModelShareableGenerator"
-    components = [{"id": f"{name}_aggregator", **aggregator} for name, aggregator in AGGREGATORS.items()]
-    write_job(
-        tmp_path / "job", workflows, [*components, *persistors(tmp_path), {"id": "generator", **component(generator)}]
-    )
+@pytest.mark.parametrize("stock", ["fedavg.FedAvg", "scatter_and_gather.ScatterAndGather"])
+def test_a_workflow_of_flares_takes_the_steps_of_the_aggregators(tmp_path: Path, stock: str) -> None:
+    workflows, components = [], [{"id": "generator", **component(GENERATOR)}]
+    for name, aggregator in AGGREGATORS.items():
+        own: dict[str, Any] = {"num_rounds": ROUNDS, "persistor_id": f"{name}_persistor"}
+        if stock == "fedavg.FedAvg":
+            own |= {"num_clients": 3, "task_check_period": 0.05, "aggregator": aggregator}
+        else:
+            own |= {"min_clients": 3, "aggregator_id": f"{name}_aggregator", "shareable_generator_id": "generator"}
+            components.append({"id": f"{name}_aggregator", **aggregator})
+        workflows.append({"id": name, **component(f"nvflare.app_common.workflows.{stock}", **own)})
+        persistor = component("toy.ToyPersistor", file=str(tmp_path / f"{name}.npz"))
+        components.append({"id": f"{name}_persistor", **persistor})
+    write_job(tmp_path / "job", workflows, components)
     simulate(tmp_path / "job")
     assert_models_and_reports(tmp_path)

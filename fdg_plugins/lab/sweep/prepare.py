@@ -142,7 +142,7 @@ def with_budgets(
 
     @cache_of_one_call
     def images(most: int | None) -> float:
-        opened = _open_domains(request.dataset, environment, seed=0, max_samples=most)
+        _, opened = _open_domains(request.dataset, environment, seed=0, max_samples=most)
         return statistics.fmean(len(found.train) for found in opened.values())
 
     def budget(run: PlannedRun) -> PlannedRun:
@@ -177,12 +177,15 @@ def pretrained_digest(environment: Mapping[str, str]) -> str:
         raise DataError(f"file {file} (FDG_PRETRAINED_FILE) cannot be read: {error.strerror}.") from error
 
 
-def _open_domains(dataset: DatasetRef, environment: Mapping[str, str], **options: Any) -> dict[str, DomainData]:
-    """Return the domains of a data set where the runs will find them; without a data root, drawn as the stand-in."""
+def _open_domains(
+    dataset: DatasetRef, environment: Mapping[str, str], without: str | None = None, **options: Any
+) -> tuple[bool, dict[str, DomainData]]:
+    """Return whether a data set is the stand-in where the runs will find it, and its domains, all but ``without``."""
     root, cache, file = (named_path(name, environment) for name in ("FDG_DATA_ROOT", "FDG_CACHE", "FDG_DATASET_FILE"))
-    place = find_data_root(dataset, root, cache).path
-    domains = dataset_spec(dataset).domains
-    return {domain: open_domain(place, dataset, domain, dataset_file=file, **options) for domain in domains}
+    found = find_data_root(dataset, root, cache)
+    domains = [domain for domain in dataset_spec(dataset).domains if domain != without]
+    opened = {domain: open_domain(found.path, dataset, domain, dataset_file=file, **options) for domain in domains}
+    return found.stand_in, opened
 
 
 def look_at_data(dataset: DatasetRef, environment: Mapping[str, str], targets: Collection[str] = ()) -> DataFound:
@@ -192,7 +195,8 @@ def look_at_data(dataset: DatasetRef, environment: Mapping[str, str], targets: C
     no images to train or validate on where another one of ``targets`` is held out.
     """
     images: dict[str, int] = {}
-    for domain, data in _open_domains(dataset, environment, seed=0).items():
+    stand_in, domains = _open_domains(dataset, environment, seed=0)
+    for domain, data in domains.items():
         if {*targets} - {domain} and not (data.train and data.validation):
             raise DataError(
                 f"domain {domain!r} of data set {data.dataset} has {len(data.train):,} training and "
@@ -200,8 +204,7 @@ def look_at_data(dataset: DatasetRef, environment: Mapping[str, str], targets: C
                 "a class of two images or more has one for validation."
             )
         images[domain] = len({sample.file for sample in (*data.train, *data.validation, *data.test)})
-    root, cache = (named_path(name, environment) for name in ("FDG_DATA_ROOT", "FDG_CACHE"))
-    return DataFound(stand_in=find_data_root(dataset, root, cache).stand_in, images=images)
+    return DataFound(stand_in=stand_in, images=images)
 
 
 def check_shares(protocols: Iterable[Protocol], dataset: DatasetRef, environment: Mapping[str, str]) -> None:
@@ -214,20 +217,17 @@ def check_shares(protocols: Iterable[Protocol], dataset: DatasetRef, environment
         for one in protocols
         if one.sites_per_domain > 1
     }
-    root, cache, file = (named_path(name, environment) for name in ("FDG_DATA_ROOT", "FDG_CACHE", "FDG_DATASET_FILE"))
     for protocol in different.values():
-        for domain in {*dataset_spec(dataset).domains} - {protocol.target}:
-            open_domain(
-                find_data_root(dataset, root, cache).path,
-                dataset,
-                domain,
-                seed=protocol.seed,
-                max_samples=protocol.max_samples_per_domain,
-                part=(1, protocol.sites_per_domain),
-                partition=Partition(protocol.partition, protocol.dirichlet_alpha, protocol.least_images),
-                preset=protocol.preset,
-                dataset_file=file,
-            )
+        _open_domains(
+            dataset,
+            environment,
+            without=protocol.target,
+            seed=protocol.seed,
+            max_samples=protocol.max_samples_per_domain,
+            part=(1, protocol.sites_per_domain),
+            partition=Partition(protocol.partition, protocol.dirichlet_alpha, protocol.least_images),
+            preset=protocol.preset,
+        )
 
 
 def make_request(asked: Mapping[str, Any], earlier: Request | None) -> Request:
