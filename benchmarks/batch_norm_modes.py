@@ -18,7 +18,7 @@ import torch
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.controllers.statistics import SiteStatistics
-from fdg_plugins.data import SharedDomains, shuffled_reported_batches
+from fdg_plugins.data import SharedDomains, reported_batches
 from fdg_plugins.errors import FDGError
 from fdg_plugins.methods.fediir import classifier_parameters, gradient_report
 from fdg_plugins.models import ExtractorClassifier
@@ -102,8 +102,13 @@ def gradients(site: SiteSession, state: Mapping[str, torch.Tensor]) -> tuple[tor
 def seen_in_training(site: SiteSession, model: ExtractorClassifier) -> Iterator[FeatureBatch]:
     """Yield the features of the training images in batches of training, in the model's present mode."""
     protocol = site.protocol
-    batches = shuffled_reported_batches(
-        site.data, image_size=protocol.image_size, batch_size=protocol.batch_size, seed=0, scope=(site.site,)
+    batches = reported_batches(
+        site.data,
+        image_size=protocol.image_size,
+        batch_size=protocol.batch_size,
+        seed=0,
+        scope=(site.site,),
+        shuffled=True,
     )
     for images, targets in batches:
         with torch.no_grad():

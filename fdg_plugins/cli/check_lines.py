@@ -2,21 +2,17 @@
 """What ``fdg data check`` says of labelled images and of images with masks alike."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from fdg_plugins.cli.console import say
 from fdg_plugins.errors import DataError
 
-if TYPE_CHECKING:
-    from fdg_plugins.data.folders import Unused
-
 SHOWN = 10
 
 
-def unused_lines(unused: "Mapping[str, Unused]") -> Iterator[str]:
-    """Yield a line for each kind of files and folders in a domain that a run would pass over."""
+def unused_lines(unused: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield a line for each domain that has files and folders that a run would pass over."""
     for domain, found in unused.items():
-        for phrase in found.phrases():
+        for phrase in found:
             yield f"not used    {domain}: {phrase}"
 
 

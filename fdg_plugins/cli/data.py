@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``fdg data``: list the data sets, and prepare one on this machine, checked and hashed.
 
-Only ``fdg data prepare NAME --from hf`` ever downloads.
+Nothing is downloaded.
 """
 
 import warnings
@@ -22,9 +22,7 @@ from fdg_plugins.errors import DataError, SettingsError
 if TYPE_CHECKING:
     from fdg_plugins.data.own_files import FileRules
     from fdg_plugins.data.specs import ImageFolderSpec, KnownSpec, SegmentationSpec
-    from fdg_plugins.lab.preparation import Prepared, Source
-
-HUB = "hf"
+    from fdg_plugins.lab.preparation import Prepared
 
 Name = Annotated[str, typer.Argument(help="A name from fdg data list, such as pacs.", show_default=False)]
 DataRoot = Annotated[
@@ -63,7 +61,7 @@ def list_data_sets(
       fdg data list --data-root /data
     """
     from fdg_plugins.data import DATASETS, dataset_spec
-    from fdg_plugins.data.origins import origin_of
+    from fdg_plugins.data.catalogue import origin_of
 
     if data_root is not None:
         _existing(data_root)
@@ -87,9 +85,8 @@ def prepare(
         str,
         typer.Option(
             "--from",
-            metavar="FOLDER|ZIP|TAR|hf",
-            help="What was downloaded: a folder (with archives directly in it, if any), an archive, or hf, which "
-            "downloads from Hugging Face.",
+            metavar="FOLDER|ZIP|TAR",
+            help="What you downloaded: a folder (with archives directly in it, if any), or an archive.",
             show_default=False,
         ),
     ],
@@ -115,17 +112,16 @@ def prepare(
       fdg data prepare terraincognita --from ~/Downloads/camera_traps --data-root /data
 
       fdg data prepare domainnet10 --from /data/domainnet --data-root /data --link
-
-      fdg data prepare officehome --from hf --data-root /data
     """
     from fdg_plugins.cli.own_data import most_pixels
     from fdg_plugins.lab.preparation import prepare as prepare_data
+    from fdg_plugins.storage import own_path
 
     spec, root = _on_disk(name), _named(data_root)
     try:
-        with waiting(f"reading {source}"):
-            opened = _opened(name, source)
-        done = prepare_data(spec, opened, root, link=link, any_counts=any_counts, track=track, max_pixels=most_pixels())
+        done = prepare_data(
+            spec, own_path(source), root, link=link, any_counts=any_counts, track=track, max_pixels=most_pixels()
+        )
     except KeyboardInterrupt as order:
         say("interrupted; the same command goes on with what is left", on_stderr=True)
         raise typer.Exit(INTERRUPTED) from order
@@ -272,13 +268,6 @@ def _check_drawn(to: Path, dataset: str, asked: int | None) -> None:
         raise DataError(f"{to} holds the STAND-IN with {drawn} drawings each, expected a new folder for {asked}.")
 
 
-def _opened(name: str, source: str) -> "Source":
-    from fdg_plugins.lab.preparation import HubSource, open_source
-    from fdg_plugins.storage import own_path
-
-    return HubSource(name) if source == HUB else open_source(own_path(source))
-
-
 def _on_disk(name: str) -> "KnownSpec":
     from fdg_plugins.data import dataset_spec
 
@@ -325,8 +314,8 @@ def _existing(data_root: Path) -> Path:
 
 def _report(spec: "KnownSpec", done: "Prepared", root: Path) -> None:
     """Report what was done; raise DataError if the counts were not accepted."""
+    from fdg_plugins.data.catalogue import origin_of
     from fdg_plugins.data.folders import MANIFEST
-    from fdg_plugins.data.origins import origin_of
 
     _report_copy(spec, done)
     show(counts_table(done.counts, done.verdict))
@@ -344,7 +333,7 @@ def _report(spec: "KnownSpec", done: "Prepared", root: Path) -> None:
 
 
 def _report_copy(spec: "KnownSpec", done: "Prepared") -> None:
-    say(f"{spec.name}: {done.copied.written:,} files written, {done.copied.kept:,} were there already")
+    say(f"{spec.name}: {done.written:,} files written, {done.kept:,} were there already")
     for remark in done.plan.remarks:
         say(f"  {remark}")
     if left_out := done.plan.left_out:

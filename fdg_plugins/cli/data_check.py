@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``fdg data check``: look into the images of a data set with masks, in numbers and in pictures."""
 
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,13 +15,13 @@ from fdg_plugins.cli.own_data import most_pixels, warn_of_absent, warn_of_idle
 from fdg_plugins.cli.tables import as_text
 
 if TYPE_CHECKING:
-    from fdg_plugins.data.facts import MaskFacts
     from fdg_plugins.data.own_files import FileRules
     from fdg_plugins.data.pairs import Pairs
     from fdg_plugins.data.specs import PairSample, SegmentationSpec
+    from fdg_plugins.lab.preparation.facts import ImageFacts
 
 ON_A_SHEET = 6
-TILE = 320  # pixels
+TILE = 2.7  # inches
 
 
 def check_masks(spec: "SegmentationSpec", root: Path, rules: "FileRules", sheets: Path | None) -> None:
@@ -30,43 +29,33 @@ def check_masks(spec: "SegmentationSpec", root: Path, rules: "FileRules", sheets
 
     Raises DataError, after all domains, if some pairs cannot be used, or a domain has too few for any run.
     """
-    from fdg_plugins.data.facts import mask_facts
-    from fdg_plugins.data.folders import Unused
     from fdg_plugins.data.pairs import list_pairs, split_pairs
     from fdg_plugins.lab.preparation import count_images
+    from fdg_plugins.lab.preparation.facts import mask_facts
 
-    facts: dict[str, MaskFacts] = {}
+    facts: dict[str, ImageFacts] = {}
     listed: dict[str, Pairs] = {}
-    unused: dict[str, Unused] = {}
+    unused: dict[str, tuple[str, ...]] = {}
     for domain in count_images(root, spec, rules):
-        unused[domain] = Unused()
-        listed[domain], _ = list_pairs(root, spec, domain, rules, unused[domain])
+        listed[domain], _, unused[domain] = list_pairs(root, spec, domain, rules)
         pairs = listed[domain].all
         facts[domain] = mask_facts(root, spec, track(pairs, f"decoding {domain}", len(pairs)), most_pixels())
         if sheets is not None:
             sound = [pair for pair in pairs if pair not in facts[domain].damaged]
             _write_sheet(sheets / f"{domain}.png", spec, root, sound)
     show(_facts_table(spec, facts))
-    for line in (*_elsewhere(facts), *unused_lines(unused), *_duplicates(facts)):
+    for line in (*unused_lines(unused), *_duplicates(facts)):
         say(line)
     warn_of_idle(rules, root / spec.folder)
     warn_of_absent(spec.domains, facts, root / spec.folder)
-    total = sum(found.pairs for found in facts.values())
+    total = sum(len(found.samples) for found in facts.values())
     damaged = [error for found in facts.values() for error in found.damaged.values()]
     refuse_damaged(damaged, f"{total:,} pairs of data set {spec.name} in {root}")
     for domain, pairs_of_domain in listed.items():
         split_pairs(pairs_of_domain, (), spec, domain, seed=0, max_samples=None)
 
 
-def _elsewhere(facts: "Mapping[str, MaskFacts]") -> Iterator[str]:
-    """Yield a line for each domain with masks that lie elsewhere than their images."""
-    for domain, found in facts.items():
-        if moved := found.elsewhere:
-            odd = "another place or spacing in the header than the image"
-            yield f"elsewhere   {domain}: {len(moved):,} of {found.pairs:,} masks have {odd} ({moved[0].mask})"
-
-
-def _duplicates(facts: "Mapping[str, MaskFacts]") -> Iterator[str]:
+def _duplicates(facts: "Mapping[str, ImageFacts]") -> Iterator[str]:
     """Return lines on images with the same bytes, those in several domains first; a data list may name another's."""
     by_digest: dict[str, list[tuple[str, str]]] = {}
     for domain, found in facts.items():
@@ -83,7 +72,7 @@ def _in_several(places: Sequence[tuple[str, str]]) -> bool:
     return len({domain for domain, _ in places}) > 1
 
 
-def _facts_table(spec: "SegmentationSpec", facts: "dict[str, MaskFacts]") -> Table:
+def _facts_table(spec: "SegmentationSpec", facts: "dict[str, ImageFacts]") -> Table:
     """Return a row per domain: pairs, sizes, and mean, smallest and largest fraction of each class but the first."""
     table = Table(show_edge=False, pad_edge=False)
     for head in ("domain", "pairs", "unusable"):
@@ -91,38 +80,36 @@ def _facts_table(spec: "SegmentationSpec", facts: "dict[str, MaskFacts]") -> Tab
     for head in ("height x width" if spec.dims == 2 else "size", *(f"fraction of {name}" for name in spec.classes[1:])):
         table.add_column(as_text(head))
     for domain, found in facts.items():
-        cells = (domain, f"{found.pairs:,}", f"{len(found.damaged):,}", _sizes(found), *_fractions(found))
+        cells = (domain, f"{len(found.samples):,}", f"{len(found.damaged):,}", _sizes(found), *_fractions(found))
         table.add_row(*map(as_text, cells))
     return table
 
 
-def _sizes(found: "MaskFacts") -> str:
+def _sizes(found: "ImageFacts") -> str:
     sizes = sorted(set(found.sizes))
     return " to ".join(" x ".join(map(str, size)) for size in dict.fromkeys(sizes[:1] + sizes[-1:]))
 
 
-def _fractions(found: "MaskFacts") -> Iterator[str]:
-    for shares in found.shares.T[1:]:
-        yield f"{shares.mean():.3f} ({shares.min():.3f} to {shares.max():.3f})" if len(shares) else ""
+def _fractions(found: "ImageFacts") -> Iterator[str]:
+    for shares in list(zip(*found.shares, strict=True))[1:]:
+        yield f"{sum(shares) / len(shares):.3f} ({min(shares):.3f} to {max(shares):.3f})"
 
 
 def _write_sheet(path: Path, spec: "SegmentationSpec", root: Path, pairs: "list[PairSample]") -> None:
     """Draw up to ``ON_A_SHEET`` pairs, evenly chosen in the order of their names."""
-    from fdg_plugins.data.contact_sheets import draw_rows, mask_row
-    from fdg_plugins.data.facts import class_shares, read_pair
     from fdg_plugins.data.pairs import stem_of
+    from fdg_plugins.lab.preparation.facts import class_shares, read_pair
+    from fdg_plugins.lab.preparation.sheets import draw_sheet, mask_tiles
 
     if not pairs:
         return
     count = min(ON_A_SHEET, len(pairs))
-    rows = []
+    rows = {}
     for pair in (pairs[number * len(pairs) // count] for number in range(count)):
         image, labels = read_pair(root, spec, pair, most_pixels())
         shares = class_shares(labels, len(spec.classes))[1:]
         texts = [f"{name} {share:.3f}" for name, share in zip(spec.classes[1:], shares, strict=True)]
-        rows.append(mask_row(image, labels, f"{stem_of(Path(pair.file).name)}: {', '.join(texts)}", TILE))
-    stream = io.BytesIO()
+        rows[stem_of(Path(pair.file).name)] = mask_tiles(image, labels, ", ".join(texts))
     title = f"{spec.title}, {path.stem}: {count} of {len(pairs)} pairs"
-    draw_rows(rows, title, TILE, spec.classes).save(stream, "PNG")
-    write_output(path, stream.getvalue(), "--sheets")
+    write_output(path, draw_sheet(rows, title, TILE, spec.classes), "--sheets")
     say(f"{path}: {count} of {len(pairs):,} pairs")

@@ -117,7 +117,7 @@ def _domains(spec: "DatasetSpec") -> str:
 
 def _images(spec: "DatasetSpec") -> str:
     """Return the number of images of a data set, as text."""
-    from fdg_plugins.data.origins import origin_of
+    from fdg_plugins.data.catalogue import origin_of
 
     if limit := getattr(spec, "limit", None):
         return f"{limit:,}"

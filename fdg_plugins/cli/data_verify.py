@@ -12,7 +12,6 @@ from fdg_plugins.cli.own_data import introduce, most_pixels
 from fdg_plugins.errors import DataError
 
 if TYPE_CHECKING:
-    from fdg_plugins.data import Damaged
     from fdg_plugins.data.own_files import FileRules
     from fdg_plugins.data.specs import ImageFolderSpec, KnownSpec, SegmentationSpec
     from fdg_plugins.lab.preparation import Changes, Manifest, Verdict
@@ -117,21 +116,12 @@ def _check_images(spec: "KnownSpec", root: Path, domains: list[str]) -> None:
         data = open_domain(root, spec.name, domain, seed=0, max_pixels=most_pixels())
         damaged = find_damaged(data)
         looked_at += len({sample.file for sample in (*data.train, *data.validation, *data.test)})
-        unusable += len(damaged.files)
-        _show_damaged(damaged)
+        unusable += len(damaged)
+        for file, reason in damaged.items():
+            say(f"unusable    {file} {reason}")
     if unusable:
         raise DataError(f"of {looked_at:,} images of data set {spec.name} in {root}, {unusable:,} cannot be used.")
     say(f"{spec.name}: all {looked_at:,} images can be decoded")
-
-
-def _show_damaged(damaged: "Damaged") -> None:
-    for word, files in (("unreadable", damaged.unreadable), ("too large", damaged.too_large)):
-        for file in files:
-            say(f"{word:12}{file}")
-    for file, reason in damaged.masks.items():
-        say(f"{'mask':12}{file}: its mask has {reason}")
-    for file, reason in damaged.unfit.items():
-        say(f"{'unfit':12}{file}: it has {reason}")
 
 
 def _show_changes(changes: "Changes") -> None:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``fdg data check`` for labelled images: counts, sizes, damaged and duplicate files, and a picture of the domains."""
 
-import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,11 +16,10 @@ from fdg_plugins.cli.tables import as_text
 from fdg_plugins.errors import DataError
 
 if TYPE_CHECKING:
-    from fdg_plugins.data.facts import ImageFacts
-    from fdg_plugins.data.folders import Unused
     from fdg_plugins.data.own_files import FileRules
     from fdg_plugins.data.specs import ImageFolderSpec, Sample
     from fdg_plugins.data.splits import Split
+    from fdg_plugins.lab.preparation.facts import ImageFacts
 
 IN_A_ROW = 8
 
@@ -31,13 +29,13 @@ def check_images(spec: "ImageFolderSpec", root: Path, rules: "FileRules", sheets
 
     Raises DataError, after all domains, if some images cannot be used, or no run could start.
     """
-    from fdg_plugins.data.facts import image_facts
     from fdg_plugins.data.folders import existing_folders, list_domain
     from fdg_plugins.data.splits import folder_split
+    from fdg_plugins.lab.preparation.facts import image_facts
 
     facts: dict[str, ImageFacts] = {}
     skipped = 0
-    unused: dict[str, Unused] = {}
+    unused: dict[str, tuple[str, ...]] = {}
     splits: dict[str, Split] = {}
     for domain in [name for name in spec.domains if (root / spec.folder / name).is_dir()]:
         samples, left_out, unused[domain] = list_domain(existing_folders(root, spec, domain), spec, domain, rules)
@@ -148,26 +146,24 @@ def _duplicates(facts: "dict[str, ImageFacts]") -> Iterator[str]:
 
 def _write_sheet(path: Path, spec: "ImageFolderSpec", root: Path, facts: "dict[str, ImageFacts]") -> None:
     """Draw a row of images for each domain, chosen evenly from its classes."""
-    from fdg_plugins.data.contact_sheets import SheetRow, draw_rows
-    from fdg_plugins.data.decoding import read_image
+    import numpy as np
 
-    rows = [
-        SheetRow(
-            domain,
-            [
-                (read_image(root / spec.folder / one.file), spec.classes[one.label])
-                for one in _spread(found.usable, IN_A_ROW)
-            ],
-        )
+    from fdg_plugins.data.decoding import read_image
+    from fdg_plugins.lab.preparation.sheets import Tile, draw_sheet
+
+    rows = {
+        domain: [
+            Tile(np.asarray(read_image(root / spec.folder / one.file)), spec.classes[one.label])
+            for one in _spread(found.usable, IN_A_ROW)
+        ]
         for domain, found in facts.items()
         if found.usable
-    ]
+    }
     if not rows:
         return
-    stream = io.BytesIO()
     total = sum(len(found.samples) for found in facts.values())
-    draw_rows(rows, f"{spec.title}: {sum(len(row.tiles) for row in rows)} of {total:,} images").save(stream, "PNG")
-    write_output(path, stream.getvalue(), "--sheets")
+    title = f"{spec.title}: {sum(map(len, rows.values()))} of {total:,} images"
+    write_output(path, draw_sheet(rows, title), "--sheets")
     say(f"{path}: a row for each of {len(rows)} domains")
 
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data sets that this package knows by name."""
+"""The data sets that are known by name: their records, and where they come from, as ``datasets.toml`` says."""
 
 import tomllib
-from dataclasses import replace
-from functools import lru_cache
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache, lru_cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeVar
 
 from fdg_plugins.data.specs import (
     AttributeSpec,
@@ -20,211 +21,92 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.own_dataset import DatasetRef, OwnDataset
 from fdg_plugins.plugins.registry import Registry
 
-
-def _classes(name: str) -> tuple[str, ...]:
-    """Return one of the long lists of ``class_names.toml``."""
-    text = files("fdg_plugins.data").joinpath("class_names.toml").read_text(encoding="utf-8")
-    return tuple(tomllib.loads(text)[name].split())
+S = TypeVar("S", bound=DatasetSpec)
 
 
-PACS = ImageFolderSpec(
-    name="pacs",
-    folder="pacs",
-    title="PACS",
-    reference="Li, Yang, Song, Hospedales: Deeper, Broader and Artier Domain Generalization, ICCV 2017",
-    domains=("art_painting", "cartoon", "photo", "sketch"),
-    classes=("dog", "elephant", "giraffe", "guitar", "horse", "house", "person"),
-    known_bad=("sketch/dog/n02103406_4068-1",),
-)
+@cache
+def _table() -> dict[str, dict[str, Any]]:
+    table = tomllib.loads(files("fdg_plugins.data").joinpath("datasets.toml").read_text(encoding="utf-8"))
+    return {name: {**table.get(facts.get("like", ""), {}), **facts} for name, facts in table.items()}
 
-VLCS = ImageFolderSpec(
-    name="vlcs",
-    folder="vlcs",
-    title="VLCS",
-    reference="Fang, Xu, Rockmore: Unbiased Metric Learning: On the Utilization of Multiple Datasets and Web Images "
-    "for Softening Bias, ICCV 2013",
-    domains=("caltech101", "labelme", "sun09", "voc2007"),
-    classes=("bird", "car", "chair", "dog", "person"),
-)
 
-OFFICE_HOME = ImageFolderSpec(
-    name="officehome",
-    folder="officehome",
-    title="Office-Home",
-    reference="Venkateswara, Eusebio, Chakraborty, Panchanathan: Deep Hashing Network for Unsupervised Domain "
-    "Adaptation, CVPR 2017",
-    domains=("art", "clipart", "product", "real_world"),
-    classes=_classes("officehome"),
-)
+def _record(kind: type[S], name: str, **more: Any) -> S:
+    known = {one.name for one in fields(kind)}
+    values: dict[str, Any] = {key: _tuples(value) for key, value in _table()[name].items() if key in known}
+    values |= {key: tuple(values[key].split()) for key in ("domains", "classes") if key in values}
+    return kind(**{"folder": name, **values, "name": name, **more})
 
-# Terra Incognita has more camera traps and species; this selection is DomainBed's, and papers follow it.
-TERRA_INCOGNITA = ImageFolderSpec(
-    name="terraincognita",
-    folder="terraincognita",
-    title="TerraIncognita",
-    reference="Beery, Van Horn, Perona: Recognition in Terra Incognita, ECCV 2018",
-    domains=("location_38", "location_43", "location_46", "location_100"),
-    classes=("bird", "bobcat", "cat", "coyote", "dog", "empty", "opossum", "rabbit", "raccoon", "squirrel"),
-)
 
-_DOMAINNET_DOMAINS = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
-DOMAINNET = ImageFolderSpec(
-    name="domainnet",
-    folder="domainnet",
-    title="DomainNet",
-    reference="Peng, Bai, Xia, Huang, Saenko, Wang: Moment Matching for Multi-Source Domain Adaptation, ICCV 2019",
-    domains=_DOMAINNET_DOMAINS,
-    classes=_classes("domainnet"),
-)
 
-DOMAINNET_10 = ImageFolderSpec(
-    name="domainnet10",
-    folder="domainnet10",
-    title="DomainNet (10 classes)",
-    reference="Li, Jiang, Zhang, Kamp, Dou: FedBN: Federated Learning on Non-IID Features via Local Batch "
-    "Normalization, ICLR 2021",
-    domains=_DOMAINNET_DOMAINS,
-    classes=(
-        "bird",
-        "feather",
-        "headphones",
-        "ice_cream",
-        "teapot",
-        "tiger",
-        "whale",
-        "windmill",
-        "wine_glass",
-        "zebra",
-    ),
-)
-
-OFFICE_CALTECH_10 = ImageFolderSpec(
-    name="officecaltech10",
-    folder="office_caltech10",
-    title="Office-Caltech10",
-    reference="Gong, Shi, Sha, Grauman: Geodesic Flow Kernel for Unsupervised Domain Adaptation, CVPR 2012",
-    domains=("amazon", "caltech10", "dslr", "webcam"),
-    classes=(
-        "backpack",
-        "bike",
-        "calculator",
-        "headphones",
-        "keyboard",
-        "laptop",
-        "monitor",
-        "mouse",
-        "mug",
-        "projector",
-    ),
-)
-
-_ANGLES = (0, 15, 30, 45, 60, 75)
-_ANGLE_DOMAINS = tuple(f"angle_{angle}" for angle in _ANGLES)
-_DIGITS = tuple("0123456789")
-
-ROTATED_DIGITS = RotatedSpec(
-    name="rotateddigits",
-    title="RotatedDigits",
-    reference="Alpaydin, Kaynak: Optical Recognition of Handwritten Digits, UCI 1998, as scikit-learn brings it",
-    domains=_ANGLE_DOMAINS,
-    classes=_DIGITS,
-    folder="",
-    source="digits",
-    angles=_ANGLES,
-    needs_data_root=False,
-)
-
-ROTATED_MNIST = RotatedSpec(
-    name="rotatedmnist",
-    title="RotatedMNIST",
-    reference="Ghifary, Kleijn, Zhang, Balduzzi: Domain Generalization for Object Recognition with Multi-task "
-    "Autoencoders, ICCV 2015",
-    domains=_ANGLE_DOMAINS,
-    classes=_DIGITS,
-    folder="mnist",
-    source="mnist",
-    angles=_ANGLES,
-    stand_in=ROTATED_DIGITS,
-)
-
-# The FedDIM paper uses 7,000 images of RotatedMNIST, the FedIIR paper 70,000.
-ROTATED_MNIST_7K = replace(ROTATED_MNIST, name="rotatedmnist_7k", title="RotatedMNIST (7,000)", limit=7000)
-
-VESSELS = SegmentationSpec(
-    name="vessels",
-    folder="vessels",
-    title="Retinal vessels",
-    reference="Staal et al., IEEE TMI 23(4), 2004 (DRIVE); Hoover, Kouznetsova, Goldbaum, IEEE TMI 19(3), 2000 "
-    "(STARE); Fraz et al., IEEE TBME 59(9), 2012 (CHASE_DB1); Budai et al., Int. J. Biomed. Imaging, 2013 (HRF)",
-    domains=("chase_db1", "drive", "hrf", "stare"),
-    classes=("background", "vessel"),
-    mask_values=((0,), (255,)),
-)
-
-MNIST = PublishedSpec(
-    name="mnist",
-    title="MNIST",
-    reference="LeCun, Bottou, Bengio, Haffner: Gradient-Based Learning Applied to Document Recognition, 1998",
-    classes=_DIGITS,
-    channels=1,
-    folder="mnist",
-    source="mnist",
-    size=28,
-    protocol={"image_size": 28},
-)
-
-# Of EMNIST's six divisions, the one of 70,000 digits, which is the number that the FedOMG paper states.
-EMNIST = replace(
-    MNIST,
-    name="emnist",
-    title="EMNIST (MNIST division)",
-    reference="Cohen, Afshar, Tapson, van Schaik: EMNIST: an extension of MNIST to handwritten letters, IJCNN 2017",
-    folder="emnist",
-    source="emnist",
-)
-
-CIFAR_10 = PublishedSpec(
-    name="cifar10",
-    title="CIFAR-10",
-    reference="Krizhevsky: Learning Multiple Layers of Features from Tiny Images, 2009",
-    classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
-    channels=3,
-    folder="cifar10",
-    source="cifar10",
-    size=32,
-)
-
-CIFAR_100 = replace(
-    CIFAR_10,
-    name="cifar100",
-    title="CIFAR-100",
-    classes=_classes("cifar100"),
-    folder="cifar100",
-    source="cifar100",
-)
-
-# FedOMG's appendix E.5 reports the worst group's accuracy on CelebA; which attribute is learned and which groups are
-# judged is not known from it. Ours are those of Sagawa et al., ICLR 2020; the image size of 64 is ours, too.
-CELEBA = AttributeSpec(
-    name="celeba",
-    title="CelebA",
-    reference="Liu, Luo, Wang, Tang: Deep Learning Face Attributes in the Wild, ICCV 2015; classes and groups: Sagawa, "
-    "Koh, Hashimoto, Liang: Distributionally Robust Neural Networks for Group Shifts, ICLR 2020",
-    classes=("blond", "not_blond"),
-    folder="celeba",
-    image_folder="img_align_celeba",
-    attribute_list="list_attr_celeba.txt",
-    part_list="list_eval_partition.txt",
-    target="Blond_Hair",
-    attribute="Male",
-    protocol={"task": "group_classification", "image_size": 64},
-    stand_in_protocol={"image_size": 32},
-)
-
+PACS = _record(ImageFolderSpec, "pacs")
+VLCS = _record(ImageFolderSpec, "vlcs")
+OFFICE_HOME = _record(ImageFolderSpec, "officehome")
+TERRA_INCOGNITA = _record(ImageFolderSpec, "terraincognita")
+DOMAINNET = _record(ImageFolderSpec, "domainnet")
+DOMAINNET_10 = _record(ImageFolderSpec, "domainnet10")
+OFFICE_CALTECH_10 = _record(ImageFolderSpec, "officecaltech10")
+ROTATED_DIGITS = _record(RotatedSpec, "rotateddigits")
+ROTATED_MNIST = _record(RotatedSpec, "rotatedmnist", stand_in=ROTATED_DIGITS)
+ROTATED_MNIST_7K = _record(RotatedSpec, "rotatedmnist_7k", stand_in=ROTATED_DIGITS)
+VESSELS = _record(SegmentationSpec, "vessels")
+MNIST = _record(PublishedSpec, "mnist")
+EMNIST = _record(PublishedSpec, "emnist")
+CIFAR_10 = _record(PublishedSpec, "cifar10")
+CIFAR_100 = _record(PublishedSpec, "cifar100")
+CELEBA = _record(AttributeSpec, "celeba")
 
 DATASETS: Registry[DatasetSpec] = Registry("data set", "fdg_plugins.datasets", [__name__], DatasetSpec)
 """All data sets by name: those above and those of plug-ins."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """The number of images in one release of a data set, by domain (MNIST: by part), and the source of the numbers.
+
+    ``by_class`` gives the numbers per class, in the order of the data set's classes, if known. ``certain`` is false
+    for numbers found only in papers: a difference then causes a remark, not an error.
+    """
+
+    name: str
+    source: str
+    images: Mapping[str, int]
+    by_class: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    certain: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """The origin of a data set: its page, what to download there, and the ``terms`` of use, in short its ``licence``.
+
+    ``releases`` is empty if no numbers are known.
+    """
+
+    page: str
+    obtain: str = "see the plug-in that brings it"
+    licence: str = "not said by the plug-in"
+    terms: str = "not said by the plug-in"
+    releases: tuple[Release, ...] = ()
+
+
+def origin_of(dataset: str) -> Origin:
+    """Return the origin of the data set called ``dataset``; for a plug-in's data set, what its record says.
+
+    Raises SettingsError, listing the known names, if there is no such data set.
+    """
+    spec = dataset_spec(dataset)
+    if (facts := _table().get(spec.name)) is None:
+        return Origin(page=spec.reference)
+    texts = {key: facts[key] for key in ("page", "obtain", "licence", "terms")}
+    return Origin(**texts, releases=tuple(map(_release, facts.get("releases", ()))))
+
+
+def _release(facts: Mapping[str, Any]) -> Release:
+    by_class = {domain: tuple(counts) for domain, counts in facts.get("by_class", {}).items()}
+    images = facts.get("images") or {domain: sum(counts) for domain, counts in by_class.items()}
+    return Release(**{**facts, "images": images, "by_class": by_class})
 
 
 def dataset_spec(dataset: DatasetRef) -> KnownSpec:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decode an image file to pixels in RGB, whatever its format; an unreadable file raises an error of one sentence.
+"""Decode an image file to RGB, and say why that is impossible in an error that names the file.
 
 The number of pixels is known from the header, and too large an image is rejected before any pixel is decoded.
 """
@@ -31,48 +31,26 @@ DECODE_ERRORS = (
 LARGEST_DEEP = 2**16 - 1  # the largest value of an image of more than 8 bits
 LEAST_DEEP = 2**12  # an image whose values stay below is of 12 bits or fewer: its upper 8 of 16 bits are nearly black
 UPRIGHT = 1
+TOO_LARGE = "has {:,} pixels; expected at most {:,} (max_image_pixels)"
 _UPPER_BITS = re.compile(r";16[BLN]$")  # of Pillow's names for what a decoder reads; ";16" alone are 5 bits a colour
 _PILLOWS_LIMIT = threading.Lock()
 
 
-class TooLargeError(DataError):
-    """An image has more pixels than the limit allows."""
-
-    def __init__(self, path: Path, pixels: int, most: int) -> None:
-        super().__init__(
-            f"image {path} has {pixels:,} pixels; expected at most {most:,} (max_image_pixels).",
-            public="an image of the split has more pixels than the site opens (max_image_pixels).",
-        )
-
-
-class UnfitError(DataError):
-    """An image can be decoded, but to other pixels than were meant: by its values or its orientation.
-
-    ``reason`` says what it has and what was expected, for the site's own log.
-    """
+class DamagedError(DataError):
+    """An image, or its mask, cannot be used. ``reason`` ends a sentence about it in this site's log."""
 
     def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"image {path} has {reason}.", public="an image of the split does not fit.")
+        super().__init__(f"image {path} {reason}.", public="an image of the split cannot be read.")
         self.reason = reason
-
-
-class UnreadableError(DataError):
-    """An image cannot be decoded."""
-
-    def __init__(self, path: Path, error: Exception) -> None:
-        super().__init__(
-            f"image {path} cannot be read ({type(error).__name__}); expected an undamaged file of a known format.",
-            public="an image of the split cannot be read.",
-        )
 
 
 @contextmanager
 def decoding(path: Path) -> Iterator[None]:
-    """Turn the exceptions of decoders into an ``UnreadableError``."""
+    """Turn the exceptions of decoders into a :class:`DamagedError`."""
     try:
         yield
     except DECODE_ERRORS as error:
-        raise UnreadableError(path, error) from error
+        raise DamagedError(path, f"cannot be read ({type(error).__name__})") from error
 
 
 def open_image(
@@ -80,7 +58,7 @@ def open_image(
 ) -> Image.Image:
     """Open ``path``, or ``content`` that was read from it, and read its header, not its pixels.
 
-    Raises DataError naming the file if it is not an image, and :class:`TooLargeError` if it exceeds ``max_pixels``.
+    Raises :class:`DamagedError`, naming the file, if it is not an image or exceeds ``max_pixels``.
     """
     with decoding(path), _PILLOWS_LIMIT:
         kept, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # our limit takes the place of Pillow's two
@@ -90,7 +68,7 @@ def open_image(
             Image.MAX_IMAGE_PIXELS = kept
     if (pixels := image.width * image.height) > max_pixels:
         image.close()
-        raise TooLargeError(path, pixels, max_pixels)
+        raise DamagedError(path, TOO_LARGE.format(pixels, max_pixels))
     return image
 
 
@@ -118,45 +96,42 @@ def check_image(path: Path, max_pixels: int = MOST_PIXELS) -> None:
 def to_rgb(image: Image.Image, path: Path) -> Image.Image:
     """Decode and convert to RGB; channels of 16 bits keep their upper 8 bits, transparency is ignored.
 
-    ``image`` is not decoded yet. Raises :class:`UnfitError`, naming ``path``, for values of which too little would be
+    ``image`` is not decoded yet. Raises :class:`DamagedError`, naming ``path``, for values of which too little would be
     left: floating-point ones, those out of 16 bits, and those of 12 bits or fewer that are stored in more than 8,
     unless the image is grey and blank.
     """
     if image.mode == "F":
-        raise UnfitError(path, "floating-point values, expected whole numbers of 8 or 16 bits")
+        raise DamagedError(path, "has floating-point values, expected whole numbers of 8 or 16 bits")
     in_upper_bits = has_deep_channels(image)
     if image.mode.startswith("I"):
-        image = Image.fromarray(_upper_bits(np.asarray(image), path))
+        values = np.asarray(image)
+        lowest, highest = int(values.min()), int(values.max())
+        if lowest < 0 or highest > LARGEST_DEEP:
+            raise DamagedError(path, f"has values from {lowest:,} to {highest:,}, expected 0 to {LARGEST_DEEP:,}")
+        if lowest < highest:
+            _refuse_dark(path, highest)
+        image = Image.fromarray((values >> 8).astype(np.uint8))
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
     pixels = image.convert("RGB")
-    if in_upper_bits and (highest := int(np.asarray(pixels).max())) < LEAST_DEEP >> 8:
-        raise _nearly_black(path, (highest + 1 << 8) - 1)
+    if in_upper_bits:
+        _refuse_dark(path, (int(np.asarray(pixels).max()) + 1 << 8) - 1)
     return pixels
+
+
+def _refuse_dark(path: Path, highest: int) -> None:
+    if highest < LEAST_DEEP:
+        raise DamagedError(
+            path,
+            f"has values of more than 8 bits that reach only {highest:,} of {LARGEST_DEEP:,}, expected the whole range "
+            "(12-bit values times 16), or 8 bits",
+        )
 
 
 def has_deep_channels(image: Image.Image) -> bool:
     """Return whether an opened image, not decoded yet, has several channels of 16 bits: Pillow reads the upper 8."""
     read = (tile[3] if isinstance(tile[3], str) else str(tile[3][0]) for tile in getattr(image, "tile", ()) if tile[3])
     return not image.mode.startswith("I") and any(_UPPER_BITS.search(one) for one in read)
-
-
-def _upper_bits(values: np.ndarray, path: Path) -> np.ndarray:
-    """Return the upper 8 of 16 bits, uint8 ``[H, W]``; raise UnfitError for values in another range."""
-    lowest, highest = int(values.min()), int(values.max())
-    if lowest < 0 or highest > LARGEST_DEEP:
-        raise UnfitError(path, f"values from {lowest:,} to {highest:,}, expected 0 to {LARGEST_DEEP:,}")
-    if lowest < highest < LEAST_DEEP:
-        raise _nearly_black(path, highest)
-    return (values >> 8).astype(np.uint8)
-
-
-def _nearly_black(path: Path, highest: int) -> UnfitError:
-    return UnfitError(
-        path,
-        f"values of more than 8 bits that reach only {highest:,} of {LARGEST_DEEP:,}, expected the whole range "
-        "(12-bit values times 16), or 8 bits",
-    )
 
 
 def ignored_orientation(image: Image.Image) -> int:

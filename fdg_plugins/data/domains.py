@@ -7,16 +7,16 @@ Images that come in one array are read, rotated and kept in memory when the doma
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from fdg_plugins.data.attributes import AttributeFiles, list_attributed
+from fdg_plugins.data.attributes import list_attributed
 from fdg_plugins.data.catalogue import dataset_spec
 from fdg_plugins.data.decoding import MOST_PIXELS
-from fdg_plugins.data.folders import FolderSpec, Unused, existing_folders, existing_root, list_domain
-from fdg_plugins.data.image_files import ImageFiles
-from fdg_plugins.data.own_files import NO_RULES, FileRules, rules_of
+from fdg_plugins.data.folders import existing_folders, existing_root, list_domain
+from fdg_plugins.data.image_files import AttributeFiles, ImageFiles
+from fdg_plugins.data.own_files import NO_RULES, rules_of
 from fdg_plugins.data.pair_files import PairFiles
 from fdg_plugins.data.pairs import list_pairs, split_pairs
 from fdg_plugins.data.presets import preset_of
@@ -25,14 +25,13 @@ from fdg_plugins.data.skew import EQUAL, EQUAL_PARTS, Partition, Shares, site_sp
 from fdg_plugins.data.sources import ImageSource
 from fdg_plugins.data.specs import (
     AttributeSpec,
-    ImageFolderSpec,
     KnownSpec,
     PublishedSpec,
     RotatedSpec,
     Sample,
     SegmentationSpec,
 )
-from fdg_plugins.data.splits import Split, check_part, folder_split, part_of, seeded_split
+from fdg_plugins.data.splits import Split, folder_split, part_of, seeded_split
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.naming import perhaps
 from fdg_plugins.plugins.own_dataset import DatasetRef
@@ -58,7 +57,7 @@ class DomainData:
     test: tuple[Sample, ...]
     split: str
     split_hash: str
-    skipped: tuple[str, ...]
+    skipped: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
 
@@ -111,30 +110,18 @@ def open_domain(
             public=f"its domain is none of data set {spec.name}; {expected}.",
         )
     files = frozenset(left_out)
-    asked = _Asked(data_root, domain, seed, max_samples, image_memory, max_pixels, files, dataset_file)
-    shared = shared or SharedDomains()
-    opened = shared.open(asked, spec, preset)
-    split = opened.split if part is None else shared.part(opened, spec, asked, part, partition)
-    return DomainData(
-        dataset=spec.name,
-        domain=domain,
-        images=opened.images,
-        classes=spec.classes,
-        train=split.train,
-        validation=split.validation,
-        test=split.test,
-        split=split.name,
-        split_hash=split.digest,
-        skipped=opened.skipped,
-        left_out=opened.left_out,
-        unused=opened.unused,
+    asked = _Asked(
+        spec.name, data_root, domain, seed, max_samples, image_memory, max_pixels, files, preset, dataset_file
     )
+    shared = shared or SharedDomains()
+    whole = shared.open(asked, spec)
+    return whole if part is None else shared.part(whole, spec, asked, part, partition)
 
 
-@dataclass(frozen=True)
-class _Asked:
+class _Asked(NamedTuple):
     """What a domain is opened with: the arguments of :func:`open_domain`."""
 
+    dataset: str
     data_root: Path | None
     domain: str
     seed: int
@@ -142,113 +129,95 @@ class _Asked:
     image_memory: int
     max_pixels: int
     left_out: frozenset[str]
+    preset: str
     dataset_file: Path | None
-
-    def rules_of(self, spec: FolderSpec, root: Path) -> FileRules:
-        """Return what the site's own file says about the images below the resolved data root."""
-        return rules_of(root, self.dataset_file) if spec.described else NO_RULES
-
-    def root_of(self, spec: KnownSpec) -> Path:
-        """Return the data root; raise DataError if none is given."""
-        if self.data_root is None:
-            holds = f"{spec.folder}/" if spec.folder else "its domains"
-            raise DataError(
-                f"data set {spec.name} has no data root; expected the folder that holds {holds}.", public=True
-            )
-        return Path(self.data_root)
-
-
-class _Opened(NamedTuple):
-    """The images of a domain and their split, before it is divided among sites."""
-
-    images: ImageSource
-    split: Split
-    left_out: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
-    unused: tuple[str, ...] = ()
 
 
 class SharedDomains:
     """The domains that have been opened in this process, each before it is divided among sites."""
 
     def __init__(self) -> None:
-        self._opened: dict[tuple[_Asked, str, str], _Opened] = {}
+        self._opened: dict[_Asked, DomainData] = {}
         self._sound: dict[int, set[str]] = {}
         self._shares: dict[tuple[int, int, Partition], Shares] = {}
 
-    def open(self, asked: _Asked, spec: KnownSpec, preset: str) -> _Opened:
+    def open(self, asked: _Asked, spec: KnownSpec) -> DomainData:
         """Return a domain, listed and split at the first call."""
-        key = (asked, spec.name, preset)
-        if key not in self._opened:
-            self._opened[key] = _open(asked, spec, preset)
-        return self._opened[key]
+        if asked not in self._opened:
+            self._opened[asked] = _open(asked, spec)
+        return self._opened[asked]
 
     def part(
-        self, opened: _Opened, spec: KnownSpec, asked: _Asked, part: tuple[int, int], partition: Partition
-    ) -> Split:
+        self, whole: DomainData, spec: KnownSpec, asked: _Asked, part: tuple[int, int], partition: Partition
+    ) -> DomainData:
         """Return a site's share of an opened domain; the partition is computed once for all sites."""
+        number, count = part
+        if not 1 <= number <= count:
+            where, expected = f"domain {asked.domain!r}", f"a number from 1 to {count}"
+            raise SettingsError(site=where, field="part", value=number, expected=expected, public=True)
+        split = Split(whole.train, whole.validation, whole.test, whole.split)
         if partition.kind == EQUAL:
-            return part_of(opened.split, spec, asked.domain, part, seed=asked.seed)
-        check_part(asked.domain, part)
-        key = (id(opened.split), part[1], partition)
+            return _divided(whole, part_of(split, spec, asked.domain, part, seed=asked.seed))
+        key = (id(whole), count, partition)
         if key not in self._shares:
-            self._shares[key] = site_splits(opened.split, spec, asked.domain, part[1], partition, asked.seed)
-        return self._shares[key].split_of(part[0])
+            self._shares[key] = site_splits(split, spec, asked.domain, count, partition, asked.seed)
+        return _divided(whole, self._shares[key].split_of(number))
 
     def sound_images(self, images: ImageSource) -> set[str]:
         """Return the files of an opened domain that are known to be sound; the caller may add some."""
         return self._sound.setdefault(id(images), set())
 
 
-def _open(asked: _Asked, spec: KnownSpec, preset: str) -> _Opened:
-    images: ImageSource
-    match spec:
-        case RotatedSpec():
-            used = spec if asked.data_root is not None or spec.stand_in is None else spec.stand_in
-            root = None if used.source == "digits" else asked.root_of(used)
-            images, samples = rotated_domain(root, used, asked.domain)
-            return _Opened(images, _seeded(samples, used, asked))
-        case PublishedSpec():
-            images, samples = published_domain(asked.data_root, spec, asked.domain, asked.max_pixels)
-            return _Opened(images, _seeded(samples, spec, asked))
-        case AttributeSpec():
-            root, listed = list_attributed(asked.root_of(spec), spec, asked.domain)
-            kept = _kept(listed, spec, asked)
-            images = AttributeFiles(root / spec.folder, asked.image_memory, asked.max_pixels)
-            return _Opened(images, _seeded(kept, spec, asked), _left_out(listed, asked))
-        case ImageFolderSpec():
-            return _in_folders(asked, spec)
-        case SegmentationSpec():
-            return _in_pairs(asked, spec, preset)
+def _divided(data: DomainData, split: Split) -> DomainData:
+    train, validation, test = split.train, split.validation, split.test
+    return replace(data, train=train, validation=validation, test=test, split=split.name, split_hash=split.digest)
 
 
-def _seeded(samples: tuple[Sample, ...], spec: KnownSpec, asked: _Asked) -> Split:
-    return seeded_split(samples, spec, asked.domain, seed=asked.seed, max_samples=asked.max_samples)
+def _open(asked: _Asked, spec: KnownSpec) -> DomainData:
+    domain, seed, most = asked.domain, asked.seed, asked.max_samples
+
+    def made(images: ImageSource, split: Split, **others: tuple[str, ...]) -> DomainData:
+        return _divided(DomainData(spec.name, domain, images, spec.classes, (), (), (), "", "", **others), split)
+
+    def seeded(samples: tuple[Sample, ...], used: KnownSpec = spec) -> Split:
+        return seeded_split(samples, used, domain, seed=seed, max_samples=most)
+
+    if isinstance(spec, RotatedSpec):
+        used = spec if asked.data_root is not None or spec.stand_in is None else spec.stand_in
+        array, samples = rotated_domain(_root_of(asked, used) if used.needs_data_root else None, used, domain)
+        return made(array, seeded(samples, used))
+    if isinstance(spec, PublishedSpec):
+        array, samples = published_domain(asked.data_root, spec, domain, asked.max_pixels)
+        return made(array, seeded(samples))
+    root = _root_of(asked, spec)
+    if isinstance(spec, AttributeSpec):
+        root, attributed = list_attributed(root, spec, domain)
+        files: ImageFiles = AttributeFiles(root / spec.folder, asked.image_memory, asked.max_pixels)
+        return made(files, seeded(_kept(attributed, spec, asked)), left_out=_among(attributed, asked))
+    root = existing_root(root, spec)
+    rules = rules_of(root, asked.dataset_file) if spec.described else NO_RULES
+    if isinstance(spec, SegmentationSpec):
+        pairs, skipped, unused = list_pairs(root, spec, domain, rules)
+        split = split_pairs(pairs, asked.left_out, spec, domain, seed=seed, max_samples=most)
+        preset = preset_of(asked.preset, spec)
+        pair_files = PairFiles(root / spec.folder, spec, preset, asked.image_memory, asked.max_pixels)
+        return made(pair_files, split, left_out=_among(pairs.all, asked), skipped=skipped, unused=unused)
+    listed, skipped, unused = list_domain(existing_folders(root, spec, domain), spec, domain, rules)
+    kept, damaged = _kept(listed, spec, asked), _among(listed, asked)
+    absent = (*damaged, *skipped)
+    split = folder_split(kept, spec, domain, root, rules, seed=seed, max_samples=most, left_out=absent)
+    files = ImageFiles(root / spec.folder, asked.image_memory, asked.max_pixels)
+    return made(files, split, left_out=damaged, skipped=skipped, unused=unused)
 
 
-def _in_folders(asked: _Asked, spec: ImageFolderSpec) -> _Opened:
-    domain = asked.domain
-    root = existing_folders(asked.root_of(spec), spec, domain)
-    rules = asked.rules_of(spec, root)
-    listed, skipped, unused = list_domain(root, spec, domain, rules)
-    kept, left_out = _kept(listed, spec, asked), _left_out(listed, asked)
-    images = ImageFiles(root / spec.folder, asked.image_memory, asked.max_pixels)
-    seed, max_samples, absent = asked.seed, asked.max_samples, (*left_out, *skipped)
-    split = folder_split(kept, spec, domain, root, rules, seed=seed, max_samples=max_samples, left_out=absent)
-    return _Opened(images, split, left_out, skipped, tuple(unused.phrases()))
+def _root_of(asked: _Asked, spec: KnownSpec) -> Path:
+    if asked.data_root is None:
+        holds = f"{spec.folder}/" if spec.folder else "its domains"
+        raise DataError(f"data set {spec.name} has no data root; expected the folder that holds {holds}.", public=True)
+    return Path(asked.data_root)
 
 
-def _in_pairs(asked: _Asked, spec: SegmentationSpec, preset: str) -> _Opened:
-    transforms = preset_of(preset, spec)
-    root = existing_root(asked.root_of(spec), spec)
-    unused = Unused()
-    listed, skipped = list_pairs(root, spec, asked.domain, asked.rules_of(spec, root), unused)
-    split = split_pairs(listed, asked.left_out, spec, asked.domain, seed=asked.seed, max_samples=asked.max_samples)
-    images = PairFiles(root / spec.folder, spec, transforms, asked.image_memory, asked.max_pixels)
-    return _Opened(images, split, _left_out(listed.all, asked), skipped, tuple(unused.phrases()))
-
-
-def _left_out(listed: Iterable[Sample], asked: _Asked) -> tuple[str, ...]:
+def _among(listed: Iterable[Sample], asked: _Asked) -> tuple[str, ...]:
     return tuple(sample.file for sample in listed if sample.file in asked.left_out)
 
 

@@ -3,8 +3,7 @@
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -12,13 +11,13 @@ from fdg_plugins.data.own_files import NO_RULES, FileRules, leads_outside
 from fdg_plugins.data.specs import IMAGE_SUFFIXES, ImageFolderSpec, KnownSpec, Sample, SegmentationSpec
 from fdg_plugins.errors import DataError
 from fdg_plugins.naming import perhaps
-from fdg_plugins.values import counted, visible
+from fdg_plugins.values import visible
 
 FolderSpec: TypeAlias = ImageFolderSpec | SegmentationSpec
 """The data sets whose images are files in folders of their domains."""
 
 LOCK = ".fdg_prepare.lock"
-"""The file that a preparation holds locked; it stays in the data set's folder."""
+"""The file that a preparation makes first; it stays in the data set's folder."""
 
 MANIFEST = "fdg_manifest.json"
 """The manifest, which a preparation removes before it writes the first image, and writes last."""
@@ -26,44 +25,11 @@ MANIFEST = "fdg_manifest.json"
 OF_SYSTEMS = frozenset({"thumbs.db", "desktop.ini"})
 """Files that systems leave in folders of images, of which nobody needs to hear."""
 
+is_folder = os.path.isdir
+is_file = os.path.isfile
+
 # Control characters and line ends, which could forge lines of logs and lists, and bytes that are not UTF-8.
 _UNUSABLE = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]")
-# Suffixes of images that are not read. They tell a folder of images from one of notes.
-_OTHER_IMAGES = (
-    *(".gif", ".heic", ".heif", ".avif", ".jfif", ".jp2", ".svg", ".tga", ".ppm", ".pgm", ".dcm", ".nii", ".nii.gz"),
-    *(".mha", ".mhd", ".nrrd", ".raw", ".dng", ".cr2", ".nef", ".psd", ".npy"),
-)
-
-
-@dataclass
-class Unused:
-    """What lies among the images of a domain and is not used: paths below the data set's folder.
-
-    ``others``: files with another suffix. ``loose``: images beside the folders of classes. ``folders``: folders with
-    images that are not expected there. What the site excludes, and what systems leave, is none of these.
-    """
-
-    others: list[str] = field(default_factory=list)
-    loose: list[str] = field(default_factory=list)
-    folders: list[str] = field(default_factory=list)
-
-    def phrases(self) -> Iterator[str]:
-        """Yield a phrase for each kind that there is."""
-        for paths, one, what in (
-            (self.folders, "folder", "of images where none is expected"),
-            (self.others, "file", "with a suffix that is not read"),
-            (self.loose, "image", "in no folder of a class"),
-        ):
-            if paths:
-                yield f"{counted(len(paths), one)} {what} (such as {visible(min(paths))})"
-
-    def note(self, base: Path, path: str, entry: os.DirEntry[str], rules: FileRules) -> None:
-        """Note an entry at ``path`` below ``base``, the data set's folder, that is not used."""
-        if is_folder_entry(entry):
-            if not rules.excludes(f"{path}/") and has_images_below(base / path):
-                self.folders.append(path)
-        elif not rules.excludes(path) and entry.name.lower() not in OF_SYSTEMS:
-            (self.loose if is_image_name(entry.name) else self.others).append(path)
 
 
 def is_unfinished(folder: Path) -> bool:
@@ -73,12 +39,10 @@ def is_unfinished(folder: Path) -> bool:
 
 def refuse_unfinished(data_root: Path, spec: KnownSpec) -> None:
     """Raise DataError if the preparation of a data set below ``data_root`` has not ended."""
-    folder = data_root / spec.folder
-    if is_unfinished(folder):
+    if is_unfinished(data_root / spec.folder):
         raise DataError(
-            f"folder {folder} of data set {spec.name} is not complete: fdg data prepare is still filling it, was "
-            f"interrupted, or did not accept what it found; fdg data prepare {spec.name} resumes it, and --any-counts "
-            "accepts what is there.",
+            f"folder {data_root / spec.folder} is not complete: fdg data prepare {spec.name} has not ended; call it "
+            "again, with --any-counts to accept what is there.",
             public=f"its preparation of data set {spec.name} has not ended.",
         )
 
@@ -110,21 +74,20 @@ def _check_folder(root: Path, folder: Path, spec: FolderSpec, public: str) -> No
         return
     hint = ""
     if spec.folder and is_folder(root) and not is_folder(root / spec.folder):
-        inner = next((place for place in sorted(root.glob(f"*/{spec.folder}")) if is_folder(place)), None)
         if all(is_folder(root / domain) for domain in spec.domains):
             hint = f"; {root} holds the domains: call it {spec.folder} and use its parent, or name it with --data"
-        elif inner is not None:
-            hint = f"; {inner.parent} holds {spec.folder}/: use it instead"
+        elif inner := [place.parent for place in sorted(root.glob(f"*/{spec.folder}")) if is_folder(place)]:
+            hint = f"; {inner[0]} holds {spec.folder}/: use it instead"
     layout = "/".join(filter(None, ("<data root>", spec.folder, "<domain>", spec.layout)))
     raise DataError(f"{folder} is not a folder; expected the layout {layout}{hint}.", public=public)
 
 
 class Listed(NamedTuple):
-    """The images of a domain and its files that are left out, both sorted by name, and what else lies there."""
+    """The images of a domain and its files that are left out, both sorted by name; in words, what else lies there."""
 
     images: tuple[Sample, ...]
     left_out: tuple[str, ...]
-    unused: Unused
+    unused: tuple[str, ...]
 
 
 def list_domain(root: Path, spec: ImageFolderSpec, domain: str, rules: FileRules = NO_RULES) -> Listed:
@@ -134,144 +97,102 @@ def list_domain(root: Path, spec: ImageFolderSpec, domain: str, rules: FileRules
     folder is empty or missing. Raises DataError for a class folder of which nothing is an image, for folders of
     classes that the data set does not have, and if no image is left.
     """
+    base = root / spec.folder
     found: list[Sample] = []
     skipped: list[str] = []
-    unused = Unused()
-    for place in _class_places(root, spec, domain, rules, unused):
+    others: list[str] = []
+    for place in (f"{domain}/{part}".rstrip("/") for part in rules.part_folders):
+        if place != domain and not is_folder(base / place):
+            continue  # such as a domain that has no images for tests
+        others += _beside_classes(root, spec, domain, place, rules)
         for label, name in enumerate(spec.classes):
-            where = f"class {name!r} of domain {domain!r}"
-            for file in _listed(root, root / spec.folder, f"{place}/{name}", where, rules, unused):
-                sample = Sample(file, label)
-                if sample.stem in spec.known_bad or rules.excludes(file):
-                    skipped.append(file)
+            names, beside = _images_of_class(root, base / place / name)
+            others += [f"{place}/{name}/{file}" for file in beside]
+            for sample in (Sample(f"{place}/{name}/{file}", label) for file in names):
+                if sample.stem in spec.known_bad or rules.excludes(sample.file):
+                    skipped.append(sample.file)
                 else:
                     found.append(sample)
     if not found:
-        raise DataError(
-            f"folder {root / spec.folder / domain} has no usable image in a folder of a class; expected images in "
-            f"folders named {', '.join(spec.classes)}.",
-            public=f"domain {domain!r} has no usable image.",
-        )
-    return Listed(tuple(sorted(found, key=lambda sample: sample.file)), tuple(sorted(skipped)), unused)
+        raise DataError(f"no usable image of domain {domain!r} in {base / domain}; expected <class>/<image> there.")
+    images = tuple(sorted(found, key=lambda sample: sample.file))
+    return Listed(images, tuple(sorted(skipped)), unused_of(others, rules))
 
 
-def _class_places(root: Path, spec: ImageFolderSpec, domain: str, rules: FileRules, unused: Unused) -> Iterator[str]:
-    base = root / spec.folder
-    if rules.parts is not None:
-        _note_beside(base, domain, _entries(base / domain, f"domain {domain!r}"), rules.part_folders, rules, unused)
-    for part in rules.part_folders:
-        place = f"{domain}/{part}" if part else domain
-        if part and not is_folder(base / place):
-            continue  # such as a domain that has no images for tests
-        refuse_outside(root, base / place)
-        entries = _entries(base / place, f"domain {domain!r}")
-        _check_classes(base, place, entries, spec, domain, rules)
-        _note_beside(base, place, entries, spec.classes, rules, unused)
-        yield place
-
-
-def _note_beside(
-    base: Path,
-    place: str,
-    entries: Iterable[os.DirEntry[str]],
-    known: Collection[str],
-    rules: FileRules,
-    unused: Unused,
-) -> None:
-    """Note the images in a folder that holds folders, and the folders whose names are not ``known``."""
-    for entry in entries:
-        if is_image_name(entry.name) or (is_folder_entry(entry) and entry.name not in known):
-            unused.note(base, f"{place}/{entry.name}", entry, rules)
-
-
-def _listed(root: Path, base: Path, place: str, where: str, rules: FileRules, unused: Unused) -> list[str]:
-    """Return the images in the folder of a class, none if it is empty or missing; note what else is there."""
-    folder = base / place
-    if not is_folder(folder):
-        return []
+def _beside_classes(root: Path, spec: ImageFolderSpec, domain: str, place: str, rules: FileRules) -> list[str]:
+    """Return the images beside the folders of the classes; raise DataError for classes that are not of the data set."""
+    folder = root / spec.folder / place
     refuse_outside(root, folder)
-    entries = _entries(folder, where)
-    names = _checked_images(root, folder, where, entries, IMAGE_SUFFIXES)
-    if not names and any(entry.name.lower() not in OF_SYSTEMS for entry in entries):
+    names = names_in(folder)
+    odd = sorted(
+        name
+        for name in set(names) - {*spec.classes}
+        if is_folder(folder / name)
+        and not rules.excludes(f"{place}/{name}/")
+        # A record knows what its data set has; beside a user's own classes are folders of notes and the like.
+        and (not spec.described or has_image(folder / name))
+    )
+    if odd:
+        raise DataError(
+            f"folder {folder} has the unexpected class folder {visible(odd[0])}; expected exactly "
+            f"{', '.join(spec.classes)}{perhaps(odd[0], spec.classes)}",
+            public=f"domain {domain!r} has {len(odd):,} class folders that data set {spec.name!r} does not have.",
+        )
+    return [f"{place}/{name}" for name in names if is_image_name(name)]
+
+
+def _images_of_class(root: Path, folder: Path) -> tuple[list[str], list[str]]:
+    """Return the images in the folder of a class, none if it is empty or missing, and what else is there."""
+    if not is_folder(folder):
+        return [], []
+    names = image_names(root, folder)
+    others = [name for name in names_in(folder) if not is_image_name(name)]
+    if not names and any(name.lower() not in OF_SYSTEMS for name in others):
         suffixes = ", ".join(IMAGE_SUFFIXES)
-        raise DataError(
-            f"class folder {folder} holds no usable image; expected files ending in {suffixes}.",
-            public=f"{where} has no usable image; expected files ending in {suffixes}.",
-        )
-    for entry in entries:
-        if not is_image_name(entry.name):
-            unused.note(base, f"{place}/{entry.name}", entry, rules)
-    return [f"{place}/{name}" for name in names]
+        raise DataError(f"class folder {folder} holds no usable image; expected files ending in {suffixes}.")
+    return names, others
 
 
-def note_others(
-    base: Path, place: str, where: str, suffixes: tuple[str, ...], rules: FileRules, unused: Unused
-) -> None:
-    """Note what is in the folder ``place`` below the data set's, ``base``, and has none of the ``suffixes``."""
-    for entry in _entries(base / place, where):
-        if not entry.name.lower().endswith(suffixes):
-            unused.note(base, f"{place}/{entry.name}", entry, rules)
+def unused_of(paths: Iterable[str], rules: FileRules) -> tuple[str, ...]:
+    """Return a phrase about files and folders that are not used, none if there are none but excluded ones."""
+    left = [
+        path
+        for path in paths
+        if not rules.excludes(path) and not rules.excludes(f"{path}/") and path.split("/")[-1].lower() not in OF_SYSTEMS
+    ]
+    return (f"{len(left):,} files or folders (such as {visible(min(left))})",) if left else ()
 
 
-def _check_classes(
-    base: Path, place: str, entries: Iterable[os.DirEntry[str]], spec: ImageFolderSpec, domain: str, rules: FileRules
-) -> None:
-    present = {entry.name for entry in entries if is_folder_entry(entry)}
-    extra = sorted(name for name in present - {*spec.classes} if not rules.excludes(f"{place}/{name}/"))
-    if spec.described:  # folders of notes and the like; a record, in contrast, knows what its data set has
-        extra = [name for name in extra if has_image(base / place / name)]
-    if extra:
-        raise DataError(
-            f"folder {base / place} has the unexpected class folder {visible(extra[0])}; expected exactly "
-            f"{', '.join(spec.classes)}{perhaps(extra[0], spec.classes)}",
-            public=f"domain {domain!r} has {len(extra):,} class folders that data set {spec.name!r} does not have.",
-        )
-
-
-def image_names(root: Path, folder: Path, where: str, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> list[str]:
+def image_names(root: Path, folder: Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> list[str]:
     """Return the names of the files with one of the ``suffixes`` in a folder, in no particular order.
 
     Hidden files are ignored. Raises DataError for names that are unusable, links that leave the data root, and anything
-    that is not a regular file; its public text calls the folder ``where``.
+    that is not a regular file.
     """
-    return _checked_images(root, folder, where, _entries(folder, where), suffixes)
+    refuse_outside(root, folder)
+    names = [name for name in names_in(folder) if name.lower().endswith(suffixes)]
+    check_names(folder, names)
+    for path in (folder / name for name in names):
+        if path.is_symlink():
+            refuse_outside(root, path)
+        if not is_file(path):
+            raise DataError(f"{path} is not a regular file; expected an image.")
+    return names
 
 
-def _checked_images(
-    root: Path, folder: Path, where: str, entries: Iterable[os.DirEntry[str]], suffixes: tuple[str, ...]
-) -> list[str]:
-    entries = [entry for entry in entries if entry.name.lower().endswith(suffixes)]
-    check_names(folder, where, (entry.name for entry in entries))
-    for entry in entries:
-        if entry.is_symlink():
-            refuse_outside(root, Path(entry.path))
-        if not is_file(Path(entry.path)):
-            raise DataError(
-                f"{entry.path} is not a regular file; expected an image.",
-                public=f"{where} has something named like an image that is not a regular file.",
-            )
-    return [entry.name for entry in entries]
-
-
-def check_names(folder: Path, where: str, names: Iterable[str]) -> None:
+def check_names(folder: Path, names: Iterable[str]) -> None:
     """Raise DataError for names of files that are not UTF-8 or have control characters."""
     if unusable := sorted(name for name in names if _UNUSABLE.search(name)):
-        problem = f"{len(unusable):,} image files whose names are no UTF-8 or hold control characters"
-        raise DataError(
-            f"folder {folder} has {problem}, such as {visible(unusable[0])}; expected other names.",
-            public=f"{where} has {problem}.",
-        )
+        raise DataError(f"name {visible(unusable[0])} in {folder} is no UTF-8 or holds control characters.")
 
 
-def _entries(folder: Path, where: str) -> list[os.DirEntry[str]]:
-    """Return the entries of a folder except hidden files and folders."""
+def names_in(folder: Path) -> list[str]:
+    """Return the names of what is in a folder, except what is hidden; raise DataError if it cannot be listed."""
     try:
         with os.scandir(folder) as entries:
-            return [entry for entry in entries if not entry.name.startswith(".")]
+            return [entry.name for entry in entries if not entry.name.startswith(".")]
     except OSError as error:
-        raise DataError(
-            f"folder {folder} cannot be listed: {error.strerror}.", public=f"{where} cannot be listed."
-        ) from error
+        raise DataError(f"folder {folder} cannot be listed: {error.strerror}.") from error
 
 
 def is_image_name(name: str) -> bool:
@@ -281,45 +202,7 @@ def is_image_name(name: str) -> bool:
 
 def has_image(folder: Path) -> bool:
     """Return whether a file named like an image is directly in the folder."""
-    try:
-        with os.scandir(folder) as entries:
-            return any(is_image_name(entry.name) for entry in entries)
-    except OSError:
-        return False
-
-
-def has_images_below(folder: Path) -> bool:
-    """Return whether a folder, or one in it, holds images, be it of a kind that is not read."""
-    known = (*IMAGE_SUFFIXES, *_OTHER_IMAGES)
-    for _, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        if any(name.lower().endswith(known) and not name.startswith(".") for name in files):
-            return True
-    return False
-
-
-def is_folder(path: Path) -> bool:
-    """Return whether the folder exists; a folder that may not be accessed counts as missing."""
-    try:
-        return path.is_dir()
-    except OSError:
-        return False
-
-
-def is_folder_entry(entry: os.DirEntry[str]) -> bool:
-    """Return whether the entry is a folder; a link that leads nowhere, or where one may not look, is none."""
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False
-
-
-def is_file(path: Path) -> bool:
-    """Return whether the regular file exists; a file that may not be accessed counts as missing."""
-    try:
-        return path.is_file()
-    except OSError:
-        return False
+    return is_folder(folder) and any(map(is_image_name, names_in(folder)))
 
 
 def refuse_outside(root: Path, path: Path) -> None:

@@ -19,7 +19,7 @@ from fdg_plugins.data.domains import DomainData
 from fdg_plugins.data.sources import Epochs, ImageDataset, Scope
 from fdg_plugins.data.specs import Sample
 from fdg_plugins.data.transforms import normalised
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import DataError
 from fdg_plugins.randomness import torch_generator
 
 CPU = torch.device("cpu")
@@ -91,10 +91,8 @@ def training_epochs(
     """Yield, for each of ``epochs``, the batches that ``training_batches`` returns for the scope ``(*scope, epoch)``.
 
     Epochs count from 0, and each is set up only when it begins. The loader's processes persist through all epochs and
-    read ahead into the next one. Consume the batches of an epoch before requesting the next epoch. Raises
-    SettingsError for a ``batch_size`` below 1 or a negative number of ``workers``.
+    read ahead into the next one. Consume the batches of an epoch before requesting the next epoch.
     """
-    _check_loading(batch_size, workers)
     count = len(data.train)
 
     def epoch_of(number: int) -> ShuffledBatches:
@@ -124,9 +122,8 @@ def training_batches(
 
     The loader is for one epoch: include the epoch in ``scope`` and build a new loader for the next. Batches have
     ``batch_size`` samples except the last (see ``ShuffledBatches``). Images held in an array are not augmented
-    and need no workers. Raises SettingsError for a ``batch_size`` below 1 or a negative number of ``workers``.
+    and need no workers.
     """
-    _check_loading(batch_size, workers)
     return ImageBatches(
         data.images.training(data.train, image_size, Epochs(seed, scope, ranges=augmentation)),
         workers,
@@ -148,10 +145,8 @@ def evaluation_batches(
     """Return ``samples`` of ``data`` in batches, in their order, without augmentation.
 
     The last batch may be smaller, and all are if the images are large; without samples there are no batches. Images
-    held in an array need no workers. Raises SettingsError for a ``batch_size`` below 1 or a negative number of
-    ``workers``.
+    held in an array need no workers.
     """
-    _check_loading(batch_size, workers)
     return _in_order(data.images.evaluation(samples, image_size), batch_size, workers, device)
 
 
@@ -162,40 +157,23 @@ def reported_batches(
     batch_size: int,
     seed: int,
     scope: Scope,
+    shuffled: bool = False,
     workers: int = 0,
     device: torch.device = CPU,
 ) -> ImageBatches:
     """Return the training images of ``data`` in batches, in their order, as methods report on them.
 
     They are those of :func:`evaluation_batches`, unless a site trains on crops: then they are one crop of each image,
-    drawn by ``seed`` and ``scope``. Raises as :func:`evaluation_batches` does.
+    drawn by ``seed`` and ``scope``. ``shuffled``: in an order drawn by them, in the batches of
+    :class:`ShuffledBatches`, for results that depend on the batches: in their own order, images of one class stand
+    together.
     """
-    _check_loading(batch_size, workers)
     dataset = data.images.reported(data.train, image_size, Epochs(seed, scope))
-    return _in_order(dataset, batch_size, workers, device)
-
-
-def shuffled_reported_batches(
-    data: DomainData,
-    *,
-    image_size: int,
-    batch_size: int,
-    seed: int,
-    scope: Scope,
-    workers: int = 0,
-    device: torch.device = CPU,
-) -> ImageBatches:
-    """Return the images of :func:`reported_batches` in an order drawn by ``seed`` and ``scope``.
-
-    For results that depend on the batches: in their own order, images of one class stand together. Batches are those
-    of :class:`ShuffledBatches`.
-    """
-    _check_loading(batch_size, workers)
-    dataset = data.images.reported(data.train, image_size, Epochs(seed, scope))
+    if not shuffled:
+        return _in_order(dataset, batch_size, workers, device)
     size = batch_size if dataset.largest_batch is None else min(batch_size, dataset.largest_batch)
     sampler = ShuffledBatches(len(data.train), size, seed=seed, scope=scope)
-    generator = torch_generator(seed, "workers")
-    return ImageBatches(dataset, workers, device, batch_sampler=sampler, generator=generator)
+    return ImageBatches(dataset, workers, device, batch_sampler=sampler, generator=torch_generator(seed, "workers"))
 
 
 def _in_order(dataset: ImageDataset, batch_size: int, workers: int, device: torch.device) -> ImageBatches:
@@ -207,10 +185,3 @@ def _in_order(dataset: ImageDataset, batch_size: int, workers: int, device: torc
 
 def _unchanged(batch: Any) -> Any:
     return batch
-
-
-def _check_loading(batch_size: int, workers: int) -> None:
-    if batch_size < 1:
-        raise SettingsError(f"batch_size is {batch_size}; expected at least 1 sample.", public=True)
-    if workers < 0:
-        raise SettingsError(f"workers is {workers}; expected 0 or more processes.", public=True)

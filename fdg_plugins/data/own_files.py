@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``dataset.toml``: what a user says about a data set of their own, where the names of folders do not say it.
+"""``dataset.toml``: what a user says about images of their own beyond the names of their folders.
 
 Names, domains, classes and the task go into the description that everyone shares
 (:mod:`fdg_plugins.plugins.own_dataset`). What concerns files, which are left out and how a domain is divided, is read
@@ -36,14 +36,12 @@ def leads_outside(root: Path, path: Path) -> bool:
 def _by_domain(text: str) -> str:
     path = PurePosixPath(text)
     if DOMAIN not in text or path.is_absolute() or ".." in path.parts or not text.isprintable():
-        raise PydanticCustomError(
-            "path", "it should be a path below the folder of the data set with {domain} in it: lists/{domain}.txt"
-        )
+        raise PydanticCustomError("path", "it should be a path below the data set's folder, such as {domain}.txt")
     return text
 
 
 ListPath = Annotated[str, pydantic.AfterValidator(_by_domain)]
-Pattern = Annotated[str, pydantic.StringConstraints(min_length=1, max_length=1_000)]
+Text = Annotated[str, pydantic.StringConstraints(min_length=1, max_length=1_000)]
 
 
 class _Table(pydantic.BaseModel):
@@ -88,7 +86,7 @@ class DatasetFile(_Table):
     format: Literal[1] = 1
     name: PlainName | None = None
     title: Title | None = None
-    folder: Annotated[str, pydantic.StringConstraints(min_length=1)] | None = None
+    folder: Text | None = None
     domains: Domains | None = None
     classes: Classes | None = None
     task: TaskName = "classification"
@@ -96,16 +94,15 @@ class DatasetFile(_Table):
     channels: Literal[1, 3] | None = None
     dims: Literal[2, 3] | None = None
     preset: Title | None = None
-    exclude: Annotated[tuple[Pattern, ...], pydantic.Field(max_length=100_000)] = ()
+    exclude: Annotated[tuple[Text, ...], pydantic.Field(max_length=100_000)] = ()
     parts: Parts | None = None
     lists: Lists | None = None
 
     @pydantic.model_validator(mode="after")
     def _divided_once(self) -> "DatasetFile":
-        if self.parts is not None and self.lists is not None:
-            raise PydanticCustomError("parts", "either parts or lists divide a domain, not both")
-        if self.task == "segmentation" and (self.parts is not None or self.lists is not None):
-            raise PydanticCustomError("parts", "images with masks are divided by a data list, not by parts or lists")
+        divided = (self.parts is not None) + (self.lists is not None)
+        if divided > (self.task == "classification"):
+            raise PydanticCustomError("parts", "either parts or lists divide a domain of classes, not both")
         return self
 
     @property
@@ -139,11 +136,8 @@ class FileRules:
         Brackets stand for themselves, as in ``copy[1].jpg``, and accents are equal however they are encoded.
         """
         name = unicodedata.normalize("NFC", path)
-        found = {
-            pattern
-            for pattern in self.exclude
-            if fnmatchcase(name, unicodedata.normalize("NFC", pattern).replace("[", "[[]"))
-        }
+        patterns = {pattern: unicodedata.normalize("NFC", pattern).replace("[", "[[]") for pattern in self.exclude}
+        found = {pattern for pattern, plain in patterns.items() if fnmatchcase(name, plain)}
         self.matched.update(found)
         return bool(found)
 
@@ -158,15 +152,13 @@ NO_RULES = FileRules()
 
 def read_dataset_file(path: Path) -> DatasetFile:
     """Return the content of a ``dataset.toml``; raise DataError for one that cannot be read or has another form."""
-    public = f"its {DATASET_FILE} cannot be used."
     try:
         return DatasetFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8-sig")))
-    except OSError as error:
-        raise DataError(f"file {path} cannot be read: {error.strerror}.", public=public) from error
     except pydantic.ValidationError as error:
-        raise DataError(f"file {path}: {first_problem(error, DatasetFile.model_fields)}", public=public) from error
-    except (ValueError, RecursionError) as error:  # no UTF-8 or no TOML
-        raise DataError(f"file {path} is not TOML in UTF-8: {error}.", public=public) from error
+        problem = first_problem(error, DatasetFile.model_fields)
+        raise DataError(f"file {path}: {problem}") from error
+    except (OSError, ValueError, RecursionError) as error:  # not there, no UTF-8 or no TOML
+        raise DataError(f"file {path} cannot be read as TOML: {error}.") from error
 
 
 def rules_of(root: Path, given: Path | None) -> FileRules:
@@ -178,5 +170,5 @@ def rules_of(root: Path, given: Path | None) -> FileRules:
     if given is None and not path.is_file():
         return NO_RULES
     if given is None and leads_outside(root, path):
-        raise DataError(f"{path} is a link out of the data root.", public=f"its {DATASET_FILE} is a link.")
+        raise DataError(f"{path} is a link out of the data root.")
     return read_dataset_file(path).rules

@@ -1,28 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A folder of a user's own images as a data set: domains and classes are the names of its folders.
+"""Find a user's own data set: a folder ``<domain>/<class>/<image>`` whose names say which domains and classes it has.
 
 Only names are read, no image. A ``dataset.toml`` in the folder, or beside it, says what the names do not.
 """
 
-import os
 import unicodedata
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fdg_plugins.data.catalogue import DATASETS
-from fdg_plugins.data.folders import has_image, has_images_below, is_folder, is_folder_entry
+from fdg_plugins.data.folders import has_image, is_folder, names_in
 from fdg_plugins.data.own_files import DATASET_FILE, NO_RULES, DatasetFile, FileRules, read_dataset_file
 from fdg_plugins.data.pairs import PARTS as PAIR_FOLDERS
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.plugins.own_dataset import OwnDataset, is_folder_name, plain_name, read_own_dataset, shorten_names
+from fdg_plugins.plugins.own_dataset import OwnDataset, plain_name, read_own_dataset, shorten_names
 from fdg_plugins.storage import own_path
-from fdg_plugins.values import shorten, visible
+from fdg_plugins.values import visible
 
 FEWEST_DOMAINS = 3  # two sources, below which there is nothing to combine, and the held-out one
 LAYOUT = "<domain>/<class>/<image>"
 _DESCRIBED = ("domains", "classes", "mask_values", "channels", "dims", "preset")
+
+_Found = Mapping[str, tuple[str, ...]]  # classes by domain
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,14 @@ class OwnData:
 
     ``dataset``: the description, which runs share. ``root``: the folder that holds the domains, to be the data root.
     ``file``: the ``dataset.toml`` that was read, None if there is none. ``absent``: the classes without a folder of
-    images, by domain, where there are any; legal, as the other sites have them. ``ignored``: folders of images, below
-    the root, that are neither a domain nor a class, as they hold no image where one is expected.
+    images, by domain, where there are any; legal, as the other sites have them. ``ignored``: folders in the root that
+    are no domain.
     """
 
     dataset: OwnDataset
     root: Path
     file: Path | None = None
-    absent: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    absent: _Found = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
 
     @property
@@ -60,117 +61,87 @@ def own_data(place: str | Path, folder: str | Path | None = None) -> OwnData:
     folder without such images and for an unusable file; SettingsError for fewer than two classes.
     """
     path = own_path(place)
-    if path.suffix != ".toml":
-        if not is_folder(path):
-            raise DataError(f"{path} is not a folder; expected one that holds {LAYOUT}, or a file {DATASET_FILE}.")
-        file = path / DATASET_FILE
-        if not file.is_file():
-            return _described(path, DatasetFile(), None)
-        content, root = read_dataset_file(file), path
-    else:
-        file, content = path, read_dataset_file(path)
-        root = path.parent
-    images = own_path(folder) if folder is not None else root / (content.folder or "")
+    file = path if path.suffix == ".toml" else path / DATASET_FILE
+    content = read_dataset_file(file) if file == path or file.is_file() else None
+    images = own_path(folder) if folder is not None else file.parent / ((content and content.folder) or "")
     if not is_folder(images):
-        raise DataError(f"the images that {file} describes are expected in {images}, which is not a folder.")
-    return _described(images, content, file.resolve())
+        raise DataError(field="folder", value=str(images), expected=f"one that holds {LAYOUT}, or a {DATASET_FILE}")
+    root = images.resolve()
+    if content is None:
+        return _described(root, DatasetFile(), None)
+    return _described(root, content, file.resolve())
 
 
-def _described(folder: Path, content: DatasetFile, file: Path | None) -> OwnData:
-    root = folder.resolve()
+def _described(root: Path, content: DatasetFile, file: Path | None) -> OwnData:
     rules = content.rules
-    _check_parts(root, content, rules)
-    found = _found_pairs(root, content) if content.task == "segmentation" else _found_classes(root, content, rules)
-    domains, classes = tuple(found), tuple(sorted({name for names in found.values() for name in names}))
-    given = {name: getattr(content, name) for name in _DESCRIBED if getattr(content, name) is not None}
-    values: dict[str, Any] = {"domains": domains, "classes": classes, **given, "task": content.task}
-    _check_found(root, values, content)
+    present = [name for name in content.domains or _folders(root) if not rules.excludes(f"{name}/")]
+    if content.task == "segmentation":
+        found = _found_pairs(root, content, present)
+    else:
+        _check_parts(root, rules, [name for name in present if is_folder(root / name)])
+        found = _found_classes(root, rules, present)
+    classes = content.classes or tuple(sorted({name for names in found.values() for name in names}))
+    _check_found(root, found, classes, content)
     plain = plain_name(root.name)
-    name = content.name or (f"own_{plain}" if plain in DATASETS.names() else plain)
-    values |= {"name": name, "title": content.title or visible(root.name)}
+    values: dict[str, Any] = {
+        "name": content.name or (f"own_{plain}" if plain in DATASETS.names() else plain),
+        "title": content.title or visible(root.name),
+        "task": content.task,
+        **{"domains": tuple(found), "classes": classes},
+        **{name: value for name in _DESCRIBED if (value := getattr(content, name)) is not None},
+    }
     dataset = read_own_dataset(values, f"folder {root}" if file is None else str(file))
-    absent = {domain: tuple(name for name in dataset.classes if name not in found[domain]) for domain in found}
-    ignored = () if content.task == "segmentation" else tuple(_ignored(root, found, content, rules))
+    absent = {domain: tuple(name for name in classes if name not in names) for domain, names in found.items()}
+    ignored = () if content.domains else tuple(name for name in present if name not in found)
     return OwnData(dataset, root, file, {domain: names for domain, names in absent.items() if names}, ignored)
 
 
-def _check_parts(root: Path, content: DatasetFile, rules: FileRules) -> None:
+def _folders(folder: Path) -> list[str]:
+    """Return the visible folders in a folder, sorted; none if it is not there."""
+    return sorted(name for name in names_in(folder) if is_folder(folder / name)) if is_folder(folder) else []
+
+
+def _check_parts(root: Path, rules: FileRules, domains: list[str]) -> None:
     """Raise DataError for a part whose folder no domain has; one domain alone may lack some, as the held-out one."""
-    places = [name for name in content.domains or folder_names(root) if not rules.excludes(f"{name}/")]
-    present = [root / name for name in places if is_folder(root / name)]
-    for part in () if rules.parts is None or len(present) < 2 else rules.parts.folders:
-        if not any(is_folder(domain / part) for domain in present):
-            inner = shorten_names(folder_names(present[0])) or "no folder"
+    for part in rules.part_folders if len(domains) > 1 else ():
+        if not any(is_folder(root / domain / part) for domain in domains):
             raise DataError(
-                f"the [parts] in the {DATASET_FILE} of {root} name {part!r}, a folder that no domain has; expected the "
-                f"name of one in each domain: {present[0].name}/ holds {inner}."
+                field=f"[parts] of {root / DATASET_FILE}", value=part, expected="the name of a folder in the domains"
             )
 
 
-def folder_names(folder: Path) -> list[str]:
-    """Return the visible folders in a folder, sorted; none if it cannot be listed.
-
-    Raises DataError for a name that cannot be that of a domain or class, as no run would say that it was left out.
-    """
-    try:
-        with os.scandir(folder) as entries:
-            names = sorted(entry.name for entry in entries if not entry.name.startswith(".") and is_folder_entry(entry))
-    except OSError:
-        return []
-    if odd := [name for name in names if not is_folder_name(name)]:
-        raise DataError(
-            f"folder {folder} has the folder {shorten(odd[0])}, whose name cannot be used: expected no space at either "
-            "end, no control or invisible character, no backslash, and at most 200 characters."
-        )
-    return names
-
-
-def _found_classes(root: Path, content: DatasetFile, rules: FileRules) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for domain in content.domains or folder_names(root):
-        if rules.excludes(f"{domain}/"):
-            continue
+def _found_classes(root: Path, rules: FileRules, domains: list[str]) -> _Found:
+    found = {}
+    for domain in domains:
         places = [f"{domain}/{part}".strip("/") for part in rules.part_folders]
+        inner = {(place, name) for place in places for name in _folders(root / place)}
         names = {
-            name
-            for place in places
-            for name in folder_names(root / place)
-            if not rules.excludes(f"{place}/{name}/") and has_image(root / place / name)
+            name for place, name in inner if not rules.excludes(f"{place}/{name}/") and has_image(root / place / name)
         }
         if names:
-            found[domain] = sorted(names)
+            found[domain] = tuple(sorted(names))
     return found
 
 
-def _ignored(root: Path, found: Mapping[str, Collection[str]], content: DatasetFile, rules: FileRules) -> Iterator[str]:
-    """Yield the folders of images that are not used as a whole, unless the file says which are to be used."""
-    places = [] if content.domains else [*{*folder_names(root)} - found.keys()]
-    if content.classes is None:
-        used = {name for names in found.values() for name in names}
-        for place in (f"{domain}/{part}".strip("/") for domain in found for part in rules.part_folders):
-            places += [f"{place}/{name}" for name in {*folder_names(root / place)} - used]
-    yield from sorted(place for place in places if not rules.excludes(f"{place}/") and has_images_below(root / place))
-
-
-def _found_pairs(root: Path, content: DatasetFile) -> dict[str, tuple[str, ...]]:
+def _found_pairs(root: Path, content: DatasetFile, domains: list[str]) -> _Found:
     """Return the domains that have images with masks; their classes cannot be known from names."""
     if content.classes is None:
         raise SettingsError(f"the {DATASET_FILE} of {root} names no classes, which the task segmentation needs.")
     return {
         name: content.classes
-        for name in content.domains or folder_names(root)
+        for name in domains
         if all(is_folder(root / name / part) for part in PAIR_FOLDERS) or (root / name / "dataset.json").is_file()
     }
 
 
-def _check_found(root: Path, values: dict[str, Any], content: DatasetFile) -> None:
-    """Raise an error for too few domains or classes, and for classes that are one under two spellings."""
-    domains, classes = values["domains"], values["classes"]
+def _check_found(root: Path, found: _Found, classes: tuple[str, ...], content: DatasetFile) -> None:
+    """Raise DataError for too few domains or classes, and for classes that are one under two spellings."""
+    domains = content.domains or tuple(found)
     if len(domains) < FEWEST_DOMAINS or len(classes) < 2:
         raise DataError(
             f"folder {root} holds {len(domains)} domains ({shorten_names(domains)}) with {len(classes)} classes "
             f"({shorten_names(classes)}), expected {LAYOUT} with at least {FEWEST_DOMAINS} domains and 2 classes; "
-            f"the folders in it: {shorten_names(folder_names(root)) or 'none'}. Use the folder above or below if the "
+            f"the folders in it: {shorten_names(_folders(root)) or 'none'}. Use the folder above or below if the "
             f"domains are there, and [parts] in {DATASET_FILE} if train/ and val/ divide them."
         )
     if content.task == "classification" and set(classes) == set(PAIR_FOLDERS):

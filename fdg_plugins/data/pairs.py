@@ -8,21 +8,22 @@ relative to the folder of the list, to that of the data set, or to the data root
 """
 
 import os
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from fdg_plugins.data.folders import (
-    Unused,
     check_names,
     existing_folders,
     existing_root,
     image_names,
     is_file,
     is_folder,
-    note_others,
+    names_in,
     refuse_outside,
+    unused_of,
 )
 from fdg_plugins.data.own_files import NO_RULES, FileRules
 from fdg_plugins.data.specs import PairSample, Sample, SegmentationSpec
@@ -69,13 +70,18 @@ class Pairs:
         return Pairs(*(tuple(pair for pair in part if pair.file not in files) for part in parts))
 
 
-def list_pairs(
-    data_root: Path, spec: SegmentationSpec, domain: str, rules: FileRules = NO_RULES, unused: Unused | None = None
-) -> tuple[Pairs, tuple[str, ...]]:
-    """Return the pairs of a domain, without opening an image, and the images that ``rules`` leave out.
+class ListedPairs(NamedTuple):
+    """The pairs of a domain, the images that are left out, and, in words, what else lies in the two folders."""
 
-    A pair is left out if its image or its mask is; neither need have the other then. What else lies in the two folders
-    is noted in ``unused``; without them, a list says what is used. Raises DataError for missing
+    pairs: Pairs
+    left_out: tuple[str, ...]
+    unused: tuple[str, ...] = ()
+
+
+def list_pairs(data_root: Path, spec: SegmentationSpec, domain: str, rules: FileRules = NO_RULES) -> ListedPairs:
+    """Return the pairs of a domain, without opening an image, except those that ``rules`` leave out.
+
+    A pair is left out if its image or its mask is; neither need have the other then. Raises DataError for missing
     folders, an unusable data list, images without a mask and masks without an image, two images or masks of one stem,
     links that leave the data root, and unusable names.
     """
@@ -83,13 +89,8 @@ def list_pairs(
     if (path := find_data_list(root, spec, domain)) is not None:
         pairs = read_data_list(root, path, spec, domain)
         skipped = tuple(pair.file for pair in pairs.all if rules.excludes(pair.file) or rules.excludes(pair.mask))
-        return pairs.without(skipped), skipped
-    existing_folders(root, spec, domain)
-    listed, skipped = _pairs_in_folders(root, spec, domain, rules)
-    if unused is not None:
-        for part in PARTS:
-            note_others(root / spec.folder, f"{domain}/{part}", f"domain {domain!r}", PAIR_SUFFIXES, rules, unused)
-    return Pairs(listed), skipped
+        return ListedPairs(pairs.without(skipped), skipped)
+    return _pairs_in_folders(existing_folders(root, spec, domain), spec, domain, rules)
 
 
 def split_pairs(
@@ -124,66 +125,50 @@ def split_pairs(
     return given_split(parts, spec, domain, origin, seed=seed, max_samples=max_samples)
 
 
-def _pairs_in_folders(
-    root: Path, spec: SegmentationSpec, domain: str, rules: FileRules
-) -> tuple[_PairPart, tuple[str, ...]]:
+def _pairs_in_folders(root: Path, spec: SegmentationSpec, domain: str, rules: FileRules) -> ListedPairs:
+    folder = root / spec.folder / domain
     (images, no_images), (masks, no_masks) = (_by_stem(root, spec, domain, part, rules) for part in PARTS)
-    alone = {stem: images.pop(stem) for stem in no_masks.keys() & images.keys() - masks.keys()}
+    left_out = no_images | {stem: images.pop(stem) for stem in no_masks.keys() & images.keys() - masks.keys()}
     for stem in no_images.keys() & masks.keys() - images.keys():
         del masks[stem]
-    skipped = sorted(f"{domain}/images/{name}" for name in (*no_images.values(), *alone.values()))
-    folder = root / spec.folder / domain
-    for what, these, others in (("image", images, masks), ("mask", masks, images)):
-        if single := sorted(these[stem] for stem in these.keys() - others.keys()):
-            raise DataError(
-                f"folder {folder} has {len(single):,} {what}s without the other, such as {what}s/{single[0]}; "
-                "expected images and masks of equal names.",
-                public=f"domain {domain!r} has {len(single):,} {what}s without the other.",
-            )
+    if single := sorted(f"images/{images[stem]}" for stem in images.keys() - masks.keys()) + sorted(
+        f"masks/{masks[stem]}" for stem in masks.keys() - images.keys()
+    ):
+        problem = f"{len(single):,} images or masks without the other"
+        raise DataError(f"folder {folder} has {problem}, such as {single[0]}.", public=f"it has {problem}.")
     pairs = [PairSample(f"{domain}/images/{name}", 0, f"{domain}/masks/{masks[stem]}") for stem, name in images.items()]
-    for pair in pairs:
-        _refuse_mixed(pair, f"folder {folder}", f"domain {domain!r}")
-    return tuple(sorted(pairs, key=lambda pair: pair.file)), tuple(skipped)
+    _refuse_mixed(pairs, f"folder {folder}")
+    names = [(part, name) for part in PARTS for name in names_in(folder / part)]
+    beside = [f"{domain}/{part}/{name}" for part, name in names if not name.lower().endswith(PAIR_SUFFIXES)]
+    skipped = tuple(sorted(f"{domain}/images/{name}" for name in left_out.values()))
+    ordered = tuple(sorted(pairs, key=lambda pair: pair.file))
+    return ListedPairs(Pairs(ordered), skipped, unused_of(beside, rules))
 
 
-def _refuse_mixed(pair: PairSample, own: str, public: str) -> None:
+def _refuse_mixed(pairs: Collection[PairSample], where: str) -> None:
     """Raise DataError if only one of image and mask is NIfTI, whose axes have another order."""
-    if is_nifti(pair.file) != is_nifti(pair.mask):
-        raise DataError(
-            f"{own} has the image {pair.file} with the mask {pair.mask}; expected both or neither to be NIfTI.",
-            public=f"{public} has an image and a mask of which only one is NIfTI.",
-        )
+    if mixed := [pair for pair in pairs if is_nifti(pair.file) != is_nifti(pair.mask)]:
+        raise DataError(f"{where} has {mixed[0].file} with {mixed[0].mask}; expected both or neither to be NIfTI.")
 
 
 def _by_stem(
     root: Path, spec: SegmentationSpec, domain: str, part: str, rules: FileRules
 ) -> tuple[dict[str, str], dict[str, str]]:
-    folder, where = root / spec.folder / domain / part, f"folder {part!r} of domain {domain!r}"
-    if not is_folder(folder):
-        raise DataError(
-            f"folder {folder} is missing; expected {domain}/images/ and {domain}/masks/, or a data list "
-            f"{domain}/dataset.json.",
-            public=f"domain {domain!r} has no folder {part!r} and no data list.",
-        )
-    refuse_outside(root, folder)
+    """Return the files in the folder of one part by their stems: those used, and those left out."""
+    folder = root / spec.folder / domain / part
     names: dict[str, str] = {}
     left_out: dict[str, str] = {}
-    for name in sorted(image_names(root, folder, where, PAIR_SUFFIXES)):
-        stem = stem_of(name)
-        if rules.excludes(f"{domain}/{part}/{name}"):
-            left_out[stem] = name
-        elif stem in names:
+    for name in sorted(image_names(root, folder, PAIR_SUFFIXES)) if is_folder(folder) else ():
+        known = left_out if rules.excludes(f"{domain}/{part}/{name}") else names
+        if (other := known.setdefault(stem_of(name), name)) != name and known is names:
             raise DataError(
-                f"folder {folder} has {visible(names[stem])} and {visible(name)}; expected one file of each name.",
-                public=f"{where} has two files whose names differ in their suffixes only.",
+                f"folder {folder} has {visible(other)} and {visible(name)}; expected one file of each name."
             )
-        else:
-            names[stem] = name
     if not names:
-        suffixes = ", ".join(PAIR_SUFFIXES)
         raise DataError(
-            f"folder {folder} holds no image; expected files ending in {suffixes}.",
-            public=f"{where} has no image; expected files ending in {suffixes}.",
+            f"folder {folder} has no image; expected {domain}/images/ and {domain}/masks/ with files ending in "
+            f"{', '.join(PAIR_SUFFIXES)}, or a data list {domain}/dataset.json.",
+            public=f"folder {part!r} of domain {domain!r} has no image, and there is no data list.",
         )
     return names, left_out
 
@@ -199,10 +184,7 @@ def find_data_list(root: Path, spec: SegmentationSpec, domain: str) -> Path | No
         places.append(folder.with_name(folder.name.replace("dataset", "datalist")) / f"client_{domain}.json")
     found = [path for path in places if is_file(path)]
     if len(found) > 1:
-        raise DataError(
-            f"domain {domain} has the data lists {found[0]} and {found[1]}; expected one.",
-            public=f"domain {domain!r} has two data lists; expected one.",
-        )
+        raise DataError(f"domain {domain} has the data lists {found[0]} and {found[1]}; expected one.")
     return found[0] if found else None
 
 
@@ -212,79 +194,51 @@ def read_data_list(root: Path, path: Path, spec: SegmentationSpec, domain: str) 
     The last two may be empty. Raises DataError, naming list and entry, if the list cannot be read or has another form,
     if a file is missing, named twice or outside the data root.
     """
-    reader = _Reader(root, path, spec, domain)
-    lists = reader.lists()
-    tests = [key for key in ("test", "testing") if lists.get(key)]
-    if len(tests) > 1:
-        raise reader.error("it has both 'test' and 'testing', expected one")
-    training, validation, test = (reader.part(lists, key) for key in ("training", "validation", *(tests or ["test"])))
-    if not training:
-        raise reader.error("it names no training image, expected a list 'training' of images with labels")
-    return Pairs(training, validation, test)
-
-
-class _Reader:
-    """Reads one data list; errors name list and file in the site's own log, but not in public."""
-
-    def __init__(self, root: Path, path: Path, spec: SegmentationSpec, domain: str) -> None:
-        self.root = root
-        self.path = path
-        self.folder = root / spec.folder
-        self.public = f"its data list of domain {domain!r}"
-        self._named: set[str] = set()
-
-    def error(self, problem: str, detail: str = "") -> DataError:
-        """Return the error; only ``problem`` is public."""
-        return DataError(
-            f"data list {self.path}: {problem}{f' ({detail})' if detail else ''}.", public=f"{self.public}: {problem}."
-        )
-
-    def lists(self) -> Mapping[str, Any]:
-        """Return the whole content."""
-        refuse_outside(self.root, self.path)
-        try:
-            if self.path.stat().st_size > LARGEST_LIST:
-                raise self.error(f"it is longer than {LARGEST_LIST:,} bytes")
-            content = read_json(self.path)
-        except OSError as error:
-            raise self.error("it cannot be read") from error
-        except DataError as error:
-            raise DataError(str(error), public=f"{self.public} cannot be read as JSON.") from error
-        if not isinstance(content, dict):
-            raise self.error("it is no JSON object, expected one with a list 'training'")
-        return content
-
-    def part(self, lists: Mapping[str, Any], key: str) -> _PairPart:
-        """Return the labelled images of one of the lists; images for testing may come without a label."""
-        entries = lists.get(key, [])
+    refuse_outside(root, path)
+    where = f"data list of domain {domain!r}"
+    try:
+        content = read_json(path) if path.stat().st_size <= LARGEST_LIST else None
+    except (OSError, DataError) as error:
+        raise DataError(f"{where}: {error}") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{where} is not a JSON object of at most {LARGEST_LIST:,} bytes.")
+    bases = (path.parent, root / spec.folder, root)
+    parts = {}
+    for key in ("training", "validation", "test", "testing"):
+        entries = content.get(key, [])
         if not isinstance(entries, list):
-            raise self.error(f"{key!r} is not a list, expected one of images with labels")
+            raise DataError(f"{where}: {key!r} is not a list of images with labels.")
         if key in ("test", "testing"):
             entries = [entry for entry in entries if isinstance(entry, dict) and "label" in entry]
-        pairs = [self._pair(entry, f"{key}, entry {number}") for number, entry in enumerate(entries, start=1)]
-        return tuple(sorted(pairs, key=lambda pair: pair.file))
+        pairs = [_pair(entry, bases, f"{where}, {key}, entry {number}") for number, entry in enumerate(entries, 1)]
+        parts[key] = tuple(sorted(pairs, key=lambda pair: pair.file))
+    if not parts["training"] or (parts["test"] and parts["testing"]):
+        raise DataError(f"{where} needs training images, and not both 'test' and 'testing'.")
+    named = Counter(pair.file for part in parts.values() for pair in part)
+    if named and (most := named.most_common(1)[0])[1] > 1:
+        raise DataError(f"{where} names {most[0]} twice.")
+    return Pairs(parts["training"], parts["validation"], parts["test"] or parts["testing"])
 
-    def _pair(self, entry: Any, place: str) -> PairSample:
-        if not isinstance(entry, dict) or not all(isinstance(entry.get(key), str) for key in ("image", "label")):
-            expected = 'expected {"image": "<path>", "label": "<path>"}'
-            raise self.error(f"{place}: it has another form, {expected}", f"got {shorten(entry)}")
-        image, mask = (self._file(entry[key], f"{place}: its {key}") for key in ("image", "label"))
-        pair = PairSample(image, 0, mask)
-        _refuse_mixed(pair, f"data list {self.path}", self.public)
-        if image in self._named:
-            raise self.error(f"{place}: its image is named before, expected each once", image)
-        self._named.add(image)
-        return pair
 
-    def _file(self, named: str, place: str) -> str:
-        check_names(self.path, self.public, [named])
+def _pair(entry: Any, bases: tuple[Path, Path, Path], where: str) -> PairSample:
+    """Return the pair that an entry of a list names; paths are below one of the ``bases``, the last the data root."""
+    if not isinstance(entry, Mapping) or not all(isinstance(entry.get(key), str) for key in ("image", "label")):
+        raise DataError(f'{where} is {shorten(entry)}; expected {{"image": "<path>", "label": "<path>"}}.')
+    files = []
+    for key in ("image", "label"):
+        named = entry[key]
         path = PurePosixPath(named)
-        if path.is_absolute() or any(part.startswith(".") for part in path.parts):
-            raise self.error(f"{place} is absolute, hidden or above the list, expected a relative path", shorten(named))
-        if not path.name.lower().endswith(PAIR_SUFFIXES):
-            raise self.error(f"{place} has another suffix, expected one of {', '.join(PAIR_SUFFIXES)}", shorten(named))
-        for base in (self.path.parent, self.folder, self.root):
-            if is_file(base / path):
-                refuse_outside(self.root, base / path)
-                return PurePosixPath(os.path.relpath(base / path, self.folder)).as_posix()
-        raise self.error(f"{place} does not exist", shorten(named))
+        check_names(bases[0], [named])
+        is_below = not path.is_absolute() and not any(part.startswith(".") for part in path.parts)
+        if not is_below or not path.name.lower().endswith(PAIR_SUFFIXES):
+            raise DataError(
+                f"{where}: its {key} is {shorten(named)}; expected a relative path, neither hidden nor above the list, "
+                f"that ends in {', '.join(PAIR_SUFFIXES)}."
+            )
+        if (base := next((base for base in bases if is_file(base / path)), None)) is None:
+            raise DataError(f"{where}: its {key}, {shorten(named)}, does not exist.")
+        refuse_outside(bases[-1], base / path)
+        files.append(PurePosixPath(os.path.relpath(base / path, bases[1])).as_posix())
+    pair = PairSample(files[0], 0, files[1])
+    _refuse_mixed([pair], where)
+    return pair

@@ -1,39 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Presets: what happens to an image and its mask between file and network, by name, as MONAI's dictionary transforms.
+"""Presets: what happens to an image and its mask between file and network, by name.
 
-Each has a fixed part, whose result a site may keep in memory, and a random part for training, which moves image and
-mask together. MONAI is imported when a part is built. A job can name a preset, but not a transform.
+Each has a fixed part, whose result a site may keep in memory, and a random part for training, of MONAI's dictionary
+transforms, which move image and mask together. A job can name a preset, but not a transform.
 
-The fixed parts consist of operations whose bits do not depend on the number of threads; hence the standardisation of
-MR images is NumPy's, because torch's mean is summed by threads.
+The bits of the fixed part do not depend on the number of threads; hence the standardisation of MR images is NumPy's,
+because torch's mean is summed by threads.
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch.nn.functional import interpolate
 
-from fdg_plugins.data.pair_reading import PairForm
 from fdg_plugins.data.specs import DatasetSpec, SegmentationSpec
-from fdg_plugins.data.transforms import checked_size
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.extras import load_extra
 
 IMAGE, MASK = "image", "mask"
 BOTH = (IMAGE, MASK)
+Pair = dict[str, torch.Tensor]
 
 SOFT_TISSUE = (-175.0, 250.0)
 """The window of ``ct_patches``, in Hounsfield units, which becomes [0, 1]; values outside become 0 or 1."""
-
-Transforms = list[Any]
-
 
 BYTES = (0.0, 255.0)
 
@@ -62,34 +55,38 @@ class Preset:
         """Whether it takes intensities from 0 to 255."""
         return self.intensity == BYTES
 
-    def fixed(self, image_size: int) -> Any:
-        """Return MONAI's Compose of the fixed part, for images float32 ``[C, *S]`` and masks int16 ``[1, *S]``."""
-        transforms = _monai(f"preset {self.name!r}")
-        steps: Transforms = []
+    def fixed(self, pair: Pair, image_size: int) -> Pair:
+        """Return the fixed part of an image float32 ``[C, *S]`` and its mask int16 ``[1, *S]``."""
+        image, mask = pair[IMAGE], pair[MASK]
         if self.whole:
-            sides = (checked_size(image_size),) * 2
-            steps.append(transforms.Lambdad(IMAGE, partial(scaled, sides=sides), track_meta=False))
-            steps.append(transforms.Lambdad(MASK, partial(nearest, sides=sides), track_meta=False))
+            sides = (image_size,) * 2
+            image = interpolate(image.unsqueeze(0), sides, mode="bilinear", antialias=True)[0]
+            mask = interpolate(mask.unsqueeze(0).float(), sides, mode="nearest-exact")[0].to(mask.dtype)
         if self.intensity is None:
-            steps.append(transforms.Lambdad(IMAGE, standardised, track_meta=False))
+            image = standardised(image)
         else:
             lowest, highest = self.intensity
-            steps.append(transforms.ScaleIntensityRanged(IMAGE, lowest, highest, b_min=0.0, b_max=1.0, clip=True))
-        return _composed(transforms, steps)
+            image = ((image - lowest) / (highest - lowest)).clip(0.0, 1.0)
+        return {IMAGE: image, MASK: mask}
 
-    def augmentation(self, dims: int, image_size: int) -> Any:
-        """Return MONAI's Compose of the random part: crops, unless images are used as a whole, flips and turns."""
-        transforms = _monai(f"preset {self.name!r}")
-        steps = [] if self.whole else _crops(transforms, dims, image_size)
-        steps += [transforms.RandFlipd(BOTH, prob=0.5, spatial_axis=axis) for axis in range(dims)]
-        if self.turns:
+    def drawn(self, dims: int, image_size: int, *, only_crop: bool = False) -> Any:
+        """Return MONAI's Compose of the random part: crops, unless images are used as a whole, flips and turns.
+
+        Crops are centred on foreground or background with equal chance; smaller images are padded with 0 first. A mask
+        of a single class has crops anywhere. ``only_crop``: without flips and turns.
+        """
+        transforms = load_extra("monai.transforms", f"preset {self.name!r}")
+        warnings.filterwarnings("ignore", "Num foregrounds", UserWarning)  # MONAI's of one class, at every draw
+        sides = (image_size,) * dims
+        around = {"label_key": MASK, "spatial_size": sides, "pos": 1, "neg": 1, "num_samples": 1}
+        steps: list[Any] = []
+        if not self.whole:
+            steps += [transforms.SpatialPadd(BOTH, sides), transforms.RandCropByPosNegLabeld(BOTH, **around)]
+        if not only_crop:
+            steps += [transforms.RandFlipd(BOTH, prob=0.5, spatial_axis=axis) for axis in range(dims)]
+        if self.turns and not only_crop:
             steps.append(transforms.RandRotate90d(BOTH, prob=0.75, max_k=3, spatial_axes=(0, 1)))
-        return _composed(transforms, steps)
-
-    def crop(self, dims: int, image_size: int) -> Any:
-        """Return MONAI's Compose that draws one crop, as in training, without flips and turns."""
-        transforms = _monai(f"preset {self.name!r}")
-        return _composed(transforms, _crops(transforms, dims, image_size))
+        return transforms.Compose([*steps, transforms.Lambdad(BOTH, _plain, track_meta=False)])
 
 
 PRESETS = {
@@ -109,15 +106,10 @@ def preset_of(name: str, spec: SegmentationSpec) -> Preset:
     Raises SettingsError, listing the presets, for an unknown one, and for one that cannot take the data set's images.
     """
     named = name or spec.preset
-    possible = ", ".join(preset.name for preset in PRESETS.values() if spec.dims in preset.dims)
-    if named not in PRESETS:
-        raise SettingsError(f"preset (FDG_PRESET) is {named!r}, expected one of: {possible}.", public=True)
-    if spec.dims not in PRESETS[named].dims:
-        raise SettingsError(
-            f"preset (FDG_PRESET) is {named!r}, but the images of {spec.name} have {spec.dims} axes; expected one of: "
-            f"{possible}.",
-            public=True,
-        )
+    possible = [preset.name for preset in PRESETS.values() if spec.dims in preset.dims]
+    if named not in possible:
+        expected = f"one for images of {spec.dims} axes: {', '.join(possible)}"
+        raise SettingsError(field="preset (FDG_PRESET)", value=named, expected=expected, public=True)
     return PRESETS[named]
 
 
@@ -126,20 +118,8 @@ def check_preset(name: str, spec: DatasetSpec) -> None:
     if isinstance(spec, SegmentationSpec):
         preset_of(name, spec)
     elif name:
-        raise SettingsError(
-            f"preset (FDG_PRESET) is {name!r}, but {spec.name} is not a data set for segmentation; expected none.",
-            public=True,
-        )
-
-
-def scaled(image: torch.Tensor, sides: tuple[int, ...]) -> torch.Tensor:
-    """Return an image float32 ``[C, H, W]`` resized to ``sides``, bilinear and antialiased."""
-    return interpolate(image.unsqueeze(0), sides, mode="bilinear", antialias=True)[0]
-
-
-def nearest(mask: torch.Tensor, sides: tuple[int, ...]) -> torch.Tensor:
-    """Return a mask int16 ``[1, H, W]`` resized to ``sides``: the value at the nearest pixel."""
-    return interpolate(mask.unsqueeze(0).float(), sides, mode="nearest-exact")[0].to(mask.dtype)
+        expected = f"none, as {spec.name} is not a data set for segmentation"
+        raise SettingsError(field="preset (FDG_PRESET)", value=name, expected=expected, public=True)
 
 
 def standardised(image: torch.Tensor) -> torch.Tensor:
@@ -158,56 +138,7 @@ def standardised(image: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(values)
 
 
-def plain(tensor: torch.Tensor) -> torch.Tensor:
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
     """Return the values without MONAI's metadata."""
     as_tensor: Callable[[], torch.Tensor] | None = getattr(tensor, "as_tensor", None)
     return (tensor if as_tensor is None else as_tensor()).contiguous()
-
-
-def _composed(transforms: Any, steps: Transforms) -> Any:
-    return transforms.Compose([*steps, transforms.Lambdad(BOTH, plain, track_meta=False)])
-
-
-def _crops(transforms: Any, dims: int, image_size: int) -> Transforms:
-    """Return the transforms that crop to the training size, centred on foreground or background with equal chance.
-
-    Smaller images are padded with 0 first. A mask of a single class has crops anywhere.
-    """
-    warnings.filterwarnings("ignore", "Num foregrounds", UserWarning)  # MONAI's about such a mask, at every draw
-    sides = (checked_size(image_size),) * dims
-    return [
-        transforms.SpatialPadd(BOTH, sides),
-        transforms.RandCropByPosNegLabeld(BOTH, label_key=MASK, spatial_size=sides, pos=1, neg=1, num_samples=1),
-    ]
-
-
-def _monai(whose: str) -> Any:
-    return load_extra("monai.transforms", whose)
-
-
-def loading(form: PairForm) -> Callable[[Mapping[str, str]], dict[str, torch.Tensor]]:
-    """Return the transform from the paths of image and mask to tensors float32 ``[C, *S]``, int16 ``[1, *S]``.
-
-    In place of MONAI's LoadImaged, which offers a file that its reader refuses to all of MONAI's readers in turn: only
-    Pillow and nibabel, with a limit on pixels, ever open one.
-    """
-
-    def load(paths: Mapping[str, str]) -> dict[str, torch.Tensor]:
-        pixels, classes = form.read(Path(paths[IMAGE]), Path(paths[MASK]))
-        return {IMAGE: torch.from_numpy(pixels), MASK: torch.from_numpy(classes)}
-
-    return load
-
-
-@contextmanager
-def errors_of_reading() -> Iterator[None]:
-    """Raise the DataError that MONAI has wrapped, in place of MONAI's error."""
-    try:
-        yield
-    except RuntimeError as error:
-        cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, DataError):
-            cause = cause.__cause__
-        if cause is None:
-            raise
-        raise cause from None

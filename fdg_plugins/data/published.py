@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data sets that are published as files of many images, a training and a test file, and the digits of scikit-learn.
+"""Data sets that are published in few files: MNIST, EMNIST, CIFAR, and MNIST's digits, rotated by domain.
 
-MNIST, EMNIST, CIFAR-10 and CIFAR-100 are read from their publishers' files, uncompressed, in the folders that
-torchvision gives them; nothing is downloaded. CIFAR's Python batches are pickles, which this package never reads: the
-*binary* version is read instead. Folders of images, ``<data set>/{train,test}/<class>/*``, are read in place of either.
+They are read from their publishers' files, uncompressed, in the folders that torchvision gives them; nothing is
+downloaded. CIFAR's Python batches are pickles, which this package never reads: the *binary* version is read instead.
+Folders of images, ``<data set>/{train,test}/<class>/*``, are read in place of either.
 
 Rotated digits are one set of grey images distributed over the domains; each domain rotates its images by its angle.
 References: Ghifary, Kleijn, Zhang, Balduzzi, "Domain Generalization for Object Recognition with Multi-task
@@ -23,7 +23,7 @@ import torch
 
 from fdg_plugins.data.catalogue import DATASETS
 from fdg_plugins.data.decoding import MOST_PIXELS, read_image
-from fdg_plugins.data.folders import image_names, is_file, is_folder, refuse_outside, resolved
+from fdg_plugins.data.folders import image_names, is_folder, refuse_outside, resolved
 from fdg_plugins.data.image_files import ImageArray
 from fdg_plugins.data.specs import FILES_OF, PublishedSpec, RotatedSpec, Sample
 from fdg_plugins.errors import DataError
@@ -64,40 +64,31 @@ def _in_files(root: Path, spec: PublishedSpec, domain: str) -> Arrays:
     """Return images uint8 ``[N, S, S]`` or ``[N, 3, S, S]``, labels int64 ``[N]`` of a part below a resolved root."""
     if spec.channels == 1:
         return read_idx(root, spec.title, FILES_OF[spec.source][domain][0], spec.size, len(spec.classes))
-    parts = [_binary(root, spec, name) for (name,) in FILES_OF[spec.source][domain]]
-    return torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts])
-
-
-def _binary(root: Path, spec: PublishedSpec, name: str) -> Arrays:
     of_labels = 2 if spec.source == "cifar100" else 1
     length = of_labels + 3 * spec.size**2
-    content = _read(root, spec.title, name, lambda path: np.fromfile(path, dtype=np.uint8))
-    if len(content) == 0 or len(content) % length:
-        found, expected = f"has {len(content):,} bytes", f"a multiple of {length:,}, records of one image"
-        raise _unfit(root / name, spec.title, found, expected)
-    records = torch.from_numpy(content).view(-1, length)
-    images = records[:, of_labels:].reshape(-1, 3, spec.size, spec.size).contiguous()
-    labels = records[:, of_labels - 1].long()
-    _check_labels(root / name, spec.title, labels, len(spec.classes))
-    return images, labels
+    parts = []
+    for (name,) in FILES_OF[spec.source][domain]:
+        content = _read(root, spec.title, name, lambda path: np.fromfile(path, dtype=np.uint8))
+        if len(content) == 0 or len(content) % length:
+            raise DataError(f"file {root / name} has {len(content):,} bytes; expected a multiple of {length:,}.")
+        records = torch.from_numpy(content).view(-1, length)
+        labels = records[:, of_labels - 1].long()
+        _check_labels(root / name, labels, len(spec.classes))
+        parts.append((records[:, of_labels:].reshape(-1, 3, spec.size, spec.size).contiguous(), labels))
+    return torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts])
 
 
 def _in_folders(root: Path, spec: PublishedSpec, domain: str, max_pixels: int) -> Arrays:
     images, labels = [], []
     for label, name in enumerate(spec.classes):
         folder = root / spec.folder / domain / name
-        if not is_folder(folder):
-            raise DataError(
-                f"folder {folder} is missing; expected one for each class of {spec.title}.",
-                public=f"{spec.title} lacks the folder of a class.",
-            )
-        refuse_outside(root, folder)
-        for file in sorted(image_names(root, folder, f"class {name!r} of {spec.title}")):
+        for file in sorted(image_names(root, folder)):
             picture = read_image(folder / file, max_pixels)
             pixels = torch.from_numpy(np.asarray(picture.convert("L") if spec.channels == 1 else picture).copy())
             if pixels.shape[:2] != (spec.size, spec.size):
-                found = f"has {list(pixels.shape[:2])} pixels"
-                raise _unfit(folder / file, spec.title, found, f"{[spec.size, spec.size]}")
+                raise DataError(
+                    f"image {folder / file} has {list(pixels.shape[:2])} pixels; expected {[spec.size] * 2}."
+                )
             images.append(pixels if spec.channels == 1 else pixels.permute(2, 0, 1).contiguous())
             labels.append(label)
     if not images:
@@ -155,18 +146,18 @@ def read_idx(root: Path, title: str, names: tuple[str, ...], size: int, num_clas
 
     images = _read(root, title, names[0], lambda path: read_image_file(str(path)))
     labels = _read(root, title, names[1], lambda path: read_label_file(str(path)))
-    if images.shape[1:] != (size, size):
-        found = f"holds images of {list(images.shape[1:])}"
-        raise _unfit(root / names[0], title, found, f"{[size, size]} pixels")
-    if len(labels) != len(images):
-        raise _unfit(root / names[1], title, f"holds {len(labels)} labels", f"{len(images)}, one per image")
-    _check_labels(root / names[1], title, labels, num_classes)
+    if images.shape[1:] != (size, size) or len(labels) != len(images):
+        raise DataError(
+            f"file {root / names[0]} has images {list(images.shape)} for {len(labels)} labels; expected one for each, "
+            f"of {[size, size]} pixels."
+        )
+    _check_labels(root / names[1], labels, num_classes)
     return images, labels
 
 
-def _check_labels(path: Path, title: str, labels: torch.Tensor, num_classes: int) -> None:
+def _check_labels(path: Path, labels: torch.Tensor, num_classes: int) -> None:
     if len(labels) and int(labels.max()) >= num_classes:
-        raise _unfit(path, title, f"holds the label {int(labels.max())}", f"labels from 0 to {num_classes - 1}")
+        raise DataError(f"file {path} has the label {int(labels.max())}; expected 0 to {num_classes - 1}.")
 
 
 def _read(root: Path, title: str, name: str, reader: Callable[[Path], Read]) -> Read:
@@ -175,25 +166,12 @@ def _read(root: Path, title: str, name: str, reader: Callable[[Path], Read]) -> 
     Raises DataError for a file that is missing, out of the root, or not what the reader expects.
     """
     path = root / name
-    if not is_file(path):
-        raise DataError(
-            f"folder {path.parent} lacks {title}'s file {path.name}; expected it uncompressed.",
-            public=f"its data root lacks {title}'s file {path.name}; expected it uncompressed.",
-        )
     refuse_outside(root, path)
     try:
         return reader(path)
     except _FORMAT_ERRORS as error:
-        raise DataError(
-            f"file {path} cannot be read ({type(error).__name__}); expected {title}'s undamaged, uncompressed file.",
-            public=f"{title}'s file {path.name} cannot be read; expected it undamaged and uncompressed.",
-        ) from error
-
-
-def _unfit(path: Path, title: str, found: str, expected: str) -> DataError:
-    """Return the error for a file with other content than expected; only the data set is named to others."""
-    text = f"{found}; expected {expected}."
-    return DataError(f"file {path} {text}", public=f"a file of {title} {text}")
+        problem = f"cannot be read ({type(error).__name__}); expected {title}'s undamaged, uncompressed file."
+        raise DataError(f"file {path} {problem}", public=f"{title}'s file {path.name} {problem}") from error
 
 
 def rotated_domain(data_root: Path | None, spec: RotatedSpec, domain: str) -> tuple[ImageArray, tuple[Sample, ...]]:
@@ -207,10 +185,10 @@ def rotated_domain(data_root: Path | None, spec: RotatedSpec, domain: str) -> tu
         parts = [read_mnist_part(resolved(data_root), part, spec.size) for part in MNIST_PARTS]
         images, labels = torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts])
     dealt = deal(len(images), spec, domain)
-    angle = spec.angles[spec.domains.index(domain)]
     chosen = list(dealt.values())
     samples = tuple(Sample(file, label) for file, label in zip(dealt, labels[chosen].tolist(), strict=True))
-    return ImageArray(rotate(images[chosen], angle), {file: row for row, file in enumerate(dealt)}), samples
+    turned = rotate(images[chosen], spec.angles[spec.domains.index(domain)])
+    return ImageArray(turned, {file: row for row, file in enumerate(dealt)}), samples
 
 
 def deal(count: int, spec: RotatedSpec, domain: str) -> dict[str, int]:

@@ -4,13 +4,14 @@
 A plain name of a domain is the name of its site, as it is for every data set of this package.
 """
 
+import itertools
 import re
 import unicodedata
 from collections.abc import Sequence
 
-_OTHERS = re.compile(r"[^A-Za-z0-9_-]+")
 _TAKEN_BY_FLARE = ("server", "simulator_server")
 _LONGEST = 60  # FLARE uses the name in folders and host names
+_PLAIN = re.compile(rf"[A-Za-z0-9_-]{{1,{_LONGEST}}}")
 _PART = re.compile(r"(.+)-([1-9]\d{0,4})of([1-9]\d{0,4})")
 
 
@@ -22,11 +23,14 @@ def site_names(domains: Sequence[str]) -> tuple[str, ...]:
     >>> site_names(["photo", "Bäder & Küchen", "Bader_Kuchen", "写真"])
     ('photo', 'Bader_Kuchen_2', 'Bader_Kuchen', 'site')
     """
-    names = dict.fromkeys(domain for domain in domains if _is_plain(domain))  # these keep their names
+    taken = {domain for domain in domains if _plain(domain) == domain}  # these keep their names
     result = []
     for domain in domains:
-        name = domain if _is_plain(domain) else _free(_plain(domain), names)
-        names[name] = None
+        name = wanted = _plain(domain)
+        numbers = itertools.count(2)
+        while name != domain and name in taken:
+            name = f"{wanted}_{next(numbers)}"
+        taken.add(name)
         result.append(name)
     return tuple(result)
 
@@ -52,22 +56,10 @@ def split_site(site: str) -> tuple[str, tuple[int, int] | None]:
     return found[1], (int(found[2]), int(found[3]))
 
 
-def _is_plain(domain: str) -> bool:
-    return _plain(domain) == domain
-
-
 def _plain(domain: str) -> str:
-    letters = unicodedata.normalize("NFKD", domain).encode("ascii", "ignore").decode()
-    name = _OTHERS.sub("_", letters).strip("_-")[:_LONGEST]
-    if domain == letters and not _OTHERS.search(domain) and domain not in _TAKEN_BY_FLARE and len(domain) <= _LONGEST:
+    """Return the domain itself if FLARE accepts it as the name of a site, else the nearest name that it accepts."""
+    if _PLAIN.fullmatch(domain) and domain not in _TAKEN_BY_FLARE:
         return domain
+    letters = unicodedata.normalize("NFKD", domain).encode("ascii", "ignore").decode()
+    name = re.sub(r"[^A-Za-z0-9_-]+", "_", letters).strip("_-")[:_LONGEST]
     return f"site_{name}" if name in _TAKEN_BY_FLARE else name or "site"
-
-
-def _free(name: str, taken: dict[str, None]) -> str:
-    """Return ``name``, or the first numbered variant of it that is free."""
-    number, free = 1, name
-    while free in taken:
-        number += 1
-        free = f"{name}_{number}"
-    return free

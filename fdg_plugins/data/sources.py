@@ -1,20 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a source of images provides, whatever holds them: datasets for training, evaluation and reports, and a check.
+"""What a source of images provides: datasets of a domain's samples, for training, for evaluation and for reports.
 
-A dataset returns whole batches; ``fdg_plugins.data.images`` decides which samples form a batch, and in which order.
+``fdg_plugins.data.images`` decides which samples form a batch, and in which order.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
+import torch
 from torch.utils.data import Dataset
 
 from fdg_plugins.data.augmentation import USUAL, AugmentationRanges
 from fdg_plugins.data.specs import Sample
+from fdg_plugins.errors import DataError
 
 Scope = tuple[str | int, ...]
+Load = Callable[[Sample, int, int], tuple[torch.Tensor, torch.Tensor]]
+"""From a sample, the number of the epoch and the sample's position to image and target."""
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -38,25 +46,38 @@ class Epochs:
         return self.scope if self.count is None else (*self.scope, number)
 
 
-class ImageDataset(Dataset[Any], ABC):
-    """Samples by index; those of several epochs follow each other.
+class ImageDataset(Dataset[Any]):
+    """Samples by index, ``times`` times: first all of the first epoch, then all of the second.
 
     ``in_memory``: whether batches come from memory, so that processes that read ahead gain nothing. ``largest_batch``:
     the number of images that an evaluation takes at once, whatever batch size it asks for; None: any.
     """
 
     in_memory: ClassVar[bool] = False
-    largest_batch: int | None = None
 
-    @abstractmethod
-    def __len__(self) -> int: ...
+    def __init__(self, samples: Sequence[Sample], load: Load, times: int = 1, largest_batch: int | None = None) -> None:
+        self.samples = tuple(samples)
+        self.load = load
+        self.times = times
+        self.largest_batch = largest_batch
 
-    @abstractmethod
-    def __getitems__(self, indices: list[int]) -> Any:
+    def __len__(self) -> int:
+        return len(self.samples) * self.times
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        number, position = divmod(index, len(self.samples))
+        return self.load(self.samples[position], number, position)
+
+    def __getitems__(self, indices: list[int]) -> tuple[torch.Tensor, torch.Tensor] | DataError:
         """Return the images and targets of a whole batch, B first, or a DataError as a value.
 
         An error raised in a worker process would carry the worker's whole traceback as its text.
         """
+        try:
+            images, targets = zip(*(self[index] for index in indices), strict=True)
+        except DataError as error:
+            return DataError(str(error), public=error.public)
+        return torch.stack(images), torch.stack(targets)
 
 
 class ImageSource(ABC):
@@ -68,6 +89,7 @@ class ImageSource(ABC):
 
     formats: ClassVar[tuple[str, ...]] = ()
     reports_differ: bool = False
+    location: str = ""
 
     @abstractmethod
     def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
@@ -96,7 +118,36 @@ class ImageSource(ABC):
         """Return the sides of a pixel along each axis, as evaluated, in a unit of the image's own."""
         return (1.0, 1.0)
 
-    @property
-    def location(self) -> str:
-        """Where the images are, for the site's own log."""
-        return ""
+
+class Kept(Generic[K, V]):
+    """Values that are made once and stay in memory: the first that are asked for, as far as ``memory`` bytes suffice.
+
+    The forked processes of a loader share them; another process begins without any.
+    """
+
+    def __init__(self, memory: int = 0) -> None:
+        self.memory = memory
+        self._values: dict[K, V] = {}
+
+    def fill(self, keys: Iterable[K], bytes_of: Callable[[K], int], make: Callable[[K], V]) -> None:
+        """Make the values that are not there, up to the first that does not fit; broken files are left to readers."""
+        chosen = []
+        for key in (key for key in dict.fromkeys(keys if self.memory else ()) if key not in self._values):
+            try:
+                needed = bytes_of(key)
+            except DataError:
+                continue
+            if needed > self.memory:
+                break
+            self.memory -= needed
+            chosen.append(key)
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            self._values.update(zip(chosen, pool.map(make, chosen), strict=True))
+
+    def get(self, key: K, make: Callable[[K], V]) -> V:
+        """Return a value, made now if it is not kept; it is not to be changed in place."""
+        found = self._values.get(key)
+        return make(key) if found is None else found
+
+    def __reduce__(self) -> tuple[type["Kept[K, V]"], tuple[()]]:
+        return type(self), ()

@@ -4,6 +4,7 @@
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any, ClassVar, TypeAlias
 
 from fdg_plugins.data.site_names import site_names, split_site
@@ -20,7 +21,6 @@ FAMILY_NAMES = ("photographs", "digits", "label_skew", "segmentation")
 """The families that have a protocol (``fdg_plugins.settings.families``)."""
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_PLAIN = "letters, digits, '_', '.' and '-'"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +68,11 @@ class DatasetSpec:
         """The domains that ``--targets all`` holds out in turn."""
         return self.domains
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names that refer to this data set: its own."""
+        return (self.name,)
+
     def domain_of(self, site: str) -> str:
         """Return the domain whose site is called ``site``, or ``site`` itself if there is none."""
         return dict(zip(self.sites, self.domains, strict=True)).get(site, site)
@@ -94,27 +99,24 @@ class DatasetSpec:
         return tuple(dict.fromkeys(name for name in (by_channels, self.family_of_kind, self.family) if name))
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not _PLAIN_NAME.fullmatch(self.name):
-            raise SettingsError(f"a data set's name is {shorten(self.name)}, expected {_PLAIN}.")
-        whose = f"data set {self.name!r}"
+        whose = f"data set {shorten(self.name)}"
         check_fields(self, whose)
-        if self.folder and not _PLAIN_NAME.fullmatch(self.folder):
-            raise SettingsError(f"folder of {whose} is {self.folder!r}, expected {_PLAIN}.")
-        if self.channels not in self.possible_channels:
-            raise SettingsError(f"channels of {whose} is {self.channels}, expected 1 or 3 (with masks: at least 1).")
-        for what, names in (("domains", self.domains), ("classes", self.classes)):
-            if odd := [name for name in names if not is_folder_name(name)]:
-                raise SettingsError(f"{what} of {whose} has {shorten(odd[0])}, expected plain folder names.")
-            if len(names) < 2 or len(set(names)) < len(names):
-                raise SettingsError(f"{what} of {whose} is {shorten(names)}, expected at least 2, each once.")
         near = nearest(self.family, FAMILY_NAMES)
-        if near is not None and self.family not in FAMILY_NAMES:
-            raise SettingsError(f"family of {whose} is {self.family!r}, expected {near!r}, or a name less like it.")
+        plain = "letters, digits, '_', '.' and '-'"
+        for name, is_right, expected in (
+            ("name", _PLAIN_NAME.fullmatch(self.name), plain),
+            ("folder", not self.folder or _PLAIN_NAME.fullmatch(self.folder), plain),
+            ("channels", self.channels in self.possible_channels, "1 or 3 (with masks: at least 1)"),
+            ("domains", _are_folders(self.domains), "at least 2 plain names of folders, each once"),
+            ("classes", _are_folders(self.classes), "at least 2 plain names of folders, each once"),
+            ("family", near is None or self.family in FAMILY_NAMES, f"{near!r}, or a name less like it"),
+        ):
+            if not is_right:
+                raise SettingsError(site=whose, field=name, value=getattr(self, name), expected=expected)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All names that refer to this data set: its own."""
-        return (self.name,)
+
+def _are_folders(names: tuple[str, ...]) -> bool:
+    return len(names) >= 2 and len(set(names)) == len(names) and all(map(is_folder_name, names))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,15 +154,15 @@ class SegmentationSpec(DatasetSpec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.dims not in (2, 3):
-            raise SettingsError(f"data set {self.name!r} has dims {self.dims}, expected 2 or 3.")
         values = [value for of_class in self.mask_values for value in of_class]
         whole = not self.mask_values or (len(self.mask_values) == len(self.classes) and all(self.mask_values))
-        if not whole or len({*values}) < len(values) or not {*values} <= {*range(LARGEST_MASK_VALUE + 1)}:
-            raise SettingsError(
-                f"data set {self.name!r} has the mask_values {shorten(self.mask_values)}, expected at least one for "
-                f"each of its {len(self.classes)} classes, each once, from 0 to {LARGEST_MASK_VALUE}."
-            )
+        is_right = whole and len({*values}) == len(values) and {*values} <= {*range(LARGEST_MASK_VALUE + 1)}
+        expected = f"some for each class, each once, from 0 to {LARGEST_MASK_VALUE}"
+        for name, fits, wanted in (("dims", self.dims in (2, 3), "2 or 3"), ("mask_values", is_right, expected)):
+            if not fits:
+                raise SettingsError(
+                    site=f"data set {self.name!r}", field=name, value=getattr(self, name), expected=wanted
+                )
 
     @property
     def class_of_value(self) -> dict[int, int]:
@@ -234,24 +236,22 @@ class AttributeSpec(DatasetSpec):
         return tuple(f"{self.folder}/{name}" for name in (self.attribute_list, self.part_list))
 
 
-def _idx_files(folder: str, prefix: str, train: str, test: str) -> dict[str, tuple[tuple[str, ...], ...]]:
-    return {
-        domain: ((f"{folder}/{prefix}{part}-images-idx3-ubyte", f"{folder}/{prefix}{part}-labels-idx1-ubyte"),)
-        for domain, part in (("train", train), ("test", test))
-    }
-
-
 FILES_OF: Mapping[str, Mapping[str, tuple[tuple[str, ...], ...]]] = {
-    "mnist": _idx_files("mnist/MNIST/raw", "", "train", "t10k"),
-    "emnist": _idx_files("emnist/EMNIST/raw", "emnist-mnist-", "train", "test"),
+    **{
+        name: {
+            domain: (tuple(f"{folder}/{prefix}{part}-{kind}-ubyte" for kind in ("images-idx3", "labels-idx1")),)
+            for domain, part in (("train", "train"), ("test", test))
+        }
+        for name, folder, prefix, test in (
+            ("mnist", "mnist/MNIST/raw", "", "t10k"),
+            ("emnist", "emnist/EMNIST/raw", "emnist-mnist-", "test"),
+        )
+    },
     "cifar10": {
         "train": tuple((f"cifar10/cifar-10-batches-bin/data_batch_{number}.bin",) for number in range(1, 6)),
         "test": (("cifar10/cifar-10-batches-bin/test_batch.bin",),),
     },
-    "cifar100": {
-        "train": (("cifar100/cifar-100-binary/train.bin",),),
-        "test": (("cifar100/cifar-100-binary/test.bin",),),
-    },
+    "cifar100": {part: ((f"cifar100/cifar-100-binary/{part}.bin",),) for part in ("train", "test")},
 }
 """By source and part: the files below the data root, those that are read together in one tuple."""
 
@@ -297,8 +297,7 @@ class AttributeSample(Sample):
 
 def without_suffix(file: str) -> str:
     """Return the POSIX path ``file`` without the suffix of its last component; other dots remain."""
-    folder, slash, name = file.rpartition("/")
-    return folder + slash + (name.rpartition(".")[0] or name)
+    return file.removesuffix(PurePosixPath(file).suffix)
 
 
 KnownSpec: TypeAlias = AttributeSpec | ImageFolderSpec | PublishedSpec | RotatedSpec | SegmentationSpec

@@ -8,7 +8,6 @@ lists.
 """
 
 import hashlib
-import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -92,162 +91,119 @@ def folder_split(
     ``samples`` but may still be listed. Raises DataError, naming list and line, for a list that cannot be read or does
     not match the images, and for an image in both parts.
     """
+    test: Sequence[Sample] = samples
+    train: Sequence[Sample] | None
+    validation: Sequence[Sample] | None
     if rules.parts is not None:
-        origin, train, validation = "parts", *_by_parts(samples, domain, rules)
+        origin, folders = "parts", (rules.parts.train, rules.parts.validation)
+        train, validation = (
+            None if part is None else [one for one in samples if one.file.startswith(f"{domain}/{part}/")]
+            for part in folders
+        )
     elif rules.lists is not None:
-        origin, train, validation = "lists", *_by_lists(samples, domain, root, rules, left_out)
+        origin, paths = "lists", (rules.lists.train, rules.lists.validation)
+        read = _own_line(samples, domain, rules, left_out)
+        train, validation = (
+            None if path is None else _read_list(root, root / path.replace(DOMAIN, domain), read) for path in paths
+        )
+    elif files := _official_lists(root / spec.folder, domain):
+        origin, read = "kfold", _official_line(samples, spec, domain, left_out)
+        parts = {part: _read_list(root, path, read) for part, path in files.items()}
+        if not all(parts.values()):
+            raise DataError(
+                f"a list of images of domain {domain!r} names none that can be used; expected some.", public=True
+            )
+        train, validation, test = parts["train"], parts["crossval"], parts.get("test", samples)
     else:
-        listed = listed_split(samples, spec, domain, root, seed=seed, max_samples=max_samples, left_out=left_out)
-        return listed or seeded_split(samples, spec, domain, seed=seed, max_samples=max_samples)
+        return seeded_split(samples, spec, domain, seed=seed, max_samples=max_samples)
+    assert train is not None
     if validation is None:
         drawn = seeded_split(train, spec, domain, seed=seed)
         train, validation, origin = drawn.train, drawn.validation, f"{origin}+90-10@{seed}"
-    _refuse_overlap(train, validation, domain)
-    return given_split((train, validation, samples), spec, domain, origin, seed=seed, max_samples=max_samples)
+    if both := sorted({one.file for one in train} & {one.file for one in validation}):
+        raise DataError(f"image {both[0]} is for training and for validation, as are {len(both) - 1:,} others.")
+    return given_split((train, validation, test), spec, domain, origin, seed=seed, max_samples=max_samples)
 
 
-_TwoParts = tuple[Sequence[Sample], Sequence[Sample] | None]
+ReadLine = Callable[[str], Sample | None]
 
 
-def _by_parts(samples: Sequence[Sample], domain: str, rules: FileRules) -> _TwoParts:
-    assert rules.parts is not None
-    parts = [
-        None if part is None else [sample for sample in samples if sample.file.startswith(f"{domain}/{part}/")]
-        for part in (rules.parts.train, rules.parts.validation)
-    ]
-    return parts[0] or [], parts[1]
+def _read_list(root: Path, path: Path, read: ReadLine) -> tuple[Sample, ...]:
+    """Return the images that ``read`` makes of the lines of a list, sorted; None of it are left out.
+
+    Raises DataError for a list that is no text, a line that ``read`` refuses, and an image that is named twice.
+    """
+    refuse_outside(root, path)
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"list {path} cannot be read as text ({type(error).__name__}).") from error
+    found: dict[str, Sample] = {}
+    for number, line in ((number, line.strip()) for number, line in enumerate(lines, start=1) if line.strip()):
+        try:
+            sample = read(line)
+        except ValueError as error:
+            raise DataError(f"list {path}, line {number}: {shorten(line)} {error}.") from error
+        if sample is not None and sample.file in found:
+            raise DataError(f"list {path}, line {number}: {shorten(line)} names an image twice.")
+        if sample is not None:
+            found[sample.file] = sample
+    return _in_order(found.values())
 
 
-def _by_lists(
-    samples: Sequence[Sample], domain: str, root: Path, rules: FileRules, left_out: Collection[str]
-) -> _TwoParts:
-    """Return the images that the user's own lists name, except those that are left out."""
-    assert rules.lists is not None
-    by_file = {sample.file: sample for sample in samples}
-    known = {*by_file, *left_out}
+def _own_line(samples: Sequence[Sample], domain: str, rules: FileRules, left_out: Collection[str]) -> ReadLine:
+    """Return the reader of a line ``<class>/<image>`` or ``<domain>/<class>/<image>`` of a user's own list."""
+    by_file: dict[str, Sample] = {sample.file: sample for sample in samples}
 
     def read(line: str) -> Sample | None:
         # A class may have the name of the domain, so a line may begin with that and not mean the domain.
         inside = f"{domain}/{line}"
-        is_whole = line.startswith(f"{domain}/") and inside not in known and not rules.excludes(inside)
-        file = line if is_whole else inside
+        is_inside = inside in by_file or inside in left_out or rules.excludes(inside)
+        file = inside if is_inside or not line.startswith(f"{domain}/") else line
         if file in left_out or rules.excludes(file):
             return None
         if file not in by_file:
-            raise _LineError("is not an image of the domain; expected <class>/<image>")
+            raise ValueError("is not an image of the domain; expected <class>/<image>")
         return by_file[file]
 
-    parts = [
-        None if path is None else _read_list(root, root / path.replace(DOMAIN, domain), domain, read)
-        for path in (rules.lists.train, rules.lists.validation)
-    ]
-    return parts[0] or (), parts[1]
+    return read
 
 
-class _LineError(ValueError):
-    """What is wrong with a line of a list, without quoting it."""
+def _official_line(
+    samples: Sequence[Sample], spec: ImageFolderSpec, domain: str, left_out: Collection[str]
+) -> ReadLine:
+    """Return the reader of a line ``photo/dog/056_0001.jpg 1`` of an official list, with labels from 1.
 
-
-def _read_list(root: Path, path: Path, domain: str, read: Callable[[str], Sample | None]) -> tuple[Sample, ...]:
-    """Return the images that ``read`` makes of the lines of a list, sorted; None of it are left out.
-
-    Raises DataError, whose public text names neither list nor image, for a list that is no text, a line that ``read``
-    refuses, and an image that is named twice.
+    An entry may lack the suffix, or have another one; if it still matches one image, it refers to that image.
     """
-    refuse_outside(root, path)
-    public = f"a list of images of domain {domain!r}"
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"list {path} cannot be read as text: {type(error).__name__}.", public=f"{public} cannot be read as text."
-        ) from error
-    found: dict[str, Sample] = {}
-    for number, line in ((number, line.strip()) for number, line in enumerate(lines, start=1) if line.strip()):
-        try:
-            if (sample := read(line)) is None:
-                continue
-            if sample.file in found:
-                raise _LineError("names an image twice")
-        except _LineError as error:
-            raise DataError(
-                f"list {path}, line {number}: {shorten(line)} {error}.", public=f"{public}, line {number}: it {error}."
-            ) from error
-        found[sample.file] = sample
-    return _in_order(found.values())
-
-
-def _refuse_overlap(train: Iterable[Sample], validation: Iterable[Sample], domain: str) -> None:
-    if both := sorted({sample.file for sample in train} & {sample.file for sample in validation}):
-        raise DataError(
-            f"image {both[0]} is for training and for validation, as are {len(both) - 1:,} others; expected it in one.",
-            public=f"domain {domain!r} has {len(both):,} images for training and for validation.",
-        )
-
-
-def listed_split(
-    samples: Sequence[Sample],
-    spec: ImageFolderSpec,
-    domain: str,
-    root: Path,
-    *,
-    seed: int,
-    max_samples: int | None = None,
-    left_out: Collection[str] = (),
-) -> Split | None:
-    """Return the split defined by the official lists below ``root``, or None if the domain has no such list.
-
-    Its lines are such as ``photo/dog/056_0001.jpg 1``, with labels from 1. ``max_samples`` subsamples training and
-    validation images in proportion. ``left_out``, and what is raised, are as in :func:`folder_split`.
-    """
-    found = (_lists_in(root / spec.folder / name, domain) for name in KFOLD_FOLDERS)
-    if (files := next(filter(None, found), None)) is None:
-        return None
     by_path: dict[str, list[Sample]] = {}
     for sample in samples:
         for key in (sample.file, sample.stem):
             by_path.setdefault(key, []).append(sample)
-    absent = {*left_out, *map(without_suffix, left_out)}
+    absent = {*map(without_suffix, left_out), *spec.known_bad}
 
     def read(line: str) -> Sample | None:
         file, number = [*line.rsplit(maxsplit=1), ""][:2]
-        # A list entry may lack the suffix; an entry that still matches an image refers to that image.
         meant = by_path.get(file) or by_path.get(without_suffix(file)) or []
-        is_left_out = bool({file, without_suffix(file)} & absent) and not meant
-        if is_left_out or without_suffix(line.split()[0]) in spec.known_bad:
+        if not meant and without_suffix(file) in absent:
             return None
-        if not re.fullmatch("[0-9]{1,9}", number) or not 1 <= int(number) <= len(spec.classes):
-            raise _LineError(f"has another form; expected '{domain}/<class>/<file> <label from 1>'")
-        if len(meant) != 1:
-            raise _LineError(f"matches {len(meant)} images of the domain; expected exactly one")
-        if meant[0].label != int(number) - 1:
-            expected = f"{meant[0].label + 1} ({spec.classes[meant[0].label]})"
-            raise _LineError(f"has label {number}; expected {expected} as the image's folder says")
+        if len(meant) != 1 or number != str(meant[0].label + 1):
+            raise ValueError(f"matches no image and its class; expected '{domain}/<class>/<file> <label from 1>'")
         return meant[0]
 
-    parts = {part: _read_list(root, path, domain, read) for part, path in files.items()}
-    if empty := [part for part, images in parts.items() if not images]:
-        raise DataError(
-            f"list {files[empty[0]]} names no image that can be used; expected some.",
-            public=f"a list of images of domain {domain!r} names none that can be used.",
-        )
-    train, validation = parts["train"], parts["crossval"]
-    _refuse_overlap(train, validation, domain)
-    given = (train, validation, parts.get("test", tuple(samples)))
-    return given_split(given, spec, domain, "kfold", seed=seed, max_samples=max_samples)
+    return read
 
 
-def _lists_in(folder: Path, domain: str) -> dict[str, Path] | None:
-    """Return the lists in one folder, None without a training and a validation list; raise DataError if it has one."""
-    paths = {part: folder / f"{domain}_{part}_kfold.txt" for part in ("train", "crossval", "test")}
-    found = {part: path for part, path in paths.items() if is_file(path)}
-    missing = [paths[part].name for part in ("train", "crossval") if part not in found]
-    if len(missing) == 1:
-        raise DataError(
-            f"folder {folder} lacks {missing[0]}; expected it beside the other list of the domain.",
-            public=f"of the lists of training and validation images of domain {domain!r}, one is missing.",
-        )
-    return None if missing else found
+def _official_lists(folder: Path, domain: str) -> dict[str, Path]:
+    """Return the official lists of a domain, empty if there are none; raise DataError if one of two is missing."""
+    for place in (folder / name for name in KFOLD_FOLDERS):
+        paths = {part: place / f"{domain}_{part}_kfold.txt" for part in ("train", "crossval", "test")}
+        found = {part: path for part, path in paths.items() if is_file(path)}
+        if len(found.keys() & {"train", "crossval"}) == 1:
+            raise DataError(f"folder {place} lacks one of the lists of training and validation images of {domain}.")
+        if "train" in found:
+            return found
+    return {}
 
 
 def given_split(
@@ -271,23 +227,13 @@ def given_split(
     return Split(_in_order(kept & set(train)), _in_order(kept & set(validation)), _in_order(kept & set(test)), name)
 
 
-def check_part(domain: str, part: tuple[int, int]) -> None:
-    """Raise SettingsError if the number of a part is out of range."""
-    number, count = part
-    if not 1 <= number <= count:
-        raise SettingsError(
-            f"part of domain {domain!r} is {number} of {count}; expected a number from 1 to {count}.", public=True
-        )
-
-
 def part_of(split: Split, spec: DatasetSpec, domain: str, part: tuple[int, int], *, seed: int) -> Split:
     """Return one site's share of a domain, ``part = (number, count)`` with numbers from 1; ``test`` stays whole.
 
     Training and validation images are each divided at random, seeded by ``seed``, into ``count`` sets whose sizes
     differ by at most one (FedIIR, Algorithm 2). With ``count`` 1, the split is returned unchanged. Raises
-    SettingsError if the number is out of range or if there are more parts than images.
+    SettingsError if there are more parts than images.
     """
-    check_part(domain, part)
     number, count = part
     if count == 1:
         return split

@@ -7,8 +7,6 @@ in Pillow; colours are changed in float32 and rounded once.
 """
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,18 +15,13 @@ from torch.nn.functional import interpolate
 from fdg_plugins.data.augmentation import (
     CHANGES,
     DRAWS,
-    USUAL,
     Augmentation,
-    AugmentationRanges,
     Crop,
     augmentation_from,
     grey_of,
 )
 from fdg_plugins.data.sources import Epochs
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.randomness import numpy_generator
-
-View = Callable[[np.ndarray, int], np.ndarray]
 
 # Mean and deviation of ImageNet's training images, per channel, for values in [0, 1].
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -39,66 +32,34 @@ _FACTOR = (1 / (255 * np.array(IMAGENET_DEVIATION))).astype(np.float32).reshape(
 _SUMMAND = (-np.array(IMAGENET_MEAN) / np.array(IMAGENET_DEVIATION)).astype(np.float32).reshape(3, 1, 1)
 
 
-class TrainingView:
-    """The augmented views of ``count`` samples.
+class EpochViews:
+    """The augmented views of ``count`` samples in consecutive epochs.
 
-    The draws for a sample depend only on ``seed``, ``scope`` and the sample's index. Choose a scope that names the
-    occasion, e.g. ``(site, round, epoch)``. ``ranges``: how far views differ from the images.
+    The draws for a sample depend only on the epochs' seed and scope and on the sample's position. Those of an epoch are
+    made when its first sample is asked for, because a table of draws takes memory.
     """
 
-    def __init__(
-        self,
-        image_size: int,
-        count: int,
-        *,
-        seed: int,
-        scope: tuple[str | int, ...],
-        ranges: AugmentationRanges = USUAL,
-    ) -> None:
-        self.image_size = checked_size(image_size)
-        self.ranges = ranges
-        # One generator for all samples: creating one takes more than a tenth of the time of a view.
-        self.draws = numpy_generator(seed, *scope, "augmentation").random((count, DRAWS))
-
-    def __call__(self, pixels: np.ndarray, index: int) -> np.ndarray:
-        """Return the view, uint8 ``[3, S, S]``, of ``pixels``, uint8 ``[H, W, 3]``, the sample at ``index``."""
-        height, width, _ = pixels.shape
-        return augmented(pixels, augmentation_from(self.draws[index], height, width, self.ranges), self.image_size)
-
-
-class EpochViews:
-    """The augmented views of consecutive epochs, each made on demand because its table of draws takes memory."""
-
-    def __init__(self, image_size: int, num_samples: int, epochs: Epochs) -> None:
-        self.image_size = checked_size(image_size)
-        self.num_samples = num_samples
+    def __init__(self, image_size: int, count: int, epochs: Epochs) -> None:
+        self.image_size = image_size
+        self.count = count
         self.epochs = epochs
-        self._last: tuple[int, View] | None = None
+        self._last: tuple[int, np.ndarray] | None = None
 
-    def __len__(self) -> int:
-        return len(self.epochs)
-
-    def __getitem__(self, number: int) -> View:
+    def __call__(self, pixels: np.ndarray, number: int, position: int) -> np.ndarray:
+        """Return the view, uint8 ``[3, S, S]``, of the sample at ``position``, uint8 ``[H, W, 3]``, in an epoch."""
         if self._last is None or self._last[0] != number:
-            scope, ranges = self.epochs.scope_of(number), self.epochs.ranges
-            view = TrainingView(self.image_size, self.num_samples, seed=self.epochs.seed, scope=scope, ranges=ranges)
-            self._last = (number, view)
-        return self._last[1]
-
-
-@dataclass(frozen=True)
-class WholeView:
-    """The view for evaluation: the whole image resized to the square, without cropping or randomness."""
-
-    image_size: int
-
-    def __post_init__(self) -> None:
-        checked_size(self.image_size)
-
-    def __call__(self, pixels: np.ndarray, index: int) -> np.ndarray:
-        """Return the view, uint8 ``[3, S, S]``, of ``pixels``, uint8 ``[H, W, 3]``, whatever the index."""
+            # One generator for all samples: creating one takes more than a tenth of the time of a view.
+            generator = numpy_generator(self.epochs.seed, *self.epochs.scope_of(number), "augmentation")
+            self._last = number, generator.random((self.count, DRAWS))
         height, width, _ = pixels.shape
-        return _resized(pixels, Crop(0, 0, height, width), self.image_size)
+        drawn = augmentation_from(self._last[1][position], height, width, self.epochs.ranges)
+        return augmented(pixels, drawn, self.image_size)
+
+
+def whole_view(pixels: np.ndarray, image_size: int) -> np.ndarray:
+    """Return the whole image, uint8 ``[H, W, 3]``, resized to the square, uint8 ``[3, S, S]``, for evaluation."""
+    height, width, _ = pixels.shape
+    return _resized(pixels, Crop(0, 0, height, width), image_size)
 
 
 def augmented(pixels: np.ndarray, drawn: Augmentation, image_size: int) -> np.ndarray:
@@ -130,13 +91,6 @@ def _constants(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Return factor and summand on an accelerator; copied there once, since each such copy waits for queued work."""
     with torch.inference_mode(False):
         return torch.from_numpy(_FACTOR).to(device), torch.from_numpy(_SUMMAND).to(device)
-
-
-def checked_size(image_size: int) -> int:
-    """Return ``image_size`` in pixels; raise SettingsError if it is below 1."""
-    if image_size < 1:
-        raise SettingsError(f"image_size is {image_size}; expected at least 1 pixel.", public=True)
-    return image_size
 
 
 def _resized(pixels: np.ndarray, crop: Crop, size: int) -> np.ndarray:

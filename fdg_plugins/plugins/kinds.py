@@ -14,7 +14,7 @@ from fdg_plugins.plugins.target import load_target
 _METHODS = "fdg_plugins.plugins.methods:METHODS"
 _NETWORKS = "fdg_plugins.models.networks:NETWORKS"
 _DATASETS = "fdg_plugins.data.catalogue:DATASETS"
-_TASKS = "fdg_plugins.tasks.kinds:TASKS"
+_TASKS = "fdg_plugins.tasks.task:TASKS"
 
 KINDS: tuple[str, ...] = (_METHODS, _NETWORKS, _DATASETS, _TASKS)
 

@@ -17,13 +17,11 @@ A model is evaluated by sums and counts, which add up over batches, sites and do
 An installed plug-in announces a task by an entry point of the group ``fdg_plugins.tasks``.
 """
 
-from fdg_plugins.tasks.accumulator import Accumulator, Score
 from fdg_plugins.tasks.classification import CLASSIFICATION
 from fdg_plugins.tasks.group_classification import GROUP_CLASSIFICATION
-from fdg_plugins.tasks.kinds import TASKS
 from fdg_plugins.tasks.score import ScoreKind, Sum
 from fdg_plugins.tasks.segmentation import SEGMENTATION
-from fdg_plugins.tasks.task import Stratified, SumAndCount, Task
+from fdg_plugins.tasks.task import TASKS, Accumulator, Score, Stratified, SumAndCount, Task
 
 DEFAULT_TASK: Task = CLASSIFICATION
 """The task of a data set or protocol that specifies none."""

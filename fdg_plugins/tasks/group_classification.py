@@ -93,22 +93,22 @@ class GroupClassification(Classification):
     def left_out(self, sums: Mapping[str, SumAndCount], classes: Sequence[str]) -> tuple[str, ...]:
         """Return the groups that have no image, in words, such as ``class blond, attribute 1``."""
         return tuple(
-            _in_words(label, attribute, classes) for label, attribute, name in _groups(len(classes)) if name not in sums
+            f"class {classes[label]}, attribute {attribute}"
+            for label, attribute, name in _groups(len(classes))
+            if name not in sums
         )
 
     def remarks(self, sums: Mapping[str, SumAndCount], classes: Sequence[str]) -> tuple[str, ...]:
         """Return which group is the worst, the first of equals, and which groups have no image."""
-        judged = [
-            (sums[name][0] / sums[name][1], sums[name][1], _in_words(label, attribute, classes))
-            for label, attribute, name in _groups(len(classes))
-            if name in sums
-        ]
         missing = self.left_out(sums, classes)
         absent = (f"no image of {', nor of '.join(missing)}",) if missing else ()
+        judged = [one for one in _groups(len(classes)) if one[2] in sums]
         if not judged:
             return absent
-        value, images, words = min(judged, key=lambda one: one[0])
-        return (f"worst group {words} ({WORST_GROUP.text(value)} of {images:,} images)", *absent)
+        label, attribute, name = min(judged, key=lambda one: sums[one[2]][0] / sums[one[2]][1])
+        correct, images = sums[name]
+        value = WORST_GROUP.text(correct / images)
+        return (f"worst group class {classes[label]}, attribute {attribute} ({value} of {images:,} images)", *absent)
 
     def samples_of(self, features: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the features ``[B, D]`` unchanged, and the labels ``[B]`` among the targets."""
@@ -128,7 +128,3 @@ def _groups(num_classes: int) -> Iterator[tuple[int, int, str]]:
     for label in range(num_classes):
         for attribute in range(ATTRIBUTES):
             yield label, attribute, f"{ACCURACY.name}_{label}_{attribute}"
-
-
-def _in_words(label: int, attribute: int, classes: Sequence[str]) -> str:
-    return f"class {classes[label]}, attribute {attribute}"

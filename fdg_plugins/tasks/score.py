@@ -23,16 +23,9 @@ class Sum(NamedTuple):
 class ScoreKind:
     """One score of a task.
 
-    Args:
-        name: as used in records, TensorBoard tags and axes of figures: ``"accuracy"``.
-        title: as used at the start of captions: ``"Accuracy"``.
-        lowest: the smallest possible value.
-        highest: the largest possible value.
-        higher_is_better: whether the largest value is the best.
-        percent: whether values are displayed in percent, multiplied by a hundred.
-
-    Raises:
-        SettingsError: for a field of another type, and unless ``lowest`` is below ``highest``.
+    ``name`` is used in records, TensorBoard tags and axes of figures (``"accuracy"``), ``title`` at the start of
+    captions (``"Accuracy"``). Values are from ``lowest`` to ``highest``, and displayed in percent if ``percent``.
+    Raises SettingsError for a field of another type, and unless ``lowest`` is below ``highest``.
     """
 
     name: str
@@ -45,9 +38,8 @@ class ScoreKind:
     def __post_init__(self) -> None:
         check_fields(self)
         if not self.lowest < self.highest:
-            raise SettingsError(
-                f"lowest of score {self.name!r} is {self.lowest:g}, expected a number below highest, {self.highest:g}."
-            )
+            expected = f"a number below highest, {self.highest:g}"
+            raise SettingsError(site=f"score {self.name!r}", field="lowest", value=self.lowest, expected=expected)
 
     @property
     def factor(self) -> float:
@@ -68,17 +60,9 @@ class ScoreKind:
         """Return ``value`` with the sign that makes larger values better."""
         return value if self.higher_is_better else -value
 
-    def best(self, values: list[float]) -> float:
-        """Return the best of one or more values."""
-        return max(values, key=self.goodness)
-
     def worst(self, values: list[float]) -> float:
         """Return the worst of one or more values."""
         return min(values, key=self.goodness)
-
-    def error(self, value: float) -> float:
-        """Return the distance of ``value`` from the best possible value, at least 0."""
-        return self.highest - value if self.higher_is_better else value - self.lowest
 
     def text(self, value: float | None, digits: int = 1) -> str:
         """Return a value for display, such as ``81.2 %``; ``missing`` if it is None."""

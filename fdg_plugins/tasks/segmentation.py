@@ -26,7 +26,6 @@ SIDE = 16  # networks here halve the sides up to four times
 OVERLAP = 0.25
 WINDOWS = 4  # computed at once
 
-_WHOSE = "task 'segmentation'"
 _KINDS_OF_VOXELS = ("true_positives", "false_positives", "false_negatives")
 
 
@@ -84,17 +83,11 @@ class Segmentation(Task):
     def sums(self, logits: torch.Tensor, targets: torch.Tensor) -> Mapping[str, Sum]:
         """Return the Dice of logits ``[B, *S, Y]`` and masks over images, and the voxels by outcome over all voxels."""
         classes, found = logits.shape[-1], logits.argmax(dim=-1)
-        each = (
-            _metrics()
-            .compute_dice(
-                found.unsqueeze(1),
-                targets.unsqueeze(1),
-                include_background=False,
-                ignore_empty=False,
-                num_classes=classes,
-            )
-            .double()
+        each = _monai("metrics").compute_dice(
+            *(part.unsqueeze(1) for part in (found, targets)),
+            **{"include_background": False, "ignore_empty": False, "num_classes": classes},
         )
+        each = each.double()
         sums = {DICE.name: Sum(each.mean(dim=1).sum(), len(targets))}
         sums |= {name: Sum(each[:, number - 1].sum(), len(targets)) for number, name in _by_class("dice", classes)}
         for number in range(1, classes):
@@ -190,18 +183,15 @@ def _wrong_voxels(voxels: Sequence[Sequence[float]], counts: set[int], images: i
     return None
 
 
-def _metrics() -> Any:
-    return load_extra("monai.metrics", _WHOSE)
+def _monai(module: str) -> Any:
+    return load_extra(f"monai.{module}", "task 'segmentation'")
 
 
 @cache
 def _dice_ce() -> Any:
-    losses = load_extra("monai.losses", _WHOSE)
-    return losses.DiceCELoss(to_onehot_y=True, softmax=True, batch=False)
+    return _monai("losses").DiceCELoss(to_onehot_y=True, softmax=True, batch=False)
 
 
 @cache
 def _windows(size: int) -> Any:
-    return load_extra("monai.inferers", _WHOSE).SlidingWindowInferer(
-        roi_size=size, sw_batch_size=WINDOWS, overlap=OVERLAP, mode="gaussian"
-    )
+    return _monai("inferers").SlidingWindowInferer(size, sw_batch_size=WINDOWS, overlap=OVERLAP, mode="gaussian")

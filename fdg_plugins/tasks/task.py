@@ -4,9 +4,8 @@
 Only ``fdg_plugins.tasks`` knows the form of a target, the loss, and the evaluation of a model. Shapes: images
 ``[B, C, H, W]``, or volumes ``[B, C, H, W, Z]``; logits as the network returns them, with B as the first dimension;
 targets as the data set's source of images returns them, with B as the first dimension, in an evaluation perhaps with
-more than a loss may see; Y classes; S samples of D
-features each. A *sample* is a unit with one class: an image for classification, a pixel if every pixel has its own
-class.
+more than a loss may see; Y classes; S samples of D features each. A *sample* is a unit with one class: an image for
+classification, a pixel if every pixel has its own class.
 """
 
 from abc import ABC, abstractmethod
@@ -16,11 +15,10 @@ from typing import Any, ClassVar, Protocol
 
 import torch
 
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.extras import check_extra
 from fdg_plugins.plugins.fields import check_fields
+from fdg_plugins.plugins.registry import Registry
 from fdg_plugins.tasks.score import ScoreKind, Sum
-from fdg_plugins.values import shorten
 
 SumAndCount = tuple[float, int]
 
@@ -37,13 +35,12 @@ class Stratified(Protocol):
 class Task(ABC):
     """What a network learns. A subclass is a value without state; all of its functions are pure.
 
-    ``one_class_per_image``: whether a sample is an image. Methods that require this reject other tasks.
-    ``weighs_classes_equally``: whether a method that averages a term over samples averages it within each class first,
-    and then over the classes of the batch, because most samples are of one class. ``derived_kinds``: the scores that
-    follow from the sums of others and are displayed beside the primary score. ``report``: the declared report that the
-    scores of an evaluation are, beyond loss and primary score, which a site may forbid; None if they tell no more than
-    these. ``packages``: packages of an optional extra without which no model can be trained or evaluated. ``loss_name``
-    and ``loss_unit`` say in figures what :meth:`loss` is; the unit is empty if it has none.
+    ``one_class_per_image``: whether a sample is an image; methods that require this reject other tasks.
+    ``weighs_classes_equally``: whether a method averages a term over samples within each class of a batch first, as
+    most samples are of one class. ``derived_kinds``: the scores that follow from the sums of others. ``report``: the
+    declared report that the scores are, beyond loss and primary score, which a site may forbid; None if they tell no
+    more. ``packages``: those of an optional extra without which no model can be trained or evaluated. ``loss_name`` and
+    ``loss_unit`` say in figures what :meth:`loss` is.
     """
 
     one_class_per_image: ClassVar[bool]
@@ -58,8 +55,6 @@ class Task(ABC):
     score: ScoreKind
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise SettingsError(f"a task's name is {shorten(self.name)}, expected text.")
         check_fields(self, f"task {self.name!r}")
 
     @property
@@ -84,8 +79,8 @@ class Task(ABC):
     ) -> torch.Tensor:
         """Return the model's logits for a batch that is evaluated; a model's features are computed in the same way.
 
-        ``size``: the side in pixels of the images that the model is trained on (None: images are of any size); a task
-        whose images may be larger puts their logits together from windows of that size.
+        ``size``: the side of the images that the model is trained on, None if they are of any size; a task whose images
+        may be larger puts their logits together from windows of that size.
         """
         return model(images)
 
@@ -166,3 +161,45 @@ class Task(ABC):
 
         Unless there is one class per image, these are upper bounds.
         """
+
+
+TASKS: Registry[Task] = Registry("task", "fdg_plugins.tasks", ["fdg_plugins.tasks"], Task)
+"""All tasks by name: those of this package and those of plug-ins."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """The quality of a model on ``count`` images: the mean loss, and each score as a sum and a count."""
+
+    loss: float
+    count: int
+    sums: Mapping[str, tuple[float, int]]
+
+    def value(self, name: str) -> float:
+        """Return the score called ``name``."""
+        total, count = self.sums[name]
+        return total / count
+
+
+class Accumulator:
+    """Sums over batches, from which a :class:`Score` is computed. They stay on ``device`` until they are read."""
+
+    def __init__(self, task: Task, device: torch.device) -> None:
+        self.task = task
+        self._loss = torch.zeros((), dtype=torch.float64, device=device)
+        self._images = 0
+        self._sums: dict[str, Sum] = {}
+
+    @torch.no_grad()
+    def add(self, logits: torch.Tensor, targets: torch.Tensor) -> None:
+        """Add a batch of B images with its logits, float32, and its targets."""
+        self._loss += self.task.summed_loss(logits, targets).double()
+        self._images += len(targets)
+        for name, (total, count) in self.task.sums(logits, targets).items():
+            before = self._sums.get(name, Sum(0, 0))
+            self._sums[name] = Sum(before.total + total, before.samples + count)
+
+    def score(self) -> Score:
+        """Return the score over all added images, at least one, without the scores of which there was no sample."""
+        sums = {name: (float(total), int(count)) for name, (total, count) in self._sums.items() if int(count)}
+        return Score(float(self._loss) / self._images, self._images, sums)

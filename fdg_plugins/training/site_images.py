@@ -19,7 +19,6 @@ from fdg_plugins.data import (
     find_data_root,
     open_domain,
     reported_batches,
-    shuffled_reported_batches,
     training_epochs,
     without_damaged,
 )
@@ -82,13 +81,13 @@ class SiteImages:
             check_images(self.data, known, poll)
         elif self._part is None:
             self.data, damaged = without_damaged(self.data, self._open, poll=poll)
-            self.left_out = damaged.files
+            self.left_out = damaged
         else:
             # One image less divides the domain anew, so all its sites must leave out the same.
             whole = self._open(frozenset(), whole=True)
             known = None if self._shared is None else self._shared.sound_images(whole.images)
             _, damaged = without_damaged(whole, partial(self._open, whole=True), known, poll)
-            self.data, self.left_out = self._open(damaged.files), damaged.files
+            self.data, self.left_out = self._open(damaged), damaged
 
     def unchanged(self, samples: Sequence[Sample]) -> Batches:
         """Return the batches of ``samples`` in their order, not augmented."""
@@ -106,12 +105,13 @@ class SiteImages:
 
         They are in order, or ``shuffled`` alike in all rounds, for statistics that depend on the batches.
         """
-        return (shuffled_reported_batches if shuffled else reported_batches)(
+        return reported_batches(
             self.data,
             image_size=self.protocol.image_size,
             batch_size=EVALUATION_BATCH,
             seed=self.protocol.seed,
             scope=(self.site, "statistics") if shuffled else (self.site,),
+            shuffled=shuffled,
             workers=self.config.workers,
             device=self.device,
         )

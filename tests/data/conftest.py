@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small MNIST in idx files, as torchvision reads it."""
+"""A small MNIST in idx files, as torchvision reads it, and a check of what an error tells others."""
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.data.idx_files import TEST, TRAIN, write_idx
+from fdg_plugins.errors import DataError
+from tests.data.published import write_idx
+
+TRAIN, TEST = 50, 16
+Refused = Callable[[str], AbstractContextManager[None]]
 
 
 @pytest.fixture
@@ -21,3 +27,19 @@ def mnist_root(tmp_path: Path) -> Path:
         write_idx(folder / f"{part}-images-idx3-ubyte", images)
         write_idx(folder / f"{part}-labels-idx1-ubyte", (np.arange(count) % 10).astype(np.uint8))
     return root
+
+
+@pytest.fixture
+def refused(tmp_path: Path) -> Refused:
+    """Return a context that expects a DataError of one line which names ``place`` here, and no file to others."""
+
+    @contextmanager
+    def expect(place: str) -> Iterator[None]:
+        with pytest.raises(DataError) as caught:
+            yield
+        assert place in str(caught.value)
+        assert "\n" not in f"{caught.value}{caught.value.public}"
+        told = caught.value.public.replace("expected files ending in .jpg, .jpeg, .png", "")
+        assert not any(part in told for part in (str(tmp_path), ".jpg", ".png", ".nii"))
+
+    return expect

@@ -7,6 +7,8 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from fdg_plugins.data import ImageFolderSpec, dataset_spec
@@ -72,6 +74,12 @@ def write_tar(path: Path, files: Mapping[str, bytes]) -> Path:
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
     return path
+
+
+def write_idx(path: Path, values: NDArray[np.uint8]) -> None:
+    """Write bytes in MNIST's format: two zeros, 8 for uint8, the number of dimensions, and each size in four bytes."""
+    header = bytes([0, 0, 8, values.ndim]) + b"".join(size.to_bytes(4, "big") for size in values.shape)
+    path.write_bytes(header + values.tobytes())
 
 
 def content_below(folder: Path) -> Iterator[tuple[str, bytes]]:

@@ -1,38 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The catalogue of data sets: names, classes and numbers that fit each other, and where they are from."""
+"""The catalogue of data sets: names, classes and numbers that fit each other; and records field by field."""
+
+from typing import Any
 
 import pytest
 from nvflare.apis.utils.format_check import name_check
 
-from fdg_plugins.data import DATASETS, RotatedSpec, dataset_spec
-from fdg_plugins.data.origins import origin_of
+from fdg_plugins.data import DATASETS, ImageFolderSpec, RotatedSpec, SegmentationSpec, dataset_spec
+from fdg_plugins.data.catalogue import origin_of
 from fdg_plugins.data.published import MNIST_PARTS
+from fdg_plugins.errors import SettingsError
 
-NAMES = sorted(DATASETS.names())
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_domains_are_plain_names_that_flare_accepts_as_names_of_sites(name: str) -> None:
-    for domain in dataset_spec(name).domains:
-        assert domain.isidentifier()
-        assert domain == domain.lower()
-        is_wrong, why = name_check(domain, "client")
-        assert not is_wrong, why
+WHOLE: dict[str, Any] = {
+    **{"name": "xd", "folder": "xd", "title": "XD", "reference": "us"},
+    **{"domains": ("a", "b"), "classes": ("k", "l")},
+}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_classes_are_sorted_and_no_two_differ_by_case_or_punctuation_only(name: str) -> None:
-    classes = dataset_spec(name).classes
-    assert list(classes) == sorted(classes)
-    assert len({"".join(filter(str.isalnum, class_name.lower())) for class_name in classes}) == len(classes)
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if origin_of(name).releases and dataset_spec(name).folder])
-def test_the_numbers_of_a_release_are_of_its_domains_and_add_up(name: str) -> None:
+@pytest.mark.parametrize("name", sorted(DATASETS.names()))
+def test_names_are_those_of_sites_and_numbers_are_of_the_domains(name: str) -> None:
     spec = dataset_spec(name)
-    for release in origin_of(name).releases:
+    for domain in spec.domains:
+        assert domain.isidentifier()
+        assert not name_check(domain, "client")[0]
+    assert list(spec.classes) == sorted(spec.classes)
+    assert len({"".join(filter(str.isalnum, one.lower())) for one in spec.classes}) == len(spec.classes)
+    for release in origin_of(name).releases if spec.folder else ():
         assert set(release.images) == set(MNIST_PARTS if isinstance(spec, RotatedSpec) else spec.domains)
-        assert release.source
         for domain, numbers in release.by_class.items():
-            assert len(numbers) == len(spec.classes)
-            assert sum(numbers) == release.images[domain]
+            assert (len(numbers), sum(numbers)) == (len(spec.classes), release.images[domain])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("name", value) for value in (None, "x/d")),
+        *(("folder", value) for value in (None, "/data/xd")),
+        *(("domains", value) for value in ("abc", (1, 2), ("a", "b", "a"), ("a",), ("a", "b/c"))),
+        *(("classes", value) for value in ((0, 1), (), ("k", "l\n"))),
+        *(("channels", value) for value in ("3", 4)),
+        *(("protocol", "image_size=32"), ("family", "photos"), ("known_bad", "a/k/1")),
+    ],
+)
+def test_a_data_sets_record_is_checked_field_by_field(field: str, value: Any) -> None:
+    with pytest.raises(SettingsError, match=field):
+        ImageFolderSpec(**{**WHOLE, field: value})
+
+
+def test_images_with_masks_may_have_any_number_of_channels() -> None:
+    assert SegmentationSpec(**WHOLE, channels=4).channels == 4
+    for changes in ({"channels": 0}, {"dims": 4}, {"mask_values": ((0,), (0,))}):
+        with pytest.raises(SettingsError, match=next(iter(changes))):
+            SegmentationSpec(**{**WHOLE, **changes})

@@ -1,52 +1,150 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoding by mode and format, and one sentence for what cannot be read."""
+"""Decoding by mode and format, and damaged images: found, counted, and left out of a run on request."""
 
+import io
+import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageFile
 
-from fdg_plugins.data.decoding import UnfitError, check_image, open_image, read_image
+from fdg_plugins.data import PACS, DomainData, check_images, find_damaged, open_domain, without_damaged
+from fdg_plugins.data.decoding import MOST_PIXELS, DamagedError, check_image, open_image, read_image
 from fdg_plugins.errors import DataError
+
+EACH = 5
+
+
+def encoded(form: str, mode: str = "RGB", side: int = 48, **options: Any) -> bytes:
+    """Return noise over a ramp, so that every part of the file matters."""
+    ramp = np.add.outer(np.arange(side), np.arange(side))[..., None]
+    noise = np.random.default_rng(0).integers(0, 60, size=(side, side, 3))
+    picture = Image.fromarray((ramp + noise).clip(0, 255).astype(np.uint8)).convert(mode)
+    buffer = io.BytesIO()
+    picture.save(buffer, form, **options)
+    return buffer.getvalue()
+
+
+def of_values(values: np.ndarray, form: str = "TIFF") -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(values.reshape(16, 16)).save(buffer, form)
+    return buffer.getvalue()
+
+
+def blank_png(side: int) -> bytes:
+    """Return a file of a few kilobytes that decodes to ``side`` x ``side`` pixels."""
+    buffer = io.BytesIO()
+    Image.new("1", (side, side)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+JPEG = encoded("JPEG", quality=90)
+RANGE = np.arange(256)
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
 def test_png_of_every_mode_is_read_as_rgb(tmp_path: Path, mode: str) -> None:
     Image.new("RGB", (16, 16), (255, 255, 255)).convert(mode).save(tmp_path / "image.png")
     image = read_image(tmp_path / "image.png")
-    assert image.mode == "RGB"
-    assert image.getpixel((3, 3)) == (255, 255, 255)
+    assert (image.mode, image.getpixel((3, 3))) == ("RGB", (255, 255, 255))
 
 
 def test_16_bit_grey_keeps_its_upper_bits(tmp_path: Path) -> None:
-    Image.fromarray(np.full((16, 16), 0x7F80, dtype=np.uint16)).save(tmp_path / "image.png")
+    (tmp_path / "image.png").write_bytes(of_values(np.full(256, 0x7F80, dtype=np.uint16), "PNG"))
     assert read_image(tmp_path / "image.png").getpixel((0, 0)) == (0x7F, 0x7F, 0x7F)
 
 
 @pytest.mark.parametrize(
-    ("values", "sentence"),
+    "content",
+    [JPEG, *(encoded("JPEG", mode) for mode in ("CMYK", "L")), *(encoded(form, "P") for form in ("PNG", "GIF", "BMP"))],
+)
+def test_what_can_be_decoded_is_sound_whatever_its_suffix(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "image.jpg").write_bytes(content)
+    check_image(tmp_path / "image.jpg")
+    assert read_image(tmp_path / "image.jpg").mode == "RGB"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
     [
-        (np.arange(256, dtype=np.uint16) * 16, "more than 8 bits that reach only 4,080 of 65,535, expected the whole"),
-        (np.arange(256, dtype=np.int32), "more than 8 bits that reach only 255 of 65,535, expected the whole range"),
-        (np.arange(256, dtype=np.int32) * 1000, "values from 0 to 255,000, expected 0 to 65,535"),
-        (np.arange(256, dtype=np.int32) * 100 - 1024, "values from -1,024 to 24,476, expected 0 to 65,535"),
-        (np.linspace(0, 1, 256, dtype=np.float32), "floating-point values, expected whole numbers of 8 or 16 bits"),
+        *((content, "cannot be read") for content in (b"", b"text", JPEG[:600], JPEG[:-200], encoded("PNG")[:-40])),
+        (encoded("PPM"), "cannot be read"),
+        (of_values((RANGE * 16).astype(np.uint16)), "reach only 4,080 of 65,535"),
+        (of_values((RANGE * 1000).astype(np.int32)), "from 0 to 255,000"),
+        (of_values((RANGE * 100 - 1024).astype(np.int32)), "from -1,024"),
+        (of_values(np.linspace(0, 1, 256, dtype=np.float32)), "floating-point"),
     ],
 )
-def test_values_of_which_too_little_would_be_left_are_refused(
-    tmp_path: Path, values: np.ndarray, sentence: str
+def test_what_cannot_be_decoded_or_would_lose_its_values_is_damaged(
+    tmp_path: Path, content: bytes, reason: str
 ) -> None:
-    Image.fromarray(values.reshape(16, 16)).save(file := tmp_path / "image.tif")
-    for look in (read_image, check_image):
-        with pytest.raises(UnfitError, match=sentence) as refused:
-            look(file)
-        assert str(file) in str(refused.value)
-        assert "\n" not in str(refused.value)
-        assert "image.tif" not in refused.value.public
+    (tmp_path / "image.jpg").write_bytes(content)
+    for look in (check_image, read_image):
+        with pytest.raises(DamagedError) as caught:
+            look(tmp_path / "image.jpg")
+        assert reason in caught.value.reason
+        assert "image.jpg" in str(caught.value)
+        assert "image.jpg" not in caught.value.public
 
 
-def test_a_format_outside_the_list_is_refused_whatever_its_suffix(tmp_path: Path) -> None:
-    Image.new("RGB", (16, 16)).save(tmp_path / "image.jpg", format="PPM")
-    with pytest.raises(DataError, match=r"image\.jpg cannot be read"):
-        open_image(tmp_path / "image.jpg")
+def test_too_many_pixels_are_refused_from_the_header_and_pillows_limit_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decode(image: ImageFile.ImageFile) -> None:
+        raise AssertionError("a pixel was decoded")
+
+    monkeypatch.setattr(ImageFile.ImageFile, "load", decode)
+    before = Image.MAX_IMAGE_PIXELS
+    for side in (10_000, 14_000):  # Pillow warns of the first and refuses the second
+        (tmp_path / "huge.png").write_bytes(blank_png(side))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            open_image(tmp_path / "huge.png", 2**31).close()
+            for look in (check_image, read_image, open_image):
+                with pytest.raises(DamagedError, match=f"expected at most {MOST_PIXELS:,}"):
+                    look(tmp_path / "huge.png")
+    assert before == Image.MAX_IMAGE_PIXELS
+
+
+# --- a whole domain ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A data root with the domain photo, five sound JPEG files in each class."""
+    for name in PACS.classes:
+        folder = tmp_path / "root" / "pacs" / "photo" / name
+        folder.mkdir(parents=True)
+        for number in range(EACH):
+            (folder / f"{number}.jpg").write_bytes(JPEG)
+    return tmp_path / "root"
+
+
+def opened(root: Path, left_out: frozenset[str] = frozenset()) -> DomainData:
+    return open_domain(root, "pacs", "photo", seed=1, left_out=left_out)
+
+
+def test_damaged_images_are_counted_named_to_the_site_alone_and_can_be_left_out(root: Path) -> None:
+    damaged = {"dog/1.jpg": JPEG[:400], "horse/3.jpg": b"", "house/0.jpg": blank_png(8000)}
+    for file, content in damaged.items():
+        (root / "pacs" / "photo" / file).write_bytes(content)
+    data = opened(root)
+    assert find_damaged(data).keys() == {f"photo/{file}" for file in damaged}
+    with pytest.raises(DataError) as caught:
+        check_images(data)
+    assert all(file in str(caught.value) for file in damaged)
+    assert caught.value.public == "of the images of domain 'photo', 3 cannot be used."
+    rest, found = without_damaged(data, lambda files: opened(root, files))
+    assert found == {*rest.left_out} == find_damaged(data).keys()
+    assert len(rest.test) == len(PACS.classes) * EACH - 3
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_class_of_which_too_few_are_left_is_said_to_everybody(root: Path, left: int) -> None:
+    for number in range(left, EACH):
+        (root / "pacs" / "photo" / "horse" / f"{number}.jpg").write_bytes(b"")
+    with pytest.raises(DataError) as caught:
+        without_damaged(opened(root), lambda files: opened(root, files))
+    assert f"of the 5 images of class 'horse' in domain 'photo', {left} can be used" in caught.value.public

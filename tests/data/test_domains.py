@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opening a domain: what is listed, what is left out, and every folder that is refused with its name."""
+"""Opening a domain: what is listed, what is left out, what is refused, and where a site's data root is."""
 
 from pathlib import Path
 
 import pytest
 
-from fdg_plugins.data import PACS, DomainData, ImageFiles, open_domain
-from fdg_plugins.errors import DataError
+from fdg_plugins.data import PACS, DataRoot, DomainData, SharedDomains, domains, find_data_root, open_domain, roots
+from fdg_plugins.data.image_files import ImageFiles
+from fdg_plugins.data.stand_in import MARKER
+from fdg_plugins.errors import DataError, SettingsError
+from tests.data.conftest import Refused
 
-IMAGES_PER_CLASS = 5
+EACH = 5
 
 
 @pytest.fixture
@@ -18,7 +21,7 @@ def root(tmp_path: Path) -> Path:
         for name in PACS.classes:
             folder = tmp_path / "root" / "pacs" / domain / name
             folder.mkdir(parents=True)
-            for number in range(IMAGES_PER_CLASS):
+            for number in range(EACH):
                 (folder / f"056_{number:04d}.jpg").touch()
     return tmp_path / "root"
 
@@ -29,53 +32,56 @@ def open_photo(root: Path) -> DomainData:
 
 def test_a_domain_lists_every_image_in_order_under_the_label_of_its_folder(root: Path) -> None:
     data = open_photo(root)
-    files = [f"photo/{name}/056_{number:04d}.jpg" for name in PACS.classes for number in range(IMAGES_PER_CLASS)]
+    files = [f"photo/{name}/056_{number:04d}.jpg" for name in PACS.classes for number in range(EACH)]
     assert [sample.file for sample in data.test] == files
     assert all(data.classes[sample.label] == sample.file.split("/")[1] for sample in data.test)
     assert sorted(s.file for s in (*data.train, *data.validation)) == files
-    assert (data.dataset, data.domain, data.classes) == ("pacs", "photo", PACS.classes)
-    assert (data.split, data.skipped, data.images) == ("pacs/90-10@1", (), ImageFiles(root.resolve() / "pacs"))
-    assert len(data.split_hash) == 16
+    assert (data.split, data.skipped, data.unused) == ("pacs/90-10@1", (), ())
+    assert data.images == ImageFiles(root.resolve() / "pacs")
 
 
-@pytest.mark.parametrize("suffix", [".jpg", ".png"])
-def test_the_known_bad_sketch_is_skipped_but_not_its_namesakes(root: Path, suffix: str) -> None:
-    folder = root / "pacs" / "sketch" / "dog"
-    for stem in ("n02103406_4068-1", "n02103406_4068-10"):
-        (folder / f"{stem}{suffix}").touch()
+def test_the_known_bad_sketch_is_skipped_and_what_else_lies_there_is_said(root: Path) -> None:
+    folder = root / "pacs" / "sketch"
+    for name in ("n02103406_4068-1.png", "n02103406_4068-10.png", "a.heic", "Thumbs.db", ".hidden.jpg"):
+        (folder / "dog" / name).touch()
+    (folder / "loose.jpg").touch()
     data = open_domain(root, "pacs", "sketch", seed=1)
-    assert data.skipped == (f"sketch/dog/n02103406_4068-1{suffix}",)
-    assert f"sketch/dog/n02103406_4068-10{suffix}" in {sample.file for sample in data.test}
-    assert not set(data.skipped) & {sample.file for sample in (*data.train, *data.validation, *data.test)}
+    assert data.skipped == ("sketch/dog/n02103406_4068-1.png",)
+    assert "sketch/dog/n02103406_4068-10.png" in {sample.file for sample in data.test}
+    assert data.unused == ("2 files or folders (such as sketch/dog/a.heic)",)
 
 
-def test_official_lists_in_the_data_root_are_used(root: Path) -> None:
-    (root / "pacs" / "photo_train_kfold.txt").write_text("photo/dog/056_0000.jpg 1\nphoto/person/056_0001.jpg 7\n")
-    (root / "pacs" / "photo_crossval_kfold.txt").write_text("photo/house/056_0003.jpg 6\n")
-    data = open_photo(root)
-    assert data.split == "pacs/kfold"
-    assert [sample.file for sample in data.train] == ["photo/dog/056_0000.jpg", "photo/person/056_0001.jpg"]
-    assert len(data.test) == 7 * IMAGES_PER_CLASS
-    assert open_domain(root, "pacs", "sketch", seed=1).split == "pacs/90-10@1"
+@pytest.mark.parametrize("how", ["missing", "known bad only", "left by Windows"])
+def test_a_class_without_images_is_absent_and_the_labels_of_the_others_stay(root: Path, how: str) -> None:
+    folder = root / "pacs" / "sketch" / "dog"
+    for file in folder.iterdir():
+        file.unlink()
+    if how == "missing":
+        folder.rmdir()
+    else:
+        (folder / ("n02103406_4068-1.jpg" if how == "known bad only" else "Thumbs.db")).touch()
+    labels = {sample.label for sample in open_domain(root, "pacs", "sketch", seed=1).test}
+    assert labels == {*range(1, len(PACS.classes))}
 
 
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        ("", "root is not a folder"),
-        ("pacs", "pacs is not a folder"),
-        ("pacs/photo", "photo is not a folder"),
-    ],
-)
-def test_a_missing_folder_is_named(root: Path, path: str, message: str) -> None:
+@pytest.mark.parametrize("path", ["", "pacs", "pacs/photo"])
+def test_a_missing_folder_is_named(root: Path, path: str, refused: Refused) -> None:
     (root / path).rename(root.parent / "away")
-    with pytest.raises(DataError, match=f"{message}.*expected"):
+    with refused(f"{root / path} is not a folder; expected the layout"):
         open_photo(root)
 
 
-def test_an_unexpected_class_folder_is_named(root: Path) -> None:
+def test_an_unexpected_class_an_unusable_one_and_an_odd_name_are_refused(root: Path, refused: Refused) -> None:
     (root / "pacs" / "photo" / "zebra").mkdir()
-    with pytest.raises(DataError, match="unexpected class folder zebra; expected exactly dog, elephant"):
+    with refused("unexpected class folder zebra; expected exactly dog, elephant"):
+        open_photo(root)
+    (root / "pacs" / "photo" / "zebra").rmdir()
+    (root / "pacs" / "photo" / "dog" / "a\n.jpg").touch()
+    with refused("holds control characters"):
+        open_photo(root)
+    for file in (root / "pacs" / "photo" / "dog").iterdir():
+        file.rename(file.with_suffix(".gif"))
+    with refused("no usable image"):
         open_photo(root)
 
 
@@ -88,10 +94,10 @@ def test_a_data_root_one_level_off_is_told_where_the_data_set_is(root: Path, giv
 
 
 @pytest.mark.parametrize("path", ["pacs", "pacs/photo", "pacs/photo/dog", "pacs/photo/dog/056_0000.jpg"])
-def test_a_link_out_of_the_data_root_is_refused_at_every_depth(root: Path, path: str) -> None:
+def test_a_link_out_of_the_data_root_is_refused_at_every_depth(root: Path, path: str, refused: Refused) -> None:
     target = (root / path).rename(root.parent / "outside")
     (root / path).symlink_to(target)
-    with pytest.raises(DataError, match=f"{path} is a link out of the data root"):
+    with refused(f"{path} is a link out of the data root"):
         open_photo(root)
 
 
@@ -101,37 +107,51 @@ def test_a_link_out_of_the_data_root_is_refused_at_every_depth(root: Path, path:
 def test_a_site_with_a_part_holds_its_share_and_tests_on_the_whole_domain(root: Path) -> None:
     whole = open_photo(root)
     first, second = (open_domain(root, "pacs", "photo", seed=1, part=(number, 2)) for number in (1, 2))
-    assert (len(first.train), len(second.train)) == (14, 14)
-    assert sorted([len(first.validation), len(second.validation)]) == [3, 4]
     assert {*first.train, *second.train} == set(whole.train)
     assert {*first.validation, *second.validation} == set(whole.validation)
     assert first.test == second.test == whole.test
-    name = f"pacs/90-10@1/equal@1-{whole.split_hash}"
-    assert (first.split, second.split) == (f"{name}/part1of2", f"{name}/part2of2")
-    assert len({whole.split_hash, first.split_hash, second.split_hash}) == 3
-
-
-def test_sites_whose_copies_have_other_labels_differ_in_the_name_of_their_parts(root: Path) -> None:
-    """The census then refuses them: which images are for training follows from the labels, so parts would overlap."""
-    here = open_domain(root, "pacs", "photo", seed=1, part=(1, 2))
+    assert second.split == f"pacs/90-10@1/equal@1-{whole.split_hash}/part2of2"
+    with pytest.raises(SettingsError) as caught:
+        open_domain(root, "pacs", "photo", seed=1, part=(3, 2))
+    assert (caught.value.field, caught.value.value) == ("part", 3)
+    # The census refuses other labels: which images are for training follows from them, so parts would overlap.
     (root / "pacs" / "photo" / "dog" / "056_0000.jpg").rename(root / "pacs" / "photo" / "horse" / "moved.jpg")
     there = open_domain(root, "pacs", "photo", seed=1, part=(2, 2))
-    assert here.split.rsplit("/part", 1)[0] != there.split.rsplit("/part", 1)[0]
+    assert there.split.rsplit("/part", 1)[0] != second.split.rsplit("/part", 1)[0]
 
 
-@pytest.mark.parametrize("how", ["missing", "empty", "known bad only", "left by Windows"])
-def test_a_class_without_images_is_absent_and_the_labels_of_the_others_stay(root: Path, how: str) -> None:
-    expected = {sample.file: sample.label for sample in open_domain(root, "pacs", "sketch", seed=1).test}
-    folder = root / "pacs" / "sketch" / "dog"
-    for file in folder.iterdir():
-        file.unlink()
-    if how == "missing":
-        folder.rmdir()
-    if how == "known bad only":
-        (folder / "n02103406_4068-1.jpg").touch()
-    if how == "left by Windows":
-        (folder / "Thumbs.db").touch()
-    data = open_domain(root, "pacs", "sketch", seed=1)
-    kept = {file: label for file, label in expected.items() if label != PACS.classes.index("dog")}
-    assert {sample.file: sample.label for sample in data.test} == kept
-    assert data.classes == PACS.classes
+def test_sites_of_one_process_list_a_domain_once_and_have_what_they_have_apart(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apart = [open_domain(root, "pacs", "photo", seed=1, part=(number, 2)) for number in (1, 2)]
+    listed: list[str] = []
+    known = vars(domains)["list_domain"]
+
+    def list_noted(root: Path, spec: object, domain: str, rules: object) -> object:
+        listed.append(domain)
+        return known(root, spec, domain, rules)
+
+    monkeypatch.setattr(domains, "list_domain", list_noted)
+    shared = SharedDomains()
+    together = [open_domain(root, "pacs", "photo", seed=1, part=(number, 2), shared=shared) for number in (1, 2)]
+    assert (listed, together) == (["photo"], apart)
+    assert together[0].images is together[1].images
+
+
+# --- data roots -------------------------------------------------------------------------------------
+
+
+def test_only_who_names_no_data_root_gets_a_stand_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
+    monkeypatch.setattr(roots, "ensure_stand_in", lambda cache, dataset: tmp_path / dataset)
+    assert find_data_root("pacs", None, None) == DataRoot(tmp_path / "pacs", stand_in=True)
+    assert find_data_root("rotatedmnist", None, None) == DataRoot(None, stand_in=True)
+    assert find_data_root("rotateddigits", None, None) == DataRoot(None, stand_in=False)
+    assert find_data_root("pacs", tmp_path, None) == DataRoot(tmp_path, stand_in=False)
+    (tmp_path / MARKER).touch()
+    assert find_data_root("vlcs", tmp_path, None) == DataRoot(tmp_path, stand_in=True)
+    with refused("data set vlcs has no data root and no stand-in"):
+        find_data_root("vlcs", None, tmp_path)
+    with refused(f"data root {tmp_path / 'away'} is not a folder"):
+        find_data_root("pacs", tmp_path / "away", tmp_path)

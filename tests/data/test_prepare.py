@@ -1,37 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Preparing data sets: from every published layout to a domain that opens; interruptions; checks."""
+"""Preparing data sets: from every published layout to a domain that opens; interruptions; counts and manifests."""
 
-import fcntl
 import gzip
+import hashlib
+import json
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fdg_plugins.data import (
-    PACS,
-    DataRoot,
-    check_images,
-    dataset_spec,
-    find_data_root,
-    open_domain,
-)
-from fdg_plugins.data.folders import LOCK, MANIFEST
-from fdg_plugins.data.origins import Origin, Release
+from fdg_plugins.data import PACS, DataRoot, check_images, dataset_spec, find_data_root, open_domain, own_data
+from fdg_plugins.data.catalogue import Origin, Release
+from fdg_plugins.data.folders import MANIFEST
 from fdg_plugins.errors import DataError
-from fdg_plugins.lab.preparation import Prepared, Source, checks, open_source, prepare, read_manifest
+from fdg_plugins.lab.preparation import (
+    Changes,
+    Prepared,
+    checks,
+    find_changes,
+    prepare,
+    read_manifest,
+    write_manifest,
+)
 from tests.data.published import FOLDERS, content_below, image, published, write_files
 
 PHOTOS = {f"photo/{name}/{n}.jpg": image(10 * label + n) for label, name in enumerate(PACS.classes) for n in range(2)}
 
 
-def prepared(dataset: str, source: Path, root: Path, *, link: bool = False, any_counts: bool = True) -> Prepared:
-    return prepare(dataset_spec(dataset), open_source(source), root, link=link, any_counts=any_counts)
+def prepared(dataset: str, source: Path, root: Path, *, link: bool = False) -> Prepared:
+    return prepare(dataset_spec(dataset), source, root, link=link, any_counts=True)
 
 
-def images_below(root: Path) -> dict[str, bytes]:
-    return {path: content for path, content in content_below(root) if not path.endswith(MANIFEST)}
+def planned(dataset: str, folder: Path, files: Mapping[str, bytes]) -> tuple[dict[str, str], Prepared]:
+    """Return which source each target has, and what came of preparing it."""
+    done = prepared(dataset, write_files(folder / "source", files), folder / "root")
+    return {item.target: item.source for item in done.plan.items}, done
 
 
 @pytest.fixture
@@ -71,47 +76,130 @@ def test_mnist_is_unpacked_to_where_it_is_read(packed: bool, mnist_root: Path, t
     done = prepared("rotatedmnist_7k", raw, tmp_path / "new")
     assert {part: sum(numbers.values()) for part, numbers in done.counts.items()} == {"train": 50, "test": 16}
     assert len(open_domain(tmp_path / "new", "rotatedmnist", "angle_15", seed=0).test) == 11
-    assert prepared("rotatedmnist", raw, tmp_path / "new").copied.kept == 4
+    assert prepared("rotatedmnist", raw, tmp_path / "new").kept == 4
+
+
+def test_the_second_copy_that_vlcs_has_in_full_is_not_taken_twice(tmp_path: Path) -> None:
+    parts = {f"VLCS/SUN/{part}/0/imgs_1.jpg": image(1) for part in ("train", "crossval", "test")}
+    union = {f"VLCS/SUN/full/0/{part}_imgs_1.jpg": image(1) for part in ("train", "crossval")}
+    targets, done = planned("vlcs", tmp_path, parts | union)
+    assert targets == {f"sun09/bird/{file.split('/')[2]}_imgs_1.jpg": file for file in parts}
+    assert done.plan.left_out == ()
+
+
+def test_the_official_lists_of_pacs_come_along_unless_they_are_there(tmp_path: Path, photos: Path) -> None:
+    folder = "Train val splits and h5py files pre-read"
+    write_files(photos / folder, {"photo_train_kfold.txt": b"", "photo_train.hdf5": b""})
+    done = prepared("pacs", photos, tmp_path)
+    assert done.plan.left_out == (f"{folder}/photo_train.hdf5",)
+    assert (tmp_path / "pacs" / "splits" / "photo_train_kfold.txt").is_file()
+    again = prepared("pacs", tmp_path / "pacs", tmp_path)
+    assert (again.written, again.kept) == (0, len(PHOTOS))
+
+
+LISTED = {f"clipart/bird/clipart_027_{number:06d}.jpg": image(number) for number in (1, 2, 3)}
+
+
+@pytest.mark.parametrize("dataset", ["domainnet", "domainnet10"])
+def test_of_a_domain_with_lists_only_the_images_that_they_name_are_taken(dataset: str, tmp_path: Path) -> None:
+    first, second, third = LISTED
+    lists = {"clipart_train.txt": f"{first} 31\n\n".encode(), "clipart_test.txt": f"{third} 31\r\n".encode()}
+    targets, done = planned(dataset, tmp_path, {**LISTED, "real/bird/1.jpg": image(4), **lists})
+    assert set(targets) == {first, third, "real/bird/1.jpg"}
+    assert second in done.plan.left_out
+    assert done.plan.remarks == ("clipart: the images that its two lists name (2)",)
+
+
+CATEGORIES = [{"id": 1, "name": "opossum"}, {"id": 3, "name": "raccoon"}, {"id": 33, "name": "car"}]
+TRAPS = [("a", "a.jpg", "38"), ("b", "folder/b.jpg", 100), ("c", "c.jpg", "33"), ("d", "d.jpg", "43"), ("e", "e", "38")]
+SEEN = [("a", 1), ("a", 1), ("a", 3), ("b", 3), ("c", 1), ("d", 33), ("e", 1), ("none", 1)]
+ANNOTATED = {
+    "images": [{"id": id_, "file_name": name, "location": place} for id_, name, place in TRAPS],
+    "annotations": [{"image_id": id_, "category_id": species} for id_, species in SEEN],
+    "categories": CATEGORIES,
+}
+
+
+def test_an_image_of_the_camera_traps_goes_to_its_place_and_to_each_of_its_chosen_species(tmp_path: Path) -> None:
+    files = {f"small/{name}.jpg": image(number) for number, name in enumerate("abcd")}
+    targets, done = planned("terraincognita", tmp_path, {**files, "cct.json": json.dumps(ANNOTATED).encode()})
+    assert targets == {
+        "location_38/opossum/a.jpg": "small/a.jpg",
+        "location_38/raccoon/a.jpg": "small/a.jpg",
+        "location_100/raccoon/b.jpg": "small/b.jpg",
+    }
+    assert done.plan.remarks == ("1 annotated images are not in the source",)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "files", "named"),
+    [
+        *((name, PHOTOS, "holds nothing of") for name in ("officehome", "rotatedmnist", "celeba", "vessels")),
+        ("pacs", {f"{place}/photo/dog/1.jpg": b"" for place in ("old", "new")}, "two files for photo/dog/1.jpg"),
+        ("domainnet", {**LISTED, "clipart_train.txt": b""}, "clipart_test.txt"),
+        *(
+            ("domainnet", {**LISTED, "clipart_train.txt": line, "clipart_test.txt": b""}, "line 1")
+            for line in (b"clipart/bird/1.jpg", b"bird/1.jpg 31", b"clipart/bird/1.jpg x", b"\xff")
+        ),
+        *(
+            (
+                "terraincognita",
+                {"a.jpg": b"", "cct.json": json.dumps(ANNOTATED | change).encode()},
+                "annotations cct.json",
+            )
+            for change in ({"images": ["a"]}, {"images": [{"id": "a", "location": "38"}]}, {"categories": [{"id": 1}]})
+        ),
+        ("pacs", {**PHOTOS, "STAND-IN.json": b"{}"}, "it is the STAND-IN"),
+    ],
+)
+def test_what_is_not_the_data_set_is_refused_by_name(
+    dataset: str, files: Mapping[str, bytes], named: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=named):
+        planned(dataset, tmp_path, files)
+    assert not (tmp_path / "root" / dataset / MANIFEST).exists()
 
 
 # --- going on after an interruption -----------------------------------------------------------------------
 
 
-class Interrupted(Source):
-    """A source whose reading ends after some files, as a killed process or a full disk would end it."""
+def test_after_an_interruption_runs_are_refused_and_a_second_call_goes_on(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, module = tmp_path / "root", sys.modules[prepare.__module__]
+    put = vars(module)["_put"]
+    copied: list[Any] = []
 
-    def __init__(self, source: Source, after: int) -> None:
-        self.name, self.files = source.name, source.files
-        self._source, self._after = source, after
+    def interrupted(item: Any, *where: Any, **how: Any) -> bool:
+        if len(copied) == 5:
+            raise KeyboardInterrupt
+        copied.append(item)
+        return bool(put(item, *where, **how))
 
-    def read(self, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
-        for number, found in enumerate(self._source.read(wanted)):
-            if number == self._after:
-                raise KeyboardInterrupt
-            yield found
-
-
-def test_a_second_call_goes_on_and_leaves_what_is_there(photos: Path, tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    with pytest.raises(KeyboardInterrupt):
-        prepare(PACS, Interrupted(open_source(photos), after=5), root, any_counts=True)
-    there = images_below(root / "pacs")
-    assert len(there) == 5
-    assert there.items() <= PHOTOS.items()
-    assert not (root / "pacs" / MANIFEST).exists()
+    with monkeypatch.context() as broken:
+        broken.setattr(module, "_put", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            prepared("pacs", photos, root)
+    assert len(dict(content_below(root / "pacs"))) == 5
+    with pytest.raises(DataError) as refused:
+        find_data_root("pacs", root, None)
+    assert refused.value.public == "its preparation of data set pacs has not ended."
     done = prepared("pacs", photos, root)
-    assert (done.copied.written, done.copied.kept) == (len(PHOTOS) - 5, 5)
-    assert images_below(root / "pacs") == PHOTOS
+    assert (done.written, done.kept) == (len(PHOTOS) - 5, 5)
+    assert {path: content for path, content in content_below(root / "pacs") if path != MANIFEST} == PHOTOS
+    assert find_data_root("pacs", root, None) == DataRoot(root, stand_in=False)
 
 
-def test_a_link_in_the_way_of_a_file_is_replaced_and_not_followed(photos: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("link", [False, True])
+def test_a_link_in_the_way_of_a_file_is_replaced_and_not_followed(link: bool, photos: Path, tmp_path: Path) -> None:
     (tmp_path / "outside.jpg").write_bytes(b"mine")
     folder = tmp_path / "root" / "pacs" / "photo" / "dog"
     folder.mkdir(parents=True)
     (folder / "0.jpg").symlink_to(tmp_path / "outside.jpg")
-    prepared("pacs", photos, tmp_path / "root")
+    prepared("pacs", photos, tmp_path / "root", link=link)
     assert not (folder / "0.jpg").is_symlink()
     assert (tmp_path / "outside.jpg").read_bytes() == b"mine"
+    assert (folder / "0.jpg").samefile(photos / "photo" / "dog" / "0.jpg") == link
 
 
 @pytest.mark.parametrize("place", ["pacs", "pacs/photo", "pacs/photo/dog"])
@@ -125,68 +213,19 @@ def test_a_folder_that_leads_out_of_the_data_root_is_not_written_to(place: str, 
     assert list((tmp_path / "outside").iterdir()) == []
 
 
-def test_two_at_a_time_are_refused(photos: Path, tmp_path: Path) -> None:
-    (tmp_path / "root" / "pacs").mkdir(parents=True)
-    with (tmp_path / "root" / "pacs" / LOCK).open("w") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(DataError, match="pacs is being prepared by another process; expected one at a time"):
-            prepared("pacs", photos, tmp_path / "root")
-    prepared("pacs", photos, tmp_path / "root")
-
-
-def test_a_data_set_whose_preparation_was_interrupted_is_refused_until_it_has_ended(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = tmp_path / "root"
-    prepared("pacs", photos, root)
-    assert find_data_root("pacs", root, None) == DataRoot(root, stand_in=False)
-    (root / "pacs" / "photo" / "dog" / "0.jpg").unlink()
-
-    def interrupted(place: Path, content: bytes) -> bool:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as broken:
-        broken.setattr(sys.modules[prepare.__module__], "_replace", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            prepared("pacs", photos, root)
-    with pytest.raises(DataError, match=r"pacs is not complete: .*fdg data prepare pacs") as refused:
-        find_data_root("pacs", root, None)
-    assert refused.value.public == "its preparation of data set pacs has not ended."
-    assert find_data_root("vlcs", root, None) == DataRoot(root, stand_in=False)
-    prepared("pacs", photos, root)
-    assert find_data_root("pacs", root, None) == DataRoot(root, stand_in=False)
-
-
-# --- checks -----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def small_releases(monkeypatch: pytest.MonkeyPatch) -> list[Release]:
-    """Releases of PACS that the test fills, in place of the real ones."""
-    releases: list[Release] = []
-
-    def origin_of(dataset: str) -> Origin:
-        assert dataset == "pacs"
-        return Origin(page="", obtain="", licence="", terms="", releases=tuple(releases))
-
-    monkeypatch.setattr(checks, "origin_of", origin_of)
-    return releases
-
-
-def release(name: str, photo: int, certain: bool = True) -> Release:
-    return Release(name=name, source="", images={"photo": photo}, certain=certain)
+# --- counts and manifests ---------------------------------------------------------------------------------
 
 
 def test_other_numbers_leave_no_manifest_unless_they_are_accepted(
-    small_releases: list[Release], photos: Path, tmp_path: Path
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    by_class = {"photo": (2, 2, 3, 2, 2, 2, 2)}
-    small_releases.append(Release(name="PACS", source="", images={"photo": 15}, by_class=by_class))
-    done = prepare(PACS, open_source(photos), tmp_path / "root")
+    release = Release(name="PACS", source="", images={"photo": 15}, by_class={"photo": (2, 2, 3, 2, 2, 2, 2)})
+    monkeypatch.setattr(checks, "origin_of", lambda dataset: Origin(page="", releases=(release,)))
+    done = prepare(PACS, photos, tmp_path / "root")
     assert done.verdict.differences == ("photo has 14 images, expected 15 (giraffe 2 of 3)",)
     assert done.manifest is None
     assert not (tmp_path / "root" / "pacs" / MANIFEST).exists()
-    accepted = prepare(PACS, open_source(photos), tmp_path / "root", any_counts=True)
+    accepted = prepare(PACS, photos, tmp_path / "root", any_counts=True)
     assert accepted.manifest is not None
     assert accepted.manifest.release is None
     assert read_manifest(tmp_path / "root", PACS) == accepted.manifest
@@ -197,3 +236,55 @@ def test_a_stand_in_is_not_mixed_with_images(photos: Path, tmp_path: Path) -> No
         write_files(tmp_path / place, {"STAND-IN.json": b"{}"})
         with pytest.raises(DataError, match="holds the STAND-IN; expected another one for images of PACS"):
             prepared("pacs", photos, tmp_path / place.removesuffix("/pacs"))
+
+
+FILES = {
+    **{"photo/dog/1.jpg": image(1), "photo/dog/2.jpg": image(2), "sketch/person/1.png": image(3)},
+    "splits/photo_train_kfold.txt": b"photo/dog/1.jpg 1\n",
+}
+BESIDE = {".lock": b"", "photo/dog/.hidden.jpg": b"", "photo/.hidden/1.jpg": b"", "readme.txt": b"", "photo/x.jpg": b""}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A resolved data root with some files of PACS, some others beside them, and the manifest."""
+    write_files(tmp_path / "pacs", FILES | BESIDE)
+    write_manifest(tmp_path.resolve(), PACS, "a release")
+    return tmp_path.resolve()
+
+
+def test_a_manifest_has_size_and_digest_of_images_and_lists_and_shows_every_change(root: Path) -> None:
+    manifest = read_manifest(root, PACS)
+    assert manifest is not None
+    assert {path: (record.bytes, record.sha256) for path, record in manifest.files.items()} == {
+        path: (len(content), hashlib.sha256(content).hexdigest()) for path, content in FILES.items()
+    }
+    assert (manifest.folder, manifest.release) == ("pacs", "a release")
+    assert not find_changes(root, PACS, manifest)
+    (root / "pacs" / "photo" / "dog" / "1.jpg").unlink()
+    write_files(root / "pacs", {"photo/dog/3.jpg": b"", "sketch/person/1.png": image(4), "cartoon/dog/1.jpg": b""})
+    assert find_changes(root, PACS, manifest) == Changes(
+        missing=("photo/dog/1.jpg",), extra=("cartoon/dog/1.jpg", "photo/dog/3.jpg"), changed=("sketch/person/1.png",)
+    )
+    file = root / "pacs" / "photo" / "dog" / "2.jpg"
+    file.symlink_to(file.rename(root.parent / "outside.jpg"))
+    with pytest.raises(DataError, match=r"2\.jpg is a link out of the data root"):
+        find_changes(root, PACS, manifest)
+
+
+@pytest.mark.parametrize("change", [{"folder": "vlcs"}, {"files": {}}, {"files": 1}, {"format": 2}, {"more": 1}])
+def test_a_damaged_manifest_is_refused_by_name(change: dict[str, Any], root: Path) -> None:
+    path = root / "pacs" / MANIFEST
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(DataError, match=rf"manifest .*{MANIFEST}"):
+        read_manifest(root, PACS)
+
+
+def test_of_data_of_one_s_own_a_manifest_covers_what_divides_them(tmp_path: Path) -> None:
+    root = tmp_path.resolve()
+    files = {f"{domain}/{name}/1.png": image(1) for domain in "abc" for name in "xy"}
+    lists = {f"lists/{domain}.txt": b"x/1.png\n" for domain in "abc"}
+    said = {"dataset.toml": b'name = "mine"\n[lists]\ntrain = "lists/{domain}.txt"\n', "notes.txt": b""}
+    write_files(root, files | lists | said)
+    spec = dataset_spec(own_data(root).dataset)
+    assert write_manifest(root, spec, None).files.keys() == {*files, *lists, "dataset.toml"}

@@ -1,23 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MNIST, EMNIST and CIFAR as published: what is read of their files, what is refused, and the stand-in."""
+"""MNIST, EMNIST, CIFAR and rotated digits: read from their files, dealt, turned, stood in for, and refused."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 from torchvision.datasets import MNIST
 
-from fdg_plugins.data import DATASETS, PublishedSpec, find_data_root, open_domain, training_batches
-from fdg_plugins.data.published import published_domain, read_mnist_part
+from fdg_plugins.data import DATASETS, ROTATED_MNIST, PublishedSpec, find_data_root, open_domain, training_batches
+from fdg_plugins.data.image_files import ImageArray
+from fdg_plugins.data.published import deal, published_domain, read_mnist_part, rotate
 from fdg_plugins.data.specs import FILES_OF, files_of
-from fdg_plugins.errors import DataError
 from fdg_plugins.lab.preparation.checks import count_images
-from tests.data.idx_files import write_idx
+from tests.data.conftest import Refused
+from tests.data.published import write_idx
 
 SOURCES = ("mnist", "emnist", "cifar10", "cifar100")
 EACH = 3  # images of a class in a file
+RAW = Path("mnist", "MNIST", "raw")
 
 
 def spec_of(name: str) -> PublishedSpec:
@@ -50,36 +56,33 @@ def written(root: Path, name: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_the_published_files_are_read_as_they_are(name: str, tmp_path: Path) -> None:
+def test_the_published_files_are_read_as_they_are_and_broken_ones_refused(
+    name: str, tmp_path: Path, refused: Refused
+) -> None:
+    spec = spec_of(name)
     for domain, (pixels, labels) in written(tmp_path, name).items():
-        images, samples = published_domain(tmp_path, spec_of(name), domain)
+        images, samples = published_domain(tmp_path, spec, domain)
         assert np.array_equal(images.pixels.numpy(), pixels)
         assert [sample.label for sample in samples] == labels.tolist()
-    counted = count_images(tmp_path, spec_of(name))
-    assert set(counted["test"].values()) == {EACH}
+    assert set(count_images(tmp_path, spec)["test"].values()) == {EACH}
+    file = tmp_path / files_of(spec)[0]
+    file.write_bytes(file.read_bytes()[:-1])
+    with refused(str(file)):
+        published_domain(tmp_path, spec, "train")
+    file.unlink()
+    with refused(f"{file} cannot be read (FileNotFoundError)"):
+        published_domain(tmp_path, spec, "train")
 
 
-def test_an_image_file_with_more_pixels_than_the_site_opens_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+def test_images_in_folders_are_read_and_too_large_a_one_is_refused(tmp_path: Path, refused: Refused) -> None:
     for name in spec_of("cifar10").classes:
         (tmp_path / "cifar10" / "train" / name).mkdir(parents=True)
-        Image.new("RGB", (40, 30)).save(tmp_path / "cifar10" / "train" / name / "1.png")
-    with pytest.raises(DataError, match=r"has 1,200 pixels; expected at most 1,024 \(max_image_pixels\)"):
+        for number in range(2):
+            Image.new("RGB", (32, 32)).save(tmp_path / "cifar10" / "train" / name / f"{number}.png")
+    assert len(open_domain(tmp_path, "cifar10", "train", seed=0, max_pixels=1024).test) == 20
+    Image.new("RGB", (40, 30)).save(tmp_path / "cifar10" / "train" / "cat" / "0.png")
+    with refused("has 1,200 pixels; expected at most 1,024 (max_image_pixels)"):
         open_domain(tmp_path, "cifar10", "train", seed=0, max_pixels=1024)
-
-
-@pytest.mark.parametrize("name", SOURCES)
-def test_a_missing_a_cut_and_a_wrong_file_are_refused_by_name_and_not_in_public(name: str, tmp_path: Path) -> None:
-    written(tmp_path, name)
-    file = tmp_path / files_of(spec_of(name))[0]
-    domain = "train"
-    content = file.read_bytes()
-    file.write_bytes(content[:-1])
-    with pytest.raises(DataError, match=rf"{file.name} .*expected") as cut:
-        published_domain(tmp_path, spec_of(name), domain)
-    assert str(tmp_path) not in str(cut.value.public)
-    file.unlink()
-    with pytest.raises(DataError, match=rf"lacks .*'s file {file.name}; expected it uncompressed"):
-        published_domain(tmp_path, spec_of(name), domain)
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -89,43 +92,66 @@ def test_without_a_data_root_digits_stand_in_for_every_class(name: str, tmp_path
     parts = {domain: published_domain(root.path, spec, domain) for domain in spec.domains}
     assert sum(len(samples) for _, samples in parts.values()) == 1797
     assert {sample.label for sample in parts["train"][1]} == set(range(len(spec.classes)))
-    images, again = parts["test"][0].pixels, published_domain(None, spec, "test")[0].pixels
-    assert torch.equal(images, again)
-    assert images.shape[1:] == ((28, 28) if spec.channels == 1 else (3, 32, 32))
     data = open_domain(root.path, name, "test", seed=0)
     batch, _ = next(iter(training_batches(data, image_size=spec.size, batch_size=4, seed=0, scope=("x",))))
     assert batch.shape == (4, spec.channels, spec.size, spec.size)
-
-
-# --- MNIST's files, as rotated digits read them -----------------------------------------------------
-
-RAW = Path("mnist", "MNIST", "raw")
 
 
 def test_mnist_is_what_torchvision_reads(mnist_root: Path) -> None:
     for part, is_train in (("train", True), ("test", False)):
         images, labels = read_mnist_part(mnist_root, part, 28)
         expected = MNIST(root=mnist_root / "mnist", train=is_train, download=False)
-        assert (images.dtype, labels.dtype) == (torch.uint8, torch.int64)
         assert torch.equal(images, expected.data)
         assert torch.equal(labels, expected.targets)
 
 
 @pytest.mark.parametrize("name", ["train-images-idx3-ubyte", "t10k-labels-idx1-ubyte"])
-def test_a_broken_file_is_refused_in_one_sentence(mnist_root: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [lambda _: b"", lambda _: b"no idx file", lambda c: c[:-5], lambda c: c + b"1", lambda c: c[:2] + b"\r" + c[3:]],
+)
+def test_a_broken_idx_file_is_refused_in_one_sentence(
+    mnist_root: Path, name: str, change: Callable[[bytes], bytes], refused: Refused
+) -> None:
     path = mnist_root / RAW / name
-    content = path.read_bytes()
-    floats = content[:2] + b"\x0d" + content[3:]
-    for broken in (b"", b"not an idx file", content[:-5], content + b"12345", floats):
-        path.write_bytes(broken)
-        with pytest.raises(DataError, match=name) as caught:
-            open_domain(mnist_root, "rotatedmnist", "angle_0", seed=0)
-        assert "\n" not in str(caught.value)
+    path.write_bytes(change(path.read_bytes()))
+    with refused(name):
+        open_domain(mnist_root, "rotatedmnist", "angle_0", seed=0)
 
 
-@pytest.mark.parametrize("path", ["mnist", "mnist/MNIST/raw", "mnist/MNIST/raw/train-images-idx3-ubyte"])
-def test_a_link_out_of_the_data_root_is_refused(mnist_root: Path, path: str) -> None:
+@pytest.mark.parametrize("path", ["mnist", RAW, RAW / "train-images-idx3-ubyte"])
+def test_a_link_out_of_the_data_root_is_refused(mnist_root: Path, path: str, refused: Refused) -> None:
     target = (mnist_root / path).rename(mnist_root.parent / "outside")
     (mnist_root / path).symlink_to(target)
-    with pytest.raises(DataError, match="is a link out of the data root"):
+    with refused("is a link out of the data root"):
         open_domain(mnist_root, "rotatedmnist", "angle_0", seed=0)
+
+
+# --- rotated digits ---------------------------------------------------------------------------------
+
+
+@settings(derandomize=True, deadline=None)
+@given(count=st.integers(0, 300), limit=st.none() | st.integers(0, 400))
+def test_dealing_is_a_partition_of_what_the_limit_leaves_and_even(count: int, limit: int | None) -> None:
+    spec = replace(ROTATED_MNIST, limit=limit)
+    hands = [deal(count, spec, domain) for domain in spec.domains]
+    indices = [index for hand in hands for index in hand.values()]
+    used = count if limit is None else min(count, limit)
+    assert len(set(indices)) == len(indices) == used
+    assert set(indices) <= set(range(count))
+    assert sorted(name for hand in hands for name in hand) == [f"{position:05d}" for position in range(used)]
+    assert max(map(len, hands)) - min(map(len, hands)) <= 1
+
+
+def test_a_right_angle_turns_counter_clockwise_and_digits_stand_in() -> None:
+    images = torch.zeros(2, 5, 5, dtype=torch.uint8)
+    images[1, 2, 4] = 200  # in the middle of the right edge
+    turned = rotate(images, 90)
+    assert int(turned[1, 0, 2]) == int(turned.sum()) == 200
+    data = open_domain(None, "rotateddigits", "angle_15", seed=1)
+    for name in ("rotatedmnist", "rotatedmnist_7k"):
+        opened = open_domain(None, name, "angle_15", seed=1)
+        assert (opened.dataset, opened.split, opened.split_hash) == (name, "rotateddigits/90-10@1", data.split_hash)
+        assert isinstance(opened.images, ImageArray)
+        assert isinstance(data.images, ImageArray)
+        assert torch.equal(opened.images.pixels, data.images.pixels)

@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fdg_plugins.data.catalogue import PACS
+from fdg_plugins.data.own_files import NO_RULES
 from fdg_plugins.data.specs import Sample
-from fdg_plugins.data.splits import Split, listed_split, part_of, seeded_split
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.data.splits import Split, folder_split, part_of, seeded_split
+from fdg_plugins.errors import SettingsError
+from tests.data.conftest import Refused
 
 REPEATABLE = settings(derandomize=True, deadline=None)
 CLASS_SIZES = st.lists(st.integers(1, 40), min_size=7, max_size=7)
@@ -31,20 +33,6 @@ def samples_of(sizes: Iterable[int], domain: str = "photo") -> list[Sample]:
 
 def counts(samples: Iterable[Sample]) -> Counter[int]:
     return Counter(sample.label for sample in samples)
-
-
-def write_list(path: Path, samples: Iterable[Sample], *, suffix: str = ".jpg") -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{sample.stem}{suffix} {sample.label + 1}\n" for sample in samples))
-
-
-def write_lists(folder: Path, samples: list[Sample]) -> tuple[list[Sample], list[Sample]]:
-    """Write lists in which every fourth image is for validation, and return both parts."""
-    train = [sample for i, sample in enumerate(samples) if i % 4]
-    validation = samples[::4]
-    write_list(folder / "photo_train_kfold.txt", train)
-    write_list(folder / "photo_crossval_kfold.txt", validation)
-    return train, validation
 
 
 # --- the seeded split -------------------------------------------------------------------------------
@@ -111,74 +99,81 @@ def test_more_parts_than_validation_images_are_refused() -> None:
         part_of(split, PACS, "photo", (1, 8), seed=1)
 
 
+def test_seed_and_domain_decide_the_parts_and_the_name_says_which_one_it_is() -> None:
+    split = seeded_split(samples_of(TWELVE_EACH), PACS, "photo", seed=1)
+    part = part_of(split, PACS, "photo", (3, 5), seed=1)
+    assert part.name == f"pacs/90-10@1/equal@1-{split.digest}/part3of5"
+    others = [part_of(split, PACS, domain, (3, 5), seed=seed).digest for domain, seed in (("photo", 2), ("sketch", 1))]
+    assert part.digest not in others
+
+
 # --- the official lists -----------------------------------------------------------------------------
 
+SAMPLES = samples_of(TWELVE_EACH)
 
-@pytest.mark.parametrize("missing", ["train", "crossval"])
-def test_one_list_without_the_other_is_refused(tmp_path: Path, missing: str) -> None:
-    samples = samples_of(TWELVE_EACH)
-    write_lists(tmp_path / "pacs" / "splits", samples)
-    (tmp_path / "pacs" / "splits" / f"photo_{missing}_kfold.txt").unlink()
-    with pytest.raises(DataError, match=rf"splits lacks photo_{missing}_kfold\.txt"):
-        listed_split(samples, PACS, "photo", tmp_path, seed=0)
+
+def write_list(path: Path, samples: Iterable[Sample]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{sample.stem}.jpeg {sample.label + 1}\n" for sample in samples))
+
+
+def listed(root: Path) -> Split:
+    return folder_split(SAMPLES, PACS, "photo", root, NO_RULES, seed=0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The data set's folder, with lists in which every fourth image is for validation; suffixes are others."""
+    folder = tmp_path / "root" / "pacs"
+    write_list(folder / "photo_train_kfold.txt", [sample for i, sample in enumerate(SAMPLES) if i % 4])
+    write_list(folder / "photo_crossval_kfold.txt", SAMPLES[::4])
+    return folder
+
+
+def test_official_lists_divide_a_domain_and_one_alone_is_refused(folder: Path, refused: Refused) -> None:
+    split = listed(folder.parent)
+    assert (split.name, len(split.train), split.validation, len(split.test)) == (
+        *("pacs/kfold", 63),
+        *(tuple(sorted(SAMPLES[::4], key=lambda sample: sample.file)), 84),
+    )
+    write_list(folder / "photo_test_kfold.txt", SAMPLES[:5])
+    assert listed(folder.parent).test == tuple(SAMPLES[:5])
+    (folder / "photo_train_kfold.txt").unlink()
+    with refused(f"folder {folder} lacks one of the lists"):
+        listed(folder.parent)
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "photo/dog/056_0001.jpg 0",
-        "photo/dog/056_0001.jpg 8",
-        "photo/dog/056_0001.jpg 2",
-        "photo/dog/056_9999.jpg 1",
-        "../../secret.jpg 1",
-        "photo/dog/056_0001.jpg",
-        "photo/dog/056_0001.jpg one",
-        "photo/dog/056_0001.jpg -1",
-        "photo/dog/056_0002.jpg 1",
+        *(f"photo/dog/056_0001.jpg {label}".strip() for label in (0, 8, 2, "", "one", -1)),
+        *("photo/dog/056_9999.jpg 1", "../../secret.jpg 1", "photo/dog/056_0002.jpg 1"),
     ],
 )
-def test_a_line_that_does_not_fit_the_images_is_refused_with_its_number(tmp_path: Path, line: str) -> None:
-    samples = samples_of(TWELVE_EACH)
-    write_list(tmp_path / "pacs" / "photo_crossval_kfold.txt", samples[20:])
-    (tmp_path / "pacs" / "photo_train_kfold.txt").write_text(f"photo/dog/056_0002.jpg 1\n\n{line}\n")
-    with pytest.raises(DataError, match=r"photo_train_kfold\.txt, line 3") as caught:
-        listed_split(samples, PACS, "photo", tmp_path, seed=0)
-    assert ".jpg" not in caught.value.public
+def test_a_line_that_does_not_fit_the_images_is_refused_with_its_number(
+    folder: Path, line: str, refused: Refused
+) -> None:
+    (folder / "photo_train_kfold.txt").write_text(f"photo/dog/056_0002.jpg 1\n\n{line}\n")
+    with refused("photo_train_kfold.txt, line 3"):
+        listed(folder.parent)
 
 
-def test_overlapping_lists_are_refused(tmp_path: Path) -> None:
-    samples = samples_of(TWELVE_EACH)
-    write_list(tmp_path / "pacs" / "photo_train_kfold.txt", samples[:50])
-    write_list(tmp_path / "pacs" / "photo_crossval_kfold.txt", samples[49:])
-    with pytest.raises(DataError, match=rf"image {samples[49].file} is for training and for validation"):
-        listed_split(samples, PACS, "photo", tmp_path, seed=0)
-
-
-@pytest.mark.parametrize(("content", "message"), [(b"\n\n", "names no image"), (b"\xff\xfe\x00", "as text")])
-def test_an_empty_or_binary_list_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
-    samples = samples_of(TWELVE_EACH)
-    write_lists(tmp_path / "pacs", samples)
-    (tmp_path / "pacs" / "photo_crossval_kfold.txt").write_bytes(content)
-    with pytest.raises(DataError, match=rf"list .*photo_crossval_kfold\.txt .*{message}"):
-        listed_split(samples, PACS, "photo", tmp_path, seed=0)
-
-
-def test_a_list_that_is_a_link_out_of_the_data_root_is_refused(tmp_path: Path) -> None:
-    samples = samples_of(TWELVE_EACH)
-    write_lists(tmp_path / "root" / "pacs", samples)
-    link = tmp_path / "root" / "pacs" / "photo_train_kfold.txt"
-    link.symlink_to(link.rename(tmp_path / "elsewhere.txt"))
-    with pytest.raises(DataError, match=r"photo_train_kfold\.txt is a link out of the data root"):
-        listed_split(samples, PACS, "photo", tmp_path / "root", seed=0)
-
-
-def part_three_of_five(split: Split, domain: str = "photo", seed: int = 1) -> Split:
-    return part_of(split, PACS, domain, (3, 5), seed=seed)
-
-
-def test_seed_and_domain_decide_the_parts_and_the_name_says_which_one_it_is() -> None:
-    split = seeded_split(samples_of(TWELVE_EACH), PACS, "photo", seed=1)
-    part = part_three_of_five(split)
-    assert part == part_three_of_five(split)
-    assert part.name == f"pacs/90-10@1/equal@1-{split.digest}/part3of5"
-    assert part.digest not in {part_three_of_five(split, seed=2).digest, part_three_of_five(split, "sketch").digest}
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"\n\n", "names none that can be used"),
+        (b"\xff\xfe\x00", "cannot be read as text"),
+        (f"{SAMPLES[0].file} 1".encode(), "is for training and for validation"),
+        (None, "is a link out of the data root"),
+    ],
+)
+def test_a_list_that_is_empty_binary_of_images_in_both_or_a_link_out_is_refused(
+    folder: Path, content: bytes | None, problem: str, refused: Refused
+) -> None:
+    file = folder / "photo_train_kfold.txt"
+    if content is None:
+        file.symlink_to(file.rename(folder.parents[1] / "elsewhere.txt"))
+    else:
+        file.write_bytes(content)
+    with refused(problem):
+        listed(folder.parent)

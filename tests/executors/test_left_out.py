@@ -75,8 +75,7 @@ def test_the_sites_own_log_says_once_what_is_not_used_and_the_server_hears_no_fi
     said: list[str] = []
     outcome = do(TASK_CENSUS, config, folder, said)
     assert [line for line in said if "not used" in line] == [
-        "site photo | domain photo, not used: 1 folder of images where none is expected (such as photo/dog/inner)",
-        "site photo | domain photo, not used: 1 file with a suffix that is not read (such as photo/dog/unread.gif)",
+        "site photo | domain photo, not used: 2 files or folders (such as photo/dog/inner)",
     ]
     assert not any(name in json.dumps(outcome.value) for name in ("unread", "inner"))
     later: list[str] = []
@@ -108,7 +107,7 @@ def test_the_list_is_its_owners_alone(config: SiteConfig, folder: Path) -> None:
 def test_a_site_stops_unless_it_was_told_otherwise(config: SiteConfig, folder: Path) -> None:
     outcome = do(TASK_CENSUS, config.model_copy(update={"damaged_images": "stop"}), folder)
     assert outcome.kind == "failed"
-    assert "2 cannot be read (photo/dog/000.png, photo/horse/002.png)" in outcome.reason
+    assert "2 cannot be used (photo/dog/000.png cannot be read" in outcome.reason
 
 
 def test_an_image_that_was_repaired_since_stays_out_until_the_next_census(config: SiteConfig, folder: Path) -> None:

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from fdg_plugins.core.privacy import privatize
 from fdg_plugins.data import PACS, DomainData
-from fdg_plugins.data.image_files import ImageFiles, WholeImages
+from fdg_plugins.data.image_files import ImageFiles
 from fdg_plugins.data.stand_in import ensure_stand_in
 from fdg_plugins.data.transforms import normalised
 from fdg_plugins.errors import DataError, SettingsError, Stopped
@@ -114,9 +114,9 @@ def test_the_census_looks_at_every_image(own_data_root: Path) -> None:
     broken = own_data_root / "pacs" / "photo" / "horse" / "002.png"
     broken.write_bytes(b"no image")
     site = session(own_data_root)
-    with pytest.raises(DataError, match=r"1 cannot be read \(photo/horse/002\.png\)") as caught:
+    with pytest.raises(DataError, match=r"1 cannot be used \(photo/horse/002\.png cannot be read") as caught:
         site.census()
-    assert caught.value.public == "of the images of domain 'photo', 1 cannot be read."
+    assert caught.value.public == "of the images of domain 'photo', 1 cannot be used."
 
 
 # --- training ---------------------------------------------------------------------------------------
@@ -314,7 +314,7 @@ def test_each_split_is_judged_on_its_own_images_without_augmentation(
     site, state = session(data_root), initial_state()
     data: DomainData = site.data
     assert isinstance(data.images, ImageFiles)
-    images = WholeImages(data.images, getattr(data, split), 16)
+    images = data.images.evaluation(getattr(data, split), 16)
     pixels = normalised(torch.stack([images[place][0] for place in range(len(images))]))
     labels = torch.tensor([sample.label for sample in getattr(data, split)])
     model = site.load(state).eval()

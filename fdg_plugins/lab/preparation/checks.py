@@ -10,19 +10,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Protocol, TypeVar
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import pydantic
 
 from fdg_plugins.data.attributes import list_attributed
+from fdg_plugins.data.catalogue import Release, origin_of
 from fdg_plugins.data.folders import MANIFEST, OF_SYSTEMS, existing_folders, list_domain, refuse_outside
-from fdg_plugins.data.origins import Release, origin_of
 from fdg_plugins.data.own_files import DATASET_FILE, DOMAIN, NO_RULES, FileRules, rules_of
 from fdg_plugins.data.pairs import find_data_list, list_pairs, read_data_list
 from fdg_plugins.data.published import MNIST_PARTS, published_domain, read_mnist_part
 from fdg_plugins.data.specs import (
     AttributeSpec,
-    ImageFolderSpec,
     KnownSpec,
     PublishedSpec,
     RotatedSpec,
@@ -44,10 +43,9 @@ T = TypeVar("T")
 
 
 class Track(Protocol):
-    """Shows the progress of a long loop: yields the ``total`` elements of ``items`` one by one."""
+    """Shows the progress of a long loop: yields the ``total`` elements of ``items``; ``what`` is done with them."""
 
-    def __call__(self, items: Iterable[T], what: str, total: int) -> Iterable[T]:
-        """Return ``items``; ``what`` describes the operation on them."""
+    def __call__(self, items: Iterable[T], what: str, total: int) -> Iterable[T]: ...
 
 
 def untracked(items: Iterable[T], what: str, total: int) -> Iterable[T]:
@@ -87,26 +85,20 @@ def count_images(root: Path, spec: KnownSpec, rules: FileRules | None = None) ->
         return {name: _by_label(_labels(list_attributed(root, spec, name)[1]), spec) for name in spec.domains}
     if rules is None:
         rules = rules_of(root, None) if spec.described else NO_RULES
-    present = [domain for domain in spec.domains if _is_there(root, spec, domain)]
-    if not present:
+    counts: dict[str, dict[str, int]] = {}
+    for domain in spec.domains:
+        has_list = isinstance(spec, SegmentationSpec) and find_data_list(root, spec, domain) is not None
+        if not has_list and not (root / spec.folder / domain).exists():
+            continue
+        if isinstance(spec, SegmentationSpec):
+            counts[domain] = {PAIRS: len(list_pairs(root, spec, domain, rules).pairs.all)}
+        else:
+            samples, skipped, _ = list_domain(existing_folders(root, spec, domain), spec, domain, rules)
+            known_bad = [spec.classes.index(file.split("/")[-2]) for file in skipped if not spec.described]
+            counts[domain] = _by_label([*_labels(samples), *known_bad], spec)
+    if not counts:
         raise DataError(f"folder {root / spec.folder} holds no domain; expected one of {', '.join(spec.domains)}.")
-    return {domain: _count_domain(root, spec, domain, rules) for domain in present}
-
-
-def _is_there(root: Path, spec: ImageFolderSpec | SegmentationSpec, domain: str) -> bool:
-    has_list = isinstance(spec, SegmentationSpec) and find_data_list(root, spec, domain) is not None
-    return has_list or (root / spec.folder / domain).exists()
-
-
-def _count_domain(
-    root: Path, spec: ImageFolderSpec | SegmentationSpec, domain: str, rules: FileRules
-) -> dict[str, int]:
-    if isinstance(spec, SegmentationSpec):
-        return {PAIRS: len(list_pairs(root, spec, domain, rules)[0].all)}
-    samples, skipped, _ = list_domain(existing_folders(root, spec, domain), spec, domain, rules)
-    known_bad = () if spec.described else skipped
-    labels = [spec.classes.index(file.split("/")[-2]) for file in known_bad]
-    return _by_label([*_labels(samples), *labels], spec)
+    return counts
 
 
 def _labels(samples: Iterable[Sample]) -> list[int]:
@@ -120,19 +112,20 @@ def _by_label(labels: Sequence[int], spec: KnownSpec) -> dict[str, int]:
 
 def judge(counts: Counts, spec: KnownSpec) -> Verdict:
     """Compare the counts with the release of the data set that has the fewest differing domains."""
-    releases = () if spec.described else origin_of(spec.name).releases
-    verdicts = [Verdict(release, tuple(_differences(counts, spec, release))) for release in releases]
+    verdicts = []
+    for release in () if spec.described else origin_of(spec.name).releases:
+        differences = []
+        for domain, by_class in counts.items():
+            total, expected = sum(by_class.values()), release.images[domain]
+            known = dict(zip(spec.classes, release.by_class.get(domain, ()), strict=False))
+            wrong = [
+                f"{name} {by_class[name]:,} of {count:,}" for name, count in known.items() if by_class[name] != count
+            ]
+            if total != expected or wrong:
+                where = f" ({', '.join(wrong[:3])}{', ...' if len(wrong) > 3 else ''})" if wrong else ""
+                differences.append(f"{domain} has {total:,} images, expected {expected:,}{where}")
+        verdicts.append(Verdict(release, tuple(differences)))
     return min(verdicts, key=lambda verdict: len(verdict.differences), default=Verdict(None, ()))
-
-
-def _differences(counts: Counts, spec: KnownSpec, release: Release) -> Iterator[str]:
-    for domain, by_class in counts.items():
-        total, expected = sum(by_class.values()), release.images[domain]
-        known = dict(zip(spec.classes, release.by_class.get(domain, ()), strict=False))
-        wrong = [f"{name} {by_class[name]:,} of {count:,}" for name, count in known.items() if by_class[name] != count]
-        if total != expected or wrong:
-            where = f" ({', '.join(wrong[:3])}{', ...' if len(wrong) > 3 else ''})" if wrong else ""
-            yield f"{domain} has {total:,} images, expected {expected:,}{where}"
 
 
 class FileRecord(pydantic.BaseModel, frozen=True, extra="forbid", strict=True):
@@ -149,15 +142,14 @@ class Manifest(pydantic.BaseModel, frozen=True, extra="forbid", strict=True):
     files: that of the lines ``<sha256>  <path>``, sorted by path, in the format of sha256sum.
     """
 
-    format: int = 1
+    format: Literal[1] = 1
     folder: str
     release: str | None
     sha256: str
     files: dict[str, FileRecord]
 
 
-@dataclass(frozen=True)
-class Changes:
+class Changes(NamedTuple):
     """The differences from a manifest, as sorted paths below the data set's folder."""
 
     missing: tuple[str, ...]
@@ -166,7 +158,7 @@ class Changes:
 
     def __bool__(self) -> bool:
         """Return whether there is any difference."""
-        return bool(self.missing or self.extra or self.changed)
+        return any(self[:])
 
 
 def write_manifest(root: Path, spec: KnownSpec, release: str | None, *, track: Track = untracked) -> Manifest:
@@ -187,27 +179,18 @@ def read_manifest(root: Path, spec: KnownSpec) -> Manifest | None:
         manifest = Manifest.model_validate(read_json(path))
     except pydantic.ValidationError as error:
         raise DataError(f"manifest {path} is not what fdg data prepare writes: {error}") from error
-    if manifest.format != 1 or manifest.folder != spec.folder or digest(manifest.files) != manifest.sha256:
-        raise DataError(
-            f"manifest {path} has format {manifest.format}, folder {manifest.folder!r}, or not its own digest; "
-            f"expected format 1 of {spec.folder}/, as fdg data prepare wrote it."
-        )
+    if manifest.folder != spec.folder or digest(manifest.files) != manifest.sha256:
+        raise DataError(f"manifest {path} is of another folder, {manifest.folder!r}, or has not its own digest.")
     return manifest
 
 
 def find_changes(root: Path, spec: KnownSpec, manifest: Manifest, *, track: Track = untracked) -> Changes:
     """Hash the files below the resolved data root again and return the differences from the manifest."""
-    present = _paths(root, spec)
-    known = {path for path in manifest.files if _is_content(PurePosixPath(path))}
-    common = sorted(present & manifest.files.keys())
-    changed = [
-        path for path in track(common, "hashing", len(common)) if _record(root, spec, path) != manifest.files[path]
-    ]
-    return Changes(
-        missing=tuple(sorted(known - present)),
-        extra=tuple(sorted(present - manifest.files.keys())),
-        changed=tuple(changed),
-    )
+    present, known = _paths(root, spec), manifest.files
+    common = sorted(present & known.keys())
+    changed = [path for path in track(common, "hashing", len(common)) if _record(root, spec, path) != known[path]]
+    missing = {path for path in known.keys() - present if _is_content(PurePosixPath(path))}
+    return Changes(tuple(sorted(missing)), tuple(sorted(present - known.keys())), tuple(changed))
 
 
 def digest(files: Mapping[str, FileRecord]) -> str:
@@ -236,23 +219,28 @@ def _is_content(path: PurePosixPath | Path) -> bool:
     return not any(part.startswith(".") for part in path.parts) and path.name.lower() not in OF_SYSTEMS
 
 
-def _places(root: Path, spec: KnownSpec) -> list[Path]:
+def _places(root: Path, spec: KnownSpec) -> Iterator[Path]:
     base = root / spec.folder
     if isinstance(spec, RotatedSpec) or (isinstance(spec, PublishedSpec) and not (base / "train").is_dir()):
-        return [root / name for name in files_of(spec)]
+        yield from (root / name for name in files_of(spec))
+        return
     if isinstance(spec, AttributeSpec):
-        return [*(root / name for name in spec.lists), *(base / spec.image_folder).glob("*")]
+        yield from (root / name for name in spec.lists)
+        yield from (base / spec.image_folder).glob("*")
+        return
     patterns = ["*/*"]
-    named: list[Path] = []
     if spec.described:
         rules = rules_of(base, None)
         patterns = ["**/*", "*/*" if rules.parts is None else "*/*/*"]  # ``**`` enters no linked folder
-        lists = [] if rules.lists is None else list(filter(None, (rules.lists.train, rules.lists.validation)))
-        named = [base / DATASET_FILE, *(base / path.replace(DOMAIN, name) for path in lists for name in spec.domains)]
-    if isinstance(spec, SegmentationSpec):
-        for domain in spec.domains:
-            if (path := find_data_list(root, spec, domain)) is not None:
-                pairs = read_data_list(root, path, spec, domain).all
-                named += [path, *(base / file for pair in pairs for file in (pair.file, pair.mask))]
-    images = [place for domain in spec.domains for pattern in patterns for place in (base / domain).glob(pattern)]
-    return images + named + [place for folder in KFOLD_FOLDERS for place in (base / folder).glob("*_kfold.txt")]
+        lists = () if rules.lists is None else filter(None, (rules.lists.train, rules.lists.validation))
+        yield base / DATASET_FILE
+        yield from (base / path.replace(DOMAIN, name) for path in lists for name in spec.domains)
+    for domain in spec.domains:
+        for pattern in patterns:
+            yield from (base / domain).glob(pattern)
+        if isinstance(spec, SegmentationSpec) and (path := find_data_list(root, spec, domain)) is not None:
+            yield path
+            for pair in read_data_list(root, path, spec, domain).all:
+                yield from (base / pair.file, base / pair.mask)
+    for folder in KFOLD_FOLDERS:
+        yield from (base / folder).glob("*_kfold.txt")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Map the files of a source to the files of a data set: from the published layouts to this package's own.
+"""Which files of a download become which files of a data set, by its published layouts.
 
 Published archives hold ``<any folders>/<domain>/<class>/<image>`` with their own domain names; VLCS also comes as
 ``<domain>/<train, crossval or test>/<class number>/<image>``. Images with masks are in ``mask_layouts``.
@@ -28,8 +28,8 @@ from fdg_plugins.data.specs import (
 )
 from fdg_plugins.data.stand_in import MARKER
 from fdg_plugins.errors import DataError
-from fdg_plugins.lab.preparation.mask_layouts import PACKED, Item, expected_pairs, mask_items
-from fdg_plugins.lab.preparation.sources import Source
+from fdg_plugins.lab.preparation.mask_layouts import Item, mask_items
+from fdg_plugins.lab.preparation.sources import PACKED, Source
 from fdg_plugins.storage import parse_json
 
 PUBLISHED_DOMAINS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -63,10 +63,8 @@ def make_plan(spec: KnownSpec, source: Source, target: Path) -> Plan:
     Raises DataError if the source holds nothing of the data set, holds drawings of the stand-in, has two files for
     the same image, or holds inconsistent lists.
     """
-    if markers := _of_name(MARKER, source):
-        raise DataError(
-            f"source {source.name} holds {markers[0]}: it is the STAND-IN; expected images of {spec.title}."
-        )
+    if any(PurePosixPath(file).name == MARKER for file in source.files):
+        raise DataError(f"source {source.name} holds {MARKER}: it is the STAND-IN; expected images of {spec.title}.")
     items, remarks, expected = _found(spec, source)
     if not items:
         raise DataError(f"source {source.name} holds nothing of {spec.title}; expected {expected}.")
@@ -78,37 +76,38 @@ def make_plan(spec: KnownSpec, source: Source, target: Path) -> Plan:
 
 
 def _found(spec: KnownSpec, source: Source) -> tuple[list[Item], tuple[str, ...], str]:
+    """Return the items, remarks, and what a source of the data set should hold."""
     if isinstance(spec, RotatedSpec | PublishedSpec):
-        names = ", ".join(PurePosixPath(name).name for name in files_of(spec))
-        return list(_published_files(spec, source)), (), f"the files {names}, with or without .gz"
+        places = {PurePosixPath(name).name: PurePosixPath(name).relative_to(spec.folder) for name in files_of(spec)}
+        names = (
+            (file, PurePosixPath(file).name.removesuffix(PACKED).replace(_DOTTED, "-idx")) for file in source.files
+        )
+        published = [Item(file, str(places[name])) for file, name in names if name in places]
+        return published, (), f"the files {', '.join(places)}, with or without .gz"
     if isinstance(spec, AttributeSpec):
         expected = f"the files {spec.attribute_list} and {spec.part_list}, and {spec.image_folder}/<image>"
         return list(_attributed_files(spec, source)), (), expected
     if isinstance(spec, SegmentationSpec):
-        return *mask_items(spec, source), expected_pairs(spec)
-    published = PUBLISHED_DOMAINS.get(spec.name) or {domain: (domain,) for domain in spec.domains}
-    names = ", ".join(names[0] for names in published.values())
-    expected = f"<domain>/<class>/<image> with the domains {names} and classes such as {spec.classes[0]}"
-    items = list(_sorted_images(spec, published, source.files))
-    if spec.name == "terraincognita":
-        expected += ", or images and the annotations of the camera traps (*.json)"
-        return *((items, ()) if items else _annotated_images(spec, source)), expected
-    return *_only_listed(spec, source, items), expected
+        return mask_items(spec, source)
+    items = list(_sorted_images(spec, source.files))
+    expected = f"<domain>/<class>/<image> with the domains {', '.join(spec.domains)} and classes {spec.classes[0]}, ..."
+    remarks: tuple[str, ...] = ()
+    if spec.name == "terraincognita" and not items:
+        items, remarks = _annotated_images(spec, source)
+        expected += "; or images and the annotations of the camera traps (*.json)"
+    elif spec.name.startswith("domainnet"):
+        items, remarks = _only_listed(spec, source, items)
+    return items, remarks, expected
 
 
 def _plain(name: str) -> str:
     return "".join(character for character in name.lower() if character.isalnum())
 
 
-def _of_name(name: str, source: Source) -> list[str]:
-    return [file for file in source.files if PurePosixPath(file).name == name]
-
-
-def _sorted_images(
-    spec: ImageFolderSpec, published: Mapping[str, tuple[str, ...]], files: Iterable[str]
-) -> Iterator[Item]:
+def _sorted_images(spec: ImageFolderSpec, files: Iterable[str]) -> Iterator[Item]:
     """Yield the images in ``<domain>/<class>/`` folders."""
-    domains = {_plain(name): domain for domain, names in published.items() for name in (domain, *names)}
+    published = PUBLISHED_DOMAINS.get(spec.name, {})
+    domains = {_plain(name): domain for domain in spec.domains for name in (domain, *published.get(domain, ()))}
     classes = {_plain(name): name for name in spec.classes}
     if spec.name == "vlcs":  # alone published with numbers for names of classes
         classes |= {str(number): name for number, name in enumerate(spec.classes)}
@@ -126,79 +125,55 @@ def _sorted_images(
             yield Item(file, f"{domain}/{class_name}/{prefix}{name}")
 
 
-def _published_files(spec: PublishedSpec | RotatedSpec, source: Source) -> Iterator[Item]:
-    """Yield the files of a data set of few files, wherever the source has them, with or without ``.gz``."""
-    places = {PurePosixPath(name).name: PurePosixPath(name).relative_to(spec.folder) for name in files_of(spec)}
-    for file in source.files:
-        name = PurePosixPath(file).name
-        if place := places.get(name.removesuffix(PACKED).replace(_DOTTED, "-idx")):
-            yield Item(file, str(place), name.endswith(PACKED))
-
-
 def _attributed_files(spec: AttributeSpec, source: Source) -> Iterator[Item]:
-    for file in source.files:
-        path = PurePosixPath(file)
+    for path in map(PurePosixPath, source.files):
         if path.name in (spec.attribute_list, spec.part_list):
-            yield Item(file, path.name)
+            yield Item(str(path), path.name)
         elif path.parent.name == spec.image_folder and path.name.lower().endswith(IMAGE_SUFFIXES):
-            yield Item(file, f"{spec.image_folder}/{path.name}")
+            yield Item(str(path), f"{spec.image_folder}/{path.name}")
 
 
 def _annotated_images(spec: ImageFolderSpec, source: Source) -> tuple[list[Item], tuple[str, ...]]:
     """Return the images that annotations of the camera traps choose; other kinds of JSON are ignored.
 
-    Raises DataError, naming the file, for annotations of another form, and for two images of one name.
+    Raises DataError, naming the file, for annotations of another form.
     """
-    places = {domain.removeprefix("location_"): domain for domain in spec.domains}
-    images: dict[str, list[str]] = {}
-    for file in source.files:
-        if file.lower().endswith(IMAGE_SUFFIXES):
-            images.setdefault(PurePosixPath(file).name, []).append(file)
+    images = {PurePosixPath(file).name: file for file in source.files if file.lower().endswith(IMAGE_SUFFIXES)}
     items: dict[str, Item] = {}
     missing: set[str] = set()
     for file in (file for file in source.files if file.lower().endswith(".json")):
-        content = parse_json(source.read_one(file), f"file of annotations {file} in {source.name}")
+        content = parse_json(source.read(file), f"file of annotations {file} in {source.name}")
         try:
-            chosen = list(_chosen(content, places, spec.classes))
+            chosen = list(_chosen(content, spec))
         except (AttributeError, KeyError, TypeError) as error:
-            raise DataError(
-                f"annotations {file} in {source.name} lack or misplace {error}; expected images with id, file_name and "
-                "location, annotations with image_id and category_id, categories with id and name."
-            ) from error
-        for domain, class_name, name in chosen:
-            if len(images.get(name, ())) > 1:
-                raise DataError(f"source {source.name} has several images named {name}; expected one.")
-            if name not in images:
+            raise DataError(f"annotations {file} in {source.name} lack or misplace {error}.") from error
+        for folder, name in chosen:
+            if name in images:
+                items[f"{folder}/{name}"] = Item(images[name], f"{folder}/{name}")
+            else:
                 missing.add(name)
-                continue
-            target = f"{domain}/{class_name}/{name}"
-            items[target] = Item(images[name][0], target)
     remarks = (f"{len(missing):,} annotated images are not in the source",) if missing else ()
     return list(items.values()), remarks
 
 
-def _chosen(content: Any, places: Mapping[str, str], classes: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
+def _chosen(content: Any, spec: ImageFolderSpec) -> Iterator[tuple[str, str]]:
+    """Yield ``<domain>/<class>`` and the file's name for each annotation of a chosen place and species."""
     if not isinstance(content, dict) or not {"images", "annotations", "categories"} <= content.keys():
         return
     names = {category["id"]: category["name"] for category in content["categories"]}
-    images = {
-        image["id"]: (places[str(image["location"])], PurePosixPath(image["file_name"]).name)
-        for image in content["images"]
-        if str(image["location"]) in places
-    }
+    images = {image["id"]: (f"location_{image['location']}", image["file_name"]) for image in content["images"]}
     for annotation in content["annotations"]:
-        if annotation["image_id"] in images and (class_name := names[annotation["category_id"]]) in classes:
-            domain, name = images[annotation["image_id"]]
-            yield domain, class_name, name
+        domain, file = images.get(annotation["image_id"], ("", ""))
+        if domain in spec.domains and (class_name := names[annotation["category_id"]]) in spec.classes:
+            yield f"{domain}/{class_name}", PurePosixPath(file).name
 
 
 def _kfold_lists(spec: ImageFolderSpec, source: Source, target: Path) -> Iterator[Item]:
     """Yield the official split lists, except those already in a place where the loader finds them."""
     pattern = re.compile(f"({'|'.join(spec.domains)})_(train|crossval|test)_kfold.txt")
-    for file in source.files:
-        path = source.path_of(file)
-        if pattern.fullmatch(PurePosixPath(file).name) and (path is None or not path.is_relative_to(target)):
-            yield Item(file, f"splits/{PurePosixPath(file).name}")
+    for file, path in source.files.items():
+        if pattern.fullmatch(path.name) and not path.is_relative_to(target):
+            yield Item(file, f"splits/{path.name}")
 
 
 def _only_listed(spec: ImageFolderSpec, source: Source, items: list[Item]) -> tuple[list[Item], tuple[str, ...]]:
@@ -206,12 +181,10 @@ def _only_listed(spec: ImageFolderSpec, source: Source, items: list[Item]) -> tu
 
     Raises DataError if a domain has only one of them, and for a line of another form.
     """
-    if not spec.name.startswith("domainnet"):
-        return items, ()
     remarks: list[str] = []
     for domain in spec.domains:
         names = [f"{domain}_{part}.txt" for part in ("train", "test")]
-        lists = [file for name in names for file in _of_name(name, source)]
+        lists = [file for file in source.files if PurePosixPath(file).name in names]
         if not lists:
             continue
         if len(lists) != 2:
@@ -227,13 +200,11 @@ def _only_listed(spec: ImageFolderSpec, source: Source, items: list[Item]) -> tu
 
 def _paths_in(source: Source, file: str) -> Iterator[str]:
     """Yield the paths in a list of lines such as ``clipart/bird/clipart_027_000001.jpg 31``."""
-    for number, line in enumerate(source.read_one(file).decode("utf-8-sig", "replace").splitlines(), start=1):
+    for number, line in enumerate(source.read(file).decode("utf-8-sig", "replace").splitlines(), start=1):
         path, _, label = line.strip().rpartition(" ")
-        if line.strip() and (len(path.split("/")) != 3 or not label.isdecimal()):
-            raise DataError(
-                f"list {file} in {source.name}, line {number}: got {line[:80]!r}; expected '<domain>/<class>/<image> "
-                "<label>'."
-            )
+        if line.strip() and (path.count("/") != 2 or not label.isdecimal()):
+            where, expected = f"list {file} in {source.name}", "'<domain>/<class>/<image> <label>'"
+            raise DataError(site=where, field=f"line {number}", value=line, expected=expected)
         if path:
             yield path
 
@@ -250,7 +221,7 @@ def _each_once(items: Iterable[Item], source: Source, target: Path) -> tuple[Ite
     chosen: dict[str, tuple[int, Item]] = {}
     for item in items:
         is_second = item.packed or _DOTTED in item.source or _UNION in item.source.lower().split("/")[-3:]
-        rank = 0 if source.path_of(item.source) == target / item.target else 1 + is_second
+        rank = 0 if source.files[item.source] == target / item.target else 1 + is_second
         known_rank, known = chosen.setdefault(item.target, (rank, item))
         if known_rank == rank and known.source != item.source:
             raise DataError(

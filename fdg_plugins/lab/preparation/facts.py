@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Facts about the images of a domain, for ``fdg data check``: sizes, formats, damage, digests, and what masks cover."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from fdg_plugins.data.decoding import MOST_PIXELS, UPRIGHT, DamagedError, check_image, ignored_orientation, open_image
+from fdg_plugins.data.pair_reading import PairForm
+from fdg_plugins.data.presets import PRESETS
+from fdg_plugins.data.specs import PairSample, Sample, SegmentationSpec
+from fdg_plugins.digests import sha256_of
+
+_GREY = ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L", "F")
+
+
+@dataclass
+class ImageFacts:
+    """What the images of a domain are like.
+
+    ``sizes`` has the spatial size, in pixels, of each usable image, ``formats`` how many have which, by Pillow's name,
+    ``grey`` how many of them have no colour, and ``turned`` how many have an EXIF orientation that is ignored.
+    ``damaged`` says of every other image why it cannot be used; ``digests`` has the SHA-256 of every file that can be
+    read. ``shares``: of images with masks, the fraction of the pixels in each class, ``[Y]`` each.
+    """
+
+    samples: list[Sample] = field(default_factory=list)
+    sizes: list[tuple[int, ...]] = field(default_factory=list)
+    formats: Counter[str] = field(default_factory=Counter)
+    grey: int = 0
+    turned: int = 0
+    damaged: dict[Sample, DamagedError] = field(default_factory=dict)
+    digests: dict[Sample, str] = field(default_factory=dict)
+    shares: list[np.ndarray] = field(default_factory=list)
+
+    @property
+    def usable(self) -> list[Sample]:
+        """The images that can be used, in their order."""
+        return [sample for sample in self.samples if sample not in self.damaged]
+
+
+def image_facts(folder: Path, samples: Iterable[Sample], max_pixels: int = MOST_PIXELS) -> ImageFacts:
+    """Read and decode the images below the data set's folder, of at most ``max_pixels``, and return their facts."""
+    facts = ImageFacts()
+    for sample in samples:
+        path = folder / sample.file
+        facts.samples.append(sample)
+        try:
+            check_image(path, max_pixels)
+            facts.digests[sample] = sha256_of(path)
+            with open_image(path, max_pixels) as image:
+                facts.sizes.append((image.height, image.width))
+                facts.formats[str(image.format)] += 1
+                facts.grey += image.mode in _GREY
+                facts.turned += ignored_orientation(image) != UPRIGHT
+        except DamagedError as error:
+            facts.damaged[sample] = error
+    return facts
+
+
+def mask_facts(
+    root: Path, spec: SegmentationSpec, pairs: Iterable[PairSample], max_pixels: int = MOST_PIXELS
+) -> ImageFacts:
+    """Decode the pairs below the resolved data root, of at most ``max_pixels`` each, and return their facts."""
+    facts = ImageFacts()
+    for pair in pairs:
+        facts.samples.append(pair)
+        try:
+            labels = read_pair(root, spec, pair, max_pixels)[1]
+            facts.digests[pair] = sha256_of(root / spec.folder / pair.file)
+        except DamagedError as error:
+            facts.damaged[pair] = error
+        else:
+            facts.sizes.append(labels.shape)
+            facts.shares.append(class_shares(labels, len(spec.classes)))
+    return facts
+
+
+def read_pair(
+    root: Path, spec: SegmentationSpec, pair: PairSample, max_pixels: int = MOST_PIXELS
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return an image ``[C, *S]`` below the resolved data root, of at most ``max_pixels``, and its classes ``[*S]``.
+
+    Volumes are turned to the orientation RAS, and values have to suit the data set's own preset. Raises as
+    :meth:`PairForm.read` does.
+    """
+    preset = PRESETS.get(spec.preset)
+    in_bytes = preset is not None and preset.of_photographs and spec.dims in preset.dims
+    form = PairForm.of(spec, oriented=True, max_pixels=max_pixels, in_bytes=in_bytes)
+    image, labels = form.read(root / spec.folder / pair.file, root / spec.folder / pair.mask)
+    return image, labels[0]
+
+
+def class_shares(labels: np.ndarray, classes: int) -> np.ndarray:
+    """Return the fraction of the pixels in each class, ``[Y]``."""
+    return np.bincount(labels.ravel(), minlength=classes) / labels.size
