@@ -23,7 +23,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FixedLocator, LogLocator, NullLocator, StrMethodFormatter
 
-from fdg_plugins.lab.analysis.figures.drawing.canvas import SMALL_SIZE, mark_axes, new_figure, render, style
+from fdg_plugins.lab.analysis.figures.drawing import SMALL_SIZE, mark_axes, new_figure, render, style
 from fdg_plugins.lab.analysis.figures.picture import Origin, Picture
 from fdg_plugins.lab.analysis.figures.style import BLACK, Look, method_looks
 from fdg_plugins.storage import write_bytes

@@ -21,7 +21,7 @@ from soak_parts.rows import Soak
 from soak_parts.tables import machine_line, table
 
 from fdg_plugins.errors import FDGError
-from fdg_plugins.lab.analysis.figures.drawing.canvas import render
+from fdg_plugins.lab.analysis.figures.drawing import render
 from fdg_plugins.storage import write_bytes
 
 PROJECT = Path(__file__).parents[1]

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator, StrMethodFormatter
 
-from fdg_plugins.lab.analysis.figures.drawing.canvas import SMALL_SIZE, mark_axes, new_figure, style
+from fdg_plugins.lab.analysis.figures.drawing import SMALL_SIZE, mark_axes, new_figure, style
 from fdg_plugins.lab.analysis.figures.picture import Origin, Picture
 from fdg_plugins.lab.analysis.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION
 from soak_parts.rows import ProcessRow, Soak
@@ -49,7 +49,7 @@ def draw(picture: Picture, soak: Soak) -> Figure:
     """Return the figure."""
     handles = [Line2D([], [], color=colour, label=who) for who, colour in COLOURS.items()]
     with style():
-        figure = new_figure(picture, WIDTH, HEIGHT, [handles])
+        figure = new_figure(picture, WIDTH, HEIGHT, handles)
         axes = list(figure.subplots(3, 2, sharex="all", squeeze=False).flat)
         _draw_processes(axes[0], soak, "memory (PSS), MiB", lambda rows: _points(rows, "pss", MIB))
         _draw_processes(axes[1], soak, "file descriptors", lambda rows: _points(rows, "files"))

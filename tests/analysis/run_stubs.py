@@ -7,8 +7,7 @@ from typing import Any
 
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.lab.analysis import Run, Table
-from fdg_plugins.lab.analysis.pairing import Comparison, compare, scores_of
-from fdg_plugins.lab.analysis.whole_data import known_images
+from fdg_plugins.lab.analysis.facts import known_images
 from fdg_plugins.messages import CensusReply, Evaluation
 from fdg_plugins.record.run_record import InitialWeights, Method
 from fdg_plugins.settings.protocol import Protocol
@@ -108,9 +107,28 @@ def runs_of(method: Method, accuracies: Mapping[str, Sequence[float]]) -> list[R
     ]
 
 
-def compared_in(table: Table) -> Comparison | None:
-    """Return the comparison of a table's methods with FedAvg."""
-    return compare(scores_of(table), table.facts.score)
+def lines(table: Table, **fields: object) -> list[dict[str, Any]]:
+    """Return the lines of a table's numbers that have these fields; what is empty is None."""
+    found = table.numbers().astype(object)
+    every = found.where(found.notna(), None).to_dict("records")
+    return [line for line in every if all(line[name] == value for name, value in fields.items())]
+
+
+def means(table: Table, **fields: object) -> dict[tuple[str, str], float | None]:
+    """Return our means by label and column, of the lines that have these fields."""
+    found = lines(table, **{"kind": "ours", **fields})
+    return {(line["label"], line["target"]): line["mean"] for line in found}
+
+
+def labels(table: Table) -> list[str]:
+    """Return the labels of our rows, each once."""
+    return list(dict.fromkeys(line["label"] for line in lines(table, kind="ours")))
+
+
+def text_rows(text: str) -> list[list[str]]:
+    """Return the cells of the first table in a table's Markdown, without header."""
+    table = text.split("\n\n")[1]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
 
 
 def keep(run: Run, sweep: Path) -> Path:

@@ -1,16 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table as numbers: which runs make a cell, what is missing, and what rows are called."""
+"""The table by held-out domains: which runs make a cell, what is missing, what is bold, and how it is written."""
 
-from collections.abc import Sequence
+import io
 
+import pandas as pd
 import pytest
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.lab.analysis import Run, Table, build_table
-from fdg_plugins.lab.analysis.estimates import Estimate
+from fdg_plugins.lab.analysis import Run, Table, build_table, is_of_sites
 from fdg_plugins.lab.analysis.papers import AVERAGE
+from fdg_plugins.lab.analysis.render import Sheet, as_latex, as_markdown, as_text
+from fdg_plugins.messages import Evaluation
 from fdg_plugins.record.run_record import Method
-from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDGA, FEDOMG, fedomg, run, runs_of
+from tests.analysis.run_stubs import (
+    DOMAINS,
+    FEDAVG,
+    FEDGA,
+    FEDOMG,
+    fedomg,
+    finished,
+    labels,
+    lines,
+    means,
+    run,
+    runs_of,
+    text_rows,
+)
+from tests.analysis.test_comparable import reference_run
+from tests.analysis.test_sites import skewed
 
 # FedAvg by seed 0, 1, 2: averages over the four domains 0.5, 0.6, 0.7.
 FULL = {
@@ -21,155 +38,183 @@ FULL = {
 }
 
 
-def cells(table: Table, row: int = 0, result: int = 0) -> dict[str, Estimate]:
-    return dict(table.methods[row].results[result].cells)
+def bold(table: Table, digits: int = 1) -> list[tuple[str, int]]:
+    """Return the first cell and the place of every bold cell."""
+    rows = text_rows(table.markdown(digits, paired=False))
+    return [(row[0], place) for row in rows for place, cell in enumerate(row) if cell.startswith("**")]
 
 
-def test_methods_with_rules_of_their_own_for_batch_norm_are_named_with_them() -> None:
-    own = run("b", FEDGA, protocol={"model": "resnet18", "batch_norm": "reestimate"})
-    plain = run("a", protocol={"model": "resnet18"})
-    text = (
-        "batch_norm is average for FedAvg; reestimate for FedDG-GA: a difference between these is also one of "
-        "BatchNorm's statistics."
-    )
-    assert text in build_table([plain, own]).notes
-    without = [run("a", protocol={"model": "cnn"}), run("b", FEDGA, protocol={"model": "cnn", "batch_norm": "frozen"})]
-    for runs in ([plain], [own], without):
-        assert not any("batch_norm" in note for note in build_table(runs).notes)
-
-
-def labels(runs: Sequence[Run]) -> list[str]:
-    return [rows.label for rows in build_table(runs).methods]
-
-
-def test_a_cell_is_mean_and_deviation_over_seeds_and_the_average_is_taken_within_each_seed() -> None:
-    table = build_table(runs_of(FEDAVG, FULL))
-    assert table.columns == (*DOMAINS, "average")
-    found = cells(table)
-    assert (found["photo"].mean, found["photo"].std, found["photo"].count) == pytest.approx((0.7, 0.1, 3))
-    assert (found["average"].mean, found["average"].std, found["average"].count) == pytest.approx((0.6, 0.1, 3))
-    assert found["average"].by_seed == pytest.approx({0: 0.5, 1: 0.6, 2: 0.7})
-
-
-def test_columns_stand_in_the_catalogues_order_whatever_was_run_first() -> None:
+def test_a_cell_is_over_seeds_and_the_average_is_taken_within_each_seed() -> None:
     runs = runs_of(FEDAVG, FULL)
-    assert build_table(runs[::-1]) == build_table(runs)
+    table = build_table(runs)
+    assert tuple(table.columns) == (*DOMAINS, AVERAGE)
+    (photo,), (average,) = (lines(table, target=name) for name in ("photo", AVERAGE))
+    assert (photo["mean"], photo["std"], photo["seeds"]) == pytest.approx((0.7, 0.1, 3))
+    assert (average["mean"], average["std"], average["seeds"]) == pytest.approx((0.6, 0.1, 3))
+    assert table.text() == build_table(runs[::-1]).text()
 
 
-def test_a_domain_that_was_not_run_is_missing_and_so_is_the_average() -> None:
-    found = cells(build_table(runs_of(FEDAVG, {name: FULL[name] for name in ("photo", "sketch")})))
-    assert set(found) == {"photo", "sketch"}
-
-
-def test_the_average_is_over_the_seeds_that_have_all_domains() -> None:
-    found = cells(build_table(runs_of(FEDAVG, {**FULL, "sketch": (0.5,)})))
-    assert (found["average"].count, found["average"].std) == (1, None)
-    assert found["average"].mean == pytest.approx(0.5)
-    assert found["photo"].count == 3
-
-
-def test_a_row_names_the_settings_that_are_not_its_methods_defaults_though_no_other_row_has_others() -> None:
-    assert labels([run("a"), run("b", fedomg(server_lr=1.0))]) == ["FedAvg", "FedOMG (server_lr 1.0)"]
-    assert labels([run("a", fedomg(server_lr=1.0, kappa=0.1))]) == ["FedOMG (kappa 0.1, server_lr 1.0)"]
-    assert labels([run("a", FEDAVG.model_copy(update={"settings": {"weighting": "uniform"}}))]) == [
-        "FedAvg (weighting uniform)"
+def test_missing_domains_and_seeds() -> None:
+    table = build_table(runs_of(FEDAVG, {name: FULL[name] for name in ("photo", "sketch")}))
+    assert [line["seeds"] for line in lines(table, kind="ours")] == [0, 0, 3, 3, 0]
+    assert table.shown == ["photo", "sketch"]
+    (average,) = lines(build_table(runs_of(FEDAVG, {**FULL, "sketch": (0.5,)})), target=AVERAGE)
+    assert (average["mean"], average["seeds"], average["std"]) == (pytest.approx(0.5), 1, None)
+    table = build_table(
+        [*runs_of(FEDAVG, {"photo": (0.5, 0.7), "sketch": (0.5,)}), *runs_of(FEDOMG, {"photo": (0.4,)})]
+    )
+    assert text_rows(table.markdown(paired=False)) == [
+        ["FedAvg", "**60.0 ± 14.1 (2)**", "50.0 (1)"],
+        ["FedOMG", "40.0 (1)", "missing"],
     ]
-
-
-def test_a_data_set_that_the_catalogue_does_not_know_has_the_domains_of_its_sites() -> None:
-    made = run("a", target="b", domains=("c", "b", "a"), protocol={"dataset": "my_scanners"})
-    assert build_table([made]).columns == ("a", "b", "c", "average")
-
-
-def test_methods_are_rows_in_their_usual_order() -> None:
-    runs = [run("a", FEDOMG), run("b", Method(aggregator="Mine", settings={})), run("c", FEDAVG)]
-    assert labels(runs) == ["FedAvg", "FedOMG", "Mine"]
-
-
-def test_settings_that_differ_make_rows_of_their_own_and_stand_in_the_label() -> None:
-    runs = [run("a", FEDOMG), run("b", fedomg(kappa=0.1, server_lr=1.0)), run("c", FEDAVG)]
-    expected = ["FedAvg", "FedOMG (kappa 0.1, server_lr 1.0)", "FedOMG (kappa 0.5, server_lr 0.05)"]
-    assert labels(runs) == expected
-    assert labels([runs[0], run("d", FEDOMG, seed=1)]) == ["FedOMG"]
-
-
-def test_a_setting_that_only_one_of_them_has_is_unset_in_the_other() -> None:
-    assert labels([run("a", FEDOMG), run("b", fedomg(extra=1))]) == ["FedOMG (extra 1)", "FedOMG (extra unset)"]
-
-
-def test_another_weighting_is_a_setting_and_not_a_seed() -> None:
-    runs = [run("a", FEDOMG), run("b", fedomg(weighting="samples"), seed=1)]
-    assert labels(runs) == ["FedOMG (weighting samples)", "FedOMG (weighting uniform)"]
-
-
-def test_every_rule_asked_for_is_a_result() -> None:
-    made = run("a", accuracies=(0.75, 0.25), sources=[(0.1, 0.1, 0.1), (0.2, 0.2, 0.2)])
-    table = build_table([made], ("last", "oracle"))
-    assert [result.rule for result in table.methods[0].results] == ["last", "oracle"]
-    assert (cells(table)["photo"].mean, cells(table, result=1)["photo"].mean) == (0.25, 0.75)
+    assert "over seeds 0, 1 (their number in brackets)" in table.caption
 
 
 def test_a_run_that_nobody_judged_is_missing_and_named() -> None:
     runs = [run("a", accuracies=(0.5, None)), run("b", seed=1)]
     table = build_table(runs, ("last", "oracle"))
-    assert cells(table)["photo"].by_seed == {1: 0.5}
-    assert cells(table, result=1)["photo"].count == 2
-    assert table.notes == (
-        "runs/a has no accuracy on photo for the rule last, and is missing there.",
-        "runs/a lacks the scores of the held-out site photo in 1 of 2 evaluations.",
-    )
+    assert [line["seeds"] for line in lines(table, target="photo")] == [1, 2]
+    assert any(note.startswith("runs/a has no score for last round") for note in table.notes)
 
 
-def test_a_held_out_domain_that_the_data_set_does_not_have_any_more_has_a_column() -> None:
+def test_columns_of_unknown_data_sets_and_of_a_domain_called_average() -> None:
+    made = run("a", target="b", domains=("c", "b", "a"), protocol={"dataset": "my_scanners"})
+    assert tuple(build_table([made]).columns) == ("a", "b", "c", AVERAGE)
     table = build_table([run("a"), run("b", FEDAVG, "comic", domains=(*DOMAINS, "comic"))])
-    assert (table.columns[-2:], cells(table)["comic"].count) == (("comic", "average"), 1)
-
-
-def test_a_copy_is_counted_once_and_named() -> None:
-    table = build_table([run("a"), run("b")])
-    assert cells(table)["photo"].count == 1
-    assert table.notes == ("runs/b repeats runs/a and is counted once.",)
-
-
-def test_the_table_carries_what_its_runs_share() -> None:
-    runs = [run("a"), run("b", seed=4, versions={"fdg-plugins": "0.2.0"})]
-    facts = build_table(runs).facts
-    assert (facts.data, facts.stand_in, facts.initial_weights, facts.model) == ("PACS", False, "imagenet", "resnet18")
-    assert (facts.rounds, facts.image_size, facts.max_samples) == (100, 224, None)
-    assert (facts.sources, facts.seeds, facts.versions) == ((3,), (0, 4), ("0.1.0", "0.2.0"))
-
-
-def test_runs_that_do_not_fit_make_no_table() -> None:
-    with pytest.raises(SettingsError, match="rounds of the protocol is 100 in runs/a and 5 in runs/b"):
-        build_table([run("a"), run("b", FEDOMG, protocol={"rounds": 5})])
-    with pytest.raises(SettingsError, match="two runs of fedavg"):
-        build_table([run("a"), run("b", accuracies=(0.25,))])
-
-
-def test_printed_numbers_stand_beside_the_methods_that_have_them() -> None:
-    runs = [run("a", FEDAVG), run("b", fedomg(weighting="ga"))]
-    table = build_table(runs, against="paper")
-    assert [len(rows.printed) for rows in table.methods] == [4, 0]
-    assert [row.paper.key for row in build_table(runs, against="fediir").methods[0].printed] == ["fediir"]
-    assert build_table(runs).methods[0].printed == ()
-
-
-def test_the_stand_in_never_stands_beside_printed_numbers() -> None:
-    drawn = run("a", stand_in=True, data="STAND-IN for PACS")
-    assert build_table([drawn]).facts.stand_in
-    with pytest.raises(SettingsError, match="the runs used STAND-IN for PACS, and the papers real data"):
-        build_table([drawn], against="paper")
-
-
-def test_a_domain_called_average_has_a_column_beside_the_average() -> None:
+    assert list(table.columns)[-2:] == ["comic", AVERAGE]
     domains = (AVERAGE, "b", "c")
     own = {"dataset": {"name": "mine", "domains": domains, "classes": ["dog", "elephant"]}}
     runs = [
         run(target, FEDAVG, target, 0, (accuracy,), domains=domains, protocol=own)
         for target, accuracy in zip(domains, (0.1, 0.5, 0.9), strict=True)
     ]
-    found = build_table(runs, rules=("last",))
-    assert found.columns == ("average (domain)", "b", "c", AVERAGE)
-    assert {name: cell.mean for name, cell in cells(found).items()} == pytest.approx(
-        {"average (domain)": 0.1, "b": 0.5, "c": 0.9, AVERAGE: 0.5}
+    found = {column: mean for (_, column), mean in means(build_table(runs, ("last",))).items()}
+    assert found == pytest.approx({"average (domain)": 0.1, "b": 0.5, "c": 0.9, AVERAGE: 0.5})
+
+
+def test_rows_are_in_their_usual_order_with_references_below() -> None:
+    runs = [
+        reference_run("irm", "irm", "photo", 0, (0.8,)),
+        run("b", Method(aggregator="Mine", settings={})),
+        *runs_of(FEDAVG, {"photo": (0.5,)}),
+        reference_run("erm", "erm", "photo", 0, (0.9,)),
+        *runs_of(FEDOMG, {"photo": (0.6,)}),
+    ]
+    table = build_table(runs, ("last",))
+    names = [row[0] for row in text_rows(table.markdown(paired=False))]
+    heading = "Centralised references (pooled source data):"
+    assert names == ["FedAvg", "FedOMG", "Mine", heading, "ERM", "IRM"]
+    assert bold(table) == [("FedOMG", 1), ("ERM", 1)]  # the best of each block
+    assert {line["method"]: (line["rounds"], line["steps"]) for line in lines(table, kind="ours")} == {
+        **dict.fromkeys(("fedavg", "fedomg", "Mine"), ("100", "")),
+        **dict.fromkeys(("erm", "irm"), ("", "5001")),
+    }
+    assert labels(build_table([reference_run("a", "irm", settings={"strength": 1.0})])) == ["IRM (strength 1.0)"]
+
+
+def test_the_best_as_printed_is_bold_by_rule_and_never_of_the_oracle() -> None:
+    runs = [
+        *runs_of(FEDAVG, {"photo": (0.8001,), "sketch": (0.5,)}),
+        *runs_of(FEDGA, {"photo": (0.7999,), "sketch": (0.095,)}),
+        *runs_of(FEDOMG, {"photo": (0.79,), "cartoon": (0.9,)}),
+    ]
+    table = build_table(runs, ("last",))
+    assert bold(table) == [("FedAvg", 2), ("FedAvg", 3), ("FedDG-GA", 2)]
+    assert ("FedDG-GA", 2) not in bold(table, digits=2)
+    assert "**80.0**" in table.text()
+    assert bold(build_table(runs_of(FEDAVG, {"photo": (0.5,)}))) == []
+    sources = [(0.2, 0.2, 0.2), (0.1, 0.1, 0.1)]
+    rules = build_table(
+        [
+            run("a", FEDAVG, accuracies=(0.5, 0.6), sources=sources),
+            run("b", FEDOMG, accuracies=(0.9, 0.3), sources=sources),
+        ],
+        ("last", "source_validation", "oracle"),
     )
+    marked = [row[:2] for row in text_rows(rules.markdown(paired=False)) if row[2].startswith("**")]
+    assert marked == [["FedAvg", "last round"], ["FedOMG", "source validation"]]
+    assert any("it is not a result" in note for note in rules.notes)
+
+
+def test_runs_that_do_not_fit_make_no_table() -> None:
+    with pytest.raises(SettingsError):
+        build_table([run("a"), run("b", FEDOMG, protocol={"rounds": 5})])
+    with pytest.raises(SettingsError):
+        build_table([run("a"), run("b", accuracies=(0.25,))])
+
+
+def test_printed_numbers_stand_beside_the_methods_that_have_them() -> None:
+    table = build_table(
+        [run("a", FEDAVG), run("b", fedomg(server_lr=1.0)), run("c", fedomg(weighting="ga"))], against="paper"
+    )
+    assert {line["paper"] for line in lines(table, kind="printed", method="fedavg")} == {
+        "fedomg",
+        "feddg-ga",
+        "fediir",
+    }
+    (printed,) = lines(table, kind="printed", method="fedomg", target="photo")
+    assert (printed["label"], printed["mean"], printed["model"]) == ("FedOMG", 0.98, None)  # without settings of ours
+    assert "No printed number: FedOMG + GA (server_lr 0.05)." in " ".join(table.notes) or any(
+        note.startswith("No printed number: FedOMG + GA") for note in table.notes
+    )
+    assert any("printed average differs" in note and "on average" in note for note in table.notes)
+
+
+def test_numbers_are_bit_for_bit_those_of_the_runs_and_every_line_has_their_facts() -> None:
+    drawn = {"stand_in": True, "data": "STAND-IN for PACS"}
+    runs = [run(f"{seed}", FEDAVG, "photo", seed, (value,), **drawn) for seed, value in enumerate((1 / 3, 2 / 7, 0.1))]
+    table = build_table([*runs, run("b", fedomg(note='a "quoted", parted\nname'), **drawn)], ("last",))
+    read = pd.read_csv(io.StringIO(table.csv()), dtype=str, keep_default_na=False)
+    assert set(zip(read["data"], read["stand_in"], strict=True)) == {("STAND-IN for PACS", "true")}
+    (line,) = read[(read["method"] == "fedavg") & (read["target"] == "photo") & (read["kind"] == "ours")].to_dict(
+        "records"
+    )
+    scores = [one.record.evaluations[-1].target for one in runs]
+    assert [float(pair.split(":")[1]) for pair in line["values"].split(";")] == scores
+    assert line["seeds"] == "3"
+    notes = read[read["kind"] == "note"]["note"]
+    assert list(notes) == list(table.notes)
+
+
+def test_markup_in_names_is_escaped() -> None:
+    nasty = r"50% of $x_1 & {a|b} #*^~\ [c] <d> ± ²"
+    sheet = Sheet(
+        nasty, pd.DataFrame([[nasty, "**1.0**"], ["x", "-2.0"]], columns=["method", "_a"]), 1, [nasty, 'a "b"']
+    )
+    (row,) = (line for line in as_markdown([sheet]).splitlines() if "**1.0**" in line)
+    assert row.count("|") - row.count(r"\|") == 3
+    assert as_text([sheet]).count(nasty) == 3
+    latex = as_latex([sheet])
+    assert latex.count("{") - latex.count(r"\{") == latex.count("}") - latex.count(r"\}")
+    assert r"50\% of \$x\_1 \& \{a|b\} \#*\textasciicircum{}\textasciitilde{}\textbackslash{} {[}c]" in latex
+    for words in (r"\textbf{1.0}", "$-$2.0", "``b''", r"\begin{tabular}{lr}"):
+        assert words in latex
+    assert not any("%" in line.replace(r"\%", "") for line in latex.splitlines()[1:])
+
+
+def test_scores_that_a_task_derives_have_rows_of_their_own() -> None:
+    def evaluation(dice: float, hits: int, false: int, missed: int) -> Evaluation:
+        voxels = {"true_positives_1": hits, "false_positives_1": false, "false_negatives_1": missed}
+        sums = {name: {"sum": value, "count": 1000} for name, value in voxels.items()}
+        return Evaluation(split="test", loss=1.0, count=10, sums={"dice": {"sum": 10 * dice, "count": 10}, **sums})
+
+    record = finished(accuracies=(), protocol={"task": "segmentation"})
+    scores = {domain: evaluation(0.5, 30, 10, 10) for domain in DOMAINS}
+    record.add_evaluation(0, {**scores, "cartoon": evaluation(0.4, 10, 20, 0), "photo": evaluation(0.2, 20, 60, 100)})
+    record.choices = record.choose({})[:1]
+    pooled = {"art_painting": 0.75, "cartoon": 0.5, "photo": 0.2, "sketch": 0.75}
+    assert record.evaluations[0].derived["pooled_dice"] == pooled
+    assert type(record).model_validate_json(record.model_dump_json()) == record
+    table = build_table([Run(run("a").folder, record)], ("last",))
+    assert [row[0] for row in text_rows(table.markdown())] == ["FedAvg", "FedAvg, Pooled Dice"]
+    assert [line["mean"] for line in lines(table, kind="pooled_dice", target="photo")] == [0.2]
+
+
+def test_skewed_sites_that_hold_out_a_domain_have_the_table_by_domains() -> None:
+    runs = [
+        run(f"fedavg-{target}", FEDAVG, target, protocol={"partition": "dirichlet", "dirichlet_alpha": 0.5})
+        for target in ("photo", "sketch")
+    ]
+    assert not is_of_sites(runs)
+    assert not is_of_sites([*runs, skewed()])
+    assert build_table(runs).shown == ["photo", "sketch"]

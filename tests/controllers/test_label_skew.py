@@ -9,8 +9,14 @@ from fdg_plugins.controllers import RunRecord
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.analysis import Run
 from fdg_plugins.lab.analysis.figures.partition import partition
-from fdg_plugins.lab.analysis.sites_runs import OWN, PUBLISHED, is_of_sites, own_and_published, participation_of
-from fdg_plugins.lab.analysis.sites_table import sites_grid
+from fdg_plugins.lab.analysis.sites import (
+    OWN,
+    PUBLISHED,
+    build_sites_table,
+    is_of_sites,
+    own_and_published,
+    participation_of,
+)
 from fdg_plugins.recipes import make_recipe
 from tests.controllers.test_one_process import made, record_in
 
@@ -56,8 +62,7 @@ def test_the_accuracy_is_that_over_all_sites_own_test_images(record: RunRecord, 
     assert found[OWN] == pytest.approx(last.domains["train"])
     assert found[PUBLISHED] == last.target
     assert (is_of_sites([run]), participation_of(run)) == (True, 0.6)
-    (rows,) = sites_grid([run]).groups
-    assert [row[2].text for row in rows] == [OWN, PUBLISHED]
+    assert [row.fields["on"] for row in build_sites_table([run]).rows] == [OWN, PUBLISHED]
 
 
 def test_the_sites_have_one_domain_in_which_grouping_loses_what_the_record_says(record: RunRecord) -> None:

@@ -11,9 +11,7 @@ from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import Partition, evaluation_batches, open_domain, stand_in
 from fdg_plugins.errors import CensusError, SettingsError
 from fdg_plugins.lab.analysis import Run
-from fdg_plugins.lab.analysis.cells import Cell
-from fdg_plugins.lab.analysis.sites_runs import OWN, PUBLISHED, Column, own_and_published
-from fdg_plugins.lab.analysis.sites_table import sites_grid
+from fdg_plugins.lab.analysis.sites import OWN, PUBLISHED, build_sites_table, own_and_published
 from fdg_plugins.objectives import build_network, make_objective
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.census import take_census
@@ -23,8 +21,8 @@ from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import load_tensors
 from fdg_plugins.tasks import GROUP_CLASSIFICATION
 from fdg_plugins.training.permissions import check_reports_allowed
-from tests.analysis.run_stubs import FEDOMG
-from tests.analysis.test_sites_table import skewed
+from tests.analysis.run_stubs import FEDOMG, lines, text_rows
+from tests.analysis.test_sites import skewed
 from tests.controllers.federation_stubs import census_reply
 from tests.controllers.test_one_process import made, record_in
 
@@ -106,14 +104,14 @@ def test_the_printed_table_and_the_report_have_it_and_name_what_is_left_out(fold
     found = own_and_published(run)
     names = {OWN: "train", PUBLISHED: "test"}
     assert all(found[f"worst-group accuracy, {place}"] == worst[domain] for place, domain in names.items())
-    grid = sites_grid([run])
-    ((*_, own, published),) = grid.groups
-    column = list(grid.header).index(Column("celeba", "alpha=0.5").title)
-    assert [row[column] for row in (own, published)] == [Cell(f"{100 * worst[one]:.2f}") for one in ("train", "test")]
-    rows = [row for group in sites_grid([run, skewed(FEDOMG)]).groups for row in group if "FedOMG + GA" in row[0].text]
-    beside, *_, worst_own, _ = rows
-    assert (worst_own[3].text, beside[3].text) == ("-", "missing")  # MNIST has no groups; this method was not run on it
-    assert any(f"no image of class blond, attribute 1 among the {OWN}" in note for note in grid.notes)
+    table = build_sites_table([run])
+    own = {line["on"]: line["mean"] for line in lines(table, kind="ours", dataset="celeba")}
+    assert [own[f"worst-group accuracy, {place}"] for place in names] == [worst[one] for one in ("train", "test")]
+    beside = text_rows(build_sites_table([run, skewed(FEDOMG)]).markdown(paired=False))
+    own_rows = [row for row in beside if row[0].startswith("FedOMG + GA")]
+    mnist = [row[3] for row in own_rows if row[2] in (OWN, f"worst-group accuracy, {OWN}")]
+    assert mnist == ["missing", "-"]  # this method was not run on MNIST, which has no groups
+    assert any(f"no image of class blond, attribute 1 among the {OWN}" in note for note in table.notes)
 
 
 def test_the_printed_table_has_the_worst_group_of_the_sites_own_models_too(record: RunRecord) -> None:

@@ -73,4 +73,4 @@ def test_the_tutorial_runs_from_its_first_command_to_its_last(tmp_path: Path) ->
         assert last > first + 0.05, "four rounds are better than none"
     mask = np.asarray(Image.open(tmp_path / "bundle" / "masks" / "000_mask.png"))
     assert (mask.shape, set(np.unique(mask))) == ((128, 128), {0, 255})
-    assert list((tmp_path / "figures").glob("overlays*.csv"))
+    assert list((tmp_path / "figures").glob("convergence.csv"))

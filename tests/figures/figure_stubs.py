@@ -183,7 +183,6 @@ def small_chart(**changes: Any) -> Chart:
         "origin": ORIGIN,
         "x_label": "round",
         "panels": tuple(panels),
-        "columns": 3,
         "quantities": ("target", "source"),
     }
     return Chart(**{**fields, **changes})

@@ -9,44 +9,12 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from fdg_plugins.lab.analysis.figures.drawing import draw, render
-from fdg_plugins.lab.analysis.figures.picture import (
-    Bar,
-    Bars,
-    Counts,
-    Overlays,
-    Picture,
-    SegmentedImage,
-    ShownImage,
-    render_csv,
-)
-from fdg_plugins.lab.analysis.figures.style import numbered_look
+from fdg_plugins.lab.analysis.figures.drawing import MANY_SITES, draw, render
+from fdg_plugins.lab.analysis.figures.picture import Counts, Picture
 from tests.figures.figure_stubs import ORIGIN, small_chart
 
-COMMON: dict[str, Any] = {"title": "A title", "caption": "[STAND-IN, from scratch] STAND-IN for PACS", "origin": ORIGIN}
+COMMON: dict[str, Any] = {"title": "A title", "caption": "STAND-IN for PACS, from scratch", "origin": ORIGIN}
 LONG = "FedOMG + GA + DIM (kappa 0.1, server_lr 1.0, idle_below 1e-05, damping released)"
-
-
-def bars() -> Bars:
-    panel = tuple(
-        Bar(label, numbered_look(number), 1.0 + number, 2.0 + number, 4.0 + number, 7)
-        for number, label in enumerate(("FedAvg", LONG))
-    )
-    return Bars(name="time", x_label="seconds", panels={"whole round": panel, "aggregation": panel[:1]}, **COMMON)
-
-
-def overlays() -> Overlays:
-    cases = ("best", "median", "worst")
-    pixels = np.random.default_rng(0).integers(0, 256, (12, 10, 3), dtype=np.uint8)
-    outcomes = np.arange(120, dtype=np.uint8).reshape(12, 10) % 4
-    return Overlays(
-        name="overlays",
-        shown=tuple(ShownImage(case, f"{case}: Dice 100.0 %", f"{case}.png", pixels, outcomes, 1.5) for case in cases),
-        images=tuple(SegmentedImage(f"{case}.png", 0.5, 1, 2, 3, 4.5) for case in (*cases, "other")),
-        unit="mm",
-        held_out="photo",
-        **COMMON,
-    )
 
 
 def counts(sites: int = 30) -> Counts:
@@ -69,8 +37,6 @@ def long_lines() -> Picture:
 PICTURES: dict[str, Picture] = {
     "chart": small_chart(),
     "long": long_lines(),
-    "bars": bars(),
-    "overlays": overlays(),
     "counts": counts(),
     "one site": counts(1),
 }
@@ -96,16 +62,21 @@ def test_bytes_repeat_carry_the_caption_and_nothing_is_covered(kind: str) -> Non
         assert (np.asarray(box.max) <= np.asarray(figure.bbox.max) + 1.0).all()
 
 
-def test_every_line_is_its_numbers() -> None:
+def test_every_line_is_its_numbers_and_many_alike_are_their_median() -> None:
     chart = small_chart()
     for axes, panel in zip(draw(chart).axes, chart.panels, strict=True):
         for drawn, line in zip(axes.lines, panel.lines, strict=True):
             np.testing.assert_array_equal(drawn.get_xdata(), list(line.points))
             np.testing.assert_array_equal(drawn.get_ydata(), [point.mean for point in line.points.values()])
+    panel = chart.panels[0]
+    many = replace(panel, lines=(panel.lines[0],) * (MANY_SITES + 1))
+    (axes,) = draw(small_chart(panels=(many,))).axes
+    assert len(axes.lines) == 1
+    assert len(axes.collections) == 2  # the range, and that between the quartiles
 
 
 @pytest.mark.parametrize("kind", PICTURES)
-def test_the_csv_has_a_line_for_every_number_and_the_mark(kind: str) -> None:
-    lines = render_csv(PICTURES[kind]).splitlines()
-    assert len(lines) == 1 + len(list(PICTURES[kind].rows()))
-    assert all("STAND-IN" in line for line in lines[1:])
+def test_the_numbers_have_a_line_for_every_point_and_the_mark(kind: str) -> None:
+    numbers = PICTURES[kind].numbers()
+    assert len(numbers) == len(list(PICTURES[kind].rows()))
+    assert set(numbers["stand_in"]) == {"true"}

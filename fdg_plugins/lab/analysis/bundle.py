@@ -20,7 +20,7 @@ from fdg_plugins.data import dataset_spec
 from fdg_plugins.data.presets import Preset, preset_of
 from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.lab.analysis.figures.material import Chosen, empty_model, global_model
+from fdg_plugins.lab.analysis.kept_models import Chosen, empty_model, global_model
 from fdg_plugins.lab.analysis.runs import Run
 from fdg_plugins.models.monai_networks import DEFINED, monai_definition
 from fdg_plugins.objectives import travel_rules

@@ -1,25 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The check whether runs may share a table: they may differ only in method, held-out domain and seed.
+"""Which runs may share a table: they may differ only in method, held-out domain and seed.
 
 Centralised references may be compared with federated runs on the same data: model, data and images must agree among
 all, and training settings such as the number of rounds among the runs of each kind.
 """
 
+import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.lab.analysis.names import is_centralised
-from fdg_plugins.lab.analysis.runs import Run
+from fdg_plugins.lab.analysis.names import default_settings, method_order, method_title
+from fdg_plugins.lab.analysis.runs import Run, grouped
 from fdg_plugins.lab.centralised.plan import SCHEDULE_SETTINGS, SHARED_SETTINGS
 from fdg_plugins.models.pretrained import OWN_FILE
-from fdg_plugins.record.method_settings import method_fields, method_settings
+from fdg_plugins.record.method_settings import differing, method_fields, method_settings
 from fdg_plugins.settings.protocol import AUTO
 from fdg_plugins.versions import is_plugin
 
 # A table ranges over the first two; the others belong to the method, or change no result.
-FREE_FIELDS = (
+FREE_FIELDS = {
     "target",
     "seed",
     "objective",
@@ -27,7 +29,94 @@ FREE_FIELDS = (
     "plugins",
     "keep_local_models",
     "enable_tensor_disk_offload",
-)
+}
+
+Copies = Sequence[tuple[Run, Run]]  # runs that repeat another one, each with it
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one method with its settings.
+
+    ``title`` names it and the settings that distinguish it from other groups or from its defaults; ``chosen``: the
+    settings apart from which it was grouped and of which its runs have several values.
+    """
+
+    method: str
+    title: str
+    runs: tuple[Run, ...]
+    chosen: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The title, and which settings were chosen among several values: ``FedOMG (kappa chosen)``."""
+        if not self.chosen:
+            return self.title
+        words = f"{', '.join(self.chosen)} chosen)"
+        return f"{self.title[:-1]}, {words}" if self.title.endswith(")") else f"{self.title} ({words}"
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether this is a centralised reference."""
+        return self.runs[0].is_reference
+
+    def held_out(self, target: str) -> list[Run]:
+        """Return the runs whose held-out domain is ``target``."""
+        return [run for run in self.runs if run.target == target]
+
+
+def group_runs(runs: Sequence[Run], apart_from: Collection[str] = (), *, beside_defaults: bool = True) -> list[Group]:
+    """Return the runs by method and settings, except those ``apart_from``, in the order of tables.
+
+    A title names the settings that differ between runs of the method on one data set or, ``beside_defaults``, from the
+    method's defaults there. So a method that has its defaults everywhere is one group, though they are not the same on
+    all data sets.
+    """
+    shown: dict[str, set[str]] = {}
+    for (method, _), members in grouped(runs, lambda run: (run.method, str(run.dataset))).items():
+        settings = [method_settings(run.record) for run in members]
+        default = default_settings(members[0].record) if beside_defaults else None
+        shown.setdefault(method, set()).update(differing([*settings, *([] if default is None else [default])]))
+
+    def key(run: Run) -> tuple[Any, ...]:
+        own = method_settings(run.record)
+        return run.method, *(own.get(name) for name in sorted(shown[run.method].difference(apart_from)))
+
+    found = []
+    for (method, *_), members in grouped(runs, key).items():
+        chosen = tuple(name for name in apart_from if len({value_of(run, name) for run in members}) > 1)
+        own = method_settings(members[0].record)
+        words = [f"{name} {own.get(name, 'unset')}" for name in sorted(shown[method].difference(chosen))]
+        title = method_title(method) + (f" ({', '.join(words)})" if words else "")
+        found.append(Group(method, title, tuple(members), chosen))
+    return sorted(found, key=lambda group: (method_order(group.method), group.label))
+
+
+def value_of(run: Run, setting: str) -> Hashable:
+    """Return a run's value of a setting of its method, else of its protocol; None if it has no such setting."""
+    own = method_settings(run.record)
+    value = own[setting] if setting in own else getattr(run.record.protocol, setting, None)
+    return value if isinstance(value, Hashable) else json.dumps(value, sort_keys=True, default=str)
+
+
+def varied_settings(runs: Sequence[Run]) -> tuple[str, ...]:
+    """Return the settings that have several values among the runs of one method, sorted by name."""
+    values: dict[tuple[str, str], set[Any]] = {}
+    for run in runs:
+        for name in {*type(run.record.protocol).model_fields, *method_settings(run.record)} - FREE_FIELDS:
+            values.setdefault((run.method, name), set()).add(value_of(run, name))
+    return tuple(sorted({name for (_, name), found in values.items() if len(found) > 1}))
+
+
+def check_varies(runs: Sequence[Run], setting: str) -> None:
+    """Raise ``SettingsError`` unless ``setting`` has several values in the runs of a method."""
+    varied = varied_settings(runs)
+    if setting not in varied:
+        found = sorted({str(value_of(run, setting)) for run in runs} - {"None"})
+        came = f"is {', '.join(found)} in every run of a method" if found else "is in no run"
+        raise SettingsError(
+            f"setting {setting!r} {came}, expected one that varies: {', '.join(varied) or 'none does'}."
+        )
 
 
 def check_comparable(runs: Sequence[Run], apart_from: Collection[str] = ()) -> None:
@@ -52,30 +141,27 @@ def check_comparable(runs: Sequence[Run], apart_from: Collection[str] = ()) -> N
                 )
 
 
-def without_repeats(runs: Sequence[Run]) -> tuple[tuple[Run, ...], tuple[tuple[Run, Run], ...]]:
+def without_repeats(runs: Sequence[Run], apart_from: Sequence[str] = ()) -> tuple[tuple[Run, ...], Copies]:
     """Return the runs without duplicates, and each duplicate with the run that represents it.
 
-    Raises ``SettingsError`` for two runs of one method, held-out domain and seed with different results.
+    Raises ``SettingsError`` for two runs of one method, held-out domain, seed and values of ``apart_from`` with
+    different results.
     """
     kept: dict[tuple[Any, ...], Run] = {}
     copies: list[tuple[Run, Run]] = []
     for run in runs:
-        first = kept.setdefault((*settings_key(run), run.target, run.seed), run)
+        settings = (*method_settings(run.record).items(), *(value_of(run, name) for name in apart_from))
+        first = kept.setdefault((run.method, settings, str(run.dataset), run.target, run.seed), run)
         if first is run:
             continue
-        if _judged(first) != _judged(run):
+        one, other = ([found.model_dump_json() for found in each.record.evaluations] for each in (first, run))
+        if one != other:
             raise SettingsError(
                 f"two runs of {run.method}, held-out domain {run.target}, seed {run.seed} differ in their results: "
                 f"{first.folder} and {run.folder}; expected one of them."
             )
         copies.append((run, first))
-    return tuple(kept.values()), tuple(copies)
-
-
-def settings_key(run: Run, apart_from: Collection[str] = ()) -> tuple[Any, ...]:
-    """Return a key that identifies a method together with its settings, except those in ``apart_from``."""
-    own = method_settings(run.record)
-    return run.method, tuple((name, value) for name, value in own.items() if name not in apart_from)
+    return tuple(kept.values()), copies
 
 
 def _facts(run: Run, apart_from: Collection[str]) -> Iterator[tuple[str, Any]]:
@@ -84,7 +170,7 @@ def _facts(run: Run, apart_from: Collection[str]) -> Iterator[tuple[str, Any]]:
     yield "the stand-in", "used" if record.stand_in else "not used"
     yield "data", record.data
     yield "data set", run.dataset
-    yield from _protocol_facts(run, apart_from)
+    yield from _settings_facts(run, {*FREE_FIELDS, *method_fields(record), *apart_from})
     yield "the source of the initial weights", record.initial_weights.label
     if record.initial_weights.label == OWN_FILE:  # each network has a file of its own
         yield f"the SHA-256 of the pretrained file of {record.protocol.model}", record.initial_weights.sha256
@@ -96,21 +182,16 @@ def _facts(run: Run, apart_from: Collection[str]) -> Iterator[tuple[str, Any]]:
     yield from _splits(run)
 
 
-def _protocol_facts(run: Run, apart_from: Collection[str]) -> Iterator[tuple[str, Any]]:
+def _settings_facts(run: Run, free: set[str]) -> Iterator[tuple[str, Any]]:
     """Yield the fields of the protocol that must agree; of a centralised run its schedule stands in their place."""
-    free = {*FREE_FIELDS, *method_fields(run.record), *apart_from}
-    if is_centralised(run.method):
-        yield from _centralised_facts(run, free)
-        return
-    for name, value in run.record.protocol.model_dump(exclude=free).items():
-        yield f"{name} of the protocol", value
-
-
-def _centralised_facts(run: Run, free: set[str]) -> Iterator[tuple[str, Any]]:
-    for name, value in run.record.protocol.model_dump(exclude={*free, *SCHEDULE_SETTINGS}).items():
-        yield f"{name} of the {'protocol' if name in SHARED_SETTINGS else 'centralised runs'}", value
-    for name in (name for name in SCHEDULE_SETTINGS if name not in free):
-        yield f"{name} of the centralised runs", run.record.method.settings.get(name)
+    protocol = run.record.protocol.model_dump(exclude=free)
+    kind = "centralised runs" if run.is_reference else "protocol"
+    for name, value in protocol.items():
+        if not run.is_reference or name not in SCHEDULE_SETTINGS:
+            yield f"{name} of the {'protocol' if name in SHARED_SETTINGS else kind}", value
+    for name in SCHEDULE_SETTINGS if run.is_reference else ():
+        if name not in free:
+            yield f"{name} of the centralised runs", run.record.method.settings.get(name)
 
 
 def _splits(run: Run) -> Iterator[tuple[str, Any]]:
@@ -137,25 +218,17 @@ def _plugins(run: Run) -> dict[str, str]:
     return {name: version for name, version in run.record.versions.items() if is_plugin(name)}
 
 
-def notes_on_plugins(runs: Iterable[Run]) -> list[str]:
+def notes_on_plugins(runs: Sequence[Run]) -> list[str]:
     """Return a note for each plug-in of which methods in one table had different versions."""
-    found: dict[str, dict[str, list[str]]] = {}
+    found: dict[str, dict[str, dict[str, None]]] = {}
     for run in runs:
         for name, version in _plugins(run).items():
-            methods = found.setdefault(name, {}).setdefault(version, [])
-            if run.method not in methods:
-                methods.append(run.method)
+            found.setdefault(name, {}).setdefault(version, {})[run.method] = None
     return [
-        f"{name} was not the same for all: "
-        + "; ".join(f"{', '.join(of)} with {one}" for one, of in versions.items())
-        + "."
+        f"{name} was not the same for all: " + "; ".join(f"{', '.join(of)} with {one}" for one, of in versions.items())
         for name, versions in found.items()
         if len(versions) > 1
     ]
-
-
-def _judged(run: Run) -> list[str]:
-    return [evaluation.model_dump_json() for evaluation in run.record.evaluations]
 
 
 def _text(value: Any) -> str:

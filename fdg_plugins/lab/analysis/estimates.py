@@ -3,11 +3,11 @@
 
 import math
 import statistics
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fdg_plugins.values import counted
+LEAST_RUNS = 3  # below, a deviation is so uncertain that a verdict which rests on it would say nothing
 
 
 @dataclass(frozen=True)
@@ -33,23 +33,21 @@ class Estimate:
         """The standard error of the mean, ``std / sqrt(count)``; None if it is unknown."""
         return None if self.squared_error is None else math.sqrt(self.squared_error)
 
+    def text(self, factor: float, digits: int) -> str:
+        """Return mean and deviation, multiplied by ``factor``: ``53.1 ± 0.4``."""
+        deviation = "" if self.std is None else f" ± {factor * self.std:.{digits}f}"
+        return f"{factor * self.mean:.{digits}f}{deviation}"
 
-def csv_fields(estimate: Estimate) -> dict[str, Any]:
-    """Return the fields of a CSV line: ``std`` is empty if unknown, ``values`` are ``seed:value``, by semicolons."""
-    return {
-        "mean": estimate.mean,
-        "std": "" if estimate.std is None else estimate.std,
-        "seeds": estimate.count,
-        "values": ";".join(f"{seed}:{value}" for seed, value in estimate.by_seed.items()),
-    }
-
-
-def csv_numbers(cell: Estimate | None) -> dict[str, Any]:
-    """Return the same and the standard error; a missing cell has 0 seeds and nothing else."""
-    if cell is None:
-        return {"seeds": 0}
-    error = cell.standard_error
-    return {**csv_fields(cell), "standard_error": "" if error is None else error}
+    def numbers(self) -> dict[str, Any]:
+        """Return the fields of a line of numbers; ``values`` are ``seed:value``, separated by semicolons."""
+        return {
+            "seeds": self.count,
+            "mean": self.mean,
+            "std": self.std,
+            "values": ";".join(f"{seed}:{value}" for seed, value in self.by_seed.items()) or None,
+            "standard_error": self.standard_error,
+            "note": "; ".join(self.notes) or None,
+        }
 
 
 def estimate(by_seed: Mapping[int, float]) -> Estimate | None:
@@ -67,35 +65,11 @@ def average(domains: Mapping[str, Mapping[int, float]]) -> dict[int, float]:
     return {seed: statistics.fmean(by_seed[seed] for by_seed in domains.values()) for seed in sorted(seeds)}
 
 
-def span_of(values: Iterable[int]) -> str:
-    """Return the smallest and the largest of the values, for a caption: ``2 to 5``; one of them if they are equal."""
+def span(values: Iterable[int], noun: str = "") -> str:
+    """Return the smallest and the largest of the values, with their noun: ``2 to 5 rounds``, ``1 round``."""
     found = sorted(set(values))
-    return " to ".join(str(value) for value in dict.fromkeys((found[0], found[-1])))
-
-
-def span_with(values: Iterable[int], noun: str) -> str:
-    """Return the smallest and the largest of the values with their noun: ``2 to 5 rounds``, ``1 round``."""
-    found = set(values)
-    return counted(found.pop(), noun) if len(found) == 1 else f"{span_of(found)} {noun}s"
-
-
-def over_seeds_in_words(seeds: Iterable[int], counts: Collection[int], *, counted: bool) -> str:
-    """Return what the numbers of a table are over, for its caption.
-
-    Args:
-        seeds: those of all runs of the table.
-        counts: the numbers of runs that its cells have.
-        counted: whether each cell names its number.
-    """
-    listed = ", ".join(map(str, seeds))
-    if counted:
-        return f"mean ± standard deviation over seeds {listed} (their number in brackets)"
-    if set(counts) == {1}:
-        return f"one seed ({listed})"
-    return f"mean ± standard deviation over {', '.join(map(str, sorted(counts))) or 'no'} seeds ({listed})"
-
-
-LEAST_RUNS = 3  # below, a deviation is so uncertain that a verdict which rests on it would say nothing
+    text = " to ".join(f"{value:,}" for value in dict.fromkeys((found[0], found[-1])))
+    return f"{text} {noun}{'' if found == [1] else 's'}" if noun else text
 
 
 @dataclass(frozen=True)
@@ -115,6 +89,24 @@ class Difference:
         if self.standard_error is None or self.runs < LEAST_RUNS:
             return None
         return abs(self.value) <= 2 * self.standard_error
+
+    @property
+    def verdict(self) -> str:
+        """``yes`` if it is within two standard errors, ``no``, or ``unknown``."""
+        return {True: "yes", False: "no", None: "unknown"}[self.within_two]
+
+    def text(self, factor: float, digits: int) -> str:
+        """Return the difference, its standard error and the verdict: ``-1.2 (SE 0.4) no``."""
+        error = "" if self.standard_error is None else f" (SE {factor * self.standard_error:.{digits}f})"
+        return f"{factor * self.value:+.{digits}f}{error} {self.verdict}"
+
+    def numbers(self) -> dict[str, Any]:
+        """Return the fields of a line of numbers."""
+        return {
+            "mean": self.value,
+            "standard_error": self.standard_error,
+            "within_two_standard_errors": self.verdict,
+        }
 
 
 def difference(ours: Estimate, theirs: Estimate) -> Difference:

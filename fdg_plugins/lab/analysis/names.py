@@ -2,18 +2,13 @@
 """The names of methods in tables and figures: one name per method, in whatever form its job names it."""
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from fdg_plugins.lab.centralised import ALGORITHMS, algorithm_settings
-from fdg_plugins.plugins.composition import (
-    BASE,
-    published,
-    title_of,
-)
+from fdg_plugins.plugins.composition import published, title_of
 from fdg_plugins.plugins.methods import METHODS
-from fdg_plugins.record.method_settings import differing, federated_defaults, method_settings
+from fdg_plugins.record.method_settings import federated_defaults, method_settings
 from fdg_plugins.record.names import federated_name
 from fdg_plugins.record.run_record import Method, RunRecord
 
@@ -70,28 +65,3 @@ def default_settings(record: RunRecord) -> dict[str, Any] | None:
         return federated_defaults(record)
     found = algorithm_settings(name)
     return {setting: found.get(setting, value) for setting, value in method_settings(record).items()}
-
-
-def is_default_fedavg(record: RunRecord, apart_from: Collection[str] = ()) -> bool:
-    """Return whether a run is FedAvg with its defaults on the run's data set, whatever its settings ``apart_from``."""
-    if method_name(record.method) != BASE:
-        return False
-    own, default = method_settings(record), default_settings(record)
-    if default is None:  # a data set that is not at hand
-        default = method_settings(
-            record.model_copy(update={"method": record.method.model_copy(update={"settings": {}})})
-        )
-    return not differing([own, default], apart_from)
-
-
-def settings_label(
-    name: str, own: Mapping[str, Any], shown: Iterable[str], chosen: Sequence[str] = (), *, named: bool = True
-) -> str:
-    """Return a method's display name, with those of its ``own`` settings that are to be ``shown``.
-
-    ``chosen``: settings whose values were chosen among several, which have no value of their own here; ``named``:
-    whether the name says so.
-    """
-    words = [f"{setting} {own.get(setting, 'unset')}" for setting in sorted(shown)]
-    words += [f"{', '.join(chosen)} chosen"] if chosen and named else []
-    return method_title(name) + (f" ({', '.join(words)})" if words else "")

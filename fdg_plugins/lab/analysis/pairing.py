@@ -7,17 +7,19 @@ hard for all, drops out of a difference within cells.
 """
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
 
 from fdg_plugins.lab.analysis.estimates import Estimate, estimate
-from fdg_plugins.lab.analysis.papers import AVERAGE
-from fdg_plugins.lab.analysis.selection import ORACLE
-from fdg_plugins.lab.analysis.table import Result, Table
+from fdg_plugins.lab.analysis.render import Sheet
 from fdg_plugins.plugins.composition import BASE
 from fdg_plugins.tasks import ScoreKind
 
 LEAST_PAIRS = 2
+NONE = "-"
 
 Place = tuple[str, int]  # held-out domain, or data set, skew and participation; and seed
 Cells = Mapping[Place, float]
@@ -62,89 +64,98 @@ class Paired:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The methods of a table compared with ``base``: ``common`` is the number of cells that all have, by rule."""
+    """The methods of a table compared with ``base``: ``common`` is the number of cells that all have, by rule.
+
+    ``paired``: in words what the runs of a pair have in common; ``images``: that of which all cells have the same
+    images.
+    """
 
     base: Scores
     rows: tuple[Paired, ...]
     common: Mapping[str, int]
+    paired: str
+    images: str
 
-
-def scores_of(table: Table) -> list[Scores]:
-    """Return the scores of a table's federated methods. The oracle is left out, being no result."""
-    return [
-        Scores(
-            rows.method,
-            rows.label,
-            rows.by_default,
-            {result.rule: _cells(result) for result in rows.results if result.rule != ORACLE},
+    def sheet(self, score: ScoreKind, data: str, rules: tuple[str, Mapping[str, str]], digits: int) -> Sheet:
+        """Return the ranks and differences as text; ``rules``: what is compared apart, and each of it in words."""
+        clustered = any(row.is_clustered for row in self.rows)
+        counts = " and ".join(dict.fromkeys(map(str, self.common.values())))
+        frame = pd.DataFrame([self._row(row, rules, score.factor, digits) for row in self.rows])
+        unused = ([] if len(self.common) > 1 else [rules[0]]) + ([] if clustered else [f"SE over {self.images}s"])
+        note = f"The SE takes the pairs as independent, though those of one {self.images} share its images"
+        over = f"; the SE over {self.images}s takes the mean of each as one value" if clustered else ""
+        return Sheet(
+            f"{score.title}{score.unit}, {data}, paired with {self.base.label}: mean difference over the pairs of runs "
+            f"with the same {self.paired}, its standard error (SE), and the mean rank (1 is the best) over the "
+            f"{counts} such cells that all methods have.",
+            frame.drop(columns=unused),
+            1 + (len(self.common) > 1),
+            [f"{note}{over}."],
         )
-        for rows in table.methods
-        if not rows.is_reference
-    ]
+
+    def _row(self, row: Paired, rules: tuple[str, Mapping[str, str]], factor: float, digits: int) -> dict[str, str]:
+        difference, errors = row.difference, []
+        for one in (difference, row.by_images):
+            error = None if one is None else one.standard_error
+            errors.append(NONE if error is None else f"{factor * error:.{digits}f}")
+        return {
+            "method": row.method.label,
+            rules[0]: rules[1].get(row.rule, row.rule),
+            "mean rank": NONE if row.rank is None else f"{row.rank:.2f}",
+            f"minus {self.base.label}": NONE if difference is None else f"{factor * difference.mean:+.{digits}f}",
+            "SE": errors[0],
+            f"SE over {self.images}s": errors[1],
+            "pairs": NONE if difference is None else str(len(row.pairs)),
+        }
+
+    def lines(self) -> Iterator[tuple[Paired, dict[str, Any]]]:
+        """Yield each mean rank and difference with the fields of its line; ``values``: ``place/seed:difference``."""
+        for row in self.rows:
+            if row.rank is not None:
+                yield row, {"kind": "mean_rank", "mean": row.rank, "pairs": self.common[row.rule]}
+            if row.difference is not None:
+                values = ";".join(f"{place}/{seed}:{value}" for (place, seed), value in row.pairs.items())
+                numbers = {"mean": row.difference.mean, "standard_error": row.difference.standard_error}
+                yield row, {"kind": "paired_difference", **numbers, "pairs": len(row.pairs), "values": values}
 
 
 def compare(
-    methods: Sequence[Scores], score: ScoreKind, images: Callable[[str], str] = lambda place: place
+    methods: Sequence[Scores],
+    score: ScoreKind,
+    paired: tuple[str, str] = ("seed and held-out domain", "domain"),
+    images: Callable[[str], str] = lambda place: place,
 ) -> Comparison | None:
     """Return the comparison of methods, whose cells are by the same rules, with FedAvg; None if there is none.
 
-    ``images``: names the images on which the cells of a place are judged; by default each place has its own.
-
-    That is so if there is no FedAvg, or several of which none has the default settings, and if no method shares two
-    cells with it.
+    That is so if there is not one FedAvg, or one among several with the default settings, and if no method shares two
+    cells with it. ``paired``: as in :class:`Comparison`. ``images``: names the images on which the cells of a place are
+    judged; by default each place has its own.
     """
-    if (base := _base(bases(methods))) is None:
+    candidates = bases(methods)
+    candidates = candidates if len(candidates) == 1 else [one for one in candidates if one.by_default]
+    if len(candidates) != 1:
         return None
-    found = {rule: _compared(methods, base, rule, score, images) for rule in base.cells}
-    rows = tuple(row for of_rule, _ in found.values() for row in of_rule)
+    base, rows, common = candidates[0], list[Paired](), dict[str, int]()
+    for rule, of_base in base.cells.items():
+        cells = [one.cells[rule] for one in methods]
+        shared = sorted(set.intersection(*(set(own) for own in cells)))
+        common[rule] = len(shared)
+        ranks = mean_ranks(cells, shared, score) if shared else [None] * len(methods)
+        for one, own, rank in zip(methods, cells, ranks, strict=True):
+            pairs = {} if one is base else {at: own[at] - of_base[at] for at in sorted(own) if at in of_base}
+            by_images: dict[str, list[float]] = {}
+            for (place, _), value in pairs.items():
+                by_images.setdefault(images(place), []).append(value)
+            means = estimate(dict(enumerate(map(statistics.fmean, by_images.values()))))
+            rows.append(Paired(one, rule, rank, estimate(dict(enumerate(pairs.values()))), means, pairs))
     if all(len(row.pairs) < LEAST_PAIRS for row in rows):
         return None
-    return Comparison(base, rows, {rule: common for rule, (_, common) in found.items()})
+    return Comparison(base, tuple(rows), common, *paired)
 
 
-def bases(methods: Sequence[Scores]) -> tuple[Scores, ...]:
+def bases(methods: Sequence[Scores]) -> list[Scores]:
     """Return FedAvg, several times if its settings differ among the runs."""
-    return tuple(one for one in methods if one.method == BASE)
-
-
-def _base(found: Sequence[Scores]) -> Scores | None:
-    """Return the only FedAvg, or of several the one with the default settings."""
-    candidates = found if len(found) == 1 else [one for one in found if one.by_default]
-    return candidates[0] if candidates else None
-
-
-def _compared(
-    methods: Sequence[Scores], base: Scores, rule: str, score: ScoreKind, images: Callable[[str], str]
-) -> tuple[list[Paired], int]:
-    """Return the rows under one rule, and the number of cells that all methods have."""
-    cells = [one.cells[rule] for one in methods]
-    common = sorted(set.intersection(*(set(own) for own in cells)))
-    ranks = mean_ranks(cells, common, score) if common else [None] * len(methods)
-    of_base = base.cells[rule]
-    found = []
-    for one, own, rank in zip(methods, cells, ranks, strict=True):
-        pairs = {} if one is base else {at: own[at] - of_base[at] for at in sorted(own) if at in of_base}
-        found.append(
-            Paired(one, rule, rank, estimate(dict(enumerate(pairs.values()))), _by_images(pairs, images), pairs)
-        )
-    return found, len(common)
-
-
-def _by_images(pairs: Cells, images: Callable[[str], str]) -> Estimate | None:
-    """Return the estimate over the means of the pairs that share images; None without pairs."""
-    found: dict[str, list[float]] = {}
-    for (place, _), value in pairs.items():
-        found.setdefault(images(place), []).append(value)
-    return estimate(dict(enumerate(map(statistics.fmean, found.values()))))
-
-
-def _cells(result: Result) -> dict[Place, float]:
-    return {
-        (column, seed): value
-        for column, cell in result.cells.items()
-        if column != AVERAGE
-        for seed, value in cell.by_seed.items()
-    }
+    return [one for one in methods if one.method == BASE]
 
 
 def mean_ranks(cells: Sequence[Cells], common: Sequence[Place], score: ScoreKind) -> list[float]:

@@ -1,21 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers that papers print for a method on a data set, with one site per source domain and all sites per round."""
+"""The numbers that papers print for a method on a data set, and this package's names of what they print.
 
-import csv
+The papers' names are those of ``data/paper-results.csv``, which are lower-case forms of the printed ones. Methods and
+their parts have names there that this package understands, or has no counterpart for.
+"""
+
 import functools
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import pandas as pd
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.analysis.estimates import Estimate
-from fdg_plugins.lab.analysis.printed_names import DOMAINS, PRINTED_DATASETS, REMARKS, method_of
+from fdg_plugins.plugins.composition import parse_method
 
 AVERAGE = "average"
 ALL_PAPERS = "paper"
+
+# From a data set of this package to the papers' name. The images may differ in number: REMARKS and OTHER_IMAGES.
+PRINTED_DATASETS = {
+    **{name: name for name in ("pacs", "vlcs", "officehome", "terraincognita", "domainnet", "rotatedmnist")},
+    "domainnet10": "domainnet",
+    "rotatedmnist_7k": "rotatedmnist",
+}
+ANGLE = "angle_"  # in this package's names of RotatedMNIST's domains
+# From the papers' name of a data set to its number of domains.
+DOMAINS = {"pacs": 4, "vlcs": 4, "officehome": 4, "terraincognita": 4, "domainnet": 6, "rotatedmnist": 6}
+# From a printed backbone to this package's network; AlexNet has none.
+NETWORKS = {"resnet18": "resnet18", "resnet50": "resnet50", "convnet": "groupnorm_convnet"}
+# What only the papers' texts state, by paper and the papers' name of the data set.
+REMARKS = {
+    ("fediir", "rotatedmnist"): "RotatedMNIST of 70,000 images",
+    ("feddim", "rotatedmnist"): "RotatedMNIST of 7,000 images",
+    ("feddg-ga", "domainnet"): "the paper does not say which classes of DomainNet; the accuracies fit a subset of 10",
+}
+# How a data set of this package differs from that of a paper's numbers, by paper and data set.
+OTHER_IMAGES = {
+    ("fediir", "rotatedmnist_7k"): "7,000 images instead of 70,000",
+    ("feddim", "rotatedmnist"): "70,000 images instead of 7,000",
+}
 
 
 @dataclass(frozen=True)
@@ -43,6 +71,12 @@ class PrintedNumber(NamedTuple):
     std: float | None
     notes: tuple[str, ...]
 
+    @property
+    def is_one_site_per_source(self) -> bool:
+        """Whether each source domain is one site, all sites train in every round, and nothing else is varied."""
+        found = re.fullmatch(r"clients=(\d+),sampled=(\d+)", self.setting)
+        return found is not None and {int(count) for count in found.groups()} == {DOMAINS[self.dataset] - 1}
+
 
 @dataclass(frozen=True)
 class PrintedRow:
@@ -58,10 +92,7 @@ class PrintedRow:
 def papers() -> dict[str, Paper]:
     """Return the papers by key, such as ``feddg-ga``."""
     rows = _read("papers.csv")
-    return {
-        row["paper"]: Paper(row["paper"], row["title"], row["reference"], int(row["runs"]), row["selection"])
-        for row in rows
-    }
+    return {row["paper"]: Paper(row.pop("paper"), runs=int(row.pop("runs")), **row) for row in rows}
 
 
 @functools.cache
@@ -69,19 +100,23 @@ def printed_numbers() -> tuple[PrintedNumber, ...]:
     """Return all printed numbers, in the order of the data file."""
     return tuple(
         PrintedNumber(
-            row["paper"],
-            int(row["table"]),
-            row["dataset"],
-            row["setting"],
-            row["backbone"],
-            row["method"],
-            row["test_domain"],
-            float(row["mean"]) / 100,
-            float(row["std"]) / 100 if row["std"] else None,
-            tuple(note for note in row["note"].split("; ") if note),
+            **{name: row[name] for name in ("paper", "dataset", "setting", "backbone", "method", "test_domain")},
+            table=int(row["table"]),
+            mean=float(row["mean"]) / 100,
+            std=float(row["std"]) / 100 if row["std"] else None,
+            notes=tuple(filter(None, row["note"].split("; "))),
         )
         for row in _read("paper-results.csv")
     )
+
+
+@functools.cache
+def method_of(printed: str) -> str | None:
+    """Return this package's name of a method in a federated table; None if it has no such method."""
+    try:
+        return parse_method(printed).name
+    except SettingsError:
+        return None
 
 
 def printed_rows(dataset: str, method: str, against: str = ALL_PAPERS) -> tuple[PrintedRow, ...]:
@@ -90,75 +125,45 @@ def printed_rows(dataset: str, method: str, against: str = ALL_PAPERS) -> tuple[
     ``against`` is a paper's key, or ``paper`` for all. Raises ``SettingsError`` for an unknown paper, and if none of
     the requested papers uses the data set.
     """
-    asked = _asked(against)
-    numbers = _of_method(method, _on_dataset(dataset, asked))
+    if against not in {ALL_PAPERS, *papers()}:
+        raise SettingsError(field="paper", value=against, expected=f"one of {', '.join((ALL_PAPERS, *papers()))}")
+    asked = list(papers()) if against == ALL_PAPERS else [against]
+    on_dataset = [
+        one for one in printed_numbers() if one.paper in asked and one.dataset == PRINTED_DATASETS.get(dataset)
+    ]
+    if not on_dataset:
+        expected = f"one on which {', '.join(papers()[key].title for key in asked)} print numbers"
+        raise SettingsError(field="data set", value=dataset, expected=f"{expected}: {', '.join(PRINTED_DATASETS)}")
+    numbers = [one for one in on_dataset if method_of(one.method) == method and one.is_one_site_per_source]
     rows = [[number for number in numbers if number.paper == key] for key in asked]
     return tuple(_row(row) for row in rows if row)
 
 
-def _asked(against: str) -> tuple[str, ...]:
-    if against == ALL_PAPERS:
-        return tuple(papers())
-    if against not in papers():
-        raise SettingsError(f"paper {against!r} is unknown; expected one of {', '.join((ALL_PAPERS, *papers()))}.")
-    return (against,)
-
-
-def _on_dataset(dataset: str, asked: Sequence[str]) -> list[PrintedNumber]:
-    printed = PRINTED_DATASETS.get(dataset)
-    numbers = [number for number in printed_numbers() if number.paper in asked and number.dataset == printed]
-    if not numbers:
-        raise SettingsError(
-            f"no number on data set {dataset} is printed by {', '.join(papers()[key].title for key in asked)}; "
-            f"the data sets with printed numbers are {', '.join(PRINTED_DATASETS)}."
-        )
-    return numbers
-
-
-def _of_method(method: str, numbers: Sequence[PrintedNumber]) -> list[PrintedNumber]:
-    """Return the numbers for this package's ``method`` in a federation like this package's."""
-    ours = {printed: method_of(printed) for printed in {number.method for number in numbers}}
-    return [number for number in numbers if ours[number.method] == method and _one_site_per_source(number)]
-
-
-def _one_site_per_source(number: PrintedNumber) -> bool:
-    """Return whether each source domain is one site, all sites train in every round, and nothing else is varied."""
-    expected = len(DOMAINS[number.dataset]) - 1
-    found = re.fullmatch(r"clients=(\d+),sampled=(\d+)", number.setting)
-    return found is not None and {int(count) for count in found.groups()} == {expected}
-
-
 def _row(numbers: Sequence[PrintedNumber]) -> PrintedRow:
     """Return one paper's row: its fullest table, completed by numbers and deviations from its other tables."""
+    sizes = Counter(number.table for number in numbers)
+    taken: dict[str, PrintedNumber] = {}
+    for number in sorted(numbers, key=lambda number: (-sizes[number.table], number.table)):
+        known = taken.setdefault(number.test_domain, number)
+        if known.std is None and number.std is not None and known.mean == number.mean:
+            taken[number.test_domain] = number
     first = numbers[0]
-    taken = _by_domain(numbers)
     paper = papers()[first.paper]
-    remark = REMARKS.get((first.paper, first.dataset))
-    names = {**DOMAINS[first.dataset], AVERAGE: AVERAGE}
+    remarks = [text for key, text in REMARKS.items() if key == (first.paper, first.dataset)]
+    prefix = ANGLE if first.dataset == "rotatedmnist" else ""
     cells = {
-        names[domain]: Estimate(
-            number.mean, number.std, paper.runs, notes=(*number.notes, *((remark,) if remark else ()))
+        domain if domain == AVERAGE else prefix + domain: Estimate(
+            number.mean, number.std, paper.runs, notes=(*number.notes, *remarks)
         )
         for domain, number in taken.items()
     }
     return PrintedRow(paper, tuple(sorted({number.table for number in taken.values()})), first.backbone, cells)
 
 
-def _by_domain(numbers: Sequence[PrintedNumber]) -> dict[str, PrintedNumber]:
-    """Return one number for each domain: that of the fullest table, or an equal one that has a deviation."""
-    sizes = Counter(number.table for number in numbers)
-    taken: dict[str, PrintedNumber] = {}
-    for number in sorted(numbers, key=lambda number: (-sizes[number.table], number.table)):
-        known = taken.get(number.test_domain)
-        if known is None or _adds_deviation(number, known):
-            taken[number.test_domain] = number
-    return taken
-
-
-def _adds_deviation(number: PrintedNumber, known: PrintedNumber) -> bool:
-    return known.std is None and number.std is not None and known.mean == number.mean
-
-
-def _read(name: str) -> list[dict[str, str]]:
-    text = (files("fdg_plugins.lab.analysis") / "data" / name).read_text(encoding="utf-8")
-    return list(csv.DictReader(text.splitlines()))
+def _read(name: str) -> list[dict[str, Any]]:
+    """Return the lines of a file of this package as text, an empty field as empty text."""
+    with (files("fdg_plugins.lab.analysis") / "data" / name).open(encoding="utf-8") as file:
+        return [
+            {str(key): value for key, value in row.items()}
+            for row in pd.read_csv(file, dtype=str, keep_default_na=False).to_dict("records")
+        ]

@@ -8,7 +8,6 @@ better. The oracle uses the held-out domain; it bounds any selection and is not 
 """
 
 from fdg_plugins.record.run_record import EvaluationRecord, RunRecord
-from fdg_plugins.settings.protocol import Protocol
 
 LAST = "last"
 SOURCE_VALIDATION = "source_validation"
@@ -17,25 +16,18 @@ ORACLE = "oracle"
 
 RULES = {
     LAST: "last round",
-    SOURCE_VALIDATION: "source validation, mean",
+    SOURCE_VALIDATION: "source validation",
     SOURCE_WORST: "source validation, worst domain",
     ORACLE: "oracle (not a result)",
 }
 
 
-def rule_in_words(rule: str, protocol: Protocol | None) -> str:
-    """Return what a rule is called in tables and figures of runs under ``protocol``, which decides on mean or median.
-
-    None stands for the default, as for centralised runs alone.
-    """
-    by_median = rule == SOURCE_VALIDATION and protocol is not None and protocol.selection == "median"
-    return "source validation, median over sites" if by_median else RULES[rule]
-
-
 def selected(record: RunRecord, rule: str) -> EvaluationRecord | None:
     """Return the evaluation of the model that ``rule`` chooses; None if it chooses none."""
     if rule == SOURCE_WORST:
-        return _best_on_worst(record)
+        standing = [one for one in record.evaluations if one.source_worst is not None and not one.undone]
+        judged = [one for one in standing if judged_by_all(record, one)]
+        return max(judged, key=lambda found: record.score.goodness(found.source_worst or 0.0), default=None)
     chosen = [choice.after_round for choice in record.choices if choice.rule == rule]
     return next((found for found in record.evaluations if found.after_round in chosen), None)
 
@@ -43,12 +35,6 @@ def selected(record: RunRecord, rule: str) -> EvaluationRecord | None:
 def judged_by_all(record: RunRecord, evaluation: EvaluationRecord) -> bool:
     """Return whether every source of the run evaluated a model, also those that were not asked to."""
     return all(site in evaluation.sites for site in record.sources)
-
-
-def _best_on_worst(record: RunRecord) -> EvaluationRecord | None:
-    standing = [one for one in record.evaluations if one.source_worst is not None and not one.undone]
-    judged = [one for one in standing if judged_by_all(record, one)]
-    return max(judged, key=lambda found: record.score.goodness(found.source_worst or 0.0), default=None)
 
 
 def source_score(record: RunRecord) -> float | None:

@@ -2,29 +2,52 @@
 """Figures from the records of finished runs; :func:`make_pictures` computes the figures of one kind.
 
 Numbers first: every kind has a function from runs to a :class:`Picture` that does not need matplotlib. ``drawing``
-turns a picture into an image, :func:`render_csv` into a file of numbers.
+turns a picture into an image; :meth:`Picture.numbers` are its numbers.
 """
 
-from fdg_plugins.lab.analysis.figures.kinds import ALL, KINDS, Request, kinds_of, make_pictures
-from fdg_plugins.lab.analysis.figures.picture import (
-    Bars,
-    Chart,
-    NothingToDrawError,
-    Overlays,
-    Picture,
-    render_csv,
-)
+from collections.abc import Callable, Mapping, Sequence
 
-__all__ = [
-    "ALL",
-    "KINDS",
-    "Bars",
-    "Chart",
-    "NothingToDrawError",
-    "Overlays",
-    "Picture",
-    "Request",
-    "kinds_of",
-    "make_pictures",
-    "render_csv",
-]
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.lab.analysis.figures.by_round import convergence, cosines, weights
+from fdg_plugins.lab.analysis.figures.partition import partition
+from fdg_plugins.lab.analysis.figures.picture import Chart, Counts, Picture
+from fdg_plugins.lab.analysis.figures.sensitivity import sensitivity
+from fdg_plugins.lab.analysis.runs import Run
+from fdg_plugins.lab.analysis.selection import SOURCE_VALIDATION
+
+__all__ = ["ALL", "KINDS", "Chart", "Counts", "Picture", "kinds_of", "make_pictures"]
+
+ALL = "all"
+KINDS: Mapping[str, Callable[[Sequence[Run], str | None, str], tuple[Picture, ...]]] = {
+    "convergence": lambda runs, setting, rule: convergence(runs),
+    "cosines": lambda runs, setting, rule: cosines(runs),
+    "weights": lambda runs, setting, rule: weights(runs),
+    "sensitivity": sensitivity,
+    "partition": lambda runs, setting, rule: partition(runs),
+}
+"""A map from the name of a kind to a function of runs, a setting and a selection rule that returns the figures."""
+
+
+def kinds_of(word: str) -> tuple[str, ...]:
+    """Return the kinds that a user names: one, or all; raise ``SettingsError``, listing them, for anything else."""
+    if word == ALL:
+        return tuple(KINDS)
+    if word not in KINDS:
+        raise SettingsError(field="KIND", value=word, expected=f"one of {', '.join(KINDS)}, or {ALL}")
+    return (word,)
+
+
+def make_pictures(
+    kind: str, runs: Sequence[Run], setting: str | None = None, selection: str = SOURCE_VALIDATION
+) -> tuple[Picture, ...]:
+    """Return the numbers of the figures of one kind, for one or more runs.
+
+    ``setting``: on the x axis of ``sensitivity``, by default the only one that varies; ``selection``: the rule that
+    chooses a run's model there. Raises ``SettingsError`` for an unknown kind, for runs that are not comparable and for
+    a setting that does not vary; ``DataError`` if the records hold no numbers.
+    """
+    (name,) = kinds_of(kind)
+    pictures = tuple(one for one in KINDS[name](runs, setting, selection) if next(one.rows(), None) is not None)
+    if not pictures:
+        raise DataError(f"the records hold no numbers for a figure of the kind {kind}.")
+    return pictures

@@ -1,194 +1,82 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The inputs of a figure of one run in addition to its record: the run's models, and images of its domains."""
+"""The runs of one figure by method and settings, its caption, and means over seeds."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import NamedTuple
+import math
+import statistics
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
-import torch
-
-from fdg_plugins.data import (
-    DatasetSpec,
-    DomainData,
-    ImageBatches,
-    Sample,
-    dataset_spec,
-    evaluation_batches,
-    find_data_root,
-    open_domain,
-    without_damaged,
-)
-from fdg_plugins.data.decoding import MOST_PIXELS
-from fdg_plugins.data.splits import equal_name
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.lab.analysis.comparable import Group, check_comparable, group_runs, without_repeats
+from fdg_plugins.lab.analysis.estimates import Estimate, estimate
+from fdg_plugins.lab.analysis.facts import commonest_in_domains, described
+from fdg_plugins.lab.analysis.figures.picture import Line, Origin, Panel
+from fdg_plugins.lab.analysis.figures.style import Look, domain_order, method_looks
 from fdg_plugins.lab.analysis.runs import Run
-from fdg_plugins.messages import CensusReply
-from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives import build_network
-from fdg_plugins.record.run_files import LAST_FILE, SELECTED_FILE
-from fdg_plugins.storage import load_tensors
-from fdg_plugins.values import shorten
 
-State = Mapping[str, torch.Tensor]
-Batches = list[tuple[torch.Tensor, torch.Tensor]]
-
-BATCH = 64
+Key = TypeVar("Key", bound=Hashable)
 
 
-def device() -> torch.device:
-    """Return the fastest device of this machine."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+class Material:
+    """Comparable runs, each once, by method and settings, each with a look.
 
-
-def empty_model(run: Run) -> ExtractorClassifier:
-    """Return the run's network, into which its models are loaded."""
-    return build_network(run.record.protocol, len(run.record.classes))
-
-
-def read_model(run: Run, file: Path) -> dict[str, torch.Tensor]:
-    """Return the state dict in ``file``; raise ``DataError`` if it cannot be read or belongs to another network."""
-    state = load_tensors(file)
-    expected = {name: tuple(value.shape) for name, value in empty_model(run).state_dict().items()}
-    found = {name: tuple(value.shape) for name, value in state.items()}
-    if found != expected:
-        name = min(set(expected.items()) ^ set(found.items()))[0]
-        raise DataError(
-            f"file {file} does not hold {run.record.protocol.model}: parameter {name!r} has shape {found.get(name)}, "
-            f"expected {expected.get(name)}."
-        )
-    return state
-
-
-class Chosen(NamedTuple):
-    """The global model that a selection rule chose, and the round after which it was chosen."""
-
-    rule: str
-    after_round: int
-    state: dict[str, torch.Tensor]
-
-
-def global_model(run: Run, rule: str) -> Chosen:
-    """Return the global model that a selection rule chose.
-
-    Raises ``SettingsError`` for a rule whose model the run does not keep, and ``DataError`` if the file is missing.
-    """
-    files = {choice.rule: (choice.after_round, choice.file) for choice in run.record.choices if choice.file}
-    if rule not in files:
-        others = f"; expected one of {', '.join(files)}" if files else ", nor of another"
-        raise SettingsError(f"run {run.folder} kept no model of the rule {rule} (--selection){others}.")
-    after_round, file = files[rule]
-    return Chosen(rule, after_round, read_model(run, _kept(run, file)))
-
-
-def _kept(run: Run, name: str) -> Path:
-    """Return the file of a model beside the record, which may come from elsewhere and names it."""
-    if name not in (LAST_FILE, SELECTED_FILE):
-        expected = f"{LAST_FILE} or {SELECTED_FILE}"
-        raise DataError(f"the record of run {run.folder} names the model {shorten(name)}, expected {expected}.")
-    file = run.folder / name
-    if not file.is_file():
-        raise DataError(f"run {run.folder} kept no {name}; expected it beside the record (a sweep: --keep-models).")
-    return file
-
-
-class Images:
-    """The images of a run's domains as the run used them: the same data, the same split.
-
-    Args:
-        run: the run.
-        data_root: the folder that holds the data sets; unused for runs on the stand-in or on an installed data set.
-        cache: the folder in which the stand-in is drawn; default: the user's cache.
-        dataset_file: the file about a user's own images; default: ``dataset.toml`` in the data root, if there is one.
-        max_pixels: of the largest image that is opened.
-
-    Raises ``DataError`` if the data root is missing, or if exactly one of data root and run used the stand-in.
+    ``apart_from``: settings that may differ. Raises ``SettingsError`` if the runs differ in more than these, method,
+    held-out domain and seed.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        data_root: Path | None,
-        cache: Path | None = None,
-        dataset_file: Path | None = None,
-        max_pixels: int = MOST_PIXELS,
-    ) -> None:
-        self._run = run
-        self._dataset_file = dataset_file
-        self._max_pixels = max_pixels
-        spec = dataset_spec(run.dataset)
-        _check_named(run, spec, data_root)
-        root = find_data_root(run.dataset, data_root, cache)
-        if root.stand_in != run.record.stand_in:
-            what = "the STAND-IN" if root.stand_in else f"images of {spec.title}"
-            raise DataError(
-                f"run {run.folder} was made on {run.record.data}, but data root {data_root} holds {what}; expected the "
-                f"run's own data{', for which no data root is named' if run.record.stand_in else ''}."
-            )
-        self._root = root.path
-
-    def open(self, domain: str) -> DomainData:
-        """Return a domain, without the images that its sites left out as damaged, which are looked for again.
-
-        Raises ``DataError`` if its images are not those of the run.
-        """
-        replies = [reply for reply in self._run.record.census.values() if reply.domain == domain]
-        data = self._open(domain)
-        if any(reply.num_damaged for reply in replies):
-            data, _ = without_damaged(data, partial(self._open, domain))
-        for reply in replies:
-            self._check_split(reply, data)
-        return data
-
-    def _open(self, domain: str, left_out: frozenset[str] = frozenset()) -> DomainData:
-        protocol = self._run.record.protocol
-        return open_domain(
-            self._root,
-            protocol.dataset,
-            domain,
-            seed=protocol.seed,
-            max_samples=protocol.max_samples_per_domain,
-            max_pixels=self._max_pixels,
-            left_out=left_out,
-            preset=protocol.preset,
-            dataset_file=self._dataset_file,
+    def __init__(self, runs: Sequence[Run], apart_from: Sequence[str] = ()) -> None:
+        check_comparable(runs, apart_from)
+        self.runs, copies = without_repeats(runs, apart_from)
+        self.notes = tuple(f"{copy.folder} repeats {first.folder} and is counted once." for copy, first in copies)
+        groups = group_runs(self.runs, apart_from, beside_defaults=False)
+        self.groups: list[tuple[Group, Look]] = list(
+            zip(groups, method_looks([one.method for one in groups]), strict=True)
         )
-
-    def _check_split(self, reply: CensusReply, data: DomainData) -> None:
-        if not _same_split(reply, data, self._run.record.protocol.seed):
-            raise DataError(
-                f"domain {reply.domain} below {self._root or 'the installed data set'} has the split {data.split} "
-                f"({data.split_hash}), but run {self._run.folder} had {reply.split} ({reply.split_hash})."
-            )
-
-    def unseen(self, data: DomainData) -> tuple[Sample, ...]:
-        """Return the images not used for training: a source's validation split, or the held-out domain's test split."""
-        return data.test if data.domain == self._run.target else data.validation
-
-    def one_by_one(self, data: DomainData, samples: Sequence[Sample]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yield the batches of one image, as the sites evaluated it, without keeping them."""
-        yield from self._batches(data, samples, 1)
-
-    def _batches(self, data: DomainData, samples: Sequence[Sample], batch_size: int) -> ImageBatches:
-        size = self._run.record.protocol.image_size
-        return evaluation_batches(data, samples, image_size=size, batch_size=batch_size)
+        self.targets = domain_order(self.runs[0].dataset, (run.target for run in self.runs))
+        record = self.runs[0].record
+        self.origin = Origin(record.data, record.stand_in, record.initial_weights.label)
 
 
-def _check_named(run: Run, spec: DatasetSpec, data_root: Path | None) -> None:
-    """Raise ``DataError`` if the run's images are in a data root and none is named."""
-    if data_root is None and spec.needs_data_root and not run.record.stand_in:
-        expected = f"--data-root or FDG_DATA_ROOT to name the folder that holds {spec.folder}/"
-        raise DataError(
-            f"run {run.folder} was made on {run.record.data}, and no data root is named; expected "
-            f"{'--data to name the folder of these images' if spec.described else expected}."
-        )
+def slug(title: str) -> str:
+    """Return a title as a part of a file name: ``fedomg-kappa-0.1``."""
+    words = "".join(letter if letter.isalnum() or letter in "._-" else " " for letter in title.lower())
+    return "-".join(words.split())
 
 
-def _same_split(reply: CensusReply, data: DomainData, seed: int) -> bool:
-    """Return whether a site had the split of ``data``, or one site's part of it, which has its own name and hash.
+def over_seeds(runs: Iterable[Run], values: Callable[[Run], Mapping[float, float]]) -> dict[float, Estimate]:
+    """Return mean and standard deviation over the runs, one per seed, at each ``x`` for which a run has a value.
 
-    In records of 0.1.0, the name of a part does not have the hash of the whole.
+    ``values`` returns a run's values by ``x``; a value that is not finite is ignored.
     """
-    if reply.whole_split is not None:
-        return reply.whole_split in (data.split, equal_name(data.split, data.split_hash, seed))
-    return (reply.split, reply.split_hash) == (data.split, data.split_hash)
+    by_x: dict[float, dict[int, float]] = {}
+    for run in runs:
+        for x, value in finite(values(run)).items():
+            by_x.setdefault(x, {})[run.seed] = value
+    found = {x: estimate(by_x[x]) for x in sorted(by_x)}
+    return {x: point for x, point in found.items() if point is not None}
+
+
+def finite(values: Mapping[Key, float]) -> dict[Key, float]:
+    """Return the finite ones of ``values``."""
+    return {key: value for key, value in values.items() if math.isfinite(value)}
+
+
+def score_panel(runs: Sequence[Run], title: str, lines: Iterable[Line]) -> Panel:
+    """Return the panel of a score of ``runs``, with that of a constant answer if it is the share of right images.
+
+    Over several held-out domains, the latter is the mean of theirs.
+    """
+    score, shares = runs[0].record.score, commonest_in_domains(runs).values()
+    chance = statistics.fmean(shares) if shares else None
+    bounds = (0.0, 1.0) if score.percent else (-math.inf, math.inf)
+    return Panel(title, score.name, tuple(lines), is_fraction=score.percent, bounds=bounds, chance=chance)
+
+
+def caption_of(runs: Sequence[Run]) -> str:
+    """Return the caption of a figure: the data, the settings of the runs, and the seeds."""
+    seeds = sorted({run.seed for run in runs})
+    over = (
+        f"one seed ({seeds[0]})"
+        if len(seeds) == 1
+        else f"mean ± standard deviation over seeds {', '.join(map(str, seeds))}"
+    )
+    return f"{described(runs)}; {over}"

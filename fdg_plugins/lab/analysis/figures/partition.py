@@ -9,11 +9,8 @@ from statistics import median
 
 from fdg_plugins.data.site_names import split_site
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.lab.analysis.figures.groups import origin_of
-from fdg_plugins.lab.analysis.figures.picture import Counts
+from fdg_plugins.lab.analysis.figures.picture import Counts, Origin
 from fdg_plugins.lab.analysis.runs import Run
-from fdg_plugins.record.run_record import RunRecord
-from fdg_plugins.record.text import marks
 
 
 def partition(runs: Sequence[Run]) -> tuple[Counts, ...]:
@@ -21,29 +18,19 @@ def partition(runs: Sequence[Run]) -> tuple[Counts, ...]:
 
     A run whose sites have a domain each divides none, whatever its protocol says.
     """
-    records = {_identity(run.record): run for run in runs if _divides(run.record)}
-    if not records:
+    found: dict[tuple[str, ...], Run] = {}
+    for run in runs:
+        census = [run.record.census[site] for site in run.record.sources]
+        if run.record.protocol.partition != "equal" and any(reply.whole_split is not None for reply in census):
+            found[tuple(reply.split_hash for reply in census)] = run
+    if not found:
         raise SettingsError(
             "no run divides a domain by its classes (partition), so its sites' classes are those of their domain."
         )
-    names = _names([run.record for run in records.values()])
-    return tuple(_counts(run, name) for run, name in zip(records.values(), names, strict=True))
-
-
-def _divides(record: RunRecord) -> bool:
-    """Return whether sources share a domain by its classes."""
-    has_parts = any(record.census[site].whole_split is not None for site in record.sources)
-    return has_parts and record.protocol.partition != "equal"
-
-
-def _identity(record: RunRecord) -> tuple[tuple[str, str], ...]:
-    """Return what tells partitions apart: the hash of every source's images."""
-    return tuple((site, record.census[site].split_hash) for site in record.sources)
-
-
-def _names(records: Sequence[RunRecord]) -> list[str]:
-    """Return a file name for each record, numbered if there are several."""
-    return [f"partition-{number}" if len(records) > 1 else "partition" for number in range(1, len(records) + 1)]
+    return tuple(
+        _counts(run, f"partition-{number}" if len(found) > 1 else "partition")
+        for number, run in enumerate(found.values(), start=1)
+    )
 
 
 def _counts(run: Run, name: str) -> Counts:
@@ -51,13 +38,12 @@ def _counts(run: Run, name: str) -> Counts:
     sites = sorted(record.sources, key=lambda site: (record.census[site].domain, split_site(site)[1] or (0, 0), site))
     alpha = f", alpha {protocol.dirichlet_alpha:g}" if protocol.partition == "dirichlet" else ""
     sizes = sorted(sum(record.census[site].class_counts) for site in sites)
-    mark = f"[{marks(record)}] " if record.stand_in else ""
     return Counts(
         name=name,
         title=f"Images of each class at the sites: {protocol.partition}{alpha}",
-        caption=f"{mark}{record.data}; {len(sites)} source sites of {sizes[0]:,} to {sizes[-1]:,} images, "
+        caption=f"{record.data}; {len(sites)} source sites of {sizes[0]:,} to {sizes[-1]:,} images, "
         f"median {median(sizes):,.10g}",
-        origin=origin_of([run]),
+        origin=Origin(record.data, record.stand_in, record.initial_weights.label),
         sites=tuple(sites),
         domains=tuple(record.census[site].domain for site in sites),
         classes=record.classes,

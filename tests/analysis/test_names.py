@@ -9,8 +9,10 @@ import pytest
 
 from fdg_plugins.aggregators import make_aggregator
 from fdg_plugins.lab.analysis import method_name, method_order, method_settings, method_title
-from fdg_plugins.lab.analysis.names import default_settings
+from fdg_plugins.lab.analysis.names import default_settings, is_centralised
+from fdg_plugins.lab.centralised import ALGORITHMS
 from fdg_plugins.objectives import make_objective
+from fdg_plugins.plugins.composition import published
 from fdg_plugins.record.run_record import Method
 from tests.analysis.run_stubs import FEDAVG, FEDGA, FEDOMG, fedomg, finished
 
@@ -60,17 +62,17 @@ def test_a_weighting_of_a_plug_in_that_is_not_loaded_stays_in_the_name(made: Met
     assert method_title(method_name(made)) == title
 
 
-@pytest.mark.parametrize("job", sorted(path.name for path in JOBS.iterdir() if path.is_dir()))
-def test_every_job_of_the_project_is_called_by_its_method_which_has_its_defaults(job: str) -> None:
-    config = json.loads((JOBS / job / "app_server/config/config_fed_server.json").read_text(encoding="utf-8"))
-    arguments = config["workflows"][0]["args"]
-    aggregator = make_aggregator(arguments["aggregator"])
-    objective = make_objective(arguments["protocol"].get("objective", "erm")).settings()
-    made = Method(aggregator=type(aggregator).__name__, settings=aggregator.settings(), objective=objective)
-    assert method_name(made) == "+".join(job.split("_")[1:])
-    protocol = {name: arguments["protocol"].get(name) for name in ("dataset", "target", "gap_split")}
-    record = finished(made, protocol={name: value for name, value in protocol.items() if value is not None})
-    assert default_settings(record) == method_settings(record)
+def test_every_job_of_the_project_is_called_by_its_method_which_has_its_defaults() -> None:
+    for job in sorted(path.name for path in JOBS.iterdir() if path.is_dir()):
+        config = json.loads((JOBS / job / "app_server/config/config_fed_server.json").read_text(encoding="utf-8"))
+        arguments = config["workflows"][0]["args"]
+        aggregator = make_aggregator(arguments["aggregator"])
+        objective = make_objective(arguments["protocol"].get("objective", "erm")).settings()
+        made = Method(aggregator=type(aggregator).__name__, settings=aggregator.settings(), objective=objective)
+        assert method_name(made) == "+".join(job.split("_")[1:])
+        protocol = {name: arguments["protocol"].get(name) for name in ("dataset", "target", "gap_split")}
+        record = finished(made, protocol={name: value for name, value in protocol.items() if value is not None})
+        assert default_settings(record) == method_settings(record), job
 
 
 @pytest.mark.parametrize(
@@ -168,12 +170,15 @@ def test_settings_of_the_objective_are_told_apart_from_the_protocols() -> None:
     assert "name" not in settings
 
 
-def test_the_gaps_split_is_a_setting_of_those_who_read_it_only() -> None:
-    assert "gap_split" not in method_settings(finished(FEDAVG))
-    assert method_settings(finished(fedomg(weighting=GA), protocol={"gap_split": "train"}))["gap_split"] == "train"
-
-
 def test_settings_that_are_lists_or_objects_become_text_that_can_be_compared() -> None:
     first, second = (method_settings(finished(fedomg(extra=value))) for value in ({"a": 1, "b": 2}, {"b": 2, "a": 1}))
     assert first == second
     assert hash(tuple(first.items())) == hash(tuple(second.items()))
+
+
+@pytest.mark.parametrize("name", list(ALGORITHMS))
+def test_a_reference_is_called_by_its_algorithm_and_stands_behind_the_methods(name: str) -> None:
+    assert method_name(method(ALGORITHMS[name].__name__)) == name
+    assert (method_title(name), is_centralised(name)) == (ALGORITHMS[name].title, True)
+    assert name not in published()
+    assert max(("fishr", "Mine", "erm", "fedomg+ga", "vrex", "fedavg"), key=method_order) == "fishr"

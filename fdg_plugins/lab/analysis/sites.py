@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of label-skewed federations, FedOMG's Tables 1 and 5: methods by data set, skew and participation.
+
+The paper's accuracy is the number of correct images over the test sets of all sites, divided by their number (D.3);
+here a site's test set is the part of its own images on which it does not train. Beside it stands the accuracy on the
+published test part, which no site has; the paper does not print it. A personalised method has a third, of each site's
+own model on the site's own test images. All are of the model after the last round: to choose a round by the sites' test
+images would be to choose on the test set. Scores that the task derives from sums over all these images, such as the
+worst group's accuracy, have rows of their own.
+"""
+
+import re
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from fdg_plugins.data import dataset_spec
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.lab.analysis.comparable import Group, check_comparable, group_runs, value_of, without_repeats
+from fdg_plugins.lab.analysis.departures import departures_of_sites
+from fdg_plugins.lab.analysis.domains import is_default_fedavg
+from fdg_plugins.lab.analysis.estimates import Estimate, estimate
+from fdg_plugins.lab.analysis.facts import (
+    commonest_at_sites,
+    line_facts,
+    missing_images,
+    notes_on_runs,
+    seeds_in_words,
+    versions_in_words,
+)
+from fdg_plugins.lab.analysis.names import method_title
+from fdg_plugins.lab.analysis.pairing import Scores, compare
+from fdg_plugins.lab.analysis.papers import ALL_PAPERS, method_of, printed_numbers
+from fdg_plugins.lab.analysis.runs import Run, grouped
+from fdg_plugins.lab.analysis.selection import LAST, selected
+from fdg_plugins.lab.analysis.table import NOT_COMPARABLE, OURS, PRINTED, Row, Table
+from fdg_plugins.record.method_settings import differing, method_settings
+from fdg_plugins.record.pooling import domain_sums
+from fdg_plugins.tasks import TASKS, ScoreKind, SumAndCount
+
+SKEWED, TEST = "label_skew", "test"
+OWN, PUBLISHED = "sites' own test images", "published test part"
+PERSONAL = f"{OWN}, by their own models"
+ALPHAS, DATASETS = (0.1, 0.5), ("mnist", "cifar10", "cifar100", "emnist")  # in the paper's order
+PAPER, TABLES = "fedomg", (5, 1)  # Table 1 repeats the numbers of Table 5 for all sites, under a caption of 20 %
+ROUNDS, SITES, RUNS = 800, 100, 5
+PAIRED = ("seed, data set, skew and participation", "data set")
+_SETTING = re.compile(r"alpha=([0-9.]+),clients=100,participation=([0-9.]+)")
+_OF_PLACE = ("sites_per_round", "partition", "dirichlet_alpha")
+
+
+class Column(NamedTuple):
+    """A data set divided in one way."""
+
+    dataset: str
+    skew: str
+
+    @property
+    def title(self) -> str:
+        """The heading, such as ``CIFAR-10 alpha=0.1``."""
+        return f"{dataset_spec(self.dataset).title.split(' (')[0]} {self.skew}"
+
+
+PAPERS_COLUMNS = tuple(Column(dataset, f"alpha={alpha:g}") for alpha in ALPHAS for dataset in DATASETS)
+
+
+def is_of_sites(runs: Sequence[Run]) -> bool:
+    """Return whether all runs are of federations whose sites share the training part of a data set by its classes.
+
+    Their held-out domain is its published test part. Runs that hold out a domain have another table, by domains.
+    """
+    return all(
+        run.record.protocol.partition != "equal" and _holds_out_test_part(run) and not run.is_reference for run in runs
+    )
+
+
+def _holds_out_test_part(run: Run) -> bool:
+    try:
+        spec = dataset_spec(run.dataset)
+    except SettingsError:
+        return False
+    return isinstance(run.dataset, str) and SKEWED in spec.families and run.target == TEST
+
+
+def build_sites_table(runs: Sequence[Run], against: str | None = None) -> Table:
+    """Return the table of ``runs``: rows for each participation and method, a column for each data set and skew.
+
+    ``against``: ``fedomg`` or ``paper`` for the paper's numbers below ours. Raises ``SettingsError`` for another paper,
+    for runs in one column that differ in more than method, seed and participation, and for the stand-in beside the
+    paper's numbers.
+    """
+    if against not in (None, ALL_PAPERS, PAPER):
+        raise SettingsError(field="paper", value=against, expected=f"{PAPER}, which prints label-skewed sites")
+    if against and (drawn := [run.record.data for run in runs if run.record.stand_in]):
+        raise SettingsError(f"the runs used {drawn[0]}, of which no paper prints a number.")
+    in_columns = grouped(runs, column_of)
+    for members in in_columns.values():
+        check_comparable(members, apart_from=("sites_per_round",))
+    kept, copies = without_repeats(runs, apart_from=_OF_PLACE)
+    groups = group_runs(kept)
+    ordered = dict.fromkeys((*(one for one in PAPERS_COLUMNS if one in in_columns), *in_columns))
+    columns = {one.title: {"dataset": one.dataset, "skew": one.skew} for one in ordered}
+    rows = [
+        row for share in sorted({*map(participation_of, kept)}, reverse=True) for row in _rows(groups, share, against)
+    ]
+    ours = [cell for row in rows if row.kind == OURS for cell in row.cells.values()]
+    seeds = {frozenset(cell.by_seed) for cell in ours if isinstance(cell, Estimate)}
+    counted = len(seeds) > 1
+    over = seeds_in_words(frozenset().union(*seeds) or {run.seed for run in kept}, counted=counted)
+    facts = filter(None, (_by_column(kept, fact) for fact in (_network, _images, lambda run: versions_in_words([run]))))
+    data = ", ".join(dict.fromkeys(run.record.data for run in kept))
+    score = kept[0].record.score
+    return Table(
+        caption=f"Accuracy of the last model, percent, {over}: {data}; {', '.join(facts)}.",
+        head=("method", "participation", "on"),
+        columns=columns,
+        rows=tuple(rows),
+        notes=(*_notes(kept, groups, against), *notes_on_runs(kept, copies)),
+        score=score,
+        facts=line_facts(kept),
+        rules=("on", {}),
+        comparison=compare([_scores(group) for group in groups], score, PAIRED, lambda place: place.partition("/")[0]),
+        counted=counted,
+    )
+
+
+def _rows(groups: Sequence[Group], participation: float, against: str | None) -> Iterator[Row]:
+    """Yield our rows under one participation, and the paper's."""
+    for group in groups:
+        runs = [run for run in group.runs if participation_of(run) == participation]
+        if not runs:
+            continue
+        by_title = {column.title: members for column, members in grouped(runs, column_of).items()}
+        facts = {title: line_facts(members) for title, members in by_title.items()}
+        fields = {**line_facts(group.runs), "selection": LAST, "participation": participation}
+        for what, kind in _kinds(runs):
+            yield Row(
+                OURS,
+                group.method,
+                group.label,
+                (f"{participation:g}", what),
+                {title: cell for title, members in by_title.items() if (cell := _over_seeds(members, what))},
+                {**fields, "on": what},
+                facts,
+                empty=frozenset(title for title, of in by_title.items() if not _has_row(of[0], kind)),
+                rivals=(participation, what) if kind is None else None,
+            )
+        if against and (printed := printed_cells(group.method, participation)):
+            words = (f"{participation:g}", "FedOMG paper, as printed")
+            reasons = {title: departures_of_sites(members) for title, members in by_title.items()}
+            yield Row(
+                PRINTED,
+                group.method,
+                method_title(group.method),  # without settings of ours
+                words,
+                printed,
+                {"paper": PAPER, "participation": participation, "rounds": ROUNDS, "sites": SITES},
+                {title: {"note": f"{NOT_COMPARABLE}: {', '.join(of)}"} for title, of in reasons.items() if of},
+            )
+
+
+def printed_cells(method: str, participation: float) -> dict[str, Estimate]:
+    """Return the paper's numbers for a method of this package: those of Table 5, for all sites also of Table 1."""
+    found: dict[str, Estimate] = {}
+    for table in TABLES:
+        for number in printed_numbers():
+            if (number.paper, number.table) != (PAPER, table) or method_of(number.method) != method:
+                continue
+            setting = _SETTING.fullmatch(number.setting)
+            assert setting is not None
+            if (1.0 if table == 1 else float(setting[2])) == participation:
+                column = Column(number.dataset, f"alpha={float(setting[1]):g}")
+                found.setdefault(column.title, Estimate(number.mean, number.std, RUNS))
+    return found
+
+
+# --- of one run ---
+
+
+def column_of(run: Run) -> Column:
+    """Return the column in which the numbers of a run stand."""
+    protocol = run.record.protocol
+    skew = f"alpha={protocol.dirichlet_alpha:g}" if protocol.partition == "dirichlet" else protocol.partition
+    return Column(str(run.dataset), skew)
+
+
+def participation_of(run: Run) -> float:
+    """Return the share of the sources that are drawn for a round, in (0, 1]."""
+    drawn = run.record.protocol.sites_per_round
+    return 1.0 if drawn is None else round(drawn / len(run.record.sources), 3)
+
+
+def own_and_published(run: Run) -> dict[str, float]:
+    """Return the accuracies of the last model: on all sites' own test images, and on the published test part.
+
+    With those of the sites' own models, and those that the task derives from the same images, under :func:`derived_on`.
+    One that was not measured, at every source unless it is the published part's, is absent.
+    """
+    task, values = run.record.task, dict[str, float]()
+    for place, sums in _pooled(run).items():
+        total, count = sums[run.record.score.name]
+        values[place] = total / count
+        derived = task.derived(sums)
+        values |= {derived_on(kind, place): derived[kind.name] for kind in task.derived_kinds if kind.name in derived}
+    return values
+
+
+def derived_on(kind: ScoreKind, place: str) -> str:
+    """Return the words for a derived score on some images, such as ``worst-group accuracy, published test part``."""
+    return f"{kind.title.lower()}, {place}"
+
+
+def _pooled(run: Run) -> dict[str, dict[str, SumAndCount]]:
+    """Return the last model's scores as sums: over all sites' own test images, if all answered, and the published.
+
+    With those of the sites' own models, if all sources have one.
+    """
+    found = selected(run.record, LAST)
+    pooled: dict[str, dict[str, SumAndCount]] = {}
+    if found is None:
+        return pooled
+    own_models = {} if found.personal is None else found.personal.sites
+    for place, scores in ((OWN, found.sites), (PERSONAL, own_models)):
+        if all(site in scores for site in run.record.sources):
+            own = {site: scores[site] for site in run.record.sources}
+            pooled[place] = domain_sums(own, dict.fromkeys(own, place))[place]
+    if (published := run.record.sums_by_domain(found.sites).get(run.record.protocol.target)) is not None:
+        pooled[PUBLISHED] = published
+    return pooled
+
+
+# --- of several ---
+
+
+def _over_seeds(runs: Sequence[Run], what: str) -> Estimate | None:
+    """Return the mean over seeds of what :func:`own_and_published` calls ``what``."""
+    values = {run.seed: own_and_published(run).get(what) for run in runs}
+    return estimate({seed: value for seed, value in values.items() if value is not None})
+
+
+def _kinds(runs: Sequence[Run]) -> list[tuple[str, ScoreKind | None]]:
+    """Return what our rows of ``runs`` are of: the accuracies (None), and each score that a task derives."""
+    kinds = dict.fromkeys(kind for run in runs for kind in run.record.task.derived_kinds)
+    has_own_models = any(PERSONAL in _pooled(run) for run in runs)
+    places = (OWN, PUBLISHED, *([PERSONAL] if has_own_models else []))
+    plain: list[tuple[str, ScoreKind | None]] = [(place, None) for place in places]
+    return plain + [(derived_on(kind, place), kind) for kind in kinds for place in places]
+
+
+def _has_row(run: Run, kind: ScoreKind | None) -> bool:
+    """Return whether runs in a column have the score of a row: the accuracy (None), or one that their task derives."""
+    return kind is None or kind in TASKS.get(dataset_spec(run.dataset).task).derived_kinds
+
+
+def _scores(group: Group) -> Scores:
+    """Return the accuracies of a method's global models, for its comparison.
+
+    A cell is a data set, skew and participation, ``cifar10/alpha=0.1/0.4``, with a seed. Sites' own models are left
+    out: FedAvg has none.
+    """
+    measured = [
+        (run, "/".join((*column_of(run), f"{participation_of(run):g}")), own_and_published(run)) for run in group.runs
+    ]
+    cells = {
+        what: {(place, run.seed): own[what] for run, place, own in measured if what in own} for what in (OWN, PUBLISHED)
+    }
+    return Scores(group.method, group.label, is_default_fedavg(group), cells)
+
+
+def _by_column(runs: Sequence[Run], fact: Callable[[Run], str]) -> str:
+    """Return a fact about runs in words, with its columns if it is not the same in all; empty if there is none."""
+    found = grouped(runs, fact)
+    if len(found) == 1:
+        return next(iter(found))
+    return ", ".join(
+        f"{words} in {' and '.join(dict.fromkeys(column_of(run).title for run in members))}"
+        for words, members in found.items()
+        if words
+    )
+
+
+def _network(run: Run) -> str:
+    record = run.record
+    trained = f", {record.protocol.trained}" if record.protocol.trained else ""
+    return f"{record.protocol.model} ({record.initial_weights.label}{trained})"
+
+
+def _images(run: Run) -> str:
+    most = run.record.protocol.max_samples_per_domain
+    return (
+        " and ".join(missing_images([run], certain=False).values())
+        if most is None
+        else f"at most {most} images per domain"
+    )
+
+
+def _notes(runs: Sequence[Run], groups: Sequence[Group], against: str | None) -> Iterator[str]:
+    """Yield what a reader must know to compare the numbers."""
+    trained = (
+        _by_column(runs, fact)
+        for fact in (lambda run: f"rounds {run.record.protocol.rounds}", lambda run: f"sites {len(run.record.sources)}")
+    )
+    yield (
+        f"Ours: {', '.join(trained)}. A site trains on three quarters of its images and is judged on the rest ({OWN}: "
+        f"correct over all sites, divided by their number); no site has the {PUBLISHED}."
+    )
+    for group in groups:  # settings that have the default of each data set, which is not the same on all
+        for name in sorted(differing([method_settings(run.record) for run in group.runs])):
+            words = _by_column(group.runs, lambda run, name=name: str(value_of(run, name)))  # type: ignore[misc]
+            yield f"{group.label}: {name} {words}."
+    in_columns = grouped(runs, column_of)
+    if against is not None:
+        yield (
+            f"The paper: Tables 1 and 5, rounds {ROUNDS}, sites {SITES}, mean of {RUNS} runs; how a site's images are "
+            "split, and on which of them accuracy is measured, is not stated. The caption of Table 1 says 20 % of the "
+            "sites per round; its numbers are those of Table 5 for all."
+        )
+        for column in (column for column in PAPERS_COLUMNS if column in in_columns):
+            if reasons := departures_of_sites(in_columns[column]):
+                yield f"{column.title} is not comparable with the paper: {', '.join(reasons)}."
+    shares = {
+        column.title: statistics.fmean(found)
+        for column, members in in_columns.items()
+        if (found := [share for run in members if (share := commonest_at_sites(run)) is not None])
+    }
+    if shares:
+        words = "Always naming the site's own commonest class is right in about this percentage of the"
+        yield f"{words} {OWN}: {', '.join(f'{title} {100 * share:.1f}' for title, share in shares.items())}."
+    for run in runs:
+        pooled, last = _pooled(run), selected(run.record, LAST)
+        expected = (OWN, PUBLISHED, *([PERSONAL] if last is not None and last.personal is not None else []))
+        for what in (what for what in expected if what not in pooled):
+            yield f"{run.folder} has no accuracy on the {what}, and is missing there."
+        for place, sums in pooled.items():
+            if parts := run.record.task.left_out(sums, run.record.classes):
+                yield f"{run.folder} has no image of {', nor of '.join(parts)} among the {place}: not counted there."

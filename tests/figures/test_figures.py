@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The numbers of figures, on runs small enough to follow by hand."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.lab.analysis import Run
+from fdg_plugins.lab.analysis.comparable import varied_settings
+from fdg_plugins.lab.analysis.figures import Chart, make_pictures
+from fdg_plugins.lab.analysis.figures.by_round import sources_by_round
+from fdg_plugins.lab.analysis.figures.material import caption_of, over_seeds, slug
+from fdg_plugins.lab.analysis.figures.picture import Line, Scale
+from fdg_plugins.lab.analysis.figures.sensitivity import AVERAGE
+from fdg_plugins.messages import Evaluation
+from fdg_plugins.record.run_record import InitialWeights, Method
+from tests.figures.figure_stubs import DOMAINS, FEDAVG, Site, fedomg, figure_run, judged, one_round, with_accuracy
+
+KAPPAS = {0.1: (0.5, 0.6), 0.3: (0.7, 0.9)}
+
+
+def charts(kind: str, runs: Sequence[Run], **options: Any) -> list[Chart]:
+    pictures = make_pictures(kind, runs, **options)
+    assert all(isinstance(picture, Chart) for picture in pictures)
+    return [picture for picture in pictures if isinstance(picture, Chart)]
+
+
+def means(line: Line) -> dict[float, float]:
+    return {x: point.mean for x, point in line.points.items()}
+
+
+def test_over_seeds_where_there_are_finite_values() -> None:
+    values = {0: {0.0: 0.1, 1.0: 0.2}, 1: {0.0: 0.3, 1.0: math.nan, 2.0: 0.4}}
+    points = over_seeds([figure_run(seed=seed) for seed in (1, 0)], lambda run: values[run.seed])
+    assert (points[0.0].mean, points[0.0].std) == pytest.approx((0.2, math.sqrt(0.02)))
+    assert [(x, point.count) for x, point in points.items()] == [(0.0, 2), (1.0, 1), (2.0, 1)]
+    assert [slug(title) for title in ("FedOMG (kappa -0.1)", "FedOMG (kappa 0.1)")] == [
+        "fedomg-kappa--0.1",
+        "fedomg-kappa-0.1",
+    ]
+
+
+def test_captions_and_notes() -> None:
+    assert caption_of([figure_run(seed=3)]) == (
+        "PACS, ImageNet weights, resnet18, 224 px, 2 rounds, 3 source sites; one seed (3)"
+    )
+    part = figure_run(seed=4, protocol={"max_samples_per_domain": 300}, stand_in=True, data="STAND-IN for PACS")
+    caption = caption_of([figure_run(seed=3), part])
+    assert "at most 300 images per domain in some runs" in caption
+    assert "STAND-IN" in caption
+    assert caption.endswith("over seeds 3, 4")
+    (chart,) = charts("convergence", [figure_run(name="one"), figure_run(name="other")])
+    assert chart.notes == ("runs/other repeats runs/one and is counted once.",)
+    with pytest.raises(SettingsError, match="local_epochs of the protocol"):
+        charts("convergence", [figure_run(), figure_run(seed=1, protocol={"local_epochs": 1})])
+
+
+# --- by round ---
+
+
+def test_convergence_shows_target_and_sources_of_each_held_out_domain() -> None:
+    def scores(source: float, target: float) -> dict[str, Evaluation]:
+        found = dict.fromkeys(("art_painting", "cartoon", "sketch"), judged(accuracy=source))
+        return {**found, "photo": judged(accuracy=target)}
+
+    runs = [figure_run(FEDAVG, "photo", seed, [scores(0.5, 0.1), scores(0.7, 0.3 + seed / 10)]) for seed in (0, 1)]
+    runs.append(figure_run(fedomg(), "sketch", scores=[{"sketch": judged(accuracy=0.4)}]))
+    (chart,) = charts("convergence", runs)
+    assert [panel.title for panel in chart.panels] == ["held out: photo", "held out: sketch"]
+    target, sources = chart.panels[0].lines
+    assert (target.label, target.quantity, sources.quantity) == ("FedAvg", *chart.quantities)
+    assert means(target) == pytest.approx({0: 0.1, 1: 0.35})
+    assert target.points[1].std == pytest.approx(statistics.stdev([0.3, 0.4]))
+    assert means(sources) == pytest.approx({0: 0.5, 1: 0.7})
+    # Nobody judged the sources of the other run: there is no such line, not one of zeros.
+    assert [(line.label, means(line)) for line in chart.panels[1].lines] == [("FedOMG", {0: 0.4})]
+
+
+def test_a_mean_over_some_of_the_source_domains_is_not_shown_as_that_over_all() -> None:
+    held = {"cartoon-1of2": "cartoon", "cartoon-2of2": "cartoon", "sketch": "sketch", "photo": "photo"}
+    run = figure_run(domains=held, scores=[dict.fromkeys(held, judged(accuracy=0.5))])
+    for after_round, drawn in ((1, ("cartoon-1of2", "cartoon-2of2")), (2, ("cartoon-2of2", "sketch"))):
+        scores = dict.fromkeys((*drawn, "photo"), judged(accuracy=0.9))
+        run.record.add_evaluation(after_round, scores, expected=drawn)
+    assert run.record.evaluations[1].source_mean == 0.9
+    assert sources_by_round(run) == {0: 0.5, 2: 0.9}
+    assert "by the sites drawn for each round" in charts("convergence", [run])[0].caption
+
+
+def test_a_reference_with_more_checkpoints_than_rounds_is_a_level_line() -> None:
+    erm = Method(aggregator="CentralisedERM", settings={"optimizer": "adam", "steps": 300, "checkpoint_every": 25})
+    (chart,) = charts("convergence", [figure_run(), figure_run(erm, protocol={"rounds": 12})])
+    levels = [line for line in chart.panels[0].lines if line.is_constant]
+    assert [(line.label, list(line.points)) for line in levels] == [("ERM", [0, 2])]
+    assert "25 steps of a reference count as a round" in chart.caption
+
+
+def test_cosines_have_a_line_per_site_and_the_mean_beside_the_direction_where_they_differ() -> None:
+    rounds = [
+        one_round(1, {"cartoon": Site(with_direction=0.9, with_mean=0.7), "sketch": Site()}),
+        one_round(2, {"cartoon": Site(with_direction=0.5, with_mean=0.6)}),
+        one_round(3, {"cartoon": Site()}, moved=False),
+    ]
+    found = charts("cosines", [figure_run(fedomg(), rounds=rounds), figure_run(FEDAVG, rounds=rounds)])
+    assert [chart.name for chart in found] == ["cosines-fedavg", "cosines-fedomg"]
+    lines = {(line.label, line.quantity): means(line) for line in found[1].lines}
+    direction, mean = found[1].quantities
+    assert lines["cartoon", direction] == {1: 0.9, 2: 0.5}
+    assert lines["cartoon", mean] == {1: 0.7, 2: 0.6}
+    assert lines["sketch", direction] == {1: 0.9}
+    same = [one_round(1, {"cartoon": Site(with_direction=0.8, with_mean=0.8 + 1e-9)})]
+    (chart,) = charts("cosines", [figure_run(rounds=same)])
+    assert (len(chart.lines), chart.quantities) == (1, (direction,))
+    with pytest.raises(DataError):
+        make_pictures("cosines", [figure_run(rounds=[one_round(1, {"cartoon": Site()}, moved=False)])])
+
+
+def test_weights_show_gamma_beside_the_reference_weights_only_where_updates_are_matched() -> None:
+    matched = [one_round(1, {"cartoon": Site(weight=0.5, gamma=0.9), "sketch": Site(weight=0.5, gamma=0.1)})]
+    plain = [one_round(1, {"cartoon": Site(weight=0.3), "sketch": Site(weight=0.7)})]
+    average, omg = charts("weights", [figure_run(FEDAVG, rounds=plain), figure_run(fedomg(), rounds=matched)])
+    assert [means(line) for line in average.lines] == [{1: 0.3}, {1: 0.7}]
+    assert [(line.name, means(line)) for line in omg.lines] == [
+        ("cartoon", {1: 0.9}),
+        ("sketch", {1: 0.1}),
+        ("cartoon", {1: 0.5}),
+        ("sketch", {1: 0.5}),
+    ]
+
+
+def test_sites_of_one_domain_share_label_and_look() -> None:
+    domains = {"cartoon": "cartoon", "photo-1": "photo", "photo-2": "photo", "sketch": "sketch"}
+    rounds = [one_round(1, {"cartoon": Site(weight=0.2), "photo-1": Site(weight=0.3), "photo-2": Site(weight=0.5)})]
+    (chart,) = charts("weights", [figure_run(target="sketch", rounds=rounds, domains=domains)])
+    one, two, three = chart.lines
+    assert [line.label for line in chart.lines] == ["cartoon", "photo (2 sites)", "photo (2 sites)"]
+    assert two.look == three.look != one.look
+    assert list(chart.numbers()["line"]) == ["cartoon", "photo-1", "photo-2"]
+
+
+# --- sensitivity ---
+
+
+def kappa_runs(target: str = "photo") -> list[Run]:
+    return [
+        with_accuracy(fedomg(kappa), target, seed, accuracy)
+        for kappa, values in KAPPAS.items()
+        for seed, accuracy in enumerate(values)
+    ]
+
+
+def chart_of(runs: Sequence[Run], **options: Any) -> Chart:
+    (chart,) = charts("sensitivity", runs, **options)
+    return chart
+
+
+def test_sensitivity_is_over_the_only_setting_that_varies_with_level_lines_of_other_methods() -> None:
+    chart = chart_of([*kappa_runs(), with_accuracy(FEDAVG, "photo", 0, 0.4)])
+    assert (chart.name, chart.x_label, chart.scale) == ("sensitivity-kappa", "kappa", Scale.LINEAR)
+    level, line = sorted(chart.lines, key=lambda one: one.label)
+    for kappa, values in KAPPAS.items():
+        point = line.points[kappa]
+        assert (point.mean, point.std) == pytest.approx((statistics.fmean(values), statistics.stdev(values)))
+    assert (level.label, level.is_constant, means(level)) == ("FedAvg", True, {0.1: 0.4, 0.3: 0.4})
+
+
+def test_sensitivity_has_the_average_only_with_a_run_on_every_domain() -> None:
+    three = [run for target in DOMAINS[:3] for run in kappa_runs(target)]
+    assert [panel.title for panel in chart_of(three).panels] == [f"held out: {target}" for target in DOMAINS[:3]]
+    whole = chart_of([*three, *kappa_runs("sketch")])
+    assert whole.panels[-1].title == AVERAGE
+    assert whole.panels[-1].lines[0].points[0.1].by_seed == pytest.approx({0: 0.5, 1: 0.6})
+
+
+def test_sensitivity_to_settings_of_the_protocol() -> None:
+    runs = [with_accuracy(FEDAVG, "photo", 0, epochs / 10, protocol={"local_epochs": epochs}) for epochs in (1, 2, 5)]
+    assert means(chart_of(runs).lines[0]) == {1: 0.1, 2: 0.2, 5: 0.5}
+    other = with_accuracy(FEDAVG, "photo", 0, 0.5, protocol={"local_epochs": 1, "image_size": 32})
+    with pytest.raises(SettingsError, match="image_size of the protocol"):
+        chart_of([*runs, other], setting="local_epochs")
+    networks = [
+        with_accuracy(
+            FEDAVG,
+            "photo",
+            0,
+            0.5,
+            protocol={"model": model},
+            initial_weights=InitialWeights(label="pretrained file", file=model, sha256=64 * digit),
+        )
+        for model, digit in (("resnet18", "a"), ("resnet50", "b"))
+    ]
+    assert chart_of(networks).categories == ("resnet18", "resnet50")
+    rules = ("all", {"personal": ["classifier.*"]}, {"personal": ["extractor.*"]})
+    objects = [with_accuracy(FEDAVG, "photo", 0, 0.5, protocol={"travels": rule}) for rule in rules]
+    assert len(chart_of(objects, setting="travels").categories) == 3
+
+
+def test_sensitivity_scales() -> None:
+    for kappas, scale in (
+        ((0.01, 0.5), Scale.LOG),
+        ((0.1, 1.0), Scale.LINEAR),
+        ((0.0, 0.5), Scale.LINEAR),
+        ((0.0, 0.01, 0.5), Scale.ZERO_AND_LOG),
+    ):
+        assert chart_of([with_accuracy(fedomg(kappa), "photo", 0, 0.5) for kappa in kappas]).scale is scale
+    chart = chart_of([with_accuracy(fedomg(rescale=value), "photo", 0, 0.5 + value / 10) for value in (True, False)])
+    assert (chart.scale, chart.categories) == (Scale.CATEGORIES, ("False", "True"))
+    assert list(chart.numbers()["rescale"]) == ["False", "True"]
+
+
+def test_varied_settings() -> None:
+    rates = [
+        with_accuracy(fedomg(kappa, server_lr=rate), "photo", 0, 0.5) for kappa in (0.1, 0.5) for rate in (0.05, 1)
+    ]
+    assert varied_settings(rates) == ("kappa", "server_lr")
+    titles = [line.label for line in chart_of(rates, setting="kappa").lines]
+    assert titles == ["FedOMG (server_lr 0.05)", "FedOMG (server_lr 1)"]
+    own = {"dataset": {"name": "mine", "domains": DOMAINS, "classes": ["dog", "elephant"]}}
+    runs = [with_accuracy(fedomg(kappa), "photo", 0, 0.5, protocol=own) for kappa in KAPPAS]
+    assert chart_of(runs).x_label == "kappa"
+    for runs in (rates, [with_accuracy(FEDAVG, "photo", 0, 0.5), with_accuracy(fedomg(), "photo", 0, 0.5)]):
+        with pytest.raises(SettingsError) as caught:
+            chart_of(runs)
+        assert caught.value.field == "setting"
+    with pytest.raises(SettingsError, match="'strength'"):
+        chart_of(kappa_runs(), setting="strength")
+    with pytest.raises(DataError):
+        chart_of([figure_run(fedomg(kappa), scores=[{"cartoon": judged()}]) for kappa in KAPPAS], selection="oracle")
