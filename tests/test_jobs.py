@@ -87,7 +87,7 @@ def test_its_filters_are_those_that_its_method_needs_at_both_ends() -> None:
         assert controller.aggregator is not None
         aggregator = make_aggregator(controller.aggregator)
         objective = make_objective(controller.protocol.get("objective", "erm"))
-        gap = aggregator.shares == REPORT_GAP
+        gap = aggregator.rule().shares == REPORT_GAP
         exchanges = objective.report is not None
         probe, train, down = (
             ("task_result_filters", "probe"),

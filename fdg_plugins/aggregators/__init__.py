@@ -15,18 +15,24 @@ Shapes: U sites of the round, N known sites, P trainable parameters. Updates ``[
 parameter with its own shape; weights and coefficients ``[U]`` are float64, in the sorted order of the sites' names.
 """
 
-from fdg_plugins.aggregators.base import UpdateAggregator
-from fdg_plugins.aggregators.contributions import Contribution, NotFiniteError
-from fdg_plugins.aggregators.facts import RunFacts
-from fdg_plugins.aggregators.flat_settings import flat_names, read_weighting, weighting_names
-from fdg_plugins.aggregators.named import AGGREGATORS, make_aggregator
-from fdg_plugins.aggregators.returned import Direction
+from fdg_plugins.aggregators.base import AGGREGATORS, UpdateAggregator, make_aggregator
+from fdg_plugins.aggregators.compatibility import check_fit, needed_reports
+from fdg_plugins.aggregators.contributions import Contribution, Direction, NotFiniteError, RunFacts
 from fdg_plugins.aggregators.step import take_step
-from fdg_plugins.aggregators.weighting_rule import RoundOf, Weighting
-from fdg_plugins.aggregators.weightings import WEIGHTINGS, make_weighting
+from fdg_plugins.aggregators.weightings import (
+    ONLY_ROUND,
+    WEIGHTINGS,
+    RoundOf,
+    Weighting,
+    flat_names,
+    make_weighting,
+    read_weighting,
+    weighting_names,
+)
 
 __all__ = [
     "AGGREGATORS",
+    "ONLY_ROUND",
     "WEIGHTINGS",
     "Contribution",
     "Direction",
@@ -35,9 +41,11 @@ __all__ = [
     "RunFacts",
     "UpdateAggregator",
     "Weighting",
+    "check_fit",
     "flat_names",
     "make_aggregator",
     "make_weighting",
+    "needed_reports",
     "read_weighting",
     "take_step",
     "weighting_names",

@@ -3,7 +3,7 @@
 
 One round: ``begin_round``, one ``accept_model`` per site, ``aggregate_model``. A method defines
 :meth:`UpdateAggregator.direction` and, if it needs to, ``check`` (refuse a contribution), ``step_of`` (the step of one
-parameter) and ``_validate`` (its settings).
+parameter) and ``_validate`` (what its settings' annotations do not say).
 
 Equation: ``theta+ = theta + server_lr * sum_u c_u g_u``, with the coefficients c of the direction and the updates g.
 
@@ -34,14 +34,22 @@ from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
 
-from fdg_plugins.aggregators.admission import check_weighting
-from fdg_plugins.aggregators.contributions import Contribution, read_contribution, read_model
-from fdg_plugins.aggregators.facts import MAX_IDLE_ROUNDS, RunFacts
-from fdg_plugins.aggregators.flat_settings import folded
-from fdg_plugins.aggregators.metrics import mean_metrics
-from fdg_plugins.aggregators.returned import Direction, checked_direction, checked_report, checked_weights, step_by
-from fdg_plugins.aggregators.weighting_rule import RoundOf, Weighting
-from fdg_plugins.aggregators.weightings import is_brought, make_weighting
+from fdg_plugins.aggregators.contributions import (
+    Contribution,
+    Direction,
+    RunFacts,
+    mean_metrics,
+    read_contribution,
+    read_model,
+)
+from fdg_plugins.aggregators.weightings import (
+    RoundOf,
+    Weighting,
+    check_allowed_weighting,
+    folded,
+    is_brought,
+    make_weighting,
+)
 from fdg_plugins.calling import calling
 from fdg_plugins.core.gram import gram_matrix
 from fdg_plugins.core.layout import ModelLayout, ParameterKind
@@ -52,9 +60,14 @@ from fdg_plugins.core.weighting import limited_weights
 from fdg_plugins.errors import ContributionError, FDGError, SettingsError, told
 from fdg_plugins.flare.broken_uploads import register_server_tensors
 from fdg_plugins.messages import META_REPORT
-from fdg_plugins.values import check_number, check_settings_known, counted, one_line, read_like
+from fdg_plugins.plugins.classes import ClassesOf
+from fdg_plugins.plugins.fields import Positive, check_parameters
+from fdg_plugins.values import check_settings_known, counted, one_line, read_like
 
 AGGREGATOR_STATE = 1
+
+MAX_IDLE_ROUNDS = 3
+"""Rounds in a row without a step after which a run ends."""
 
 
 class KnownGram(NamedTuple):
@@ -88,7 +101,7 @@ class UpdateAggregator(ModelAggregator):
     scales_with_updates: ClassVar[bool] = True
     """Whether scaling all updates by a positive factor scales the step by the same factor."""
 
-    def __init__(self, weighting: str | dict[str, Any] = "samples", server_lr: float = 1.0) -> None:
+    def __init__(self, weighting: str | dict[str, Any] = "samples", server_lr: Positive = 1.0) -> None:
         super().__init__()
         self.weighting = weighting
         self.server_lr = server_lr
@@ -154,36 +167,18 @@ class UpdateAggregator(ModelAggregator):
             name: read_like(name, value, in_force[name], self.named_values.get(name, ()))
             for name, value in settings.items()
         }
+        self.__dict__.update(wanted)
         try:
-            self._set(wanted)
+            self._validate()
         except SettingsError:
-            self._set(in_force)
+            self.__dict__.update(in_force)
+            self._validate()
             raise
 
     @property
     def reads_census(self) -> str | None:
         """What the aggregator reads of the census, in words, and cannot do without; None: nothing."""
         return None
-
-    @property
-    def needs_reports(self) -> bool:
-        """Whether the weights depend on reports that the server's filters must have checked."""
-        return self.rule().needs_reports
-
-    @property
-    def needs_training_loss(self) -> bool:
-        """Whether the weights depend on the loss of the received model on the sites' training images."""
-        return self.rule().needs_training_loss
-
-    @property
-    def shares(self) -> str | None:
-        """The name of the report that the weighting needs, which site administrators allow or forbid; None: none."""
-        return self.rule().shares
-
-    def _set(self, settings: Mapping[str, Any]) -> None:
-        for name, value in settings.items():
-            setattr(self, name, value)
-        self._validate()
 
     def rule(self) -> Weighting:
         """Return the weighting, which is looked up now if a plug-in brings it, and not by the constructor.
@@ -192,13 +187,13 @@ class UpdateAggregator(ModelAggregator):
         its own workflows never ask. Raises ``SettingsError`` as :func:`~fdg_plugins.aggregators.make_weighting`.
         """
         if self._weighting_rule is None:
-            check_weighting(self.weighting, self.fl_ctx)
+            check_allowed_weighting(self.weighting, self.fl_ctx)
             self._weighting_rule = make_weighting(self.weighting)
         return self._weighting_rule
 
     def _validate(self) -> None:
         self._weighting_rule = None if is_brought(self.weighting) else make_weighting(self.weighting)
-        check_number("server_lr", self.server_lr, above=0.0)
+        check_parameters(self)
 
     # --- one run ---
 
@@ -241,27 +236,22 @@ class UpdateAggregator(ModelAggregator):
         """Check and store one site's update; raise ``ContributionError`` with the reason if it cannot be used."""
         layout = self._layout or self._reference()
         contribution = read_contribution(model, layout, in_files=self.reads_parts)
-        self._check_expected(contribution.site)
+        if self._sites is not None and contribution.site not in self._sites:
+            raise ContributionError(f"site {contribution.site}: sent an update but does not train in this round.")
+        if contribution.site in self._contributions:
+            raise ContributionError(f"site {contribution.site}: sent a second update in the same round.")
         self.rule().check(contribution)
         self.check(contribution)
         if not self._contributions:
             self._round_layout = layout or ModelLayout.of(contribution.update)
         self._contributions[contribution.site] = contribution
 
-    def _check_expected(self, site: str) -> None:
-        """Raise ``ContributionError`` for a site that does not train in the round, or has sent its update before."""
-        if self._sites is not None and site not in self._sites:
-            raise ContributionError(f"site {site}: sent an update but does not train in this round.")
-        if site in self._contributions:
-            raise ContributionError(f"site {site}: sent a second update in the same round.")
-
     def aggregate_model(self) -> FLModel:
         """Return the step of the round as an update of the global model, with the report in its meta data.
 
-        Its metrics are the means of the sites' (:mod:`fdg_plugins.aggregators.metrics`). Without an accepted
-        contribution the update is empty, and the model stays as it is. The contributions are dropped. Raises
-        ``FDGError`` if weighting or direction return something else than the contract says, or if a workflow of FLARE's
-        own gets nowhere, and ``PartError``, which names it, if one of them raises an unforeseen error.
+        Its metrics are the means of the sites'. Without an accepted contribution the update is empty, and the model
+        stays as it is. The contributions are dropped. Raises ``FDGError`` if a workflow of FLARE's own gets nowhere,
+        and ``PartError``, which names it, if weighting or direction raise an unforeseen error.
         """
         self._empty_rounds = 0 if self._contributions else self._empty_rounds + 1
         if not self._contributions:
@@ -271,13 +261,13 @@ class UpdateAggregator(ModelAggregator):
             self.warning("No usable contribution in this round: the global model stays as it is.")
             return FLModel(params_type=ParamsType.DIFF, params={}, meta={META_REPORT: {"sites": []}})
         contributions = [self._contributions[site] for site in sorted(self._contributions)]
-        rule, count = self.rule(), len(contributions)
+        rule = self.rule()
         with calling("weighting", rule):
-            weights = checked_weights(rule, rule(contributions, self._round_of or self._round_in_context()), count)
+            weights = rule(contributions, self._round_of or self._round_in_context())
             weights = limited_weights(weights, [contribution.num_samples for contribution in contributions])
-            weighting_report = checked_report(rule, rule.report(contributions))
+            weighting_report = rule.report(contributions)
         with calling("aggregator", self):
-            direction = checked_direction(self, self.direction(weights, contributions), count)
+            direction = self.direction(weights, contributions)
         step = self._step(weights, direction.coefficients, contributions)
         report = {
             "sites": [contribution.site for contribution in contributions],
@@ -301,7 +291,8 @@ class UpdateAggregator(ModelAggregator):
         if self.facts.clip_to_median is None or not self._contributions:
             return {}
         sites = sorted(self._contributions)
-        lengths = self.lengths([self._contributions[site] for site in sites]).tolist()
+        parts = [self.trainable(self._contributions[site]) for site in sites]
+        lengths = [math.sqrt(inner_product(part, part)) for part in parts]
         factors = clip_factors(lengths, self.facts.clip_to_median)
         for site, factor in zip(sites, factors, strict=True):
             if factor != 1.0:
@@ -309,11 +300,6 @@ class UpdateAggregator(ModelAggregator):
                 scaled = {name: whole(value) * factor for name, value in self.trainable(one).items()}
                 self._contributions[site] = replace(one, update={**one.update, **scaled})
         return {"clip_factors": factors}
-
-    def lengths(self, contributions: Sequence[Contribution]) -> torch.Tensor:
-        """Return the L2 length of each update over the trainable parameters, float64 ``[U]``."""
-        parts = [self.trainable(contribution) for contribution in contributions]
-        return torch.tensor([math.sqrt(inner_product(part, part)) for part in parts], dtype=torch.float64)
 
     def gram(self, contributions: Sequence[Contribution]) -> torch.Tensor:
         """Return the Gram matrix of the updates over the trainable parameters, float64 ``[U, U]``.
@@ -352,7 +338,8 @@ class UpdateAggregator(ModelAggregator):
         for name, entry in self._round_layout.items():
             values = [contribution.update[name] for contribution in contributions]
             if entry.kind is ParameterKind.TRAINABLE:
-                step[name] = step_by(self, name, weights, coefficients * self.server_lr, contributions)
+                with calling("aggregator", self):
+                    step[name] = self.step_of(name, weights, coefficients * self.server_lr, contributions)
             elif entry.kind is ParameterKind.FLOAT_BUFFER:
                 step[name] = combine(weights, values)
             else:
@@ -389,12 +376,27 @@ class UpdateAggregator(ModelAggregator):
         return True
 
     def _round_in_context(self) -> RoundOf:
-        """Return the round that a stock workflow of FLARE announces in its context."""
         number = self.fl_ctx.get_prop(AppConstants.CURRENT_ROUND, 0) if self.fl_ctx else 0
         return RoundOf(number, max(self._announced_rounds, number + 1))
 
     def _reference(self) -> ModelLayout | None:
-        """Return the layout of the global model in a stock workflow's context; without one, that of the round."""
         model = self.fl_ctx.get_prop(AppConstants.GLOBAL_MODEL) if self.fl_ctx else None
         weights = model.get(ModelLearnableKey.WEIGHTS) if isinstance(model, Mapping) else None
         return ModelLayout.of(weights) if weights else self._round_layout or None
+
+
+AGGREGATORS: ClassesOf[UpdateAggregator] = ClassesOf("aggregator", UpdateAggregator)
+
+
+def make_aggregator(spec: str | Mapping[str, Any]) -> UpdateAggregator:
+    """Return the aggregator that ``spec`` describes: a name, or ``{"name": ..., <its settings>}``.
+
+    The workflow makes it, since FLARE would bury an error in its own traceback. Raises ``SettingsError`` for an unknown
+    name or setting, or a value out of range, of the weighting too.
+
+    >>> make_aggregator({"name": "fedomg", "kappa": 0.25}).kappa
+    0.25
+    """
+    made = AGGREGATORS.make(spec)
+    made.rule()  # looked up before the first round, so that a wrong setting of it is told now
+    return made

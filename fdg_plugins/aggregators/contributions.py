@@ -7,19 +7,20 @@ value is finite and at most ``LARGEST_VALUE`` in magnitude. Whatever does not fi
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from nvflare.app_common.aggregators.weighted_aggregation_helper import WeightedAggregationHelper
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
-from fdg_plugins.aggregators.metrics import read_metrics
 from fdg_plugins.core.dense import dense_tensor
 from fdg_plugins.core.layout import Entry, ModelLayout, ParameterKind
 from fdg_plugins.core.linear import LARGEST_SQUARABLE
@@ -28,7 +29,16 @@ from fdg_plugins.errors import ContributionError, DataError
 from fdg_plugins.flare.broken_uploads import are_lost
 from fdg_plugins.flare.peers import authenticated_site
 from fdg_plugins.flare.stored_tensor import UNREADABLE, StoredTensor, is_reference, open_reference
-from fdg_plugins.messages import META_CHECKED_REPORTS, META_REPORT, META_SAMPLES, META_SITE, MOST_SAMPLES, TrainReport
+from fdg_plugins.messages import (
+    LONGEST_NAME,
+    META_CHECKED_REPORTS,
+    META_REPORT,
+    META_SAMPLES,
+    META_SITE,
+    MOST_NAMES,
+    MOST_SAMPLES,
+    TrainReport,
+)
 from fdg_plugins.values import LONGEST_QUOTE, is_number, one_line, shorten
 
 CHECKED_AT_A_TIME = 1 << 20  # elements of a stored tensor loaded at a time
@@ -36,6 +46,28 @@ CHECKED_AT_A_TIME = 1 << 20  # elements of a stored tensor loaded at a time
 
 class NotFiniteError(ContributionError):
     """An update has NaN or infinite values: the site's training diverged, or the site is dishonest."""
+
+
+class RunFacts(NamedTuple):
+    """What the workflow tells an aggregator about the run; a workflow of FLARE's own tells nothing.
+
+    ``class_counts``: for each source, its number of images of each class ``[Y]``, as counted in the census.
+    ``last_layer``: the names of the last layer's weight and bias, whose rows are the classes. ``clip_to_median``:
+    updates longer than this many medians of the round are shortened (None: never). ``domains``: the domain that each
+    source holds.
+    """
+
+    class_counts: Mapping[str, Sequence[int]] = {}
+    last_layer: tuple[str, ...] = ()
+    clip_to_median: float | None = None
+    domains: Mapping[str, str] = {}
+
+
+class Direction(NamedTuple):
+    """A direction as coefficients ``[U]`` of the updates, float64, and the values that the method reports about it."""
+
+    coefficients: torch.Tensor
+    report: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -75,7 +107,10 @@ def read_contribution(model: FLModel, layout: ModelLayout | None, in_files: bool
     Raises ``ContributionError`` with one sentence naming the site and the parameter.
     """
     meta = model.meta if isinstance(model.meta, Mapping) else {}
-    site = _sender(meta, model)
+    site = meta.get(META_SITE)
+    if not isinstance(site, str) or not site:
+        raise ContributionError("A contribution came without the name of an authenticated site.")
+    _check_is_update(site, model)
     values = {str(name): _loaded(site, name, value, in_files) for name, value in model.params.items()}
     update = {name: _as_tensor(site, name, value) for name, value in values.items()}
     checked, length = _checked_update(site, update, layout if layout is not None else ModelLayout.of(update))
@@ -90,7 +125,7 @@ def read_contribution(model: FLModel, layout: ModelLayout | None, in_files: bool
         reports=reports if isinstance(reports, Mapping) else {},
         training=_read_training(site, meta.get(META_REPORT)),
         length=length,
-        metrics=read_metrics(model.metrics),
+        metrics=_read_metrics(model.metrics),
     )
 
 
@@ -102,7 +137,10 @@ def read_model(shareable: Shareable, fl_ctx: FLContext) -> FLModel:
     site = "without a name"
     try:
         site = authenticated_site(shareable, fl_ctx)
-        _check_round(site, shareable, fl_ctx)
+        sent_for = shareable.get_cookie(AppConstants.CONTRIBUTION_ROUND, None)
+        current = fl_ctx.get_prop(AppConstants.CURRENT_ROUND) if fl_ctx else None
+        if sent_for is not None and current is not None and sent_for != current:
+            raise ContributionError(f"site {site}: sent an update for round {sent_for} in round {current}.")
         model = FLModelUtils.from_shareable(shareable)
     except ContributionError:
         raise
@@ -111,22 +149,6 @@ def read_model(shareable: Shareable, fl_ctx: FLContext) -> FLModel:
         raise ContributionError(f"site {site}: sent something that is not an update: {reason}.") from error
     model.meta[META_SITE] = site
     return model
-
-
-def _check_round(site: str, shareable: Shareable, fl_ctx: FLContext) -> None:
-    sent_for = shareable.get_cookie(AppConstants.CONTRIBUTION_ROUND, None)
-    current = fl_ctx.get_prop(AppConstants.CURRENT_ROUND) if fl_ctx else None
-    if sent_for is not None and current is not None and sent_for != current:
-        raise ContributionError(f"site {site}: sent an update for round {sent_for} in round {current}.")
-
-
-def _sender(meta: Mapping[str, Any], model: FLModel) -> str:
-    """Return who sent ``model``, which must be an update."""
-    site = meta.get(META_SITE)
-    if not isinstance(site, str) or not site:
-        raise ContributionError("A contribution came without the name of an authenticated site.")
-    _check_is_update(site, model)
-    return site
 
 
 def _check_is_update(site: str, model: FLModel) -> None:
@@ -167,7 +189,6 @@ def _check_names(site: str, update: Mapping[str, Values], layout: ModelLayout) -
 
 
 def _checked_update(site: str, update: Mapping[str, Values], layout: ModelLayout) -> tuple[dict[str, Values], float]:
-    """Return the update in the model's dtypes, and the approximate length of its trainable parameters."""
     _check_names(site, update, layout)
     checked: dict[str, Values] = {}
     squared_lengths: list[float] = []
@@ -179,7 +200,6 @@ def _checked_update(site: str, update: Mapping[str, Values], layout: ModelLayout
 
 
 def _checked(site: str, name: str, value: Any, entry: Entry) -> tuple[Values, float]:
-    """Return a parameter in the model's dtype and its approximate squared length, which is zero for a counter."""
     if tuple(value.shape) != entry.shape:
         raise ContributionError(
             f"site {site}: parameter {name!r} has shape {list(value.shape)}, expected {list(entry.shape)}."
@@ -193,7 +213,6 @@ def _checked(site: str, name: str, value: Any, entry: Entry) -> tuple[Values, fl
 
 
 def _check_dtype(site: str, name: str, dtype: torch.dtype, entry: Entry) -> None:
-    """Raise ``ContributionError`` unless a counter came as integers or truth values, all else as floats."""
     is_counter = entry.kind is ParameterKind.INTEGER_BUFFER
     fits = not (dtype.is_floating_point or dtype.is_complex) if is_counter else dtype.is_floating_point
     if not fits:
@@ -201,7 +220,6 @@ def _check_dtype(site: str, name: str, dtype: torch.dtype, entry: Entry) -> None
 
 
 def _squared_length(site: str, name: str, value: Values) -> float:
-    """Return the approximate squared length of a parameter, all of whose values are usable."""
     try:
         return math.fsum(_checked_part(site, name, part) ** 2 for part in _parts(value))
     except DataError as error:
@@ -222,7 +240,6 @@ def _checked_part(site: str, name: str, part: torch.Tensor) -> float:
 
 
 def _check_values(site: str, name: str, part: torch.Tensor) -> None:
-    """Raise the reason why a part has no usable length, if there is one."""
     if count := int((~torch.isfinite(part)).sum()):
         raise NotFiniteError(f"site {site}: parameter {name!r} has {count} values that are NaN or infinite.")
     if bool((part.double().abs() > LARGEST_SQUARABLE).any()):
@@ -230,7 +247,6 @@ def _check_values(site: str, name: str, part: torch.Tensor) -> None:
 
 
 def _parts(value: Values) -> Iterator[torch.Tensor]:
-    """Yield all elements of a tensor: at once if it is in memory, otherwise part by part."""
     if isinstance(value, torch.Tensor):
         yield value
         return
@@ -243,17 +259,45 @@ def _read_samples(site: str, value: Any) -> int | None:
     if value is None:
         return None
     number = value.item() if isinstance(value, np.generic) else value
-    if not _is_count(number):
+    if not is_number(number) or not 0 < number <= MOST_SAMPLES or number != int(number):
         raise ContributionError(
             f"site {site}: number of samples is {shorten(value)}, expected a whole number above zero."
         )
     return int(number)
 
 
-def _is_count(number: Any) -> bool:
-    """Return whether ``number`` is a whole number of samples, as an integer or a float."""
-    return is_number(number) and 0 < number <= MOST_SAMPLES and bool(number == int(number))
-
-
 def _read_training(site: str, report: Any) -> TrainReport | None:
     return None if report is None else TrainReport.read(report, f"site {site}: report", ContributionError)
+
+
+def _read_metrics(value: Any) -> dict[str, float] | None:
+    """Return the finite numbers among a site's metrics, by name, truth values as 0 and 1; None if it sent none.
+
+    Anything else is left out, because a metric must not cost a site its update.
+    """
+    if not isinstance(value, Mapping):
+        return None
+    named = {name: _number(one) for name, one in value.items() if isinstance(name, str) and len(name) <= LONGEST_NAME}
+    return dict(islice(((name, number) for name, number in named.items() if number is not None), MOST_NAMES))
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value) if not isinstance(value, str | bytes) else math.nan
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def mean_metrics(contributions: Sequence[Contribution]) -> dict[str, float] | None:
+    """Return ``sum_u n_u m_u / sum_u n_u`` of each metric m over the sites that sent it, as FLARE's own FedAvg does.
+
+    n is the number of samples, one if a site did not say it. As in FLARE, a round has no metrics at all, None, if one
+    of its sites sent none. FLARE's model selection, early stopping and metric files read them.
+    """
+    helper = WeightedAggregationHelper()
+    for contribution in contributions:
+        if contribution.metrics is None:
+            return None
+        helper.add(contribution.metrics, contribution.num_samples or 1, contribution.site, None)
+    return helper.get_result() or None

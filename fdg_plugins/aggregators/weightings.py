@@ -1,24 +1,90 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The weightings by name: uniform, by samples, and those of published methods.
+"""Weightings: from the contributions of a round to reference weights p, float64 ``[U]``; and the rules by name.
 
-Shapes: weights p ``[U]``, float64, on the simplex, for the round's updates ``[U, P]``; FedDG-GA keeps weights ``[N]``
-of all N known sites. Any weighting can be combined with any direction.
+A weighting may use the reports of the round alone, or learn from round to round. What it has learned is its *state*, a
+JSON value that it returns and takes back; the server saves it after every round.
 
-Participation: uniform weights and weights by samples use the sites of the round only. FedDG-GA adjusts the sites that
-report a gap; a site that is absent, or whose gap is missing or was refused, keeps its weight.
+Shapes: p ``[U]``, on the simplex, for updates ``[U, P]`` in the sorted order of their sites. All-zero weights are
+allowed and leave the parameters as they are. Any weighting can be combined with any direction.
 """
 
+import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import torch
+from nvflare.apis.fl_context import FLContext
 
 from fdg_plugins.aggregators.contributions import Contribution
-from fdg_plugins.aggregators.weighting_rule import ONLY_ROUND, RoundOf, Weighting
 from fdg_plugins.core.weighting import sample_weights, uniform_weights
-from fdg_plugins.errors import ContributionError
+from fdg_plugins.errors import ContributionError, SettingsError
+from fdg_plugins.flare.site_file import allowed_at_server
+from fdg_plugins.plugins.admission import check_allowed
 from fdg_plugins.plugins.classes import ClassesOf
 from fdg_plugins.plugins.methods import METHODS
+from fdg_plugins.values import parsed_object, read_like
+
+WEIGHTING = "weighting"
+
+
+@dataclass(frozen=True)
+class RoundOf:
+    """The position of a round in the run: its number from 0, the total, and the sites that train in it.
+
+    ``gone``: the sites that take no further part in the run.
+    """
+
+    number: int = 0
+    total: int = 1
+    sites: tuple[str, ...] = ()
+    gone: frozenset[str] = frozenset()
+
+
+ONLY_ROUND = RoundOf()  # for callers that do not count rounds
+
+
+class Weighting(ABC):
+    """A rule for p, called once per round with the contributions in the sorted order of their sites.
+
+    ``shares``: the name of what it needs to know of a site beyond its number of samples, by which the site's
+    administrator allows or forbids it. ``needs_reports``: it reads reports that the server's filters have checked: the
+    gap, or the report of the objective. ``needs_training_loss``: it reads the loss of the received model on the
+    training split.
+    """
+
+    shares: ClassVar[str | None] = None
+    needs_reports: ClassVar[bool] = False
+    needs_training_loss: ClassVar[bool] = False
+
+    # Declaration for the contract suite (``fdg_plugins.testing``); nothing else reads it.
+    example_reports: ClassVar[tuple[Any, ...]] = ()
+    """Three different checked values of the report ``shares``, for a rule that reads one which the suite does not know.
+    """
+
+    @abstractmethod
+    def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:
+        """Return the weights, float64 ``[U]``, in the order of the contributions: on the simplex, or all zero."""
+
+    def check(self, contribution: Contribution) -> None:  # noqa: B027 - most rules need nothing of a contribution
+        """Raise ``ContributionError`` for a contribution that cannot be weighted. Only that contribution is refused."""
+
+    def report(self, contributions: Sequence[Contribution]) -> dict[str, list[Any]]:
+        """Return the quantities from which the weights were computed, beyond those of every contribution.
+
+        Each is a list ``[U]`` in the order of ``contributions``, of numbers, truth values, short texts or None. The
+        record of the round keeps a name that it does not know under ``own``; what it cannot hold stops the step.
+        """
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """Return what must survive the round, as a JSON value."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - most rules learn nothing
+        """Restore what :meth:`state` returned."""
 
 
 class Uniform(Weighting):
@@ -33,7 +99,7 @@ class Samples(Weighting):
     """Number of training samples over the round's total (FedAvg; FedOMG's section 4.2)."""
 
     def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:
-        """Return ``n_u / sum_v n_v``, float64 ``[U]``; raise ``ContributionError`` as :meth:`check`."""
+        """Return ``n_u / sum_v n_v``, float64 ``[U]``."""
         for contribution in contributions:
             self.check(contribution)
         return sample_weights([contribution.num_samples or 0 for contribution in contributions])
@@ -60,13 +126,76 @@ def make_weighting(spec: str | Mapping[str, Any]) -> Weighting:
     return WEIGHTINGS.make(spec)
 
 
-def weighting_name(spec: Any) -> str | None:
-    """Return the name of a weighting, given by name or as an object with a name; None if it has none."""
+def is_brought(spec: Any) -> bool:
+    """Return whether ``spec`` names a weighting that a plug-in brings; loads no plug-in."""
+    name = _name_of(spec)
+    return name is not None and METHODS.origin(name) is not None
+
+
+def check_allowed_weighting(spec: Any, fl_ctx: FLContext | None) -> None:
+    """Raise ``SettingsError`` if ``spec`` names a weighting of a plug-in that the server's operator does not allow.
+
+    This package's workflow asks before it begins; FLARE's own, which can use our aggregators too, do not.
+    """
+    if fl_ctx is not None and is_brought(spec):
+        check_allowed(WEIGHTING, str(_name_of(spec)), allowed_at_server(fl_ctx))
+
+
+def _name_of(spec: Any) -> str | None:
     name = spec.get("name") if isinstance(spec, Mapping) else spec
     return name if isinstance(name, str) else None
 
 
-def is_brought(spec: Any) -> bool:
-    """Return whether ``spec`` names a weighting that a plug-in brings; loads no plug-in."""
-    name = weighting_name(spec)
-    return name is not None and METHODS.origin(name) is not None
+# --- the settings of an aggregator and of its weighting as one flat list of names ---
+
+
+def weighting_names(weighting: Any) -> list[str]:
+    """Return the names of the settings of a weighting, given by name or as an object with a name; none if unknown."""
+    return list(_parameters(weighting))
+
+
+def flat_names(settings: Mapping[str, Any], given: Mapping[str, Any] = MappingProxyType({})) -> list[str]:
+    """Return the names by which the ``settings`` in force of an aggregator can be changed.
+
+    Those of the weighting are of the one in ``given``, what is to be changed, if it names one. A name that the
+    aggregator and its weighting share is the aggregator's.
+    """
+    if WEIGHTING not in settings:
+        return list(settings)
+    return list(dict.fromkeys([*settings, *weighting_names(parsed_object(given.get(WEIGHTING, settings[WEIGHTING])))]))
+
+
+def folded(settings: Mapping[str, Any], in_force: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``settings`` with those of the weighting entered into its object; a weighting as text may be JSON."""
+    if WEIGHTING not in in_force:
+        return dict(settings)
+    weighting = parsed_object(settings.get(WEIGHTING, in_force[WEIGHTING]))
+    own = [name for name in weighting_names(weighting) if name in settings and name not in in_force]
+    left = {name: value for name, value in settings.items() if name not in own}
+    if own:
+        given = read_weighting(weighting, {name: settings[name] for name in own})
+        left[WEIGHTING] = {**(weighting if isinstance(weighting, Mapping) else {"name": weighting}), **given}
+    elif WEIGHTING in left:
+        left[WEIGHTING] = weighting
+    return left
+
+
+def read_weighting(weighting: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of a weighting with text, such as from the environment, converted to the type of its default.
+
+    Text that is not of that type stays as it is, for the weighting to refuse.
+    """
+    parameters = _parameters(weighting)
+    return {name: _read(name, value, parameters[name].default) for name, value in settings.items()}
+
+
+def _parameters(weighting: Any) -> Mapping[str, inspect.Parameter]:
+    name = _name_of(weighting)
+    return inspect.signature(WEIGHTINGS[name]).parameters if name is not None and name in WEIGHTINGS else {}
+
+
+def _read(name: str, value: Any, default: Any) -> Any:
+    try:
+        return read_like(name, value, 0.0 if default in (inspect.Parameter.empty, None) else default)
+    except SettingsError:
+        return value

@@ -38,7 +38,7 @@ def explain(
     plugin: PluginFiles = None,
     dataset: Annotated[str, typer.Option(help="The data set whose defaults are shown: those of a job on it.")] = "pacs",
     everything: Annotated[
-        bool, typer.Option("--all", help="Also the job's config, sources of settings, differences and exact cases.")
+        bool, typer.Option("--all", help="Also the job's config, sources of settings and differences.")
     ] = False,
 ) -> None:
     """Explain a method, or a composition of methods.
@@ -123,17 +123,9 @@ def _page(composition: "Composition", run: "Run", dataset: str, files: str) -> I
             yield from _head(record)
         yield from _formulas(record)
         yield from _settings(record, settings_in(run, record), dataset)
-        yield from _limits(record)
+        if record.differences.rows:
+            yield from _differences(record)
     yield from _leaves(composition)
-
-
-def _limits(record: "Method") -> Iterator[RenderableType]:
-    """Yield where paper, code and this package differ, and the cases in which the method is exactly another one."""
-    if record.differences.rows:
-        yield from _differences(record)
-    if record.exact:
-        yield _section("Exact cases")
-        yield _cases(record.exact)
 
 
 def _head(record: "Method") -> Iterator[RenderableType]:
@@ -143,8 +135,8 @@ def _head(record: "Method") -> Iterator[RenderableType]:
 
 
 def _parts(composition: "Composition") -> Iterator[RenderableType]:
-    rows = ((", ".join(record.acts), record.title, record.in_composition) for record in composition.records)
-    yield _inset(make_table(("acts on", "method", "with the others"), rows))
+    rows = ((", ".join(record.acts), record.title, record.line) for record in composition.records)
+    yield _inset(make_table(("acts on", "method", "what it does"), rows))
     for one, other, source in composition.together():
         yield _indented(f"{one.title} with {other.title}: {source}.")
 
@@ -221,13 +213,6 @@ def _differences(record: "Method") -> Iterator[RenderableType]:
     yield _inset(make_table(head, ([cell for cell in row if cell is not None] for row in cells)))
     if differences.remark is not None:
         yield _indented(differences.remark)
-
-
-def _cases(cases: tuple[str, ...]) -> RenderableType:
-    grid = _grid()
-    for case in cases:
-        grid.add_row("-", Text(case))
-    return _inset(grid)
 
 
 def _leaves(composition: "Composition") -> Iterator[RenderableType]:

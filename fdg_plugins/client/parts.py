@@ -9,7 +9,7 @@ Shapes: features ``[B, D]``, the inputs of the head; labels ``[B]``; the head's 
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel
@@ -19,7 +19,7 @@ from fdg_plugins.core.alignment import gradient_alignment_penalty
 from fdg_plugins.core.insight import GlobalInsight
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import META_RECEIVED
-from fdg_plugins.methods.feddim import TARGETS, LocalInsight, Target, local_insight, means_report, read_insight
+from fdg_plugins.methods.feddim import LocalInsight, Target, local_insight, means_report, read_insight
 from fdg_plugins.methods.fediir import GRADIENT, gradient_report, read_gradient
 from fdg_plugins.objectives.exchange import PayloadValidator
 from fdg_plugins.objectives.objective import FeatureBatch, device_of, evaluating
@@ -90,7 +90,7 @@ class ClassInsight(SitePart):
 
     def __init__(self, model: torch.nn.Module, head: str, target: Target = "insight") -> None:
         super().__init__(model, head)
-        check_choice("target", target, TARGETS)
+        check_choice("target", target, get_args(Target))
         if not isinstance(self.head, torch.nn.Linear):
             raise SettingsError(f"head {head!r} is a {type(self.head).__name__}, expected a linear layer.")
         self.linear: torch.nn.Linear = self.head

@@ -111,7 +111,7 @@ class Reception:
             answers.personal[site] = report.personal
         self._accept(site, answer)
         # Only of an update that could be used: one of another form passes the job's check unread.
-        if self.aggregator.needs_reports and self.aggregator.shares not in checked.looked_at:
+        if self.aggregator.rule().needs_reports and self.aggregator.rule().shares not in checked.looked_at:
             answers.unchecked = site
         self.channel.take(TASK_TRAIN, site, checked)
         answers.local[site] = LocalRecord(

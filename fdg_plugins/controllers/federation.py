@@ -13,7 +13,7 @@ from nvflare.app_common.abstract.model import make_model_learnable
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
 
-from fdg_plugins.aggregators import RunFacts, UpdateAggregator, flat_names, make_aggregator
+from fdg_plugins.aggregators import RunFacts, UpdateAggregator, flat_names, make_aggregator, needed_reports
 from fdg_plugins.controllers.kept_results import keep_results
 from fdg_plugins.controllers.messenger import Aborted, Messenger, Request
 from fdg_plugins.controllers.monitoring import publish_evaluation, publish_round
@@ -33,14 +33,8 @@ from fdg_plugins.flare.simulator import in_simulator
 from fdg_plugins.flare.site_file import allowed_at_server
 from fdg_plugins.flare.stats import answer_stats
 from fdg_plugins.flare.trackers import chosen_tracker
-from fdg_plugins.messages import META_REQUEST, TASK_CENSUS, TASK_TRAIN, CensusReply, CensusRequest
-from fdg_plugins.plans.compatibility import (
-    check_exchange_filters,
-    check_settings,
-    check_update_filters,
-    needed_reports,
-)
-from fdg_plugins.plans.plans import Plans, make_plans
+from fdg_plugins.messages import META_REQUEST, TASK_CENSUS, CensusReply, CensusRequest
+from fdg_plugins.plans.plans import Plans, check_filters, check_settings, make_plans
 from fdg_plugins.plans.uses import uses_of
 from fdg_plugins.plugins.admission import admit
 from fdg_plugins.plugins.code import code_of
@@ -197,8 +191,7 @@ class FederationController(Messenger):
             flat_names(aggregator.settings(), environment_settings(os.environ)),
         )
         check_settings(aggregator, plans)
-        check_update_filters(plans, server_result_filters(TASK_TRAIN, self.fl_ctx))
-        check_exchange_filters(plans, lambda task: server_result_filters(task, self.fl_ctx))
+        check_filters(plans, lambda task: server_result_filters(task, self.fl_ctx))
         return plans
 
     def _new_rounds(self, plans: Plans, federation: Federation, aggregator: UpdateAggregator, state: Path) -> Rounds:

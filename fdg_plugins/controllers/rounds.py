@@ -306,7 +306,7 @@ class Rounds:
         Raises ``SettingsError`` if an update came without the checked reports that determine the weights.
         """
         if answers.unchecked is not None:
-            needed = "GapCheckFilter" if self.aggregator.shares == REPORT_GAP else "ExchangeCheckFilter"
+            needed = "GapCheckFilter" if self.aggregator.rule().shares == REPORT_GAP else "ExchangeCheckFilter"
             raise SettingsError(
                 f"the update of site {answers.unchecked} came without checked reports, from which the weights follow: "
                 f"the job's server config needs {needed} for the task {TASK_TRAIN!r}."
@@ -341,7 +341,7 @@ class Rounds:
             self.messenger.warning(f"site {site}: report refused: {reason}")
             self.channel.drop(site)
             answers.refused_reports[site] = reason
-            if self.aggregator.shares == exchange.report:
+            if self.aggregator.rule().shares == exchange.report:
                 self.aggregator.drop(site)
                 answers.refused_updates[site] = f"its weight follows from its report, which was refused: {reason}"
                 answers.local.pop(site, None)

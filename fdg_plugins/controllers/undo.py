@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fdg_plugins.aggregators import UpdateAggregator
-from fdg_plugins.aggregators.facts import MAX_IDLE_ROUNDS
+from fdg_plugins.aggregators.base import MAX_IDLE_ROUNDS
 from fdg_plugins.errors import FDGError
 from fdg_plugins.objectives import Exchange
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, Checkpoint, read_checkpoint

@@ -19,31 +19,9 @@ tensor([[1., 0.],
 tensor([0.7500, 0.7500])
 """
 
-from fdg_plugins.core.adjustment import (
-    adjust_weights,
-    decayed_step,
-    loss_gap,
-    score_gap,
-    weights_of_round,
-    with_new_sites,
-)
-from fdg_plugins.core.alignment import classifier_gradient, gradient_alignment_penalty, update_mean_gradient
-from fdg_plugins.core.conflict import least_conflict
-from fdg_plugins.core.domains import allot_sites, split_indices
 from fdg_plugins.core.gram import gram_matrix
-from fdg_plugins.core.grouping import group_gram, group_means, group_weights, match_groups, relative_loss
-from fdg_plugins.core.insight import (
-    GlobalInsight,
-    class_means,
-    class_sums,
-    feature_penalty,
-    insight_from_means,
-    insight_matrix,
-    insight_penalty,
-    logit_penalty,
-    squared_norms,
-    update_global_insight,
-)
+from fdg_plugins.core.grouping import group_gram, group_means, group_weights, match_groups
+from fdg_plugins.core.insight import GlobalInsight, insight_matrix, insight_penalty
 from fdg_plugins.core.linear import combine, inner_product
 from fdg_plugins.core.matching import (
     Matching,
@@ -54,49 +32,28 @@ from fdg_plugins.core.matching import (
     matching_objective,
 )
 from fdg_plugins.core.shards import add_grams, make_shards, shard_of
-from fdg_plugins.core.weighting import check_weights, sample_weights, uniform_weights
+from fdg_plugins.core.weighting import sample_weights, uniform_weights
 
 __all__ = [
     "GlobalInsight",
     "Matching",
     "add_grams",
-    "adjust_weights",
-    "allot_sites",
-    "check_weights",
-    "class_means",
-    "class_sums",
-    "classifier_gradient",
     "combine",
-    "decayed_step",
-    "feature_penalty",
-    "gradient_alignment_penalty",
     "gram_matrix",
     "group_gram",
     "group_means",
     "group_weights",
     "inner_product",
-    "insight_from_means",
     "insight_matrix",
     "insight_penalty",
     "invariant_coefficients",
     "invariant_direction",
     "invariant_weights",
-    "least_conflict",
-    "logit_penalty",
-    "loss_gap",
     "make_shards",
     "match",
     "match_groups",
     "matching_objective",
-    "relative_loss",
     "sample_weights",
-    "score_gap",
     "shard_of",
-    "split_indices",
-    "squared_norms",
     "uniform_weights",
-    "update_global_insight",
-    "update_mean_gradient",
-    "weights_of_round",
-    "with_new_sites",
 ]

@@ -213,5 +213,4 @@ def _shared(problem: _Problem, weights: np.ndarray, value: float) -> tuple[np.nd
 
 
 def _root(square: float) -> float:
-    """Return the square root; a square that is negative through rounding counts as zero."""
     return float(np.sqrt(max(0.0, square)))

@@ -58,7 +58,6 @@ class ConeProgram:
         raise ArithmeticError(f"The matching problem of {len(self.linear)} sites ended as {problem.status!r}.")
 
     def _on_simplex(self, solution: np.ndarray) -> np.ndarray:
-        """Return the better of the clipped solution and the same without the tiny weights an interior point leaves."""
         clipped = np.clip(solution, 0.0, None)
         swept = np.where(clipped > ZERO_WEIGHT * clipped.max(), clipped, 0.0)
         return min((swept / swept.sum(), clipped / clipped.sum()), key=self.value)

@@ -12,9 +12,6 @@ Shapes: gradients by parameter, each of its parameter's shape; traces T ``[U]`` 
 
 Degenerate cases: equal traces weigh all sites alike. If all are zero, which no network reaches but a saturated one, the
 weights are those by samples. One site has all the weight.
-
-Differences: the quantity is the trace of the Fisher information only for batches of one image, since a batch's mean is
-squared, not its images one by one; the authors' code has the same.
 """
 
 from collections.abc import Iterable, Sequence

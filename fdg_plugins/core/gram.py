@@ -114,7 +114,6 @@ def panel_length(count: int) -> int:
 
 
 def _loaded(segment: _Segment, panel: int) -> Iterator[list[torch.Tensor]]:
-    """Yield the values of a segment in memory, whole panels at a time, without copying tensors that are in memory."""
     step = panel * max(1, LOADED // (panel * len(segment.values)))
     for start in range(segment.start, segment.stop, step):
         part = slice(start, min(start + step, segment.stop))
@@ -124,7 +123,6 @@ def _loaded(segment: _Segment, panel: int) -> Iterator[list[torch.Tensor]]:
 def _in_order(
     pool: ThreadPoolExecutor, threads: int, compute: Callable[[_Segment], torch.Tensor], segments: Iterator[_Segment]
 ) -> Iterator[torch.Tensor]:
-    """Yield the result of each segment in order, with at most two results per thread waiting."""
     waiting: deque[Future[torch.Tensor]] = deque()
     for segment in segments:
         waiting.append(pool.submit(compute, segment))
@@ -136,7 +134,6 @@ def _in_order(
 
 @contextmanager
 def _one_thread_each() -> Iterator[int]:
-    """Limit torch to one thread per operation; yield the previous number of threads, which is restored on exit."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

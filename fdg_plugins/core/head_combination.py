@@ -19,8 +19,6 @@ Shapes: means and h ``[Y, D]`` of a site, ``[U, Y, D]`` of all; V ``[U]``; mixtu
 Degenerate cases: equal h give weights in proportion to 1 / V. A site without uncertainty keeps its own head, and so
 does a single site. Weights of at most ``SMALLEST``, or of half the largest if that is less, are set to zero and the
 others rescaled.
-
-Differences: public code solves the problem by a general solver and clips eigenvalues that rounding made negative.
 """
 
 from collections.abc import Sequence

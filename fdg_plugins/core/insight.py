@@ -7,7 +7,7 @@ Matrix" (FedDIM), IJCAI 2025.
 Equations (number in the paper -> here), for the last layer ``o = W z + b``, whose bias is not used:
 
 - Eq. 2, 3, ``I[d, y] = W[y, d] z[d]``; summed over d, these are the logits -> :func:`insight_matrix`
-- Eq. 4, ``I_u^(k)``, the mean over a site's samples of class k -> :func:`class_means`, :func:`insight_from_means`
+- Eq. 4, ``I_u^(k)``, the mean over a site's samples of class k -> :class:`ClassSums`, :func:`insight_from_means`
 - Eq. 5, 6, mean over sites and ``(1 - m) previous + m mean`` -> :func:`update_global_insight`
 - Eq. 7, ``1/B sum_i |I_i - J^(y_i)|^2``, J the global insight -> :func:`insight_penalty`; the caller multiplies it by
   the strength lambda
@@ -29,11 +29,6 @@ classes of the batch -> :func:`class_shares`, which every penalty takes.
 
 Degenerate cases: a class without samples has no mean (NaN, not zero) and enters no average. A class that no site has
 had so far is not present; its samples are not penalised. The penalty of an empty batch is zero.
-
-Differences. Eq. 5 of the paper divides by the number of sites; here a class is averaged over the sites that have it,
-which is the same if all do. The paper prints the cross entropy next to Eq. 7 as a sum over the batch. The penalty is a
-mean, and so must the cross entropy be if lambda is to have one scale. The authors' code was not
-compared.
 """
 
 from collections.abc import Iterable
@@ -65,25 +60,6 @@ def insight_matrix(features: torch.Tensor, weight: torch.Tensor) -> torch.Tensor
     return features.unsqueeze(-1) * weight.t()
 
 
-def class_sums(features: torch.Tensor, labels: torch.Tensor, num_classes: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the sum of the features of each class, float64 ``[Y, D]``, and the number of samples, int64 ``[Y]``.
-
-    Both are additive over batches; the mean is ``sums / counts[:, None]``. Raises ``ValueError`` for a label out of
-    range.
-
-    >>> sums, counts = class_sums(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([0, 0, 1]), 2)
-    >>> sums.tolist(), counts.tolist()
-    ([[3.0], [4.0]], [2, 1])
-    """
-    if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < num_classes:
-        raise ValueError(
-            f"Expected labels from 0 to {num_classes - 1}, got {int(labels.min())} to {int(labels.max())}."
-        )
-    total = ClassSums(num_classes, features.shape[1], features.device)
-    total.add(features, labels)
-    return total.result()
-
-
 class ClassSums:
     """Sums of features and numbers of samples of each class over batches, of which none is read before all are added.
 
@@ -106,7 +82,7 @@ class ClassSums:
         self._are_classes &= inside.all()
 
     def result(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the sums ``[Y, D]``, float64, and the numbers ``[Y]``, int64; raise ``ValueError`` as class_sums."""
+        """Return the sums ``[Y, D]``, float64, and the numbers ``[Y]``; ``ValueError`` for a label out of range."""
         if not bool(self._are_classes):
             raise ValueError(f"Expected labels from 0 to {len(self._counts) - 1}, got others.")
         return self._sums, self._counts
@@ -119,20 +95,6 @@ class ClassSums:
         sums, counts = (values.cpu() for values in self.result())
         held = counts > 0
         return (sums[held] / counts[held, None]).float(), counts
-
-
-def class_means(features: torch.Tensor, labels: torch.Tensor, num_classes: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the mean features ``[Y, D]`` of each class and the number of samples, int64 ``[Y]``.
-
-    The mean of a class without samples is NaN, so that it cannot be mistaken for zero: send only the rows with
-    ``counts > 0``. Summed in float64; the result has no gradient and the features' dtype, but at least float32.
-
-    >>> means, counts = class_means(torch.tensor([[1.0], [2.0]]), torch.tensor([0, 0]), 2)
-    >>> means.tolist(), counts.tolist()
-    ([[1.5], [nan]], [2, 0])
-    """
-    sums, counts = class_sums(features, labels, num_classes)
-    return (sums / counts.unsqueeze(-1)).to(_working_dtype(features)), counts
 
 
 def insight_from_means(means: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -152,15 +114,11 @@ def update_global_insight(
 
     A class is averaged over the sites that have it. Its first mean is used unchanged, and a class that no site has in
     this round keeps its value. Summed in float64 in the order given; the dtype is that of the previous insight, or of
-    the sites'. Raises ``ValueError`` for a momentum out of range, and for shapes or values that do not fit.
+    the sites'.
     """
-    if not 0 <= momentum <= 1:
-        raise ValueError(f"The momentum of the global insight must lie in [0, 1], got {momentum}.")
     mean, reported = _mean_over_holders(site_insights, counts)
     if previous is None:
         return GlobalInsight(mean, reported)
-    if previous.values.shape != mean.shape:
-        raise ValueError(f"Expected insights of shape {list(previous.values.shape)}, got {list(mean.shape)}.")
     values, known = previous.values.clone(), reported & previous.present
     values[known] = torch.lerp(previous.values[known].double(), mean[known].double(), momentum).to(values.dtype)
     first = reported & ~previous.present
@@ -338,31 +296,14 @@ def _reads_by_class(features: torch.Tensor) -> bool:
 def _mean_over_holders(
     site_insights: Iterable[torch.Tensor], counts: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the mean of each class over the sites that have it (zero if none), and which classes any site has."""
-    holds = _holds(torch.as_tensor(counts))
+    holds = torch.as_tensor(counts) > 0
     total, dtype = torch.zeros(0), torch.float32
     for site, (insight, held) in enumerate(zip(site_insights, holds, strict=True)):
         if site == 0:
             total, dtype = torch.zeros_like(insight, dtype=torch.float64), insight.dtype
-        _refuse_unusable(insight, site, held, total.shape)
         total[held] += insight[held].detach()
     numbers = holds.sum(dim=0).clamp(min=1).to(total.device)
     return (total / numbers.view(-1, *[1] * (total.ndim - 1))).to(dtype), holds.any(dim=0).to(total.device)
-
-
-def _holds(counts: torch.Tensor) -> torch.Tensor:
-    """Return which site has which class, bool ``[U, Y]``; raise ``ValueError`` unless they are counts."""
-    if counts.ndim != 2 or len(counts) == 0 or not bool((counts >= 0).all()):
-        raise ValueError("Expected counts [U, Y] of at least one site, none negative.")
-    return counts > 0
-
-
-def _refuse_unusable(insight: torch.Tensor, site: int, held: torch.Tensor, expected: torch.Size) -> None:
-    """Raise ``ValueError`` for another shape than ``expected``, or a value that is not finite in the classes held."""
-    if insight.shape != expected or len(insight) != len(held):
-        raise ValueError(f"The insight at position {site} has shape {list(insight.shape)}, the first {list(expected)}.")
-    if not bool(insight[held].isfinite().all()):
-        raise ValueError(f"The insight at position {site} has a value that is not finite in a class it holds.")
 
 
 def _mean_of_present(squared: torch.Tensor, present: torch.Tensor, shares: torch.Tensor | None) -> torch.Tensor:
@@ -371,7 +312,6 @@ def _mean_of_present(squared: torch.Tensor, present: torch.Tensor, shares: torch
 
 
 def _working_dtype(*tensors: torch.Tensor) -> torch.dtype:
-    """Return the widest of the tensors' dtypes, at least float32."""
     dtype = torch.float32
     for tensor in tensors:
         dtype = torch.promote_types(dtype, tensor.dtype)

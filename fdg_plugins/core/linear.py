@@ -62,7 +62,6 @@ def combine(coefficients: torch.Tensor, tensors: Sequence[Values]) -> torch.Tens
 def _combined(
     coefficients: torch.Tensor, flat: Sequence[Values], part: slice, device: torch.device | None
 ) -> torch.Tensor:
-    """Return one part of the combination of flat tensors, in float64."""
     accumulated = torch.zeros(part.stop - part.start, dtype=torch.float64, device=device)
     widened = torch.empty_like(accumulated)
     for coefficient, values in zip(coefficients.tolist(), flat, strict=True):
@@ -86,7 +85,6 @@ def aligned(update: Update, others: Sequence[Update]) -> Iterator[tuple[Values, 
 
 
 def _of_same_names(update: Mapping[str, Values], others: Sequence[Update]) -> list[Mapping[str, Values]]:
-    """Return the ``others``, all mappings; raise ``ValueError`` unless they have the names of ``update``."""
     mappings = [other for other in others if isinstance(other, Mapping)]
     for other in mappings:
         if update.keys() != other.keys():
@@ -119,6 +117,5 @@ def _block_sums(left: Values, right: Values) -> Iterator[torch.Tensor]:
 
 
 def _chunks(length: int) -> Iterator[slice]:
-    """Yield the slices in which ``length`` terms are processed; they start at multiples of a block."""
     step = CHUNK * torch.get_num_threads()
     return (slice(start, min(start + step, length)) for start in range(0, length, step))

@@ -16,9 +16,6 @@ Degenerate cases: ``alpha = 0`` is the plain gradient of the whole batch, from a
 difference is exact where L_3 is quadratic.
 
 Buffers: those of the pass at w; no other pass changes them.
-
-Differences: the paper's step d of the difference is a constant; here it is ``difference / |v|``, so that parameters
-move by the same length whatever the scale of v, which float32 needs.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -90,7 +90,6 @@ def _check_enough(images: int, sites: int, least: int) -> None:
 
 
 def _with_least(parts: Sequence[np.ndarray], least: int, generator: np.random.Generator) -> list[np.ndarray]:
-    """Move single images from the largest parts, the first of equals, to those below ``least``."""
     members = [generator.permutation(part).tolist() for part in parts]
     for part in members:
         while len(part) < least:

@@ -16,9 +16,6 @@ Shapes: losses, samples and alpha have shape ``[N]``, for N known sites; alpha l
 
 Degenerate cases: equal losses, or a lambda far above all of them, give ``n_u / sum_v n_v`` to the bit. As lambda goes
 to zero, all weight goes to the sites with the smallest loss.
-
-Differences: none in the value. For accuracy, losses are measured from the smallest one, which shifts eta and leaves
-alpha unchanged, and alpha is divided by its sum, which is one up to rounding.
 """
 
 import math

@@ -44,7 +44,6 @@ def make_shards(sizes: Mapping[str, int], count: int) -> list[dict[str, slice]]:
 
 
 def _between(sizes: Mapping[str, int], start: int, stop: int) -> dict[str, slice]:
-    """Return the ranges of the coordinates from ``start`` up to ``stop``, counted over all parameters."""
     found, first = {}, 0
     for name in sorted(sizes):
         part = slice(max(start - first, 0), min(stop - first, sizes[name]))

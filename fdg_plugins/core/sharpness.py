@@ -15,9 +15,6 @@ Degenerate cases: ``rho = 0`` is the plain gradient, from a single pass. A zero 
 that is not finite is passed on as it is.
 
 Buffers: those of the pass at w; the pass at ``w + e`` does not change them.
-
-Differences: the adaptive variant (ASAM) is not implemented. Most public code lets the pass at ``w + e`` update
-BatchNorm's running statistics too.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -82,7 +82,6 @@ def _patterns(rule: str, value: Any) -> tuple[str, ...]:
 
 
 def _is_sized(value: object, kinds: tuple[type[Sized], ...], most: int) -> bool:
-    """Return whether ``value`` is of one of the kinds and has from 1 to ``most`` elements or characters."""
     return isinstance(value, kinds) and 0 < len(value) <= most
 
 
@@ -141,7 +140,6 @@ def _by_patterns(travels: Mapping[str, Sequence[str]], names: Sequence[str]) -> 
 
 
 def _matched(pattern: str, names: Sequence[str]) -> list[str]:
-    """Return the names that the pattern matches, at least one."""
     matched = [name for name in names if _matches(pattern, name)]
     if not matched:
         _refuse(f"has the pattern {shorten(pattern)}, which names nothing of the network")

@@ -1,13 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""AM (amplitude mix): images of a batch mix their amplitude spectra, and keep their phase and label.
 
-For federations whose domains differ more in style than in shape. A site that holds one domain mixes images of that
-domain only.
-
-Reference: Xu, Zhang, Zhang, Wang, Tian, "A Fourier-based Framework for Domain Generalization", CVPR 2021, without its
-co-teacher; in a federation as in Zhang et al., "Federated Domain Generalization with Generalization Adjustment"
-(FedDG-GA), CVPR 2023.
-
 Equations; the mathematics is in ``fdg_plugins.core.spectrum``. If a batch is mixed, with ``s ~ U(0, 1)`` drawn for each
 image and the partners a random permutation of the batch:
 
@@ -20,9 +13,6 @@ Shapes: images ``[B, C, H, W]``, normalised as the data set yields them; the who
 Participation: as under FedAvg; nothing is exchanged and nothing is kept between rounds.
 
 Buffers: averaged as under FedAvg; BatchNorm sees the mixed images.
-
-Differences: FedDG-GA's code draws from global generators and imports its shuffle from a module that lacks it. The
-variant in which sites exchange amplitudes (Liu et al., "FedDG", CVPR 2021) is not implemented.
 """
 
 from collections.abc import Mapping
@@ -36,9 +26,9 @@ from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound
+from fdg_plugins.plugins.fields import Share
 from fdg_plugins.plugins.method import Difference, Differences, Equation, Method, Reference, SettingSource, Together
 from fdg_plugins.randomness import on_device, torch_generator
-from fdg_plugins.values import check_number
 
 
 @dataclass(frozen=True)
@@ -53,16 +43,9 @@ class AMObjective(Objective):
     needs_flat_images: ClassVar[bool] = True
     neutral: ClassVar[Mapping[str, Any] | None] = {"probability": 0}
 
-    probability: float = 0.5
-
-    def __post_init__(self) -> None:
-        check_number("probability", self.probability, at_most=1.0)
+    probability: Share = 0.5
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return the loss of mixed batches, drawn for this site and round; the plain loss with probability 0.
-
-        Raises ``SettingsError`` if anything was received.
-        """
         self.refuse_payload(received)
         if self.probability == 0:
             return LocalRisk(task=site.task)
@@ -107,7 +90,6 @@ METHOD = Method(
     ),
     acts=("objective",),
     objective=AMObjective,
-    in_composition="The sites train on mixed images; weights and direction see no more than the updates that follow.",
     letters=(
         "x image, each channel on its own; F its discrete Fourier transform; A amplitude, ph phase; s "
         "share of an image's own amplitude; P probability"
@@ -135,12 +117,6 @@ METHOD = Method(
             remark="that a batch is mixed; 0 is FedAvg, bit for bit",
         ),
     ),
-    exact=(
-        "probability 0 is FedAvg, bit for bit; a batch that is not mixed stays as it came, bit for bit.",
-        "s = 1, or an image that is its own partner: x' = x up to rounding.",
-        "A constant partner: the centred image is s times itself.",
-        "Draws follow from seed, site and round; nothing is exchanged and nothing kept.",
-    ),
     differences=Differences(
         compared="FedDG-GA's code",
         remark="Not implemented: the variant in which sites exchange amplitudes once and mix with those of others "
@@ -161,9 +137,6 @@ METHOD = Method(
                 paper="pixels, clipped to their range",
                 code="normalised tensor, not clipped",
                 ours="normalised tensor, not clipped",
-            ),
-            Difference(
-                point="random draws", paper="not said", code="global generators", ours="seeded by seed, site and round"
             ),
             Difference(
                 point="which batches",

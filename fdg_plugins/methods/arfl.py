@@ -1,12 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """ARFL: weights that turn away from sites on whose training images the global model has a high loss.
 
-For federations in which some sites may hold corrupted data. A domain that is merely hard loses weight too, which is the
-opposite of what FedDG-GA does.
-
-Reference: Li, Ngai, Ye, Voigt, "Auto-weighted Robust Federated Learning with Corrupted Data Sources" (ARFL), ACM
-Transactions on Intelligent Systems and Technology, 2022.
-
 Equations: minimise ``sum_u alpha_u L_u + lambda/2 sum_u alpha_u^2 / n_u`` over the simplex, with
 ``lambda = strength * sum_u n_u`` -> :func:`~fdg_plugins.core.robust_weighting.risk_weights`.
 
@@ -18,13 +12,6 @@ that it last reported; a site that was never seen, or that takes no further part
 of a round are its sites' part of alpha, rescaled to sum to one. If they are all zero, the parameters do not move.
 
 Buffers: as under FedAvg, with these weights. Integer buffers move in any case.
-
-Differences: after a round the authors' code asks the round's sites for the loss of the new model, in an extra trip, and
-uses it in the next round. Here a site reports the loss of the model that it received, together with its update. With
-all sites in every round this is the same loss in the same round, except in the first round, in which the authors' code
-weights by samples. With partial participation, the losses of the round's sites are fresher here than in the authors'
-code, and those of the previous round's sites are one model older. The authors' code redraws the sites of a round until
-one has a weight.
 """
 
 import math
@@ -34,10 +21,11 @@ from typing import Any, NamedTuple
 import torch
 
 from fdg_plugins.aggregators.contributions import Contribution
-from fdg_plugins.aggregators.weighting_rule import ONLY_ROUND, RoundOf, Weighting
+from fdg_plugins.aggregators.weightings import ONLY_ROUND, RoundOf, Weighting
 from fdg_plugins.core.robust_weighting import risk_weights
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import REPORT_TRAINING_LOSS
+from fdg_plugins.plugins.fields import Positive, check_parameters
 from fdg_plugins.plugins.method import (
     Default,
     Difference,
@@ -48,7 +36,6 @@ from fdg_plugins.plugins.method import (
     Reference,
     SettingSource,
 )
-from fdg_plugins.values import check_number
 
 
 class Risk(NamedTuple):
@@ -63,16 +50,15 @@ class ARFLWeighting(Weighting):
 
     Args:
         strength: c_lambda > 0; lambda is c_lambda times the number of samples of all sites seen so far. Towards zero,
-            all weight goes to the smallest loss; towards infinity, the weights become those by samples. 1 in the
-            authors' code.
+            all weight goes to the smallest loss; towards infinity, the weights become those by samples.
     """
 
     shares = REPORT_TRAINING_LOSS
     needs_training_loss = True
 
-    def __init__(self, strength: float = 1.0) -> None:
-        check_number("strength", strength, above=0)
+    def __init__(self, strength: Positive = 1.0) -> None:
         self.strength = strength
+        check_parameters(self)
         self._risks: dict[str, Risk] = {}
 
     def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:
@@ -95,7 +81,6 @@ class ARFLWeighting(Weighting):
         return of_round / total if total > 0 else of_round
 
     def check(self, contribution: Contribution) -> None:
-        """Raise ``ContributionError`` for a contribution without a number of samples or a usable training loss."""
         risk_of(contribution)
 
     def report(self, contributions: Sequence[Contribution]) -> dict[str, list[Any]]:
@@ -103,11 +88,9 @@ class ARFLWeighting(Weighting):
         return {"training_losses": [risk_of(contribution).loss for contribution in contributions]}
 
     def state(self) -> dict[str, Any]:
-        """Return the loss and the number of samples of every site seen so far."""
         return {"risks": {site: risk._asdict() for site, risk in self._risks.items()}}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state` returned."""
         self._risks = {
             str(site): Risk(float(risk["loss"]), int(risk["samples"])) for site, risk in state["risks"].items()
         }
@@ -122,11 +105,6 @@ def risk_of(contribution: Contribution) -> Risk:
         raise ContributionError(
             f"site {contribution.site}: did not say its number of samples, from which its weight follows."
         )
-    return Risk(_training_loss_of(contribution), contribution.num_samples)
-
-
-def _training_loss_of(contribution: Contribution) -> float:
-    """Return the loss of the model received on the site's training split; raise as :func:`risk_of`."""
     site, training = contribution.site, contribution.training
     if training is None or training.training_split is None:
         raise ContributionError(
@@ -139,7 +117,7 @@ def _training_loss_of(contribution: Contribution) -> float:
             f"site {site}: the loss of the model received on its training split is {loss}, "
             "expected a finite number of at least 0."
         )
-    return loss
+    return Risk(loss, contribution.num_samples)
 
 
 METHOD = Method(
@@ -157,10 +135,6 @@ METHOD = Method(
     weighting=ARFLWeighting,
     protocol=("gap_split",),
     defaults=(Default(protocol={"gap_split": "train"}, source="ARFL: the loss is that of the training images"),),
-    in_composition=(
-        "Its weights, scaled to the sites of the round, are the p of the direction. FedOMG's matching is over every "
-        "site that moves, as Eq. 15 is: one that is left out here, with p = 0, can still have a share in γ."
-    ),
     letters=(
         "Lᵤ mean loss of the model received on site u's training split; nᵤ its training samples; N "
         "all sites seen so far; α their weights; c strength; λ = c Σᵤ nᵤ, a sum over N; pᵤ = nᵤ / Σᵥ nᵥ"
@@ -191,24 +165,10 @@ METHOD = Method(
             remark="must be train, so that sites evaluate on their training split",
         ),
     ),
-    exact=(
-        "Equal losses, and a strength beyond all of them, weigh by samples: FedAvg, bit for bit.",
-        "With strength 1 and no site left out, αᵤ = pᵤ (1 + L̄ − Lᵤ), L̄ the p-mean of the losses.",
-        "Towards strength 0 all weight goes to the smallest loss.",
-        (
-            "An absent site stays in the problem with the loss that it told last; one that was never seen "
-            "is not yet part of it, and one that takes no further part in the run no longer."
-        ),
-        (
-            "If no site of a round has a weight, the parameters and running statistics stay; FedOMG "
-            "refuses such a round."
-        ),
-    ),
     differences=Differences(
         rows=(
             Difference(
                 point="when a loss is measured",
-                paper="not established",
                 code="after a round, of its outcome, by the sites of that round, in a trip of its own",
                 ours=(
                     "with the update, of the model received: the same loss in the same round where all sites take part"
@@ -216,35 +176,13 @@ METHOD = Method(
             ),
             Difference(
                 point="with some of the sites in a round",
-                paper="not established",
                 code="a site drawn now has the loss of when it was drawn last",
                 ours="a site drawn now has that of now; one drawn only in the last round, of one model before",
             ),
             Difference(
-                point="weights of the first round",
-                paper="not established",
-                code="by samples",
-                ours="from the losses of the initial model",
+                point="weights of the first round", code="by samples", ours="from the losses of the initial model"
             ),
-            Difference(
-                point="sites never seen",
-                paper="not established",
-                code="every site's loss is measured at the start",
-                ours="not part of the problem",
-            ),
-            Difference(
-                point="all weights of a round zero",
-                paper="not established",
-                code="the sites are drawn again",
-                ours="no step",
-            ),
-            Difference(
-                point="under FedDG-GA's weights",
-                paper="excluded by FedDG-GA's paper: both set the weights",
-                code="–",
-                ours="refused",
-            ),
-        ),
+        )
     ),
     leaves=(
         Leaving(

@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""FedADG: features are drawn to those of a generator that all sites train, class by class.
 
-For federations whose sites hold different domains of the same classes and may share a generator of their features.
-
-Reference: Zhang, Lei, Shi, Huang, Chen, "Federated Learning with Domain Generalization" (FedADG), arXiv 2111.10487,
-2021.
-
 Steps on one batch, in the order of the authors' code -> here, with F the extractor, C the head, G the generator, D the
 discriminator, z = F(x), g = G(u, y) and u uniform on [0, 1), drawn once per batch:
 
@@ -23,30 +18,21 @@ Participation: G is part of the network, averaged as the rest. D is personal: ke
 never sent. A new site starts with a D of its own, from seed and name. A class that a site lacks does not train G there.
 
 Buffers: averaged as under FedAvg; the extractor runs once per step, so BatchNorm's statistics are updated once.
-
-Differences: see docs/methods/fedadg.md.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import nn
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.models.adversarial import FeatureDiscriminator, FeatureGenerator, GeneratingClassifier, class_code
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import PayloadValidator, Tensors, readable
-from fdg_plugins.objectives.objective import (
-    ComputeGradients,
-    LocalObjective,
-    Objective,
-    SiteRound,
-    Trained,
-    device_of,
-)
+from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, SiteRound, Trained, device_of
+from fdg_plugins.plugins.fields import Positive, Share
 from fdg_plugins.plugins.method import (
     Default,
     Difference,
@@ -58,9 +44,71 @@ from fdg_plugins.plugins.method import (
     SettingSource,
 )
 from fdg_plugins.randomness import on_device, seeded, torch_generator
-from fdg_plugins.values import check_count, check_number
 
+CODE = 0.7  # the value that marks the class, as in FedADG's code
 WEIGHT_DECAY = 1e-5  # of G and D, in the authors' code
+
+
+def class_code(labels: torch.Tensor, num_classes: int) -> torch.Tensor:
+    """Return ``0.7`` in the column of each label and zero elsewhere, float32 ``[B, Y]``.
+
+    >>> class_code(torch.tensor([1]), 3).tolist()
+    [[0.0, 0.699999988079071, 0.0]]
+    """
+    return CODE * (labels[:, None] == torch.arange(num_classes, device=labels.device)).float()
+
+
+class FeatureGenerator(nn.Module):
+    """Noise ``[B, D]``, uniform on [0, 1), and a code ``[B, Y]`` -> features ``[B, D]``, at least 0.
+
+    Two linear layers with ``2 D`` units between them: at D = 2048, the sizes of FedADG's code.
+
+    Args:
+        size: D.
+        num_classes: Y.
+    """
+
+    def __init__(self, size: int, num_classes: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(size + num_classes, 2 * size), nn.LeakyReLU(), nn.Linear(2 * size, size), nn.ReLU()
+        )
+        self.size = size
+
+    def forward(self, noise: torch.Tensor, code: torch.Tensor) -> torch.Tensor:
+        """Return features ``[B, D]``."""
+        features: torch.Tensor = self.layers(torch.cat([noise, code], dim=1))
+        return features
+
+
+class FeatureDiscriminator(nn.Module):
+    """Features ``[B, D]`` and a code ``[B, Y]`` -> a number in (0, 1) for each: 1 for generated features, 0 for real.
+
+    A projection without bias to ``D / 2``, to which the code is appended, and two linear layers.
+
+    Args:
+        size: D.
+        num_classes: Y.
+    """
+
+    def __init__(self, size: int, num_classes: int) -> None:
+        super().__init__()
+        hidden = max(size // 2, 1)
+        self.projection = nn.Linear(size, hidden, bias=False)
+        self.layers = nn.Sequential(nn.Linear(hidden + num_classes, hidden), nn.LeakyReLU(), nn.Linear(hidden, 1))
+
+    def forward(self, features: torch.Tensor, code: torch.Tensor) -> torch.Tensor:
+        """Return the numbers ``[B]``."""
+        scores: torch.Tensor = self.layers(torch.cat([self.projection(features), code], dim=1))
+        return scores.sigmoid()[:, 0]
+
+
+class GeneratingClassifier(ExtractorClassifier):
+    """A network with unchanged parameter names, and a generator of its features that its own passes do not use."""
+
+    def __init__(self, network: ExtractorClassifier, generator: FeatureGenerator) -> None:
+        super().__init__(network.extractor, network.classifier)
+        self.generator = generator
 
 
 @dataclass(frozen=True)
@@ -71,12 +119,9 @@ class FedADGObjective(Objective):
     FedAvg, bit for bit.
 
     Args:
-        classification_weight: w in [0, 1], the weight of the cross entropy, 1 - w being that of the features; 0.85 in
-            the authors' code for PACS.
-        smoothing: share of a label that is spread over the other classes, in [0, 1]; 0.01 in the authors' code for
-            PACS, 0.2 for VLCS.
-        warmup: share of a round's epochs, in [0, 1] and rounded down, with cross entropy alone; 3 of 10 in the authors'
-            code.
+        classification_weight: w in [0, 1], the weight of the cross entropy, 1 - w being that of the features.
+        smoothing: share of a label that is spread over the other classes, in [0, 1].
+        warmup: share of a round's epochs, in [0, 1] and rounded down, with cross entropy alone.
         adversary_rate: learning rate of G and D relative to the site's, above 0; 0.7 in the authors' code.
         generator_target: t, what the generator wants D to say: 0 (the authors' code) or 1.
     """
@@ -87,20 +132,13 @@ class FedADGObjective(Objective):
     changes_effective_steps: ClassVar[bool] = True  # the generator has a rate of its own, and no steps while warming up
     neutral: ClassVar[Mapping[str, Any] | None] = {"classification_weight": 1, "smoothing": 0}
 
-    classification_weight: float = 0.85
-    smoothing: float = 0.01
-    warmup: float = 0.3
-    adversary_rate: float = 0.7
-    generator_target: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("classification_weight", "smoothing", "warmup"):
-            check_number(name, getattr(self, name), at_most=1.0)
-        check_number("adversary_rate", self.adversary_rate, above=0)
-        check_count("generator_target", self.generator_target, at_least=0, at_most=1)
+    classification_weight: Share = 0.85
+    smoothing: Share = 0.01
+    warmup: Share = 0.3
+    adversary_rate: Positive = 0.7
+    generator_target: Literal[0, 1] = 0
 
     def adapt(self, model: ExtractorClassifier, image_shape: tuple[int, ...], seed: int) -> ExtractorClassifier:
-        """Return ``model`` with a generator of its D features; ``model`` itself if no weight is left for them."""
         if self.classification_weight == 1:
             return model
         with seeded(seed, self.name, "generator"):
@@ -108,19 +146,16 @@ class FedADGObjective(Objective):
         return GeneratingClassifier(model, generator)
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return the loss and the steps of this round, with the discriminator that the site kept.
-
-        Raises ``SettingsError`` if anything was received, for a network that was not adapted, or if the site's state
-        does not fit.
-        """
         self.refuse_payload(received)
         if self.classification_weight == 1:
             return LocalSmoothed(self.smoothing, task=site.task) if self.smoothing else LocalRisk(task=site.task)
-        network = generating_network(model)
+        network = cast("GeneratingClassifier", model)
         with seeded(site.seed, site.site, self.name, "discriminator"):
             discriminator = FeatureDiscriminator(model.feature_size, model.last_layer.out_features)
         if site.memory:
-            restore(discriminator, PayloadValidator(f"memory of site {site.site}", SettingsError), site.memory)
+            validator = PayloadValidator(f"memory of site {site.site}", SettingsError)
+            shapes = {name: tuple(value.shape) for name, value in discriminator.state_dict().items()}
+            discriminator.load_state_dict(validator.per_parameter(site.memory, shapes))
         discriminator.to(device_of(model))
         return LocalAdversarial(
             self.smoothing,
@@ -134,25 +169,8 @@ class FedADGObjective(Objective):
         )
 
     def _optimizer(self, module: nn.Module, site: SiteRound) -> torch.optim.Optimizer:
-        """Return the optimizer of G or D: SGD with the site's momentum, whatever the site's own optimizer is."""
         rate = self.adversary_rate * site.learning_rate
         return torch.optim.SGD(module.parameters(), lr=rate, momentum=site.momentum, weight_decay=WEIGHT_DECAY)
-
-
-def generating_network(model: ExtractorClassifier) -> GeneratingClassifier:
-    """Return ``model`` as :meth:`FedADGObjective.adapt` returned it; raise ``SettingsError`` if it did not."""
-    if not isinstance(model, GeneratingClassifier):
-        raise SettingsError("objective 'adg' got a network without a generator, expected one of its own.")
-    return model
-
-
-def restore(discriminator: FeatureDiscriminator, validator: PayloadValidator, tensors: Tensors) -> None:
-    """Restore the parameters of ``discriminator``; refuse what does not fit."""
-    expected = discriminator.state_dict()
-    found = validator.fields(tensors, expected)
-    discriminator.load_state_dict(
-        {name: validator.numbers(name, found[name], value.shape) for name, value in expected.items()}
-    )
 
 
 @dataclass(frozen=True)
@@ -209,7 +227,6 @@ class LocalAdversarial(LocalSmoothed):
     turn: Turn = field(default_factory=Turn)
 
     def prepare(self, model: ExtractorClassifier) -> None:
-        """Count the epochs."""
         self.turn.epochs += 1
 
     @property
@@ -219,7 +236,7 @@ class LocalAdversarial(LocalSmoothed):
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return (b) plus (c) of images ``[B, C, H, W]`` and labels ``[B]``, a scalar; in D's turn (a)."""
-        network = generating_network(model)
+        network = cast("GeneratingClassifier", model)
         if self.is_warming_up:
             return super().loss(model, images, targets)
         if self.turn.of_discriminator:
@@ -257,7 +274,6 @@ class LocalAdversarial(LocalSmoothed):
     def step(
         self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
     ) -> torch.Tensor:
-        """Take the steps (a), (b) and (c) on one batch, or (b) alone; return the loss of (b) before its step."""
         self.turn.generator_loss = None
         if not self.is_warming_up:
             self._step_of_discriminator(compute_gradients)
@@ -268,7 +284,6 @@ class LocalAdversarial(LocalSmoothed):
         return loss if self.turn.generator_loss is None else loss - self.turn.generator_loss
 
     def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
-        """Return D; empty if training diverged, so that the previous values are kept."""
         kept = {name: value.cpu().clone() for name, value in self.discriminator.state_dict().items()}
         return kept if readable(kept.values()) else {}
 
@@ -319,10 +334,6 @@ METHOD = Method(
         ),
         Default(on="vlcs", objective={"smoothing": 0.2}, source="FedADG's code"),
     ),
-    in_composition=(
-        "The sites train against their discriminators; weights and direction see the updates of the network, generator "
-        "included."
-    ),
     letters=(
         "F extractor; C head; z = F(x) features [D]; y label; G generator, g = G(u, y), u uniform on [0, 1)^D, one "
         "draw per batch; D discriminator: 1 generated, 0 real; w classification_weight; t generator_target; CE cross "
@@ -359,56 +370,33 @@ METHOD = Method(
         ),
         SettingSource(name="generator_target", symbol="t", paper="not established", code="0", remark="or 1"),
     ),
-    exact=(
-        "classification_weight 1 with smoothing 0 is FedAvg, bit for bit.",
-        "D's step moves neither F, C nor G; the step of F and C leaves D; G's step leaves D and F.",
-        "Where D says 1/2 throughout, its loss is 1/2, and that of the features 1/4.",
-        "During the first ⌊warmup epochs⌋ epochs of a round, G and D do not change.",
-        "D is personal: kept by the site, never sent.",
-    ),
     differences=Differences(
         remark=(
             "The FDG benchmark's code detaches the generated features in the generator's own step, so that its "
             "generator never trains; this is not reproduced."
         ),
         rows=(
-            Difference(
-                point="target of the generator",
-                paper="not established",
-                code="0",
-                ours="generator_target, 0 by default",
-            ),
+            Difference(point="target of the generator", code="0", ours="generator_target, 0 by default"),
             Difference(
                 point="sizes of generator and discriminator",
-                paper="not established",
                 code="noise 2048, 4096 and 1024 units, at 2048 features",
                 ours="D, 2 D and D/2 for D features: the same at 2048",
             ),
             Difference(
                 point="initial weights of generator and discriminator",
-                paper="not established",
                 code="Xavier uniform with gain 0.5; Kaiming uniform",
                 ours="torch's, 1/√6 of the latter",
             ),
             Difference(
                 point="features in the discriminator's step",
-                paper="not established",
                 code="in evaluation mode, by a pass of their own",
                 ours="those of the next step, in training mode: one pass of the extractor",
             ),
             Difference(
-                point="optimiser of F and C",
-                paper="not established",
-                code="SGD",
-                ours="the protocol's; SGD for G and D, with the protocol's momentum",
-            ),
-            Difference(
                 point="model that a site sends",
-                paper="not established",
                 code="meant to be the epoch of best validation; the last one, because references are kept",
                 ours="the last epoch",
             ),
-            Difference(point="averaging", paper="not established", code="uniform", ours="weighting"),
         ),
     ),
     leaves=(

@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""FedAS: a site draws the received extractor to the class means of its own last one before it trains it.
 
-For federations in which each site needs a model of its own, few of them train in a round, and those whose models have
-trained little should count less.
-
-Reference: Yang, Huang, Ye, "FedAS: Bridging Inconsistency in Personalized Federated Learning", CVPR 2024.
-
 Algorithm -> here, with features z, mu_k the mean features of class k by the extractor that the site trained last:
 
 - parameter alignment: the extractor alone, by plain SGD along ``sum_k mean_{i: y_i = k} |z_i - mu_k|^2 / D``
@@ -22,21 +17,18 @@ nothing. The held-out domain is judged by the global model, whose head is the we
 
 Buffers: averaged as under FedAvg, with the weights by T; the site's own model has its own. Running statistics move in
 the alignment too.
-
-Differences: the update is taken from the received model, not from the aligned one. In the authors' code all sites of a
-round align the same object, each after the other; here each aligns its own copy of the received model. There the class
-means of a new site are those of the initial extractor. Neither paper nor code defines a model for an unseen domain.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
+from pydantic import Field
 
 from fdg_plugins.aggregators.contributions import Contribution
-from fdg_plugins.aggregators.weighting_rule import ONLY_ROUND, RoundOf, Weighting
+from fdg_plugins.aggregators.weightings import ONLY_ROUND, RoundOf, Weighting
 from fdg_plugins.core.fisher import fisher_weights, squared_length
 from fdg_plugins.core.insight import ClassSums, feature_penalty
 from fdg_plugins.errors import ContributionError, SettingsError
@@ -51,7 +43,6 @@ from fdg_plugins.objectives.exchange import (
     WeightReports,
     readable,
 )
-from fdg_plugins.objectives.heads import load_head
 from fdg_plugins.objectives.objective import (
     ComputeGradients,
     FeatureBatch,
@@ -65,24 +56,14 @@ from fdg_plugins.objectives.objective import (
     evaluating,
     to_report,
 )
-from fdg_plugins.plugins.method import (
-    Difference,
-    Differences,
-    Equation,
-    Leaving,
-    Method,
-    Reference,
-    SettingSource,
-)
+from fdg_plugins.plugins.fields import NotNegative
+from fdg_plugins.plugins.method import Difference, Differences, Equation, Leaving, Method, Reference, SettingSource
 from fdg_plugins.tasks import DEFAULT_TASK, Task
-from fdg_plugins.values import check_count, check_number
 
 Batch = tuple[torch.Tensor, torch.Tensor]  # images [B, C, H, W] and labels [B]
 
 REPORT_FISHER_TRACE = "fisher_trace"
 MODEL, MEANS, HELD = "model/", "class_means", "classes_held"
-MOST_EPOCHS = 100
-MOST_IMAGES = 64  # of which the batches consist in which a site reads its training split
 
 
 @dataclass(frozen=True)
@@ -100,7 +81,6 @@ class FedASObjective(Objective):
 
     name: ClassVar[str] = "as"
     report: ClassVar[str | None] = REPORT_FISHER_TRACE
-    reports_weight: ClassVar[bool] = True
     needs_labelled_images: ClassVar[bool] = True
     needs_shared: ClassVar[Shared] = "head"
     needs_trained: ClassVar[tuple[str, ...]] = ("extractor",)
@@ -108,25 +88,15 @@ class FedASObjective(Objective):
     changes_effective_steps: ClassVar[bool] = True
     neutral: ClassVar[Mapping[str, Any] | None] = {"align_epochs": 0}
 
-    align_epochs: int = 1
-    align_lr: float = 0.01
-    fisher_batch: int = 16
-
-    def __post_init__(self) -> None:
-        check_count("align_epochs", self.align_epochs, at_least=0, at_most=MOST_EPOCHS)
-        check_number("align_lr", self.align_lr)
-        check_count("fisher_batch", self.fisher_batch, at_least=1, at_most=MOST_IMAGES)
+    align_epochs: Annotated[int, Field(ge=0, le=100)] = 1
+    align_lr: NotNegative = 0.01
+    fisher_batch: Annotated[int, Field(ge=1, le=64)] = 16
 
     @property
     def more_epochs(self) -> int:
-        """The epochs of the alignment."""
         return int(self.align_epochs)
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return the two phases of this round, with what the site kept when it last trained.
-
-        Raises ``SettingsError`` if anything was received, or if the site's state does not fit the model.
-        """
         self.refuse_payload(received)
         kept, device = read_kept(model, site), device_of(model)
         if kept is None:
@@ -135,7 +105,6 @@ class FedASObjective(Objective):
         return LocalAlignment(self, head, _Notes(means=kept.means.to(device)), task=site.task)
 
     def personal(self, model: ExtractorClassifier, received: Tensors, site: SiteRound = SiteRound()) -> PersonalModel:
-        """Return the model that the site trained last; the received one before it has trained."""
         self.refuse_payload(received)
         kept = read_kept(model, site)
         if kept is not None:
@@ -143,7 +112,6 @@ class FedASObjective(Objective):
         return PersonalModel(model)
 
     def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
-        """Return the server side, which checks the traces for the weighting and learns nothing."""
         return TraceReports()
 
 
@@ -186,7 +154,6 @@ class LocalAlignment(LocalRisk):
     notes: _Notes
 
     def observe_received(self, model: ExtractorClassifier, seen: Iterable[FeatureBatch], num_classes: int) -> None:
-        """Note the class means of the received extractor, if there is an alignment and the site has none of its own."""
         if self.settings.align_epochs and self.notes.means is None:
             total = ClassSums(num_classes, model.feature_size, device_of(model))
             for batch in seen:
@@ -194,11 +161,9 @@ class LocalAlignment(LocalRisk):
             self.notes.means = class_means_of(total)
 
     def begin(self, model: ExtractorClassifier) -> None:
-        """Start from the head that the site kept."""
-        load_head(model, self.head)
+        model.load_state_dict({**model.state_dict(), **self.head})
 
     def prepare(self, model: ExtractorClassifier) -> None:
-        """Count the epoch, which decides the phase."""
         self.notes.epoch += 1
 
     @property
@@ -215,7 +180,6 @@ class LocalAlignment(LocalRisk):
     def step(
         self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
     ) -> torch.Tensor:
-        """Take one step: of plain SGD with a rate of its own along the alignment, else of the optimizer."""
         loss = compute_gradients()
         if not self.aligns:
             optimizer.step()
@@ -227,7 +191,6 @@ class LocalAlignment(LocalRisk):
         return loss
 
     def observe_trained(self, model: ExtractorClassifier, seen: Iterable[FeatureBatch], num_classes: int) -> None:
-        """Note class means, Fisher trace and entries of the trained model."""
         total = ClassSums(num_classes, model.feature_size, device_of(model))
 
         def noted() -> Iterator[Batch]:
@@ -251,7 +214,6 @@ class LocalAlignment(LocalRisk):
         return {} if self.notes.trace is None else to_report({REPORT_FISHER_TRACE: self.notes.trace})
 
     def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
-        """Return the trained model and its class means; empty if training diverged, so that the previous ones stay."""
         usable = readable(value for value in self.notes.kept.values() if value.is_floating_point())
         return self.notes.kept if usable else {}
 
@@ -335,7 +297,6 @@ def read_kept(model: ExtractorClassifier, site: SiteRound) -> Kept | None:
 
 
 def _float_entries(model: ExtractorClassifier) -> dict[str, torch.Tensor]:
-    """Return the parameters and floating-point buffers of a model, by name in the state dict."""
     return {name: value for name, value in model.state_dict().items() if value.is_floating_point()}
 
 
@@ -348,16 +309,12 @@ class TraceReports(WeightReports):
     Traces are not compared: those of honest sites differ a thousandfold. What a lie gains is limited with the weights.
     """
 
+    name: ClassVar[str] = FedASObjective.name
     report: ClassVar[str] = REPORT_FISHER_TRACE
-
-    def identity(self) -> dict[str, Any]:
-        """Return the name of the exchange."""
-        return {"exchange": FedASObjective.name}
 
     def read_report(
         self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
     ) -> float:
-        """Return T, at least 0."""
         sent = validator.fields(report, (REPORT_FISHER_TRACE,))
         trace = float(validator.numbers(REPORT_FISHER_TRACE, sent[REPORT_FISHER_TRACE], (1,)))
         if trace < 0:
@@ -380,7 +337,6 @@ class FisherWeighting(Weighting):
         return fisher_weights([trace_of(contribution) for contribution in contributions], samples)
 
     def check(self, contribution: Contribution) -> None:
-        """Refuse a contribution without a number of samples or a checked trace."""
         trace_of(contribution)
         if contribution.num_samples is None:
             raise ContributionError(
@@ -415,10 +371,6 @@ METHOD = Method(
     acts=("weighting", "objective", "step", "personal"),
     weighting=FisherWeighting,
     objective=FedASObjective,
-    in_composition=(
-        "The sites align before they train; the weights by T, which sum to one, are the p of the direction, which sees "
-        "the updates of the received model."
-    ),
     letters=(
         "z features [D]; μ_k mean features of class k at the site, by the extractor that it trained last; B_k the "
         "batch's images of class k; L_b mean cross entropy of batch b of the site's training images; w its trained "
@@ -445,13 +397,6 @@ METHOD = Method(
             remark="images whose mean gradient is squared, 1 to 64",
         ),
     ),
-    exact=(
-        "Equal T weigh all sites alike, T = 0 everywhere by samples; one site has weight 1.",
-        "align_epochs 0 trains a site that has kept nothing as FedAvg does, bit for bit, and later under its own head.",
-        "In the alignment the head has no step and keeps its bits; running statistics move.",
-        "A class without images at the site has no term.",
-        "The update is local minus received, not minus aligned.",
-    ),
     differences=Differences(
         compared="authors' code, PFLlib",
         rows=(
@@ -462,10 +407,7 @@ METHOD = Method(
                 ours="the received one, at each site",
             ),
             Difference(
-                point="class means of a new site",
-                paper="not established",
-                code="by the initial extractor",
-                ours="by the received extractor",
+                point="class means of a new site", code="by the initial extractor", ours="by the received extractor"
             ),
             Difference(
                 point="T",
@@ -476,18 +418,7 @@ METHOD = Method(
                 ),
                 ours="the same, of the sites that train; fewer images than a batch are one",
             ),
-            Difference(
-                point="all T zero",
-                paper="not established",
-                code="divides by zero",
-                ours="weights by samples",
-            ),
-            Difference(
-                point="buffers",
-                paper="not established",
-                code="those of the first site",
-                ours="averaged with the weights",
-            ),
+            Difference(point="all T zero", code="divides by zero", ours="weights by samples"),
             Difference(
                 point="an unseen domain",
                 paper="not defined",

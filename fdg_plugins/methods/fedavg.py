@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """FedAvg: the weighted mean of the updates. The baseline for every other method.
 
-Reference: McMahan, Moore, Ramage, Hampson, Agüera y Arcas, "Communication-Efficient Learning of Deep Networks from
-Decentralized Data", AISTATS 2017.
-
 Equation: ``theta+ = theta + server_lr * sum_u p_u g_u`` over the sites of the round, with ``p_u = n_u / sum_v n_v``
 -> :class:`FedAvgAggregator`, :func:`fdg_plugins.core.weighting.sample_weights`.
 
@@ -12,8 +9,6 @@ Shapes: updates g ``[U, P]``, weights p and samples n ``[U]``.
 Participation: the sites of the round only. With one site, the new global model is that site's model.
 
 Buffers: float buffers are averaged with p; integer buffers move by the largest update.
-
-Differences: weights are numbers of training samples; FLARE's own FedAvg uses numbers of steps if sites report them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,8 +17,7 @@ from typing import Any, ClassVar
 import torch
 
 from fdg_plugins.aggregators.base import UpdateAggregator
-from fdg_plugins.aggregators.contributions import Contribution
-from fdg_plugins.aggregators.returned import Direction
+from fdg_plugins.aggregators.contributions import Contribution, Direction
 from fdg_plugins.plugins.method import (
     Default,
     Difference,
@@ -70,7 +64,6 @@ METHOD = Method(
         Default(on="digits", server={"server_lr": 1.0, "weighting": "uniform"}, source="domains of one size"),
         Default(on="label_skew", server={"weighting": "samples"}, source="FedAvg"),
     ),
-    in_composition="Weights and objective may be any; the step is the mean of the updates.",
     letters=(
         "θ global model; θᵤ model of site u after its training; nᵤ its number of training samples; U "
         "sites in the round; p reference weights; η server_lr"
@@ -91,11 +84,6 @@ METHOD = Method(
             remark="samples, uniform, or an object with a name and settings, such as ga",
         ),
         SettingSource(name="server_lr", symbol="η", paper="1: the mean itself", remark="factor of the mean update"),
-    ),
-    exact=(
-        "One site gives its own model back; an absent site has no weight.",
-        "The result has the same bits for any order of arrival.",
-        "Float buffers are averaged with p, whatever server_lr is; integer buffers move by the largest update.",
     ),
     differences=Differences(
         compared="FLARE's FedAvg",

@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""FedBABU: the sites train the extractor under a head that never changes; a site fine-tunes a copy to have its own.
 
-For federations in which each site needs a model of its own and can spend a few epochs on it, but nothing that stays
-between rounds.
-
-Reference: Oh, Kim, Yun, "FedBABU: Toward Enhanced Representation for Federated Image Classification", ICLR 2022.
-
 Algorithm -> here:
 
 - the head keeps its initial value at server and sites -> the protocol's ``travels`` ``body``
@@ -21,7 +16,9 @@ Buffers: averaged as under FedAvg; those of the fine-tuned copy are discarded wi
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
 
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
@@ -38,10 +35,6 @@ from fdg_plugins.plugins.method import (
     SettingSource,
     Together,
 )
-from fdg_plugins.values import check_choice, check_count
-
-MOST_EPOCHS = 1000
-PARTS = ("all", "head", "body")
 
 Part = Literal["all", "head", "body"]
 
@@ -61,20 +54,14 @@ class FedBABUObjective(Objective):
     neutral: ClassVar[Mapping[str, Any] | None] = {}
     personalises: ClassVar[bool] = True
 
-    fine_tune_epochs: int = 5
+    fine_tune_epochs: Annotated[int, Field(ge=0, le=1000)] = 5
     fine_tune: Part = "all"
 
-    def __post_init__(self) -> None:
-        check_count("fine_tune_epochs", self.fine_tune_epochs, at_least=0, at_most=MOST_EPOCHS)
-        check_choice("fine_tune", self.fine_tune, PARTS)
-
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return the task's loss; raise ``SettingsError`` if anything was received."""
         self.refuse_payload(received)
         return LocalRisk(task=site.task)
 
     def personal(self, model: ExtractorClassifier, received: Tensors, site: SiteRound = SiteRound()) -> PersonalModel:
-        """Return the received model, to be fine-tuned."""
         if self.fine_tune_epochs == 0:
             return PersonalModel(model)
         return PersonalModel(model, FineTuning(parameters_of(model, self.fine_tune), int(self.fine_tune_epochs)))
@@ -107,7 +94,6 @@ METHOD = Method(
     objective=FedBABUObjective,
     protocol=("travels",),
     defaults=(Default(protocol={"travels": "body"}, source="FedBABU: the head is never trained in the federation"),),
-    in_composition="The sites train the extractor; weights and direction see its updates, the head has none.",
     letters="φ extractor; h head; h⁰ its initial value; CE mean cross entropy of a batch; E fine_tune_epochs",
     equations=(
         Equation(
@@ -129,25 +115,8 @@ METHOD = Method(
         SettingSource(name="fine_tune", paper="all, head or body", code="all", remark="all, head or body"),
         SettingSource(name="travels", paper="body", code="body", remark="all is FedAvg with fine-tuning at evaluation"),
     ),
-    exact=(
-        "The head has its initial bits in every round and at every site.",
-        "travels all trains as FedAvg, bit for bit.",
-        "fine_tune_epochs 0 judges the received model twice.",
-    ),
     differences=Differences(
         rows=(
-            Difference(
-                point="learning rate",
-                paper="not established",
-                code="0.1, falling at 1/2 and 3/4 of the rounds",
-                ours="the protocol's; in fine-tuning that of the round",
-            ),
-            Difference(
-                point="averaging",
-                paper="not established",
-                code="uniform; PFLlib: by the number of images",
-                ours="weighting, by the number of images unless set",
-            ),
             Difference(
                 point="when sites fine-tune",
                 paper="at evaluation",
@@ -160,7 +129,7 @@ METHOD = Method(
                 code="not released",
                 ours="FedOMG's step on the extractor",
             ),
-        ),
+        )
     ),
     leaves=(
         Leaving(

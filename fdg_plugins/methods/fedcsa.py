@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """FedCSA: FedAvg, except that each class's row of the last layer has weights from the sites' shares of that class.
 
-For federations whose sites hold the classes in different proportions, or lack some of them.
-
-Reference: Ma, Zhao, Cai, Jia, "Fast-convergent federated learning with class-weighted aggregation", Journal of Systems
-Architecture 117, 2021.
-
 Equations, with a the reference weights, ``n_{u,k}`` the images of class k at site u and ``r_{u,k} = n_{u,k} / n_u``:
 
 - all parameters but those of the last layer: ``sum_u a_u Delta_u``, as FedAvg
@@ -22,9 +17,6 @@ in proportion up to rounding. Label-skewed sites' validation images are those th
 know how many of each class there are, as the counts in the census do.
 
 Buffers: as under FedAvg.
-
-Differences: the paper has two rules, and which of them is exact is not established. This file implements the
-one-sentence description in FedDG-GA's paper. Reference weights from another method are our extension.
 """
 
 from collections.abc import Sequence
@@ -62,7 +54,6 @@ class FedCSAAggregator(FedAvgAggregator):
 
     @property
     def reads_census(self) -> str:
-        """The class counts of the sites, which give the weights of the last layer's rows."""
         return "the sites' class counts"
 
     def check(self, contribution: Contribution) -> None:
@@ -84,7 +75,6 @@ class FedCSAAggregator(FedAvgAggregator):
     def step_of(
         self, name: str, weights: torch.Tensor, coefficients: torch.Tensor, contributions: Sequence[Contribution]
     ) -> torch.Tensor:
-        """Return the step of one parameter: row by row for the last layer, along the direction for all others."""
         tensors = [contribution.update[name] for contribution in contributions]
         if name not in self.facts.last_layer:
             return combine(coefficients, tensors)
@@ -156,7 +146,6 @@ METHOD = Method(
         Default(on="digits", server={"server_lr": 1.0, "weighting": "uniform"}, source="domains of one size"),
         Default(on="label_skew", server={"weighting": "samples"}, source="FedAvg"),
     ),
-    in_composition="a comes from the weighting, for the rows too; the updates come from any local objective.",
     letters=(
         "Δᵤ update of site u (local − global); nᵤ,ₖ its images of class k; nᵤ all its images; a "
         "reference weights; η server_lr"
@@ -185,13 +174,6 @@ METHOD = Method(
             name="server_lr", symbol="η", paper="not established", remark="factor of the step; 1 steps as far as FedAvg"
         ),
     ),
-    exact=(
-        "Equal shares of the classes at all sites are FedAvg, bit for bit, and so is one site alone.",
-        "The row of a class that one site of the round holds alone is that site's.",
-        "The weights of each row sum to one.",
-        "A class that no site of the round has, or none with a weight, follows a.",
-        "Of a head of two layers only the last has rows of classes.",
-    ),
     differences=Differences(
         compared="",
         remark="No code of the authors was compared; none is known.",
@@ -200,16 +182,6 @@ METHOD = Method(
                 point="rule",
                 paper="two strategies, whose exact form is not established",
                 ours="FedDG-GA's description of it, one sentence",
-            ),
-            Difference(
-                point="under FedDG-GA's weights",
-                paper="reported by FedDG-GA, how they combine is not established",
-                ours="they stand for a: our generalisation",
-            ),
-            Difference(
-                point="under FedOMG",
-                paper="not reported",
-                ours="refused: both set the direction",
             ),
         ),
     ),

@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""FedDIM: each sample's insight, features times classifier weights, is drawn to the mean of its class over sites.
 
-For federations whose sites hold different domains of the same classes and may share class means of features.
-
-Reference: Liao, Xie, Fu, Huang, Deng, Chen, Zheng, "Federated Domain Generalization with Decision Insight
-Matrix" (FedDIM), IJCAI 2025.
-
 Equations (number in the paper -> here); the mathematics is in ``fdg_plugins.core.insight``:
 
 - Eq. 4, ``I_u^(k)`` over the site's training split -> :meth:`FedDIMObjective.report_trained` sends class means,
@@ -22,13 +17,8 @@ Participation: a class is averaged over the sites of the round that have it. An 
 site receives the insight of the others. With one site, samples are pulled towards that site's mean of earlier rounds.
 Until a class has been reported, its samples are not penalised.
 
-Buffers: averaged as under FedAvg.
-
 Segmentation: a sample is a pixel, and the penalty is the mean over the classes of the batch of each class's mean
 (``Task.weighs_classes_equally``), so that the background does not drown the other classes.
-
-Differences: see ``fdg_plugins.core.insight``. The weights in Eq. 4 are ``global + update`` as the server sees them.
-They equal the site's own up to rounding, and up to what a filter did to the update.
 """
 
 from collections.abc import Iterable, Mapping
@@ -50,9 +40,17 @@ from fdg_plugins.core.insight import (
 )
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives.class_reports import CLASS_COUNTS, check_counts, largest_length
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.exchange import LARGEST_VALUE, Exchange, PayloadValidator, SiteFacts, Tensors
+from fdg_plugins.objectives.exchange import (
+    CLASS_COUNTS,
+    LARGEST_VALUE,
+    Exchange,
+    PayloadValidator,
+    SiteFacts,
+    Tensors,
+    check_counts,
+    largest_length,
+)
 from fdg_plugins.objectives.objective import (
     FeatureBatch,
     LocalObjective,
@@ -62,6 +60,7 @@ from fdg_plugins.objectives.objective import (
     evaluating,
     to_report,
 )
+from fdg_plugins.plugins.fields import NotNegative, Share
 from fdg_plugins.plugins.method import (
     Default,
     Difference,
@@ -73,12 +72,10 @@ from fdg_plugins.plugins.method import (
     SettingSource,
 )
 from fdg_plugins.tasks import DEFAULT_TASK, Task
-from fdg_plugins.values import check_choice, check_number
 
 CLASS_MEANS = "class_means"
 INSIGHT = "insight"
 PRESENT = "present"
-TARGETS = ("insight", "feature", "logit")
 
 Target = Literal["insight", "feature", "logit"]
 
@@ -89,10 +86,9 @@ class FedDIMObjective(Objective):
 
     Args:
         strength: lambda >= 0, the factor of the penalty, relative to the *mean* cross entropy of the batch (the paper
-            prints a sum); zero is FedAvg, bit for bit. The paper does not print its value: its grid is 1e-4 to 1, of
-            which 1 hurts. The default is our choice.
+            prints a sum); zero is FedAvg, bit for bit.
         insight_momentum: m in [0, 1], the share of the round's mean in the global insight: 0 keeps the first value, 1
-            has no memory. The paper does not print its value: its grid is 0.1 to 0.9. The default is our choice.
+            has no memory.
         target: what is pulled together: ``"insight"`` (FedDIM), ``"feature"`` or ``"logit"`` (Table 3).
     """
 
@@ -102,20 +98,11 @@ class FedDIMObjective(Objective):
     needs_shared: ClassVar[Shared] = "head"
     hosted: ClassVar[Mapping[str, Any] | None] = {}
 
-    strength: float = 0.01
-    insight_momentum: float = 0.5
+    strength: NotNegative = 0.01
+    insight_momentum: Share = 0.5
     target: Target = "insight"
 
-    def __post_init__(self) -> None:
-        check_number("strength", self.strength)
-        check_number("insight_momentum", self.insight_momentum, at_most=1.0)
-        check_choice("target", self.target, TARGETS)
-
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return Eq. 7 with the global insight received; the plain loss without insight or with strength zero.
-
-        Raises ``SettingsError`` if the payload does not fit the model.
-        """
         weight = model.last_layer.weight
         validator = self.payload_validator()
         insight = read_insight(validator, received, self.target, *weight.shape) if received else None
@@ -137,7 +124,6 @@ class FedDIMObjective(Objective):
             return means_report(samples, num_classes, model.last_layer.weight)
 
     def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
-        """Return the server side, which keeps the global insight."""
         feature_size = model.last_layer.in_features
         return InsightExchange(self.insight_momentum, self.target, num_classes, feature_size, model.last_weight_name)
 
@@ -146,9 +132,7 @@ class FedDIMObjective(Objective):
         name = f"{head}.weight"
         shape = shapes.get(name, ())
         if len(shape) != 2:
-            came = f"of shape {list(shape)}" if shape else "missing"
-            problem = f"{name!r} is {came} in the global model, expected a linear layer."
-            raise SettingsError(f"head is {head!r}, but {problem}")
+            raise SettingsError(f"head is {head!r}, but {name!r} is no linear layer of the global model.")
         return InsightExchange(self.insight_momentum, self.target, *shape, name)
 
 
@@ -228,10 +212,11 @@ class InsightExchange(Exchange):
         weight_name: name of that layer's weight ``[Y, D]`` in the state dict.
     """
 
+    name: ClassVar[str] = FedDIMObjective.name
     report: ClassVar[str] = "class_means"
 
     def __init__(self, momentum: float, target: Target, num_classes: int, feature_size: int, weight_name: str) -> None:
-        super().__init__("train")
+        super().__init__()
         self.momentum = momentum
         self.target: Target = target
         self.num_classes = num_classes
@@ -240,21 +225,18 @@ class InsightExchange(Exchange):
         self._weight = torch.zeros(num_classes, feature_size)
 
     def identity(self) -> dict[str, Any]:
-        """Return the name of the exchange and the target."""
-        return {"exchange": FedDIMObjective.name, "target": self.target}
+        return {**super().identity(), "target": self.target}
 
     def read_model(self, state: Tensors) -> None:
         """Store the last layer's weight ``[Y, D]`` of the global model, float32; ``SettingsError`` if it is missing."""
         weight, expected = state.get(self.weight_name), (self.num_classes, self.feature_size)
         if weight is None or tuple(weight.shape) != expected:
-            came = "missing" if weight is None else f"of shape {list(weight.shape)}"
-            raise SettingsError(f"parameter {self.weight_name!r} of the model is {came}, expected {list(expected)}.")
+            raise SettingsError(f"the model has no parameter {self.weight_name!r} of shape {list(expected)}.")
         self._weight = weight.detach().cpu().float()
 
     def read_report(
         self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
     ) -> SiteMeans:
-        """Return class means, counts and weights; refuse a report whose insight would exceed ``LARGEST_VALUE``."""
         sent = validator.fields(report, (CLASS_MEANS, CLASS_COUNTS))
         counts = validator.counts(CLASS_COUNTS, sent[CLASS_COUNTS], self.num_classes)
         if facts is not None:
@@ -271,18 +253,15 @@ class InsightExchange(Exchange):
         return site
 
     def sizes(self, report: SiteMeans) -> dict[str, float]:
-        """Return the length of the longest class mean and that of the last layer's weight."""
         return {CLASS_MEANS: largest_length(report.means), self.weight_name: float(torch.linalg.norm(report.weight))}
 
     def learn(self, reports: Mapping[str, SiteMeans]) -> dict[str, torch.Tensor]:
-        """Return the global insight after Eq. 5 and 6; only one site's insight is in memory at a time."""
         previous = GlobalInsight(self._learned[INSIGHT], self._learned[PRESENT]) if self._learned else None
         counts = torch.stack([site.counts for site in reports.values()])
         insight = update_global_insight(previous, map(self._rebuilt, reports.values()), counts, self.momentum)
         return {INSIGHT: insight.values, PRESENT: insight.present}
 
     def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
-        """Return the global insight in the form of :meth:`learn`."""
         insight = read_insight(validator, tensors, self.target, self.num_classes, self.feature_size)
         return {INSIGHT: insight.values, PRESENT: insight.present}
 
@@ -336,7 +315,6 @@ METHOD = Method(
             source="ours: the paper prints neither",
         ),
     ),
-    in_composition="The sites minimise Eq. 7; weights and direction see no more than the updates that follow.",
     letters=(
         "z features [D] that enter the last layer; W its weight [Y, D]; B batch; J⁽ᵏ⁾ global insight "
         "of class k [D, Y]; λ strength; m insight_momentum"
@@ -380,15 +358,6 @@ METHOD = Method(
         ),
         SettingSource(name="target", paper="insight; feature and logit in Table 3", remark="what is drawn together"),
     ),
-    exact=(
-        "Round 0 sends nothing down and trains as FedAvg, bit for bit; so does every round with strength 0.",
-        "A class counts over the sites that have it; one that none has had so far costs nothing.",
-        "insight_momentum 0 keeps the first value for ever, 1 has no memory.",
-        (
-            "A round without usable reports leaves J; an absent site needs nothing, a new one is sent "
-            "what the others made."
-        ),
-    ),
     differences=Differences(
         compared="",
         remark="No code of the authors was compared.",
@@ -412,14 +381,6 @@ METHOD = Method(
                 point="weights in Eq. 4",
                 paper="the site's",
                 ours="global + update, the same up to rounding and to what a filter did to the update",
-            ),
-            Difference(
-                point="λ, m", paper="chosen by grid search, not printed", ours="defaults of ours, within the grids"
-            ),
-            Difference(
-                point="with FedOMG or FedDG-GA",
-                paper="not reported",
-                ours="offered",
             ),
         ),
     ),

@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """FedDG-GA: FedAvg with weights that follow the sites' generalization gaps.
 
-For federations in which averaging serves some domains worse than others.
-
-Reference: Zhang, Xu, Yao, Zhang, Tian, Wang, "Federated Domain Generalization with Generalization Adjustment"
-(FedDG-GA), CVPR 2023.
-
 Equations: ``gap_u = loss_u(global, round r) - loss_u(local, round r - 1)``; Eq. 3,
 ``a'_u = a_u + (1 - r/R) d (gap_u - mean) / max_v (gap_v - mean)``, clipped at zero and rescaled to sum one
 -> :func:`fdg_plugins.core.adjustment.adjust_weights`; then FedAvg with a.
@@ -17,22 +12,19 @@ Participation: every known site has a weight, and a round uses its sites' weight
 the mean; an absent site keeps its weight. In round 0 there is no previous local model, hence no gap.
 
 Buffers: as under FedAvg, with the adjusted weights.
-
-Differences: see :mod:`fdg_plugins.core.adjustment`. The gaps are measured by
-:class:`~fdg_plugins.filters.GapReportFilter` at the sites and checked by
-:class:`~fdg_plugins.filters.GapCheckFilter` at the server.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 
 from fdg_plugins.aggregators.contributions import Contribution
-from fdg_plugins.aggregators.weighting_rule import ONLY_ROUND, RoundOf, Weighting
-from fdg_plugins.core.adjustment import NORMALIZERS, adjust_weights, decayed_step, weights_of_round, with_new_sites
+from fdg_plugins.aggregators.weightings import ONLY_ROUND, RoundOf, Weighting
+from fdg_plugins.core.adjustment import adjust_weights, decayed_step, weights_of_round, with_new_sites
 from fdg_plugins.messages import REPORT_GAP
 from fdg_plugins.methods.fedavg import FedAvgAggregator
+from fdg_plugins.plugins.fields import NotNegative, Positive, check_parameters
 from fdg_plugins.plugins.method import (
     Default,
     Difference,
@@ -43,7 +35,6 @@ from fdg_plugins.plugins.method import (
     Reference,
     SettingSource,
 )
-from fdg_plugins.values import check_choice, check_number
 
 
 class FedGAAggregator(FedAvgAggregator):
@@ -57,7 +48,7 @@ class FedGAAggregator(FedAvgAggregator):
 
     neutral: ClassVar[Mapping[str, Any] | None] = {"step_size": 0.0}
 
-    def __init__(self, step_size: float = 0.05, normalizer: str = "max", server_lr: float = 1.0) -> None:
+    def __init__(self, step_size: float = 0.05, normalizer: str = "max", server_lr: Positive = 1.0) -> None:
         self.step_size = step_size
         self.normalizer = normalizer
         super().__init__(server_lr=server_lr)
@@ -73,8 +64,7 @@ class FedDGGAWeighting(Weighting):
     A site that is absent from the round, or whose gap is missing or was refused, keeps its weight.
 
     Args:
-        step_size: d >= 0, the largest gain of a weight in round 0; it decreases linearly to zero. 0.05 in the paper,
-            0.2 in its code; zero keeps the weights uniform.
+        step_size: d >= 0, the largest gain of a weight in round 0; zero keeps the weights uniform.
         normalizer: ``"max"``, the largest deviation from the mean gap (paper), or ``"max_abs"``, the largest absolute
             gap (released code).
     """
@@ -82,11 +72,10 @@ class FedDGGAWeighting(Weighting):
     shares = REPORT_GAP
     needs_reports = True
 
-    def __init__(self, step_size: float = 0.05, normalizer: str = "max") -> None:
-        check_number("step_size", step_size)
-        check_choice("normalizer", normalizer, NORMALIZERS)
+    def __init__(self, step_size: NotNegative = 0.05, normalizer: Literal["max", "max_abs"] = "max") -> None:
         self.step_size = step_size
         self.normalizer = normalizer
+        check_parameters(self)
         self._weights: dict[str, float] = {}
 
     def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:
@@ -104,11 +93,9 @@ class FedDGGAWeighting(Weighting):
         return {"gaps": [contribution.reports.get(REPORT_GAP) for contribution in contributions]}
 
     def state(self) -> dict[str, Any]:
-        """Return the weights ``[N]`` of all known sites, by name."""
         return {"weights": dict(self._weights)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore the weights of all known sites."""
         self._weights = {str(site): float(weight) for site, weight in state["weights"].items()}
 
 
@@ -133,7 +120,6 @@ METHOD = Method(
         Default(weighting={"step_size": 0.05}, source="FedDG-GA, the paper's step"),
         Default(protocol={"batch_norm": "reestimate"}, source="ours: the gap compares models, not statistics"),
     ),
-    in_composition="Its weights a are the p of the direction: of FedAvg's mean, of FedOMG's Eq. 15 and 16.",
     letters=(
         "a weights of all known sites, from 1/N each; θ global model of round r; θᵤ site u's own "
         "model after its training; R rounds; d step_size"
@@ -187,16 +173,6 @@ METHOD = Method(
             remark="of GapReportFilter, in the sites' part of the job",
         ),
     ),
-    exact=(
-        "Round 0 has no earlier local model: no gaps, uniform weights.",
-        "Equal gaps, one gap, or none leave the weights as they are.",
-        "A missing gap, or one that is not finite, leaves that site's weight, and is named in the log.",
-        (
-            "An absent site keeps its weight, a new one starts at the mean; a round takes its sites' "
-            "share, rescaled to one."
-        ),
-        "step_size 0 is FedAvg with uniform weights under the same batch_norm, bit for bit.",
-    ),
     differences=Differences(
         rows=(
             Difference(
@@ -222,7 +198,7 @@ METHOD = Method(
             Difference(
                 point="equal gaps", paper="not said", code="division by zero if all are zero", ours="weights stay"
             ),
-        ),
+        )
     ),
     leaves=(
         Leaving(

@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""FedIIR: the gradient of each batch with respect to the classifier is drawn to the mean gradient over sites.
 
-For federations whose sites hold different domains, and whose classifier should suit all of them at once.
-
-Reference: Guo, Guo, Cao, Wu, Chang, "Out-of-Distribution Generalization of Federated Learning via Implicit
-Invariant Relationships" (FedIIR), ICML 2023.
-
 Equations (section of the paper -> here); the mathematics is in ``fdg_plugins.core.alignment``. With omega the
 classifier's parameters, theta all, R_u the mean cross entropy of site u:
 
@@ -23,13 +18,6 @@ gradient. If no report of a round is usable, g does not change. Before the first
 entropy alone.
 
 Buffers: BatchNorm's follow the protocol's ``batch_norm``; ``frozen_batchnorm`` holds those received during training.
-
-Differences: the paper's factor is gamma/2. The authors' code uses gamma (``variant``), keeps BatchNorm in evaluation
-mode throughout (``batch_norm`` frozen), and averages gradients over the batches of all sites; here a site weighs its
-batches by their numbers of samples, and every site has the same weight. Reported gradients are computed in evaluation
-mode, so that they do not depend on how a site forms batches; the penalty's gradients are computed in training mode.
-For segmentation, R_u is the whole loss, whose Dice term couples the pixels of an image; the paper has the cross entropy
-of images.
 """
 
 import math
@@ -55,6 +43,7 @@ from fdg_plugins.objectives.objective import (
     evaluating,
     to_report,
 )
+from fdg_plugins.plugins.fields import NotNegative, Share
 from fdg_plugins.plugins.method import (
     Default,
     Difference,
@@ -65,11 +54,9 @@ from fdg_plugins.plugins.method import (
     Reference,
     SettingSource,
 )
-from fdg_plugins.values import check_choice, check_number, check_truth
 
 GRADIENT = "gradient/"
 FACTORS = {"paper": 0.5, "released": 1.0}
-PROBES = ("extra_task", "previous_round")
 
 
 @dataclass(frozen=True)
@@ -77,11 +64,9 @@ class FedIIRObjective(Objective):
     """Cross entropy plus the squared distance of the classifier's gradient from the mean over sites.
 
     Args:
-        strength: gamma >= 0; zero is FedAvg, bit for bit. FedIIR's Table 3: 1e-2 for RotatedMNIST (the default), 5e-3
-            VLCS, 1e-3 PACS, 5e-4 OfficeHome; FedOMG's Table 4: 1e-4 for PACS, VLCS and OfficeHome.
+        strength: gamma >= 0; zero is FedAvg, bit for bit.
         ema: v in [0, 1], the weight of the previous mean gradient; 0.95 in FedIIR's Table 3, 0 has no memory.
-        frozen_batchnorm: whether BatchNorm stays in evaluation mode during training, as in the authors' code: its
-            statistics are fixed and its affine parameters are trained.
+        frozen_batchnorm: whether BatchNorm stays in evaluation mode during training: its affine parameters are trained.
         probe: ``"extra_task"``: gradients are requested before each round's training, as in the paper;
             ``"previous_round"``: they come with the updates, which saves a trip, and are used one round late, so they
             belong to the previous model.
@@ -94,29 +79,17 @@ class FedIIRObjective(Objective):
     needs_shared: ClassVar[Shared] = "head"
     hosted: ClassVar[Mapping[str, Any] | None] = {"probe": "previous_round"}
 
-    strength: float = 1e-2
-    ema: float = 0.95
+    strength: NotNegative = 1e-2
+    ema: Share = 0.95
     frozen_batchnorm: bool = False
     probe: Literal["extra_task", "previous_round"] = "extra_task"
     variant: Literal["paper", "released"] = "paper"
 
-    def __post_init__(self) -> None:
-        check_number("strength", self.strength)
-        check_number("ema", self.ema, at_most=1.0)
-        check_truth("frozen_batchnorm", self.frozen_batchnorm)
-        check_choice("probe", self.probe, PROBES)
-        check_choice("variant", self.variant, tuple(FACTORS))
-
     @property
     def probes(self) -> bool:
-        """Whether gradients are requested by a separate task."""
         return self.probe == "extra_task"
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return Algorithm 1's loss with the mean gradient received; the plain loss if there is none or gamma is 0.
-
-        Raises ``SettingsError`` if the payload does not fit the classifier.
-        """
         parameters = classifier_parameters(model)
         validator = self.payload_validator()
         shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
@@ -141,7 +114,6 @@ class FedIIRObjective(Objective):
             return gradient_report(model.classifier, classifier_parameters(model), seen)
 
     def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
-        """Return the server side, which keeps the mean gradient."""
         shapes = {name: tuple(value.shape) for name, value in classifier_parameters(model).items()}
         return GradientExchange(self.ema, shapes, "probe" if self.probes else "train")
 
@@ -200,6 +172,7 @@ class GradientExchange(Exchange):
         phase: ``"probe"``, or ``"train"`` for gradients that come with the updates.
     """
 
+    name: ClassVar[str] = FedIIRObjective.name
     report: ClassVar[str] = "classifier_gradient"
 
     def __init__(self, ema: float, shapes: Mapping[str, Sequence[int]], phase: Phase) -> None:
@@ -207,14 +180,9 @@ class GradientExchange(Exchange):
         self.ema = ema
         self.shapes = {name: tuple(shape) for name, shape in sorted(shapes.items())}
 
-    def identity(self) -> dict[str, Any]:
-        """Return the name of the exchange."""
-        return {"exchange": FedIIRObjective.name}
-
     def read_report(
         self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
     ) -> dict[str, torch.Tensor]:
-        """Return the gradients, float32, by their names in the report."""
         return read_gradient(validator, report, self.shapes)
 
     def learn(self, reports: Mapping[str, Tensors]) -> dict[str, torch.Tensor]:
@@ -232,7 +200,6 @@ class GradientExchange(Exchange):
         return update_mean_gradient(self._learned or None, reports, self.ema)
 
     def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
-        """Return the mean gradient in the form of :meth:`learn`."""
         return read_gradient(validator, tensors, self.shapes)
 
 
@@ -280,9 +247,6 @@ METHOD = Method(
         Default(on="vlcs", objective={"strength": 0.005}, source="FedIIR, Table 3"),
         Default(on="officehome", objective={"strength": 0.0005}, source="FedIIR, Table 3"),
         Default(on="photographs", beside="fedomg", objective={"strength": 0.0001}, source="FedOMG, Table 4"),
-    ),
-    in_composition=(
-        "The sites minimise Algorithm 1's loss; weights and direction see no more than the updates that follow."
     ),
     letters="θ all parameters; ω those of the classifier; Rᵤ mean loss of site u; g mean gradient; v ema; γ strength",
     equations=(
@@ -337,15 +301,6 @@ METHOD = Method(
             remark="Table 3's strengths are those of the code, which applies them with the factor γ",
         ),
     ),
-    exact=(
-        (
-            "With strength 0, or before the first gradient, training is FedAvg's, bit for bit (under the "
-            "same batch_norm, with frozen_batchnorm false)."
-        ),
-        "One site with ema 0 has no penalty at its first full-batch step in evaluation mode.",
-        "Starting from zero, g is short of a constant mean by the factor 1 − vʳ after r rounds.",
-        "A round without usable gradients leaves g; a new site needs no history.",
-    ),
     differences=Differences(
         rows=(
             Difference(point="factor of the penalty", paper="γ/2", code="γ", ours="γ/2, or variant released"),
@@ -368,25 +323,7 @@ METHOD = Method(
                 code="Kaiming normal, standard deviation √(2/D) for D inputs",
                 ours="torch's, uniform, standard deviation √(1/3D), as for every method",
             ),
-            Difference(
-                point="optimiser",
-                paper="SGD",
-                code="SGD, momentum 0.9, fresh every round",
-                ours="as the protocol says, fresh every round unless keep_momentum",
-            ),
-            Difference(
-                point="when",
-                paper="before training, in the same round",
-                code="the same",
-                ours="the same, or probe previous_round",
-            ),
-            Difference(
-                point="precision",
-                paper="–",
-                code="–",
-                ours="classifier and penalty in float32, also where the extractor runs in bfloat16",
-            ),
-        ),
+        )
     ),
     leaves=(
         Leaving(

@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""FedLGF: predictions are drawn to those of heads that are perturbed against them, the own and the global one.
 
-For federations whose sites hold different domains of the same classes and share only updates.
-
-Reference: Yan, Guo, "Local and Global Flatness for Federated Domain Generalization", ECCV 2024.
-
 Terms of the authors' code -> here, with p the predictions of the model that is trained; the mathematics is in
 ``fdg_plugins.core.flatness``:
 
@@ -17,8 +13,6 @@ Shapes: features ``[B, D]``, predictions ``[B, Y]``.
 Participation: as under FedAvg; nothing is exchanged and nothing is kept between rounds.
 
 Buffers: averaged as under FedAvg. The model as received is used in evaluation mode.
-
-Differences: see docs/methods/fedlgf.md.
 """
 
 import copy
@@ -28,25 +22,21 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from fdg_plugins.core.flatness import KINDS, Kind, Perturbed, adversarial_predictions, divergence_from
+from fdg_plugins.core.flatness import Kind, Perturbed, adversarial_predictions, divergence_from
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound
+from fdg_plugins.plugins.fields import NotNegative, Positive
 from fdg_plugins.plugins.method import Default, Difference, Differences, Equation, Method, Reference, SettingSource
 from fdg_plugins.randomness import torch_generator
-from fdg_plugins.values import check_choice, check_number
 
 Noise = Literal["normal", "uniform"]
-NOISES = ("normal", "uniform")
 
 
 @dataclass(frozen=True)
 class FedLGFObjective(Objective):
     """Cross entropy, and the divergence from the predictions of perturbed heads.
-
-    The defaults are those of the run in the authors' README, with singular values perturbed. For the other kind, the
-    authors' code has ``probing`` 0.1, ``size`` 0.01 and ``noise`` uniform.
 
     Args:
         local_strength: lambda_l >= 0, factor of the divergence from the current head's predictions.
@@ -62,25 +52,14 @@ class FedLGFObjective(Objective):
     needs_labelled_images: ClassVar[bool] = True
     neutral: ClassVar[Mapping[str, Any] | None] = {"local_strength": 0, "global_strength": 0}
 
-    local_strength: float = 0.1
-    global_strength: float = 0.1
+    local_strength: NotNegative = 0.1
+    global_strength: NotNegative = 0.1
     perturbation: Kind = "singular"
-    probing: float = 10.0
-    size: float = 0.1
+    probing: Positive = 10.0
+    size: NotNegative = 0.1
     noise: Noise = "normal"
 
-    def __post_init__(self) -> None:
-        for name in ("local_strength", "global_strength", "size"):
-            check_number(name, getattr(self, name))
-        check_number("probing", self.probing, above=0)
-        check_choice("perturbation", self.perturbation, KINDS)
-        check_choice("noise", self.noise, NOISES)
-
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return the loss of this round, with a copy of ``model`` as received; the plain loss with both strengths 0.
-
-        Raises ``SettingsError`` if anything was received beside the model.
-        """
         self.refuse_payload(received)
         if self.local_strength == 0 and self.global_strength == 0:
             return LocalRisk(task=site.task)
@@ -181,7 +160,6 @@ METHOD = Method(
             source="the run in FedLGF's README",
         ),
     ),
-    in_composition="The sites minimise the loss; weights and direction see no more than the updates that follow.",
     letters=(
         "p predictions [Y] of the model that is trained; h a head, the current or the received one, on the features of "
         "its own extractor; p_h its predictions; W = U diag(S) V' a weight of its linear layers; δ perturbation; s₀ "
@@ -220,43 +198,18 @@ METHOD = Method(
         ),
         SettingSource(name="noise", paper="not established", code="normal; weight: uniform on [-0.5, 0.5)"),
     ),
-    exact=(
-        "Both strengths 0 are FedAvg, bit for bit.",
-        "size 0: q_l = p up to rounding, and its term has the value 0 and no gradient.",
-        "size 0 at the first step of a round, without layers that differ in evaluation: q_g = p too.",
-        "No gradient passes through q; biases are never perturbed.",
-        "There is no state: an absent site leaves no trace, a new one needs nothing.",
-    ),
     differences=Differences(
         rows=(
             Difference(
-                point="direction of q_g",
-                paper="not established",
-                code="away from the predictions p of the model that is trained",
-                ours="the same",
-            ),
-            Difference(
-                point="heads of two layers",
-                paper="not established",
-                code="perturbations of singular values have length 1 per layer",
-                ours="the same",
-            ),
-            Difference(
                 point="BatchNorm",
-                paper="not established",
                 code="frozen",
                 ours="batch_norm of the protocol; the received model is used in evaluation mode",
             ),
             Difference(
                 point="initial weights of the head",
-                paper="not established",
                 code="Kaiming normal, standard deviation √(2/D) for D inputs",
                 ours="torch's, uniform, standard deviation √(1/3D), as for every method",
             ),
-            Difference(
-                point="epochs per round", paper="not established", code="1", ours="local_epochs of the protocol"
-            ),
-            Difference(point="averaging", paper="not established", code="uniform", ours="weighting"),
-        ),
+        )
     ),
 )

@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """FedNova: each update is divided by its effective number of local steps, so more steps do not pull harder.
 
-For federations whose sites take different numbers of steps in a round.
-
-Reference: Wang, Liu, Liang, Joshi, Poor, "Tackling the Objective Inconsistency Problem in Heterogeneous Federated
-Optimization" (FedNova), NeurIPS 2020.
-
 Equations. ``|a_u|`` (the paper's ``||a_u||_1``) is the displacement of site u's steps under a constant unit gradient,
 divided by its learning rate: tau for plain SGD, and with momentum
 :func:`~fdg_plugins.core.steps.effective_steps`. With ``tau_eff = sum_u p_u |a_u|``:
@@ -18,10 +13,6 @@ Participation: p and tau_eff are those of the sites of the round. With one site,
 model; if all sites take equally many steps, the step is FedAvg's, to the bit.
 
 Buffers: float buffers are averaged with p, without normalisation; integer buffers move by the largest update.
-
-Differences: the paper's server momentum is not implemented, nor is its form for proximal steps, for which sites would
-have to report a different ``|a_u|``. The authors' code adds the increments of momentum and proximal term, which matches
-neither.
 """
 
 import math
@@ -31,8 +22,7 @@ from typing import Any, ClassVar
 import torch
 
 from fdg_plugins.aggregators.base import UpdateAggregator
-from fdg_plugins.aggregators.contributions import Contribution
-from fdg_plugins.aggregators.returned import Direction
+from fdg_plugins.aggregators.contributions import Contribution, Direction
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.plugins.method import (
     Default,
@@ -123,10 +113,6 @@ METHOD = Method(
             source="ours: SGD where others use Adam; the rate was not tuned",
         ),
     ),
-    in_composition=(
-        "p comes from the weighting, in both places; the updates come from any local objective whose term does not "
-        "shorten the steps."
-    ),
     letters=(
         "Δᵤ update of site u (local − global); τᵤ its steps; m momentum of its SGD; aᵤ displacement "
         "of its steps under a constant unit gradient, over the learning rate (the paper's ‖aᵤ‖₁); p "
@@ -149,22 +135,10 @@ METHOD = Method(
         ),
         SettingSource(name="server_lr", symbol="η", paper="1", remark="factor of the step"),
     ),
-    exact=(
-        "Equal numbers of steps are FedAvg, bit for bit, and so is one site alone.",
-        "A site with twice the steps of the same gradient counts by pᵤ, not twice that.",
-        "Float buffers are averaged with p; integer buffers move by the largest update.",
-        "A site that does not say how far its steps went is refused by name.",
-        "An objective that shortens steps or trains parts in turn, which aᵤ as reported leaves out, is refused.",
-    ),
     differences=Differences(
         compared="authors' code, Flower",
         rows=(
-            Difference(
-                point="weights p",
-                paper="not established",
-                code="Flower: over all sites",
-                ours="over the sites of the round",
-            ),
+            Difference(point="weights p", code="Flower: over all sites", ours="over the sites of the round"),
             Difference(
                 point="scale of the step",
                 paper="τ_eff",
@@ -176,19 +150,6 @@ METHOD = Method(
                 paper="aᵤ = (1 − (1 − lr μ)^τᵤ) / (lr μ), without momentum",
                 code="authors: with momentum the increments of both are added, which normalises neither",
                 ours="refused",
-            ),
-            Difference(point="momentum at the server", paper="not established", code="authors: an option", ours="none"),
-            Difference(
-                point="under FedDG-GA's weights",
-                paper="reported by FedDG-GA",
-                code="none released",
-                ours="p is FedDG-GA's, in both places",
-            ),
-            Difference(
-                point="under FedOMG",
-                paper="not reported",
-                code="–",
-                ours="refused: both set the direction",
             ),
         ),
     ),

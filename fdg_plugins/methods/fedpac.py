@@ -1,12 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""FedPAC: features of a class are drawn to the class's mean over all sites, and each site has a mixture of all heads.
 
-For federations whose sites hold different shares of the same classes and each need a model of their own, while one
-extractor serves all.
-
-Reference: Xu, Tong, Huang, "Personalized Federated Learning with Feature Alignment and Classifier Collaboration"
-(FedPAC), ICLR 2023.
-
 Algorithm -> here, with z features, c_k the global mean features of class k, lambda the strength:
 
 - one epoch of the head alone, then the extractor alone, by ``CE + lambda / D |z - c_y|^2`` -> :class:`LocalAlignment`
@@ -20,31 +14,33 @@ Shapes: class means ``[K, D]`` of the K classes that a site holds, counts ``[Y]`
 Participation: the mixtures are over the sites of the round. The server keeps the last mixture of every site; an absent
 site keeps the head that it trained. A class that no site of the round holds keeps its prototype. A new site starts from
 the global head, the weighted mean of the sites' heads, with which the held-out domain is judged too.
-
-Buffers: averaged as under FedAvg.
-
-Differences: a site's own model is judged with the received extractor and the head that it trained last, in every round
-and after the last; the authors' code judges with the mixture that it is about to train from. A sample of a class
-without a prototype has no alignment term; the authors' code then uses the site's own mean. The paper defines no model
-for an unseen domain.
 """
 
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
+from pydantic import Field
 
 from fdg_plugins.core.head_combination import head_mixtures, limited_uncertainties, uncertainty, weighted_means
 from fdg_plugins.core.insight import ClassSums, feature_penalty
 from fdg_plugins.core.linear import combine
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives.class_reports import CLASS_COUNTS, check_counts, largest_length
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.exchange import Exchange, PayloadValidator, Shapes, SiteFacts, Tensors, readable
-from fdg_plugins.objectives.heads import head_of, head_shapes, load_head
+from fdg_plugins.objectives.exchange import (
+    CLASS_COUNTS,
+    Exchange,
+    PayloadValidator,
+    Shapes,
+    SiteFacts,
+    Tensors,
+    check_counts,
+    largest_length,
+    readable,
+)
 from fdg_plugins.objectives.objective import (
     ComputeGradients,
     FeatureBatch,
@@ -57,22 +53,13 @@ from fdg_plugins.objectives.objective import (
     device_of,
     to_report,
 )
-from fdg_plugins.plugins.method import (
-    Difference,
-    Differences,
-    Equation,
-    Leaving,
-    Method,
-    Reference,
-    SettingSource,
-)
-from fdg_plugins.values import check_count, check_number
+from fdg_plugins.plugins.fields import NotNegative
+from fdg_plugins.plugins.method import Difference, Differences, Equation, Leaving, Method, Reference, SettingSource
 
 BEFORE, AFTER = "means_before", "means_after"
 SQUARE = "mean_square"
 PROTOTYPES, PRESENT = "prototypes", "present"
 HEAD = "head/"
-MOST_EPOCHS = 100
 ROUNDING = 1e-5  # relative, of a mean square of float32 numbers
 
 
@@ -93,38 +80,29 @@ class FedPACObjective(Objective):
     personalises: ClassVar[bool] = True
     changes_effective_steps: ClassVar[bool] = True
 
-    strength: float = 1.0
-    head_epochs: int = 1
-
-    def __post_init__(self) -> None:
-        check_number("strength", self.strength)
-        check_count("head_epochs", self.head_epochs, at_least=1, at_most=MOST_EPOCHS)
+    strength: NotNegative = 1.0
+    head_epochs: Annotated[int, Field(ge=1, le=100)] = 1
 
     @property
     def more_epochs(self) -> int:
-        """The epochs of the head alone."""
         return int(self.head_epochs)
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return the two phases of this round, from the mixture of heads that was received.
-
-        Raises ``SettingsError`` if the payload or the site's state does not fit the model.
-        """
         sent = self.payload_validator()
         payload = read_payload(sent, received, model) if received else None
         kept = _kept_head(model, site)
         head = payload.head if payload is not None and payload.head else kept
-        device = device_of(model)
+        state, device = model.state_dict(), device_of(model)
+        received_head = {name: state[name].detach().clone() for name in model.head_names}
         head = {name: value.to(device) for name, value in head.items()}
         prototypes = None if payload is None else payload.prototypes.to(device)
         present = None if payload is None else payload.present.to(device)
-        return LocalAlignment(self, head, head_of(model), prototypes, present, task=site.task)
+        return LocalAlignment(self, head, received_head, prototypes, present, task=site.task)
 
     def personal(self, model: ExtractorClassifier, received: Tensors, site: SiteRound = SiteRound()) -> PersonalModel:
-        """Return the received extractor with the head that the site trained last; the received model without one."""
         if received:
             read_payload(self.payload_validator(), received, model)
-        load_head(model, _kept_head(model, site))
+        model.load_state_dict({**model.state_dict(), **_kept_head(model, site)})
         return PersonalModel(model)
 
     def report_received(
@@ -141,7 +119,6 @@ class FedPACObjective(Objective):
         return to_report({AFTER: _statistics(seen, num_classes, model).means})
 
     def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
-        """Return the server side, which keeps the prototypes and each site's mixture of heads."""
         return PrototypeExchange(num_classes, model.feature_size, head_shapes(model))
 
 
@@ -191,11 +168,9 @@ class LocalAlignment(LocalRisk):
     phase: _Phase = field(default_factory=_Phase)
 
     def begin(self, model: ExtractorClassifier) -> None:
-        """Start from the site's mixture of heads, or the head that it kept."""
-        load_head(model, self.head)
+        model.load_state_dict({**model.state_dict(), **self.head})
 
     def prepare(self, model: ExtractorClassifier) -> None:
-        """Count the epoch, which decides the phase."""
         self.phase.epoch += 1
 
     @property
@@ -219,7 +194,6 @@ class LocalAlignment(LocalRisk):
     def step(
         self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
     ) -> torch.Tensor:
-        """Take one step with the part of the phase; the other has no gradient and keeps its bits."""
         loss = compute_gradients()
         head = set(model.head_names)
         for name, parameter in model.named_parameters():
@@ -229,9 +203,14 @@ class LocalAlignment(LocalRisk):
         return loss
 
     def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
-        """Return the trained head; empty if training diverged, so that the previous one is kept."""
         kept = {name: value.cpu() + trained.update[name] for name, value in self.received.items()}
         return to_report(kept) if readable(kept.values()) else {}
+
+
+def head_shapes(model: ExtractorClassifier) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the head's entries, by name in the state dict."""
+    state = model.state_dict()
+    return {name: tuple(state[name].shape) for name in model.head_names}
 
 
 def _kept_head(model: ExtractorClassifier, site: SiteRound) -> dict[str, torch.Tensor]:
@@ -287,38 +266,31 @@ class PrototypeExchange(Exchange):
         shapes: of the head's entries, by name in the state dict.
     """
 
+    name: ClassVar[str] = FedPACObjective.name
     report: ClassVar[str] = "class_prototypes"
 
     def __init__(self, num_classes: int, feature_size: int, shapes: Shapes) -> None:
-        super().__init__("train")
+        super().__init__()
         self.num_classes = num_classes
         self.feature_size = feature_size
         self.shapes = {name: tuple(shape) for name, shape in shapes.items()}
         self._head: dict[str, torch.Tensor] = {name: torch.zeros(shape) for name, shape in self.shapes.items()}
 
-    def identity(self) -> dict[str, Any]:
-        """Return the name of the exchange."""
-        return {"exchange": FedPACObjective.name}
-
     def read_model(self, state: Tensors) -> None:
-        """Store the head of the global model, float32; raise ``SettingsError`` if an entry is missing."""
         validator = PayloadValidator("the global model", SettingsError)
         head = {name: state[name] for name in self.shapes if name in state}
         self._head = validator.per_parameter(head, self.shapes)
 
     def broadcast(self) -> dict[str, torch.Tensor]:
-        """Return what every site receives: the prototypes, and which of them there are."""
         return {name: value for name, value in self._learned.items() if name in (PROTOTYPES, PRESENT)}
 
     def broadcast_to(self, site: str) -> dict[str, torch.Tensor]:
-        """Return what ``site`` receives: the prototypes, and its last mixture of heads if it has one."""
         heads = {f"{HEAD}{name}": self._learned.get(_head_key(site, name)) for name in self.shapes}
         return {**self.broadcast(), **{name: value for name, value in heads.items() if value is not None}}
 
     def read_report(
         self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
     ) -> SiteClasses:
-        """Return what a site's report says of its classes and its head."""
         sent = validator.fields(report, (BEFORE, AFTER, CLASS_COUNTS, SQUARE))
         counts = validator.counts(CLASS_COUNTS, sent[CLASS_COUNTS], self.num_classes)
         if facts is not None:
@@ -356,7 +328,6 @@ class PrototypeExchange(Exchange):
         return {AFTER: largest_length(report.means), BEFORE: largest_length(report.received), "head": head**0.5}
 
     def learn(self, reports: Mapping[str, SiteClasses]) -> dict[str, torch.Tensor]:
-        """Return the prototypes after the round, and each site's last mixture of heads."""
         found = list(reports.values())
         h = torch.stack([one.h for one in found])
         samples = [int(one.counts.sum()) for one in found]
@@ -379,7 +350,6 @@ class PrototypeExchange(Exchange):
         return {PROTOTYPES: torch.where(here[:, None], mean.float(), before), PRESENT: here | known}
 
     def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
-        """Return prototypes and mixtures in the form of :meth:`learn`."""
         names = list(tensors) if isinstance(tensors, Mapping) else []
         sites = sorted({name.split("/", 2)[1] for name in names if name.startswith("heads/") and name.count("/") == 2})
         heads = {_head_key(site, name): shape for site in sites for name, shape in self.shapes.items()}
@@ -408,10 +378,6 @@ METHOD = Method(
     ),
     acts=("objective", "step", "personal"),
     objective=FedPACObjective,
-    in_composition=(
-        "The sites train in two phases; weights and direction see the updates that follow, and neither the class means "
-        "nor the mixtures of heads. FedOMG matches whole updates, heads that each site trained for itself among them."
-    ),
     letters=(
         "z features [D]; c_k prototype of class k; λ strength; μᵤₖ, nᵤₖ mean features and number of site u's samples "
         "of class k; πᵤₖ, nᵤ their share and sum; hᵤ weighted means [Y, D]; Vᵤ uncertainty; αᵢ weights of site i's "
@@ -435,37 +401,17 @@ METHOD = Method(
         ),
         SettingSource(name="head_epochs", paper="1", code="1", remark="beside the protocol's local_epochs"),
     ),
-    exact=(
-        "Equal h give weights in proportion to 1/V; a site without uncertainty, or alone, keeps its own head.",
-        "In a phase, the other part has no step and keeps its bits, buffers apart.",
-        "A class that no site of the round holds keeps its prototype; without one, it has no alignment term.",
-    ),
     differences=Differences(
         compared="authors' code, PFLlib",
         rows=(
             Difference(
                 point="optimiser of the head",
-                paper="not established",
                 code="authors: a rate of its own, 0.1; PFLlib: that of the extractor",
                 ours="that of the extractor, also its momentum",
             ),
+            Difference(point="prototypes", code="authors: weighted; PFLlib: not", ours="weighted"),
             Difference(
-                point="prototypes",
-                paper="not established",
-                code="authors: weighted; PFLlib: not",
-                ours="weighted",
-            ),
-            Difference(
-                point="a class without a prototype",
-                paper="not established",
-                code="authors: the site's own mean; PFLlib: no term",
-                ours="no term",
-            ),
-            Difference(
-                point="quadratic program",
-                paper="not established",
-                code="cvxpy; eigenvalues below zero clipped",
-                ours="active sets, exact",
+                point="quadratic program", code="cvxpy; eigenvalues below zero clipped", ours="active sets, exact"
             ),
             Difference(
                 point="a site's own model",

@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""FedProx: a penalty on the squared distance keeps a site's parameters near those it received.
 
-For federations whose sites drift apart in many local steps on different data.
-
-Reference: Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated Optimization in Heterogeneous Networks" (FedProx),
-MLSys 2020.
-
 Equation, with theta the parameters received and theta_u those of site u, trainable parameters only:
 
 - ``CE + mu/2 |theta_u - theta|^2`` -> :class:`LocalProximal`, the distance and its gradient
@@ -19,9 +14,6 @@ Degenerate cases: ``mu = 0`` is FedAvg. A site that takes a single step takes Fe
 of the term is zero at theta.
 
 Buffers: averaged as under FedAvg; the term does not include them.
-
-Differences: weight decay is left to the optimiser. Some code (FedDG benchmark) uses the norm of each tensor instead of
-the squared norm of all parameters, which is a different method and has no gradient at theta.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,6 +27,7 @@ from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, SiteRound
+from fdg_plugins.plugins.fields import NotNegative
 from fdg_plugins.plugins.method import (
     Default,
     Difference,
@@ -45,7 +38,6 @@ from fdg_plugins.plugins.method import (
     SettingSource,
     Together,
 )
-from fdg_plugins.values import check_number
 
 
 @dataclass(frozen=True)
@@ -60,10 +52,7 @@ class FedProxObjective(Objective):
     changes_effective_steps: ClassVar[bool] = True
     neutral: ClassVar[Mapping[str, Any] | None] = {"strength": 0}
 
-    strength: float = 0.01
-
-    def __post_init__(self) -> None:
-        check_number("strength", self.strength)
+    strength: NotNegative = 0.01
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
         """Return the loss with a penalty on the distance from the parameters of ``model`` at this moment.
@@ -134,7 +123,6 @@ METHOD = Method(
         Default(objective={"strength": 0.01}, source="FLARE's FedProx"),
         Default(on="photographs", objective={"strength": 0.1}, source="FedDG-GA's code"),
     ),
-    in_composition="The sites minimise the loss with the term; weights and direction see only the updates that follow.",
     letters="θ parameters received, trainable ones; θᵤ those of site u; CE mean cross entropy of a batch; μ strength",
     equations=(Equation(formula="CE + μ/2 ‖θᵤ − θ‖²", meaning="what a site minimises, θ being fixed for the round"),),
     settings=(
@@ -145,11 +133,6 @@ METHOD = Method(
             code="FedDG-GA 0.1; FLARE 0.01; PFLlib 0; FedDG benchmark: grid 1e-3, 1e-2, 1e-1",
             remark="0 is FedAvg, bit for bit",
         ),
-    ),
-    exact=(
-        "strength 0 is FedAvg, bit for bit.",
-        "A site that takes one step takes FedAvg's, for any strength: the term's gradient is zero at θ.",
-        "Of ½‖x − b‖² the local fixed point is (b + μ θ) / (1 + μ).",
     ),
     differences=Differences(
         compared="FedDG-GA, FedDG benchmark",
@@ -162,12 +145,6 @@ METHOD = Method(
                     "the tensors, not squared, which is another method"
                 ),
                 ours="as the paper; its gradient μ (θᵤ − θ) is added to that of the loss",
-            ),
-            Difference(
-                point="weight decay",
-                paper="not established",
-                code="not established",
-                ours="the optimiser's, beside the term",
             ),
         ),
     ),

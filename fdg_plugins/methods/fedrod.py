@@ -1,12 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""FedRoD: a generic head, trained as if all classes were equally frequent, and on top of it a head of each site's own.
 
-For federations whose sites hold different shares of the classes, and need both a model for everyone and one that fits
-the site.
-
-Reference: Chen, Chao, "On Bridging Generic and Personalized Federated Learning for Image Classification" (FedRoD), ICLR
-2022.
-
 Terms -> here, with features z, logits o_G of the generic and o_P of the personal head, n_k the site's training samples
 of class k, and sg(.) without gradient:
 
@@ -20,14 +14,9 @@ Participation: the personal head is personal: trained by the site's optimiser, k
 A new site starts with a last layer of zeros, so that its own prediction is the generic one. On the held-out domain the
 generic head alone is judged, without log n_k.
 
-Buffers: averaged as under FedAvg.
-
 Numerics: log n_k is taken relative to the most frequent class, which changes no probability, and makes it zero for
 sites with equally many samples of each class. A class that the site lacks gets ``ABSENT`` instead of minus infinity:
 its probability is exactly zero in float32.
-
-Differences: the public code starts the personal head as a copy of the initial generic one. The paper's second form, a
-hyper-network that makes the personal head, is not implemented.
 """
 
 import copy
@@ -51,6 +40,7 @@ from fdg_plugins.objectives.objective import (
     device_of,
     to_report,
 )
+from fdg_plugins.plugins.fields import NotNegative
 from fdg_plugins.plugins.method import (
     Difference,
     Differences,
@@ -61,7 +51,6 @@ from fdg_plugins.plugins.method import (
     SettingSource,
     Together,
 )
-from fdg_plugins.values import check_number
 
 ABSENT = -1e4  # exp of it is zero in float32
 
@@ -80,22 +69,14 @@ class FedRoDObjective(Objective):
     needs_labelled_images: ClassVar[bool] = True
     personalises: ClassVar[bool] = True
 
-    balance: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_number("balance", self.balance)
+    balance: NotNegative = 1.0
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return the losses of this round, with the head that the site kept.
-
-        Raises ``SettingsError`` if anything was received, or if the site's state does not fit.
-        """
         self.refuse_payload(received)
         shift = log_shares(site.class_counts, model.last_layer.out_features, self.balance)
         return LocalRobustDecoupling(personal_head(model, site), shift.to(device_of(model)), task=site.task)
 
     def personal(self, model: ExtractorClassifier, received: Tensors, site: SiteRound = SiteRound()) -> PersonalModel:
-        """Return the received model with the head that the site kept on top of its own."""
         self.refuse_payload(received)
         return PersonalModel(TwoHeads(model, personal_head(model, site)))
 
@@ -108,7 +89,6 @@ class LocalRobustDecoupling(LocalRisk):
     shift: torch.Tensor
 
     def parameters(self) -> Sequence[nn.Parameter]:
-        """Return the parameters of the personal head."""
         return list(self.head.parameters())
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -122,7 +102,6 @@ class LocalRobustDecoupling(LocalRisk):
         return self.task.loss(generic + self.shift, targets) + self.task.loss(generic.detach() + own, targets)
 
     def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
-        """Return the personal head; empty if training diverged, so that the previous one is kept."""
         kept = to_report({name: value.clone() for name, value in self.head.state_dict().items()})
         return kept if readable(kept.values()) else {}
 
@@ -136,7 +115,6 @@ class TwoHeads(nn.Module):
         self.head = head
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the sum of both heads' logits."""
         features = self.model.features(images)
         return self.model.classifier(features) + self.head(features)
 
@@ -187,10 +165,6 @@ METHOD = Method(
     ),
     acts=("objective", "personal"),
     objective=FedRoDObjective,
-    in_composition=(
-        "The sites minimise the loss; weights and direction see the updates of extractor and generic head, and nothing "
-        "of the personal heads."
-    ),
     letters=(
         "z features; o_G, o_P logits of the generic and of the personal head; sg(·) without gradient; y label; nₖ the "
         "site's training samples of class k; γ balance; CE mean cross entropy of a batch"
@@ -203,18 +177,11 @@ METHOD = Method(
     settings=(
         SettingSource(name="balance", symbol="γ", paper="1", code="PFLlib: 1", remark="0: the generic model is FedAvg"),
     ),
-    exact=(
-        "balance 0, and equally many samples of each class, train the generic model as FedAvg, bit for bit.",
-        "The gradient of the personal head's loss is zero for extractor and generic head.",
-        "A site that has not trained yet predicts as the generic model does.",
-        "A class that a site lacks has probability zero in its balanced softmax, and no gradient.",
-    ),
     differences=Differences(
         compared="PFLlib, FedOMG",
         rows=(
             Difference(
                 point="start of the personal head",
-                paper="not established",
                 code="a copy of the initial generic head",
                 ours="its last layer at zero: the generic prediction",
             ),
@@ -223,12 +190,6 @@ METHOD = Method(
                 paper="the second form",
                 code="not implemented",
                 ours="not implemented",
-            ),
-            Difference(
-                point="optimiser of the personal head",
-                paper="not established",
-                code="one of its own with the same settings",
-                ours="that of the model: SGD and Adam treat each parameter by itself",
             ),
             Difference(
                 point="under FedOMG",

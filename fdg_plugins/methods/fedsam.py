@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""FedSAM: each local step follows the gradient at the nearby point where the loss is about largest.
 
-For federations that want flat minima at their sites and can afford twice the work per step.
-
-Reference: Qu, Li, Duan, Liu, Tang, Lu, "Generalized Federated Learning via Sharpness Aware Minimization" (FedSAM,
-MoFedSAM), ICML 2022; SAM is that of Foret, Kleiner, Mobahi, Neyshabur, ICLR 2021.
-
 Equations, with L the mean cross entropy of a batch; the mathematics is in ``fdg_plugins.core.sharpness``:
 
 - ``e = rho g / (|g|_2 + 1e-7)``, ``g = grad L(theta_u)`` over all trainable parameters jointly
@@ -18,9 +13,6 @@ Participation: as under FedAvg; nothing is exchanged and nothing is kept between
 Degenerate cases: ``rho = 0`` is FedAvg, with one pass per step.
 
 Buffers: averaged as under FedAvg; BatchNorm's running statistics see each batch once, at theta_u.
-
-Differences: in FedOMG's released code, a batch enters the running statistics three times. Most public code clips the
-final gradient to norm 10; here it is not clipped.
 """
 
 from collections.abc import Mapping
@@ -34,6 +26,7 @@ from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, SiteRound
+from fdg_plugins.plugins.fields import NotNegative
 from fdg_plugins.plugins.method import (
     Default,
     Difference,
@@ -44,7 +37,6 @@ from fdg_plugins.plugins.method import (
     SettingSource,
     Together,
 )
-from fdg_plugins.values import check_number
 
 
 @dataclass(frozen=True)
@@ -53,19 +45,15 @@ class FedSAMObjective(Objective):
 
     Args:
         radius: rho >= 0, the length of e over all parameters together, in the units of the parameters; zero is FedAvg,
-            bit for bit. FedOMG's Table 4: 0.6; its released code and FL-Simulator: 0.1. The default is our choice.
+            bit for bit.
     """
 
     name: ClassVar[str] = "sam"
     neutral: ClassVar[Mapping[str, Any] | None] = {"radius": 0}
 
-    radius: float = 0.05
-
-    def __post_init__(self) -> None:
-        check_number("radius", self.radius)
+    radius: NotNegative = 0.05
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return the task's loss with sharpness-aware steps; raise ``SettingsError`` if anything was received."""
         self.refuse_payload(received)
         return LocalSharpnessAware(self.radius, task=site.task)
 
@@ -79,7 +67,6 @@ class LocalSharpnessAware(LocalRisk):
     def step(
         self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
     ) -> torch.Tensor:
-        """Take one step with g~; return the loss of the batch before it, at theta_u itself."""
         loss = sharpness_aware_gradients(model, compute_gradients, self.radius)
         optimizer.step()
         return loss
@@ -101,9 +88,6 @@ METHOD = Method(
     acts=("step",),
     objective=FedSAMObjective,
     defaults=(Default(on="photographs", beside="fedomg", objective={"radius": 0.6}, source="FedOMG, Table 4"),),
-    in_composition=(
-        "The sites take sharpness-aware steps; weights and direction see no more than the updates that follow."
-    ),
     letters=(
         "θᵤ trainable parameters of site u, all together; L mean cross entropy of a batch; g its "
         "gradient; e ascent; ρ radius"
@@ -130,27 +114,13 @@ METHOD = Method(
             ),
         ),
     ),
-    exact=(
-        "radius 0 is FedAvg, bit for bit, in one pass per step.",
-        "Of a/2 ‖w‖² the gradient is a w (1 + ρ / ‖w‖).",
-        "A gradient of zero moves nothing.",
-        "Parameters come back from the ascent with the bits that they had; buffers are those of the pass before it.",
-    ),
     differences=Differences(
         compared="FedOMG, FL-Simulator",
         rows=(
             Difference(
-                point="batches in BatchNorm's running statistics",
-                paper="not established",
-                code="FedOMG: three times each",
-                ours="once, at θᵤ",
+                point="batches in BatchNorm's running statistics", code="FedOMG: three times each", ours="once, at θᵤ"
             ),
-            Difference(
-                point="clipping", paper="not established", code="the final gradient to norm 10, optional", ours="none"
-            ),
-            Difference(
-                point="adaptive variant (ASAM)", paper="–", code="FedOMG: there, switched off", ours="not there"
-            ),
+            Difference(point="clipping", code="the final gradient to norm 10, optional", ours="none"),
         ),
     ),
     together=(

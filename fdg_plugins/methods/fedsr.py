@@ -1,15 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""FedSR: features are sampled from a Gaussian that is kept short and close to a Gaussian of the class at the site.
 
-For federations whose sites hold different domains of the same classes and share only updates. Each site limits, on its
-own, what its features tell beyond the class.
-
-Reference: Nguyen, Torr, Lim, "FedSR: A Simple and Effective Domain Generalization Method for Federated Learning",
-NeurIPS 2022.
-
 Terms of the authors' code -> here; (m, s) are mean and scale of an image's features, ``eps`` is standard normal:
 
-- ``z = m + s eps``, from which the head computes the logits -> ``fdg_plugins.models.gaussian``
+- ``z = m + s eps``, from which the head computes the logits -> :class:`GaussianLayer`
 - ``L2R = mean_b |z_b|`` -> :func:`mean_length`
 - ``CMI = mean_b KL( N(C m, (C s)^2) || N(r_mu[y], softplus(r_sigma[y])^2) )`` -> :class:`ClassReferences`
 - ``CE + a_L2 L2R + a_CMI CMI`` -> :meth:`LocalSimpleRepresentation.loss`
@@ -21,14 +15,8 @@ Participation: r_mu, r_sigma and C are personal: trained with the model by the s
 next round, and never sent. A new site starts at (0, 1, 1). The row of a class that a site lacks has no gradient and
 changes by weight decay only.
 
-Buffers: averaged as under FedAvg.
-
 Numerics: s and softplus(r_sigma) are at least 1e-6. C is clamped to at least 1/128 after every step: ``-log C`` keeps
 it positive, but its slope ``a_CMI D' / C`` would cause huge steps near zero.
-
-Differences: the abstract's "L2-norm regularizer" is the mean norm in the authors' code and the mean squared norm in the
-FDG benchmark's (``norm``); which one the paper's equation has is not established. The authors' code evaluates a model
-by the log of the mean softmax over 20 samples of z, this one by m.
 """
 
 from collections.abc import Sequence
@@ -37,19 +25,14 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import nn
+from torch.nn.functional import softplus
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.models.gaussian import GaussianLayer, positive
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import PayloadValidator, Tensors, readable
-from fdg_plugins.objectives.objective import (
-    ComputeGradients,
-    LocalObjective,
-    Objective,
-    SiteRound,
-    Trained,
-)
+from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, SiteRound, Trained
+from fdg_plugins.plugins.fields import NotNegative
 from fdg_plugins.plugins.method import (
     Default,
     Difference,
@@ -61,12 +44,53 @@ from fdg_plugins.plugins.method import (
     Together,
 )
 from fdg_plugins.randomness import on_device, seeded, torch_generator
-from fdg_plugins.values import check_choice, check_number
 
-NORMS = ("norm", "squared")
+SMALLEST_SCALE = 1e-6  # small, but its logarithm and its inverse square are moderate numbers in float32
 SMALLEST_FACTOR = 1 / 128  # exact in float32, so a C at the limit is accepted when it is restored
 
 Norm = Literal["norm", "squared"]
+
+
+class GaussianLayer(nn.Module):
+    """Features ``[B, D]`` -> N(mean, scale^2) over ``[B, D']``, from one linear layer with ``2 D'`` outputs.
+
+    The output of the layer is the mean, in both modes, so a network that contains it is deterministic. A method that
+    trains on samples draws them from :meth:`distribution`.
+
+    Args:
+        inputs: D.
+        outputs: D'.
+    """
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(inputs, 2 * outputs)
+
+    @property
+    def out_features(self) -> int:
+        """``D'``, the number of coordinates."""
+        return self.linear.out_features // 2
+
+    def distribution(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return mean and scale (standard deviation), ``[B, D']`` each, of ``features: [B, D]``; every scale is > 0.
+
+        Computed in the parameters' precision, even under autocast.
+        """
+        with torch.autocast(features.device.type, enabled=False):
+            mean, raw = self.linear(features.to(self.linear.weight.dtype)).chunk(2, dim=1)
+            return mean, positive(raw)
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Return the mean ``[B, D']`` of ``features: [B, D]``."""
+        return self.distribution(features)[0]
+
+
+def positive(raw: torch.Tensor) -> torch.Tensor:
+    """Return ``softplus(raw) = log(1 + exp(raw))``, but at least ``SMALLEST_SCALE``; same shape as ``raw``.
+
+    Below that bound (raw < -13.8), the gradient is zero.
+    """
+    return softplus(raw).clamp_min(SMALLEST_SCALE)
 
 
 @dataclass(frozen=True)
@@ -75,8 +99,7 @@ class FedSRObjective(Objective):
 
     Args:
         l2_strength: a_L2 >= 0, factor of the length; 0.01 in the authors' code and in FedOMG's Table 4.
-        cmi_strength: a_CMI >= 0, factor of the divergence; 1e-3 in the authors' README and in FedOMG's Table 4 (the
-            authors' command line defaults to 5e-4).
+        cmi_strength: a_CMI >= 0, factor of the divergence.
         norm: the length of a sample: ``"norm"``, Euclidean, as in the authors' code, or ``"squared"``.
 
     With both factors zero, the sampling remains: FedAvg of a network with noise in its features.
@@ -85,17 +108,11 @@ class FedSRObjective(Objective):
     name: ClassVar[str] = "sr"
     needs_labelled_images: ClassVar[bool] = True
 
-    l2_strength: float = 0.01
-    cmi_strength: float = 0.001
+    l2_strength: NotNegative = 0.01
+    cmi_strength: NotNegative = 0.001
     norm: Norm = "norm"
 
-    def __post_init__(self) -> None:
-        check_number("l2_strength", self.l2_strength)
-        check_number("cmi_strength", self.cmi_strength)
-        check_choice("norm", self.norm, NORMS)
-
     def adapt(self, model: ExtractorClassifier, image_shape: tuple[int, ...], seed: int) -> ExtractorClassifier:
-        """Return ``model`` with a Gaussian layer of D coordinates between its D features and its classifier."""
         with seeded(seed, self.name, "gaussian layer"):
             gaussian = GaussianLayer(model.feature_size, model.feature_size)
         head = model.classifier if isinstance(model.classifier, nn.Sequential) else [model.classifier]
@@ -103,10 +120,6 @@ class FedSRObjective(Objective):
         return model
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return the loss of this round, with the class references that the site kept.
-
-        Raises ``SettingsError`` if anything was received, or if the site's state does not fit.
-        """
         self.refuse_payload(received)
         gaussian, _ = parts(model)
         references = ClassReferences(model.last_layer.out_features, gaussian.out_features)
@@ -132,10 +145,8 @@ class ClassReferences(nn.Module):
         self.factor = nn.Parameter(torch.ones(()))
 
     def restore(self, validator: PayloadValidator, tensors: Tensors) -> None:
-        """Restore ``tensors``, with the names and shapes of the state dict; refuse what does not fit."""
-        expected = self.state_dict()
-        found = validator.fields(tensors, expected)
-        kept = {name: validator.numbers(name, found[name], value.shape) for name, value in expected.items()}
+        shapes = {name: tuple(value.shape) for name, value in self.state_dict().items()}
+        kept = validator.per_parameter(tensors, shapes)
         if kept["factor"].item() < SMALLEST_FACTOR:
             validator.refuse(f"'factor' is {kept['factor'].item():g}, expected at least {SMALLEST_FACTOR:g}")
         self.load_state_dict(kept)
@@ -163,7 +174,6 @@ class LocalSimpleRepresentation(LocalRisk):
     generator: torch.Generator
 
     def parameters(self) -> Sequence[nn.Parameter]:
-        """Return r_mu, r_sigma and C."""
         return list(self.references.parameters())
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -183,14 +193,12 @@ class LocalSimpleRepresentation(LocalRisk):
     def step(
         self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
     ) -> torch.Tensor:
-        """Take a plain step, then clamp C from below."""
         loss = super().step(model, compute_gradients, optimizer)
         with torch.no_grad():
             self.references.factor.clamp_(min=SMALLEST_FACTOR)
         return loss
 
     def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
-        """Return r_mu, r_sigma and C; empty if training diverged, so that the previous values are kept."""
         kept = {name: value.cpu().clone() for name, value in self.references.state_dict().items()}
         return kept if readable(kept.values()) else {}
 
@@ -230,10 +238,6 @@ METHOD = Method(
     acts=("objective", "network"),
     objective=FedSRObjective,
     defaults=(Default(server={"server_lr": 1.0, "weighting": "uniform"}, source="FedSR's code"),),
-    in_composition=(
-        "The sites minimise the loss; weights and direction see the updates of the model, Gaussian "
-        "layer included, and nothing of the references."
-    ),
     letters=(
         "m, s mean and scale [D] of an image's features; ε standard normal; z sample; y label; r_μ, "
         "r_σ references [Y, D]; C factor; α l2_strength; β cmi_strength"
@@ -261,38 +265,20 @@ METHOD = Method(
             remark="squared, as in the FDG benchmark's code",
         ),
     ),
-    exact=(
-        "With both strengths 0 and s = 0, training is FedAvg's of the same network, bit for bit.",
-        "CMI is 0 exactly where C m = r_μ[y] and C s = softplus(r_σ[y]).",
-        "r_μ, r_σ and C are personal: they start at 0, 1 and 1, are kept by the site, and are never sent.",
-        "A class that a site lacks has no gradient; an absent site finds its references again.",
-    ),
     differences=Differences(
         rows=(
-            Difference(point="length", paper="not established", code="mean norm", ours="norm, or squared"),
+            Difference(point="length", code="mean norm", ours="norm, or squared"),
             Difference(
                 point="evaluation",
-                paper="not established",
                 code="log of the mean softmax over 20 samples of z",
                 ours="by the mean m: one answer for an image",
             ),
             Difference(
-                point="head behind z", paper="not established", code="one linear layer", ours="head of the protocol"
-            ),
-            Difference(
                 point="positive C and scales",
-                paper="not established",
                 code="not ensured",
                 ours="C at least 1/128 after each step, scales at least 1e-6",
             ),
-            Difference(point="averaging", paper="not established", code="uniform", ours="weighting"),
-            Difference(
-                point="size of z",
-                paper="not established",
-                code="512 (ResNet-18), 2048 (ResNet-50)",
-                ours="that of the extractor: the same",
-            ),
-        ),
+        )
     ),
     together=(
         Together(

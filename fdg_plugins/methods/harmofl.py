@@ -1,16 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""HarmoFL: every image gets one amplitude spectrum, that of all sites together, and steps are sharpness-aware.
 
-For federations whose sites' images differ in brightness, contrast or imaging device, and should look alike to the
-network.
-
-Reference: Jiang, Wang, Dou, "HarmoFL: Harmonizing Local and Global Drifts in Federated Learning on Heterogeneous
-Medical Images", AAAI 2022.
-
 Equations (here), with A an image's amplitude and v, L, alpha the settings:
 
 - ``Abar <- (1 - v) Abar + v mean_batch A``, from the first batch's mean; in the band of half-width
-  ``floor(L min(H, W))``, ``A' = Abar``, phase kept -> ``fdg_plugins.models.amplitude``
+  ``floor(L min(H, W))``, ``A' = Abar``, phase kept -> :class:`AmplitudeNormalization`
 - Abar: the mean over sites -> the server's average of float buffers, of which Abar is one
 - ``w - eta grad L(w + e)``, ``e = alpha grad L(w) / |grad L(w)|`` -> :class:`LocalHarmonized`, with
   ``fdg_plugins.core.sharpness``
@@ -22,23 +16,24 @@ the first round, and longer only if no update of it was usable. From then on Aba
 zero. A site that joins later, or is held out, uses the Abar of the others.
 
 Buffers: averaged with the weights p, Abar among them.
-
-Differences: see docs/methods/harmofl.md.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
+from pydantic import Field
+from torch import nn
 
 from fdg_plugins.core.sharpness import sharpness_aware_gradients
+from fdg_plugins.core.spectrum import centred_band, mean_amplitude, replace_amplitude
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.models.amplitude import AmplitudeNormalization, AmplitudeNormalizedClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, Shared, SiteRound
+from fdg_plugins.plugins.fields import NotNegative, Share
 from fdg_plugins.plugins.method import (
     Default,
     Difference,
@@ -50,7 +45,77 @@ from fdg_plugins.plugins.method import (
     SettingSource,
     Together,
 )
-from fdg_plugins.values import check_number, check_truth
+
+
+class AmplitudeNormalization(nn.Module):
+    """Images ``[B, C, H, W]`` -> the same images, with the amplitudes in the band replaced by those in a buffer.
+
+    The buffer ``amplitude``, float32 ``[C, H, W // 2 + 1]``, is zero until a spectrum is known; until then images pass
+    unchanged. In training mode, while ``collects`` is set, it is the running mean ``(1 - v) amplitude + v batch mean``,
+    starting with the first batch; each batch is normalised with the mean that it has just updated. Otherwise, and once
+    ``frozen``, the buffer never changes. Outside the band it stays zero, so unused values do not leave a site.
+
+    Args:
+        image_shape: ``(C, H, W)``; images of another shape raise a SettingsError.
+        band: L in [0, 0.5], half-width of the band as a fraction of the shorter side: 0 is the mean of each channel.
+        momentum: v in [0, 1], the batch's share of the running mean; 0 keeps the first batch's.
+    """
+
+    amplitude: torch.Tensor
+    band: torch.Tensor
+    frozen: torch.Tensor
+
+    def __init__(self, image_shape: tuple[int, ...], band: float, momentum: float) -> None:
+        super().__init__()
+        channels, height, width = image_shape
+        self.image_shape = (channels, height, width)
+        self.momentum = momentum
+        self.collects = False
+        self.register_buffer("amplitude", torch.zeros(channels, height, width // 2 + 1))
+        self.register_buffer("band", centred_band(height, width, band), persistent=False)
+        self.register_buffer("frozen", torch.tensor(False), persistent=False)
+
+    @property
+    def known(self) -> torch.Tensor:
+        """Whether a spectrum is known, a scalar on the device: reading it there would wait for an accelerator."""
+        return self.amplitude.any()
+
+    def freeze_if_known(self) -> None:
+        """Freeze a spectrum that is known now; one that is not can be collected."""
+        self.frozen.copy_(self.known)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the images ``[B, C, H, W]`` normalised, in at least float32."""
+        if images.shape[1:] != self.image_shape:
+            raise SettingsError(
+                f"images of shape {list(images.shape[1:])} came to a network whose amplitude spectrum is of "
+                f"{list(self.image_shape)}, expected those.",
+                public=True,
+            )
+        if self.collects and self.training:
+            self._collect(images)
+        return torch.where(self.known, replace_amplitude(images, self.amplitude, self.band), images)
+
+    @torch.no_grad()
+    def _collect(self, images: torch.Tensor) -> None:
+        if self.frozen.device.type == "cpu" and bool(self.frozen):  # costs no wait there, and saves a transform
+            return
+        mean = torch.where(self.band, mean_amplitude(images), 0.0)
+        running = (1 - self.momentum) * self.amplitude + self.momentum * mean
+        moved = torch.where(self.known, running, mean)
+        self.amplitude.copy_(torch.where(self.frozen, self.amplitude, moved))
+
+
+class AmplitudeNormalizedClassifier(ExtractorClassifier):
+    """A network with unchanged parameter names and an :class:`AmplitudeNormalization` in front of the extractor."""
+
+    def __init__(self, network: ExtractorClassifier, normalization: AmplitudeNormalization) -> None:
+        super().__init__(network.extractor, network.classifier)
+        self.normalization = normalization
+
+    def features(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the features ``[B, D]`` of the normalised ``images: [B, C, H, W]``."""
+        return super().features(self.normalization(images))
 
 
 @dataclass(frozen=True)
@@ -60,10 +125,8 @@ class HarmoFLObjective(Objective):
     With ``radius`` 0 and ``normalize`` false it is FedAvg, bit for bit, and the network is not adapted.
 
     Args:
-        radius: alpha >= 0, the length of the perturbation over all parameters together; 0 takes plain steps. 0.05 in
-            the authors' code.
+        radius: alpha >= 0, the length of the perturbation over all parameters together; 0 takes plain steps.
         amplitude_momentum: v in [0, 1], the share of a batch in the running amplitude; 0 keeps that of the first batch.
-            0.1 in the authors' code, where it is however parsed as an integer, hence 0.
         band: L in [0, 0.5], the half-width of the band that is replaced, as a fraction of the shorter side: 0, as in
             the authors' code, replaces only the mean of each channel (DC), 0.5 the whole spectrum of a square image.
         normalize: whether amplitudes are normalised.
@@ -74,29 +137,18 @@ class HarmoFLObjective(Objective):
     needs_flat_images: ClassVar[bool] = True
     neutral: ClassVar[Mapping[str, Any] | None] = {"radius": 0, "normalize": False}
 
-    radius: float = 0.05
-    amplitude_momentum: float = 0.1
-    band: float = 0.0
+    radius: NotNegative = 0.05
+    amplitude_momentum: Share = 0.1
+    band: Annotated[float, Field(ge=0, le=0.5)] = 0.0
     normalize: bool = True
 
-    def __post_init__(self) -> None:
-        check_number("radius", self.radius)
-        check_number("amplitude_momentum", self.amplitude_momentum, at_most=1.0)
-        check_number("band", self.band, at_most=0.5)
-        check_truth("normalize", self.normalize)
-
     def adapt(self, model: ExtractorClassifier, image_shape: tuple[int, ...], seed: int) -> ExtractorClassifier:
-        """Return ``model`` preceded by an amplitude normalization that has no amplitude yet; parameters are kept."""
         if not self.normalize:
             return model
         normalization = AmplitudeNormalization(image_shape, self.band, self.amplitude_momentum)
         return AmplitudeNormalizedClassifier(model, normalization)
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return the loss with sharpness-aware steps; it also collects an amplitude if ``model`` has none yet.
-
-        Raises ``SettingsError`` if anything was received, or for a network that was not adapted.
-        """
         self.refuse_payload(received)
         if not self.normalize:
             return LocalHarmonized(self.radius, task=site.task) if self.radius > 0 else LocalRisk(task=site.task)
@@ -116,7 +168,6 @@ class LocalHarmonized(LocalRisk):
     def step(
         self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
     ) -> torch.Tensor:
-        """Step with the gradients at the perturbed weights; each batch is collected once, in its first pass."""
 
         def compute() -> torch.Tensor:
             loss = compute_gradients()
@@ -149,7 +200,6 @@ METHOD = Method(
     acts=("network", "step"),
     objective=HarmoFLObjective,
     defaults=(Default(server={"server_lr": 1.0, "weighting": "uniform"}, source="HarmoFL's code"),),
-    in_composition="Weights average the spectrum too, as they do other buffers; the direction does not see it.",
     letters=(
         "x image [C, H, W]; F its discrete Fourier transform; A amplitude; Ā running amplitude; p "
         "weights of the sites; w parameters; η learning rate; v amplitude_momentum; L band; α radius"
@@ -204,13 +254,6 @@ METHOD = Method(
             remark="false leaves the network as it is: FedSAM, and with radius 0 FedAvg, bit for bit",
         ),
     ),
-    exact=(
-        "radius 0 with normalize false is FedAvg, bit for bit; normalize false alone is FedSAM.",
-        "Before the first round images pass as they are; from the second on Ā is frozen, its update exactly zero.",
-        "band 0: the centred image stays; the mean of each channel keeps its sign and gets the size of Ā.",
-        "An image whose amplitudes agree with Ā in the band stays, up to rounding.",
-        "A site that comes later, and the held-out one, use what the first round's sites made.",
-    ),
     differences=Differences(
         rows=(
             Difference(
@@ -221,50 +264,22 @@ METHOD = Method(
             ),
             Difference(
                 point="images",
-                paper="not established",
                 code="in [0, 1]",
                 ours="normalised tensors; the phase at frequency zero, 0 or π, is kept",
             ),
-            Difference(
-                point="first round",
-                paper="not established",
-                code="every pass collects, the perturbed one too",
-                ours="each batch once",
-            ),
+            Difference(point="first round", code="every pass collects, the perturbed one too", ours="each batch once"),
             Difference(
                 point="BatchNorm",
-                paper="not established",
                 code="no running statistics, also in evaluation",
                 ours="the network's; running statistics are those of the unperturbed pass",
             ),
             Difference(
-                point="weights", paper="not established", code="uniform", ours="the job's; uniform in its recipe"
-            ),
-            Difference(
                 point="optimiser's momentum",
-                paper="not established",
                 code="kept from round to round",
                 ours="starts anew each round, unless keep_momentum",
             ),
-            Difference(
-                point="v",
-                paper="not established",
-                code="0.1, cut to 0 by its type",
-                ours="0.1",
-            ),
-            Difference(
-                point="evaluation before Ā is frozen",
-                paper="not established",
-                code="collects too",
-                ours="never collects",
-            ),
-            Difference(
-                point="smallest norm in e",
-                paper="–",
-                code="1e-12 added",
-                ours="1e-7 added",
-            ),
-        ),
+            Difference(point="evaluation before Ā is frozen", code="collects too", ours="never collects"),
+        )
     ),
     leaves=(
         Leaving(

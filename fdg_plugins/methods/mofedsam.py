@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""MoFedSAM: each local step mixes the sharpness-aware gradient with the mean descent of the previous round.
 
-For federations in which FedSAM's sites drift apart: the common direction of the previous round keeps them together.
-
-Reference: Qu, Li, Duan, Liu, Tang, Lu, "Generalized Federated Learning via Sharpness Aware Minimization" (FedSAM,
-MoFedSAM), ICML 2022.
-
 Equations, with Delta_u = theta_u - theta the update of site u, tau_u its steps, eta_u its learning rate:
 
 - ``g~``, FedSAM's gradient -> ``fdg_plugins.core.sharpness``
@@ -20,18 +15,15 @@ a new site receives the m of the others. In round 0 a step is FedSAM's times bet
 m unchanged.
 
 Buffers: averaged as under FedAvg; m does not include them.
-
-Differences: m has the scale of a gradient only under plain SGD, so momentum is refused. The effect of weight decay is
-part of m, in addition to the optimiser's own: at a constant gradient it counts 1/beta times. Most public code clips the
-final gradient to norm 10; here it is not clipped. Whether the beta of FedOMG's Table 4 is this one is not established.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
+from pydantic import Field
 from torch import nn
 
 from fdg_plugins.core.linear import combine
@@ -57,6 +49,7 @@ from fdg_plugins.objectives.objective import (
     Trained,
     to_report,
 )
+from fdg_plugins.plugins.fields import NotNegative
 from fdg_plugins.plugins.method import (
     Default,
     Difference,
@@ -67,7 +60,7 @@ from fdg_plugins.plugins.method import (
     Reference,
     SettingSource,
 )
-from fdg_plugins.values import check_number
+from fdg_plugins.settings.protocol import Protocol
 
 STEP_LENGTH = "step_length"
 FLOAT32_STEP = 2.0**-22  # relative: the length is sent as float32
@@ -80,31 +73,24 @@ class MoFedSAMObjective(Objective):
     Args:
         radius: rho >= 0, as in FedSAM; zero uses the plain gradient in place of g~. FedOMG's Table 4: 0.6.
         beta: in (0, 1], the share of the site's own gradient; 1 is FedSAM, bit for bit, and with ``radius`` 0 FedAvg.
-            FedOMG's Table 4: 0.6; FL-Simulator: 0.1. With 0 no step would follow the loss.
     """
 
     name: ClassVar[str] = "mosam"
     neutral: ClassVar[Mapping[str, Any] | None] = {"radius": 0, "beta": 1}
     report: ClassVar[str | None] = STEP_LENGTH
     needs_shared: ClassVar[Shared] = "everything"
-    reports_parameters: ClassVar[bool] = True
-    plain_sgd: ClassVar[bool] = True
     reads_step_lengths: ClassVar[bool] = True
 
-    radius: float = 0.05
-    beta: float = 0.6
+    radius: NotNegative = 0.05
+    beta: Annotated[float, Field(gt=0, le=1)] = 0.6
 
-    def __post_init__(self) -> None:
-        check_number("radius", self.radius)
-        check_number("beta", self.beta, at_most=1.0)
-        if self.beta == 0:
-            raise SettingsError(f"beta is {self.beta!r}, expected a number above 0: no step would follow the loss.")
+    def check(self, protocol: Protocol) -> None:
+        if protocol.momentum:
+            raise SettingsError(field="momentum", value=protocol.momentum, expected=f"0 for objective {self.name!r}")
+        if protocol.enable_tensor_disk_offload:
+            raise SettingsError(field="enable_tensor_disk_offload", value=True, expected=f"false for {self.name!r}")
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return the task's loss with steps for the m received; m is zero if nothing was received.
-
-        Raises ``SettingsError`` if the payload does not fit the model.
-        """
         parameters = dict(model.named_parameters())
         validator = self.payload_validator()
         momentum = validator.per_parameter(received, parameter_shapes(model)) if received else {}
@@ -112,7 +98,6 @@ class MoFedSAMObjective(Objective):
         return LocalMomentumSharpnessAware(self.radius, self.beta, on_device, site.learning_rate, task=site.task)
 
     def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
-        """Return the server side, which keeps m."""
         return MomentumExchange(parameter_shapes(model))
 
 
@@ -127,7 +112,6 @@ class LocalMomentumSharpnessAware(LocalSharpnessAware):
     def step(
         self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
     ) -> torch.Tensor:
-        """Take one step; return the loss of the batch before it, at theta_u itself."""
         loss = sharpness_aware_gradients(model, compute_gradients, self.radius)
         mix_gradients(model, self.momentum, self.beta)
         optimizer.step()
@@ -175,15 +159,12 @@ class MomentumExchange(Exchange):
         shapes: of the trainable parameters, by name in the state dict.
     """
 
+    name: ClassVar[str] = MoFedSAMObjective.name
     report: ClassVar[str] = STEP_LENGTH
 
     def __init__(self, shapes: Shapes) -> None:
-        super().__init__("train")
+        super().__init__()
         self.shapes = {name: tuple(shape) for name, shape in sorted(shapes.items())}
-
-    def identity(self) -> dict[str, Any]:
-        """Return the name of the exchange."""
-        return {"exchange": MoFedSAMObjective.name}
 
     def read_report(
         self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
@@ -192,7 +173,13 @@ class MomentumExchange(Exchange):
 
         Refuses a length other than the protocol's, and quotients beyond ``LARGEST_VALUE``.
         """
-        length = self._step_length(validator, report, facts)
+        sent = validator.fields(report, (STEP_LENGTH,))
+        length = float(validator.numbers(STEP_LENGTH, sent[STEP_LENGTH], (1,)))
+        if length <= 0:
+            validator.refuse(f"{STEP_LENGTH!r} is {length:g}, expected a number above 0")
+        expected = length if facts is None else facts.steps * facts.learning_rate
+        if not math.isclose(length, expected, rel_tol=FLOAT32_STEP):
+            validator.refuse(f"{STEP_LENGTH!r} is {length:g}, expected {expected:g} under this protocol")
         moved = {
             name: validator.update_of(
                 name, update, shape, f"{STEP_LENGTH!r} came without an update of {name!r}, expected both"
@@ -203,22 +190,10 @@ class MomentumExchange(Exchange):
             validator.refuse(f"the update over {STEP_LENGTH!r} has values beyond {LARGEST_VALUE:g}")
         return SiteDescent(moved, length)
 
-    def _step_length(self, validator: PayloadValidator, report: Any, facts: SiteFacts | None) -> float:
-        sent = validator.fields(report, (STEP_LENGTH,))
-        length = float(validator.numbers(STEP_LENGTH, sent[STEP_LENGTH], (1,)))
-        if length <= 0:
-            validator.refuse(f"{STEP_LENGTH!r} is {length:g}, expected a number above 0")
-        expected = length if facts is None else facts.steps * facts.learning_rate
-        if not math.isclose(length, expected, rel_tol=FLOAT32_STEP):
-            validator.refuse(f"{STEP_LENGTH!r} is {length:g}, expected {expected:g} under this protocol")
-        return length
-
     def learn(self, reports: Mapping[str, SiteDescent]) -> dict[str, torch.Tensor]:
-        """Return m of the round's sites; the previous m does not enter."""
         return mean_descent(list(reports.values()))
 
     def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
-        """Return m in the form of :meth:`learn`."""
         return validator.per_parameter(tensors, self.shapes)
 
 
@@ -247,10 +222,6 @@ METHOD = Method(
         Default(objective={"radius": 0.05}, source="ours: as FedSAM's; from scratch, 0.6 stays at chance"),
         Default(objective={"beta": 0.6}, source="FedOMG, Table 4"),
         Default(on="photographs", objective={"radius": 0.6}, source="FedOMG, Table 4"),
-    ),
-    in_composition=(
-        "The sites step with m of the updates before; weights and direction see no more than the "
-        "updates that follow, and m is the same under any of them."
     ),
     letters=(
         "θᵤ trainable parameters of site u; Δᵤ its update (local − global); τᵤ its steps; ηᵤ its "
@@ -282,12 +253,6 @@ METHOD = Method(
             remark="above 0, at most 1, which is FedSAM, bit for bit",
         ),
     ),
-    exact=(
-        "beta 1 is FedSAM, bit for bit; with radius 0 besides, FedAvg.",
-        "Round 0 sends nothing down; m counts as zero, so that its steps are FedSAM's times β.",
-        "One site, one full-batch step, ρ = 0, plain SGD: directions are dᵣ = β gᵣ + (1 − β) dᵣ₋₁.",
-        "A round without usable reports leaves m; a new site is sent what the others did.",
-    ),
     differences=Differences(
         compared="FL-Simulator, FedOMG",
         rows=(
@@ -298,22 +263,16 @@ METHOD = Method(
                 ours="fedsam without and mofedsam with it",
             ),
             Difference(
-                point="momentum of the optimiser",
-                paper="not established",
-                code="FedOMG: 0.9",
-                ours="refused: m would lose a gradient's scale",
+                point="momentum of the optimiser", code="FedOMG: 0.9", ours="refused: m would lose a gradient's scale"
             ),
             Difference(
                 point="weight decay",
-                paper="not established",
                 code="not established",
                 ours=(
                     "the optimiser's; what it did is also part of m, so that at a constant gradient it counts 1/β times"
                 ),
             ),
-            Difference(
-                point="clipping", paper="not established", code="the final gradient to norm 10, optional", ours="none"
-            ),
+            Difference(point="clipping", code="the final gradient to norm 10, optional", ours="none"),
         ),
     ),
     leaves=(

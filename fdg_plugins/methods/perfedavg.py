@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""Per-FedAvg: the sites look for a common model from which one step on a site's own data leads to a good one.
 
-For federations in which each site needs a model of its own and can take a step or a few on it.
-
-Reference: Fallah, Mokhtari, Ozdaglar, "Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic
-Meta-Learning Approach" (Per-FedAvg), NeurIPS 2020.
-
 Algorithm -> here:
 
 - a local step along the gradient after adaptation, first order or with the Hessian's product
@@ -19,17 +14,14 @@ Participation: as under FedAvg. Nothing is kept. The held-out domain is judged b
 needs labels.
 
 Buffers: averaged as under FedAvg; in a step, those of the first part's pass.
-
-Differences: the public code draws two batches for a step, and its server has every site train twice per round. Here a
-step divides one batch, so that a round has as many steps as under FedAvg. A batch with fewer than two samples for each
-part serves as every part.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from pydantic import Field
 
 from fdg_plugins.core.meta_gradient import meta_gradients
 from fdg_plugins.models import ExtractorClassifier
@@ -43,6 +35,7 @@ from fdg_plugins.objectives.objective import (
     PersonalModel,
     SiteRound,
 )
+from fdg_plugins.plugins.fields import NotNegative, Positive
 from fdg_plugins.plugins.method import (
     Difference,
     Differences,
@@ -53,11 +46,8 @@ from fdg_plugins.plugins.method import (
     SettingSource,
     Together,
 )
-from fdg_plugins.values import check_choice, check_count, check_number
 
-FORMS = ("first_order", "hessian_product")
 SMALLEST_PART = 2  # batch normalisation cannot train on one sample
-MOST_STEPS = 10_000
 
 Form = Literal["first_order", "hessian_product"]
 
@@ -70,27 +60,19 @@ class PerFedAvgObjective(Objective):
         adaptation: alpha over the learning rate, at least 0. 1 in public code. Zero is FedAvg, bit for bit.
         form: ``"first_order"``, or ``"hessian_product"``, which takes four gradients per step in place of two.
         difference: the length by which parameters move for the product with the Hessian; not established, ours.
-        adaptation_steps: steps of length alpha that a site takes on its training split to have its own model; 1 in the
-            paper.
+        adaptation_steps: steps of length alpha that a site takes on its training split to have its own model.
     """
 
     name: ClassVar[str] = "peravg"
     neutral: ClassVar[Mapping[str, Any] | None] = {"adaptation": 0}
     personalises: ClassVar[bool] = True
 
-    adaptation: float = 1.0
+    adaptation: NotNegative = 1.0
     form: Form = "first_order"
-    difference: float = 0.01
-    adaptation_steps: int = 1
-
-    def __post_init__(self) -> None:
-        check_number("adaptation", self.adaptation)
-        check_choice("form", self.form, FORMS)
-        check_number("difference", self.difference, above=0)
-        check_count("adaptation_steps", self.adaptation_steps, at_least=1, at_most=MOST_STEPS)
+    difference: Positive = 0.01
+    adaptation_steps: Annotated[int, Field(ge=1, le=10000)] = 1
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return the task's loss with steps after adaptation; raise ``SettingsError`` if anything was received."""
         self.refuse_payload(received)
         with_hessian = self.form == "hessian_product"
         return LocalMetaLearning(
@@ -101,7 +83,6 @@ class PerFedAvgObjective(Objective):
         )
 
     def personal(self, model: ExtractorClassifier, received: Tensors, site: SiteRound = SiteRound()) -> PersonalModel:
-        """Return the received model, to be adapted by plain steps of length alpha."""
         if self.adaptation == 0:
             return PersonalModel(model)
         trained = tuple(name for name, parameter in model.named_parameters() if parameter.requires_grad)
@@ -134,7 +115,6 @@ class LocalMetaLearning(LocalRisk):
     def step(
         self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
     ) -> torch.Tensor:
-        """Take one step; return the loss of the first part of the batch before it."""
 
         def compute_part(number: int | None) -> torch.Tensor:
             self.part.number = number
@@ -148,7 +128,6 @@ class LocalMetaLearning(LocalRisk):
         return loss
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the mean loss of the current part of the batch."""
         return self.task.loss(model(self.part.of(images)).float(), self.part.of(targets))
 
 
@@ -167,7 +146,6 @@ METHOD = Method(
     ),
     acts=("objective", "step", "personal"),
     objective=PerFedAvgObjective,
-    in_composition="The sites take these steps; weights and direction see no more than the updates that follow.",
     letters=(
         "w parameters; L₁, L₂, L₃ losses of the parts of a batch; η learning rate; a adaptation; α = a η; H₃ Hessian "
         "of L₃ at w; δ difference"
@@ -199,10 +177,6 @@ METHOD = Method(
         ),
         SettingSource(name="adaptation_steps", paper="1", remark="steps to a site's own model"),
     ),
-    exact=(
-        "adaptation 0 is FedAvg, bit for bit.",
-        "Of ½ a w² the first-order gradient is a (1 − α a) w, that with the Hessian a (1 − α a)² w, for any δ.",
-    ),
     differences=Differences(
         compared="PFLlib",
         rows=(
@@ -219,16 +193,7 @@ METHOD = Method(
                 ours="the protocol's, 0.9 by default: a step is up to ten times as long",
             ),
             Difference(
-                point="training per round",
-                paper="once",
-                code="twice: the server calls it a second time",
-                ours="once",
-            ),
-            Difference(
-                point="δ",
-                paper="a constant factor of v",
-                code="not implemented",
-                ours="the length by which parameters move along v",
+                point="training per round", paper="once", code="twice: the server calls it a second time", ours="once"
             ),
             Difference(
                 point="under FedOMG",

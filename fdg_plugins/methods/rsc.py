@@ -1,12 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""RSC: the features on which a site's classifier relies most are muted, and it trains on the rest.
 
-For federations whose sites each hold one domain, where a classifier tends to rely on what is specific to that domain.
-Nothing is exchanged beyond the updates.
-
-Reference: Huang, Wang, Xing, Huang, "Self-Challenging Improves Cross-Domain Generalization" (RSC), ECCV 2020: a method
-for pooled data, here as local training at every site.
-
 Steps on one batch (authors' code -> here), with F the feature maps before global average pooling, z their mean over
 positions and o the logits of z:
 
@@ -23,11 +17,6 @@ Participation: as under FedAvg; nothing is exchanged and nothing is kept between
 
 Buffers: averaged as under FedAvg. The extractor runs once per step, unmuted, so BatchNorm's statistics are updated
 once.
-
-Differences: fractions are rounded down (the authors' code rounds up, mutes 1/3.2 of the channels, and uses a share of
-the batch that grows with the epochs). Of equal scores the first are muted, so their number is exact (the authors'
-code mutes fewer, DomainBed's more). The authors' code doubles the batch by flips; here augmentation is the protocol's.
-Dropout between pooling and head, as in EfficientNet, has no effect: muting takes its place.
 """
 
 from collections.abc import Mapping
@@ -40,17 +29,11 @@ from torch import nn
 from fdg_plugins.models import ExtractorClassifier, check_pooled
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
-from fdg_plugins.objectives.objective import (
-    LocalObjective,
-    Objective,
-    SiteRound,
-    evaluating,
-)
+from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound, evaluating
+from fdg_plugins.plugins.fields import Share
 from fdg_plugins.plugins.method import Difference, Differences, Equation, Method, Reference, SettingSource, Together
 from fdg_plugins.randomness import torch_generator
-from fdg_plugins.values import check_choice, check_number
 
-VARIANTS = ("feature", "spatial_channel")
 SMALLEST_LOSS = 1e-4  # of probability, as in the authors' code; a sample that loses less is not muted
 
 Variant = Literal["feature", "spatial_channel"]
@@ -63,10 +46,8 @@ class RSCObjective(Objective):
     Args:
         variant: ``"spatial_channel"`` mutes positions or channels, with equal chance for each batch, as in the authors'
             code; ``"feature"`` always mutes channels, as in DomainBed.
-        feature_fraction: share of the positions or channels that is muted, in [0, 1], rounded down to whole ones; 1/3
-            in DomainBed and, for positions, in the authors' code, which has 1/3.2 for channels. Zero is FedAvg.
-        batch_fraction: share of the batch's samples that are muted, in [0, 1], rounded down; 1/3 in DomainBed and
-            FedDG-GA's code. Zero is FedAvg.
+        feature_fraction: share of the positions or channels that is muted, in [0, 1], rounded down; zero is FedAvg.
+        batch_fraction: share of the batch's samples that are muted, in [0, 1], rounded down; zero is FedAvg.
     """
 
     name: ClassVar[str] = "rsc"
@@ -74,24 +55,14 @@ class RSCObjective(Objective):
     needs_labelled_images: ClassVar[bool] = True
 
     variant: Variant = "spatial_channel"
-    feature_fraction: float = 1 / 3
-    batch_fraction: float = 1 / 3
-
-    def __post_init__(self) -> None:
-        check_choice("variant", self.variant, VARIANTS)
-        check_number("feature_fraction", self.feature_fraction, at_most=1.0)
-        check_number("batch_fraction", self.batch_fraction, at_most=1.0)
+    feature_fraction: Share = 1 / 3
+    batch_fraction: Share = 1 / 3
 
     def check_network(self, model: ExtractorClassifier, image_shape: tuple[int, ...]) -> None:
-        """Raise ``SettingsError`` if the features of ``model`` are not its pooled maps, whose parts are muted."""
         if self.feature_fraction and self.batch_fraction:
             check_pooled(model, image_shape)
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return the loss of this round; the plain loss if one of the fractions is zero.
-
-        Raises ``SettingsError`` if anything was received.
-        """
         self.refuse_payload(received)
         if self.feature_fraction == 0 or self.batch_fraction == 0:
             return LocalRisk(task=site.task)
@@ -177,7 +148,6 @@ METHOD = Method(
     ),
     acts=("objective",),
     objective=RSCObjective,
-    in_composition="The sites mute and minimise; weights and direction see no more than the updates that follow.",
     letters=(
         "F feature maps [B, D, H, W] before global average pooling; z their mean over positions; o "
         "logits; y labels; g gradient [B, D]; f feature_fraction; q batch_fraction"
@@ -216,12 +186,6 @@ METHOD = Method(
             remark="0 is FedAvg, bit for bit",
         ),
     ),
-    exact=(
-        "With feature_fraction 0 or batch_fraction 0, training is FedAvg's, bit for bit.",
-        "A linear head's gradient is W[y], exactly.",
-        "A sample is left whole, or loses exactly ⌊f K⌋ of its K positions or channels; of equal scores the first.",
-        "There is no state: an absent site leaves no trace, a new one needs nothing.",
-    ),
     differences=Differences(
         remark="RSC is a method for pooled data; FedDG-GA's paper compares with it as local training.",
         rows=(
@@ -233,7 +197,6 @@ METHOD = Method(
             ),
             Difference(
                 point="score of a position",
-                paper="not established",
                 code=(
                     "Σ_c F_c times the gradient's mean; FedDG-GA's: the gradient alone, which is the same everywhere"
                 ),
@@ -241,25 +204,10 @@ METHOD = Method(
             ),
             Difference(
                 point="number of features",
-                paper="not established",
                 code="rounded up, fewer if scores are equal; DomainBed: at or above the percentile",
                 ours="rounded down, exactly",
             ),
-            Difference(
-                point="channels",
-                paper="not established",
-                code="1/3.2 of them",
-                ours="feature_fraction, as for positions",
-            ),
-            Difference(
-                point="share of the batch",
-                paper="not established",
-                code="grows with the epochs",
-                ours="batch_fraction, constant",
-            ),
-            Difference(
-                point="flips", paper="not established", code="double the batch", ours="augmentation of the protocol"
-            ),
+            Difference(point="channels", code="1/3.2 of them", ours="feature_fraction, as for positions"),
         ),
     ),
     together=(

@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""SCAFFOLD: each step of a site is corrected by the difference between its own gradient and that of all sites.
 
-For federations whose sites drift apart while they train, because their data differ.
-
-Reference: Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, "SCAFFOLD: Stochastic Controlled Averaging for Federated
-Learning", ICML 2020.
-
 Equations, with c the server's control variate, c_u the site's, Delta_u = theta_u - theta its update, eta_u its learning
 rate and a_u its effective number of steps (for plain SGD, the number of steps tau_u):
 
@@ -22,11 +17,6 @@ accepts every report of a site that trained. A report that is refused or lost, a
 updates, has changed c_u but not c. A round that the server repeats is safe: a site then starts from its earlier c_u.
 
 Buffers: averaged as under FedAvg; c does not include them.
-
-Differences: option I (the gradient at theta, in a separate pass) and a weighted c (FedDG-GA's code) are not
-implemented. With momentum, a_u is FedNova's ``||a_u||_1``, because Delta_u divided by tau_u steps would overestimate
-the gradient; the paper has no momentum. Weight decay is part of a site's loss and hence of its control variate.
-FedDG-GA's code leaves out 1/eta_u.
 """
 
 from collections.abc import Mapping
@@ -59,6 +49,7 @@ from fdg_plugins.objectives.objective import (
     to_report,
 )
 from fdg_plugins.plugins.method import Default, Difference, Differences, Equation, Leaving, Method, Reference, Together
+from fdg_plugins.settings.protocol import Protocol
 
 ROUNDED = 2.0**-7  # of a value: an update may have been rounded to bfloat16 after its control was computed
 FLOAT_SLACK = 1e-5  # of a value: float32 sums in another order
@@ -74,14 +65,13 @@ class SCAFFOLDObjective(Objective):
     neutral_when_received: ClassVar[bool] = False
     report: ClassVar[str | None] = "control_variate"
     needs_shared: ClassVar[Shared] = "everything"
-    reports_parameters: ClassVar[bool] = True
     reads_step_lengths: ClassVar[bool] = True
 
-    def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return the task's loss with steps corrected by ``c - c_u``; a control variate counts as zero until it exists.
+    def check(self, protocol: Protocol) -> None:
+        if protocol.enable_tensor_disk_offload:
+            raise SettingsError(field="enable_tensor_disk_offload", value=True, expected=f"false for {self.name!r}")
 
-        Raises ``SettingsError`` if the payload or the site's state does not fit the model.
-        """
+    def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
         shapes = parameter_shapes(model)
         sent = self.payload_validator()
         kept = PayloadValidator(f"site {site.site}: its memory of objective 'scaffold'", SettingsError)
@@ -93,7 +83,6 @@ class SCAFFOLDObjective(Objective):
         return LocalControlVariates(server, own, correction, site.learning_rate, task=site.task)
 
     def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
-        """Return the server side, which keeps c."""
         return ControlExchange(parameter_shapes(model), num_sites)
 
 
@@ -116,7 +105,6 @@ class LocalControlVariates(LocalRisk):
     def step(
         self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
     ) -> torch.Tensor:
-        """Take one corrected step; return the loss of the batch before it."""
         loss = compute_gradients()
         correct_gradients(model, self.correction)
         optimizer.step()
@@ -179,21 +167,20 @@ class ControlExchange(Exchange):
         num_sites: N, the number of sites that train in any round of the run.
     """
 
+    name: ClassVar[str] = SCAFFOLDObjective.name
     report: ClassVar[str] = "control_variate"
 
     def __init__(self, shapes: Shapes, num_sites: int) -> None:
-        super().__init__("train")
+        super().__init__()
         self.shapes = {name: tuple(shape) for name, shape in sorted(shapes.items())}
         self.num_sites = num_sites
 
     def identity(self) -> dict[str, Any]:
-        """Return the name of the exchange and N."""
-        return {"exchange": SCAFFOLDObjective.name, "num_sites": self.num_sites}
+        return {**super().identity(), "num_sites": self.num_sites}
 
     def read_report(
         self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
     ) -> dict[str, torch.Tensor]:
-        """Return the change of a site's control variate; refuse one that does not follow from the update."""
         change = validator.per_parameter(report, self.shapes)
         if facts is not None:
             self._check_change(validator, change, update, facts)
@@ -202,7 +189,6 @@ class ControlExchange(Exchange):
     def _check_change(
         self, validator: PayloadValidator, change: Tensors, update: Tensors | None, facts: SiteFacts
     ) -> None:
-        """Refuse a change that differs from :func:`control_change` by more than the rounding of the update."""
         control = self._learned or zeros(self.shapes)
         for name, shape in self.shapes.items():
             missing = f"the change of {name!r} came without its update, expected both"
@@ -223,7 +209,6 @@ class ControlExchange(Exchange):
         }
 
     def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
-        """Return c in the form of :meth:`learn`."""
         return validator.per_parameter(tensors, self.shapes)
 
 
@@ -252,10 +237,6 @@ METHOD = Method(
             source="ours: SGD where others use Adam; the rate was not tuned",
         ),
     ),
-    in_composition=(
-        "The sites take corrected steps; weights and direction see no more than the updates that "
-        "follow, and c is the same under any of them."
-    ),
     letters=(
         "Δᵤ update of site u (local − global); ηᵤ its learning rate; aᵤ how far its steps went (its "
         "number of steps, for plain SGD); cᵤ its control variate; c the server's; S sites of the "
@@ -271,20 +252,6 @@ METHOD = Method(
             meaning="the mean gradient along the way, after the training; cᵤ⁺ − cᵤ is sent, cᵤ⁺ stays at the site",
         ),
         Equation(formula="c⁺ = c + 1/N Σ_S (cᵤ⁺ − cᵤ)", meaning="at the server; c and all cᵤ are zero at the start"),
-    ),
-    exact=(
-        "Round 0 sends nothing down and trains as FedAvg, bit for bit.",
-        "After every round c is the mean of cᵤ over all N sites, whoever took part with however many steps.",
-        (
-            "A report that the server refuses or never sees has moved cᵤ and not c: from then on the two "
-            "differ by that change over N."
-        ),
-        "A round that the server repeats starts from the cᵤ that the site had before it.",
-        (
-            "With one full-batch step, all sites in every round and equal quadratic curvature, all local "
-            "models coincide from round 1 on."
-        ),
-        "An absent site keeps its cᵤ; a new one starts from zero.",
     ),
     differences=Differences(
         compared="FedDG-GA",
@@ -307,18 +274,6 @@ METHOD = Method(
                 paper="mean of the changes, times the share of sites in the round",
                 code="mean of cᵤ with the weights of the sites",
                 ours="as the paper, under any weights",
-            ),
-            Difference(
-                point="weights of the updates",
-                paper="uniform",
-                code="FedDG-GA's",
-                ours="weighting of the job; uniform in its recipe",
-            ),
-            Difference(
-                point="under FedOMG",
-                paper="not reported",
-                code="–",
-                ours="offered: FedOMG matches the updates, c is as without",
             ),
         ),
     ),

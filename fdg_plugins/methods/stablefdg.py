@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""StableFDG: sites train on styles of other sites and on styles beyond their own, with attention over positions.
 
-For federations whose sites hold one domain each, differ in style, and may share the statistics of their styles.
-
-Reference: Park, Han, Kim, Wang, Brinton, Moon, "StableFDG: Style and Attention Based Learning for Federated Domain
-Generalization", NeurIPS 2023.
-
 Steps on one batch, as in the authors' code -> here; the mathematics is in ``fdg_plugins.core.style``, the attention in
 ``fdg_plugins.models.styled``:
 
@@ -27,8 +22,6 @@ every one gives to exactly one, and in the following rounds to each in turn. Bef
 other site has reported, nothing is shared; the rest of the method needs no other site.
 
 Buffers: averaged as under FedAvg; BatchNorm sees the changed maps and the appended samples.
-
-Differences: see docs/methods/stablefdg.md.
 """
 
 from collections.abc import Iterable, Mapping
@@ -63,6 +56,7 @@ from fdg_plugins.objectives.objective import (
     evaluating,
     to_report,
 )
+from fdg_plugins.plugins.fields import NotNegative, Positive, Share
 from fdg_plugins.plugins.method import (
     Default,
     Difference,
@@ -74,7 +68,6 @@ from fdg_plugins.plugins.method import (
     SettingSource,
 )
 from fdg_plugins.randomness import numpy_generator, on_device, seeded
-from fdg_plugins.values import check_number, check_truth
 
 QUERIES = 30  # channels of queries and keys, as in the authors' code
 MEAN = "style_mean"
@@ -91,13 +84,10 @@ class StableFDGObjective(Objective):
 
     Args:
         sharing_probability: p_s in [0, 1], that a batch gets shared styles; 0.5 in the authors' code.
-        shared_fraction: share of the batch, in [0, 1], that gets styles of another site, rounded down; the code has 16
-            of 32.
+        shared_fraction: share of the batch, in [0, 1], that gets styles of another site, rounded down.
         exploration_probability: p_e in [0, 1], that a stage explores styles; 0.5 in the authors' code.
-        exploration_level: l >= 0, how far explored styles move away from the mean, relative to their distance; 3 in the
-            authors' code, 0 keeps them.
-        oversampling: number of appended samples, as a share of the batch in [0, 1], rounded down; the code has 32 of
-            32.
+        exploration_level: l >= 0, how far explored styles move away from the mean, relative to their distance.
+        oversampling: number of appended samples, as a share of the batch in [0, 1], rounded down.
         mixing: the parameter of the Beta distribution of the mixture, above 0; 0.1 in the authors' code.
         attention: whether the network gets the attention.
     """
@@ -113,28 +103,19 @@ class StableFDGObjective(Objective):
         "attention": False,
     }
 
-    sharing_probability: float = 0.5
-    shared_fraction: float = 0.5
-    exploration_probability: float = 0.5
-    exploration_level: float = 3.0
-    oversampling: float = 1.0
-    mixing: float = 0.1
+    sharing_probability: Share = 0.5
+    shared_fraction: Share = 0.5
+    exploration_probability: Share = 0.5
+    exploration_level: NotNegative = 3.0
+    oversampling: Share = 1.0
+    mixing: Positive = 0.1
     attention: bool = True
 
-    def __post_init__(self) -> None:
-        for name in ("sharing_probability", "shared_fraction", "exploration_probability", "oversampling"):
-            check_number(name, getattr(self, name), at_most=1.0)
-        check_number("exploration_level", self.exploration_level)
-        check_number("mixing", self.mixing, above=0)
-        check_truth("attention", self.attention)
-
     def check_network(self, model: ExtractorClassifier, image_shape: tuple[int, ...]) -> None:
-        """Raise ``SettingsError`` if the features of ``model`` are not its pooled maps, or it has no other stage."""
         check_pooled(model, image_shape)
         stages_of(model, image_shape)
 
     def adapt(self, model: ExtractorClassifier, image_shape: tuple[int, ...], seed: int) -> ExtractorClassifier:
-        """Return the network with its stages known and, if set, with attention and a head for 2D features."""
         stages, size = stages_of(model, image_shape), model.feature_size
         if not self.attention:
             return StyledClassifier(model, stages)
@@ -144,10 +125,6 @@ class StableFDGObjective(Objective):
         return StyledClassifier(model, stages, attention)
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return the loss of this round, with the styles of another site if any were received.
-
-        Raises ``SettingsError`` if the payload does not fit, or for a network that was not adapted.
-        """
         styled = styled_network(model)
         validator = self.payload_validator()
         channels = styled.stages[0].channels
@@ -177,7 +154,6 @@ class StableFDGObjective(Objective):
         return to_report({MEAN: mean.float(), DEVIATION: deviation.float()})
 
     def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
-        """Return the server side, which keeps the styles of the sites of the last round that had reports."""
         return StyleExchange(styled_network(model).stages[0].channels)
 
 
@@ -276,7 +252,6 @@ class StyleChanges:
         return restyle(maps, mix_styles(styles_of(maps), partners, shares))
 
     def _drawn(self, numbers: np.typing.NDArray[np.float64], maps: torch.Tensor) -> torch.Tensor:
-        """Return random numbers, float32, on the device of the maps."""
         return on_device(torch.from_numpy(numbers).float(), maps.device)
 
 
@@ -292,15 +267,15 @@ class StyleExchange(Exchange):
         channels: C, of the first stage.
     """
 
+    name: ClassVar[str] = StableFDGObjective.name
     report: ClassVar[str] = "style_statistics"
 
     def __init__(self, channels: int) -> None:
-        super().__init__("train")
+        super().__init__()
         self.channels = channels
 
     def identity(self) -> dict[str, Any]:
-        """Return the name of the exchange and the number of channels."""
-        return {"exchange": StableFDGObjective.name, "channels": self.channels}
+        return {**super().identity(), "channels": self.channels}
 
     def read_report(
         self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
@@ -309,31 +284,25 @@ class StyleExchange(Exchange):
         return read_styles(validator, report, self.channels)
 
     def sizes(self, report: torch.Tensor) -> dict[str, float]:
-        """Return the length of the mean style and that of the deviations."""
         return {"mean style": float(report[0].norm()), "deviation of styles": float(report[1].norm())}
 
     def learn(self, reports: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return the styles by site, those of the round alone, and the number of rounds that had reports."""
         rounds = self._learned.get(ROUNDS, torch.zeros(1, dtype=torch.int64)) + 1
         return {ROUNDS: rounds, **{f"{OF_SITE}{site}": style for site, style in reports.items()}}
 
     def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
-        """Return the styles by site in the form of :meth:`learn`."""
         names = [name for name in tensors if str(name).startswith(OF_SITE)]
         found = validator.fields(tensors, (ROUNDS, *names))
         styles = {name: validator.numbers(name, found[name], (2, 2 * self.channels)) for name in names}
         return {ROUNDS: validator.counts(ROUNDS, found[ROUNDS], 1), **styles}
 
     def broadcast(self) -> dict[str, torch.Tensor]:
-        """Return what a site receives that has not reported."""
         return self.broadcast_to("")
 
     def published(self) -> dict[str, torch.Tensor]:
-        """Return nothing: a style is a single site's."""
         return {}
 
     def broadcast_to(self, site: str) -> dict[str, torch.Tensor]:
-        """Return the styles of one other site, in each round of another one; empty if no other has reported."""
         names = sorted(name for name in self._learned if name.startswith(OF_SITE))
         own = f"{OF_SITE}{site}"
         others = [name for name in names if name != own]
@@ -374,9 +343,6 @@ METHOD = Method(
             },
             source="StableFDG's code",
         ),
-    ),
-    in_composition=(
-        "The sites train on changed styles; weights and direction see the updates of the network with its attention."
     ),
     letters=(
         "x feature map [C, H, W] of an image; s its style (μ; σ) [2C]; m, d mean and deviation of another site's "
@@ -445,64 +411,32 @@ METHOD = Method(
             remark="false leaves the network as it is: with both probabilities 0 FedAvg, bit for bit",
         ),
     ),
-    exact=(
-        "With both probabilities 0 and no attention, training is FedAvg's, bit for bit.",
-        "Re-styling a map with its own style returns it up to rounding; so does exploration_level 0.",
-        "A constant map has the attention 1/(H W) everywhere, and both halves of its features are the same.",
-        "Among sites that have all reported, each gives its styles to exactly one other, and in turn to all.",
-        "The same site, seed and round draw the same changes.",
-    ),
     differences=Differences(
         rows=(
             Difference(
                 point="styles received",
-                paper="not established",
                 code="of a random other site, a derangement of the round's",
                 ours="of another site in each round, in turn; from the last round's reports",
             ),
             Difference(
                 point="class with one sample in the batch",
-                paper="not established",
                 code="a second, class-balanced batch supplies another, at the cost of one more pass",
                 ours="the sample itself, with its explored style",
             ),
             Difference(
                 point="number of styles",
-                paper="not established",
                 code="16 and 32, which need batches of more than 16",
                 ours="shares of the batch, of any size",
             ),
             Difference(
                 point="stages",
-                paper="not established",
                 code="the first three layers of a ResNet",
                 ours="the last three sizes of map before the smallest: the same in a ResNet",
             ),
             Difference(
-                point="negative deviations",
-                paper="not established",
-                code="drawn ones become 0, explored ones stay",
-                ours="both become 0",
+                point="negative deviations", code="drawn ones become 0, explored ones stay", ours="both become 0"
             ),
-            Difference(
-                point="deviation over positions",
-                paper="not established",
-                code="not compared: divided by the positions, or by one fewer",
-                ours="divided by the positions, so that one position is enough",
-            ),
-            Difference(
-                point="mean over positions",
-                paper="not established",
-                code="a sum over 49",
-                ours="the network's pooling",
-            ),
-            Difference(
-                point="learning rate",
-                paper="not established",
-                code="cosine schedule that is made anew in each round",
-                ours="schedule of the protocol",
-            ),
-        ),
+        )
     ),
     leaves=(
         Leaving(

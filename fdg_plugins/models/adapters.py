@@ -64,7 +64,6 @@ def adapter_names(model: nn.Module) -> tuple[str, ...]:
 
 
 def _adaptable(model: ExtractorClassifier, image_shape: tuple[int, ...]) -> list[str]:
-    """Return the names of the extractor's layers that can have an adapter and run; attention reads those of its own."""
     layers = dict(model.extractor.named_modules())
     attention = tuple(f"{name}." for name, layer in layers.items() if isinstance(layer, nn.MultiheadAttention))
     can: dict[str, nn.Module] = {
@@ -77,7 +76,6 @@ def _adaptable(model: ExtractorClassifier, image_shape: tuple[int, ...]) -> list
 
 
 def _that_run(model: ExtractorClassifier, layers: dict[str, nn.Module], image_shape: tuple[int, ...]) -> set[str]:
-    """Return the names of those of the extractor's ``layers`` that are called in a pass."""
     ran: set[str] = set()
 
     def note(name: str, *_: object) -> None:

@@ -12,13 +12,14 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import nn
 
 from fdg_plugins.errors import FDGError, SettingsError
-from fdg_plugins.plugins.fields import check_fields, described
+from fdg_plugins.plugins.fields import check_fields
 from fdg_plugins.plugins.target import Target, load_target
 from fdg_plugins.values import shorten
 
@@ -56,11 +57,11 @@ class Network:
     name: str
     build: Target
     head: str | None = None
-    features: int | None = None
-    channels: int | None = 3
+    features: Annotated[int, Field(ge=1)] | None = None
+    channels: Literal[1, 3] | None = 3
     dense: bool = False
-    multiple: int = 1
-    smallest: int = 1
+    multiple: Annotated[int, Field(ge=1)] = 1
+    smallest: Annotated[int, Field(ge=1)] = 1
     norms: tuple[str, ...] | None = None
     small: bool = False
     output: str | None = None
@@ -69,32 +70,10 @@ class Network:
         if not isinstance(self.name, str) or not self.name.isidentifier():
             raise SettingsError(f"a network's name is {shorten(self.name)}, expected letters, digits and '_'.")
         check_fields(self, f"network {self.name!r}")
-        self._check_build()
-        if self.channels not in (None, 1, 3):
-            raise SettingsError(f"network {self.name!r} has {self.channels} channels, expected 1 or 3.")
-        for field in ("multiple", "smallest"):
-            if (pixels := getattr(self, field)) < 1:
-                raise SettingsError(f"{field} of network {self.name!r} is {pixels}, expected at least 1.")
-        self._check_features()
-
-    def _check_build(self) -> None:
         if isinstance(self.build, nn.Module):
-            kind = type(self.build).__name__
-            raise SettingsError(
-                f"build of network {self.name!r} is a module, a {kind}, expected a function that returns one."
-            )
-        if not isinstance(self.build, str) and not callable(self.build):
-            raise SettingsError(
-                f"build of network {self.name!r} is {described(self.build)}, expected a function that returns a "
-                "module, or text such as 'package.module:function'."
-            )
-
-    def _check_features(self) -> None:
-        if self.features is not None and (self.head is not None or self.features < 1):
-            raise SettingsError(
-                f"network {self.name!r} has features {self.features} and head {self.head!r}, expected a length of "
-                "at least 1 for a module without a head, or a head."
-            )
+            raise SettingsError(field=f"build of network {self.name!r}", value=self.build, expected="its function")
+        if self.features is not None and self.head is not None:
+            raise SettingsError(f"network {self.name!r} has features and a head, expected one of them.")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -139,7 +118,6 @@ class Network:
         return module, layer.in_features
 
     def _linear_layer(self, name: str, module: nn.Module) -> nn.Linear:
-        """Return the layer of that name; raise ``SettingsError`` if it is not a linear layer within ``module``."""
         layer = dict(module.named_modules()).get(name)
         if not isinstance(layer, nn.Linear) or not name:
             what = "is not there" if layer is None else f"is a {type(layer).__name__}"
@@ -241,7 +219,6 @@ def _last_linear(name: str, module: nn.Module) -> str:
 
 
 def _is_own(build: Target) -> bool:
-    """Return whether a factory is one of this package."""
     module = build if isinstance(build, str) else str(getattr(build, "__module__", ""))
     return module.partition(".")[0] == __name__.partition(".")[0]
 

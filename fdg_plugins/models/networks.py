@@ -33,7 +33,6 @@ _TORCHVISION = "fdg_plugins.models.torchvision_networks"
 
 
 def _resnet(name: str) -> Network:
-    """Return the record of one of torchvision's residual networks."""
     return Network(name=name, build=f"{_TORCHVISION}:{name}", head="fc", norms=("batch", "group"))
 
 
@@ -50,7 +49,6 @@ _MONAI = "fdg_plugins.models.monai_networks"
 
 
 def _unet(name: str, output: str, small: bool = False) -> Network:
-    """Return the record of one of MONAI's U-Nets, whose last module is ``output``."""
     return Network(
         name=name,
         build=f"{_MONAI}:{name}",

@@ -98,7 +98,10 @@ def read_weights(
     path = None if mode == "none" else _find_file(name, mode, file, imagenet_file_name(name, norm))
     if path is None:
         return None
-    content = _read(path)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"pretrained weights {path} cannot be read: {error.strerror}.") from error
     digest = _checked_digest(path, content, sha256, from_cache=file is None)
     return Weights(path, digest, _tensors(path, content))
 
@@ -127,38 +130,17 @@ def _find_file(name: str, mode: str, file: Path | None, file_name: str | None) -
             f"model {name} has no ImageNet weights with these settings; expected mode none, or auto without a file."
         )
     if file is not None:
-        return _named_file(file)
-    return None if file_name is None else _cached_file(name, mode, file_name)
-
-
-def _named_file(file: Path) -> Path:
-    if not file.is_file():
-        raise DataError(f"pretrained weights {file} are not there; expected a .pth or .safetensors file.")
-    return file
-
-
-def _cached_file(name: str, mode: str, file_name: str) -> Path | None:
-    """Return the file in torchvision's cache, or None if it is not there and ``mode`` does not demand it."""
-    cached = cache_folder() / file_name
-    if cached.is_file():
-        return cached
-    if mode == "imagenet":
+        return file
+    cached = cache_folder() / str(file_name)
+    if mode == IMAGENET and not cached.is_file():
         raise DataError(
             f"pretrained weights of {name} were not found at {cached} and no file was named; "
             f"expected {file_name}, torchvision's IMAGENET1K_V1, put there or named as file (nothing is downloaded)."
         )
-    return None
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise DataError(f"pretrained weights {path} cannot be read: {error.strerror}.") from error
+    return cached if cached.is_file() else None
 
 
 def _checked_digest(path: Path, content: bytes, sha256: str | None, *, from_cache: bool) -> str:
-    """Return the SHA-256 of the file, in hexadecimal; raise DataError if it is not the expected one."""
     digest = hashlib.sha256(content).hexdigest()
     expected = [sha256.lower()] if sha256 is not None else []
     if from_cache:
@@ -170,27 +152,22 @@ def _checked_digest(path: Path, content: bytes, sha256: str | None, *, from_cach
 
 
 def _digits_in(file_name: str) -> str:
-    """Return the first digits of the SHA-256 that the name of one of torchvision's files ends in."""
     return Path(file_name).stem.rpartition("-")[2]
 
 
 def _tensors(path: Path, content: bytes) -> dict[str, torch.Tensor]:
-    """Return the named tensors in ``content``, on the CPU; executes no code in it."""
-    value = _parsed(path, content)
-    if not isinstance(value, Mapping) or not all(isinstance(entry, torch.Tensor) for entry in value.values()):
-        raise DataError(f"pretrained weights {path} hold a {type(value).__name__}; expected tensors by parameter name.")
-    return {str(key): tensor for key, tensor in value.items()}
-
-
-def _parsed(path: Path, content: bytes) -> Any:
     try:
         if path.suffix == ".safetensors":
-            return safetensors.torch.load(content)
-        return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+            value: Any = safetensors.torch.load(content)
+        else:
+            value = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # the readers raise a dozen classes, some of them generic; all mean the same to a user
         raise DataError(
             f"pretrained weights {path} cannot be read ({type(error).__name__}); expected a file of plain tensors."
         ) from error
+    if not isinstance(value, Mapping) or not all(isinstance(entry, torch.Tensor) for entry in value.values()):
+        raise DataError(f"pretrained weights {path} hold a {type(value).__name__}; expected tensors by parameter name.")
+    return {str(key): tensor for key, tensor in value.items()}
 
 
 def _named_as(expected: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -207,7 +184,6 @@ def _named_as(expected: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.
 def _with_head(
     expected: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor], head: str
 ) -> dict[str, torch.Tensor]:
-    """Return ``tensors`` with the extractor's own entries below ``head`` in place of those that do not fit it."""
     own = {key: value for key, value in expected.items() if key.startswith(head)}
     found = {key: value for key, value in tensors.items() if key.startswith(head)}
     fits = all(key in found and found[key].shape == value.shape for key, value in own.items())
@@ -216,12 +192,17 @@ def _with_head(
 
 
 def _load(model: ExtractorClassifier, path: Path, tensors: dict[str, torch.Tensor], head: str) -> None:
-    """Load ``tensors`` into the extractor after checking that every name and shape fits, those below ``head`` apart."""
     expected = model.extractor.state_dict()
     tensors = resize_positions(_named_as(expected, tensors), expected)
-    _add_counters(tensors, expected)
+    for key, value in expected.items():
+        if key.endswith("num_batches_tracked"):  # BatchNorm's counters, which torchvision's published files predate
+            tensors.setdefault(key, torch.zeros_like(value))
     tensors = _with_head(expected, tensors, head)
-    _check_entries(path, tensors, expected)
+    if strange := sorted(expected.keys() ^ tensors.keys()):
+        problem = "lack the entry" if strange[0] in expected else "have the unexpected entry"
+        raise DataError(
+            f"pretrained weights {path} {problem} {strange[0]}; expected exactly those of the extractor.", public=_UNFIT
+        )
     for key, value in expected.items():
         if tensors[key].shape != value.shape:
             shapes = f"{list(tensors[key].shape)}; expected {list(value.shape)}"
@@ -230,48 +211,19 @@ def _load(model: ExtractorClassifier, path: Path, tensors: dict[str, torch.Tenso
     model.extractor.load_state_dict(tensors)
 
 
-def _add_counters(tensors: dict[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> None:
-    """Add BatchNorm's counters, which torchvision's published files predate; they start at zero."""
-    for key, value in expected.items():
-        if key.endswith("num_batches_tracked"):
-            tensors.setdefault(key, torch.zeros_like(value))
-
-
-def _check_entries(path: Path, tensors: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> None:
-    if strange := sorted(expected.keys() ^ tensors.keys()):
-        problem = "lack the entry" if strange[0] in expected else "have the unexpected entry"
-        raise DataError(
-            f"pretrained weights {path} {problem} {strange[0]}; expected exactly those of the extractor.", public=_UNFIT
-        )
-
-
-def _kind(dtype: torch.dtype) -> str:
-    if dtype.is_floating_point:
-        return "floating-point"
-    return "other" if dtype.is_complex or dtype == torch.bool else "integer"
-
-
 def _converted(path: Path, key: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return the tensor in the network's type; raise DataError for another kind of tensor or non-finite numbers."""
-    _check_kind(path, key, tensor, "floating-point" if dtype.is_floating_point else "integer")
+    is_plain = tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
+    is_real = not (tensor.dtype.is_complex or tensor.dtype == torch.bool)
+    if not (is_plain and is_real and tensor.dtype.is_floating_point == dtype.is_floating_point):
+        came = str(tensor.dtype).removeprefix("torch.") if is_plain else "another kind of tensor"
+        kind = "floating-point" if dtype.is_floating_point else "integer"
+        raise DataError(
+            f"pretrained weights {path} have {key} as {came}; expected plain {kind} numbers.", public=_UNFIT
+        )
     converted = tensor.to(dtype)
-    if not bool(torch.isfinite(converted).all()):
-        count = int((~torch.isfinite(converted)).sum())
+    if count := int((~torch.isfinite(converted)).sum()):
         raise DataError(
             f"pretrained weights {path} have {count:,} values in {key} that are NaN or infinite; expected finite ones.",
             public=_UNFIT,
         )
     return converted
-
-
-def _check_kind(path: Path, key: str, tensor: torch.Tensor, kind: str) -> None:
-    is_plain = _is_plain(tensor)
-    if not is_plain or _kind(tensor.dtype) != kind:
-        came = str(tensor.dtype).removeprefix("torch.") if is_plain else "another kind of tensor"
-        raise DataError(
-            f"pretrained weights {path} have {key} as {came}; expected plain {kind} numbers.", public=_UNFIT
-        )
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    return tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized

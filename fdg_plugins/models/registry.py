@@ -249,7 +249,17 @@ def check_features(
     """
     sides = [image_size] * dims
     with examined(model):
-        features = _features_of(model, torch.zeros(2, channels, *sides))
+        images = torch.zeros(2, channels, *sides)
+        try:
+            features = model.features(images)
+        except FDGError:
+            raise
+        except Exception as error:  # the code of a plug-in, which may raise anything
+            text = " ".join(str(error).split())
+            raise SettingsError(
+                f"the model cannot take images of shape {list(images.shape[1:])}: {type(error).__name__}: {text}.",
+                public=f"the model cannot take images of shape {list(images.shape[1:])}: {type(error).__name__}.",
+            ) from error
     expected = [2, *(sides if dense else []), model.feature_size]
     if list(features.shape) != expected:
         raise SettingsError(
@@ -257,20 +267,6 @@ def check_features(
             f"{'pixel' if dense else 'image'}.",
             public=True,
         )
-
-
-def _features_of(model: ExtractorClassifier, images: torch.Tensor) -> torch.Tensor:
-    """Return the features of ``images``; raise SettingsError if the network cannot take them."""
-    try:
-        return model.features(images)
-    except FDGError:
-        raise
-    except Exception as error:  # the code of a plug-in, which may raise anything
-        text = " ".join(str(error).split())
-        raise SettingsError(
-            f"the model cannot take images of shape {list(images.shape[1:])}: {type(error).__name__}: {text}.",
-            public=f"the model cannot take images of shape {list(images.shape[1:])}: {type(error).__name__}.",
-        ) from error
 
 
 def check_pooled(model: ExtractorClassifier, image_shape: tuple[int, ...]) -> None:
@@ -318,10 +314,8 @@ def parameter_kinds(model: nn.Module) -> dict[str, ParameterKind]:
     ``integer_buffer``: everything else, e.g. batch counters and boolean masks.
     """
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    return {name: _kind(name in parameters, value) for name, value in model.state_dict().items()}
-
-
-def _kind(is_parameter: bool, value: torch.Tensor) -> ParameterKind:
-    if is_parameter:
-        return ParameterKind.TRAINABLE
-    return ParameterKind.FLOAT_BUFFER if value.is_floating_point() else ParameterKind.INTEGER_BUFFER
+    kinds = {}
+    for name, value in model.state_dict().items():
+        buffer = ParameterKind.FLOAT_BUFFER if value.is_floating_point() else ParameterKind.INTEGER_BUFFER
+        kinds[name] = ParameterKind.TRAINABLE if name in parameters else buffer
+    return kinds

@@ -52,7 +52,6 @@ def stages_of(model: ExtractorClassifier, image_shape: tuple[int, ...]) -> tuple
 
 
 def _by_size(ran: Sequence[tuple[str, torch.Tensor]], smallest: torch.Tensor) -> dict[int, list[Stage]]:
-    """Return the modules that ran once, the last first, by the number of positions, if above that of ``smallest``."""
     times = Counter(name for name, _ in ran)
     found: dict[int, list[Stage]] = {}
     for name, maps in reversed(ran):
@@ -62,7 +61,6 @@ def _by_size(ran: Sequence[tuple[str, torch.Tensor]], smallest: torch.Tensor) ->
 
 
 def _carries(model: ExtractorClassifier, stage: Stage, image_shape: tuple[int, ...]) -> bool:
-    """Return whether the pass of two images goes through with four if the stage's output is doubled."""
     module = model.extractor.get_submodule(stage.name)
     hook = module.register_forward_hook(lambda _, inputs, maps: torch.cat([maps, maps]))
     try:

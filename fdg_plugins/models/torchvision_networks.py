@@ -34,41 +34,6 @@ PATCH = 16
 """Side of the transformer's patches, in pixels."""
 
 
-def resnet18(norm: str = "default") -> nn.Module:
-    """Return the ResNet-18, 11.7 million parameters; ``norm``: ``"group"`` for groups of 1/32 of the channels."""
-    return _resnet("resnet18", norm)
-
-
-def resnet34(norm: str = "default") -> nn.Module:
-    """Return the ResNet-34, 21.8 million parameters; ``norm`` as in :func:`resnet18`."""
-    return _resnet("resnet34", norm)
-
-
-def resnet50(norm: str = "default") -> nn.Module:
-    """Return the ResNet-50, 25.6 million parameters; ``norm`` as in :func:`resnet18`."""
-    return _resnet("resnet50", norm)
-
-
-def mobilenet_v3_large() -> nn.Module:
-    """Return the large MobileNetV3, 5.5 million parameters."""
-    return _built("mobilenet_v3_large")
-
-
-def mobilenet_v3_small() -> nn.Module:
-    """Return the small MobileNetV3, 2.5 million parameters."""
-    return _built("mobilenet_v3_small")
-
-
-def efficientnet_b0() -> nn.Module:
-    """Return the EfficientNet-B0, 5.3 million parameters."""
-    return _built("efficientnet_b0")
-
-
-def convnext_tiny() -> nn.Module:
-    """Return the tiny ConvNeXt, 28.6 million parameters, with layer normalization."""
-    return _built("convnext_tiny")
-
-
 def vit_b_16(image_size: int) -> nn.Module:
     """Return the vision transformer ViT-B/16 for images of ``image_size`` pixels per side, a multiple of 16.
 
@@ -108,14 +73,9 @@ def resize_positions(
 
 
 def _is_grid(positions: torch.Tensor) -> bool:
-    """Return whether embeddings belong to the patches of a square image."""
     if positions.ndim != 3 or positions.shape[0] != 1 or not positions.is_floating_point():
         return False
     return positions.shape[1] > 1 and isqrt(positions.shape[1] - 1) ** 2 == positions.shape[1] - 1
-
-
-def _resnet(name: str, norm: str) -> nn.Module:
-    return _built(name, norm_layer=partial(nn.GroupNorm, _GROUPS) if norm == "group" else None)
 
 
 def _built(name: str, **settings: Any) -> nn.Module:
@@ -123,3 +83,17 @@ def _built(name: str, **settings: Any) -> nn.Module:
 
     network: nn.Module = getattr(models, name)(weights=None, **settings)
     return network
+
+
+def _resnet(name: str, norm: str = "default") -> nn.Module:
+    return _built(name, norm_layer=partial(nn.GroupNorm, _GROUPS) if norm == "group" else None)
+
+
+# Factories, named by the records of the networks; with millions of parameters.
+resnet18 = partial(_resnet, "resnet18")  # 11.7
+resnet34 = partial(_resnet, "resnet34")  # 21.8
+resnet50 = partial(_resnet, "resnet50")  # 25.6
+mobilenet_v3_large = partial(_built, "mobilenet_v3_large")  # 5.5
+mobilenet_v3_small = partial(_built, "mobilenet_v3_small")  # 2.5
+efficientnet_b0 = partial(_built, "efficientnet_b0")  # 5.3
+convnext_tiny = partial(_built, "convnext_tiny")  # 28.6, with layer normalization

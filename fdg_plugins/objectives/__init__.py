@@ -37,8 +37,7 @@ After training, the site reports statistics of its images, and the server has a 
 An objective can be combined with any weighting and any direction of ``fdg_plugins.aggregators``.
 """
 
-from fdg_plugins.objectives.catalogue import OBJECTIVES, make_objective, objective_settings, read_settings
-from fdg_plugins.objectives.erm import ERMObjective
+from fdg_plugins.objectives.erm import OBJECTIVES, ERMObjective, make_objective, objective_settings, read_settings
 from fdg_plugins.objectives.exchange import Exchange, SiteFacts, WeightReports
 from fdg_plugins.objectives.network import (
     adapt_model,

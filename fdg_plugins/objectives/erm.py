@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Empirical risk minimisation: the mean loss of the batch by the task, as under FedAvg. Nothing is reported.
-
-Every other objective equals this one, to the bit, if its strength is zero or before the server has sent anything.
+"""Empirical risk minimisation, which every other objective equals if its strength is zero; the objectives by name.
 
 Shapes: images ``[B, C, H, W]``, labels ``[B]``, logits ``[B, Y]``; the loss is a scalar.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 import torch
@@ -15,7 +13,9 @@ import torch
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound
+from fdg_plugins.plugins.classes import ClassesOf
 from fdg_plugins.tasks import DEFAULT_TASK, Task
+from fdg_plugins.values import check_settings_known, read_like
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class LocalRisk(LocalObjective):
 
 @dataclass(frozen=True)
 class ERMObjective(Objective):
-    """The task's loss alone. It has no settings and exchanges nothing."""
+    """The task's loss alone, as under FedAvg. It has no settings and exchanges nothing."""
 
     name: ClassVar[str] = "erm"
     neutral: ClassVar[Mapping[str, Any] | None] = {}
@@ -40,3 +40,26 @@ class ERMObjective(Objective):
         """Return the mean loss; raise ``SettingsError`` if anything was received, because it would not be used."""
         self.refuse_payload(received)
         return LocalRisk(task=site.task)
+
+
+OBJECTIVES: ClassesOf[Objective] = ClassesOf("objective", Objective, {ERMObjective.name: ERMObjective})
+
+
+def make_objective(spec: str | Mapping[str, Any]) -> Objective:
+    """Return the objective that ``spec`` describes: a name, or ``{"name": ..., <its settings>}``."""
+    return OBJECTIVES.make(spec)
+
+
+def objective_settings(name: str) -> list[str]:
+    """Return the names of the settings of the objective ``name``, in the order of its fields."""
+    return [one.name for one in fields(OBJECTIVES.known(name))]
+
+
+def read_settings(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``settings`` of the objective ``name``; text, as from the environment, becomes each setting's type.
+
+    Raises ``SettingsError`` for an unknown name or setting, or for text that cannot be converted.
+    """
+    defaults = {one.name: one.default for one in fields(OBJECTIVES.known(name))}
+    check_settings_known(f"objective {name!r}", settings, list(defaults))
+    return {setting: read_like(setting, value, defaults[setting]) for setting, value in settings.items()}

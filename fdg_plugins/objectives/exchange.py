@@ -11,7 +11,7 @@ updates that it uses.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from torch import nn
 from fdg_plugins.calling import calling
 from fdg_plugins.core.dense import dense_tensor
 from fdg_plugins.core.outliers import far_above_median
-from fdg_plugins.errors import ContributionError, FDGError, PartError, SettingsError
+from fdg_plugins.errors import ContributionError, FDGError, SettingsError
 from fdg_plugins.messages import MOST_SAMPLES
 from fdg_plugins.values import shorten
 
@@ -29,6 +29,7 @@ Tensors = Mapping[str, torch.Tensor]
 Shapes = Mapping[str, Sequence[int]]
 Phase = Literal["probe", "train"]
 
+CLASS_COUNTS = "class_counts"  # the name of a report's number of samples of each class
 EXCHANGE_STATE = 1
 LARGEST_VALUE = 1e15  # the sum of the squares of 1e8 such values is still finite in float32
 
@@ -62,14 +63,11 @@ class PayloadValidator:
         wanted = ", ".join(names) or "nothing"
         if not isinstance(value, Mapping):
             self.refuse(f"sent {_kind(value)}, expected a mapping with {wanted}")
-        self._check_names(value, names, wanted)
-        return value
-
-    def _check_names(self, value: Mapping[str, Any], names: Sequence[str], wanted: str) -> None:
         if missing := sorted(set(names) - value.keys()):
             self.refuse(f"{missing[0]!r} is missing, expected {wanted}")
         if extra := [name for name in value if name not in names]:
             self.refuse(f"sent {shorten(extra[0])}, expected only {wanted}")
+        return value
 
     def numbers(self, name: str, value: Any, shape: Sequence[int]) -> torch.Tensor:
         """Return finite numbers of the given shape, float32, at most ``LARGEST_VALUE`` in magnitude."""
@@ -113,7 +111,12 @@ class PayloadValidator:
         return self._tensor(name, value, (length,), {torch.bool}, "truth values").clone().contiguous()
 
     def _tensor(self, name: str, value: Any, shape: Sequence[int], dtypes: set[torch.dtype], what: str) -> torch.Tensor:
-        tensor = dense_tensor(self._loaded(name, value))
+        if hasattr(value, "materialize"):  # with disk offload, FLARE passes references that load on demand
+            try:
+                value = value.materialize()
+            except (OSError, RuntimeError, ValueError, KeyError, TypeError, SafetensorError) as error:
+                raise self.error(f"{self.whose}: {name!r} cannot be loaded: {error}.") from error
+        tensor = dense_tensor(value)
         if tensor is None:
             self.refuse(f"{name!r} is {_kind(value)}, expected a dense array of {what}")
         if tuple(tensor.shape) != tuple(shape):
@@ -121,15 +124,6 @@ class PayloadValidator:
         if tensor.dtype not in dtypes:
             self.refuse(f"{name!r} has dtype {tensor.dtype}, expected {what}")
         return tensor
-
-    def _loaded(self, name: str, value: Any) -> Any:
-        # With disk offload, FLARE passes references that load on demand.
-        if not hasattr(value, "materialize"):
-            return value
-        try:
-            return value.materialize()
-        except (OSError, RuntimeError, ValueError, KeyError, TypeError, SafetensorError) as error:
-            raise self.error(f"{self.whose}: {name!r} cannot be loaded: {error}.") from error
 
 
 class SiteFacts(NamedTuple):
@@ -154,19 +148,16 @@ class Exchange(ABC):
     The learned tensors are the state. :meth:`finish` replaces them and never changes them in place, because messages
     may still refer to them.
 
-    ``report``: the name of the report, as declared in the method's record (``fdg_plugins.plugins.reports``). ``phase``:
-    the task whose answers carry the reports. ``"probe"`` precedes training and asks for nothing else; what is learned
-    from it is broadcast with the training task of the same round. With ``"train"`` the reports come with the updates,
-    and what is learned is broadcast in the next round.
+    ``name``: of the objective. ``report``: the name of the report, as declared in the method's record
+    (``fdg_plugins.plugins.reports``). ``phase``: the task whose answers carry the reports. ``"probe"`` precedes
+    training and asks for nothing else; what is learned from it is broadcast with the training task of the same round.
+    With ``"train"`` the reports come with the updates, and what is learned is broadcast in the next round.
     """
 
+    name: ClassVar[str] = ""
     report: ClassVar[str] = "tensors"
 
-    def __init__(self, phase: Phase) -> None:
-        if phase not in get_args(Phase):
-            raise SettingsError(
-                f"exchange {type(self).__name__}: phase is {shorten(phase)}, expected 'probe' or 'train'."
-            )
+    def __init__(self, phase: Phase = "train") -> None:
         self.phase: Phase = phase
         self._learned: dict[str, torch.Tensor] = {}
         self._facts: Mapping[str, SiteFacts] = {}
@@ -174,9 +165,9 @@ class Exchange(ABC):
 
     # --- what a method defines ---
 
-    @abstractmethod
     def identity(self) -> dict[str, Any]:
         """Return the values that a saved state must match to be restored, as a JSON value."""
+        return {"exchange": self.name}
 
     @abstractmethod
     def read_report(
@@ -210,14 +201,27 @@ class Exchange(ABC):
     def read_model(self, state: Tensors) -> None:  # noqa: B027 - most exchanges need nothing of the model
         """Extract what the exchange needs from the global model of a round."""
 
+    def broadcast_to(self, site: str) -> dict[str, torch.Tensor]:
+        """Return the payload sent to one site: :meth:`broadcast`, unless the method sends each site another one.
+
+        Then :meth:`broadcast` is what a site receives of which nothing is known. All have the same names and shapes, or
+        are empty: a site for which there is nothing receives the model alone.
+        """
+        return self.broadcast()
+
+    def published(self) -> dict[str, torch.Tensor]:
+        """Return the learned tensors that may stand in the results, which others download: what every site receives.
+
+        What belongs to a single site must not be among them.
+        """
+        return self.broadcast()
+
     # --- one round ---
 
     def begin_round(self, state: Tensors, facts: Mapping[str, SiteFacts] | None = None) -> None:
         """Accept the reports of a new round from now on.
 
-        Args:
-            state: the global model at the start of the round, by name.
-            facts: what the server knows about each site, by site.
+        ``state``: the global model at the start of the round, by name. ``facts``: what the server knows, by site.
         """
         with calling("exchange", self):
             self.read_model(state)
@@ -227,14 +231,6 @@ class Exchange(ABC):
     def broadcast(self) -> dict[str, torch.Tensor]:
         """Return the payload sent with the model to every site of the round; empty before anything was learned."""
         return dict(self._learned)
-
-    def broadcast_to(self, site: str) -> dict[str, torch.Tensor]:
-        """Return the payload sent to one site: :meth:`broadcast`, unless the method sends each site another one.
-
-        Then :meth:`broadcast` is what a site receives of which nothing is known. All have the same names and shapes, or
-        are empty: a site for which there is nothing receives the model alone.
-        """
-        return self.broadcast()
 
     def read(self, site: str, report: Any, update: Tensors | None) -> Any:
         """Return the checked content of one site's report; :meth:`finish` receives it if the site's update is used.
@@ -246,14 +242,7 @@ class Exchange(ABC):
         if not self._begun:
             validator.refuse("sent a report while no round was asking for one")
         with calling("exchange", self):
-            found = self.read_report(validator, report, update, self._facts.get(site))
-        if found is None:
-            raise self._broken("read_report returned nothing, expected what learn receives of a site")
-        return found
-
-    def _broken(self, what: str) -> PartError:
-        text = f"exchange {type(self).__name__}: {what}."
-        return PartError(text, text)
+            return self.read_report(validator, report, update, self._facts.get(site))
 
     def outliers(self, reports: Mapping[str, Any], ratio: float) -> dict[str, str]:
         """Return the sites with one of the :meth:`sizes` more than ``ratio`` times the round's median, and why."""
@@ -264,10 +253,7 @@ class Exchange(ABC):
         """Learn from the ``reports`` that count, by site, and end the round; without any, the state does not change."""
         if reports:
             with calling("exchange", self):
-                learned = self.learn(dict(sorted(reports.items())))
-            if not isinstance(learned, dict) or not all(isinstance(one, torch.Tensor) for one in learned.values()):
-                raise self._broken("learn returned something else than tensors by name")
-            self._learned = learned
+                self._learned = self.learn(dict(sorted(reports.items())))
         self._begun = False
 
     # --- what survives the round ---
@@ -280,27 +266,14 @@ class Exchange(ABC):
         """Return the learned tensors by name; empty before anything was learned."""
         return dict(self._learned)
 
-    def published(self) -> dict[str, torch.Tensor]:
-        """Return the learned tensors that may stand in the results, which others download: what every site receives.
-
-        What belongs to a single site must not be among them.
-        """
-        return self.broadcast()
-
     def restore(self, state: Mapping[str, Any], tensors: Tensors) -> None:
         """Restore what :meth:`state` and :meth:`tensors` returned; raise ``SettingsError`` for what does not fit."""
         validator = PayloadValidator("state of the exchange", SettingsError)
-        self._check_state(validator, state, tensors)
-        self._learned = self.read_learned(validator, tensors) if tensors else {}
-        self._begun = False
-
-    def _check_state(self, validator: PayloadValidator, state: Any, tensors: Tensors) -> None:
-        """Refuse a state of another version, of another exchange, or with other tensors."""
-        if not isinstance(state, Mapping):
-            validator.refuse(f"is {_kind(state)}, expected a mapping")
         for name, expected in {"version": EXCHANGE_STATE, **self.identity(), "tensors": sorted(tensors)}.items():
             if state.get(name) != expected:
                 validator.refuse(f"{name!r} is {shorten(state.get(name))}, expected {expected!r}")
+        self._learned = self.read_learned(validator, tensors) if tensors else {}
+        self._begun = False
 
 
 class WeightReports(Exchange):
@@ -309,9 +282,6 @@ class WeightReports(Exchange):
     The reports come with the updates that they weigh. What :meth:`read_report` returns is in the
     contribution's ``reports``, under the name of the ``report``.
     """
-
-    def __init__(self) -> None:
-        super().__init__("train")
 
     def learn(self, reports: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         """Return no tensors."""
@@ -331,6 +301,20 @@ def parameter_shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
 def readable(values: Iterable[torch.Tensor]) -> bool:
     """Return whether all values are finite and within the range that a ``PayloadValidator`` accepts."""
     return all(bool((value.abs() <= LARGEST_VALUE).all()) for value in values)
+
+
+def check_counts(validator: PayloadValidator, counts: torch.Tensor, facts: SiteFacts) -> None:
+    """Refuse counts ``[Y]`` of the training split that contradict the census, which also counts validation images."""
+    told = counts.tolist()  # Python's integers: what a census claims of masks, times their pixels, may exceed 64 bits
+    if sum(told) != facts.num_train:
+        validator.refuse(f"{CLASS_COUNTS!r} add up to {sum(told)}, expected {facts.num_train} as in the census")
+    if any(count > most for count, most in zip(told, facts.class_counts, strict=True)):
+        validator.refuse(f"{CLASS_COUNTS!r} has more samples of a class than the site counted in the census")
+
+
+def largest_length(rows: torch.Tensor) -> float:
+    """Return the length of the longest row of ``rows [Y, D]``."""
+    return float(torch.linalg.norm(rows.double(), dim=1).max())
 
 
 def _kind(value: Any) -> str:

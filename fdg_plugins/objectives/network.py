@@ -11,7 +11,7 @@ from fdg_plugins.models import NETWORKS, ExtractorClassifier, build_model, check
 from fdg_plugins.models.adapters import adapter_names, add_adapters
 from fdg_plugins.models.batch_norm import MEAN, batch_norm_buffers, batch_norm_layers
 from fdg_plugins.models.registry import is_constant
-from fdg_plugins.objectives.catalogue import make_objective
+from fdg_plugins.objectives.erm import make_objective
 from fdg_plugins.objectives.objective import Objective
 from fdg_plugins.settings.protocol import ADAPTERS, Protocol
 from fdg_plugins.tasks import TASKS
@@ -107,7 +107,6 @@ def fixed_names(model: ExtractorClassifier, protocol: Protocol) -> frozenset[str
 
 
 def _with_frozen(rules: Rules, names: Collection[str]) -> Rules:
-    """Return ``rules`` with the shared ones of ``names`` frozen."""
     return replace(
         rules,
         of={name: Rule.FROZEN if name in names and rule is Rule.SHARED else rule for name, rule in rules.of.items()},

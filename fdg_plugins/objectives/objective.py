@@ -16,6 +16,8 @@ import torch
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.exchange import Exchange, PayloadValidator, Tensors
+from fdg_plugins.plugins.fields import check_fields
+from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import DEFAULT_TASK, Task
 
 Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]
@@ -168,22 +170,20 @@ class LocalObjective(ABC):
 class Objective(ABC):
     """The settings of a method that acts at the sites; the same value at the server and at every site.
 
-    A subclass checks its settings on construction. ``report``: the name of what a site shares in addition to its
-    update, which the site's administrator allows or forbids; None: nothing.
+    Its fields are the settings, checked on construction by their annotations (``fdg_plugins.plugins.fields``).
+    ``report``: the name of what a site shares in addition to its update, which the site's administrator allows or
+    forbids; None: nothing.
     """
 
     name: ClassVar[str]
     report: ClassVar[str | None] = None
-    reports_parameters: ClassVar[bool] = False  # whether the server holds one number per parameter and site
-    plain_sgd: ClassVar[bool] = False  # whether the method requires SGD without momentum
-    reads_step_lengths: ClassVar[bool] = False  # whether it uses step lengths, known only for SGD
     needs_labelled_images: ClassVar[bool] = False  # whether it requires one class per image
     needs_flat_images: ClassVar[bool] = False  # whether it requires images with two sides, not volumes
-    changes_effective_steps: ClassVar[bool] = False  # whether a parameter moves less than the effective steps say
     needs_shared: ClassVar[Shared] = "nothing"  # what must be shared, because the server reads it
     needs_trained: ClassVar[tuple[str, ...]] = ()  # parts of the network that have steps of their own, by module
+    changes_effective_steps: ClassVar[bool] = False  # whether a parameter moves less than the effective steps say
+    reads_step_lengths: ClassVar[bool] = False  # whether it uses step lengths, known only for SGD
     personalises: ClassVar[bool] = False  # whether each site has a model of its own, which it judges too
-    reports_weight: ClassVar[bool] = False  # whether its report serves a weighting alone, and the server learns nothing
     hosted: ClassVar[Mapping[str, Any] | None] = None
     """Settings with which FLARE's own workflows can host it (:meth:`hosted_exchange`); None: they cannot."""
 
@@ -192,6 +192,9 @@ class Objective(ABC):
     """Settings that give FedAvg's training, bit for bit, before anything was received; None: no such settings exist."""
     neutral_when_received: ClassVar[bool] = True
     """Whether these settings are neutral for any payload; false for a method without a strength."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def more_epochs(self) -> int:
@@ -267,6 +270,9 @@ class Objective(ABC):
         return {}
 
     # --- at both ends ---
+
+    def check(self, protocol: Protocol) -> None:  # noqa: B027 - the flags of the class say what most methods need
+        """Raise ``SettingsError`` for a protocol under which the method cannot train, beyond what the flags say."""
 
     def check_network(  # noqa: B027 - most methods train any network
         self, model: ExtractorClassifier, image_shape: tuple[int, ...]

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the plans of a run from the job's config and the server's environment: for real data and for the stand-in."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from nvflare.apis.filter import Filter
+
+from fdg_plugins.aggregators import UpdateAggregator, check_fit
 from fdg_plugins.data import DatasetSpec, check_preset, dataset_spec
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.filters import ExchangeCheckFilter, RoundedUpdateReceiveFilter
+from fdg_plugins.messages import TASK_PROBE, TASK_TRAIN
 from fdg_plugins.models import NETWORKS, Network, check_model_name
 from fdg_plugins.naming import perhaps
 from fdg_plugins.objectives import OBJECTIVES, make_objective, objective_settings, read_settings
@@ -55,6 +60,42 @@ def make_plans(
     drawn = part_settings(stand_in, aggregator_settings, objective, "config of the job, stand_in_protocol")
     operator = part_settings(environment_settings(environment), aggregator_settings, objective, "environment, FDG_*")
     return Plans(*(_plan(base, layer, operator) for layer in (Overrides({}, {}, {}), drawn)))
+
+
+def check_settings(aggregator: UpdateAggregator, plans: Plans) -> None:
+    """Raise ``SettingsError`` if either plan has settings that the aggregator refuses or parts that are incompatible.
+
+    The aggregator keeps its current settings.
+    """
+    in_force = aggregator.settings()
+    for plan in plans:
+        aggregator.configure(plan.aggregator)
+        check_fit(plan.protocol, aggregator)
+        aggregator.configure(in_force)
+
+
+def check_filters(plans: Plans, filters_of: Callable[[str], Sequence[Filter] | None]) -> None:
+    """Raise ``SettingsError`` if the job's configs have other filters at the server than a plan needs.
+
+    ``filters_of``: the server's filters for the results of a task; if it returns None, because FLARE does not tell,
+    nothing is checked.
+    """
+    for plan in plans:
+        objective = make_objective(plan.protocol.objective)
+        reporting = filters_of(TASK_PROBE if objective.probes else TASK_TRAIN)
+        checked = reporting is None or any(isinstance(one, ExchangeCheckFilter) for one in reporting)
+        if objective.report is not None and not checked:
+            raise SettingsError(
+                f"objective (FDG_OBJECTIVE) is {objective.name!r}, but the job's configs have no ExchangeCheckFilter "
+                "for its reports: expected a job that was made for this objective (fdg export)."
+            )
+        of_updates, precision = filters_of(TASK_TRAIN), plan.protocol.update_precision
+        rounded = any(isinstance(one, RoundedUpdateReceiveFilter) for one in of_updates or ())
+        if of_updates is not None and rounded != (precision == "bfloat16"):
+            raise SettingsError(
+                f"update_precision (FDG_UPDATE_PRECISION) is {precision!r}, but the job's configs have filters for "
+                "another: expected a job that was made with this setting (fdg export)."
+            )
 
 
 def _plan(base: Overrides, layer: Overrides, operator: Overrides) -> Plan:

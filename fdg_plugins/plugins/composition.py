@@ -139,7 +139,7 @@ def compositions() -> list[Composition]:
     """Return every composition that has a name, by direction, weighting and objective in the order of tables.
 
     A method with both a weighting and an objective is a part with both or not at all. Parts may still contradict each
-    other, which :mod:`fdg_plugins.plans.compatibility` refuses with the reason.
+    other, which :mod:`fdg_plugins.aggregators.compatibility` refuses with the reason.
     """
     directions = dict.fromkeys(made.direction for made in published().values())
     every = itertools.product(directions, (None, *weighting_parts()), (PLAIN, *objective_parts()))

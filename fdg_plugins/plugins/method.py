@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.plugins.fields import check_fields, described
+from fdg_plugins.plugins.fields import check_fields
 from fdg_plugins.plugins.target import Target
 from fdg_plugins.values import shorten
 
@@ -80,8 +80,8 @@ class Difference:
     """A point on which the paper, other code and this package differ; ``code`` is None if no code was compared."""
 
     point: str
-    paper: str
     ours: str
+    paper: str = "not established"
     code: str | None = None
 
     def __post_init__(self) -> None:
@@ -174,8 +174,7 @@ class Method:
         protocol: fields of the protocol that only such methods read, treated as settings of the method.
         defaults: the settings of a job unless told otherwise. More specific entries override, setting by setting; a
             setting in no entry takes the default of its class.
-        in_composition: the effect of its part on the other parts.
-        letters, equations, settings, exact, differences, leaves, together: the contents of its page.
+        letters, equations, settings, differences, leaves, together: the contents of its page.
 
     Raises:
         SettingsError: for an invalid key or part, an unknown value in ``acts``, a field of another type than it is to
@@ -196,11 +195,9 @@ class Method:
     rank: int = 100
     protocol: tuple[str, ...] = ()
     defaults: tuple[Default, ...] = ()
-    in_composition: str = ""
     letters: str = ""
     equations: tuple[Equation, ...] = ()
     settings: tuple[SettingSource, ...] = ()
-    exact: tuple[str, ...] = ()
     differences: Differences = Differences()
     leaves: tuple[Leaving, ...] = ()
     together: tuple[Together, ...] = ()
@@ -232,8 +229,7 @@ class Method:
             given = getattr(self, role)
             if given is not None and not isinstance(given, str | type):
                 raise SettingsError(
-                    f"{role} of method {self.key!r} is {described(given)}, expected a class, or text such as "
-                    "'package.module:Name'."
+                    field=f"{role} of method {self.key!r}", value=given, expected="a class or 'package.module:Name'"
                 )
 
     def _check_has_what_it_acts_by(self) -> None:

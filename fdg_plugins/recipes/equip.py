@@ -81,9 +81,9 @@ def _check_aggregator(aggregator: UpdateAggregator, report: str | None) -> None:
             f"{type(aggregator).__name__} reads {aggregator.reads_census}, of which only this package's own workflow "
             "takes a census, expected one that does without."
         )
-    if aggregator.needs_reports and aggregator.shares not in (REPORT_GAP, report):
+    if aggregator.rule().needs_reports and aggregator.rule().shares not in (REPORT_GAP, report):
         raise SettingsError(
-            f"the weights follow from the report {aggregator.shares!r}, which no script sends, expected another "
+            f"the weights follow from the report {aggregator.rule().shares!r}, which no script sends, expected another "
             "weighting."
         )
 

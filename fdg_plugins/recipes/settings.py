@@ -18,8 +18,7 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters.gap import GapFilters, gap_filters
 from fdg_plugins.messages import REPORT_GAP
 from fdg_plugins.objectives import ERMObjective, Objective, make_objective, objective_settings, read_settings
-from fdg_plugins.plans.compatibility import check_settings
-from fdg_plugins.plans.plans import make_plans
+from fdg_plugins.plans.plans import check_settings, make_plans
 from fdg_plugins.plugins.composition import Composition, weighting_parts
 from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset
 from fdg_plugins.settings.families import Settings, dataset_protocol

@@ -17,6 +17,7 @@ from fdg_plugins.settings.method_defaults import method_defaults
 from fdg_plugins.settings.protocol import Protocol
 
 GAP_SPLIT = "gap_split"
+_RETIRED = {"cancelled": "mean", "idle_below": 0.001}.items()  # settings of 0.2.0, with the values that remain
 
 
 def method_label(record: RunRecord) -> str:
@@ -35,13 +36,14 @@ def method_settings(record: RunRecord) -> dict[str, Any]:
     ``objective <name>``. Defaults of aggregator, weighting and objective are included, so neither specifying them
     explicitly nor a record from before a setting was added makes a difference.
     """
-    settings = {**_aggregator_defaults(record.method.aggregator), **record.method.settings}
+    own = {name: value for name, value in record.method.settings.items() if (name, value) not in _RETIRED}
+    settings = {**_aggregator_defaults(record.method.aggregator), **own}
     if "weighting" in settings:
         settings |= _weighting_settings(settings.pop("weighting"))
-    objective, own = named_part(record.method.objective)
-    own = {**_objective_defaults(objective), **own}
+    objective, given = named_part(record.method.objective)
     taken = {*settings, *Protocol.model_fields}
-    settings |= {f"objective {name}" if name in taken else name: value for name, value in own.items()}
+    of_objective = {**_objective_defaults(objective), **given}.items()
+    settings |= {f"objective {name}" if name in taken else name: value for name, value in of_objective}
     settings |= {name: getattr(record.protocol, name) for name in method_fields(record)}
     return {name: _plain(value) for name, value in sorted(settings.items())}
 

@@ -232,7 +232,6 @@ def a_refused_update_is_named_and_leaves_no_trace(class_: AggregatorClass) -> No
 
 
 def _with_two_good_sites(class_: AggregatorClass) -> UpdateAggregator:
-    """Return an aggregator in a round of three sites, two of which have sent usable updates."""
     aggregator, updates = made(class_), random_updates()
     aggregator.begin_round(layout_of(updates), updates, 0, ROUNDS)
     for site in ("art", "photo"):

@@ -14,7 +14,16 @@ from safetensors.torch import load, save
 from fdg_plugins.core.steps import effective_steps
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.models import ExtractorClassifier, build_model
-from fdg_plugins.objectives import Exchange, LocalObjective, Objective, SiteRound, Trained, make_objective, see
+from fdg_plugins.objectives import (
+    Exchange,
+    LocalObjective,
+    Objective,
+    SiteRound,
+    Trained,
+    WeightReports,
+    make_objective,
+    see,
+)
 from fdg_plugins.tasks import DEFAULT_TASK
 from fdg_plugins.testing.inputs import refusal_of, same_bits
 
@@ -189,7 +198,6 @@ def the_loss_is_a_finite_scalar_that_trains(class_: ObjectiveClass) -> None:
 
 
 def _with_gradient(model: ExtractorClassifier, local: LocalObjective, batch: Batch, dtype: torch.dtype) -> set[str]:
-    """Return the names of the parameters for which the loss of a batch has a gradient; all are finite."""
     model.zero_grad(set_to_none=True)
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype is torch.bfloat16):
         loss = local.loss(model, *batch)
@@ -292,7 +300,7 @@ def a_broken_report_is_refused_by_its_site(class_: ObjectiveClass) -> None:
 def the_order_of_reports_changes_no_bit(class_: ObjectiveClass) -> None:
     """The server learns the same for any order of reports; a report that was read but not used leaves no trace.
 
-    It learns nothing exactly if the reports serve a weighting alone (``reports_weight``).
+    It learns nothing exactly if the reports serve a weighting alone (``WeightReports``).
     """
     objective = class_()
     found = []
@@ -304,7 +312,7 @@ def the_order_of_reports_changes_no_bit(class_: ObjectiveClass) -> None:
         read = {site: exchange.read(site, *reports[site]) for site in order}
         exchange.finish({site: report for site, report in read.items() if site != "site-9"})
         found.append((exchange.broadcast(), exchange.state()))
-    assert bool(found[0][0]) is not class_.reports_weight
+    assert bool(found[0][0]) is not isinstance(exchange, WeightReports)
     assert same_bits(found[0][0], found[1][0])
     assert found[0][1] == found[1][1]
 
@@ -354,7 +362,6 @@ def the_next_round_goes_on_with_what_was_kept(class_: ObjectiveClass) -> None:
 
 
 def _round_after(objective: Objective, sent: Tensors, memory: Tensors) -> Tensors:
-    """Return everything that a site's second round leaves: the model, the report, and what is kept."""
     model = network(objective)
     batches = make_batches(channels_of(model), 1)
     local = objective.local(sent, model, replace(site_round(number=1), memory=memory))

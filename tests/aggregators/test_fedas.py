@@ -12,8 +12,6 @@ from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import META_CHECKED_REPORTS
 from fdg_plugins.methods.fedas import REPORT_FISHER_TRACE
 from fdg_plugins.methods.fedavg import FedAvgAggregator
-from fdg_plugins.methods.fedomg import FedOMGAggregator
-from fdg_plugins.testing.inputs import same_bits
 from tests.aggregators.trained_sites import LAYOUT, SAMPLES, UPDATES, aggregate, contribution, report_of
 
 TRACES = {"art": 1.0, "cartoon": 5.0, "photo": 2.0}
@@ -36,21 +34,6 @@ def test_the_step_is_the_mean_by_traces_with_the_buffers() -> None:
     assert report_of(result)["weights"] == [0.125, 0.625, 0.25]
     torch.testing.assert_close(result.params["w"], torch.tensor([0.125 + 0.25, 0.625 + 0.25]))
     torch.testing.assert_close(result.params["bn.running_mean"], torch.tensor([0.5 - 1.25 + 0.125]))
-
-
-@pytest.mark.parametrize(("traces", "plain"), [((2.0, 2.0, 2.0), "uniform"), ((0.0, 0.0, 0.0), "samples")])
-def test_equal_traces_are_the_uniform_mean_and_none_that_by_samples(traces: tuple[float, ...], plain: str) -> None:
-    of_sites = dict(zip(TRACES, traces, strict=True))
-    for class_ in (FedAvgAggregator, FedOMGAggregator):
-        found, expected = (run_round(class_(weighting=one), of_sites) for one in ("as", plain))
-        assert same_bits(found.params, expected.params)
-
-
-def test_one_site_has_all_the_weight_and_of_several_none_by_its_word() -> None:
-    assert report_of(run_round(FedAvgAggregator(weighting="as"), {"photo": 0.0}))["weights"] == [1.0]
-    for traces in ((0.0, 1e-30, 0.0), (1.0, 1e9, 1.0)):
-        last = run_round(FedAvgAggregator(weighting="as"), dict(zip(("art", "cartoon", "photo"), traces, strict=True)))
-        assert report_of(last)["weights"][1] < 0.85
 
 
 def test_an_update_without_a_checked_trace_is_refused_and_the_round_goes_on() -> None:

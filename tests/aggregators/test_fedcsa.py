@@ -4,24 +4,20 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fdg_plugins.aggregators import RunFacts, UpdateAggregator
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.methods.fedavg import FedAvgAggregator
-from fdg_plugins.methods.fedcsa import FedCSAAggregator, class_shares, class_weights, combine_rows
+from fdg_plugins.methods.fedcsa import FedCSAAggregator, class_shares, class_weights
 from fdg_plugins.testing.inputs import same_bits
 from tests.aggregators.trained_sites import aggregate, contribution, report_of
 
 Params = dict[str, Any]
 Counts = Mapping[str, Sequence[int]]
 
-REPEATABLE = settings(derandomize=True, deadline=None)
 Y, D = 3, 4
 WEIGHT, BIAS = "classifier.weight", "classifier.bias"
 LAST = (WEIGHT, BIAS)
@@ -68,39 +64,6 @@ def test_two_sites_and_three_classes_by_hand() -> None:
     assert of_classes[1].tolist() == pytest.approx([0.5, 1.0, 0.75])
 
 
-@REPEATABLE
-@given(counts=st.lists(st.lists(st.integers(0, 50), min_size=4, max_size=4).filter(any), min_size=1, max_size=6))
-def test_with_weights_by_samples_they_are_the_shares_of_each_class_and_with_equal_ones_of_the_shares(
-    counts: list[list[int]],
-) -> None:
-    images = np.array(counts, np.float64)
-    for weights, reading in (
-        (images.sum(axis=1) / images.sum(), images),
-        (np.full(len(counts), 1 / len(counts)), images / images.sum(axis=1, keepdims=True)),
-    ):
-        found = class_weights(torch.from_numpy(weights), class_shares(counts))
-        held = images.sum(axis=0) > 0
-        np.testing.assert_allclose(found[:, held], (reading / np.where(held, reading.sum(axis=0), 1))[:, held])
-        np.testing.assert_allclose(found[:, ~held], np.broadcast_to(weights[:, None], found[:, ~held].shape))
-        np.testing.assert_allclose(found.sum(dim=0), np.ones(4))
-        assert bool((found >= 0).all())
-
-
-def test_a_class_whose_owners_have_no_weight_follows_the_others() -> None:
-    weights = torch.tensor([0.0, 0.25, 0.75], dtype=torch.float64)
-    found = class_weights(weights, class_shares([(5, 5), (7, 0), (3, 0)]))
-    assert found[:, 0].tolist() == [0.0, 0.25, 0.75]
-    assert found[:, 1].tolist() == weights.tolist()
-
-
-def test_rows_are_combined_each_with_weights_of_its_own() -> None:
-    weights = torch.tensor([[1.0, 0.5], [0.0, 0.25]], dtype=torch.float64)
-    matrices = [torch.tensor([[2.0, 4.0], [6.0, 8.0]]), torch.tensor([[1.0, 1.0], [4.0, 0.0]])]
-    assert combine_rows(weights, matrices).tolist() == [[2.0, 4.0], [4.0, 4.0]]
-    assert combine_rows(weights, [matrix[:, 0] for matrix in matrices]).tolist() == [2.0, 4.0]
-    assert combine_rows(weights, matrices).dtype == torch.float32
-
-
 # --- as an aggregator ---
 
 
@@ -121,43 +84,6 @@ def test_the_last_layer_moves_row_by_row_and_all_else_as_under_fedavg() -> None:
                 expected = server_lr * torch.einsum("uk,uk...->k...", rows, stacked)
                 torch.testing.assert_close(step[name], expected.float())
                 assert not torch.equal(step[name], plain[name])
-
-
-@pytest.mark.parametrize("weighting", ["samples", "uniform", {"name": "ga", "step_size": 0.2}])
-def test_equal_shares_of_the_classes_are_fedavg_to_the_bit(weighting: Any) -> None:
-    counts = {"art": (1, 2, 3), "photo": (5, 10, 15), "sketch": (7, 14, 21)}
-    step, report = run(FedCSAAggregator(weighting=weighting, server_lr=0.7), counts)
-    plain, expected = run(FedAvgAggregator(weighting=weighting, server_lr=0.7), counts)
-    assert same_bits(step, plain)
-    assert report.keys() == expected.keys()
-    for name, value in report.items():
-        measured = name.endswith("_norm") or name.startswith(("update_norms", "cosines"))  # of a step in float32
-        assert value == (pytest.approx(expected[name], rel=1e-6) if measured else expected[name]), name
-
-
-def test_a_row_whose_owners_are_absent_is_a_plain_average_and_not_zero() -> None:
-    counts = {"art": (5, 0, 5), "photo": (9, 0, 20), "sketch": (20, 40, 0)}
-    step, report = run(FedCSAAggregator(), counts, ["art", "photo"])
-    mean = sum(w * UPDATES[s][WEIGHT][1].double() for w, s in zip(report["weights"], ["art", "photo"], strict=True))
-    torch.testing.assert_close(step[WEIGHT][1], mean.float())
-
-
-def test_weights_that_follow_the_gaps_take_the_place_of_the_shares_of_samples() -> None:
-    aggregator = FedCSAAggregator(weighting={"name": "ga", "step_size": 0.3})
-    aggregator.begin_run(facts())
-    weights = []
-    for number in range(2):
-        aggregator.begin_round(LAYOUT, SAMPLES, number, 10)
-        for site, update in UPDATES.items():
-            model = contribution(site, update)
-            model.meta["fdg_checked_reports"] = {"gap": {"art": 3.0}.get(site, 0.0)}
-            aggregator.accept_model(model)
-        result = aggregator.aggregate_model()
-        weights.append(torch.tensor(report_of(result)["weights"], dtype=torch.float64))
-        rows = class_weights(weights[-1], class_shares(list(COUNTS.values())))
-        stacked = torch.stack([UPDATES[site][BIAS].double() for site in sorted(SAMPLES)])
-        torch.testing.assert_close(result.params[BIAS], torch.einsum("uk,uk->k", rows, stacked).float())
-    assert weights[0][0] > 1 / 3
 
 
 def test_where_the_workflow_tells_nothing_of_the_classes_the_first_contribution_ends_it() -> None:

@@ -8,13 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from fdg_plugins.aggregators import make_aggregator
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.core.steps import effective_steps
-from fdg_plugins.errors import ContributionError, SettingsError
-from fdg_plugins.methods.fedavg import FedAvgAggregator
+from fdg_plugins.errors import ContributionError
 from fdg_plugins.methods.fednova import FedNovaAggregator
-from fdg_plugins.objectives import OBJECTIVES
 from tests.aggregators.trained_sites import aggregate, contribution, report_of
 
 Params = dict[str, Any]
@@ -76,36 +73,6 @@ def test_two_sites_by_hand() -> None:
     assert report["cosines_with_direction"] == pytest.approx([1.25 / 15.625**0.5, 3.75 / 15.625**0.5])
 
 
-@pytest.mark.parametrize("weighting", ["samples", "uniform"])
-def test_a_site_with_twice_the_steps_of_the_same_gradient_counts_by_its_weight_and_not_twice(weighting: str) -> None:
-    gradient = np.array([1.0, -2.0, 0.5])
-    p = {"art": 0.25, "photo": 0.75} if weighting == "samples" else {"art": 0.5, "photo": 0.5}
-    steps, samples = {"art": 8.0, "photo": 4.0}, {"art": 10, "photo": 30}
-    signs = {"art": np.array([1.0, 1.0, 0.0]), "photo": np.array([1.0, 0.0, 1.0])}
-    sites = [
-        contribution(site, vector(*(-0.1 * steps[site] * gradient * signs[site])), samples[site], effective_steps=n)
-        for site, n in steps.items()
-    ]
-    result = aggregate(FedNovaAggregator(weighting=weighting), sites)
-    mean_steps = sum(p[site] * steps[site] for site in steps)
-    expected = -0.1 * mean_steps * sum(p[site] * gradient * signs[site] for site in steps)
-    np.testing.assert_allclose(result.params["w"], expected, rtol=1e-12)
-
-
-def test_equal_steps_are_fedavg_to_the_bit(make_update: MakeUpdate) -> None:
-    cases_1: list[Any] = ["samples", "uniform", {"name": "ga", "step_size": 0.1}]
-    for weighting in cases_1:
-        for steps in [1.0, 7.0, 50 / 3]:
-            models = [
-                contribution(site, make_update(seed), samples, effective_steps=steps)
-                for seed, (site, samples) in enumerate(SITES.items())
-            ]
-            nova = aggregate(FedNovaAggregator(weighting=weighting, server_lr=0.3), models)
-            plain = aggregate(FedAvgAggregator(weighting=weighting, server_lr=0.3), models)
-            assert same_bits(nova.params, plain.params)
-            assert {**report_of(nova), **report_of(plain)} == report_of(nova)
-
-
 # --- as an aggregator ---
 
 
@@ -114,21 +81,6 @@ def sites_of(make_update: MakeUpdate) -> list[Any]:
         contribution(site, make_update(sorted(SITES).index(site)), SITES[site], effective_steps=STEPS[site])
         for site in SITES
     ]
-
-
-@pytest.mark.parametrize("server_lr", [1.0, 0.3])
-def test_parameters_move_by_the_coefficients_and_buffers_by_their_own_rules(
-    make_update: MakeUpdate, server_lr: float
-) -> None:
-    result = aggregate(FedNovaAggregator(server_lr=server_lr), sites_of(make_update))
-    report = report_of(result)
-    updates = [make_update(seed) for seed in range(len(SITES))]
-    assert report["sites"] == sorted(SITES)
-    for name, expected in {"conv.weight": report["coefficients"], "bn.running_mean": report["weights"]}.items():
-        scale = server_lr if name == "conv.weight" else 1.0
-        mean = scale * sum(c * update[name].astype(np.float64) for c, update in zip(expected, updates, strict=True))
-        np.testing.assert_allclose(result.params[name], mean, rtol=1e-6, atol=1e-7)
-    assert result.params["bn.num_batches_tracked"] == 23
 
 
 def test_a_site_whose_steps_are_not_known_is_refused_by_name_and_the_round_goes_on(
@@ -151,18 +103,3 @@ def test_a_site_whose_steps_are_not_known_is_refused_by_name_and_the_round_goes_
             aggregator.accept_model(contribution("cartoon", make_update(9), **report))
         expected = aggregate(FedNovaAggregator(), sites_of(make_update)).params
         assert same_bits(aggregate(aggregator, sites_of(make_update)).params, expected)
-
-
-def test_it_is_made_by_name_and_does_not_go_with_the_proximal_term() -> None:
-    aggregator = make_aggregator({"name": "fednova", "weighting": "uniform"})
-    assert isinstance(aggregator, FedNovaAggregator)
-    assert aggregator.settings() == {"weighting": "uniform", "server_lr": 1.0}
-    assert aggregator.reads_effective_steps
-    assert [name for name, objective in OBJECTIVES.items() if objective.changes_effective_steps] == [
-        "prox",
-        "adg",
-        "pac",
-        "as",
-    ]
-    with pytest.raises(SettingsError, match="has no setting 'gmf'"):
-        make_aggregator({"name": "fednova", "gmf": 0.9})

@@ -29,17 +29,9 @@ def test_one_of_them_is_changed_by_its_name_and_the_others_stay() -> None:
                 assert vars(made.rule())["step_size"] == 0.125
 
 
-def test_the_weighting_and_a_setting_of_it_may_come_together() -> None:
-    made = aggregator("samples")
-    made.configure({"step_size": "0.5", "weighting": "ga", "kappa": "0.25"})
-    assert (made.settings()["weighting"], made.settings()["kappa"]) == ({"name": "ga", "step_size": 0.5}, 0.25)
-    made.configure({"weighting": ' {"name": "ga", "normalizer": "max_abs"}'})
-    assert made.settings()["weighting"] == {"name": "ga", "normalizer": "max_abs"}
-
-
 def test_what_neither_has_is_refused_and_changes_nothing() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"step_size": "many"}, r"^step_size is 'many', expected a finite number of at least 0\.$"),
+        ({"step_size": "many"}, r"^step_size is 'many', expected"),
         ({"normalizer": "least"}, r"^normalizer is 'least', expected"),
         ({"strength": "1"}, r"^FedOMGAggregator has no setting 'strength'"),
         ({"weighting": "{broken"}, r"^weighting is '{broken', expected one of"),

@@ -68,12 +68,3 @@ def test_in_flares_fedavg_the_step_of_feddg_ga_shrinks_with_the_announced_number
         weights = aggregator.aggregate_model().meta[META_REPORT]["weights"]
         gains.append(weights[0] - before)
     assert gains == pytest.approx([0.1, 0.075, 0.05, 0.025])
-
-
-def test_in_a_workflow_that_announces_no_number_of_rounds_each_counts_as_the_last() -> None:
-    aggregator = FedGAAggregator(step_size=0.2)
-    aggregator.fl_ctx = FLContext()
-    aggregator.fl_ctx.set_prop(AppConstants.CURRENT_ROUND, 3, private=True, sticky=False)
-    for site, gap in (("art", 1.0), ("photo", 0.0)):
-        aggregator.accept_model(answer(site, None, 1, **{META_CHECKED_REPORTS: {"gap": gap}}))
-    assert aggregator.aggregate_model().meta[META_REPORT]["weights"] == pytest.approx([0.55, 0.45])

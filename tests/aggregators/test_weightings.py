@@ -4,29 +4,9 @@
 from typing import Any
 
 import pytest
-import torch
 
-from fdg_plugins.aggregators import Contribution, make_weighting
-from fdg_plugins.errors import ContributionError, SettingsError
-from fdg_plugins.messages import Evaluation, TrainReport
-
-SCORE = Evaluation.model_validate({"split": "train", "loss": 1.5, "accuracy": 0.5, "count": 8})
-TRAINING = TrainReport(
-    domain="photo", training_split=(SCORE, SCORE), steps=4, effective_steps=4, learning_rate=0.1, seconds=1
-)
-
-
-def contribution(site: str, num_samples: int | None) -> Contribution:
-    return Contribution(site, {"w": torch.ones(2)}, num_samples, training=TRAINING)
-
-
-def test_sample_weights_are_shares_of_the_rounds_samples() -> None:
-    assert make_weighting("samples")([contribution("a", 30), contribution("b", 10)]).tolist() == [0.75, 0.25]
-
-
-def test_a_site_without_its_number_of_samples_is_refused_by_name() -> None:
-    with pytest.raises(ContributionError, match="site b: did not say its number of samples"):
-        make_weighting("samples")([contribution("a", 30), contribution("b", None)])
+from fdg_plugins.aggregators import make_weighting
+from fdg_plugins.errors import SettingsError
 
 
 def test_an_unknown_weighting_is_refused_with_what_there_is() -> None:

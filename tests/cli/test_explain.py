@@ -19,7 +19,7 @@ app = typer.Typer(cls=OneLineErrors, pretty_exceptions_enable=False)
 app.command("explain")(explain)
 app.callback()(lambda: None)
 
-SECTIONS = ("In a job", "Formulas", "Settings", "Where they differ", "Exact cases", "What leaves a site")
+SECTIONS = ("In a job", "Formulas", "Settings", "Where they differ", "What leaves a site")
 
 
 @cache  # a page is the same each time, and takes a second

@@ -10,8 +10,7 @@ import torch
 
 import fdg_plugins.testing
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, Contribution, RoundOf, Weighting
-from fdg_plugins.aggregators.weighting_rule import ONLY_ROUND
-from fdg_plugins.aggregators.weightings import Uniform
+from fdg_plugins.aggregators.weightings import ONLY_ROUND, Uniform
 from fdg_plugins.lab.centralised import ALGORITHMS
 from fdg_plugins.messages import REPORT_GAP
 from fdg_plugins.objectives import OBJECTIVES

@@ -23,7 +23,7 @@ from nvflare.fuel.utils.fobs import FOBSContextKey
 from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 
 from fdg_plugins import storage
-from fdg_plugins.aggregators.facts import MAX_IDLE_ROUNDS
+from fdg_plugins.aggregators.base import MAX_IDLE_ROUNDS
 from fdg_plugins.controllers import FederationController, RunRecord
 from fdg_plugins.data import PACS
 from fdg_plugins.data.stand_in import ensure_stand_in
@@ -461,7 +461,7 @@ def test_settings_that_are_no_object_end_the_job_before_any_site_is_asked(
     ("aggregator", "reason"),
     [
         ("foo", "aggregator is 'foo', expected one of fedavg, fedcsa, fedga, fednova, fedomg."),
-        ({"name": "fedomg", "kappa": -0.5}, "kappa is -0.5, expected a finite number of at least 0.0."),
+        ({"name": "fedomg", "kappa": -0.5}, "kappa is -0.5, expected a finite number of at least 0."),
         ({"name": "fedomg", "weighting": "foo"}, "weighting is 'foo', expected one of arfl, as, ga, samples, uniform."),
         ({"name": "fedavg", "kappa": 1}, "aggregator 'fedavg' has no setting 'kappa'; it has weighting, server_lr."),
         ({"kappa": 1}, "aggregator is None, expected one of fedavg, fedcsa, fedga, fednova, fedomg."),

@@ -178,7 +178,7 @@ def test_an_objective_of_one_s_own_is_hosted_if_it_says_so() -> None:
     [
         ({"name": "iir"}, "fc", "probe is 'extra_task', which needs FederationController, expected 'previous_round'."),
         ({"name": "scaffold"}, "fc", "objective is 'scaffold', which FLARE's own workflows cannot host"),
-        ({"name": "dim"}, "net.fc", "head is 'net.fc', but 'net.fc.weight' is missing in the global model"),
+        ({"name": "dim"}, "net.fc", "head is 'net.fc', but 'net.fc.weight' is no linear layer"),
         ({"name": "dim", "stength": 1}, "fc", "stength"),
         (IIR, "head", "head is 'head', of which the global model has no parameters."),
     ],

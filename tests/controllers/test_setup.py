@@ -15,8 +15,7 @@ from fdg_plugins.filters import ExchangeCheckFilter, GapCheckFilter, RoundedUpda
 from fdg_plugins.messages import TASK_PROBE, TASK_TRAIN
 from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.methods.fedomg import FedOMGAggregator
-from fdg_plugins.plans.compatibility import check_exchange_filters, check_settings, check_update_filters
-from fdg_plugins.plans.plans import Plans, make_plans
+from fdg_plugins.plans.plans import Plans, check_filters, check_settings, make_plans
 from fdg_plugins.record.census import Federation
 from fdg_plugins.record.first import new_record
 from fdg_plugins.record.run_record import InitialWeights
@@ -149,18 +148,18 @@ def test_an_update_precision_for_which_the_job_was_not_made_is_refused(layer: st
     setting = "FDG_UPDATE_PRECISION" if layer == "environment" else "update_precision"
     rounded = plans(**{layer: {setting: "bfloat16"}})
     with pytest.raises(
-        SettingsError, match=r"^update_precision \(FDG_UPDATE_PRECISION\) is 'bfloat16', .* have no filt"
+        SettingsError, match=r"^update_precision \(FDG_UPDATE_PRECISION\) is 'bfloat16', .* have filters"
     ):
-        check_update_filters(rounded, [GapCheckFilter()])
-    check_update_filters(rounded, None)
+        check_filters(rounded, lambda asked: [GapCheckFilter()])
+    check_filters(rounded, lambda asked: None)
     if layer != "stand_in":
-        check_update_filters(rounded, [GapCheckFilter(), RoundedUpdateReceiveFilter()])
+        check_filters(rounded, lambda asked: [GapCheckFilter(), RoundedUpdateReceiveFilter()])
 
 
 def test_a_job_that_rounds_updates_is_refused_where_the_protocol_says_float32() -> None:
-    with pytest.raises(SettingsError, match=r"is 'float32', but the job's configs have the filters that round updates"):
-        check_update_filters(plans(), [RoundedUpdateReceiveFilter()])
-    check_update_filters(plans(), [])
+    with pytest.raises(SettingsError, match=r"is 'float32', but the job's configs have filters for another"):
+        check_filters(plans(), lambda asked: [RoundedUpdateReceiveFilter()])
+    check_filters(plans(), lambda asked: [])
 
 
 @pytest.mark.parametrize("layer", ["job", "stand_in", "environment"])
@@ -184,12 +183,11 @@ def test_an_objective_for_whose_reports_the_job_was_not_made_is_refused(
     ]
     for there in lacking:
         with pytest.raises(SettingsError) as caught:
-            check_exchange_filters(wanted, there.get)
+            check_filters(wanted, there.get)
         assert str(caught.value).startswith(expected)
-        assert f"with the task {task!r}" in str(caught.value)
-    check_exchange_filters(wanted, lambda asked: [ExchangeCheckFilter()] if asked == task else [])
-    check_exchange_filters(wanted, lambda asked: None)
-    check_exchange_filters(plans(), lambda asked: [])
+    check_filters(wanted, lambda asked: [ExchangeCheckFilter()] if asked == task else [])
+    check_filters(wanted, lambda asked: None)
+    check_filters(plans(), lambda asked: [])
 
 
 @pytest.mark.parametrize("layer", ["job", "stand_in", "environment"])
@@ -198,10 +196,9 @@ def test_disk_offload_is_refused_where_reports_would_be_in_memory_as_a_whole(lay
     setting = "FDG_ENABLE_TENSOR_DISK_OFFLOAD" if layer == "environment" else "enable_tensor_disk_offload"
     layers: dict[str, dict[str, Any]] = {"job": {"objective": name, "momentum": 0}}
     refused = plans(**{**layers, layer: {**layers.get(layer, {}), setting: "true"}})
-    with pytest.raises(
-        SettingsError, match=rf"^enable_tensor_disk_offload .* expected false: objective '{name}' keeps"
-    ):
+    with pytest.raises(SettingsError) as caught:
         check_settings(FedAvgAggregator(), refused)
+    assert caught.value.field == "enable_tensor_disk_offload"
 
 
 def test_disk_offload_is_refused_under_an_aggregator_that_reads_updates_in_memory_only() -> None:
@@ -235,8 +232,6 @@ def test_the_first_record_says_what_is_about_to_run(stand_in: bool, data: str) -
     printed = {"kappa": 0.25, "server_lr": 0.05, "rescale": False, "weighting": "uniform"}
     assert record.method.settings == printed | {
         "damping": 0.0,
-        "idle_below": 0.001,
-        "cancelled": "mean",
         "grouping": "none",
     }
     assert record.versions["torch"] == version("torch")

@@ -55,27 +55,6 @@ def test_the_gradient_of_a_linear_classifier_by_hand() -> None:
     assert gradient["bias"].tolist() == [-0.5, 0.5]
 
 
-def test_the_penalty_by_hand() -> None:
-    # loss = w^2 e with w = 3, e = 2: dloss/dw = 2 w e = 12. Against g = 10 the penalty is (2 w e - g)^2 = 4, with
-    # derivatives 2 (2 w e - g) 2 e = 16 in w and 2 (2 w e - g) 2 w = 24 in e.
-    w, e = torch.tensor(3.0, requires_grad=True), torch.tensor(2.0, requires_grad=True)
-    penalty = gradient_alignment_penalty(w**2 * e, {"w": w}, {"w": torch.tensor(10.0)})
-    assert penalty.item() == 4.0
-    assert [float(part) for part in torch.autograd.grad(penalty, (w, e))] == [16.0, 24.0]
-
-
-@pytest.mark.parametrize("layers", [1, 2])
-def test_the_penalty_is_the_squared_distance_of_all_classifier_parameters(layers: int) -> None:
-    network = Network(layers)
-    mean = like(network.omega(), 2)
-    omega = network.omega()
-    found = dict(zip(omega, torch.autograd.grad(network.loss(), list(omega.values())), strict=True))
-    expected = sum(float((found[name] - mean[name]).square().sum()) for name in omega)
-    assert gradient_alignment_penalty(network.loss(), network.omega(), mean).item() == pytest.approx(
-        expected, rel=1e-12
-    )
-
-
 @pytest.mark.parametrize("layers", [1, 2])
 def test_the_whole_objective_has_the_gradient_of_finite_differences_in_every_parameter(layers: int) -> None:
     network = Network(layers)
@@ -121,39 +100,6 @@ def test_a_factor_of_zero_leaves_loss_and_gradients_to_the_bit() -> None:
         assert torch.equal(first.grad, second.grad)
 
 
-def test_a_parameter_the_loss_does_not_depend_on_is_refused_by_name() -> None:
-    network = Network()
-    other = nn.Parameter(torch.ones(2))
-    with pytest.raises(ValueError, match="does not depend on the classifier's parameter 'spare'"):
-        classifier_gradient(network.loss(), {**network.omega(), "spare": other})
-
-
-def test_a_frozen_classifier_is_refused_by_name() -> None:
-    network = Network()
-    network.classifier.requires_grad_(False)
-    with pytest.raises(ValueError, match=r"\['0.bias', '0.weight'\] without gradient"):
-        classifier_gradient(network.loss(), network.omega())
-    with pytest.raises(ValueError, match="none given"):
-        classifier_gradient(network.loss(), {})
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"0.bias": None}, "mean gradient: parameter '0.bias' is missing"),
-        ({"extra": torch.ones(1)}, "mean gradient: parameter 'extra' of the gradient is not one of"),
-        ({"0.weight": torch.ones(5, 3)}, r"'0.weight' has shape \[5, 3\], expected \[3, 5\]"),
-    ],
-)
-def test_a_mean_gradient_of_other_parameters_is_refused_by_name(
-    change: dict[str, torch.Tensor | None], message: str
-) -> None:
-    network = Network()
-    mean = {name: value for name, value in {**like(network.omega(), 2), **change}.items() if value is not None}
-    with pytest.raises(ValueError, match=message):
-        gradient_alignment_penalty(network.loss(), network.omega(), mean)
-
-
 # --- the mean over sites and rounds ---
 
 
@@ -167,13 +113,6 @@ def test_the_mean_gradient_by_hand() -> None:
     first = update_mean_gradient(None, sites, 0.75)
     assert first["w"].item() == 0.75
     assert update_mean_gradient(first, sites, 0.75)["w"].item() == 1.3125
-
-
-def test_a_constant_gradient_is_reached_up_to_the_decay_to_the_number_of_rounds() -> None:
-    mean = None
-    for number in range(1, 51):
-        mean = update_mean_gradient(mean, {"a": single(2.0), "b": single(4.0)}, 0.95)
-        assert mean["w"].item() == pytest.approx(3 * (1 - 0.95**number), rel=1e-12)
 
 
 def test_a_decay_of_zero_is_the_mean_of_the_round_and_of_one_site_its_gradient() -> None:
@@ -192,33 +131,3 @@ def test_the_order_in_which_sites_and_parameters_arrived_does_not_matter_to_the_
         other = update_mean_gradient(like(omega, 9), shuffled, 0.3)
         assert list(other) == sorted(omega)
         assert all(torch.equal(other[name], first[name]) for name in first)
-
-
-WHOLE = {"w": torch.ones(2), "b": torch.ones(1)}
-
-
-def test_gradients_that_do_not_fit_are_refused_by_site_and_parameter() -> None:
-    cases: list[tuple[dict[str, torch.Tensor] | None, dict[str, dict[str, torch.Tensor]], float, str]] = [
-        (None, {"a": WHOLE}, -0.1, r"\[0, 1\], got -0.1"),
-        (None, {"a": WHOLE}, 1.5, r"\[0, 1\], got 1.5"),
-        (None, {"a": WHOLE}, float("nan"), r"\[0, 1\], got nan"),
-        (None, {}, 0.95, "at least one site"),
-        (WHOLE, {"a": WHOLE, "z": {"w": torch.ones(2)}}, 0.95, "site z: parameter 'b' is missing"),
-        (None, {"a": WHOLE, "z": {"w": torch.ones(2)}}, 0.95, "site z: parameter 'b' is missing"),
-        (WHOLE, {"a": {**WHOLE, "c": torch.ones(1)}}, 0.95, "site a: parameter 'c' of the gradient is not one of"),
-        (
-            WHOLE,
-            {"a": {**WHOLE, "w": torch.ones(3)}},
-            0.95,
-            r"site a: the gradient of 'w' has shape \[3\], expected \[2\]",
-        ),
-        (
-            WHOLE,
-            {"a": {**WHOLE, "w": torch.tensor([1.0, float("nan")])}},
-            0.95,
-            "site a: the gradient of 'w' has a value",
-        ),
-    ]
-    for previous, gradients, decay, message in cases:
-        with pytest.raises(ValueError, match=message):
-            update_mean_gradient(previous, gradients, decay)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weights by Fisher traces: on the simplex at every scale, in the order of the sites, by samples without any trace."""
 
-import pytest
 import torch
 
 from fdg_plugins.core.fisher import fisher_weights, squared_length
@@ -25,11 +24,6 @@ def test_permuting_the_sites_permutes_the_weights() -> None:
 def test_equal_traces_weigh_alike_whatever_the_samples_and_none_weigh_by_samples() -> None:
     torch.testing.assert_close(fisher_weights([0.7] * 3, SAMPLES), torch.full((3,), 1 / 3, dtype=torch.float64))
     assert fisher_weights([0.0] * 3, SAMPLES).tolist() == [0.6, 0.1, 0.3]
-
-
-@pytest.mark.parametrize("trace", [0.0, 1e-30, 2.0])
-def test_one_site_has_all_the_weight(trace: float) -> None:
-    assert fisher_weights([trace], [7]).tolist() == [1.0]
 
 
 def test_a_squared_length_is_that_of_all_gradients_as_one_vector_in_float64() -> None:

@@ -39,13 +39,6 @@ def test_equal_means_give_weights_in_proportion_to_certainty() -> None:
         torch.testing.assert_close(alpha, expected)
 
 
-def test_a_site_that_is_certain_or_alone_keeps_its_own_head() -> None:
-    h, _ = drawn(4)
-    assert torch.equal(head_mixtures(h, torch.zeros(4)), torch.eye(4, dtype=torch.float64))
-    assert head_mixtures(h[:1], torch.ones(1)).tolist() == [[1.0]]
-    assert head_mixtures(torch.zeros(2, 1, 1), torch.zeros(2)).tolist() == [[1.0, 0.0], [0.0, 1.0]]
-
-
 def test_far_sites_get_no_weight_and_permuting_the_sites_permutes_the_mixtures() -> None:
     h, v = drawn(4)
     h[3] += 1e4
@@ -64,11 +57,3 @@ def test_the_uncertainty_is_the_variance_that_the_class_means_do_not_explain() -
     mean_square = float(features.square().sum(dim=1).mean())  # 4.5
     assert uncertainty(means, counts, mean_square) == pytest.approx((4.5 - 2.0) / 4)
     assert uncertainty(means, counts, 1.0) == 0, "never negative, whatever a site says"
-
-
-def test_equal_sites_share_their_heads_also_if_none_has_more_than_the_smallest_weight(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("fdg_plugins.core.head_combination.SMALLEST", 0.3)  # as 0.001 is for more than 1,000 sites
-    mixtures = head_mixtures(torch.zeros(4, 1, 1), torch.ones(4))
-    torch.testing.assert_close(mixtures, torch.full((4, 4), 0.25, dtype=torch.float64))

@@ -25,12 +25,6 @@ def test_arrays_and_tensors_have_the_same_layout() -> None:
     assert ModelLayout.of(arrays)["n"] == Entry(INTEGER_BUFFER, (), torch.int32)
 
 
-def test_declared_kinds_win_over_the_rule() -> None:
-    state = {"frozen": torch.zeros(2), "running_mean": torch.zeros(2)}
-    layout = ModelLayout.of(state, {"frozen": "float_buffer", "running_mean": "trainable"})
-    assert [layout[name].kind for name in ("frozen", "running_mean")] == [FLOAT_BUFFER, TRAINABLE]
-
-
 def test_a_guessed_kind_depends_on_dtype_first_and_the_end_of_the_name_second() -> None:
     cases: list[tuple[str, torch.Tensor, ParameterKind]] = [
         ("conv.weight", torch.zeros(1), TRAINABLE),

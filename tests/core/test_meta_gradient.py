@@ -49,13 +49,6 @@ def test_without_adaptation_it_is_the_gradient_of_the_whole_batch_from_a_single_
     assert model.w.grad.item() == CURVATURE * 2.0
 
 
-def test_the_parts_of_a_batch_are_asked_for_in_order() -> None:
-    model = Quadratic(2.0)
-    meta_gradients(model, model.compute, ALPHA, None)
-    meta_gradients(model, model.compute, ALPHA, 0.1)
-    assert model.asked == [0, 1, 0, 1, 2, 2]
-
-
 def losses_of(model: nn.Module, batches: list[torch.Tensor]) -> Callable[[int | None], torch.Tensor]:
     def compute(number: int | None) -> torch.Tensor:
         model.zero_grad()

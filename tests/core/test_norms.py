@@ -19,21 +19,9 @@ def test_it_is_the_sum_of_all_squares_of_all_tensors_whatever_their_sizes() -> N
         assert squared_norm([tensor.double() for tensor in tensors]).item() == pytest.approx(expected, rel=1e-12)
 
 
-def test_rounding_errors_of_one_sign_do_not_add_up() -> None:
-    """Added in float32, the squares of a constant are rounded in one direction."""
-    for value in [1 / 3, 0.1, 0.7, 3.3]:
-        tensor = torch.full((40 * BLOCK + 77,), value)
-        assert squared_norm([tensor]).item() == pytest.approx(float((tensor.double() ** 2).sum()), rel=1e-6)
-
-
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
 def test_scales_at_which_float32_has_no_squares_are_legal(scale: float) -> None:
     assert squared_norm([torch.tensor([3.0, 4.0]) * scale]).sqrt().item() == pytest.approx(5 * scale, rel=1e-6)
-
-
-def test_where_float32_loses_most_squares_the_sum_is_still_that_of_all() -> None:
-    tensor = torch.cat([torch.full((BLOCK,), 1e-22), torch.tensor([1e-19])])
-    assert squared_norm([tensor]).item() == pytest.approx(float((tensor.double() ** 2).sum()), rel=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -46,8 +34,3 @@ def test_the_number_of_threads_changes_no_bit(dtype: torch.dtype) -> None:
         torch.set_num_threads(threads)
         results.append(squared_norm(tensors))
     assert all(torch.equal(result, results[0]) for result in results)
-
-
-def test_what_is_not_finite_stays_so() -> None:
-    assert squared_norm([torch.tensor([float("nan"), 1.0])]).isnan()
-    assert squared_norm([torch.tensor([float("-inf"), 1.0])]).isinf()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdg_plugins.core.outliers import check_ratio, clip_factors, length_ratios, reference_length, usual_length
+from fdg_plugins.core.outliers import clip_factors, length_ratios, reference_length
 
 lengths = st.floats(0, 1e30, allow_nan=False)
 honest = st.floats(0.5, 2.0)
@@ -28,11 +28,6 @@ def test_of_two_sites_earlier_rounds_say_who_lies(own: float, lie: float) -> Non
     assert ratios["liar"] == lie
 
 
-def test_what_was_usual_is_the_middle_of_earlier_rounds_whatever_a_single_one_was() -> None:
-    assert reference_length([1.0, 1.5], earlier=[1.0, 1.0, 9.0, 1.0, 1.0]) == 1.0
-    assert reference_length([1.0, 1.5], earlier=[3.0, 3.0, 3.0, 0.1, 3.0]) == 3.0
-
-
 def test_without_a_majority_the_shorter_one_counts_and_a_floor_keeps_short_ones_from_standing_out() -> None:
     assert length_ratios({"art": 1.0, "photo": 300.0}) == {"art": 1.0, "photo": 300.0}
     assert length_ratios({"art": 1e-9, "photo": 1.0}, floor=2.0)["photo"] == 0.5
@@ -48,15 +43,3 @@ def test_what_is_shortened_ends_at_the_limit_and_nothing_is_made_longer(of_sites
     for length, factor in zip(of_sites, factors, strict=True):
         assert 0 <= factor <= 1
         assert length * factor == (length if length <= limit else pytest.approx(limit))
-
-
-@given(st.lists(lengths, min_size=1, max_size=9))
-def test_the_usual_length_of_fewer_than_three_is_the_longest_and_of_more_one_in_their_middle(own: list[float]) -> None:
-    usual = usual_length(own)
-    assert usual == (max(own) if len(own) < 3 else sorted(own)[(len(own) - 1) // 2])
-
-
-@pytest.mark.parametrize("ratio", [1e-40, 0.5, 0.999])
-def test_a_ratio_by_which_the_usual_length_is_an_outlier_is_refused(ratio: float) -> None:
-    with pytest.raises(ValueError, match="expected 0, or at least 1"):
-        check_ratio(ratio)

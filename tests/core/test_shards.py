@@ -2,7 +2,6 @@
 """Shards of coordinates: their Gram matrices add up to the whole one, and their steps are parts of the whole step."""
 
 import numpy as np
-import pytest
 import torch
 
 from fdg_plugins.core import add_grams, combine, gram_matrix, make_shards, shard_of
@@ -83,19 +82,6 @@ def test_the_steps_of_the_shards_are_the_parts_of_the_whole_step() -> None:
             assert torch.equal(torch.cat(parts), whole.reshape(-1))
 
 
-def test_updates_in_bfloat16_lose_nothing_by_being_sharded() -> None:
-    updates = [{name: value.bfloat16() for name, value in update.items()} for update in make_updates()]
-    coefficients = torch.linspace(-1, 2, 6, dtype=torch.float64)
-    shards = make_shards({**SIZES, "none": 0}, 64)  # a parameter without coordinates is in no shard
-    cut = [[shard_of(update, shard) for update in updates] for shard in shards]
-    assert distance(add_grams([gram_matrix(part) for part in cut]), gram_matrix(updates)) <= ROUNDED
-    for name in SHAPES:
-        parts = [combine(coefficients, [one[name] for one in part]) for part in cut if name in part[0]]
-        whole = combine(coefficients, [update[name] for update in updates])
-        assert whole.dtype == torch.bfloat16
-        assert torch.equal(torch.cat(parts), whole.reshape(-1))
-
-
 def test_of_stored_updates_a_shard_reads_its_own_part_only() -> None:
     updates = make_updates(2)
     stored = [{name: InFile(value) for name, value in update.items()} for update in updates]
@@ -105,17 +91,3 @@ def test_of_stored_updates_a_shard_reads_its_own_part_only() -> None:
     assert torch.equal(gram_matrix(parts), gram_matrix([shard_of(update, shard) for update in updates]))
     read = sum(one.elements for one in stored[0].values())
     assert read == sum(part.stop - part.start for part in shard.values())
-
-
-def test_adding_keeps_what_rounding_would_lose() -> None:
-    values = [1e16, 1.0, -1e16, 1.0]
-    assert add_grams([torch.tensor([[value]], dtype=torch.float64) for value in values]).item() == 2.0
-
-
-def test_impossible_shards_and_matrices_of_other_sizes_are_refused() -> None:
-    with pytest.raises(ValueError, match="from 1 to 3 shards of 3 coordinates, got 4"):
-        make_shards({"a": 3}, 4)
-    with pytest.raises(ValueError, match=r"shapes \[\(1, 1\), \(2, 2\)\], expected one shape"):
-        add_grams([torch.zeros(2, 2), torch.zeros(1, 1)])
-    with pytest.raises(ValueError, match="expected one shape"):
-        add_grams([])

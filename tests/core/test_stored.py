@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fdg_plugins.core import combine, gram, gram_matrix, inner_product, linear
-from fdg_plugins.core.stored import Stored, part_of, whole
+from fdg_plugins.core.stored import Stored
 
 REPEATABLE = settings(derandomize=True, deadline=None)
 PANEL, SEGMENT = 8, 32
@@ -95,19 +95,3 @@ def test_a_part_of_what_is_stored_is_in_memory_at_a_time(count: int, monkeypatch
     combine(torch.ones(count), rows)
     assert max(length for row in rows for length in row.lengths) <= linear.CHUNK * torch.get_num_threads()
     assert all(sum(row.lengths) == len(vector) for row in rows), "read once"
-
-
-def test_a_tensor_in_memory_is_not_copied_and_a_stored_one_is_read_as_a_whole() -> None:
-    tensor = torch.arange(6.0).view(2, 3)
-    assert whole(tensor) is tensor
-    assert torch.equal(whole(Shelf(tensor)), tensor)
-    assert whole(Shelf(torch.tensor(3))).item() == 3
-    assert part_of(tensor.view(-1), slice(1, 3)).data_ptr() == tensor.view(-1)[1:].data_ptr()
-
-
-def test_one_vector_may_be_stored_too_and_others_that_do_not_match_are_refused() -> None:
-    assert inner_product(Shelf(torch.ones(3)), torch.ones(3)) == 3.0
-    with pytest.raises(ValueError, match=r"differ in shape: \[3\] and \[4\]"):
-        inner_product(Shelf(torch.ones(3)), Shelf(torch.ones(4)))
-    with pytest.raises(ValueError, match=r"have shapes \[\(1,\), \(2,\)\]"):
-        combine(torch.ones(2), [Shelf(torch.ones(2)), Shelf(torch.ones(1))])

@@ -2,8 +2,7 @@
 """Low-rank adapters on networks of torchvision's classes: where they are, and what they leave as it is."""
 
 import copy
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,10 +10,8 @@ from torch import nn
 from torchvision.models import ResNet
 from torchvision.models.resnet import BasicBlock
 
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier, Network
 from fdg_plugins.models.adapters import adapter_names, add_adapters
-from fdg_plugins.testing.inputs import same_bits
 from tests.tiny_networks import tiny_convnext, tiny_resnet, tiny_vit
 
 CLASSES, RANK, SIZE = 3, 2, 16
@@ -86,49 +83,8 @@ def test_a_linear_layer_with_an_adapter_has_the_weight_of_the_paper() -> None:
     torch.testing.assert_close(model.features(inputs), expected)
 
 
-def test_all_linear_layers_and_ungrouped_convolutions_outside_attention_have_one(plain: ExtractorClassifier) -> None:
-    model = adapted(plain)
-    having = {name.partition(".lora_")[0] for name in adapter_names(model)}
-    for name, layer in plain.extractor.named_modules():
-        around = [plain.extractor.get_submodule(part) for part in above(name)]
-        in_attention = any(isinstance(module, nn.MultiheadAttention) for module in around)
-        can = isinstance(layer, nn.Linear | nn.Conv2d) and getattr(layer, "groups", 1) == 1
-        assert (f"extractor.{name}" in having) == (can and not in_attention), name
-
-
-def above(name: str) -> Iterator[str]:
-    """Yield the names of the modules around ``name``."""
-    while name:
-        name = name.rpartition(".")[0]
-        yield name
-
-
 def test_gradients_reach_adapters_and_head_alone(plain: ExtractorClassifier) -> None:
     model = adapted(plain)
     model(images()).sum().backward()
     moved = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
     assert moved == {*adapter_names(model), *model.head_names}
-
-
-def test_the_seed_alone_determines_adapters_and_no_global_generator_is_changed(plain: ExtractorClassifier) -> None:
-    adapted(plain)  # an import may draw numbers
-    before = torch.get_rng_state()
-    one, same, other = (adapted(plain, seed).state_dict() for seed in (1, 1, 2))
-    assert torch.equal(torch.get_rng_state(), before)
-    assert same_bits(one, same)
-    assert not same_bits(one, other)
-
-
-def test_an_extractor_without_layers_to_adapt_is_refused_in_one_sentence() -> None:
-    pytest.importorskip("peft")
-    model = ExtractorClassifier(nn.Sequential(nn.Flatten()), nn.Linear(4, CLASSES))
-    with pytest.raises(SettingsError, match=r"^trainable 'adapters' \(FDG_TRAINABLE\) needs .* extractor has none\.$"):
-        add_adapters(model, RANK, SHAPE, seed=0)
-
-
-def test_without_peft_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "peft", None)
-    model = ExtractorClassifier(nn.Sequential(nn.Linear(4, 5)), nn.Linear(5, CLASSES))
-    wanted = r"^trainable 'adapters' needs the package peft, .* pip install 'fdg-plugins\[adapters\]'\.$"
-    with pytest.raises(SettingsError, match=wanted):
-        add_adapters(model, RANK, SHAPE, seed=0)

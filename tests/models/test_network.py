@@ -9,24 +9,11 @@ import torch
 from torch import nn
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.models import NETWORKS, Network, build_model, check_features, is_small_model
+from fdg_plugins.models import NETWORKS, Network, build_model, is_small_model
 
 
 def plain(num_classes: int) -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, num_classes))
-
-
-class Named(nn.Module):
-    """A network with a layer after its head in the order of modules."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.Sequential(nn.Flatten(), nn.Linear(48, 6))
-        self.inner = nn.ModuleDict({"head": nn.Linear(6, 1000)})
-        self.spare = nn.Linear(3, 3)
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return self.inner["head"](self.body(images))
 
 
 @pytest.fixture
@@ -54,13 +41,6 @@ def test_the_last_linear_layer_gives_way_to_the_protocols_head(add: Callable[...
     assert not is_small_model(name)
 
 
-def test_a_head_within_a_module_is_found_by_its_name(add: Callable[..., str]) -> None:
-    model = build_model(add(Named, head="inner.head"), 5, seed=1)
-    assert model(torch.randn(2, 3, 4, 4)).shape == (2, 5)
-    assert model.feature_size == 6
-    check_features(model, 3, 4)
-
-
 def test_a_factory_receives_what_it_names_and_keeps_its_own_defaults(add: Callable[..., str]) -> None:
     seen: list[dict[str, Any]] = []
 
@@ -74,25 +54,6 @@ def test_a_factory_receives_what_it_names_and_keeps_its_own_defaults(add: Callab
     assert [tuple(one.values()) for one in seen] == [
         (5, 2, 8, "mine"), (5, 3, 8, "batch"), (5, 2, 2, "mine"), (5, 3, 2, "batch"),
     ]  # fmt: skip
-
-
-def one_other(classes: int) -> nn.Module:
-    return nn.Linear(4, classes)
-
-
-def by_place(classes: int, /, channels: int = 3) -> nn.Module:
-    return nn.Linear(4, classes)
-
-
-def by_keyword(*, classes: int) -> nn.Module:
-    return nn.Linear(4, classes)
-
-
-@pytest.mark.parametrize("build", [one_other, by_place, by_keyword])
-def test_one_required_argument_of_another_name_receives_the_number_of_classes(
-    add: Callable[..., str], build: Any
-) -> None:
-    assert build_model(add(build, features=4), 5, seed=1).extractor.out_features == 5
 
 
 def failing(num_classes: int) -> nn.Module:
@@ -120,23 +81,3 @@ def test_a_network_without_the_head_that_its_record_names_is_refused(
 ) -> None:
     with pytest.raises(SettingsError, match=message):
         build_model(add(build, **fields), 5, seed=1)
-
-
-def test_features_that_are_no_vector_per_image_are_refused(add: Callable[..., str]) -> None:
-    model = build_model(add(lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.Linear(6, 2))), 5, seed=1).train()
-    with pytest.raises(SettingsError, match=r"features have the shape \[2, 4, 6, 6\], expected \[2, 6\]"):
-        check_features(model, 3, 8)
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"name": "no name"}, "a network's name is 'no name'"),
-        ({"channels": 2}, "has 2 channels, expected 1 or 3"),
-        ({"features": 3, "head": "fc"}, "has features 3 and head 'fc'"),
-        ({"features": 0}, "has features 0"),
-    ],
-)
-def test_a_record_that_cannot_be_is_refused(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        Network(**{"name": "mine", "build": plain, **fields})

@@ -5,15 +5,11 @@ import pytest
 import torch
 from torch import nn
 
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import (
     HEADS,
-    NETWORKS,
     ExtractorClassifier,
     build_model,
-    check_head,
     input_channels,
-    is_small_model,
     model_names,
     parameter_kinds,
 )
@@ -47,21 +43,6 @@ def same_bits(first: nn.Module, second: nn.Module) -> bool:
     return one.keys() == two.keys() and all(torch.equal(one[key], two[key]) for key in one)
 
 
-def test_logits_are_the_classifier_of_the_features(name: str, model: ExtractorClassifier) -> None:
-    images = images_for(name)
-    features = model.features(images)
-    sides = (32, 32) if NETWORKS.get(name).dense else ()
-    assert features.shape == (2, *sides, model.feature_size)
-    assert model(images).shape == (2, *sides, 7)
-    expected = features @ model.last_layer.weight.T + model.last_layer.bias
-    torch.testing.assert_close(model(images), expected)
-
-
-def test_small_are_the_models_whose_parameters_take_less_than_2_mib_also_with_the_larger_head(name: str) -> None:
-    state = build_model(name, 65, seed=1, head="two_layer").state_dict()
-    assert is_small_model(name) is (sum(value.nbytes for value in state.values()) < 2 * 2**20)
-
-
 def test_every_entry_has_the_kind_that_its_type_says(model: ExtractorClassifier) -> None:
     kinds = parameter_kinds(model)
     state = model.state_dict()
@@ -75,15 +56,6 @@ def test_every_entry_has_the_kind_that_its_type_says(model: ExtractorClassifier)
         if name.endswith("num_batches_tracked"):
             assert kind == "integer_buffer"
         assert state[name].is_floating_point() == (kind != "integer_buffer")
-
-
-def test_frozen_shared_and_boolean_entries_have_kinds_too() -> None:
-    module = nn.Module()
-    module.frozen = nn.Parameter(torch.zeros(2), requires_grad=False)
-    module.tied = module.frozen
-    module.register_buffer("mask", torch.zeros(2, dtype=torch.bool))
-    module.register_buffer("unsaved", torch.zeros(2), persistent=False)
-    assert parameter_kinds(module) == {"frozen": "trainable", "tied": "trainable", "mask": "integer_buffer"}
 
 
 def test_the_seed_alone_decides_the_bits() -> None:
@@ -112,18 +84,6 @@ def test_logits_are_the_last_layer_of_the_penultimate_output_bit_for_bit() -> No
             assert model.state_dict()[model.last_weight_name].data_ptr() == model.last_layer.weight.data_ptr()
 
 
-def test_a_linear_head_is_the_default_and_reads_the_features() -> None:
-    model = build_model("convnet", 7, seed=1).eval()
-    assert same_bits(model, build_model("convnet", 7, seed=1, head="linear"))
-    assert model.last_layer is model.classifier
-    assert model.last_weight_name == "classifier.weight"
-    assert torch.equal(model.penultimate(images_for("convnet")), model.features(images_for("convnet")))
-    assert {key for key in model.state_dict() if key.startswith("classifier")} == {
-        "classifier.weight",
-        "classifier.bias",
-    }
-
-
 def test_a_two_layer_head_halves_the_features_before_the_last_layer() -> None:
     model = build_model("convnet", 7, seed=1, head="two_layer").eval()
     shapes = {key: tuple(v.shape) for key, v in model.state_dict().items() if key.startswith("classifier")}
@@ -138,33 +98,6 @@ def test_a_two_layer_head_halves_the_features_before_the_last_layer() -> None:
 
 
 # --- feature maps -----------------------------------------------------------------------------------
-
-
-def test_pooled_feature_maps_are_the_features_bit_for_bit(name: str, model: ExtractorClassifier) -> None:
-    if NETWORKS.get(name).dense:
-        pytest.skip("a dense network does not pool")
-    images = images_for(name)
-    maps = model.feature_map(images)
-    assert maps.shape[:2] == (2, model.feature_size)
-    assert maps.ndim == 4
-    assert torch.equal(model.pool(maps), model.features(images))
-    torch.testing.assert_close(maps.mean(dim=(2, 3)), model.features(images))
-
-
-def test_a_feature_map_carries_the_gradient_of_the_whole_extractor() -> None:
-    images, gradients = images_for("convnet"), []
-    for pooled in (False, True):
-        model = build_model("convnet", 7, seed=1)
-        features = model.pool(model.feature_map(images)) if pooled else model.features(images)
-        model.classifier(features).square().sum().backward()
-        gradients.append([parameter.grad for parameter in model.parameters()])
-    assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
-
-
-def test_a_network_that_does_not_pool_has_no_feature_map() -> None:
-    model = ExtractorClassifier(nn.Flatten(), nn.Linear(4, 2))
-    with pytest.raises(SettingsError, match=r"^the model's extractor has no AdaptiveAvgPool2d, expected one .*\.$"):
-        model.feature_map(torch.zeros(1, 1, 2, 2))
 
 
 # --- the convnet with group normalisation -----------------------------------------------------------
@@ -185,26 +118,4 @@ def test_the_groupnorm_convnet_has_the_published_layers_and_no_buffers() -> None
     torch.testing.assert_close(pooled.mean(dim=(2, 3)), model.features(images_for("groupnorm_convnet", 28)))
 
 
-def test_the_groupnorm_convnet_trains_on_one_image_of_any_size() -> None:
-    for size in [1, 8, 28, 33]:
-        model = build_model("groupnorm_convnet", 3, seed=0).train()
-        nn.functional.cross_entropy(model(images_for("groupnorm_convnet", size, 1)), torch.tensor([2])).backward()
-        assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
-
-
 # --- refusals ---------------------------------------------------------------------------------------
-
-
-def test_unknown_names_and_impossible_sizes_are_refused() -> None:
-    with pytest.raises(
-        SettingsError,
-        match=r"model 'os\.system' is unknown, .*; expected one of convnet, strided_convnet, groupnorm_convnet, cnn, ",
-    ):
-        build_model("os.system", 7, seed=0)
-    with pytest.raises(SettingsError, match="num_classes is 0 for model convnet; expected at least 1"):
-        build_model("convnet", 0, seed=0)
-    for refuse in (check_head, lambda head: build_model("convnet", 7, seed=0, head=head)):
-        with pytest.raises(SettingsError, match="head 'mlp' is unknown; expected one of: linear, two_layer"):
-            refuse("mlp")
-    with pytest.raises(SettingsError, match="model 'vgg' is unknown"):
-        input_channels("vgg")

@@ -9,10 +9,9 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.models import ExtractorClassifier, Network, build_model
+from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.models.styled import PositionAttention, StyledClassifier, stages_of, widened
 from fdg_plugins.testing.inputs import same_bits
-from tests.tiny_networks import tiny_bottleneck
 
 SHAPE = (3, 32, 32)
 
@@ -48,11 +47,6 @@ def test_the_stages_of_a_residual_network_are_its_first_three_layers() -> None:
     assert same_bits(model.state_dict(), before)
 
 
-def bottlenecks() -> ExtractorClassifier:
-    extractor, features = Network(name="tiny", build=tiny_bottleneck).extractor(3)
-    return ExtractorClassifier(extractor, nn.Linear(features, 3))
-
-
 class WithShortcut(nn.Module):
     """Maps of two sizes, of which a shortcut passes by all modules with larger ones."""
 
@@ -71,20 +65,6 @@ def test_a_network_whose_larger_maps_a_shortcut_passes_by_is_refused() -> None:
         stages_of(ExtractorClassifier(WithShortcut(), nn.Linear(8, 3)), SHAPE)
 
 
-def test_every_stage_of_a_network_of_bottlenecks_can_append_images() -> None:
-    model = bottlenecks().eval()
-    network = StyledClassifier(model, stages_of(model, SHAPE))
-    with network.changed(lambda number, maps: torch.cat([maps, maps])):
-        assert len(network.feature_map(images(2))) == 16
-
-
-def test_a_network_with_one_size_of_map_is_refused() -> None:
-    layers = nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    extractor, _ = Network(name="flat", build=lambda: layers, features=8).extractor(3)
-    with pytest.raises(SettingsError, match=r"^the model has no feature map that is larger than its last one, .*\.$"):
-        stages_of(ExtractorClassifier(extractor, nn.Linear(8, 3)), SHAPE)
-
-
 def test_changed_maps_are_what_the_next_stage_sees_and_only_within_the_block(plain: ExtractorClassifier) -> None:
     model = styled(plain, attentive=False)
     seen: list[tuple[int, int]] = []
@@ -101,30 +81,7 @@ def test_changed_maps_are_what_the_next_stage_sees_and_only_within_the_block(pla
     assert len(seen) == 3
 
 
-def test_the_first_stage_is_what_a_hook_there_sees(plain: ExtractorClassifier) -> None:
-    model = styled(plain)
-    assert isinstance(plain.extractor, nn.Sequential)
-    expected = plain.extractor[:3](images())
-    assert torch.equal(model.first_stage(images()), expected)
-
-
 # --- attention ---
-
-
-def test_without_attention_the_network_is_the_plain_one_to_the_bit(plain: ExtractorClassifier) -> None:
-    model = styled(plain, attentive=False)
-    assert list(model.state_dict()) == list(plain.state_dict())
-    assert torch.equal(model(images()), plain(images()))
-    assert torch.equal(model.pool(model.feature_map(images())), model.features(images()))
-
-
-def test_attention_adds_its_own_parameters_and_a_wider_head(plain: ExtractorClassifier) -> None:
-    model = styled(plain)
-    added = {name for name in model.state_dict() if name not in plain.state_dict()}
-    assert added == {f"attention.{part}.{kind}" for part in ("query", "key") for kind in ("weight", "bias")}
-    assert model.feature_size == 2 * plain.feature_size
-    assert model(images()).shape == (4, 3)
-    assert torch.equal(model.features(images())[:, : plain.feature_size], plain.features(images()))
 
 
 def test_the_weights_of_the_positions_are_those_of_the_definition() -> None:

@@ -5,15 +5,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 
-from fdg_plugins.errors import SettingsError
-from fdg_plugins.models import NETWORKS, ExtractorClassifier, Network, check_features, load_pretrained, network_of
+from fdg_plugins.models import NETWORKS, ExtractorClassifier, Network, load_pretrained
 from fdg_plugins.models.network import _last_linear
 from fdg_plugins.models.torchvision_networks import imagenet_file_name
-from tests.tiny_networks import TINY, tiny_vit
+from tests.tiny_networks import tiny_vit
 
 # Parameters in torchvision's documentation, which counts 1,000 classes at 224 pixels.
 PARAMETERS = {
@@ -60,17 +58,6 @@ def test_the_head_gives_way_and_everything_else_is_the_published_network() -> No
         assert re.fullmatch(rf"{name}\w*-[0-9a-f]{{8}}\.pth", imagenet_file_name(name) or "")
 
 
-@pytest.mark.parametrize("name", ["resnet18", "resnet34", "resnet50"])
-def test_a_residual_network_with_group_normalization_has_the_same_parameters_and_no_buffers(name: str) -> None:
-    (batch, _), (group, features) = on_meta(name, norm="batch"), on_meta(name, norm="group")
-    assert {key: value.shape for key, value in group.named_parameters()} == {
-        key: value.shape for key, value in batch.named_parameters()
-    }
-    assert list(group.buffers()) == []
-    assert group(torch.empty(2, 3, 32, 32, device="meta")).shape == (2, features)
-    assert imagenet_file_name(name, "group") is None
-
-
 # --- weights from a file ----------------------------------------------------------------------------
 
 
@@ -98,35 +85,4 @@ def test_positions_are_interpolated_to_the_size_of_the_images_and_the_class_toke
     assert all(torch.equal(taken[name], given[name]) for name in taken if name != positions)
 
 
-def test_published_weights_are_for_batch_normalization(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.manual_seed(0)
-    tiny, features = Network(name="tiny", build=TINY["tiny_resnet"], head="fc").extractor(7)
-    model = ExtractorClassifier(tiny, nn.Linear(features, 7))
-    assert load_pretrained(model, "resnet18", "auto", norm="group").label == "from scratch"
-    with pytest.raises(SettingsError, match="model resnet18 has no ImageNet weights with these settings"):
-        load_pretrained(model, "resnet18", "imagenet", norm="group")
-    torch.save(tiny.state_dict(), tmp_path / "own.pth")
-    assert load_pretrained(model, "resnet18", "auto", tmp_path / "own.pth", norm="group").label == "pretrained file"
-
-
 # --- factories without a record ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        ("torchvision.models:resnet19", "module 'torchvision.models' has no 'resnet19', expected a function or class"),
-        ("torchvision:__version__", "model 'mine' is built by a str, expected a function or class"),
-        (3, "model 'mine' is built by a int, expected a function or class"),
-    ],
-)
-def test_what_builds_nothing_is_refused(build: object, message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        network_of(build, name="mine")
-
-
-def test_images_that_a_network_cannot_take_are_refused_in_one_sentence() -> None:
-    model = transformer(16, seed=0).train()
-    with pytest.raises(SettingsError, match=r"the model cannot take images of shape \[3, 32, 32\]: \w+: .*\.$"):
-        check_features(model, 3, 32)
-    assert model.training

@@ -9,8 +9,7 @@ import torch
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import NETWORKS, Network, build_model
-from fdg_plugins.objectives import make_objective
-from fdg_plugins.objectives.catalogue import OBJECTIVES
+from fdg_plugins.objectives import OBJECTIVES, make_objective
 from fdg_plugins.testing.objectives import CLASSES, make_batches, site_round, train
 from tests.tiny_networks import POOLED, TINY
 

@@ -8,17 +8,21 @@ from typing import Any
 import pytest
 import torch
 
-from fdg_plugins.errors import ContributionError, SettingsError
+from fdg_plugins.errors import ContributionError
 from fdg_plugins.methods.fedpac import AFTER, BEFORE, HEAD, PRESENT, PROTOTYPES, SQUARE, PrototypeExchange
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Exchange, SiteRound, Trained, make_objective, see
-from fdg_plugins.objectives.class_reports import CLASS_COUNTS
-from fdg_plugins.objectives.heads import head_of
+from fdg_plugins.objectives.exchange import CLASS_COUNTS
 from fdg_plugins.tasks import DEFAULT_TASK
-from tests.objectives.local_steps import copy_of, same, train_steps
+from tests.objectives.local_steps import copy_of, same
 from tests.objectives.objective_batches import CLASSES, Batch, make_batches
 
 SITE = SiteRound("photo", 0, seed=1, learning_rate=0.05)
+
+
+def head_of(model: ExtractorClassifier) -> dict[str, torch.Tensor]:
+    state = model.state_dict()
+    return {name: state[name].detach().clone() for name in model.head_names}
 
 
 def report_of(model: ExtractorClassifier, batches: list[Batch]) -> dict[str, torch.Tensor]:
@@ -63,26 +67,6 @@ def test_a_mean_square_below_that_of_the_class_means_is_refused() -> None:
             exchange.read("liar", told(MEANS, square), update)
 
 
-def test_long_features_and_a_long_head_are_outliers_and_few_classes_are_not() -> None:
-    exchange = of_two_classes()
-
-    def read(means: torch.Tensor = MEANS, head: float = 1.0, **changes: Any) -> Any:
-        return exchange.read("a", told(means, 1e6, **changes), {"classifier.weight": torch.full((2, 2), head)})
-
-    reports = {
-        "art": read(),
-        "cartoon": read(),
-        "far": read(after=20.0),
-        "few": read(MEANS[:1], counts=(10, 0)),
-        "long": read(20 * MEANS),
-        "sketch": read(),
-        "wide": read(head=20.0),
-    }
-    assert exchange.outliers(reports, 10.0).keys() == {"far", "long", "wide"}
-    assert exchange.outliers(reports, 0.0) == {}
-    assert exchange.outliers({site: reports[site] for site in ("art", "long")}, 10.0) == {}, "none can outvote a lie"
-
-
 @pytest.mark.parametrize("counts", [(5, 5), (10, 0)])
 def test_a_site_that_claims_to_be_certain_of_everything_has_no_mixture_to_itself(counts: tuple[int, ...]) -> None:
     exchange = of_two_classes()
@@ -123,42 +107,6 @@ def test_the_head_is_trained_first_and_then_the_extractor(linear_model: Extracto
         before = after
 
 
-def test_without_alignment_it_alternates_bit_for_bit(model: ExtractorClassifier, batches: list[Batch]) -> None:
-    other = copy.deepcopy(model)
-    sent = {PROTOTYPES: torch.ones(CLASSES, model.feature_size), PRESENT: torch.ones(CLASSES, dtype=torch.bool)}
-    local = make_objective({"name": "pac", "strength": 0}).local(sent, model, SITE)
-    train_steps(model, local, [batches, batches])
-    head = set(other.head_names)
-    optimizer = torch.optim.SGD(other.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4)
-    other.train()
-    for trains_head in (True, False):
-        for images, labels in batches:
-            optimizer.zero_grad()
-            DEFAULT_TASK.loss(other(images).float(), labels).backward()
-            for name, parameter in other.named_parameters():
-                if (name in head) is not trains_head:
-                    parameter.grad = None
-            optimizer.step()
-    assert same(copy_of(model), copy_of(other))
-
-
-def test_while_the_head_is_trained_the_extractor_has_no_pass_backwards_but_counts_its_statistics(
-    linear_model: ExtractorClassifier,
-) -> None:
-    model, (images, labels) = linear_model.train(), make_batches(linear_model)[0]
-    local = make_objective("pac").local({}, model, SITE)
-    head, buffers = set(model.head_names), {name for name, _ in model.named_buffers()}
-    for expected in (head, {name for name, _ in model.named_parameters()}):
-        local.prepare(model)
-        before = copy_of(model)
-        model.zero_grad()
-        local.loss(model, images, labels).backward()
-        assert {name for name, parameter in model.named_parameters() if parameter.grad is not None} == expected
-        after = copy_of(model)
-        assert buffers
-        assert {name for name in after if not torch.equal(after[name], before[name])} == buffers
-
-
 def test_the_term_is_the_mean_squared_distance_to_the_prototypes_that_there_are(
     linear_model: ExtractorClassifier,
 ) -> None:
@@ -193,24 +141,6 @@ def test_prototypes_weigh_samples_and_each_site_gets_a_mixture_of_its_own(model:
             moved = sent[site][f"{HEAD}{name}"] - value
             assert bool(((moved > -1e-6) & (moved < 1 + 1e-6)).all()), "a mixture of both heads"
             torch.testing.assert_close(moved, moved.mean().expand_as(moved))
-
-
-def test_what_is_passed_on_can_be_a_single_sites_own_class_mean_and_head() -> None:
-    exchange = PrototypeExchange(2, 2, {"head": (1,)})
-    exchange.begin_round({"head": torch.zeros(1)})
-
-    def read(site: str, means: list[list[float]], counts: list[int], square: float, head: float) -> Any:
-        found = torch.tensor(means)
-        report = {BEFORE: found, AFTER: found, CLASS_COUNTS: torch.tensor(counts), SQUARE: torch.tensor([square])}
-        return exchange.read(site, report, {"head": torch.tensor([head])})
-
-    # Photo's features of its one class are all alike, those of cartoon's first class vary around the same mean.
-    photo = read("photo", [[1.0, 0.0]], [4, 0], square=1.0, head=7.0)
-    cartoon = read("cartoon", [[1.0, 0.0], [0.5, 0.25]], [4000, 1], square=2.0, head=3.0)
-    exchange.finish({"cartoon": cartoon, "photo": photo})
-    sent = exchange.broadcast_to("cartoon")
-    assert sent[PROTOTYPES][1].tolist() == [0.5, 0.25], "cartoon alone holds this class; photo receives its image's own"
-    assert sent[f"{HEAD}head"].tolist() == [7.0], "all of photo's head"
 
 
 def test_an_absent_sites_mixture_and_a_lacking_class_stay(linear_model: ExtractorClassifier) -> None:
@@ -255,24 +185,3 @@ def test_a_site_starts_from_its_mixture_keeps_what_it_trained_and_is_judged_with
     assert same(head_of(own.network), memory)
     fresh = objective.personal(copy.deepcopy(received), {}, SITE)
     assert same(dict(fresh.network.state_dict()), dict(received.state_dict()))
-
-
-def test_memory_and_reports_that_do_not_fit_are_refused_by_name(linear_model: ExtractorClassifier) -> None:
-    model, objective = linear_model, make_objective("pac")
-    site = replace(SITE, memory={"classifier.weight": torch.zeros(1), "classifier.bias": torch.zeros(CLASSES)})
-    with pytest.raises(SettingsError, match=r"^site photo: its memory of objective 'pac': 'classifier.weight' has"):
-        objective.local({}, model, site)
-    exchange = objective.exchange(model, CLASSES)
-    assert exchange is not None
-    exchange.begin_round(model.state_dict())
-    report = report_of(model, make_batches(model))
-    with pytest.raises(ContributionError, match=r"^site photo: 'mean_square' is -1, expected at least"):
-        exchange.read("photo", {**report, "mean_square": torch.tensor([-1.0])}, dict(model.state_dict()))
-    with pytest.raises(ContributionError, match=r"came without an update of 'classifier\.weight'"):
-        exchange.read("photo", report, None)
-
-
-def test_a_setting_out_of_range_is_refused_by_name() -> None:
-    for name in ("strength", "head_epochs"):
-        with pytest.raises(SettingsError, match=f"{name} is -1, expected"):
-            make_objective({"name": "pac", name: -1})

@@ -4,16 +4,14 @@
 import copy
 from dataclasses import replace
 
-import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from fdg_plugins.errors import SettingsError
-from fdg_plugins.methods.fedrod import ABSENT, LocalRobustDecoupling, log_shares
+from fdg_plugins.methods.fedrod import LocalRobustDecoupling
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import SiteRound, Trained, make_objective
 from tests.objectives.local_steps import copy_of, plain, same, train_steps
-from tests.objectives.objective_batches import CLASSES, Batch
+from tests.objectives.objective_batches import Batch
 
 UNEQUAL = SiteRound("photo", 0, seed=1, learning_rate=0.05, class_counts=(6, 2, 5))
 NO_UPDATE = Trained({}, 1, 1.0)
@@ -60,34 +58,6 @@ def test_the_personal_loss_has_no_gradient_beyond_the_personal_head(linear_model
     assert bool(generic.isfinite())
 
 
-def test_adding_a_constant_to_the_logarithms_changes_nothing_and_a_lacking_class_has_probability_zero() -> None:
-    assert torch.equal(log_shares([2, 4, 8], 3), log_shares([1, 2, 4], 3))
-    shares = log_shares([0, 3, 3], 3)
-    assert shares[0].item() == ABSENT
-    logits = torch.tensor([[50.0, 0.0, 0.0]], requires_grad=True)
-    loss = cross_entropy(logits + shares, torch.tensor([1]))
-    loss.backward()
-    assert loss.isfinite()
-    assert logits.grad is not None
-    assert logits.grad[0, 0].item() == 0
-
-
-@pytest.mark.parametrize("balance", [1e-4, 0.5, 1.0, 3.0])
-def test_a_lacking_class_has_probability_zero_whatever_the_balance(balance: float) -> None:
-    shares = log_shares([0, 1, 3], 3, balance)
-    assert torch.softmax(torch.zeros(3) + shares, dim=0)[0].item() == 0
-    torch.testing.assert_close(shares[1:], balance * torch.tensor([1 / 3, 1.0]).log())
-    assert log_shares([0, 1, 3], 3, 0.0).tolist() == [0, 0, 0]
-
-
-def test_a_site_that_has_not_trained_predicts_as_the_generic_model(model: ExtractorClassifier) -> None:
-    channels = next(model.extractor.parameters()).shape[1]
-    images = torch.randn(4, channels, 16, 16)
-    own = make_objective("rod").personal(model.eval(), {}, UNEQUAL)
-    assert own.tuning is None
-    assert torch.equal(own.network.eval()(images), model(images))
-
-
 def test_the_personal_head_is_trained_kept_and_found_again(model: ExtractorClassifier, batches: list[Batch]) -> None:
     local = local_of(model)
     own = [*model.parameters(), *local.parameters()]
@@ -103,20 +73,3 @@ def test_the_personal_head_is_trained_kept_and_found_again(model: ExtractorClass
     network = make_objective("rod").personal(model.eval(), {}, later).network
     features = model.features(batches[0][0])
     assert torch.equal(network(batches[0][0]), model.classifier(features) + again.head(features))
-
-
-def test_a_head_that_diverged_is_not_kept(linear_model: ExtractorClassifier) -> None:
-    local = local_of(linear_model)
-    next(iter(local.parameters())).data.fill_(torch.nan)
-    assert local.memory(NO_UPDATE) == {}
-
-
-def test_memory_of_another_network_is_refused_by_the_sites_name(linear_model: ExtractorClassifier) -> None:
-    site = replace(UNEQUAL, memory={"weight": torch.zeros(CLASSES, 3), "bias": torch.zeros(CLASSES)})
-    with pytest.raises(SettingsError, match=r"^site photo: its memory of objective 'rod': 'weight' has shape"):
-        local_of(linear_model, site)
-
-
-def test_a_negative_balance_is_refused() -> None:
-    with pytest.raises(SettingsError, match="balance is -1, expected"):
-        make_objective({"name": "rod", "balance": -1})

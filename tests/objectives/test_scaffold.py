@@ -2,10 +2,8 @@
 """SCAFFOLD: c is the mean of all sites' control variates, and a step of one site is a step of all."""
 
 import copy
-import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +12,11 @@ from torch import nn
 
 from fdg_plugins.core.steps import effective_steps
 from fdg_plugins.errors import ContributionError, SettingsError
-from fdg_plugins.methods.scaffold import ControlExchange, SCAFFOLDObjective, control_change
+from fdg_plugins.methods.scaffold import ControlExchange, SCAFFOLDObjective
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives import Exchange, LocalObjective, SiteRound, Trained, make_objective
-from fdg_plugins.state.site_memory import Kept, read_memory, write_kept
+from fdg_plugins.objectives import Exchange, LocalObjective, SiteRound, Trained
 from fdg_plugins.training.results import make_update
-from tests.objectives.local_steps import copy_of, same, train_steps
+from tests.objectives.local_steps import copy_of, train_steps
 from tests.objectives.objective_batches import CLASSES, Batch
 from tests.objectives.report_round import ReportRound
 from tests.random_tensors import normal
@@ -121,64 +118,6 @@ class Federation:
         return {name: torch.stack([one[name] for one in kept]).mean(dim=0) for name in SHAPES}
 
 
-ROUNDS: list[dict[str, int]] = [
-    {"photo": 3},
-    {"art": 1, "sketch": 7},
-    {"photo": 2, "sketch": 2},
-    dict(zip(SITES, (1, 2, 3, 4), strict=True)),
-    {"cartoon": 5},
-    {"art": 4, "photo": 1, "cartoon": 2},
-]
-
-
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_after_every_round_c_is_the_mean_over_all_sites_whoever_took_however_many_steps(momentum: float) -> None:
-    federation = Federation(momentum=momentum)
-    for steps in ROUNDS:
-        federation.play(steps)
-        torch.testing.assert_close(federation.exchange.broadcast(), federation.mean_of_sites(), rtol=1e-5, atol=1e-6)
-
-
-def test_with_one_full_batch_step_all_sites_coincide_from_the_second_round_on() -> None:
-    federation = Federation()
-    everybody = dict.fromkeys(SITES, 1)
-    first = federation.play(everybody)
-    assert not torch.allclose(first["art"][WEIGHT], first["photo"][WEIGHT], atol=1e-2)
-    for _ in range(4):
-        local = federation.play(everybody)
-        for site in SITES:
-            torch.testing.assert_close(local[site], local["art"], rtol=1e-5, atol=1e-6)
-
-
-CURVATURES, STEPS = (0.2, 1.0, 2.0, 3.0), dict(zip(SITES, (2, 7, 3, 5), strict=True))
-
-
-def optimum_of_the_mean_loss() -> Tensors:
-    optima = [site.optimum for site in quadratics(CURVATURES).values()]
-    return {
-        name: torch.stack([h * optimum[name] for h, optimum in zip(CURVATURES, optima, strict=True)]).sum(dim=0)
-        / sum(CURVATURES)
-        for name in SHAPES
-    }
-
-
-@pytest.mark.parametrize("participation", [4, 2])
-def test_the_fixed_point_is_the_optimum_of_the_mean_loss(participation: int) -> None:
-    federation = Federation(quadratics(CURVATURES))
-    draws = itertools.cycle(itertools.combinations(SITES, participation))
-    for drawn, _ in zip(draws, range(90), strict=False):
-        federation.play({site: STEPS[site] for site in drawn})
-    torch.testing.assert_close(copy_of(federation.model), optimum_of_the_mean_loss(), rtol=1e-3, atol=1e-3)
-
-
-def test_the_fixed_point_of_fedavg_is_another() -> None:
-    federation = Federation(quadratics(CURVATURES), corrects=False)
-    for _ in range(30):
-        federation.play(STEPS)
-    assert federation.exchange.broadcast() == {}
-    assert not torch.allclose(federation.model.state_dict()[WEIGHT], optimum_of_the_mean_loss()[WEIGHT], atol=0.1)
-
-
 def test_two_sites_by_hand() -> None:
     # x = 0, b = (-1, -3), rate 0.1, one step: gradients 1 and 3, updates -0.1 and -0.3, which over 0.1 are c_u = 1, 3;
     # c = 2 and x = -0.2. Then site a: gradient 0.8, corrected by 2 - 1: 1.8; its update is -0.18, so its control
@@ -191,22 +130,6 @@ def test_two_sites_by_hand() -> None:
     torch.testing.assert_close(local["a"], constant(-0.38))
     torch.testing.assert_close(federation.memories["a"], constant(0.8))
     torch.testing.assert_close(federation.exchange.broadcast(), constant(1.9))
-
-
-@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
-@pytest.mark.parametrize("steps", [1, 2, 13])
-def test_under_a_constant_gradient_the_control_is_that_gradient_whatever_the_momentum(
-    momentum: float, steps: int
-) -> None:
-    model, gradient = tiny_model(), tensors_of(3)
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=momentum)
-    for _ in range(steps):
-        for name, parameter in model.named_parameters():
-            parameter.grad = gradient[name].clone()
-        optimizer.step()
-    trained = Trained(copy_of(model), steps, effective_steps(steps, momentum))
-    local = SCAFFOLDObjective().local({}, model, SiteRound(learning_rate=RATE, momentum=momentum))
-    torch.testing.assert_close(local.memory(trained), gradient, rtol=1e-5, atol=1e-6)
 
 
 # --- the step ---
@@ -233,91 +156,7 @@ def test_a_step_follows_the_gradient_plus_c_minus_its_own_control(
         torch.testing.assert_close(model.state_dict()[name], before[name] - 0.5 * corrected)
 
 
-def test_a_parameter_without_a_gradient_follows_the_correction_and_ends_with_the_control_zero() -> None:
-    model = tiny_model()
-    server, own = constant(2.0), constant(0.5)
-    about = SiteRound(learning_rate=RATE, memory=own)
-    local = SCAFFOLDObjective().local(server, model, about)
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-
-    def only_the_weight() -> torch.Tensor:
-        model.zero_grad(set_to_none=True)
-        model.classifier.weight.grad = torch.ones(2, 2)
-        return torch.zeros(())
-
-    for _ in range(3):
-        local.step(model, only_the_weight, optimizer)
-    torch.testing.assert_close(model.state_dict()[BIAS], torch.full((2,), -3 * RATE * 1.5))
-    torch.testing.assert_close(local.memory(Trained(copy_of(model), 3, 3.0))[BIAS], torch.zeros(2))
-
-
-def test_steps_leave_what_was_received_and_the_memory_as_they_were() -> None:
-    model, server, own = tiny_model(), tensors_of(1), tensors_of(5)
-    kept = copy.deepcopy((server, own))
-    local = SCAFFOLDObjective().local(server, model, SiteRound(learning_rate=RATE, memory=own))
-    site, optimizer = Quadratic(tensors_of(9)), torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
-    for _ in range(4):
-        local.step(model, lambda: site.set_gradients(model), optimizer)
-    local.memory(Trained(copy_of(model), 4, 4.0))
-    assert all(same(one, other) for one, other in zip((server, own), kept, strict=True))
-
-
 # --- what is reported and kept ---
-
-
-def test_report_and_memory_are_float32_of_the_trainable_parameters_alone(
-    model: ExtractorClassifier, batches: list[Batch]
-) -> None:
-    received = copy_of(model)
-    local = SCAFFOLDObjective().local({}, model, SiteRound(learning_rate=0.05))
-    train_steps(model, local, [batches], momentum=0.0)
-    trained = Trained(make_update(model.state_dict(), received), len(batches), float(len(batches)))
-    names = {name for name, _ in model.named_parameters()}
-    for tensors in (local.report(trained), local.memory(trained)):
-        assert tensors.keys() == names
-        assert all(value.dtype == torch.float32 and value.is_contiguous() for value in tensors.values())
-    assert same(local.report(trained), local.memory(trained))  # the first control is its own change
-
-
-def test_a_site_that_was_away_finds_its_control_and_a_repeated_round_begins_as_it_began(tmp_path: Path) -> None:
-    federation = Federation()
-    federation.play({"photo": 3, "art": 2})
-    write_kept(tmp_path, 0, Kept(federation.memories["photo"]))
-    federation.play({"art": 2})
-    federation.memories["photo"] = read_memory(tmp_path, 2)
-    down, received = federation.exchange.broadcast(), copy_of(federation.model)
-    local, trained = federation.train("photo", 4, down)
-    write_kept(tmp_path, 2, Kept(local.memory(trained)))
-    federation.model.load_state_dict(received)
-    federation.memories["photo"] = read_memory(tmp_path, 2)  # the round again, from what was known before it
-    again, same_training = federation.train("photo", 4, down)
-    assert same(again.report(same_training), local.report(trained))
-    assert same(again.memory(same_training), read_memory(tmp_path, 3))
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e16])
-def test_a_round_that_the_server_refuses_for_its_numbers_leaves_the_sites_control(value: float) -> None:
-    federation = Federation()
-    federation.play({"photo": 3, "art": 2})
-    own = federation.memories["photo"]
-    local = SCAFFOLDObjective().local(federation.exchange.broadcast(), tiny_model(), SiteRound(memory=own))
-    trained = Trained({**constant(0.0), BIAS: torch.tensor([0.0, value])}, 1, 1.0)
-    assert same(local.memory(trained), own)
-    of_round = ReportRound(federation.exchange, {})
-    with pytest.raises(ContributionError, match=rf"^site photo: '{BIAS}' has .*\.$"):
-        of_round.accept("photo", local.report(trained), trained.update)
-
-
-def test_a_report_that_does_not_count_has_moved_the_sites_control_and_not_c() -> None:
-    federation = Federation()
-    federation.play(dict.fromkeys(SITES, 2))
-    before = copy.deepcopy((federation.exchange.broadcast(), federation.memories["photo"]))
-    federation.play({"photo": 3}, refused=("photo",))
-    c, mean, moved = federation.exchange.broadcast(), federation.mean_of_sites(), federation.memories["photo"]
-    assert same(c, before[0])
-    for name in SHAPES:
-        torch.testing.assert_close(mean[name] - c[name], (moved[name] - before[1][name]) / 4, rtol=1e-4, atol=1e-6)
-        assert bool((moved[name] != before[1][name]).any())
 
 
 # --- the server ---
@@ -331,36 +170,6 @@ def play(exchange: Exchange, *rounds: tuple[int, ...]) -> Tensors:
             of_round.accept(f"site-{seed}", tensors_of(seed), None)
         of_round.finish(f"site-{seed}" for seed in seeds)
     return exchange.broadcast()
-
-
-def test_changes_add_up_over_all_sites_and_not_over_those_of_the_round() -> None:
-    exchange = ControlExchange(SHAPES, 4)
-    assert exchange.broadcast() == {}
-    for name, value in play(exchange, (0, 30), (60,)).items():
-        expected = sum(tensors_of(seed)[name] for seed in (0, 30, 60)) / 4
-        torch.testing.assert_close(value, expected)
-        assert value.dtype == torch.float32
-
-
-def test_a_state_for_another_number_of_sites_is_refused() -> None:
-    exchange = ControlExchange(SHAPES, 3)
-    play(exchange, (0,))
-    with pytest.raises(SettingsError, match=r"^state of the exchange: 'num_sites' is 3, expected 4\.$"):
-        ControlExchange(SHAPES, 4).restore(exchange.state(), exchange.tensors())
-
-
-def test_the_exchange_knows_all_sites_of_the_run(model: ExtractorClassifier) -> None:
-    exchange = make_objective("scaffold").exchange(model, CLASSES, 7)
-    assert isinstance(exchange, ControlExchange)
-    assert exchange.phase == "train"
-    assert exchange.identity() == {"exchange": "scaffold", "num_sites": 7}
-    assert exchange.shapes == {name: tuple(value.shape) for name, value in model.named_parameters()}
-
-
-def test_the_change_does_not_depend_on_the_sites_own_control() -> None:
-    update, server = tensors_of(1), tensors_of(4)
-    change = control_change({**update, "buffer": torch.ones(1)}, server, 0.5)
-    torch.testing.assert_close(change, {name: -server[name] - 2 * update[name] for name in SHAPES})
 
 
 # --- what is refused ---
@@ -390,9 +199,3 @@ def test_what_does_not_fit_is_refused_in_one_sentence_that_says_where_it_came_fr
         of_round.accept("photo", broken, None)
     with pytest.raises(SettingsError, match=r"^state of the exchange: "):
         exchange.restore({**exchange.state(), "tensors": sorted(broken)}, broken)
-
-
-def test_it_has_no_settings_and_names_what_a_site_shares() -> None:
-    objective = make_objective("scaffold")
-    assert objective.settings() == {"name": "scaffold"}
-    assert (objective.report, objective.plain_sgd, objective.probes) == ("control_variate", False, False)

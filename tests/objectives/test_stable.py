@@ -2,10 +2,7 @@
 """StableFDG: what is shared, explored and weighed is as defined, each site is sent another's styles, nothing more."""
 
 import copy
-import json
-import math
 from collections.abc import Iterable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,10 +13,8 @@ from nvflare.apis.dxo import DXO, DataKind
 from nvflare.apis.fl_constant import ReservedKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
-from torch.nn.functional import cross_entropy
 
 from fdg_plugins.core.style import styles_of
-from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeRound, ExchangeSendFilter
 from fdg_plugins.filters.wire import read_message
 from fdg_plugins.flare.peers import mark_asking_sites
@@ -33,14 +28,10 @@ from fdg_plugins.methods.stablefdg import (
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.styled import StyledClassifier
 from fdg_plugins.objectives import Exchange, SiteRound, make_objective, see
-from fdg_plugins.settings.protocol import Protocol
-from fdg_plugins.settings.site_config import SiteConfig
-from fdg_plugins.training.session import SiteSession
 from tests.objectives.local_steps import same
-from tests.objectives.objective_batches import CLASSES, Batch, Train, make_batches
+from tests.objectives.objective_batches import CLASSES, Batch, make_batches
 
 SITE = SiteRound("photo", 3, seed=7)
-OFF: dict[str, Any] = {"sharing_probability": 0, "exploration_probability": 0}
 
 
 def adapted(model: ExtractorClassifier, seed: int = 1, **settings: Any) -> StyledClassifier:
@@ -97,18 +88,6 @@ def test_sharing_gives_each_sample_a_centre_of_the_batch_or_a_style_of_the_other
     assert bool((found[:3] <= high + 1e-4).all())
 
 
-@pytest.mark.parametrize(
-    ("fraction", "size", "new"), [(0.5, 5, 2), (0.0, 4, 0), (1.0, 4, 4), (0.29, 100, 29), (0.5, 1, 0)]
-)
-def test_the_share_of_the_batch_is_rounded_down(
-    network: StyledClassifier, fraction: float, size: int, new: int
-) -> None:
-    certain = torch.stack([torch.full((64,), 50.0), torch.zeros(64)])
-    local = local_of(network, received=certain, shared_fraction=fraction)
-    changed = StyleChanges(local, network, torch.zeros(size).long()).shared(maps_of(size), certain)
-    assert int((styles_of(changed)[:, 0] > 40).sum()) == new
-
-
 def test_the_first_active_stage_appends_and_every_active_one_mixes(network: StyledClassifier) -> None:
     labels = torch.tensor([0, 0, 0, 1])
     changes = changes_of(network, labels, sharing_probability=0, exploration_probability=1)
@@ -132,84 +111,7 @@ def test_what_is_appended_has_the_explored_style_and_the_label_of_its_source(net
     assert changes.labels.tolist() == [0, 0, 1, 0, 1]
 
 
-def test_nothing_is_shared_before_anything_is_received(network: StyledClassifier) -> None:
-    local = local_of(network, sharing_probability=1, exploration_probability=0)
-    maps = maps_of()
-    assert StyleChanges(local, network, torch.arange(6))(0, maps) is maps
-
-
 # --- the loss ---
-
-
-def test_without_changes_of_style_the_loss_is_that_of_the_attention_network(network: StyledClassifier) -> None:
-    network.eval()
-    images, labels = make_batches(network, (5,))[0]  # classes 0 1 2 0 1
-    maps = network.feature_map(images)
-    logits = network.classifier(network.pool(maps, torch.tensor([3, 4, 2, 0, 1])))
-    loss = local_of(network, **OFF).loss(network, images, labels)
-    torch.testing.assert_close(loss, cross_entropy(logits, labels))
-    assert not torch.equal(loss, cross_entropy(network(images), labels))  # whose queries are an image's own
-
-
-def test_the_loss_counts_what_was_appended(network: StyledClassifier) -> None:
-    network.eval()
-    images, labels = make_batches(network, (4,))[0]
-    local = local_of(network, sharing_probability=0, exploration_probability=1, exploration_level=0, mixing=1e-6)
-    # Mixtures at 1e-6 are all or nothing: with one image per batch the partner is the image itself or its copy.
-    one = local.loss(network, images[:1], labels[:1])
-    plain = local_of(network, **OFF).loss(network, images[:1], labels[:1])
-    torch.testing.assert_close(one, plain, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("settings", "is_neutral"),
-    [
-        ({**OFF, "attention": False}, True),
-        ({**OFF, "attention": True}, False),
-        ({"sharing_probability": 0, "attention": False}, False),
-        ({"exploration_probability": 0, "attention": False}, False),
-    ],
-)
-def test_only_without_all_three_parts_training_is_fedavgs_of_the_plain_network_to_the_bit(
-    linear_model: ExtractorClassifier, train: Train, settings: dict[str, Any], is_neutral: bool
-) -> None:
-    batches = make_batches(linear_model)
-    own = adapted(linear_model, **settings)
-    expected = train(linear_model, make_objective("erm").local({}, linear_model), batches)
-    local = make_objective({"name": "stable", **settings}).local(payload(style()), own, SITE)
-    assert same(train(own, local, batches), expected) == is_neutral
-
-
-def test_two_rounds_alike_agree_and_the_changes_follow_seed_site_and_round(
-    network: StyledClassifier, train: Train
-) -> None:
-    batches = make_batches(network)
-
-    def trained(site: SiteRound) -> dict[str, torch.Tensor]:
-        torch.rand(3)  # no global generator counts
-        model = copy.deepcopy(network)
-        return train(model, local_of(model, site, style()), batches)
-
-    first = trained(SITE)
-    assert same(trained(SITE), first)
-    for other in (SiteRound("sketch", 3, seed=7), SiteRound("photo", 4, seed=7), SiteRound("photo", 3, seed=8)):
-        assert not same(trained(other), first)
-
-
-def test_a_batch_of_one_and_classes_that_are_missing_train_without_nan(network: StyledClassifier) -> None:
-    images = make_batches(network, (1,))[0][0]
-    local = local_of(network, received=style(), sharing_probability=1, exploration_probability=1)
-    loss = local.loss(network, images, torch.tensor([2]))
-    loss.backward()
-    assert bool(loss.isfinite())
-    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in network.parameters())
-
-
-def test_the_seed_alone_decides_attention_and_head(linear_model: ExtractorClassifier) -> None:
-    first, again, other = (dict(adapted(linear_model, seed).state_dict()) for seed in (5, 5, 6))
-    assert same(first, again)
-    changed = {name for name in first if not torch.equal(first[name], other[name])}
-    assert {name.partition(".")[0] for name in changed} == {"attention", "classifier"}
 
 
 # --- the report ---
@@ -229,22 +131,6 @@ def test_the_report_is_mean_and_deviation_of_all_images_however_they_are_batched
     torch.testing.assert_close(found, torch.stack([styles.mean(dim=0), styles.std(dim=0, correction=0)]))
     torch.testing.assert_close(reported(network, [(images[:4], labels[:4]), (images[4:], labels[4:])]), found)
     assert network.training
-
-
-def test_styles_are_compared_by_the_lengths_of_mean_and_deviation() -> None:
-    sizes = StyleExchange(2).sizes(torch.tensor([[3.0, 4.0, 0.0, 0.0], [0.0, 0.0, 6.0, 8.0]]))
-    assert sizes == {"mean style": 5.0, "deviation of styles": 10.0}
-
-
-def test_attention_is_computed_in_float32_even_under_autocast(network: StyledClassifier) -> None:
-    maps = network.feature_map(make_batches(network)[0][0]).detach()
-    exact = network.pool(maps)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(network.pool(maps), exact)
-
-
-def test_one_image_has_no_deviation(network: StyledClassifier) -> None:
-    assert reported(network, make_batches(network, (1,)))[1].abs().max().item() < 1e-3
 
 
 def exchange_after(*rounds: Iterable[str]) -> StyleExchange:
@@ -270,35 +156,6 @@ def test_every_site_gives_to_exactly_one_other(number: int) -> None:
     assert all(source != site for source, site in zip(sources, "abcde", strict=True))
 
 
-def test_all_others_come_before_one_comes_again() -> None:
-    for site in "abcd":
-        sources = [source_of(exchange_after(*["abcd"] * number), site) for number in (1, 2, 3)]
-        assert sorted(sources) == sorted(set("abcd") - {site})
-
-
-def test_a_new_site_receives_the_styles_of_another_and_an_absent_one_is_not_passed_on() -> None:
-    exchange = exchange_after(("a", "b", "c"), ("a", "b"))
-    assert {source_of(exchange, site) for site in "abcdef"} <= {"a", "b"}
-    assert source_of(exchange, "a") == "b"
-
-
-def test_a_site_that_is_alone_is_sent_nothing() -> None:
-    assert exchange_after(("a",)).broadcast_to("a") == {}
-    assert source_of(exchange_after(("a",)), "b") == "a"
-    assert exchange_after().broadcast_to("a") == {}
-
-
-def test_no_style_is_published() -> None:
-    assert exchange_after(("a", "b"), ("a", "b")).published() == {}
-
-
-def test_a_resumed_server_sends_every_site_the_same() -> None:
-    exchange, other = exchange_after(("a", "b", "c"), ("a", "b", "c")), StyleExchange(2)
-    other.restore(json.loads(json.dumps(exchange.state())), exchange.tensors())
-    for site in "abcd":
-        assert same(other.broadcast_to(site), exchange.broadcast_to(site))
-
-
 @pytest.mark.parametrize("claimed", ["a", "b", "c"])
 def test_the_servers_filter_sends_each_site_its_own_payload_whatever_it_calls_itself(claimed: str) -> None:
     exchange = exchange_after(("a", "b", "c"))
@@ -317,48 +174,4 @@ def test_the_servers_filter_sends_each_site_its_own_payload_whatever_it_calls_it
         assert same(sent.tensors, payload(style(ord(source_of(exchange, site)), 2)))
 
 
-@pytest.mark.parametrize("place", [(1, 0), (1, 3), (0, 2)])
-def test_a_negative_deviation_is_refused_at_both_ends(network: StyledClassifier, place: tuple[int, int]) -> None:
-    exchange = exchange_after()
-    exchange.begin_round({})
-    wrong = style(0, 2)
-    wrong[place] = -0.1
-    with pytest.raises(ContributionError, match=r"^site a: 'style_mean' or .* has a negative standard deviation\.$"):
-        exchange.read("a", payload(wrong), {})
-    sent = style()
-    sent[1, 0] = -0.1
-    with pytest.raises(SettingsError, match=r"^sent for objective 'stable': .* has a negative .*\.$"):
-        local_of(network, received=sent)
-
-
 # --- settings, and a site that forbids ---
-
-
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [
-        ("sharing_probability", 1.5),
-        ("shared_fraction", -0.1),
-        ("exploration_probability", math.nan),
-        ("exploration_level", -1),
-        ("oversampling", 2),
-        ("mixing", 0),
-        ("attention", 1),
-    ],
-)
-def test_a_value_out_of_range_is_refused_by_name(setting: str, value: object) -> None:
-    with pytest.raises(SettingsError, match=rf"^{setting} is .*, expected .*\.$"):
-        make_objective({"name": "stable", setting: value})
-
-
-def test_a_network_that_was_not_adapted_is_refused(linear_model: ExtractorClassifier) -> None:
-    with pytest.raises(SettingsError, match=r"^objective 'stable' got a network whose stages are not known, .*\.$"):
-        make_objective("stable").local({}, linear_model, SITE)
-
-
-def test_a_site_that_forbids_the_report_refuses_to_train(data_root: Path) -> None:
-    protocol = Protocol(model="convnet", target="sketch", image_size=16, rounds=1, objective={"name": "stable"})
-    config = SiteConfig(device="cpu", data_root=data_root, allowed_reports=("gap",))
-    site = SiteSession("photo", config, protocol)
-    with pytest.raises(SettingsError, match=r"forbids the report 'style_statistics'.*objective 'stable' needs"):
-        site.train({}, 0, lambda: False, lambda epoch, loss: None)

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 import torch
 
 from fdg_plugins.aggregators.contributions import Contribution
-from fdg_plugins.aggregators.weighting_rule import ONLY_ROUND, RoundOf, Weighting
+from fdg_plugins.aggregators.weightings import ONLY_ROUND, RoundOf, Weighting
 from fdg_plugins.plugins.method import Default, Equation, Method, Reference, SettingSource
 
 

@@ -25,7 +25,6 @@ from fdg_plugins.plugins.reports import REPORT_STATISTICS
 from fdg_plugins.plugins.target import load_target
 
 PACKAGE = Path(fdg_plugins.__file__).parent
-SECURITY = PACKAGE.parent / "docs" / "security.md"
 ROLES = ("aggregator", "weighting", "objective")
 
 
@@ -51,7 +50,6 @@ def complaints(record: Method) -> Iterator[str]:
     shared |= {class_.shares for class_ in classes if class_ in WEIGHTINGS.values()}
     if "reestimate" in {entry.protocol.get("batch_norm") for entry in record.defaults}:
         shared.add(REPORT_STATISTICS)
-    leaves = {(one.what, one.shape) for one in parse_method(record.key).leaves() if one.when != "once per job"}
     text = ast.get_docstring(ast.parse((PACKAGE / "methods" / f"{record.key}.py").read_text(encoding="utf-8"))) or ""
     together = {one.method: parse_method(f"{record.key}+{one.method}") for one in record.together}
     checks = {
@@ -66,7 +64,6 @@ def complaints(record: Method) -> Iterator[str]:
         "whether it has filters": bool(filters_of(record.key))
         == bool(set(record.reports) - {"training_loss", REPORT_STATISTICS}),
         "its reports": set(record.reports) == shared - {None},
-        "the page on security": leaves == set(rows_on_security(record.key)),
         "its company": all({part.key for part in made.records} == {record.key, one} for one, made in together.items()),
         "its module's text": text.startswith(record.title),
     }
@@ -124,19 +121,6 @@ def test_an_aggregator_that_goes_with_a_weighting_is_no_direction_of_its_own() -
     for record in METHODS.all():
         if record.aggregator is not None and record.weighting is not None:
             assert issubclass(load_target(record.aggregator), AGGREGATORS[BASE])
-
-
-# --- what leaves a site ---
-
-
-def rows_on_security(name: str) -> list[tuple[str, str]]:
-    """Return what the table of docs/security.md marks as leaving with a method, and its shape."""
-    lines = [line for line in SECURITY.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
-    start = next(index for index, line in enumerate(lines) if line.startswith("| what | shape |"))
-    head, *rows = [re.split(r" *\| *", line.strip("| ").replace("*", "")) for line in lines[start:]]
-    table = [row for row in rows if len(row) == len(head)]
-    column = head.index("with")
-    return [(row[0], row[1]) for row in table if row[column].startswith("every method") or f"`{name}`" in row[column]]
 
 
 # --- records themselves ---

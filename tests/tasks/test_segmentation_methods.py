@@ -4,7 +4,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -19,12 +19,11 @@ from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.errors import CensusError, SettingsError
 from fdg_plugins.messages import CensusReply
 from fdg_plugins.methods.fedavg import FedAvgAggregator
-from fdg_plugins.methods.feddim import TARGETS, local_insight
+from fdg_plugins.methods.feddim import Target, local_insight
 from fdg_plugins.methods.fediir import LocalAlignment
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.objectives import OBJECTIVES, SiteRound, make_objective, see
-from fdg_plugins.plans.compatibility import check_settings
-from fdg_plugins.plans.plans import Plan, Plans
+from fdg_plugins.plans.plans import Plan, Plans, check_settings
 from fdg_plugins.record.census import take_census
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import SEGMENTATION
@@ -149,7 +148,7 @@ def distance(target: str, feature: np.ndarray, weight: np.ndarray, centre: np.nd
 
 
 @pytest.mark.parametrize("at", [0, 1])
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", get_args(Target))
 def test_feddims_penalty_weighs_the_classes_of_a_batch_equally(
     model: ExtractorClassifier, batches: list[Batch], target: Any, at: int
 ) -> None:

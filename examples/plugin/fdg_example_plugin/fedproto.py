@@ -20,8 +20,8 @@ from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Exchange, FeatureBatch, LocalObjective, Objective, SiteFacts
 from fdg_plugins.objectives.exchange import PayloadValidator, Tensors
 from fdg_plugins.objectives.objective import SiteRound, evaluating, to_report
+from fdg_plugins.plugins.fields import NotNegative
 from fdg_plugins.tasks import Task
-from fdg_plugins.values import check_number
 
 MEANS, COUNTS = "means", "counts"
 PROTOTYPES, PRESENT = "prototypes", "present"
@@ -38,10 +38,7 @@ class FedProtoObjective(Objective):
     name: ClassVar[str] = "proto"
     report: ClassVar[str | None] = "prototypes"
 
-    strength: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_number("strength", self.strength)
+    strength: NotNegative = 1.0
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
         """Return the loss of the round, for the prototypes received; without any it is the cross entropy."""

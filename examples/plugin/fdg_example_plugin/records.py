@@ -29,11 +29,9 @@ FEDPROTO = Method(
     acts=("objective",),
     objective="fdg_example_plugin.fedproto:FedProtoObjective",
     defaults=(Default(objective={"strength": 1.0}, source="the paper's code"),),
-    in_composition="The sites minimise the loss with the term; weights and direction see no more than the updates.",
     letters="h(x) features of an image; C_y prototype of its class: mean features over all sites; λ strength",
     equations=(Equation(formula="CE + λ mean ‖h(x) - C_y‖² / D", meaning="what a site minimises, C being fixed"),),
     settings=(SettingSource(name="strength", symbol="λ", remark="0 is FedAvg, bit for bit"),),
-    exact=("strength 0 is FedAvg, bit for bit.", "In round 1, when there are no prototypes yet, it is FedAvg."),
     differences=Differences(
         compared="",
         rows=(

@@ -22,8 +22,7 @@ from fdg_plugins.lab.sweep.processes import Command
 from fdg_plugins.lab.sweep.request import DataFound
 from fdg_plugins.lab.sweep.values import as_json
 from fdg_plugins.naming import did_you_mean
-from fdg_plugins.plans.compatibility import check_settings
-from fdg_plugins.plans.plans import make_plans
+from fdg_plugins.plans.plans import check_settings, make_plans
 from fdg_plugins.plugins.composition import find_method, parse_method
 from fdg_plugins.plugins.files import files_behind
 from fdg_plugins.plugins.methods import METHODS, REFERENCES

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from fdg_plugins.core.spectrum import centred_band, mean_amplitude, replace_amplitude
+from fdg_plugins.methods.harmofl import AmplitudeNormalization, AmplitudeNormalizedClassifier
 from fdg_plugins.models import HEADS, ExtractorClassifier, build_model
-from fdg_plugins.models.amplitude import AmplitudeNormalization, AmplitudeNormalizedClassifier
 
 SHAPE = (3, 16, 16)
 
@@ -30,14 +30,6 @@ def informed(band: float = 0.2) -> AmplitudeNormalization:
 
 
 # --- the layer ---
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_before_anything_is_known_images_pass_as_they_are(training: bool) -> None:
-    fresh, images = layer().train(training), noise()
-    assert not fresh.known
-    assert torch.equal(fresh(images), images)
-    assert not fresh.known
 
 
 def test_a_known_spectrum_takes_the_place_of_the_images_own_in_the_band() -> None:
@@ -64,26 +56,6 @@ def test_collecting_takes_the_first_batch_and_then_moves_by_the_momentum(momentu
         assert torch.equal(replaced, replace_amplitude(images, collecting.amplitude, collecting.band))
 
 
-def test_in_evaluation_mode_nothing_is_collected_even_if_it_was_told_to() -> None:
-    told = layer(collects=True).eval()
-    told(noise())
-    assert not told.known
-    told.train()(noise())
-    kept = told.amplitude.clone()
-    told.eval()(noise(seed=1))
-    assert torch.equal(told.amplitude, kept)
-
-
-def test_under_autocast_the_spectrum_is_that_of_float32() -> None:
-    images, plain, low = noise(), layer(collects=True), layer(collects=True)
-    expected = plain(images)
-    with torch.autocast("cpu", torch.bfloat16):
-        replaced = low(images)
-    assert torch.equal(replaced, expected)
-    assert torch.equal(low.amplitude, plain.amplitude)
-    assert low.amplitude.dtype == torch.float32
-
-
 # --- the network ---
 
 
@@ -102,17 +74,6 @@ def normalized(plain: ExtractorClassifier, band: float = 0.2) -> AmplitudeNormal
 
 def images_of(plain: ExtractorClassifier) -> torch.Tensor:
     return noise(shape=(next(plain.extractor.parameters()).shape[1], 16, 16))
-
-
-def test_features_penultimate_and_logits_are_those_of_the_normalised_images(plain: ExtractorClassifier) -> None:
-    made, images = normalized(plain), images_of(plain)
-    assert torch.equal(made(images), plain(images))
-    made.normalization.amplitude.copy_(mean_amplitude(3 * images + 1))
-    replaced = made.normalization(images)
-    assert not torch.allclose(made(images), plain(images))
-    assert torch.equal(made(images), plain(replaced))
-    assert torch.equal(made.features(images), plain.features(replaced))
-    assert torch.equal(made.penultimate(images), plain.penultimate(replaced))
 
 
 def test_a_state_and_a_deep_copy_carry_the_spectrum(plain: ExtractorClassifier) -> None:
