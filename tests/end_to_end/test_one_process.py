@@ -115,7 +115,7 @@ def test_a_worker_that_dies_costs_its_site_the_task_and_no_other(tmp_path: Path,
 def test_a_worker_that_hangs_costs_its_site_the_rounds_and_does_not_hang_the_run(
     tmp_path: Path, data_root: Path
 ) -> None:
-    settings = {"rounds": 4, "patience": 1.0, "min_sites": 2, "task_timeout": 5}
+    settings = {"rounds": 4, "patience": 1.0, "min_sites": 2, "task_timeout": 15}
     process = start(export("fedavg", tmp_path, **settings), tmp_path / "here", data_root, workers=2)
     record = tmp_path / "here" / SIMULATOR_FOLDER / RESULTS_FILE
     while not (record.exists() and read_json(record)["rounds"]):
