@@ -11,7 +11,7 @@ worst group's accuracy, have rows of their own.
 
 import re
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from fdg_plugins.data import dataset_spec
@@ -101,7 +101,9 @@ def build_sites_table(runs: Sequence[Run], against: str | None = None) -> Table:
     ordered = dict.fromkeys((*(one for one in PAPERS_COLUMNS if one in in_columns), *in_columns))
     columns = {one.title: {"dataset": one.dataset, "skew": one.skew} for one in ordered}
     rows = [
-        row for share in sorted({*map(participation_of, kept)}, reverse=True) for row in _rows(groups, share, against)
+        row
+        for share in sorted({*map(participation_of, kept)}, reverse=True)
+        for row in _rows(groups, ordered, share, against)
     ]
     ours = [cell for row in rows if row.kind == OURS for cell in row.cells.values()]
     seeds = {frozenset(cell.by_seed) for cell in ours if isinstance(cell, Estimate)}
@@ -124,7 +126,9 @@ def build_sites_table(runs: Sequence[Run], against: str | None = None) -> Table:
     )
 
 
-def _rows(groups: Sequence[Group], participation: float, against: str | None) -> Iterator[Row]:
+def _rows(
+    groups: Sequence[Group], columns: Collection[Column], participation: float, against: str | None
+) -> Iterator[Row]:
     """Yield our rows under one participation, and the paper's."""
     for group in groups:
         runs = [run for run in group.runs if participation_of(run) == participation]
@@ -142,7 +146,7 @@ def _rows(groups: Sequence[Group], participation: float, against: str | None) ->
                 {title: cell for title, members in by_title.items() if (cell := _over_seeds(members, what))},
                 {**fields, "on": what},
                 facts,
-                empty=frozenset(title for title, of in by_title.items() if not _has_row(of[0], kind)),
+                empty=frozenset(column.title for column in columns if not _has_row(column, kind)),
                 rivals=(participation, what) if kind is None else None,
             )
         if against and (printed := printed_cells(group.method, participation)):
@@ -247,9 +251,9 @@ def _kinds(runs: Sequence[Run]) -> list[tuple[str, ScoreKind | None]]:
     return plain + [(derived_on(kind, place), kind) for kind in kinds for place in places]
 
 
-def _has_row(run: Run, kind: ScoreKind | None) -> bool:
+def _has_row(column: Column, kind: ScoreKind | None) -> bool:
     """Return whether runs in a column have the score of a row: the accuracy (None), or one that their task derives."""
-    return kind is None or kind in TASKS.get(dataset_spec(run.dataset).task).derived_kinds
+    return kind is None or kind in TASKS.get(dataset_spec(column.dataset).task).derived_kinds
 
 
 def _scores(group: Group) -> Scores:
