@@ -7,7 +7,6 @@ arrival, because the receiver never trusts the sender.
 
 import math
 import re
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 import pydantic
@@ -17,7 +16,7 @@ from pydantic_core import PydanticCustomError
 from fdg_plugins import __version__
 from fdg_plugins.errors import FDGError
 from fdg_plugins.settings.protocol import MOST_EPOCHS, Protocol
-from fdg_plugins.values import first_problem, is_number, shorten
+from fdg_plugins.values import first_problem, is_number
 
 TASK_CENSUS = "census"
 TASK_STATISTICS = "statistics"
@@ -62,6 +61,14 @@ def _check_loss(value: float) -> float:
     return value
 
 
+def _check_version(value: str) -> str:
+    if value != __version__:
+        raise PydanticCustomError(
+            "version", f"the site has fdg-plugins {__version__}: one job needs one version everywhere"
+        )
+    return value
+
+
 # A loss may be NaN or infinite. JSON supports neither, so both are written as null, which is read back as NaN.
 # A site's training loss is the value of its objective, which may be negative.
 TrainingLoss = Annotated[float, pydantic.BeforeValidator(lambda value: math.nan if value is None else value)]
@@ -82,51 +89,22 @@ class Checked(pydantic.BaseModel):
             raise error(f"{origin}: {first_problem(caught)}") from caught
 
 
-class OfCensus(Checked):
-    """Base of the census's messages, the first between two participants: they tell the version of their sender.
-
-    Versions may differ in the fields of these messages, before any check of versions.
-    """
-
-    @classmethod
-    def read(cls, value: Any, origin: str, error: type[FDGError]) -> Self:
-        """Return ``value`` as a validated message; raise ``error`` as the base does, or naming the sender's version."""
-        try:
-            return super().read(value, origin, error)
-        except error:
-            told = cls._version_in(value)
-            if not isinstance(told, str) or told == __version__:
-                raise
-            raise error(
-                f"{origin}: it comes from fdg-plugins {shorten(told)}, and is read by {__version__}: one job needs one "
-                "version everywhere."
-            ) from None
-
-    @classmethod
-    def _version_in(cls, value: Any) -> Any:
-        """Return what an unread message says of its sender's version; None if nothing."""
-        raise NotImplementedError
-
-
-class CensusRequest(OfCensus):
+class CensusRequest(Checked):
     """The census task: the protocols for real data and for the stand-in, by which the site counts its data.
 
+    ``version``: of this package, at the server. It comes first, since other versions may have other fields.
     ``goes_on``: whether the run has a checkpoint at the server. If not, the site forgets what it kept under that name,
-    which is that of any simulation. ``version``: of this package, at the server.
+    which is that of any simulation.
     """
 
+    version: Annotated[str, pydantic.AfterValidator(_check_version)] = __version__
     protocol: Protocol
     stand_in_protocol: Protocol
     run: str
     goes_on: bool = True
-    version: str = __version__
-
-    @classmethod
-    def _version_in(cls, value: Any) -> Any:
-        return value.get("version") if isinstance(value, dict) else None
 
 
-class CensusReply(OfCensus):
+class CensusReply(Checked):
     """A site's description of its data and configuration, sent before the first round.
 
     ``class_counts [Y]`` counts the images of each class that the site uses: those for training and validation, or those
@@ -158,11 +136,6 @@ class CensusReply(OfCensus):
     compiled: bool = False  # whether the site trains with a network compiled by torch
     keeps_state: bool = False  # whether the site has kept anything of earlier rounds of this run
     versions: dict[Name, Name] = pydantic.Field(max_length=MOST_NAMES)
-
-    @classmethod
-    def _version_in(cls, value: Any) -> Any:
-        versions = value.get("versions") if isinstance(value, dict) else None
-        return versions.get("fdg-plugins") if isinstance(versions, dict) else None
 
     @property
     def whole_split(self) -> str | None:
@@ -228,12 +201,19 @@ class Evaluation(Checked):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _sums_of_earlier_versions(cls, value: Any) -> Any:
-        """Accept a record's scores: drop those that repeat their sums, convert the accuracy of older versions."""
+        """Accept a record's scores: drop those that repeat their sums, convert the accuracy of 0.1.0."""
         if not isinstance(value, dict):
             return value
         if isinstance(value.get("sums"), dict):
-            return {name: one for name, one in value.items() if not _repeats(name, one, value["sums"])}
-        return _with_sums(value)
+            return {name: one for name, one in value.items() if name in cls.model_fields or name not in value["sums"]}
+        score: Any = value.get("accuracy")
+        count: Any = value.get("count")
+        if not is_number(score) or type(count) is not int or not 0 < count <= MOST_SAMPLES:
+            return value
+        right = round(score * count)
+        total = right if right / count == score else score * count  # exact if it is a fraction of the images
+        rest = {name: one for name, one in value.items() if name != "accuracy"}
+        return {**rest, "sums": {"accuracy": {"sum": total, "count": count}}}
 
     def value(self, name: str) -> float:
         """Return the score called ``name``; raise ``KeyError`` if there is none."""
@@ -280,31 +260,3 @@ class TrainReport(Checked):
     learning_rate: float = pydantic.Field(gt=0, allow_inf_nan=False)
     seconds: float = pydantic.Field(ge=0, le=LONGEST_S)
     keeps_state: bool = False
-
-
-def _repeats(name: str, value: Any, sums: Mapping[str, Any]) -> bool:
-    """Return whether ``value`` equals the score called ``name`` computed from ``sums``."""
-    try:
-        return is_number(value) and ScoreSum.model_validate(sums[name]).mean == value
-    except (KeyError, pydantic.ValidationError):
-        return False
-
-
-def _with_sums(value: dict[str, Any]) -> dict[str, Any]:
-    """Return an evaluation of an older version with its accuracy as a sum; anything else is returned as it came."""
-    count: Any = value.get("count")
-    score: Any = value.get("accuracy")
-    if not _is_share(score) or type(count) is not int or not 0 <= count <= MOST_SAMPLES:
-        return value
-    rest = {name: one for name, one in value.items() if name != "accuracy"}
-    return {**rest, "sums": {"accuracy": {"sum": _sum_of(score, count), "count": count}}}
-
-
-def _is_share(score: Any) -> bool:
-    return is_number(score) and 0 <= score <= 1
-
-
-def _sum_of(score: float, count: int) -> float:
-    """Return ``score * count``, as an exact whole number if ``score`` is a fraction of ``count`` images."""
-    whole = float(round(score * count))
-    return whole if count and whole / count == score else score * count

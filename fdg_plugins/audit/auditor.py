@@ -10,12 +10,11 @@ import hashlib
 import logging
 import secrets
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from nvflare.apis.event_type import EventType
-from nvflare.apis.filter import FilterContextKey
+from nvflare.apis.filter import Filter, FilterContextKey
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
@@ -23,7 +22,7 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.fuel.utils.config_factory import ConfigFactory
 
 from fdg_plugins.audit.contents import contents_of
-from fdg_plugins.audit.file import AUDIT_FILE, AuditLine, FilterEntry, append_line, json_values
+from fdg_plugins.audit.file import AUDIT_FILE, AuditLine, FilterEntry, append_line
 from fdg_plugins.digests import sha256_of
 from fdg_plugins.errors import FDGError
 from fdg_plugins.flare.filter_chain import class_path, result_filters
@@ -107,7 +106,7 @@ def audit_line(answer: Shareable, fl_ctx: FLContext, stage: Literal["returned", 
     """Return the audit line for an answer in its state at ``stage``, with the id ``own_id``."""
     contents = contents_of(answer, fl_ctx.get_all_public_props())
     job = str(fl_ctx.get_job_id())
-    number = answer.get_header(AppConstants.CURRENT_ROUND)
+    number, chain = answer.get_header(AppConstants.CURRENT_ROUND), result_filters(fl_ctx)
     return AuditLine(
         stage=stage,
         id=own_id,
@@ -120,27 +119,16 @@ def audit_line(answer: Shareable, fl_ctx: FLContext, stage: Literal["returned", 
         kind=contents.kind,
         bytes=contents.bytes,
         tensors=tuple(contents.tensors),
-        values=json_values(contents.values),
+        values=contents.values,
         others=contents.others,
-        filters=_filters(fl_ctx),
+        filters=None if chain is None else tuple(map(_filter_entry, chain)),
         config_sha256=_config_sha256(fl_ctx.get_engine().get_workspace(), job),
-        versions=_versions(),
+        versions=installed_versions(OF_AUDIT),
     )
 
 
-@cache
-def _versions() -> dict[str, str]:
-    """Return the package versions; cached, because they are read from files."""
-    return installed_versions(OF_AUDIT)
-
-
-def _filters(fl_ctx: FLContext) -> tuple[FilterEntry, ...] | None:
-    chain = result_filters(fl_ctx)
-    if chain is None:
-        return None
-    return tuple(
-        FilterEntry(filter=class_path(one), source=str(one.get_prop(FilterContextKey.SOURCE, "?"))) for one in chain
-    )
+def _filter_entry(passed: Filter) -> FilterEntry:
+    return FilterEntry(filter=class_path(passed), source=str(passed.get_prop(FilterContextKey.SOURCE, "?")))
 
 
 def _config_sha256(workspace: Any, job: str) -> str | None:

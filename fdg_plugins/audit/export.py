@@ -15,31 +15,11 @@ from typing import Any
 from fdg_plugins.audit.file import NOT_SENT, AuditLine
 from fdg_plugins.values import visible
 
-FIELDS = (
-    "site",
-    "time",
-    "job",
-    "task",
-    "round",
-    "state",
-    "return_code",
-    "id",
-    "what",
-    "part",
-    "name",
-    "shape",
-    "dtype",
-    "bytes",
-    "l2_norm",
-    "value",
-    "filters",
-    "config_sha256",
-    "versions",
-)
-SENT = "sent"
+_ANSWER = ("site", "time", "job", "task", "round", "state", "return_code", "id")
+_CONTENT = ("what", "part", "name", "shape", "dtype", "bytes", "l2_norm", "value")
+FIELDS = (*_ANSWER, *_CONTENT, "filters", "config_sha256", "versions")
 # With the full-width signs, which some spreadsheets read in the same way.
 _FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
-_DEFUSED = "'"
 
 
 def audit_csv(lines: Iterable[AuditLine]) -> str:
@@ -51,7 +31,13 @@ def audit_csv(lines: Iterable[AuditLine]) -> str:
     writer = csv.DictWriter(text, FIELDS, restval="", lineterminator="\n")
     writer.writeheader()
     for line in lines:
-        answer = _answer(line)
+        filters = (f"{one.filter} ({one.source})" for one in line.filters or ())
+        answer: dict[str, Any] = {
+            **line.model_dump(include=set(FIELDS) - {"bytes"}),
+            "state": "sent" if line.stage == "sent" else NOT_SENT,
+            "filters": "unknown" if line.filters is None else "; ".join(filters),
+            "versions": "; ".join(f"{name} {number}" for name, number in line.versions.items()),
+        }
         for row in _contents(line):
             writer.writerow({field: harmless(cell) for field, cell in {**answer, **row}.items()})
     return text.getvalue()
@@ -66,26 +52,7 @@ def harmless(cell: Any) -> Any:
     if not isinstance(cell, str):
         return cell
     text = visible(cell)
-    return _DEFUSED + text if text.lstrip().startswith(_FORMULA) else text
-
-
-def _answer(line: AuditLine) -> dict[str, Any]:
-    """Return the fields that all rows of an answer share."""
-    return {
-        "site": line.site,
-        "time": line.time,
-        "job": line.job,
-        "task": line.task,
-        "round": "" if line.round is None else line.round,
-        "state": SENT if line.stage == "sent" else NOT_SENT,
-        "return_code": line.return_code,
-        "id": line.id,
-        "filters": "unknown"
-        if line.filters is None
-        else "; ".join(f"{one.filter} ({one.source})" for one in line.filters),
-        "config_sha256": line.config_sha256 or "",
-        "versions": "; ".join(f"{name} {number}" for name, number in line.versions.items()),
-    }
+    return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
 
 
 def _contents(line: AuditLine) -> Iterator[dict[str, Any]]:
@@ -95,13 +62,9 @@ def _contents(line: AuditLine) -> Iterator[dict[str, Any]]:
         tensor = {"part": one.part, "name": one.name, "shape": shape, "dtype": one.dtype, "bytes": one.bytes}
         yield {"what": "tensor", **tensor, "l2_norm": one.norm}
     for name, value in line.values.items():
-        yield {"what": "value", "name": name, "value": _cell(value)}
+        is_word = value is None or isinstance(value, bool)  # written as in JSON
+        yield {"what": "value", "name": name, "value": json.dumps(value) if is_word else value}
     for name, kind in line.others.items():
         yield {"what": "object", "name": name, "value": kind}
     if not (line.tensors or line.values or line.others):
         yield {"what": "nothing"}
-
-
-def _cell(value: bool | int | float | str | None) -> int | float | str:
-    """Return a value as a cell: numbers and text as they are, the rest in JSON's words."""
-    return json.dumps(value) if value is None or isinstance(value, bool) else value

@@ -5,19 +5,18 @@ Every answer of this package's executor has two lines: one when the executor ret
 send it, after the last filter. An answer of another executor has only the second line.
 """
 
-import logging
 import math
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import pydantic
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.messages import Checked, Loss
-from fdg_plugins.storage import locked, write_all
+from fdg_plugins.storage import locked
 from fdg_plugins.values import first_problem
 
 AUDIT_FILE = "fdg_audit.jsonl"
@@ -97,26 +96,24 @@ def append_line(path: Path, line: AuditLine, *, durable: bool = True) -> None:
     A line that need not be ``durable`` may be lost if the machine fails. Raises ``DataError`` if writing fails; a
     partly written line is then removed if possible.
     """
+    content = line.model_dump_json().encode() + b"\n"
     try:
         # The folder is the site's own workspace. A missing file is created, a missing folder is not.
         with locked(path, private=True) as handle:  # two jobs of one site write to the same file
-            _append(handle, line.model_dump_json().encode(), durable=durable)
+            size = os.fstat(handle).st_size
+            torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"  # a crash in the middle of the last line
+            try:
+                with os.fdopen(handle, "ab", closefd=False) as file:
+                    file.write(b"\n" + content if torn else content)
+                if durable:
+                    os.fsync(handle)
+            except OSError:
+                with suppress(OSError):
+                    os.ftruncate(handle, size)
+                raise
     except OSError as error:
         reason = f"cannot be written: {error.strerror}."
         raise DataError(f"audit file {path} {reason}", public=f"the audit {reason}") from error
-
-
-def _append(handle: int, content: bytes, *, durable: bool) -> None:
-    size = os.fstat(handle).st_size
-    torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"  # a crash in the middle of the last line
-    try:
-        write_all(handle, (b"\n" if torn else b"") + content + b"\n")
-        if durable:
-            os.fsync(handle)
-    except OSError:
-        with suppress(OSError):
-            os.ftruncate(handle, size)
-        raise
 
 
 def audit_entries(path: Path) -> Iterator[AuditLine | BrokenLine]:
@@ -126,55 +123,31 @@ def audit_entries(path: Path) -> Iterator[AuditLine | BrokenLine]:
     """
     try:
         with path.open("rb") as file:
-            yield from (_entry(number, text) for number, text in enumerate(file, start=1))
+            for number, text in enumerate(file, start=1):
+                try:
+                    yield AuditLine.model_validate_json(text)
+                except pydantic.ValidationError as error:
+                    is_json = error.errors(include_url=False)[0]["type"] != "json_invalid"
+                    cut = "it is not valid JSON: cut off by a crash, before its answer left, or changed"
+                    yield BrokenLine(number, first_problem(error).rstrip(".") if is_json else cut)
     except OSError as error:
         raise DataError(f"file {path} cannot be read: {error.strerror}.") from error
 
 
-def _entry(number: int, text: bytes) -> AuditLine | BrokenLine:
-    try:
-        return AuditLine.model_validate_json(text)
-    except pydantic.ValidationError as error:
-        return BrokenLine(number, _reason(error))
-
-
-def _reason(error: pydantic.ValidationError) -> str:
-    if error.errors(include_url=False)[0]["type"] == "json_invalid":
-        return "it is not valid JSON: cut off by a crash, before its answer left, or changed"
-    return first_problem(error).rstrip(".")
-
-
-def read_audit(path: Path) -> Iterator[AuditLine]:
-    """Yield the valid lines of an audit file in order; log a warning for each invalid line and skip it.
-
-    Raises ``DataError`` if the file cannot be read.
-    """
-    for entry in audit_entries(path):
-        if isinstance(entry, AuditLine):
-            yield entry
-        else:
-            logging.getLogger(__name__).warning(
-                "audit file %s: line %d is not a line of it: %s.", path, entry.number, entry.reason
-            )
-
-
-def never_sent(lines: Iterable[AuditLine]) -> set[str]:
-    """Return the ids of the answers that the executor returned but FLARE did not send.
-
-    Possible causes are a caller other than FLARE's runner, an aborted task, a failed filter, or a crash.
-    """
-    returned: set[str] = set()
-    sent: set[str] = set()
-    for line in lines:
-        (sent if line.stage == "sent" else returned).add(line.id)
-    return returned - sent
+def read_audit(path: Path) -> list[AuditLine]:
+    """Return the valid lines of an audit file in order; raise ``DataError`` if the file cannot be read."""
+    return [entry for entry in audit_entries(path) if isinstance(entry, AuditLine)]
 
 
 def shown_lines(lines: Iterable[AuditLine]) -> list[AuditLine]:
-    """Return one line for every answer, in file order: the ``sent`` line if it was sent, else the ``returned`` line."""
+    """Return one line for every answer, in file order: the ``sent`` line if it was sent, else the ``returned`` line.
+
+    An answer that the executor returned may never be sent: for a caller other than FLARE's runner, an aborted task, a
+    failed filter, or a crash.
+    """
     kept = list(lines)
-    unsent = never_sent(kept)
-    return [line for line in kept if line.stage == "sent" or line.id in unsent]
+    sent = {line.id for line in kept if line.stage == "sent"}
+    return [line for line in kept if line.stage == "sent" or line.id not in sent]
 
 
 def part_sums(line: AuditLine) -> list[PartSum]:
@@ -202,11 +175,3 @@ def filters_text(line: AuditLine) -> str:
     if line.filters is None:
         return "?"
     return ", ".join(one.filter.rpartition(".")[2] for one in line.filters) or "-"
-
-
-def json_values(values: dict[str, Any]) -> dict[str, Any]:
-    """Return ``values`` in a form that JSON supports: non-finite numbers become text, such as ``"nan"``."""
-    return {
-        name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in values.items()
-    }

@@ -28,7 +28,7 @@ from fdg_plugins.cli.sweep_options import AtOnceOption, ProtocolName
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.engine.names import EngineName
 from fdg_plugins.plugins.methods import REFERENCES
-from fdg_plugins.record.run_folder import RUNS
+from fdg_plugins.record.run_files import RUNS
 from fdg_plugins.values import is_number, shorten
 
 if TYPE_CHECKING:

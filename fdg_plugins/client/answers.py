@@ -21,7 +21,6 @@ from fdg_plugins.tasks import DEFAULT_TASK, Task
 from fdg_plugins.training.loop import Batches, DevicePolicy
 from fdg_plugins.training.loop import evaluate as score_of
 from fdg_plugins.training.results import evaluation_of, make_update
-from fdg_plugins.values import shorten
 
 Split = Literal["validation", "train"]
 UNNAMED = "unnamed"
@@ -90,10 +89,17 @@ class LocalRound:
         whose parameters are not those received, and as :meth:`meta`.
         """
         meta = self.meta(optimizer, steps, num_samples, **report)
+        local = model.state_dict()
+        for name, value in self.received.items():
+            if name not in local or tuple(local[name].shape) != tuple(value.shape):
+                came = list(local[name].shape) if name in local else "missing"
+                expected = f"the shape received, {list(value.shape)}"
+                raise SettingsError(field=f"parameter {name} of the trained model", value=came, expected=expected)
+        before: Evaluation | None = report.get("before")
         return FLModel(
             params_type=ParamsType.DIFF,
-            params=self._update(model),
-            metrics=_metrics(report.get("before")),
+            params=make_update(local, {name: torch.as_tensor(value) for name, value in self.received.items()}),
+            metrics=None if before is None else {"loss": before.loss, **before.values()},
             current_round=self.number,
             meta=meta,
         )
@@ -143,36 +149,16 @@ class LocalRound:
         meta = {META_SAMPLES: num_samples, META_REPORT: told.model_dump(mode="python")}
         return meta if report is None else {**meta, META_SITE_REPORT: dict(report)}
 
-    def _update(self, model: torch.nn.Module) -> dict[str, torch.Tensor]:
-        local = model.state_dict()
-        for name, value in self.received.items():
-            if name not in local or tuple(local[name].shape) != tuple(value.shape):
-                came = "missing" if name not in local else f"of shape {list(local[name].shape)}"
-                raise SettingsError(
-                    f"parameter {shorten(name)} of the trained model is {came}, expected the shape received, "
-                    f"{list(value.shape)}."
-                )
-        return make_update(local, {name: torch.as_tensor(value) for name, value in self.received.items()})
-
 
 def _effective_steps(optimizer: torch.optim.Optimizer, steps: int) -> float:
     """Return FedNova's ``||a||_1`` after ``steps`` steps: for SGD by its momentum, ``steps`` for other optimizers."""
     if not isinstance(optimizer, torch.optim.SGD):
         return float(steps)
-    if any(group["nesterov"] or group["dampening"] for group in optimizer.param_groups):
-        raise SettingsError(
-            "the optimizer has Nesterov's momentum or dampening, whose effective steps are not known here, "
-            "expected SGD without them, or the argument effective_steps."
-        )
-    momenta = {float(group["momentum"]) for group in optimizer.param_groups}
+    groups, instead = optimizer.param_groups, "or the argument effective_steps"
+    if any(group["nesterov"] or group["dampening"] for group in groups):
+        expected = f"SGD without Nesterov's momentum and dampening, {instead}"
+        raise SettingsError(field="optimizer", value=optimizer, expected=expected)
+    momenta = {float(group["momentum"]) for group in groups}
     if len(momenta) > 1:
-        different = ", ".join(f"{momentum:g}" for momentum in sorted(momenta))
-        raise SettingsError(
-            f"the optimizer's groups of parameters have the momenta {different}, expected one for all, or the argument "
-            "effective_steps."
-        )
+        raise SettingsError(field="momentum", value=sorted(momenta), expected=f"one for all parameters, {instead}")
     return effective_steps_of_sgd(steps, *momenta)
-
-
-def _metrics(before: Evaluation | None) -> dict[str, float] | None:
-    return None if before is None else {"loss": before.loss, **before.values()}

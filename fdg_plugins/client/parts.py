@@ -41,7 +41,9 @@ class SitePart(ABC):
     def __init__(self, model: torch.nn.Module, head: str) -> None:
         self.model = model
         self.head_name = head
-        self.head = _submodule(model, head)
+        if not head or (found := dict(model.named_modules()).get(head)) is None:
+            raise SettingsError(field="head", value=head, expected="the dotted name of a module of the model")
+        self.head = found
         self._features: torch.Tensor | None = None
         self.head.register_forward_pre_hook(self._keep_features)
 
@@ -92,7 +94,7 @@ class ClassInsight(SitePart):
         super().__init__(model, head)
         check_choice("target", target, get_args(Target))
         if not isinstance(self.head, torch.nn.Linear):
-            raise SettingsError(f"head {head!r} is a {type(self.head).__name__}, expected a linear layer.")
+            raise SettingsError(field="head", value=head, expected="the name of a linear layer")
         self.linear: torch.nn.Linear = self.head
         self.target: Target = target
         self._insight: LocalInsight | None = None
@@ -171,10 +173,3 @@ def _received(received: FLModel) -> Mapping[str, Any]:
 
 def _validator(method: str) -> PayloadValidator:
     return PayloadValidator(f"sent for {method}", SettingsError)
-
-
-def _submodule(model: torch.nn.Module, name: str) -> torch.nn.Module:
-    found = dict(model.named_modules()).get(name) if name else None
-    if found is None:
-        raise SettingsError(f"head is {name!r}, which the model does not have, expected the dotted name of a module.")
-    return found

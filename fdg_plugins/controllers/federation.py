@@ -45,12 +45,11 @@ from fdg_plugins.record.census import (
     check_min_sites,
     check_reports,
     check_versions,
+    new_record,
     take_census,
 )
 from fdg_plugins.record.checkpoint import has_checkpoint, require_checkpoint
-from fdg_plugins.record.first import new_record
-from fdg_plugins.record.method_settings import method_label
-from fdg_plugins.record.names import name_of_run
+from fdg_plugins.record.method_settings import method_label, name_of_run
 from fdg_plugins.record.run_record import InitialWeights, Method, RoundRecord, RunRecord
 from fdg_plugins.record.text import (
     evaluation_line,
@@ -62,8 +61,7 @@ from fdg_plugins.record.text import (
 )
 from fdg_plugins.settings.protocol import AUTO, SGD, Protocol, environment_settings
 from fdg_plugins.state.folders import VARIABLE as STATE_VARIABLE
-from fdg_plugins.state.folders import state_beside, state_folder
-from fdg_plugins.state.hold import Submitter, held_run
+from fdg_plugins.state.folders import held_run, state_beside, state_folder
 from fdg_plugins.tasks import TASKS
 from fdg_plugins.training.global_model import initial_model
 from fdg_plugins.values import counted
@@ -149,8 +147,8 @@ class FederationController(Messenger):
         aggregator = self._aggregator()
         plans = self._plans(aggregator)
         state = state_folder(self.engine.get_workspace(), self._run_id)
-        submitter = Submitter.of(self.fl_ctx.get_prop(FLContextKey.JOB_META))
-        with held_run(state, submitter, lambda: bool(self.abort_signal.triggered)):
+        meta = self.fl_ctx.get_prop(FLContextKey.JOB_META) or {}
+        with held_run(state, meta, lambda: bool(self.abort_signal.triggered)):
             self._run_held(aggregator, plans, tracking, state)
 
     def _run_held(self, aggregator: UpdateAggregator, plans: Plans, tracking: str | None, state: Path) -> None:

@@ -9,8 +9,15 @@ from pathlib import Path
 from fdg_plugins.controllers.channel import TENSORS_FILE
 from fdg_plugins.controllers.run_files import STATE_FILE
 from fdg_plugins.flare.trackers import MLFLOW_FILE, WANDB_FOLDER
-from fdg_plugins.record.run_files import EVENTS_FOLDER, LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
-from fdg_plugins.record.run_folder import RUNS, make_run_folder
+from fdg_plugins.record.run_files import (
+    EVENTS_FOLDER,
+    LAST_FILE,
+    LOCAL_FOLDER,
+    RESULTS_FILE,
+    RUNS,
+    SELECTED_FILE,
+    make_run_folder,
+)
 from fdg_plugins.storage import writing
 
 MODELS = (LAST_FILE, SELECTED_FILE, LOCAL_FOLDER)

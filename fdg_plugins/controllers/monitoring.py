@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from types import MappingProxyType
 
 from fdg_plugins.flare.metrics import Metric, publish
-from fdg_plugins.record.names import federated_name
+from fdg_plugins.record.method_settings import federated_name
 from fdg_plugins.record.run_record import AggregationRecord, EvaluationRecord, RoundRecord, RunRecord
 
 SERVER_METRICS = MappingProxyType(

@@ -12,7 +12,6 @@ from fdg_plugins.controllers.guard import standing_steps
 from fdg_plugins.errors import DataError
 from fdg_plugins.objectives import Exchange
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, Checkpoint
-from fdg_plugins.record.record_text import RecordText
 from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.state.folders import remove_state
@@ -49,8 +48,6 @@ class RunFiles:
     channel: ReportChannel
     seconds_before: float = 0.0  # of the jobs that this one goes on from
     started: float = field(default_factory=time.perf_counter)
-    _results_text: RecordText = field(default_factory=lambda: RecordText(indent=1))
-    _checkpoint_text: RecordText = field(default_factory=RecordText)
 
     def save(self) -> None:
         """Write the last model, the server's state and the record."""
@@ -62,7 +59,7 @@ class RunFiles:
         write_json(self.folder / STATE_FILE, {**state, "exchange": exchange} if exchange is not None else state)
         if self.state is not None:
             checkpoint = self._checkpoint(self.channel.exchange)
-            checkpoint.write(self.state / CHECKPOINT_FILE, self._checkpoint_text.of(self.record))
+            checkpoint.write(self.state / CHECKPOINT_FILE)
         self._forget_others()
         self.save_record()
 
@@ -73,7 +70,7 @@ class RunFiles:
     def save_record(self) -> None:
         """Write ``results.json``."""
         self._measure()
-        write_bytes(self.folder / RESULTS_FILE, self._results_text.of(self.record).encode() + b"\n")
+        write_bytes(self.folder / RESULTS_FILE, self.record.model_dump_json(indent=1).encode() + b"\n")
 
     def _measure(self) -> None:
         """Enter the time spent so far into the record."""

@@ -18,7 +18,7 @@ from nvflare.apis.utils.analytix_utils import create_analytic_dxo, send_analytic
 from nvflare.app_common.widgets.streaming import AnalyticsReceiver
 
 from fdg_plugins.flare.trackers import TrackedRun, make_receiver
-from fdg_plugins.record.names import federated_name, name_of_run
+from fdg_plugins.record.method_settings import federated_name, name_of_run
 from fdg_plugins.record.run_record import AggregationRecord, EvaluationRecord, PersonalScores, RoundRecord, RunRecord
 
 Scalar = tuple[str, float]

@@ -4,7 +4,7 @@
 A site that comes back to a running job takes no new census, so a process compares what it finds with the file.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 CENSUS_FILE = "fdg_census.json"
 _COUNTED = {"split", "split_hash", "precision"}  # of the reply
 _VERSIONS = "versions"
+LEFT_OUT = "left_out"
 
 
 def versions_of(session: "SiteSession") -> dict[str, str]:
@@ -29,9 +30,12 @@ def versions_of(session: "SiteSession") -> dict[str, str]:
     return {**installed_versions(OF_SITE), **code_of(names_in(session.protocol), session.protocol.plugins)}
 
 
-def keep_counted(folder: Path, job: str, reply: CensusReply) -> None:
-    """Write what the census of ``job`` has counted."""
-    counted = {"job": job, **reply.model_dump(include=_COUNTED), _VERSIONS: reply.versions}
+def keep_counted(folder: Path, job: str, reply: CensusReply, left_out: Iterable[str]) -> None:
+    """Write what the census of ``job`` has counted, and the damaged images that it has ``left_out``.
+
+    Every later task uses the same split, without decoding all images again, which can take longer than a round.
+    """
+    counted = {"job": job, **reply.model_dump(include=_COUNTED), _VERSIONS: reply.versions, LEFT_OUT: sorted(left_out)}
     write_json(folder / CENSUS_FILE, counted, private=True)
 
 

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from fdg_plugins.errors import DataError, FDGError, SettingsError, Stopped
-from fdg_plugins.executors.counted import check_counted, check_process, counted_in, keep_counted, versions_of
+from fdg_plugins.executors.counted import (
+    LEFT_OUT,
+    check_counted,
+    check_process,
+    counted_in,
+    keep_counted,
+    versions_of,
+)
 from fdg_plugins.messages import (
     TASK_CENSUS,
     TASK_EVALUATE,
@@ -27,18 +34,8 @@ from fdg_plugins.plugins.admission import admit
 from fdg_plugins.privacy.reasons import texts_of
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
-from fdg_plugins.state.fixed_part import read_fixed, write_fixed
-from fdg_plugins.state.left_out import read_left_out, write_left_out
-from fdg_plugins.state.site_memory import (
-    MOMENTUM,
-    PERSONAL,
-    Kept,
-    clear_memory,
-    has_memory,
-    read_memory,
-    write_kept,
-)
-from fdg_plugins.storage import named_path, remove_unfinished
+from fdg_plugins.state.site_memory import clear_memory, has_memory, read_fixed, read_kept, write_fixed, write_kept
+from fdg_plugins.storage import named_path
 from fdg_plugins.training.loop import ShouldStop
 from fdg_plugins.values import shorten
 
@@ -154,13 +151,11 @@ class SiteWork:
         if session.images.stand_in:
             admit_plugins(order, request.stand_in_protocol, config)
             session = self._open(order.site, config, request.stand_in_protocol)
-        remove_unfinished(folder)
         if not request.goes_on:
             clear_memory(folder)
         reply = session.census(should_stop)
         reply = reply.model_copy(update={"keeps_state": has_memory(folder), "versions": versions_of(session)})
-        write_left_out(folder, session.images.left_out)
-        keep_counted(folder, order.job, reply)
+        keep_counted(folder, order.job, reply, session.images.left_out)
         self._compared.add((order.site, order.job))
         from fdg_plugins.training.census_lines import census_lines
 
@@ -177,7 +172,7 @@ class SiteWork:
         request = TaskRequest.read(order.request, "task request", RequestError)
         counted = counted_in(folder, order.job)
         admit_plugins(order, request.protocol, config)
-        session = self._open(order.site, config, request.protocol, read_left_out(folder))
+        session = self._open(order.site, config, request.protocol, frozenset(counted.get(LEFT_OUT, ())))
         if session.images.stand_in != request.stand_in:
             raise DataError(
                 "the data changed between the real data set and the STAND-IN since the census.", public=True
@@ -217,14 +212,14 @@ class SiteWork:
 def _statistics(
     session: "SiteSession", order: SiteTask, folder: Path, should_stop: ShouldStop, say: Say
 ) -> tuple[dict[str, Any], dict[str, Tensors]]:
-    found = session.statistics(order.state, should_stop, _personal(session, folder, order.round_number))
+    found = session.statistics(order.state, should_stop, read_kept(folder, order.round_number).personal)
     return {}, {"statistics": found}
 
 
 def _probe(
     session: "SiteSession", order: SiteTask, folder: Path, should_stop: ShouldStop, say: Say
 ) -> tuple[dict[str, Any], dict[str, Tensors]]:
-    report = session.probe(order.state, should_stop, _personal(session, folder, order.round_number))
+    report = session.probe(order.state, should_stop, read_kept(folder, order.round_number).personal)
     return {"count": len(session.data.train)}, {"report": report}
 
 
@@ -239,7 +234,7 @@ def _train(
         say(_line(session, f"{where} | train loss {loss:.4f}"))
 
     number = order.round_number
-    result = session.train(order.state, number, should_stop, on_epoch, order.received, _kept(session, folder, number))
+    result = session.train(order.state, number, should_stop, on_epoch, order.received, read_kept(folder, number))
     write_kept(folder, number, result.kept)
     report = result.report.model_copy(update={"keeps_state": has_memory(folder)})
     value = {"samples": len(session.data.train), "report": report}
@@ -251,12 +246,12 @@ def _evaluate(
 ) -> tuple[dict[str, Any], dict[str, Tensors]]:
     split: Literal["test", "validation"] = "test" if session.images.domain == session.protocol.target else "validation"
     # The site does not train in this round, or already has: use what it kept of its last training.
-    kept_before = order.round_number + 1
-    personal = _personal(session, folder, kept_before)
-    value = session.evaluate(session.load(order.state, personal), split, should_stop).model_dump(mode="python")
+    kept = read_kept(folder, order.round_number + 1)
+    value = session.evaluate(session.load(order.state, kept.personal), split, should_stop).model_dump(mode="python")
     if split == "validation" and session.objective.personalises:
-        memory = read_memory(folder, kept_before)
-        own = session.evaluate_own(order.state, order.round_number, should_stop, order.received, memory, personal)
+        own = session.evaluate_own(
+            order.state, order.round_number, should_stop, order.received, kept.memory, kept.personal
+        )
         value["personal"] = own.model_dump(mode="python")
     return value, {}
 
@@ -270,17 +265,6 @@ def admit_plugins(order: SiteTask, protocol: Protocol, config: SiteConfig) -> No
     Raises ``SettingsError`` for any other plug-in, before loading any of it.
     """
     admit(names_in(protocol), protocol.plugins, Path(order.custom) if order.custom else None, config.allowed_plugins)
-
-
-def _personal(session: "SiteSession", folder: Path, round_number: int) -> Tensors:
-    """Return what the site has of its own from its last training before ``round_number``; empty if nothing."""
-    return read_memory(folder, round_number, PERSONAL) if session.protocol.keeps_personal else {}
-
-
-def _kept(session: "SiteSession", folder: Path, round_number: int) -> Kept:
-    """Return what the site kept of its last training before ``round_number``."""
-    momentum = read_memory(folder, round_number, MOMENTUM) if session.protocol.keep_momentum else {}
-    return Kept(read_memory(folder, round_number), _personal(session, folder, round_number), momentum)
 
 
 def _with_fixed_part(order: SiteTask, folder: Path) -> SiteTask:

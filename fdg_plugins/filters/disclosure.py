@@ -4,8 +4,7 @@
 Each check raises :class:`RefusedError`, which never quotes a value. Anything not known to be harmless is refused.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, NoReturn, TypeGuard
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -88,27 +87,14 @@ def check_context(site: str, fl_ctx: FLContext) -> None:
 
 def content(site: str, shareable: Shareable) -> DXO:
     """Return the DXO in an answer; refuse an answer that holds anything else."""
-    _check_entries(site, shareable)
+    for key in shareable.keys() - {DXO_KEY, ReservedHeaderKey.HEADERS}:
+        refuse(site, f"it holds {shorten(key)} beside its content")
+    for key in (shareable.get(ReservedHeaderKey.HEADERS) or {}).keys() - {*_HEADERS}:
+        refuse(site, f"it has the header {shorten(key)}, which is not known to be free of data")
     try:
         return from_shareable(shareable)
     except NO_DXO as error:
         raise RefusedError(f"site {site}: differential privacy refused its answer: it is not a DXO.") from error
-
-
-def _check_entries(site: str, shareable: Shareable) -> None:
-    for key in _others(shareable, (DXO_KEY, ReservedHeaderKey.HEADERS)):
-        refuse(site, f"it holds {shorten(key)} beside its content")
-    for key in _others(shareable.get(ReservedHeaderKey.HEADERS) or {}, _HEADERS):
-        refuse(site, f"it has the header {shorten(key)}, which is not known to be free of data")
-
-
-def _others(keys: Iterable[Any], known: Sequence[str]) -> list[Any]:
-    return [key for key in keys if key not in known]
-
-
-def is_empty(dxo: DXO) -> bool:
-    """Return whether a DXO of metrics holds nothing."""
-    return dxo.data_kind == DataKind.METRICS and not dxo.data and not dxo.meta
 
 
 def census(site: str, dxo: DXO) -> DXO:
@@ -124,89 +110,58 @@ def census(site: str, dxo: DXO) -> DXO:
 
 def read_update(site: str, dxo: DXO) -> Update:
     """Return the update in an answer; refuse any other content."""
-    _check_kind(site, dxo)
-    tensors = {_parameter(site, name): _values(site, name, value) for name, value in dxo.data.items()}
-    if not any(value.is_floating_point() for value in tensors.values()):
-        refuse(site, "its update has no floating-point values")
-    return Update(tensors, frozenset(name for name, value in dxo.data.items() if isinstance(value, np.ndarray)))
-
-
-def _check_kind(site: str, dxo: DXO) -> None:
     if dxo.data_kind == DataKind.COLLECTION:
         refuse(site, "it holds a method's tensors beside the update, which differential privacy does not cover")
     if dxo.data_kind != DataKind.WEIGHT_DIFF:
         kind = getattr(dxo.data_kind, "value", dxo.data_kind)  # an enum member until it has crossed the wire
         refuse(site, f"it is {shorten(str(kind))}, expected an update (WEIGHT_DIFF)")
+    tensors = {name: _values(site, name, value) for name, value in dxo.data.items()}
+    if not any(value.is_floating_point() for value in tensors.values()):
+        refuse(site, "its update has no floating-point values")
+    return Update(tensors, frozenset(name for name, value in dxo.data.items() if isinstance(value, np.ndarray)))
 
 
-def _parameter(site: str, name: Any) -> str:
+def _values(site: str, name: Any, value: Any) -> torch.Tensor:
+    """Return one parameter as a CPU tensor: floats, which may leave after noise is added, or a step counter."""
     if not isinstance(name, str):
         refuse(site, f"a parameter's name is a {type(name).__name__}, expected a string")
-    return name
-
-
-def _values(site: str, name: str, value: Any) -> torch.Tensor:
-    """Return one parameter as a CPU tensor: floats, which may leave after noise is added, or a step counter."""
     where = f"parameter {shorten(name)}"
-    tensor = _tensor(site, where, value)
-    if tensor.dtype in FLOATS:
-        _check_floats(site, where, tensor)
-    elif tensor.dtype != torch.int64 or not name.endswith(STEP_COUNTERS):
-        refuse(site, f"{where} is of {tensor.dtype}, expected floating-point numbers, or BatchNorm's step counter")
-    return tensor.detach().cpu()
-
-
-def _tensor(site: str, where: str, value: Any) -> torch.Tensor:
     if isinstance(value, np.ndarray) and value.dtype in ARRAYS:
-        return torch.from_numpy(value.copy())  # a copy, since torch warns about read-only arrays
-    if not _holds_values(value):
+        value = torch.from_numpy(value.copy())  # a copy, since torch warns about read-only arrays
+    if not is_dense(value) or value.device.type == "meta":
         refuse(site, f"{where} is a {type(value).__name__}, expected a dense tensor or array of numbers")
-    return value
-
-
-def _holds_values(value: Any) -> TypeGuard[torch.Tensor]:
-    return is_dense(value) and value.device.type != "meta"
-
-
-def _check_floats(site: str, where: str, value: torch.Tensor) -> None:
-    if not bool(torch.isfinite(value).all()):
-        refuse(site, f"{where} has values that are NaN or infinite")
-    if value.dtype == torch.float64 and bool((value.abs() > LARGEST_SQUARABLE).any()):
-        refuse(site, f"{where} has values beyond {LARGEST_SQUARABLE:g}")
+    if value.dtype in FLOATS:
+        if not bool(torch.isfinite(value).all()):
+            refuse(site, f"{where} has values that are NaN or infinite")
+        if value.dtype == torch.float64 and bool((value.abs() > LARGEST_SQUARABLE).any()):
+            refuse(site, f"{where} has values beyond {LARGEST_SQUARABLE:g}")
+    elif value.dtype != torch.int64 or not name.endswith(STEP_COUNTERS):
+        refuse(site, f"{where} is of {value.dtype}, expected floating-point numbers, or BatchNorm's step counter")
+    return value.detach().cpu()
 
 
 def released_meta(site: str, dxo: DXO) -> dict[str, Any]:
     """Return the meta that may leave: the number of samples, and the report without values measured on images."""
     meta: dict[str, Any] = {}
     for key, value in dxo.meta.items():
-        if key in _RELEASED:
-            meta[key] = _RELEASED[key](site, value)
-        elif key not in _DROPPED:
+        if key == META_SAMPLES:
+            if type(value) is not int or value < 1:
+                refuse(site, "its number of samples is not a whole number above zero")
+            meta[key] = value
+        elif key == META_REPORT:
+            try:
+                report = TrainReport.read(value, "report", RefusedError)
+            except RefusedError:
+                refuse(site, "its report of the training is not as declared")
+            meta[key] = report.model_copy(update=WITHHELD).model_dump(mode="python")
+        elif key not in (MetaKey.INITIAL_METRICS, MetaKey.FILTER_HISTORY):  # which are dropped
             refuse(site, f"its meta holds {_REASONS.get(key, f'{shorten(key)}, which is not known')}")
     return meta
-
-
-def _samples(site: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        refuse(site, "its number of samples is not a whole number above zero")
-    return value
-
-
-def _withheld(site: str, value: Any) -> dict[str, Any]:
-    try:
-        report = TrainReport.read(value, "report", RefusedError)
-    except RefusedError:
-        refuse(site, "its report of the training is not as declared")
-    return report.model_copy(update=WITHHELD).model_dump(mode="python")
-
-
-_RELEASED: dict[str, Callable[[str, Any], Any]] = {META_SAMPLES: _samples, META_REPORT: _withheld}
-_DROPPED = (MetaKey.INITIAL_METRICS, MetaKey.FILTER_HISTORY)
 
 
 def round_of(site: str, shareable: Shareable) -> int:
     """Return the number of an answer's round, counted from 0; refuse the answer if it is no whole number."""
     number = shareable.get_header(AppConstants.CURRENT_ROUND, 0)
-    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+    if type(number) is not int or number < 0:
         refuse(site, "the number of its round is not a whole number")
     return number

@@ -8,12 +8,9 @@ It reveals the difference of two losses on the site's data.
 """
 
 import math
-import os
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-import pydantic
+import torch
 from nvflare.apis.dxo import DXO, DataKind
 from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import ReturnCode
@@ -38,13 +35,11 @@ from fdg_plugins.messages import (
 )
 from fdg_plugins.plugins.reports import CheckedReports
 from fdg_plugins.privacy.reasons import may_tell_names, reason_of
-from fdg_plugins.state.checked_files import read_checked_json, write_checked_json
 from fdg_plugins.state.folders import state_folder
-from fdg_plugins.state.site_memory import GAP_FILE, latest_before
+from fdg_plugins.state.site_memory import OWN_MODEL, read_round, write_round
 from fdg_plugins.tasks import TASKS, ScoreKind
-from fdg_plugins.values import first_problem, is_number, shorten
+from fdg_plugins.values import is_number
 
-GAP_STATE: Literal[3] = 3
 LARGEST_GAP = 1e6  # far beyond the cross entropy of any useful model
 LOSS = "loss"
 
@@ -71,13 +66,11 @@ class GapReportFilter(Filter):
     def __init__(self, metric: str = LOSS, higher_is_better: bool | None = None) -> None:
         super().__init__()
         known = {LOSS: False, **{name: kind.higher_is_better for name, kind in score_kinds().items()}}
-        if not isinstance(metric, str) or (higher_is_better is None and metric not in known):
-            raise SettingsError(f"metric is {shorten(metric)}, expected one of {', '.join(sorted(known))}.")
-        if not isinstance(higher_is_better, bool | None):
-            raise SettingsError(f"higher_is_better is {shorten(higher_is_better)}, expected true or false.")
+        if (higher := known.get(metric, higher_is_better)) is None:
+            raise SettingsError(field="metric", value=metric, expected=f"one of {', '.join(sorted(known))}")
         self.metric = metric
         self.higher_is_better = higher_is_better
-        self._gap_between = score_gap if known.get(metric, higher_is_better) else loss_gap
+        self._gap_between = score_gap if higher else loss_gap
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return the result with the gap in its meta; unchanged if it is not an update; without a gap if no earlier
@@ -90,44 +83,46 @@ class GapReportFilter(Filter):
         if dxo is None:
             return shareable
         try:
-            return self._with_gap(dxo, shareable, fl_ctx)
+            self._add_gap(dxo, shareable, fl_ctx)
         except FDGError as error:
             reason = reason_of(error, names=may_tell_names(fl_ctx))
             self.log_error(fl_ctx, f"gap not reported: {reason.logged}", fire_event=False)
             return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: reason.told})
+        return dxo.update_shareable(shareable)
 
-    def _with_gap(self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
-        refuse_forbidden(fl_ctx)
+    def _add_gap(self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> None:
+        site = fl_ctx.get_identity_name()
+        allowed = site_config_of(site, fl_ctx).allowed_reports
+        if allowed is not None and REPORT_GAP not in allowed:
+            raise SettingsError(f"site {site}: the site forbids the report 'gap' (allowed_reports).", public=True)
         if META_REPORT not in dxo.meta:
             raise DataError(
                 "the update came without the report that the gap is computed from; a script of your own sends one with "
                 "LocalRound.answer (fdg_plugins.client).",
                 public=True,
             )
-        report = TrainReport.read(dxo.meta.get(META_REPORT), "report of the local training", DataError)
-        received, local = _compared(report)
+        received, local = _compared(TrainReport.read(dxo.meta[META_REPORT], "report of the local training", DataError))
         if received is None or local is None:
-            return shareable  # the evaluations are withheld, so the gap is too
-        run = shareable.get_header(HEADER_RUN, fl_ctx.get_job_id())
-        memory = OwnModels(state_folder(fl_ctx.get_engine().get_workspace(), run) / GAP_FILE)
-        round_number = int(shareable.get_header(AppConstants.CURRENT_ROUND, 0))
-        gap = self._gap(_values(received), memory.before(round_number).get(self.metric))
-        memory.keep(round_number, _values(local))
+            return  # the evaluations are withheld, so the gap is too
+        folder = state_folder(
+            fl_ctx.get_engine().get_workspace(), shareable.get_header(HEADER_RUN, fl_ctx.get_job_id())
+        )
+        number = int(shareable.get_header(AppConstants.CURRENT_ROUND, 0))
+        now, before = _values(received), read_round(folder, OWN_MODEL, number)
+        if self.metric not in now:
+            expected = f"one of {', '.join(now)}, which the run's task has"
+            raise SettingsError(field="metric", value=self.metric, expected=expected, public=True)
+        write_round(
+            folder,
+            OWN_MODEL,
+            number,
+            {name: torch.tensor(one, dtype=torch.float64) for name, one in _values(local).items()},
+        )
         dxo.set_meta_prop(META_REPORT, {**dxo.meta[META_REPORT], "keeps_state": True})
-        if math.isfinite(gap):
+        if self.metric in before and math.isfinite(
+            gap := self._gap_between(now[self.metric], float(before[self.metric]))
+        ):
             dxo.set_meta_prop(META_GAP, gap)
-        return dxo.update_shareable(shareable)
-
-    def _gap(self, received: Mapping[str, float], previous: float | None) -> float:
-        """Return the gap to the ``previous`` value of the metric; NaN if there is none."""
-        if previous is None:
-            return math.nan
-        if self.metric not in received:
-            known = ", ".join(received)
-            raise SettingsError(
-                f"metric is {self.metric!r}, which the run's task does not have, expected one of {known}.", public=True
-            )
-        return self._gap_between(received[self.metric], previous)
 
 
 def _compared(report: TrainReport) -> tuple[Evaluation | None, Evaluation | None]:
@@ -149,8 +144,8 @@ class GapCheckFilter(Filter):
 
     def __init__(self, largest: float = 1.0) -> None:
         super().__init__()
-        if not is_number(largest) or not 0 < largest < math.inf:
-            raise SettingsError(f"largest is {shorten(largest)}, expected a positive number.")
+        if not is_number(largest) or largest <= 0:
+            raise SettingsError(field="largest", value=largest, expected="a positive number")
         self.largest = largest
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
@@ -165,9 +160,28 @@ class GapCheckFilter(Filter):
             checked.note(REPORT_GAP, None if gap is None else read_gap(gap, report, self.largest))
         except ContributionError as error:
             checked.note(REPORT_GAP, refused=str(error))
-            self.log_warning(fl_ctx, f"site {_sender(shareable, fl_ctx)}: {error}")
+            self.log_warning(fl_ctx, f"site {authenticated_site(shareable, fl_ctx)}: {error}")
         dxo.set_meta_prop(META_CHECKED_REPORTS, checked)
         return dxo.update_shareable(shareable)
+
+
+def read_gap(gap: Any, report: Any, largest: float = 1.0) -> float:
+    """Return the gap sent with the training report ``report``; raise ``ContributionError`` if it is unusable.
+
+    No loss is negative, so a gap of losses is at most the loss of the received model; a gap of scores is at most
+    ``largest``, which is 1 for scores in [0, 1].
+    """
+    highest = LARGEST_GAP
+    try:
+        received, _ = _compared(TrainReport.read(report, "report", DataError))
+        if received is not None and not math.isnan(received.loss):
+            highest = min(LARGEST_GAP, max(largest, received.loss))
+    except DataError:  # the report is refused where it is read
+        pass
+    if not is_number(gap) or not -LARGEST_GAP <= gap <= highest:
+        expected = f"a number from {-LARGEST_GAP:g} to {highest:g}; its weight stays"
+        raise ContributionError(field="gap", value=gap, expected=expected)
+    return float(gap)
 
 
 class GapFilters(NamedTuple):
@@ -183,98 +197,10 @@ def gap_filters(metric: Any, score: ScoreKind) -> GapFilters:
     Raises ``SettingsError`` unless the metric is the loss or the score.
     """
     if metric not in (LOSS, score.name):
-        raise SettingsError(f"metric is {shorten(metric)}, expected one of {', '.join(sorted((LOSS, score.name)))}.")
+        raise SettingsError(field="metric", value=metric, expected=f"one of {', '.join(sorted((LOSS, score.name)))}")
     if metric == LOSS or score_kinds().get(metric) == score:
         return GapFilters(GapReportFilter(metric), GapCheckFilter())
     return GapFilters(GapReportFilter(metric, score.higher_is_better), GapCheckFilter(score.highest - score.lowest))
-
-
-def read_gap(gap: Any, report: Any, largest: float = 1.0) -> float:
-    """Return the gap sent with the training report ``report``; raise ``ContributionError`` if it is unusable.
-
-    A usable gap is a number in [-``LARGEST_GAP``, :func:`highest_gap`].
-    """
-    highest = highest_gap(report, largest)
-    if not is_number(gap) or not -LARGEST_GAP <= gap <= highest:
-        wanted = f"expected a number from {-LARGEST_GAP:g} to {highest:g}; its weight stays."
-        raise ContributionError(f"gap is {shorten(gap)}, {wanted}")
-    return float(gap)
-
-
-def _sender(shareable: Shareable, fl_ctx: FLContext) -> str:
-    try:
-        return authenticated_site(shareable, fl_ctx)
-    except ContributionError:
-        return "without a name"
-
-
-def highest_gap(report: Any, largest: float = 1.0) -> float:
-    """Return the largest gap that is consistent with a site's training report.
-
-    No loss is negative, so a gap of losses is at most the loss of the received model; a gap of scores is at most
-    ``largest``, which is 1 for scores in [0, 1].
-    """
-    try:
-        told = TrainReport.read(report, "report", DataError)
-    except DataError:
-        return LARGEST_GAP  # the report is refused where it is read
-    received, _ = _compared(told)
-    loss = math.inf if received is None or math.isnan(received.loss) else received.loss
-    return min(LARGEST_GAP, max(largest, loss))
-
-
-class _Kept(pydantic.BaseModel):
-    """The file content of :class:`OwnModels`: the metrics of the site's own model by round, counted from 0."""
-
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
-
-    version: Literal[3]
-    rounds: dict[Annotated[int, pydantic.Field(ge=0)], dict[str, pydantic.FiniteFloat | None]]
-
-
-class OwnModels:
-    """The metrics of the site's own model after its last rounds, in a file with a checksum.
-
-    Two rounds are kept, because a run that is resumed after a crash may repeat a round and must then find the same
-    earlier metrics; a server that goes back further is refused. Both methods raise ``DataError`` naming the file if it
-    is damaged.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def _rounds(self) -> dict[int, dict[str, float | None]]:
-        if not os.path.lexists(self.path):
-            return {}
-        try:
-            return _Kept.model_validate(read_checked_json(self.path)).rounds
-        except pydantic.ValidationError as error:
-            raise DataError(f"file {self.path} is damaged: {first_problem(error)}") from error
-
-    def before(self, round_number: int) -> dict[str, float | None]:
-        """Return the metrics after the last round before ``round_number``; empty if there is none.
-
-        Raises ``DataError`` as :func:`~fdg_plugins.state.site_memory.latest_before` does.
-        """
-        rounds = self._rounds()
-        latest = latest_before(round_number, rounds, f"file {self.path}")
-        return {} if latest is None else rounds[latest]
-
-    def keep(self, round_number: int, values: Mapping[str, float]) -> None:
-        """Keep the metrics after ``round_number`` and after the last round before it; discard all others."""
-        rounds = self._rounds()
-        earlier = [number for number in rounds if number < round_number]
-        kept = {str(max(earlier)): rounds[max(earlier)]} if earlier else {}
-        finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
-        write_checked_json(self.path, {"version": GAP_STATE, "rounds": {**kept, str(round_number): finite}})
-
-
-def refuse_forbidden(fl_ctx: FLContext) -> None:
-    """Raise ``SettingsError`` if the site's administrator does not let the gap leave."""
-    site = fl_ctx.get_identity_name()
-    allowed = site_config_of(site, fl_ctx).allowed_reports
-    if allowed is not None and REPORT_GAP not in allowed:
-        raise SettingsError(f"site {site}: the site forbids the report {REPORT_GAP!r} (allowed_reports).", public=True)
 
 
 def _update(shareable: Shareable) -> DXO | None:

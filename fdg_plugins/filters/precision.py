@@ -6,7 +6,7 @@ changes a sum of many terms, such as an inner product, by far less, since terms 
 broadcast model, integer buffers and a method's additional tensors are not rounded.
 """
 
-from typing import Any, NoReturn, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -39,7 +39,8 @@ class RoundedUpdateSendFilter(Filter):
             rounded = {name: _rounded(site, name, value) for name, value in message.main.data.items()}
         except DataError as error:
             self.log_error(fl_ctx, f"update not sent: {error}", fire_event=False)
-            finite = _is_finite(message.main.data)
+            floats = [one for one in message.main.data.values() if is_dense(one) and one.is_floating_point()]
+            finite = all(bool(torch.isfinite(one).all()) for one in floats)
             return make_reply(
                 ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: error.public, HEADER_NOT_FINITE: not finite}
             )
@@ -59,62 +60,34 @@ class RoundedUpdateReceiveFilter(Filter):
         if message is None or message.main.data_kind != DataKind.WEIGHT_DIFF:
             return shareable
         came = sum(size_of(value) for value in message.main.data.values())
-        widened = {name: _widened(value) for name, value in message.main.data.items()}
+        widened = {
+            name: value.float() if isinstance(value, torch.Tensor) and value.dtype == torch.bfloat16 else value
+            for name, value in message.main.data.items()
+        }
         # Always overwritten: a site's own claim does not count.
         meta = {**message.main.meta, META_UPDATE_BYTES: came}
         return with_main(DXO(DataKind.WEIGHT_DIFF, data=widened, meta=meta), shareable)
 
 
-def _is_finite(update: Any) -> bool:
-    """Return whether all floating-point tensors of an update are free of NaN and infinite values."""
-    return not any(
-        is_dense(value) and value.is_floating_point() and not bool(torch.isfinite(value).all())
-        for value in update.values()
-    )
-
-
 def _rounded(site: str, name: Any, value: Any) -> Any:
     """Return one parameter of an update in bfloat16, rounded to nearest; integers and booleans unchanged."""
-    if _is_array(value, kinds="iub"):
-        return value
-    tensor = _real_tensor(site, name, value)
-    if not tensor.is_floating_point():
-        return tensor
-    rounded = tensor.detach().to(torch.bfloat16).contiguous()
-    if not bool(torch.isfinite(rounded).all()):
-        _refuse(site, name, "has values that are NaN, infinite or too large for bfloat16, expected finite ones")
-    return rounded
-
-
-def _real_tensor(site: str, name: Any, value: Any) -> torch.Tensor:
-    """Return a dense tensor of real numbers, or a floating-point array as such a tensor; refuse anything else."""
-    if _is_array(value, kinds="f"):
-        return torch.from_numpy(value.astype(value.dtype.newbyteorder("=")))  # a copy: torch warns if read-only
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iubf":
+        if value.dtype.kind != "f":
+            return value
+        value = torch.from_numpy(value.astype(value.dtype.newbyteorder("=")))  # a copy: torch warns if read-only
+    where = f"site {site}: parameter {shorten(name)} of its update"
     if not is_dense(value) or value.is_complex():
-        _refuse(site, name, f"is a {_kind(value)}, expected a dense tensor or array of real numbers")
-    return value
+        kind = f"{type(value).__name__} of {getattr(value, 'dtype', 'no type')}"
+        raise DataError(f"{where} is a {kind}, expected a dense tensor or array of real numbers.", public=True)
+    if not value.is_floating_point():
+        return value
+    rounded = value.detach().to(torch.bfloat16).contiguous()
+    if not bool(torch.isfinite(rounded).all()):
+        what = "has values that are NaN, infinite or too large for bfloat16, expected finite ones"
+        raise DataError(f"{where} {what}.", public=True)
+    return rounded
 
 
 def is_dense(value: Any) -> TypeGuard[torch.Tensor]:
     """Return whether ``value`` is a tensor with the usual, strided layout."""
     return isinstance(value, torch.Tensor) and value.layout == torch.strided
-
-
-def _is_array(value: Any, *, kinds: str) -> TypeGuard[np.ndarray]:
-    """Return whether ``value`` is an array whose dtype is of one of NumPy's ``kinds``."""
-    return isinstance(value, np.ndarray) and value.dtype.kind in kinds
-
-
-def _widened(value: Any) -> Any:
-    return value.float() if isinstance(value, torch.Tensor) and value.dtype == torch.bfloat16 else value
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, torch.Tensor | np.ndarray):
-        layout = f"{value.layout} " if isinstance(value, torch.Tensor) else ""
-        return f"{type(value).__name__} of {layout}{value.dtype}"
-    return type(value).__name__
-
-
-def _refuse(site: str, name: Any, what: str) -> NoReturn:
-    raise DataError(f"site {site}: parameter {shorten(name)} of its update {what}.", public=True)

@@ -10,7 +10,6 @@ This package's own executor does the same before it returns an answer if the sit
 (``fdg_plugins.executors.gate``). Such an answer passes this filter unchanged if its limits were at least as strict.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from nvflare.apis.filter import Filter
@@ -75,27 +74,17 @@ class DifferentialPrivacyFilter(Filter):
 
     def _answer(self, site: str, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         limits = self.limits().under(read_policy(site, _policy_file(fl_ctx)))
-        earlier, later = self._neighbours(result_filters(fl_ctx))
+        chain = result_filters(fl_ctx)
+        at = chain.index(self) if chain is not None and self in chain else None
         if shareable.get_return_code(ReturnCode.OK) == ReturnCode.OK:
-            self._check_surroundings(site, later, fl_ctx)
-        if earlier is not None and is_released(shareable, limits, earlier):
+            if chain is None or at is None:
+                refuse(site, "FLARE does not say which filters its answer will pass after this one")
+            check_what_follows(site, chain[at + 1 :], type(self))
+            disclosure.check_context(site, fl_ctx)
+        if chain is not None and is_released(shareable, limits, chain[:at]):
             return shareable
         task = str(fl_ctx.get_prop(FLContextKey.TASK_NAME))
         return make_release(site, task, shareable, fl_ctx, limits, self._noise)
-
-    def _neighbours(self, chain: Sequence[Filter] | None) -> tuple[Sequence[Filter] | None, Sequence[Filter] | None]:
-        """Return the filters of a chain before and after this one; without it, all and None, without a chain, None."""
-        if chain is None or self not in chain:
-            return chain, None
-        at = chain.index(self)
-        return chain[:at], chain[at + 1 :]
-
-    def _check_surroundings(self, site: str, later: Sequence[Filter] | None, fl_ctx: FLContext) -> None:
-        """Raise ``RefusedError`` if a later filter or FLARE's context could add content that no release covers."""
-        if later is None:
-            refuse(site, "FLARE does not say which filters its answer will pass after this one")
-        check_what_follows(site, later, type(self))
-        disclosure.check_context(site, fl_ctx)
 
     def _refusal(self, error: FDGError, fl_ctx: FLContext) -> Shareable:
         reason = reason_of(error, names=may_tell_names(fl_ctx))

@@ -7,6 +7,7 @@ is added only once. The mark is an attribute of the object in this process that 
 release. No message or config can supply one, and a mark is void if the answer's content has changed.
 """
 
+import functools
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from nvflare.apis.dxo import DXO, DataKind, MetaKey
 from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
-from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
+from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.filters.exclude_vars import ExcludeVars
 from nvflare.app_common.filters.percentile_privacy import PercentilePrivacy
@@ -31,7 +32,7 @@ from fdg_plugins.filters.precision import RoundedUpdateSendFilter
 from fdg_plugins.flare.filter_chain import class_path
 from fdg_plugins.flare.metrics import Metric, publish_at_site
 from fdg_plugins.messages import HEADER_REASON, HEADER_STOP, TASK_CENSUS, TASK_EVALUATE
-from fdg_plugins.privacy.ledger import BudgetSpentError, Ledger, Limits, Policy, ledger_file
+from fdg_plugins.privacy.ledger import BudgetSpentError, Ledger, Limits, ledger_file
 
 # Filters allowed after a release: they see only the release, and remove content, round it or add noise.
 POST_PROCESSING = (ExcludeVars, PercentilePrivacy, SVTPrivacy, RoundedUpdateSendFilter)
@@ -72,7 +73,7 @@ def _release(site: str, task: str, shareable: Shareable, fl_ctx: FLContext, limi
     dxo = disclosure.content(site, shareable)
     if task == TASK_CENSUS:
         return disclosure.census(site, dxo).to_shareable()
-    if task == TASK_EVALUATE and disclosure.is_empty(dxo):  # the answer to the end of the run: nothing leaves
+    if task == TASK_EVALUATE and (dxo.data_kind, dxo.data, dxo.meta or {}) == (DataKind.METRICS, {}, {}):
         return DXO(DataKind.METRICS, data={}).to_shareable()
     update, meta = disclosure.read_update(site, dxo), disclosure.released_meta(site, dxo)
     round_number = disclosure.round_of(site, shareable)
@@ -109,17 +110,9 @@ def _noised(update: Update, limits: Limits, noise: Noise) -> dict[str, Any]:
     return {name: value.numpy() if name in update.arrays else value for name, value in release.items()}
 
 
-# --- limits ---
-
-
 def strictest(limits: Limits, *others: Limits) -> Limits:
     """Return limits that combine the strictest value of each."""
-    for other in others:
-        limits = limits.under(Policy.model_validate(other.model_dump()))
-    return limits
-
-
-# --- what may come after a release ---
+    return functools.reduce(Limits.under, others, limits)
 
 
 def check_what_follows(site: str, later: Sequence[Filter], kind: type[Filter]) -> None:
@@ -130,9 +123,6 @@ def check_what_follows(site: str, later: Sequence[Filter], kind: type[Filter]) -
     for filter_ in later:
         if type(filter_) not in (*POST_PROCESSING, kind):
             refuse(site, f"the filter {class_path(filter_)} comes after it and could add what it does not see")
-
-
-# --- the mark ---
 
 
 def mark(answer: Shareable, limits: Limits) -> Shareable:
@@ -159,18 +149,13 @@ def is_released(answer: Shareable, limits: Limits, earlier: Sequence[Filter]) ->
 def _without_values(now: Any, before: Any) -> bool:
     """Return whether an answer has no entry that it did not have before, except the filter history in its meta."""
     try:
-        one, other = now[DXO_KEY], before[DXO_KEY]
-        meta = {key: value for key, value in one["meta"].items() if key != MetaKey.FILTER_HISTORY}
-        has_same_frame = (*_frame(now), meta) == (*_frame(before), other["meta"])
-        return bool(has_same_frame and one["data"].keys() <= other["data"].keys())
+        one, other = dict(now[DXO_KEY]), dict(before[DXO_KEY])
+        meta = {key: value for key, value in one.pop("meta").items() if key != MetaKey.FILTER_HISTORY}
+        values, known = one.pop("data"), other.pop("data")
+        has_same_frame = (meta, {**now, DXO_KEY: one}) == (other.pop("meta"), {**before, DXO_KEY: other})
+        return bool(has_same_frame and values.keys() <= known.keys())
     except (KeyError, TypeError, AttributeError):
         return False
-
-
-def _frame(content: Any) -> tuple[Any, ...]:
-    """Return the parts of an answer's content that post-processing leaves as they are, besides its meta."""
-    dxo = content[DXO_KEY]
-    return content.keys(), content[ReservedHeaderKey.HEADERS], dxo.keys(), dxo["kind"]
 
 
 def _content(value: Any) -> Any:

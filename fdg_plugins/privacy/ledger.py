@@ -8,24 +8,24 @@ Both are in the ``local`` folder of the site's FLARE workspace, which its admini
 - ``local/fdg_privacy.json``, optional: limits that no job can loosen. The stricter of each limit and the filter's own
   argument applies. It can name another folder for the ledger, for a site whose jobs may not write to ``local``.
 
-An existing file that cannot be read reliably raises an error, so nothing is released. The ledger has a checksum. A
-ledger of version 0.1.0 has none; it is still accepted and gets a checksum with the next release.
+An existing file that cannot be read reliably raises an error, so nothing is released. The ledger has a checksum.
 """
 
-import contextlib
+import hashlib
+import json
 import os
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import pydantic
 
 from fdg_plugins.core.accounting import gaussian_epsilon
 from fdg_plugins.errors import DataError, FDGError, SettingsError
-from fdg_plugins.state.checked_files import read_checked_json, write_checked_json
-from fdg_plugins.storage import locked, make_private_folder, read_json
+from fdg_plugins.state.checked_files import CHECKSUM
+from fdg_plugins.storage import locked, make_private_folder, read_json, write_json
 from fdg_plugins.values import first_problem, shorten
 
 POLICY_FILE = "fdg_privacy.json"
@@ -36,7 +36,6 @@ DEFAULT_DELTA = 1e-5  # of a policy and of the filter, where they name none
 
 Positive = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
 Fraction = Annotated[float, pydantic.Field(gt=0, lt=1)]
-Checked = TypeVar("Checked", bound=pydantic.BaseModel)
 
 _STRICT = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -81,8 +80,8 @@ class Limits(pydantic.BaseModel):
     max_epsilon: Positive
     delta: Fraction
 
-    def under(self, policy: Policy) -> "Limits":
-        """Return limits that combine the stricter value of each of these limits and the policy's."""
+    def under(self, policy: "Policy | Limits") -> "Limits":
+        """Return limits that combine the stricter value of each of these limits and the other ones."""
         return Limits(
             clip_norm=min(self.clip_norm, policy.clip_norm or self.clip_norm),
             noise_multiplier=max(self.noise_multiplier, policy.noise_multiplier or self.noise_multiplier),
@@ -157,14 +156,23 @@ def ledger_file(site: str, local: Path) -> Path:
 
 def read_ledger(path: Path, site: str | None = None) -> LedgerContent:
     """Return the ledger in ``path``; raise ``DataError`` naming the file if it is invalid, or not that of ``site``."""
-    about = "" if site is None else f"site {site}: "
+    about = f"privacy ledger {path}" if site is None else f"site {site}: privacy ledger {path}"
     try:
-        content = LedgerContent.model_validate(read_checked_json(path))
+        value = read_json(path)
+        if not isinstance(value, dict) or value.pop(CHECKSUM, None) != _checksum(value):
+            raise DataError("the file is damaged: its checksum is not that of its content.")
+        content = LedgerContent.model_validate(value)
     except (DataError, pydantic.ValidationError) as error:
-        raise DataError(f"{about}privacy ledger {path}: {_reason(error)}") from error
+        raise DataError(f"{about}: {_reason(error)}") from error
     if site not in (None, content.site):
-        raise DataError(f"{about}privacy ledger {path} is that of site {content.site!r}.")
+        raise DataError(f"{about} is that of site {content.site!r}.")
     return content
+
+
+def _checksum(value: Mapping[str, Any]) -> str:
+    """Return the digest of a ledger's content as it is read back; it detects damage, not forgery."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Ledger:
@@ -195,15 +203,22 @@ class Ledger:
                 noise_multiplier=limits.noise_multiplier,
                 time=datetime.now(UTC).isoformat(timespec="seconds"),
             )
-            cost = gaussian_epsilon([one.noise_multiplier for one in (*content.releases, release)], limits.delta)
+            releases = (*content.releases, release)
+            spent, cost = (
+                gaussian_epsilon([one.noise_multiplier for one in made], limits.delta)
+                for made in (content.releases, releases)
+            )
             if not cost <= limits.max_epsilon:
-                spent = gaussian_epsilon([one.noise_multiplier for one in content.releases], limits.delta)
                 raise BudgetSpentError(
                     f"site {self.site}: its privacy budget is spent: epsilon is {spent:.4g} at delta {limits.delta:g}, "
                     f"one more release would make it {cost:.4g}, and the ceiling is {limits.max_epsilon:g}.",
                     public=True,
                 )
-            self._write(LedgerContent(site=content.site, releases=(*content.releases, release)))
+            value = LedgerContent(site=content.site, releases=releases).model_dump(mode="json")
+            try:
+                write_json(self.path, {**value, CHECKSUM: _checksum(value)}, private=True)
+            except DataError as error:
+                raise DataError(f"site {self.site}: privacy ledger: {error}") from error
             return cost
 
     def read(self) -> LedgerContent:
@@ -221,24 +236,17 @@ class Ledger:
             return LedgerContent(site=self.site)
         return read_ledger(self.path, self.site)
 
-    def _write(self, content: LedgerContent) -> None:
-        try:
-            write_checked_json(self.path, content.model_dump(mode="json"))
-        except DataError as error:
-            raise DataError(f"site {self.site}: privacy ledger: {error}") from error
-
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
+        with ExitStack() as stack:
             try:
                 make_private_folder(self.path.parent)
                 handle = stack.enter_context(locked(self.path.with_suffix(".lock"), private=True))
-                with contextlib.suppress(PermissionError):  # owned by another user, with access for the site
+                with suppress(PermissionError):  # owned by another user, with access for the site
                     os.fchmod(handle, 0o600)
             except OSError as error:
-                raise DataError(
-                    f"site {self.site}: privacy ledger {self.path} cannot be locked: {error.strerror}."
-                ) from error
+                reason = f"cannot be locked: {error.strerror}."
+                raise DataError(f"site {self.site}: privacy ledger {self.path} {reason}") from error
             yield
 
 

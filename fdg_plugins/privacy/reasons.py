@@ -16,9 +16,6 @@ from fdg_plugins.flare.simulator import is_simulated_site
 from fdg_plugins.flare.site_file import site_config_of
 from fdg_plugins.values import LONGEST_QUOTE, one_line, visible
 
-ID_BYTES = 4
-CUT_MARK = len("... (12345 characters)")
-
 
 class Reason(NamedTuple):
     """One reason in two forms: ``told`` to the server, ``logged`` at the site."""
@@ -30,15 +27,13 @@ class Reason(NamedTuple):
 def texts_of(error: Exception) -> tuple[str, str]:
     """Return an error's text for the site's own log, and the text that may leave the site.
 
-    For an unexpected error, only the type may leave, because the text may quote anything, and of which part of the
-    method it was.
+    Of an unexpected error, only the type may leave, because the text may quote anything.
     """
     if isinstance(error, FDGError | PartError):
         return str(error), error.public
     kind = type(error).__name__
-    lines = str(error).splitlines()
     place = f" (in {raised_at(error)})" if error.__traceback__ else ""
-    return f"{kind}: {lines[0] if lines else 'no message'}{place}", f"unforeseen error ({kind})."
+    return f"{kind}: {(str(error).splitlines() or ['no message'])[0]}{place}", f"unforeseen error ({kind})."
 
 
 def make_reason(full: str, public: str, *, names: bool) -> Reason:
@@ -46,13 +41,12 @@ def make_reason(full: str, public: str, *, names: bool) -> Reason:
     full, public = visible(full), visible(public)
     if names or public == full:
         return Reason(full, full)
-    number = secrets.token_hex(ID_BYTES)
-    details = f"details in the site's own log under {number}"
-    start, room = public.rstrip("."), LONGEST_QUOTE - len(f" ({details}).")
-    if len(start) > room:
-        start = one_line(start, room - CUT_MARK)
-    told = f"{start[:-1]}; {details})." if start.endswith(")") else f"{start} ({details})."
-    return Reason(told, f"{full} [{number}]")
+    number = secrets.token_hex(4)
+    details = f" (details in the site's own log under {number})."
+    start = public.rstrip(".")
+    if len(start) + len(details) > LONGEST_QUOTE:  # what the server would cut off
+        start = one_line(start, LONGEST_QUOTE - len(details) - len("... (12345 characters)"))
+    return Reason(start + details, f"{full} [{number}]")
 
 
 def reason_of(error: Exception, *, names: bool = False) -> Reason:
@@ -64,6 +58,6 @@ def may_tell_names(fl_ctx: FLContext) -> bool:
     """Return whether names may leave the site: as its operator says (``report_names``), else in a simulation only."""
     try:
         allowed = site_config_of(str(fl_ctx.get_identity_name()), fl_ctx).report_names
-    except Exception:  # noqa: BLE001 - an invalid config allows nothing
+    except FDGError:  # an invalid config allows nothing
         return False
     return is_simulated_site(fl_ctx) if allowed is None else allowed

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The census: checks that the sites of a run are compatible."""
+"""The census: checks that the sites of a run are compatible, and begins the run's record."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
+from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import CensusError
 from fdg_plugins.messages import CensusReply
+from fdg_plugins.record.run_record import InitialWeights, Method, RunRecord
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import DEFAULT_TASK, Task
-from fdg_plugins.versions import is_plugin, must_be_equal
+from fdg_plugins.versions import OF_SERVER, installed_versions, is_plugin, must_be_equal
 
 _PURPOSES = {"num_train": "training", "num_validation": "validation", "num_test": "test"}
 NEEDED_IMAGES = {"held_out": ("num_test",), "source": ("num_train", "num_validation")}  # by role; none may be zero
@@ -32,20 +35,27 @@ def take_census(
 
     Every site must answer: a federation without one of its sites is not the one that the user requested.
     """
-    _check_answers(replies, failures)
-    sites = sorted(replies)
-    for site in sites[1:]:
-        _check_pair(sites[0], replies[sites[0]], site, replies[site])
+    for site in sorted(failures):
+        raise CensusError(f"site {site} cannot take part: {failures[site]}")
+    if not replies:
+        raise CensusError("no site answered the census, expected at least one source and one held-out site.")
+    first, *others = sites = sorted(replies)
+    for site in others:
+        _check_pair(first, replies[first], site, replies[site])
     _check_parts(replies)
-    sources, held_out = _roles(replies, sites, target)
+    held_out = tuple(site for site in sites if replies[site].domain == target)
+    held = ", ".join(f"{site} ({replies[site].domain})" for site in sites)
+    if not held_out:
+        raise CensusError(f"no site holds the held-out domain {target!r}; the sites are {held}.")
+    if len(held_out) == len(sites):
+        raise CensusError(f"every site holds the held-out domain {target!r}, so none can train; the sites are {held}.")
     for site in sites:
-        role = "held_out" if site in held_out else "source"
-        _check_own(site, replies[site], role)
-        _check_classes(site, replies[site], role, task)
+        _check_own(site, replies[site], "held_out" if site in held_out else "source", task)
         if task.report is not None:  # every site evaluates, the held-out ones too
             _check_allowed(site, replies[site].allowed_reports, {task.report: f"task {task.name!r}"})
-    first = replies[sites[0]]
-    return Federation(sources, held_out, first.classes, first.stand_in, {site: replies[site] for site in sites})
+    sources = tuple(site for site in sites if site not in held_out)
+    own = replies[first]
+    return Federation(sources, held_out, own.classes, own.stand_in, {site: replies[site] for site in sites})
 
 
 def check_connected(named: Collection[str], connected: Collection[str]) -> None:
@@ -65,27 +75,6 @@ def check_versions(federation: Federation, own: Mapping[str, str]) -> None:
     """
     for site, reply in federation.replies.items():
         _check_same_versions("the server", own, site, reply)
-
-
-def _check_answers(replies: Mapping[str, CensusReply], failures: Mapping[str, str]) -> None:
-    for site in sorted(failures):
-        raise CensusError(f"site {site} cannot take part: {failures[site]}")
-    if not replies:
-        raise CensusError("no site answered the census, expected at least one source and one held-out site.")
-
-
-def _roles(
-    replies: Mapping[str, CensusReply], sites: Sequence[str], target: str
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the sources and the held-out sites; at least one of each is needed."""
-    sources = tuple(site for site in sites if replies[site].domain != target)
-    held_out = tuple(site for site in sites if replies[site].domain == target)
-    held = ", ".join(f"{site} ({replies[site].domain})" for site in sites)
-    if not held_out:
-        raise CensusError(f"no site holds the held-out domain {target!r}; the sites are {held}.")
-    if not sources:
-        raise CensusError(f"every site holds the held-out domain {target!r}, so none can train; the sites are {held}.")
-    return sources, held_out
 
 
 def check_min_sites(protocol: Protocol, federation: Federation) -> None:
@@ -124,15 +113,11 @@ def _check_pair(first: str, reference: CensusReply, site: str, reply: CensusRepl
         )
     if reply.dataset != reference.dataset:
         raise CensusError(f"site {site} holds {reply.dataset!r}, but site {first} holds {reference.dataset!r}.")
-    _check_same_classes(first, reference, site, reply)
-    _check_same_versions(f"site {first}", reference.versions, site, reply)
-
-
-def _check_same_classes(first: str, reference: CensusReply, site: str, reply: CensusReply) -> None:
     if reply.classes != reference.classes:
         odd = sorted(set(reply.classes) ^ set(reference.classes))
         what = f"{odd[0]!r} is known to only one of them" if odd else "the order differs"
         raise CensusError(f"site {site} has other classes than site {first}: {what}.")
+    _check_same_versions(f"site {first}", reference.versions, site, reply)
 
 
 def _check_same_versions(whose: str, versions: Mapping[str, str], site: str, reply: CensusReply) -> None:
@@ -168,7 +153,19 @@ def _check_parts(replies: Mapping[str, CensusReply]) -> None:
             )
 
 
-def _check_classes(site: str, reply: CensusReply, role: str, task: Task) -> None:
+def _check_own(site: str, reply: CensusReply, role: str, task: Task) -> None:
+    """Raise ``CensusError`` for a reply that contradicts itself, or the site's role in this run."""
+    if reply.role not in (None, role):
+        raise CensusError(
+            f"site {site} accepts only the role {reply.role!r}, but holding domain {reply.domain!r} "
+            f"its role in this run is {role!r}."
+        )
+    for name in NEEDED_IMAGES[role]:
+        if getattr(reply, name) == 0:
+            raise CensusError(
+                f"site {site} has no {_PURPOSES[name]} image of domain {reply.domain!r}, expected at least one in the "
+                f"role {role!r}."
+            )
     if len(reply.class_counts) != len(reply.classes):
         raise CensusError(f"site {site} counts {len(reply.class_counts)} classes but names {len(reply.classes)}.")
     used = reply.num_test if role == "held_out" else reply.num_train + reply.num_validation
@@ -178,20 +175,21 @@ def _check_classes(site: str, reply: CensusReply, role: str, task: Task) -> None
         raise CensusError(f"site {site} counts {max(reply.class_counts)} images of one class, but {used} in all.")
 
 
-def _check_own(site: str, reply: CensusReply, role: str) -> None:
-    if reply.role is not None and reply.role != role:
-        raise CensusError(
-            f"site {site} accepts only the role {reply.role!r}, but holding domain {reply.domain!r} "
-            f"its role in this run is {role!r}."
-        )
-    _check_images(site, reply, role)
-
-
-def _check_images(site: str, reply: CensusReply, role: str) -> None:
-    """Raise ``CensusError`` for a split without images that the site's role needs."""
-    for name in NEEDED_IMAGES[role]:
-        if getattr(reply, name) == 0:
-            raise CensusError(
-                f"site {site} has no {_PURPOSES[name]} image of domain {reply.domain!r}, expected at least one in the "
-                f"role {role!r}."
-            )
+def new_record(
+    federation: Federation, protocol: Protocol, method: Method, weights: InitialWeights, code: Mapping[str, str]
+) -> RunRecord:
+    """Return the record of a run that is about to start; ``code`` is that of the plug-ins that it uses."""
+    title = dataset_spec(protocol.dataset).title
+    return RunRecord(
+        stand_in=federation.stand_in,
+        data=f"STAND-IN for {title}" if federation.stand_in else title,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        protocol=protocol,
+        method=method,
+        initial_weights=weights,
+        versions={**installed_versions(OF_SERVER), **code},
+        classes=federation.classes,
+        sources=federation.sources,
+        held_out=federation.held_out,
+        census=federation.replies,
+    )

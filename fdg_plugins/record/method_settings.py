@@ -1,23 +1,65 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of a run's method as plain values, those that a job has by default, and the method's label."""
+"""A run's method as its record tells it: name and label, its settings as plain values, and their defaults."""
 
 import inspect
 import json
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from typing import Any
 
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS
+from fdg_plugins.aggregators.weightings import PLAIN_WEIGHTINGS
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.objectives import OBJECTIVES
-from fdg_plugins.plugins.composition import find_method, parse_method, title_of, weighting_parts
-from fdg_plugins.record.names import federated_name, named_part
-from fdg_plugins.record.run_record import RunRecord
+from fdg_plugins.plugins.composition import (
+    Composition,
+    find_method,
+    parse_method,
+    published,
+    title_of,
+    weighting_parts,
+)
+from fdg_plugins.plugins.methods import METHODS
+from fdg_plugins.plugins.target import public_path
+from fdg_plugins.record.run_record import Method, RunRecord
 from fdg_plugins.settings.method_defaults import method_defaults
 from fdg_plugins.settings.protocol import Protocol
 
 GAP_SPLIT = "gap_split"
 _RETIRED = {"cancelled": "mean", "idle_below": 0.001}.items()  # settings of 0.2.0, with the values that remain
+
+
+def federated_name(method: Method) -> str:
+    """Return the name of aggregator, weighting and objective together: ``fedomg``, ``fedomg+ga+dim``, ``fediir``.
+
+    Compositions of FedAvg that were published under a name have that name. An aggregator that is not known here is
+    named by its class, a weighting or objective by the name in the record: ``fedomg+root``. So a run of a plug-in that
+    is not loaded never has the name of a published method.
+    """
+    made = Composition(method.aggregator)
+    for record in METHODS.loaded():
+        if record.aggregator is not None and public_path(record.aggregator).rpartition(".")[2] == method.aggregator:
+            made = published()[record.key]
+            break
+    name, _ = named_part(method.settings.get("weighting", ""))
+    known = (one.part_name for one in METHODS.loaded() if one.weighting is not None and name in one.names)
+    weighting = next(known, None if name in {"", *PLAIN_WEIGHTINGS} else name)
+    return replace(made, weighting=weighting or made.weighting, objective=named_part(method.objective)[0]).name
+
+
+def named_part(spec: Any) -> tuple[str, dict[str, Any]]:
+    """Return name and settings of a part given as a name or as an object with a name."""
+    if not isinstance(spec, dict):
+        return str(spec), {}
+    return str(spec.get("name", "")), {name: value for name, value in spec.items() if name != "name"}
+
+
+def name_of_run(record: RunRecord) -> str:
+    """Return method, data set, held-out domain and seed, safe for a file: ``fedomg-pacs-sketch-seed0``."""
+    protocol = record.protocol
+    parts = [federated_name(record.method), str(protocol.dataset), protocol.target, f"seed{protocol.seed}"]
+    return re.sub(r"[^A-Za-z0-9_.+-]+", "_", "-".join([*parts, *(["STAND-IN"] if record.stand_in else [])]))
 
 
 def method_label(record: RunRecord) -> str:
@@ -36,10 +78,14 @@ def method_settings(record: RunRecord) -> dict[str, Any]:
     ``objective <name>``. Defaults of aggregator, weighting and objective are included, so neither specifying them
     explicitly nor a record from before a setting was added makes a difference.
     """
+    known = (AGGREGATORS[key] for key in AGGREGATORS)
+    aggregator = next((each for each in known if each.__name__ == record.method.aggregator), None)
     own = {name: value for name, value in record.method.settings.items() if (name, value) not in _RETIRED}
-    settings = {**_aggregator_defaults(record.method.aggregator), **own}
+    settings = {**_defaults(aggregator), **own}
     if "weighting" in settings:
-        settings |= _weighting_settings(settings.pop("weighting"))
+        name, own = named_part(settings.pop("weighting"))
+        settings |= {} if name in weighting_parts() else {"weighting": name}  # the method is named after it
+        settings |= {**_defaults(WEIGHTINGS.get(name)), **own}
     objective, given = named_part(record.method.objective)
     taken = {*settings, *Protocol.model_fields}
     of_objective = {**_objective_defaults(objective), **given}.items()
@@ -61,16 +107,16 @@ def federated_defaults(record: RunRecord) -> dict[str, Any] | None:
         return None
     server, weighting = dict(defaults.server), record.method.settings.get("weighting")
     if composition.weighting is not None:
-        server |= defaults.weighting if weighting is None else {"weighting": _with(weighting, defaults.weighting)}
-    made = {"settings": server, "objective": _with(record.method.objective, defaults.objective)}
-    found = method_settings(record.model_copy(update={"method": record.method.model_copy(update=made)}))
+        server |= (
+            defaults.weighting
+            if weighting is None
+            else {"weighting": {"name": named_part(weighting)[0], **defaults.weighting}}
+        )
+    objective = {"name": named_part(record.method.objective)[0], **defaults.objective}
+    method = record.method.model_copy(update={"settings": server, "objective": objective})
+    found = method_settings(record.model_copy(update={"method": method}))
     found |= {GAP_SPLIT: defaults.protocol.get(GAP_SPLIT, Protocol.model_fields[GAP_SPLIT].default)}
     return {setting: found.get(setting, value) for setting, value in method_settings(record).items()}
-
-
-def _with(part: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a part, given as in :func:`named_part`, with other ``settings``."""
-    return {"name": named_part(part)[0], **settings}
 
 
 def method_fields(record: RunRecord) -> list[str]:
@@ -85,23 +131,6 @@ def differing(settings: Sequence[Mapping[str, Any]], apart_from: Collection[str]
     return {name for name in names if any(own.get(name) != settings[0].get(name) for own in settings)}
 
 
-def _weighting_settings(spec: Any) -> dict[str, Any]:
-    """Return a weighting's settings, and its name unless the method is named after it."""
-    name, own = named_part(spec)
-    rule = {} if name in weighting_parts() else {"weighting": name}
-    return {**rule, **_weighting_defaults(name), **own}
-
-
-def _aggregator_defaults(name: str) -> dict[str, Any]:
-    """Return the defaults of the aggregator whose class has that name; none if this package does not know it."""
-    known = (AGGREGATORS[key] for key in AGGREGATORS)
-    return next((_defaults(each) for each in known if each.__name__ == name), {})
-
-
-def _weighting_defaults(name: str) -> dict[str, Any]:
-    return _defaults(WEIGHTINGS[name]) if name in WEIGHTINGS else {}
-
-
 def _objective_defaults(name: str) -> dict[str, Any]:
     """Return the defaults of the objective of that name; none if it is not at hand or cannot be loaded."""
     try:
@@ -111,9 +140,9 @@ def _objective_defaults(name: str) -> dict[str, Any]:
     return {field.name: field.default for field in known if field.default is not MISSING}
 
 
-def _defaults(made: Callable[..., Any]) -> dict[str, Any]:
+def _defaults(made: Callable[..., Any] | None) -> dict[str, Any]:
     """Return the default of each argument that has one."""
-    parameters = inspect.signature(made).parameters
+    parameters = {} if made is None else inspect.signature(made).parameters
     return {name: value.default for name, value in parameters.items() if value.default is not inspect.Signature.empty}
 
 

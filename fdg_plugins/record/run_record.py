@@ -7,29 +7,22 @@ of tensors, times are seconds. A loss that is not finite is null.
 """
 
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
 from fdg_plugins.errors import FDGError
 from fdg_plugins.messages import CensusReply, Checked, Evaluation, TrainingLoss
-from fdg_plugins.record.own_values import OwnValues, by_field
-from fdg_plugins.record.pooling import domain_sums, mean, quotient
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import TASKS, ScoreKind, SumAndCount, Task
 
 SCHEMA_VERSION = 1
 
-
-def _with_scores(evaluation: Evaluation, write: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-    """Return an evaluation as it appears in a record: each score by name, in addition to its sum and count."""
-    return {**write(evaluation), **evaluation.values()}
-
-
-# In a record, a classification evaluation still has the field ``accuracy``.
-# The lambda has no return type, so that the schema stays that of an evaluation.
-Judgement = Annotated[Evaluation, pydantic.WrapSerializer(lambda found, write: _with_scores(found, write))]
+# In a record, an evaluation also has each score by name, such as ``accuracy``, in addition to its sum and count. The
+# lambda has no return type, so that the schema stays that of an evaluation.
+Judgement = Annotated[Evaluation, pydantic.WrapSerializer(lambda found, write: {**write(found), **found.values()})]
+OwnValue = bool | int | float | str | None
 
 
 class Recorded(Checked):
@@ -97,12 +90,25 @@ class AggregationRecord(Recorded):
     idle: tuple[str, ...] = ()
     cancelled: bool = False
     clip_factors: dict[str, float] | None = None
-    own: OwnValues | None = None
+    own: dict[str, OwnValue | dict[str, OwnValue]] | None = None
 
     @classmethod
     def from_report(cls, report: Mapping[str, Any]) -> "AggregationRecord":
-        """Return the record of an aggregator's report; raise ``FDGError`` in one sentence if it cannot be recorded."""
-        return cls.read(by_field(report, cls.model_fields), "the aggregator's report", FDGError)
+        """Return the record of an aggregator's report; raise ``FDGError`` in one sentence if it cannot be recorded.
+
+        Lists ``[U]``, in the order of the report's ``sites``, become mappings by site.
+        """
+        named: dict[str, Any] = {}
+        own: dict[str, Any] = {}
+        for name, value in report.items():
+            if isinstance(value, list) and name != "sites":
+                if len(value) != len(report["sites"]):
+                    expected = f"one for each of {report['sites']}"
+                    raise FDGError(f"the aggregator's report: {name} has {len(value)} values, expected {expected}.")
+                value = dict(zip(report["sites"], value, strict=True))
+            if name != "sites":
+                (named if name in cls.model_fields and name != "own" else own)[name] = value
+        return cls.read({**named, "own": own or None}, "the aggregator's report", FDGError)
 
 
 class RoundRecord(Recorded):
@@ -176,14 +182,12 @@ class EvaluationRecord(Recorded):
 
 
 _ONLY_IF_ANY = ("derived", "personal")
-
-
-def _without_nothing(evaluation: EvaluationRecord, write: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-    """Return an evaluation as it appears in a record: without derived and personal scores if there are none."""
-    return {name: value for name, value in write(evaluation).items() if value or name not in _ONLY_IF_ANY}
-
-
-Evaluated = Annotated[EvaluationRecord, pydantic.WrapSerializer(lambda found, write: _without_nothing(found, write))]
+Evaluated = Annotated[
+    EvaluationRecord,
+    pydantic.WrapSerializer(
+        lambda found, write: {key: value for key, value in write(found).items() if value or key not in _ONLY_IF_ANY}
+    ),
+]
 
 
 class Choice(Recorded):
@@ -260,34 +264,31 @@ class RunRecord(Recorded):
         """
         judges = self.sources if expected is None else tuple(expected)
         sums = self.sums_by_domain(scores)
-        domains = self._domain_scores(sums)
-        source_mean, source_worst = self._source_summary(scores, domains, judges)
-        record = EvaluationRecord(
-            after_round=after_round,
-            sites=dict(sorted(scores.items())),
-            domains=domains,
-            source_mean=source_mean,
-            source_worst=source_worst,
-            target=domains.get(self.protocol.target),
-            derived=self.derived_scores(sums),
-            personal=self._personal_scores(personal, judges) if personal else None,
-        )
+        summary = self._summary(scores, sums, judges)
+        own = None
+        if personal:
+            of_own = self.sums_by_domain(personal)
+            totals = [found[self.score.name] for found in of_own.values()]
+            pooled = sum(total for total, _ in totals) / sum(count for _, count in totals)
+            own = PersonalScores(**self._summary(personal, of_own, judges), pooled=pooled)
+        target, derived = summary["domains"].get(self.protocol.target), self.derived_scores(sums)
+        record = EvaluationRecord(after_round=after_round, **summary, target=target, derived=derived, personal=own)
         self.evaluations.append(record)
         return record
 
-    def _personal_scores(self, scores: Mapping[str, Evaluation], judges: Iterable[str]) -> PersonalScores:
-        """Return the scores of the sites' own models with their summaries."""
-        sums = self.sums_by_domain(scores)
+    def _summary(
+        self, scores: Mapping[str, Evaluation], sums: Mapping[str, Mapping[str, SumAndCount]], judges: Iterable[str]
+    ) -> dict[str, Any]:
+        """Return sites, domains, and the sources' mean and worst score, which are None unless all ``judges`` answered.
+
+        ``sums``: those of the scores, by domain.
+        """
         domains = self._domain_scores(sums)
-        source_mean, source_worst = self._source_summary(scores, domains, judges)
-        totals = [found[self.score.name] for found in sums.values()]
-        return PersonalScores(
-            sites=dict(sorted(scores.items())),
-            domains=domains,
-            source_mean=source_mean,
-            source_worst=source_worst,
-            pooled=sum(total for total, _ in totals) / sum(count for _, count in totals),
-        )
+        sources = [value for domain, value in sorted(domains.items()) if domain != self.protocol.target]
+        complete = bool(sources) and all(site in scores for site in judges)
+        worst = self.score.worst(sources) if complete else None
+        summary = {"source_mean": mean(sources) if complete else None, "source_worst": worst}
+        return {"sites": dict(sorted(scores.items())), "domains": domains, **summary}
 
     def sums_by_domain(self, scores: Mapping[str, Evaluation]) -> dict[str, dict[str, SumAndCount]]:
         """Return each score of each domain, pooled over its sites, as a sum and a count.
@@ -300,15 +301,8 @@ class RunRecord(Recorded):
 
     def _domain_scores(self, sums: Mapping[str, Mapping[str, SumAndCount]]) -> dict[str, float]:
         """Return the run's score of each domain."""
-        return {domain: quotient(found[self.score.name]) for domain, found in sums.items()}
-
-    def _source_summary(
-        self, scores: Mapping[str, Evaluation], domains: Mapping[str, float], judges: Iterable[str]
-    ) -> tuple[float | None, float | None]:
-        """Return the mean and the worst of the scores of the source domains; None unless all ``judges`` gave one."""
-        sources = [value for domain, value in sorted(domains.items()) if domain != self.protocol.target]
-        complete = bool(sources) and all(site in scores for site in judges)
-        return (mean(sources), self.score.worst(sources)) if complete else (None, None)
+        primary = {domain: found[self.score.name] for domain, found in sums.items()}
+        return {domain: total / count for domain, (total, count) in primary.items()}
 
     def derived_scores(self, sums: Mapping[str, Mapping[str, SumAndCount]]) -> dict[str, dict[str, float]]:
         """Return the scores that the task derives from the sums of each domain, by name and domain."""
@@ -319,7 +313,7 @@ class RunRecord(Recorded):
         return found
 
     @property
-    def _standing(self) -> list[EvaluationRecord]:
+    def standing(self) -> list[EvaluationRecord]:
         """The evaluations of models that were not undone."""
         return [evaluation for evaluation in self.evaluations if not evaluation.undone]
 
@@ -340,9 +334,9 @@ class RunRecord(Recorded):
 
         The earliest model wins a tie.
         """
-        judged = [one for one in self._standing if one.target is not None]
+        judged = [one for one in self.standing if one.target is not None]
         chosen = {
-            "last": next(reversed(self._standing), None),
+            "last": next(reversed(self.standing), None),
             "source_validation": self._selected(),
             "oracle": max(judged, key=lambda evaluation: self.score.goodness(evaluation.target or 0.0), default=None),
         }
@@ -359,16 +353,15 @@ class RunRecord(Recorded):
         been drawn for a round, scores would be over different sites. A single answer decides nothing.
         """
         best: EvaluationRecord | None = None
-        sites: tuple[str, ...] = ()  # of which the best has a score
-        value = 0.0  # of the best, over these
+        of_best: Mapping[str, Evaluation] = {}
         for evaluation, known in self._known_scores():
-            # Nothing that is known is forgotten, so the later model has a score of each of them.
-            if best is None or self._goodness({site: known[site] for site in sites}) > value:
-                best, sites, value = evaluation, tuple(known), self._goodness(known)
+            # Nothing that is known is forgotten, so the later model has a score of each site of the best one.
+            if best is None or self._is_better({site: known[site] for site in of_best}, of_best):
+                best, of_best = evaluation, dict(known)
         return best
 
-    def _goodness(self, scores: Mapping[str, Evaluation]) -> float:
-        return self.score.goodness(self._centre(scores))
+    def _is_better(self, scores: Mapping[str, Evaluation], others: Mapping[str, Evaluation]) -> bool:
+        return self.score.goodness(self._centre(scores)) > self.score.goodness(self._centre(others))
 
     def _centre(self, scores: Mapping[str, Evaluation]) -> float:
         """Return the mean over the domains of the sites that gave these scores, or their median over the sites."""
@@ -378,10 +371,8 @@ class RunRecord(Recorded):
 
     def source_score(self, after_round: int) -> float | None:
         """Return the central score of the model after a round, over all that is known then; None if it has none."""
-        found = (
-            self._centre(known) for evaluation, known in self._known_scores() if evaluation.after_round == after_round
-        )
-        return next(found, None)
+        known = (known for found, known in self._known_scores() if found.after_round == after_round)
+        return next(map(self._centre, known), None)
 
     def _known_scores(self) -> Iterator[tuple[EvaluationRecord, Mapping[str, Evaluation]]]:
         """Yield each model that a source evaluated, with the evaluation of each source site.
@@ -390,8 +381,24 @@ class RunRecord(Recorded):
         does not decide the selection, and a site that left for good does not end it.
         """
         known: dict[str, Evaluation] = {}
-        for evaluation in self._standing:
+        for evaluation in self.standing:
             answered = {site: evaluation.sites[site] for site in self.sources if site in evaluation.sites}
             known.update(answered)
             if answered:
                 yield evaluation, known
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the mean of at least one number."""
+    return sum(values) / len(values)
+
+
+def domain_sums(scores: Mapping[str, Evaluation], domains: Mapping[str, str]) -> dict[str, dict[str, SumAndCount]]:
+    """Return each score of each domain, pooled over the samples of its sites, as a sum and a count."""
+    found: dict[str, dict[str, SumAndCount]] = {domain: {} for domain in sorted({domains[site] for site in scores})}
+    for site, score in sorted(scores.items()):
+        of_domain = found[domains[site]]
+        for name, one in score.sums.items():
+            total, count = of_domain.get(name, (0.0, 0))
+            of_domain[name] = (total + one.sum, count + one.count)
+    return found

@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fdg_plugins.record.method_settings import method_label
-from fdg_plugins.record.pooling import mean
-from fdg_plugins.record.run_record import Choice, EvaluationRecord, RoundRecord, RunRecord
+from fdg_plugins.record.run_record import Choice, EvaluationRecord, PersonalScores, RoundRecord, RunRecord, mean
+from fdg_plugins.tasks import ScoreKind
 from fdg_plugins.values import counted
-
-Summary = tuple[float | None, float | None]
 
 DETAILS = " (details in the site's own log"  # then a number that is another for each site
 UNDONE = "its step was undone"
@@ -54,13 +52,11 @@ def round_line(record: RunRecord, finished: RoundRecord, received: EvaluationRec
     """Return the line for one round; its scores are those of the model that the round started from."""
     rounds = record.protocol.rounds
     losses = [local.epoch_losses[-1] for local in finished.local.values() if local.epoch_losses]
-    model = f"model after round {received.after_round}" if received.after_round else "initial model"
     parts = [
         f"round {finished.round}/{rounds}",
         f"sites {len(finished.sites)}/{len(finished.drawn)}",
         f"train loss {sum(losses) / len(losses):.4f}" if losses else "train loss missing",
-        f"{model}: source val {record.score.text(received.source_mean)}, "
-        f"target {record.protocol.target} {record.score.text(received.target)}{_personal(record, received)}",
+        evaluation_line(record, received),
         f"{finished.seconds:.1f} s",
         f"ETA {duration(seconds_left(record, finished.round))}",
         *([f"model unchanged: {why_unchanged(finished)}"] if finished.reason is not None else []),
@@ -99,17 +95,11 @@ def seconds_left(record: RunRecord, after_round: int) -> float:
 
 
 def evaluation_line(record: RunRecord, evaluation: EvaluationRecord) -> str:
-    """Return the line for an evaluation outside a round."""
-    return (
-        f"model after round {evaluation.after_round}: source val {record.score.text(evaluation.source_mean)}, "
-        f"target {record.protocol.target} {record.score.text(evaluation.target)}{_personal(record, evaluation)}"
-    )
-
-
-def _personal(record: RunRecord, evaluation: EvaluationRecord) -> str:
-    """Return what a line says of the sites' own models; empty under a method without them."""
-    own = evaluation.personal
-    return "" if own is None else f", personal val {record.score.text(own.source_mean)}"
+    """Return the scores of one model in a line, with those of the sites' own models if there are any."""
+    text, own = record.score.text, evaluation.personal
+    model = f"model after round {evaluation.after_round}" if evaluation.after_round else "initial model"
+    scores = f"source val {text(evaluation.source_mean)}, target {record.protocol.target} {text(evaluation.target)}"
+    return f"{model}: {scores}" + ("" if own is None else f", personal val {text(own.source_mean)}")
 
 
 def stats(record: RunRecord) -> dict[str, Any]:
@@ -129,60 +119,47 @@ def stats(record: RunRecord) -> dict[str, Any]:
 def final_table(record: RunRecord) -> str:
     """Return a table of scores per domain, with one row for each selection rule."""
     evaluations = {evaluation.after_round: evaluation for evaluation in record.evaluations}
-    target = record.protocol.target
-    sources = sorted({record.census[site].domain for site in record.sources})
-    head = ["model", *sources, "source mean", "worst source", f"target {target}"]
-    rows = [row for choice in record.choices for row in _rows(record, evaluations[choice.after_round], choice, sources)]
     protocol = record.protocol
+    sources = sorted({record.census[site].domain for site in record.sources})
+    head = ["model", *sources, "source mean", "worst source", f"target {protocol.target}"]
+    rows = [row for choice in record.choices for row in _rows(record, evaluations[choice.after_round], choice, sources)]
     trained = f"{protocol.trained}, " if protocol.trained else ""
     title = f"{record.data}, {protocol.model}, {trained}{protocol.image_size} px, seed {protocol.seed}"
     note = f" [{marks(record)}]" if marks(record) else ""
-    return "\n".join(
-        [
-            f"{record.score.title} of the global model{note}: {title}",
-            f"{method_label(record)}, {counted(len(record.rounds), 'round')}",
-            *_aligned([head, *rows]),
-            "Sources are judged on their validation splits, the target on all its images; it chose nothing.",
-            *_remarks(record),
-        ]
-    )
-
-
-def _remarks(record: RunRecord) -> list[str]:
-    has_personal = any(evaluation.personal is not None for evaluation in record.evaluations)
-    personal = "Personal: each site's own model on its validation split. The target has none."
-    idle = unchanged(record)
-    return [
-        *_remarks_of_task(record),
-        *([personal] if has_personal else []),
-        *([f"{idle[0].upper()}{idle[1:]}."] if idle is not None else []),
+    lines = [
+        f"{record.score.title} of the global model{note}: {title}",
+        f"{method_label(record)}, {counted(len(record.rounds), 'round')}",
+        *_aligned([head, *rows]),
+        "Sources are judged on their validation splits, the target on all its images; it chose nothing.",
     ]
-
-
-def _remarks_of_task(record: RunRecord) -> list[str]:
-    """Return, for each domain, what the task has to say about the scores that it derives of the last model."""
-    last = next((one for one in reversed(record.evaluations) if not one.undone), None)
-    found = {} if last is None else record.sums_by_domain(last.sites)
-    remarks = {domain: record.task.remarks(sums, record.classes) for domain, sums in found.items()}
-    return [f"{domain}, last model: {'; '.join(of_domain)}." for domain, of_domain in remarks.items() if of_domain]
+    last = next(reversed(record.standing), None)
+    for domain, sums in ({} if last is None else record.sums_by_domain(last.sites)).items():
+        if remarks := record.task.remarks(sums, record.classes):
+            lines.append(f"{domain}, last model: {'; '.join(remarks)}.")
+    if any(evaluation.personal is not None for evaluation in record.evaluations):
+        lines.append("Personal: each site's own model on its validation split. The target has none.")
+    if (idle := unchanged(record)) is not None:
+        lines.append(f"{idle[0].upper()}{idle[1:]}.")
+    return "\n".join(lines)
 
 
 def _rows(record: RunRecord, evaluation: EvaluationRecord, choice: Choice, sources: list[str]) -> Iterator[list[str]]:
     """Yield the chosen model's row and one for each score that the task derives; then those of the personal models."""
-    text, judged = record.score.text, evaluation.domains.keys() >= {*sources}  # else mean and worst are of other things
-    yield [
-        f"{TITLES[choice.rule]} (round {choice.after_round})",
-        *(text(evaluation.domains.get(domain)) for domain in sources),
-        *((text(evaluation.source_mean), text(evaluation.source_worst)) if judged else (text(None), text(None))),
-        text(evaluation.target),
-    ]
+    title = f"{TITLES[choice.rule]} (round {choice.after_round})"
+    yield _row(title, evaluation, record.score, sources, evaluation.target)
     yield from _derived_rows(record, evaluation.derived, sources, complete=evaluation.source_mean is not None)
     if (own := evaluation.personal) is not None:
-        summary: Summary = (own.source_mean, own.source_worst) if own.domains.keys() >= {*sources} else (None, None)
-        shown = (*(own.domains.get(domain) for domain in sources), *summary, None)
-        yield [f"personal (round {choice.after_round})", *map(text, shown)]
+        yield _row(f"personal (round {choice.after_round})", own, record.score, sources, None)
         derived = record.derived_scores(record.sums_by_domain(own.sites))
         yield from _derived_rows(record, derived, sources, complete=own.source_mean is not None)
+
+
+def _row(
+    title: str, scores: EvaluationRecord | PersonalScores, kind: ScoreKind, sources: list[str], target: float | None
+) -> list[str]:
+    judged = scores.domains.keys() >= {*sources}  # else mean and worst are of other things
+    summary = (scores.source_mean, scores.source_worst) if judged else (None, None)
+    return [title, *map(kind.text, (*map(scores.domains.get, sources), *summary, target))]
 
 
 def _derived_rows(
@@ -193,17 +170,16 @@ def _derived_rows(
         values = derived.get(kind.name, {})
         known = [values[domain] for domain in sources if domain in values]
         of_all = complete and len(known) == len(sources)
-        summary: Summary = (mean(known), kind.worst(known)) if of_all else (None, None)
-        shown = (*(values.get(domain) for domain in sources), *summary, values.get(record.protocol.target))
+        summary = (mean(known), kind.worst(known)) if of_all else (None, None)
+        shown = (*map(values.get, sources), *summary, values.get(record.protocol.target))
         yield [f"  {kind.title}", *map(kind.text, shown)]
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    """Return the rows with columns of one width, and a rule below the first."""
+    first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
     lines = [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
+        "  ".join([row[0].ljust(first), *(cell.rjust(width) for cell, width in zip(row[1:], others, strict=True))])
         for row in rows
     ]
     return [lines[0], "-" * len(lines[0]), *lines[1:]]

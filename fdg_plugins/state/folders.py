@@ -15,17 +15,23 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+from nvflare.apis.job_def import JobMetaKey
 from nvflare.apis.workspace import Workspace
 
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.storage import user_path
-from fdg_plugins.values import shorten
+from fdg_plugins.storage import locked, make_private_folder, read_json, user_path, write_json, writing
 
 FOLDER = "fdg_state"
 VARIABLE = "FDG_STATE"
 EXPIRY_S = 30 * 86_400
+OWNER_FILE = "owner.json"
+ADMINISTRATOR = "project_admin"  # FLARE's role that may do anything with any job
+PATIENCE_S = 60.0  # the process of a job outlives a server that was killed by some seconds
+POLL_S = 0.2
 
 _RUN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -37,7 +43,7 @@ def state_folder(workspace: Workspace, run: str) -> Path:
     ``SettingsError`` if ``run`` is not a valid job id.
     """
     if not is_run(run):
-        raise SettingsError(f"run is {shorten(run)}, expected the id of a job.", public=True)
+        raise SettingsError(field="run", value=run, expected="the id of a job", public=True)
     return _place(workspace) / run
 
 
@@ -71,8 +77,7 @@ def remove_expired(workspace: Workspace) -> None:
     """Remove the folders of runs that no task has used for ``EXPIRY_S``, as far as possible."""
     for folder in _place(workspace).glob("*"):
         if is_run(folder.name) and time.time() - folder.lstat().st_mtime > EXPIRY_S:
-            with contextlib.suppress(DataError):
-                remove_state(folder)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_state(folder: Path) -> None:
@@ -86,3 +91,51 @@ def remove_state(folder: Path) -> None:
         pass
     except OSError as error:
         raise DataError(f"folder {folder} of a finished run cannot be removed: {error.strerror or error}.") from error
+
+
+@contextlib.contextmanager
+def held_run(
+    folder: Path, meta: Mapping[str, Any], is_aborted: Callable[[], bool], patience: float = PATIENCE_S
+) -> Iterator[None]:
+    """Hold a run's state at the server for one job; it is removed in the end if the run has left nothing there.
+
+    A job config may name any run to go on with. Without this, a second job would share the files of one that still
+    runs, and anyone who may submit jobs could end up with another person's model. Raises ``DataError`` if another job
+    holds the folder for ``patience`` seconds, and if another person started the run.
+
+    ``meta``: that of the job, with the submitter whom FLARE authenticated; without one in a simulation.
+    """
+    deadline = time.monotonic() + patience
+    with contextlib.ExitStack() as stack:
+        with writing(folder):
+            while True:
+                make_private_folder(folder)
+                try:
+                    stack.enter_context(locked(folder, wait=False))
+                    break
+                except BlockingIOError as error:
+                    if is_aborted() or time.monotonic() > deadline:
+                        expected = "expected one that has ended"
+                        raise DataError(f"run {folder.name} still goes on in another job, {expected}.") from error
+                time.sleep(POLL_S)
+        _check_owner(folder, meta)
+        mark_in_use(folder)
+        try:
+            yield
+        finally:
+            if folder.is_dir() and {path.name for path in folder.iterdir()} <= {OWNER_FILE}:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_owner(folder: Path, meta: Mapping[str, Any]) -> None:
+    """Note who starts a run; raise ``DataError`` for another person, unless they administrate the project."""
+    name, org, role = (
+        str(meta.get(key.value) or "")
+        for key in (JobMetaKey.SUBMITTER_NAME, JobMetaKey.SUBMITTER_ORG, JobMetaKey.SUBMITTER_ROLE)
+    )
+    file, own = folder / OWNER_FILE, {"name": name, "org": org}
+    if not file.exists():
+        write_json(file, own, private=True)
+    elif role != ADMINISTRATOR and read_json(file) != own:
+        expected = f"its submitter or a {ADMINISTRATOR} to go on with it"
+        raise DataError(f"run {folder.name} was started by another person, expected {expected}.")

@@ -2,25 +2,23 @@
 """Finds the folders that runs left in a participant's state folder, and those no longer in use.
 
 These belong to interrupted runs, which might be resumed, to aborted jobs, at sites to finished ones, or to runs in
-progress. A folder may be removed only if no job at the server holds it, and it has not changed for at least a day:
-every task changes it. One that is named may go after an hour.
+progress. A folder may be removed only if it has not changed for at least a day: every task changes it. One that is
+named may go after an hour.
 """
 
 import os
+import stat
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.state.folders import FOLDER, is_run
-from fdg_plugins.state.hold import is_held
 from fdg_plugins.values import counted
 
 DAY_S = 86_400
 HOUR_S = 3_600
-OFFLOAD_FOLDERS = "nvflare_tensor_offload_*"  # FLARE's name
 
 
 class Leftover(NamedTuple):
@@ -33,33 +31,6 @@ class Leftover(NamedTuple):
     kept_because: str | None
 
 
-def state_folders(place: Path) -> list[Path]:
-    """Return the state folders of the participants at ``place``: one kit, or a folder with several participants.
-
-    The latter can be a simulator's workspace. Raises ``DataError`` naming the place if it is neither, or naming a state
-    folder that is a symbolic link, since links are not followed.
-    """
-    if not place.is_dir():
-        raise DataError(f"folder {place} is not there, expected a participant's kit or a simulator's workspace.")
-    found = _state_folders_at(place)
-    if not found and not any((place / part).is_dir() for part in ("startup", "local")):
-        raise DataError(
-            f"folder {place} holds no {FOLDER}, and no folder right below it does: expected a participant's kit or a "
-            "simulator's workspace."
-        )
-    return found
-
-
-def _state_folders_at(place: Path) -> list[Path]:
-    """Return the state folder of ``place`` itself, or those right below it; raise ``DataError`` for a link."""
-    own = place / FOLDER
-    found = [own] if os.path.lexists(own) else sorted(place.glob(f"*/{FOLDER}"))
-    for folder in found:
-        if not _is_real_folder(folder):
-            raise DataError(f"{folder} is a link or not a folder, expected a participant's folder of run states.")
-    return found
-
-
 def leftovers(place: Path, older_than_days: float = 1.0, run: str | None = None) -> list[Leftover]:
     """Return the entries that runs left at ``place``, in order of name, each with the reason to keep it, if any.
 
@@ -70,27 +41,37 @@ def leftovers(place: Path, older_than_days: float = 1.0, run: str | None = None)
 
     Raises ``SettingsError`` for an argument out of range, ``DataError`` if ``place`` is not a participant's folder.
     """
-    _check_query(older_than_days, run)
+    if not older_than_days >= 1:
+        raise SettingsError(field="older-than", value=older_than_days, expected="at least 1 day")
+    if run is not None and not is_run(run):
+        raise SettingsError(field="run", value=run, expected="the id of a job")
     age_s = HOUR_S if run is not None else older_than_days * DAY_S
     found = []
-    for path in (path for folder in state_folders(place) for path in sorted(folder.iterdir())):
+    for path in (path for folder in _state_folders(place) for path in sorted(folder.iterdir())):
         if run in (None, path.name):
             with suppress(FileNotFoundError):  # its run has finished meanwhile
-                num_bytes, changed = _size_and_change(path)
-                found.append(Leftover(path, num_bytes, changed, _why_kept(path, changed, age_s)))
+                found.append(_leftover(path, age_s))
     return found
 
 
-def _check_query(older_than_days: float, run: str | None) -> None:
-    if not older_than_days >= 1:
-        raise SettingsError(f"older-than is {older_than_days:g} days, expected at least 1.")
-    if run is not None and not is_run(run):
-        raise SettingsError(f"run is {run!r}, expected the id of a job.")
+def _state_folders(place: Path) -> list[Path]:
+    """Return the state folder of the participant at ``place``, or those of several in a simulator's workspace.
+
+    Raises ``DataError`` naming the place if it is neither, or a state folder that is a link: links are not followed.
+    """
+    own = place / FOLDER
+    found = [own] if os.path.lexists(own) else sorted(place.glob(f"*/{FOLDER}"))
+    if not found and not any((place / part).is_dir() for part in ("startup", "local")):
+        raise DataError(f"folder {place} holds no {FOLDER}, expected a participant's kit or a simulator's workspace.")
+    for folder in found:
+        if not _is_real_folder(folder):
+            raise DataError(f"{folder} is a link or not a folder, expected a participant's folder of run states.")
+    return found
 
 
 def offload_folders(temporary: Path) -> list[Path]:
     """Return FLARE's folders of offloaded tensors: those of running jobs, and those left by killed servers."""
-    return sorted(filter(_is_real_folder, temporary.glob(OFFLOAD_FOLDERS)))
+    return sorted(filter(_is_real_folder, temporary.glob("nvflare_tensor_offload_*")))
 
 
 def _is_real_folder(path: Path) -> bool:
@@ -98,41 +79,13 @@ def _is_real_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def _why_kept(path: Path, changed: float, age_s: float) -> str | None:
-    """Return the reason to keep a run's folder; None if no job holds it and it is unchanged for ``age_s`` seconds."""
+def _leftover(path: Path, age_s: float) -> Leftover:
+    """Return what is at ``path``; a run's folder is kept unless it is unchanged for ``age_s`` seconds."""
+    inside = [Path(root, name) for root, folders, files in os.walk(path) for name in (*folders, *files)]
+    found = [one.lstat() for one in (path, *([] if path.is_symlink() else inside))]
+    changed, why = max(one.st_mtime for one in found), None
     if not _is_real_folder(path) or not is_run(path.name):
-        return "it is not the folder of a run"
-    if is_held(path):
-        return "a job holds it"
-    if time.time() - changed < age_s:
-        return f"it has changed within the last {'hour' if age_s == HOUR_S else counted(age_s / DAY_S, 'day')}"
-    return None
-
-
-def _size_and_change(path: Path) -> tuple[int, float]:
-    """Return a folder's total size in bytes and the time of the last change in it; links are not followed."""
-    own = path.lstat()
-    if not _is_real_folder(path):
-        return (0 if path.is_dir() else own.st_size), own.st_mtime
-    return _size_and_change_below(path, own.st_mtime)
-
-
-def _size_and_change_below(path: Path, changed: float) -> tuple[int, float]:
-    """Return the total size of the entries below ``path``, and the time of their last change or ``changed``."""
-    num_bytes = 0
-    try:
-        for size, when in _sizes_and_changes_below(path):
-            num_bytes += size
-            changed = max(changed, when)
-    except FileNotFoundError:  # an active run replaces its files
-        changed = time.time()
-    return num_bytes, changed
-
-
-def _sizes_and_changes_below(path: Path) -> Iterator[tuple[int, float]]:
-    """Yield the size in bytes, 0 for a folder, and the time of the last change of each entry below ``path``."""
-    for folder, folders, files in os.walk(path):
-        yield from ((0, Path(folder, name).lstat().st_mtime) for name in folders)
-        for name in files:
-            found = Path(folder, name).lstat()
-            yield found.st_size, found.st_mtime
+        why = "it is not the folder of a run"
+    elif time.time() - changed < age_s:
+        why = f"it has changed within the last {'hour' if age_s == HOUR_S else counted(age_s / DAY_S, 'day')}"
+    return Leftover(path, sum(one.st_size for one in found if not stat.S_ISDIR(one.st_mode)), changed, why)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state that a site keeps between rounds, in the run's folder: a method's memory, personal parameters, momentum.
+"""What a site keeps between rounds, in the run's folder: tensors by name, in one file for each round.
 
-The last two rounds are kept. If the server died before it saved a round and repeats that round, the site starts it
-again from its earlier state; a server that goes back further is refused. The filter that reports the gap keeps a file
-of its own beside them.
+There are two series of such files: what training keeps (a method's memory, personal parameters, momentum), and the
+metrics of the site's own model, which the filter that reports the gap keeps. The last two rounds of each are kept. If
+the server died before it saved a round and repeats that round, the site starts it again from its earlier state; a
+server that goes back further is refused. Beside them is the part of the model that no step changes, which the server
+sends only once.
 """
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,123 +16,108 @@ import torch
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.state.checked_files import VERSION, load_checked_tensors, save_checked_tensors
-from fdg_plugins.storage import put_in_place
 
-MEMORY_VERSION = "2"
-
-MEMORY, PERSONAL, MOMENTUM = KINDS = ("memory", "personal", "momentum")
-
-GAP_FILE = "fdg_gap.json"
-"""What the filter that reports the gap keeps of the site's own models (:mod:`fdg_plugins.filters.gap`)."""
-
+MEMORY_VERSION = "3"
+TRAINED, OWN_MODEL = SERIES = ("trained", "own_model")
 FIXED_FILE = "fdg_fixed.safetensors"
-"""The part of the model that the server sends once (:mod:`fdg_plugins.state.fixed_part`); not a memory of rounds."""
-
-_NAMES = {kind: re.compile(rf"fdg_{kind}_(0|[1-9][0-9]{{0,8}})\.safetensors") for kind in KINDS}
-_KEPT = 2
 
 
 class Kept(NamedTuple):
-    """What a site keeps, each as tensors by name: the method's memory, its own parameters and buffers, its momentum."""
+    """What training keeps, each as tensors by name: the method's memory, own parameters and buffers, momentum."""
 
     memory: Mapping[str, torch.Tensor] = {}
     personal: Mapping[str, torch.Tensor] = {}
     momentum: Mapping[str, torch.Tensor] = {}
 
 
-def has_memory(folder: Path) -> bool:
-    """Return whether the run's folder holds anything that the site kept of its rounds.
+def write_kept(folder: Path, round_number: int, kept: Kept) -> None:
+    """Save what training keeps as the state after ``round_number``; raise ``DataError`` if that fails."""
+    parts = kept._asdict().items()
+    write_round(
+        folder, TRAINED, round_number, {f"{part}/{name}": one for part, of in parts for name, one in of.items()}
+    )
 
-    Raises ``DataError`` if the folder cannot be read.
+
+def read_kept(folder: Path, round_number: int) -> Kept:
+    """Return what training kept before ``round_number``; raise ``DataError`` as :func:`read_round`."""
+    tensors = read_round(folder, TRAINED, round_number)
+    names = {part: [name for name in tensors if name.startswith(f"{part}/")] for part in Kept._fields}
+    return Kept(**{part: {name.removeprefix(f"{part}/"): tensors[name] for name in of} for part, of in names.items()})
+
+
+def write_round(folder: Path, series: str, round_number: int, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Save ``tensors`` as the state of a series after ``round_number``; keep one earlier state and remove all others.
+
+    Nothing is written for no tensors. Raises ``DataError`` naming a file that cannot be written.
     """
-    return any(_rounds(folder, kind) for kind in KINDS) or (folder / GAP_FILE).exists()
+    if not tensors:
+        return
+    save_checked_tensors(_file(folder, series, round_number), tensors, {VERSION: MEMORY_VERSION})
+    rounds = _rounds(folder, series)
+    current = [number for number in rounds if number <= round_number][-2:]
+    for number in set(rounds) - set(current):
+        _file(folder, series, number).unlink()
 
 
-def clear_memory(folder: Path) -> None:
-    """Remove whatever the site kept of its rounds and of the model in the run's folder.
-
-    Raises ``DataError`` naming a file that cannot be removed.
-    """
-    for kind in KINDS:
-        for number in _rounds(folder, kind):
-            _remove(_file(folder, number, kind))
-    for other in (folder / GAP_FILE, folder / FIXED_FILE, *(_draft(folder, kind) for kind in KINDS)):
-        if other.exists():
-            _remove(other)
-
-
-def read_memory(folder: Path, round_number: int, kind: str = MEMORY) -> dict[str, torch.Tensor]:
-    """Return the latest state from before ``round_number``, counted from 0; empty if there is none.
+def read_round(folder: Path, series: str, round_number: int) -> dict[str, torch.Tensor]:
+    """Return the latest state of a series from before ``round_number``, counted from 0; empty if there is none.
 
     Raises ``DataError`` naming the file if it is damaged, and for a round so early that its state has been removed.
     """
-    latest = latest_before(round_number, _rounds(folder, kind), f"folder {folder}")
-    return {} if latest is None else _load(_file(folder, latest, kind))
-
-
-def latest_before(round_number: int, rounds: Iterable[int], holder: str) -> int | None:
-    """Return the last of the ``rounds`` after which something is kept before ``round_number``; None if there is none.
-
-    Raises ``DataError``, naming the ``holder``, for a round so early that what was kept before it has been removed.
-    """
-    kept = sorted(rounds)
-    earlier = [number for number in kept if number < round_number]
-    if not earlier and len(kept) >= _KEPT and round_number > 0:  # a server repeats one round; this one has lost more
+    rounds = _rounds(folder, series)
+    earlier = [number for number in rounds if number < round_number]
+    if not earlier and len(rounds) > 1 and round_number > 0:  # a server repeats one round; this one has lost more
         raise DataError(
-            f"{holder} holds nothing from before round {round_number + 1}, which the server repeats, but what the site "
-            f"kept after rounds {' and '.join(str(number + 1) for number in kept)}.",
+            f"folder {folder} holds nothing from before round {round_number + 1}, which the server repeats, but what "
+            f"the site kept after rounds {' and '.join(str(number + 1) for number in rounds)}.",
             public=f"what it knew before round {round_number + 1}, to which the server has gone back, is gone.",
         )
-    return earlier[-1] if earlier else None
+    return _load(_file(folder, series, earlier[-1]), {VERSION: MEMORY_VERSION}) if earlier else {}
 
 
-def _load(path: Path) -> dict[str, torch.Tensor]:
-    """Return the state in a file; raise ``DataError`` if it is damaged or of another version."""
+def has_memory(folder: Path) -> bool:
+    """Return whether the run's folder holds anything that the site kept of its rounds."""
+    return any(_rounds(folder, series) for series in SERIES)
+
+
+def clear_memory(folder: Path) -> None:
+    """Remove whatever the site kept of its rounds and of the model in the run's folder."""
+    for series in SERIES:
+        for number in _rounds(folder, series):
+            _file(folder, series, number).unlink()
+    (folder / FIXED_FILE).unlink(missing_ok=True)
+
+
+def write_fixed(folder: Path, name: str, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Save ``tensors`` as the part of the model that no step changes, replacing an earlier one.
+
+    ``name`` is the server's name for it, which the site does not check against the values: a filter between the two may
+    have rounded them. Raises ``DataError`` naming the file if it cannot be written.
+    """
+    save_checked_tensors(folder / FIXED_FILE, tensors, {VERSION: MEMORY_VERSION, "id": name})
+
+
+def read_fixed(folder: Path, name: str) -> dict[str, torch.Tensor]:
+    """Return the fixed part that the server calls ``name``; raise ``DataError`` unless it is there and undamaged."""
+    try:
+        return _load(folder / FIXED_FILE, {VERSION: MEMORY_VERSION, "id": name})
+    except DataError as error:
+        public = "it does not hold the model's fixed part, which the server sends again with the next task."
+        raise DataError(str(error), public=public) from error
+
+
+def _load(path: Path, expected: Mapping[str, str]) -> dict[str, torch.Tensor]:
     tensors, metadata = load_checked_tensors(path)
-    if metadata != {VERSION: MEMORY_VERSION}:
-        raise DataError(f"file {path} has version {metadata.get(VERSION)}, expected {MEMORY_VERSION}.")
+    if metadata != expected:
+        raise DataError(f"file {path} has {metadata}, expected {expected}.")
     return tensors
 
 
-def write_kept(folder: Path, round_number: int, kept: Kept) -> None:
-    """Save what a site keeps as the state after ``round_number``; keep one earlier state and remove all others.
-
-    Its kinds belong together, so all of them are written before the first has its name: a round whose state does not
-    fit on the disk leaves that of the round before as it was. An empty kind is not written. Raises ``DataError`` naming
-    a file that cannot be written or removed.
-    """
-    present = {kind: tensors for kind, tensors in zip(KINDS, kept, strict=True) if tensors}
-    for kind, tensors in present.items():
-        save_checked_tensors(_draft(folder, kind), tensors, {VERSION: MEMORY_VERSION})
-    put_in_place({_draft(folder, kind): _file(folder, round_number, kind) for kind in present})
-    for kind in present:
-        rounds = _rounds(folder, kind)
-        current = [number for number in rounds if number <= round_number][-_KEPT:]
-        for number in set(rounds) - set(current):
-            _remove(_file(folder, number, kind))
+def _file(folder: Path, series: str, round_number: int) -> Path:
+    return folder / f"fdg_{series}_{round_number}.safetensors"
 
 
-def _draft(folder: Path, kind: str) -> Path:
-    return folder / f"fdg_{kind}_next.safetensors"
-
-
-def _remove(path: Path) -> None:
-    try:
-        path.unlink()
-    except OSError as error:
-        raise DataError(f"file {path} cannot be removed: {error.strerror}.") from error
-
-
-def _file(folder: Path, round_number: int, kind: str) -> Path:
-    return folder / f"fdg_{kind}_{round_number}.safetensors"
-
-
-def _rounds(folder: Path, kind: str) -> list[int]:
-    """Return the stored rounds in ascending order; other files in the folder are ignored."""
-    try:
-        found = (_NAMES[kind].fullmatch(file.name) for file in folder.iterdir())
-        return sorted(int(name[1]) for name in found if name)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise DataError(f"folder {folder} cannot be read: {error.strerror}.") from error
+def _rounds(folder: Path, series: str) -> list[int]:
+    """Return the stored rounds in ascending order."""
+    names = (path.stem.rpartition("_")[2] for path in folder.glob(f"fdg_{series}_*.safetensors"))
+    return sorted(int(name) for name in names if name.isdecimal())

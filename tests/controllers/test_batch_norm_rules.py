@@ -16,7 +16,7 @@ from fdg_plugins.messages import HEADER_REASON, META_REQUEST, TASK_EVALUATE, TAS
 from fdg_plugins.models import build_model
 from fdg_plugins.models.batch_norm import batch_norm_layers
 from fdg_plugins.record.run_files import LAST_FILE, SELECTED_FILE
-from fdg_plugins.state.site_memory import PERSONAL, read_memory
+from fdg_plugins.state.site_memory import read_kept
 from fdg_plugins.storage import load_tensors
 from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.training.global_model import count_bytes
@@ -308,8 +308,8 @@ def test_each_site_uses_statistics_of_its_own_and_the_model_has_their_mean(tmp_p
 
     def watch(site: str, task: str, answer: Shareable) -> None:
         if task == TASK_TRAIN:
-            folder = next((job.folder / "sites" / site).rglob("fdg_personal_*.safetensors")).parent
-            kept[site].append(read_memory(folder, 99, PERSONAL))
+            folder = next((job.folder / "sites" / site).rglob("fdg_trained_*.safetensors")).parent
+            kept[site].append(dict(read_kept(folder, 99).personal))
 
     job = RuleJob(tmp_path, "local", watch, aggregator={"name": "fedavg", "weighting": "uniform"})
     job.finished()

@@ -599,17 +599,17 @@ def test_a_full_disk_at_the_server_ends_the_job_in_one_sentence_and_the_last_fil
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = Job(tmp_path)
-    make, made = storage._new_file, 0
+    make, made = storage._make_folder, 0
 
-    def full(path: Path, mode: int) -> tuple[Path, int]:
+    def full(path: Path, private: bool) -> None:
         nonlocal made
         at_server = "sites" not in path.parts
         made += at_server
         if at_server and made > 9:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return make(path, mode)
+        make(path, private)
 
-    monkeypatch.setattr(storage, "_new_file", full)
+    monkeypatch.setattr(storage, "_make_folder", full)
     job.run()
     assert len(job.panics) == 1
     assert job.panics[0].endswith("cannot be written: No space left on device.")

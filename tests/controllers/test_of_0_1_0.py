@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from fdg_plugins.state.left_out import read_left_out
 from torch import nn
 from typer.testing import CliRunner
 
@@ -26,7 +27,6 @@ from fdg_plugins.models import NETWORKS, Network
 from fdg_plugins.privacy.ledger import Ledger, Limits
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from fdg_plugins.record.run_record import RunRecord
-from fdg_plugins.state.left_out import read_left_out
 from fdg_plugins.state.site_memory import read_memory
 from fdg_plugins.storage import load_tensors
 from tests.controllers.test_methods_in_rounds import MethodJob

@@ -13,8 +13,7 @@ import torch
 from fdg_plugins.controllers import SCHEMA_VERSION, RunRecord
 from fdg_plugins.errors import DataError, FDGError
 from fdg_plugins.record.checkpoint import check_continues, other_arithmetic
-from fdg_plugins.record.pooling import domain_sums
-from fdg_plugins.record.run_record import AggregationRecord, InitialWeights
+from fdg_plugins.record.run_record import AggregationRecord, InitialWeights, domain_sums
 from tests.controllers.federation_stubs import DOMAINS, census_reply, evaluation, round_record, run_record, scores
 
 

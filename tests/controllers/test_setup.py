@@ -16,8 +16,7 @@ from fdg_plugins.messages import TASK_PROBE, TASK_TRAIN
 from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.methods.fedomg import FedOMGAggregator
 from fdg_plugins.plans.plans import Plans, check_filters, check_settings, make_plans
-from fdg_plugins.record.census import Federation
-from fdg_plugins.record.first import new_record
+from fdg_plugins.record.census import Federation, new_record
 from fdg_plugins.record.run_record import InitialWeights
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import CLASSIFICATION, TASKS

@@ -13,7 +13,7 @@ from torch import nn
 
 from fdg_plugins.messages import META_REQUEST, TASK_TRAIN
 from fdg_plugins.models import NETWORKS, Network
-from fdg_plugins.state.site_memory import PERSONAL, read_memory
+from fdg_plugins.state.site_memory import read_kept
 from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.training.session import SiteSession
 from tests.controllers.test_methods_in_rounds import ANGLES, MethodJob
@@ -38,11 +38,11 @@ class Watched(MethodJob):
         dxo = from_shareable(answer)
         if dxo.data_kind == DataKind.WEIGHT_DIFF:
             self.updates.append((site, set(dxo.data)))
-            kept = [read_memory(path.parent, 99, PERSONAL) for path in self._files(site)]
+            kept = [dict(read_kept(path.parent, 99).personal) for path in self._files(site)]
             self.own[site] += kept[:1]
 
     def _files(self, site: str) -> list[Path]:
-        return sorted((self.folder / "sites" / site).rglob("fdg_personal_*.safetensors"))
+        return sorted((self.folder / "sites" / site).rglob("fdg_trained_*.safetensors"))
 
 
 class FirstModel(Watched):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fdg_plugins.state.left_out import FILE, read_left_out
 
 from fdg_plugins.data import PACS
 from fdg_plugins.errors import DataError
@@ -15,7 +16,6 @@ from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN, CensusR
 from fdg_plugins.models import build_model
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
-from fdg_plugins.state.left_out import FILE, read_left_out
 
 PROTOCOL = Protocol(
     model="convnet", target="sketch", image_size=16, local_epochs=1, batch_size=8, rounds=3, learning_rate=0.01

@@ -46,7 +46,7 @@ from fdg_plugins.messages import (
 )
 from fdg_plugins.models import build_model
 from fdg_plugins.settings.protocol import Protocol
-from fdg_plugins.state.site_memory import GAP_FILE, Kept, has_memory, write_kept
+from fdg_plugins.state.site_memory import OWN_MODEL, Kept, has_memory, write_kept, write_round
 from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.training.precision import Suited
 from fdg_plugins.training.session import SiteSession
@@ -549,25 +549,15 @@ def test_a_run_that_broke_off_or_goes_on_keeps_its_state(photo: Site) -> None:
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
-def test_the_census_removes_what_a_killed_process_of_the_run_has_left(photo: Site, goes_on: bool) -> None:
-    folder = photo.folder / "fdg_state" / "run-1"
-    folder.mkdir(parents=True)
-    (folder / ".fdg_memory_next.safetensors.0a1b2c3d").touch()
-    sent = census_request()
-    from_shareable(sent).meta[META_REQUEST]["goes_on"] = goes_on
-    photo.ask(TASK_CENSUS, sent)
-    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
-
-
-@pytest.mark.parametrize("goes_on", [True, False])
 def test_a_run_that_begins_goes_on_from_nothing_that_another_of_its_name_has_left(photo: Site, goes_on: bool) -> None:
     folder = photo.folder / "fdg_state" / "run-1"
     write_kept(folder, 8, Kept({"control": torch.ones(2)}))
-    (folder / GAP_FILE).touch()
+    write_round(folder, OWN_MODEL, 8, {"loss": torch.ones(())})
     sent = census_request()
     from_shareable(sent).meta[META_REQUEST]["goes_on"] = goes_on
     photo.ask(TASK_CENSUS, sent)
-    assert has_memory(folder) is (folder / GAP_FILE).exists() is goes_on
+    assert has_memory(folder) is goes_on
+    assert len(list(folder.glob("*.safetensors"))) == 2 * goes_on
 
 
 @pytest.mark.parametrize(("package", "is_refused"), [("fdg-plugins", True), ("nvflare", True), ("torch", False)])

@@ -90,8 +90,7 @@ def test_a_source_is_lost_and_comes_back_with_what_it_remembers(
     own_federation.wait_until_running(job, "round 1")
     kill_machine(own_federation, "photo")
     wait_until_lost(own_federation, job, "photo")
-    memory = own_federation.folder / "photo" / "fdg_state" / job / "fdg_gap.json"
-    assert memory.exists()
+    assert list((own_federation.folder / "photo" / "fdg_state" / job).glob("fdg_own_model_*.safetensors"))
     start_machine(own_federation, "photo")
     wait_for_rounds(own_federation, job, "photo", 2)
 

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from fdg_plugins.state.hold import ADMINISTRATOR, OWNER_FILE, Submitter, held_run
 from nvflare.apis.job_def import JobMetaKey
 
 from fdg_plugins.errors import DataError
-from fdg_plugins.state.hold import ADMINISTRATOR, OWNER_FILE, Submitter, held_run
 
 LEAD = Submitter("lead@hospital.example", "hospital", "lead")
 HOLDER = """

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fdg_plugins.messages import Evaluation
-from fdg_plugins.record.pooling import domain_sums
+from fdg_plugins.record.run_record import domain_sums
 from fdg_plugins.tasks import CLASSIFICATION, GROUP_CLASSIFICATION, TASKS, Accumulator, SumAndCount
 from fdg_plugins.training.results import evaluation_of
 

@@ -8,8 +8,7 @@ from typing import Any
 from fdg_plugins.lab.centralised import ALGORITHMS, algorithm_settings
 from fdg_plugins.plugins.composition import published, title_of
 from fdg_plugins.plugins.methods import METHODS
-from fdg_plugins.record.method_settings import federated_defaults, method_settings
-from fdg_plugins.record.names import federated_name
+from fdg_plugins.record.method_settings import federated_defaults, federated_name, method_settings
 from fdg_plugins.record.run_record import Method, RunRecord
 
 

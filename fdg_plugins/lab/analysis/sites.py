@@ -35,7 +35,7 @@ from fdg_plugins.lab.analysis.runs import Run, grouped
 from fdg_plugins.lab.analysis.selection import LAST, selected
 from fdg_plugins.lab.analysis.table import NOT_COMPARABLE, OURS, PRINTED, Row, Table
 from fdg_plugins.record.method_settings import differing, method_settings
-from fdg_plugins.record.pooling import domain_sums
+from fdg_plugins.record.run_record import domain_sums
 from fdg_plugins.tasks import TASKS, ScoreKind, SumAndCount
 
 SKEWED, TEST = "label_skew", "test"

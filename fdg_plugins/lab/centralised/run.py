@@ -25,8 +25,7 @@ from fdg_plugins.messages import Evaluation
 from fdg_plugins.plans.uses import names_in
 from fdg_plugins.plugins.code import code_of
 from fdg_plugins.randomness import seeded
-from fdg_plugins.record.census import take_census
-from fdg_plugins.record.first import new_record
+from fdg_plugins.record.census import new_record, take_census
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.record.run_record import (
     EvaluationRecord,

@@ -25,7 +25,7 @@ from fdg_plugins.plugins.files import load_files
 from fdg_plugins.plugins.own_dataset import DatasetRef, OwnDataset
 from fdg_plugins.recipes import FDGRecipe
 from fdg_plugins.recipes.job import add_note
-from fdg_plugins.record.names import federated_name
+from fdg_plugins.record.method_settings import federated_name
 from fdg_plugins.record.run_record import Method
 from fdg_plugins.settings.named_protocols import PAPER, protocol_settings
 from fdg_plugins.settings.participation import drawn_sites, source_sites
