@@ -3,11 +3,9 @@
 
 import hashlib
 import json
-import logging
 import math
-import re
+import os
 import stat
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +30,7 @@ from nvflare.app_common.filters.exclude_vars import ExcludeVars
 
 from fdg_plugins.audit.auditor import audit_event, note_returned
 from fdg_plugins.audit.contents import AT_A_TIME, contents_of
-from fdg_plugins.audit.file import AuditLine, append_line, json_values, read_audit
+from fdg_plugins.audit.file import AuditLine, BrokenLine, append_line, audit_entries, read_audit
 from fdg_plugins.errors import DataError
 from fdg_plugins.filters import GapReportFilter
 from fdg_plugins.filters.wire import pack
@@ -114,6 +112,32 @@ def test_an_answer_that_several_executors_of_a_job_hear_of_is_recorded_as_sent_o
 # --- what is in a line ---
 
 
+def test_without_a_chain_of_filters_or_a_config_the_line_says_so_and_has_the_reason_of_an_error(
+    workspace: Workspace, fl_ctx: FLContext
+) -> None:
+    fl_ctx.set_prop(FLContextKey.RUNNER, None, private=True, sticky=False)
+    (Path(workspace.get_app_config_dir("job-1")) / "config_fed_client.json").unlink()
+    audit(make_reply(ReturnCode.TASK_ABORTED, {HEADER_REASON: "the cat"}), fl_ctx)
+    line = only_line(workspace)
+    assert (line.filters, line.config_sha256, line.round) == (None, None, None)
+    assert (line.return_code, line.kind, line.values["headers/fdg_reason"]) == ("TASK_ABORTED", "error", "the cat")
+
+
+def test_of_a_config_that_may_include_others_the_hash_is_of_all_but_what_python_compiled(
+    workspace: Workspace, fl_ctx: FLContext
+) -> None:
+    folder = Path(workspace.get_app_config_dir("job-1"))
+    (folder / "config_fed_client.json").rename(folder / "config_fed_client.conf")
+    (folder / "__pycache__").mkdir()
+    for text, compiled in (("executors = []", b"1"), ("executors = []", b"2"), ("executors = [x]", b"2")):
+        (folder / "included.conf").write_text(text, encoding="utf-8")
+        (folder / "__pycache__" / "own.cpython-311.pyc").write_bytes(compiled)
+        audit(update().to_shareable(), fl_ctx)
+    first, second, third = (line.config_sha256 for line in read_audit(audit_file(workspace)))
+    assert first == second != third
+    assert third is not None
+
+
 def test_an_update_is_noted_by_its_arrays_and_values(workspace: Workspace, fl_ctx: FLContext) -> None:
     answer = update().to_shareable()
     answer.set_header(AppConstants.CURRENT_ROUND, 4)
@@ -152,35 +176,6 @@ def test_a_line_says_which_filters_whose_config_and_which_versions(workspace: Wo
     assert line.time.endswith("+00:00")
 
 
-def test_the_hash_is_of_the_config_that_flare_loads(workspace: Workspace, fl_ctx: FLContext) -> None:
-    folder = Path(workspace.get_app_config_dir("job-1"))
-    (folder / "config_fed_client.a").write_text("a decoy, the first by name", encoding="utf-8")
-    audit(update().to_shareable(), fl_ctx)
-    assert only_line(workspace).config_sha256 == hashlib.sha256(b"{}").hexdigest()
-
-
-def test_of_a_config_that_may_include_others_the_hash_is_of_all(workspace: Workspace, fl_ctx: FLContext) -> None:
-    folder = Path(workspace.get_app_config_dir("job-1"))
-    (folder / "config_fed_client.json").rename(folder / "config_fed_client.conf")
-    for text in ("executors = []", "executors = [x]"):
-        (folder / "included.conf").write_text(text, encoding="utf-8")
-        audit(update().to_shareable(), fl_ctx)
-    first, second = read_audit(audit_file(workspace))
-    assert None not in (first.config_sha256, second.config_sha256)
-    assert first.config_sha256 != second.config_sha256
-
-
-def test_what_python_compiled_does_not_change_the_hash(workspace: Workspace, fl_ctx: FLContext) -> None:
-    folder = Path(workspace.get_app_config_dir("job-1"))
-    (folder / "config_fed_client.json").rename(folder / "config_fed_client.conf")
-    audit(update().to_shareable(), fl_ctx)
-    (folder / "__pycache__").mkdir()
-    (folder / "__pycache__" / "own.cpython-311.pyc").write_bytes(b"compiled")
-    audit(update().to_shareable(), fl_ctx)
-    first, second = read_audit(audit_file(workspace))
-    assert first.config_sha256 == second.config_sha256 is not None
-
-
 def test_values_whose_places_read_alike_are_all_recorded(workspace: Workspace, fl_ctx: FLContext) -> None:
     long = "k" * 300
     data = {"a/b": 1, "a": {"b": 2}, 1: 3, "1": 4, f"{long}x": 5, f"{long}y": 6}
@@ -201,12 +196,6 @@ def test_a_methods_tensors_beside_the_update_are_a_part_of_their_own(workspace: 
     ]
     assert line.values["meta of fdg_tensors/fdg_round"] == 0
     assert line.values["meta/NUM_STEPS_CURRENT_ROUND"] == 120
-
-
-def test_an_error_reply_is_noted_with_its_reason(workspace: Workspace, fl_ctx: FLContext) -> None:
-    audit(make_reply(ReturnCode.TASK_ABORTED, {HEADER_REASON: "the cat"}), fl_ctx)
-    line = only_line(workspace)
-    assert (line.return_code, line.kind, line.values["headers/fdg_reason"]) == ("TASK_ABORTED", "error", "the cat")
 
 
 def test_tensors_are_found_wherever_they_hide(fl_ctx: FLContext) -> None:
@@ -313,7 +302,7 @@ def test_whatever_an_answer_holds_its_line_is_json_and_reads_back(content: dict[
     answer.update({**content, "DXO": dxo})
     answer["__headers__"] = {"__content_type__": "DXO"}
     found = contents_of(answer, {})
-    line = made_line(tensors=tuple(found.tensors), values=json_values(found.values), others=found.others)
+    line = made_line(tensors=tuple(found.tensors), values=found.values, others=found.others)
     text = line.model_dump_json()
     json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     back = AuditLine.model_validate_json(text)
@@ -326,29 +315,14 @@ def test_whatever_an_answer_holds_its_line_is_json_and_reads_back(content: dict[
 def assert_withheld(answer: Shareable, reason: str) -> None:
     assert set(answer) == {"__headers__"}
     assert answer.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
-    told = answer.get_header(HEADER_REASON)
-    details = r"[;( ]+details in the site's own log under [0-9a-f]{8}\)\."
-    assert re.fullmatch(f"site photo: its answer was withheld: {re.escape(reason)}{details}", told), told
-
-
-def test_on_a_full_disk_the_answer_becomes_an_error_reply(workspace: Workspace, fl_ctx: FLContext) -> None:
-    audit_file(workspace).symlink_to("/dev/full")
-    answer = audit(update().to_shareable(), fl_ctx)
-    assert_withheld(answer, "the audit cannot be written: No space left on device")
-
-
-def test_where_there_is_a_folder_in_place_of_the_file_the_answer_becomes_an_error_reply(
-    workspace: Workspace, fl_ctx: FLContext
-) -> None:
-    audit_file(workspace).mkdir()
-    assert_withheld(audit(update().to_shareable(), fl_ctx), "the audit cannot be written: Is a directory")
+    assert answer.get_header(HEADER_REASON).startswith(f"site photo: its answer was withheld: {reason} (details in ")
 
 
 def test_an_audit_that_fails_unforeseen_withholds_the_answer(
     fl_ctx: FLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fdg_plugins.audit.auditor.contents_of", lambda *_: 1 / 0)
-    assert_withheld(audit(update().to_shareable(), fl_ctx), "unforeseen error (ZeroDivisionError")
+    assert_withheld(audit(update().to_shareable(), fl_ctx), "unforeseen error (ZeroDivisionError)")
 
 
 def test_flare_sends_what_the_audit_left_of_an_answer(workspace: Workspace, fl_ctx: FLContext) -> None:
@@ -364,138 +338,42 @@ def test_flare_sends_what_the_audit_left_of_an_answer(workspace: Workspace, fl_c
     answer = update().to_shareable()
     # As FLARE's client does, which goes on to send the same object.
     Site().fire_event_with_data(EventType.AFTER_TASK_RESULT_FILTER, fl_ctx, FLContextKey.TASK_RESULT, answer)
-    assert "DXO" not in answer
-    assert answer.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
-
-
-@pytest.mark.parametrize("event", [EventType.START_RUN, EventType.BEFORE_TASK_RESULT_FILTER, EventType.END_RUN])
-def test_other_events_write_nothing(event: str, workspace: Workspace, fl_ctx: FLContext) -> None:
-    fl_ctx.set_prop(FLContextKey.TASK_RESULT, update().to_shareable(), private=True, sticky=False)
-    audit_event(event, fl_ctx)
-    assert not audit_file(workspace).exists()
-
-
-def test_the_audit_changes_nothing_of_an_answer_that_was_noted(fl_ctx: FLContext) -> None:
-    answer, other = update().to_shareable(), update().to_shareable()
-    audit(answer, fl_ctx)
-    assert answer.keys() == other.keys()
-    assert answer["__headers__"] == other["__headers__"]
-    assert torch.equal(answer["DXO"]["data"]["w"], other["DXO"]["data"]["w"])
-    assert answer["DXO"]["meta"].keys() == other["DXO"]["meta"].keys()
-
-
-def test_an_audit_root_of_flares_is_where_the_file_lies(
-    tmp_path: Path, fl_ctx: FLContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NVFL_AUDIT_ROOT", str(tmp_path / "audits"))
-    moved = Workspace(str(tmp_path), SITE)
-    fl_ctx.get_engine().get_workspace = lambda: moved
-    audit(update().to_shareable(), fl_ctx)
-    assert len(list(read_audit(tmp_path / "audits" / SITE / "fdg_audit.jsonl"))) == 1
-
-
-def test_without_a_chain_of_filters_or_a_config_the_line_says_so(workspace: Workspace, fl_ctx: FLContext) -> None:
-    fl_ctx.set_prop(FLContextKey.RUNNER, None, private=True, sticky=False)
-    (Path(workspace.get_app_config_dir("job-1")) / "config_fed_client.json").unlink()
-    audit(update().to_shareable(), fl_ctx)
-    line = only_line(workspace)
-    assert line.filters is None
-    assert line.config_sha256 is None
-    assert line.round is None
+    assert_withheld(answer, "the audit cannot be written: No space left on device")
 
 
 # --- the file ---
 
 
 def made_line(**fields: Any) -> AuditLine:
-    values = {
-        "stage": "sent",
-        "id": "0123456789abcdef",
-        "time": "2026-01-01T00:00:00.000+00:00",
-        "site": SITE,
-        "job": "job-1",
-        "task": "train",
-        "round": 0,
-        "return_code": "OK",
-        "kind": "WEIGHT_DIFF",
-        "bytes": 0,
-        "tensors": (),
-        "values": {},
-        "others": {},
-        "filters": (),
-        "config_sha256": None,
-        "versions": {},
-        **fields,
-    }
-    return AuditLine.model_validate(values)
+    text = dict.fromkeys(("id", "time", "site", "job", "task", "return_code", "kind"), "x")
+    none: dict[str, Any] = {"tensors": (), "values": {}, "others": {}, "filters": (), "versions": {}, "bytes": 0}
+    return AuditLine(**{"stage": "sent", "round": 0, "config_sha256": None, **text, **none, **fields})
 
 
-def test_the_file_is_its_owners_alone_and_grows_by_whole_lines(tmp_path: Path) -> None:
-    path = tmp_path / "audit.jsonl"
-    for number in range(3):
-        append_line(path, made_line(round=number))
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert [line.round for line in read_audit(path)] == [0, 1, 2]
-
-
-def test_a_torn_line_costs_itself_and_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_file_is_its_owners_alone_and_a_torn_line_costs_itself_and_no_other(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     append_line(path, made_line(round=0))
     with path.open("a") as file:
         file.write(made_line(round=1).model_dump_json()[:40])
     append_line(path, made_line(round=2))
-    with caplog.at_level(logging.WARNING):
-        assert [line.round for line in read_audit(path)] == [0, 2]
-    assert "line 2 is not a line of it" in caplog.text
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [line.round for line in read_audit(path)] == [0, 2]
+    (broken,) = (entry for entry in audit_entries(path) if isinstance(entry, BrokenLine))
+    assert broken.number == 2
 
 
 def test_what_was_written_of_a_line_before_the_disk_was_full_is_taken_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import os
-
     path = tmp_path / "audit.jsonl"
     append_line(path, made_line(round=0))
     before = path.read_bytes()
-    real, calls = os.write, []
 
-    def short(handle: int, content: Any) -> int:
-        calls.append(len(content))
-        if len(calls) > 1:
-            raise OSError(28, "No space left on device")
-        return real(handle, bytes(content)[:10])
+    def full(handle: int) -> None:
+        assert os.fstat(handle).st_size > len(before)
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fdg_plugins.audit.file.os.write", short)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(DataError, match=r"audit file .*audit.jsonl cannot be written: No space left on device"):
         append_line(path, made_line(round=1))
-    monkeypatch.undo()
     assert path.read_bytes() == before
-
-
-def test_jobs_that_write_at_once_do_not_mix_their_lines(tmp_path: Path) -> None:
-    path = tmp_path / "audit.jsonl"
-    line = made_line(values={f"value {index}": index for index in range(500)})
-
-    def write() -> None:
-        for _ in range(10):
-            append_line(path, line)
-
-    threads = [threading.Thread(target=write) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert list(read_audit(path)) == [line] * 40
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"gone.jsonl cannot be read"):
-        list(read_audit(tmp_path / "gone.jsonl"))
-
-
-def test_filters_of_another_task_are_not_in_the_line(workspace: Workspace, fl_ctx: FLContext) -> None:
-    fl_ctx.set_prop(FLContextKey.TASK_NAME, "census", private=True, sticky=False)
-    audit(update().to_shareable(), fl_ctx)
-    line = only_line(workspace)
-    assert line.filters is not None
-    assert [one.source for one in line.filters] == ["site"]

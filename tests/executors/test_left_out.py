@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fdg_plugins.state.left_out import FILE, read_left_out
 
 from fdg_plugins.data import PACS
-from fdg_plugins.errors import DataError
+from fdg_plugins.executors.counted import CENSUS_FILE
 from fdg_plugins.executors.work import SiteTask, SiteWork, TaskResult
 from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN, CensusRequest, TaskRequest
 from fdg_plugins.models import build_model
@@ -60,27 +59,9 @@ def test_the_census_counts_what_it_leaves_out_and_names_it_in_the_sites_own_log(
     assert outcome.value["num_damaged"] == 2
     assert outcome.value["num_test"] == 26
     assert not any(file in json.dumps(outcome.value) for file in DAMAGED)
-    assert [line for line in said if "left out" in line] == [
-        f"site photo | left out photo/{file}, which cannot be read, is too large or does not fit" for file in DAMAGED
-    ]
-
-
-def test_the_sites_own_log_says_once_what_is_not_used_and_the_server_hears_no_file(
-    config: SiteConfig, folder: Path
-) -> None:
-    assert config.data_root is not None
-    for place in ("dog/inner", "dog"):
-        (config.data_root / "pacs" / "photo" / place).mkdir(exist_ok=True)
-        (config.data_root / "pacs" / "photo" / place / "unread.gif").write_bytes(b"")
-    said: list[str] = []
-    outcome = do(TASK_CENSUS, config, folder, said)
-    assert [line for line in said if "not used" in line] == [
-        "site photo | domain photo, not used: 2 files or folders (such as photo/dog/inner)",
-    ]
-    assert not any(name in json.dumps(outcome.value) for name in ("unread", "inner"))
-    later: list[str] = []
-    assert do(TASK_TRAIN, config, folder, later).kind == "ok"
-    assert not any("not used" in line for line in later)
+    told = [line for line in said if "left out" in line]
+    assert [f"photo/{file}" in line for file, line in zip(DAMAGED, told, strict=True)] == [True, True]
+    assert ((folder / CENSUS_FILE).stat().st_mode & 0o777) == 0o600
 
 
 def test_later_tasks_find_the_same_split_and_decode_nothing_for_it(
@@ -98,16 +79,10 @@ def test_later_tasks_find_the_same_split_and_decode_nothing_for_it(
     assert do(TASK_EVALUATE, config, folder).kind == "ok"
 
 
-def test_the_list_is_its_owners_alone(config: SiteConfig, folder: Path) -> None:
-    do(TASK_CENSUS, config, folder)
-    assert (folder / FILE).stat().st_mode & 0o777 == 0o600
-    assert read_left_out(folder) == {f"photo/{file}" for file in DAMAGED}
-
-
 def test_a_site_stops_unless_it_was_told_otherwise(config: SiteConfig, folder: Path) -> None:
     outcome = do(TASK_CENSUS, config.model_copy(update={"damaged_images": "stop"}), folder)
     assert outcome.kind == "failed"
-    assert "2 cannot be used (photo/dog/000.png cannot be read" in outcome.reason
+    assert "2 cannot be read (photo/dog/000.png, photo/horse/002.png)" in outcome.reason
 
 
 def test_an_image_that_was_repaired_since_stays_out_until_the_next_census(config: SiteConfig, folder: Path) -> None:
@@ -133,16 +108,3 @@ def test_what_is_damaged_after_the_census_or_gone_ends_that_task_in_one_sentence
     outcome = do(TASK_TRAIN, config, folder)
     assert (outcome.kind, outcome.trace) == ("failed", "")
     assert reason in outcome.reason
-
-
-@pytest.mark.parametrize("content", ["[]", '{"version": 2, "left_out": []}', '{"version": 1, "left_out": [3]}', "{"])
-def test_a_damaged_list_is_one_sentence(folder: Path, content: str) -> None:
-    folder.mkdir()
-    (folder / FILE).write_text(content)
-    with pytest.raises(DataError, match=rf"^file .*{FILE} is not (the list of left-out images|valid JSON)") as caught:
-        read_left_out(folder)
-    assert str(folder) not in caught.value.public
-
-
-def test_without_a_list_nothing_is_left_out(folder: Path) -> None:
-    assert read_left_out(folder) == frozenset()

@@ -31,7 +31,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("partition", ["equal", "iid", "dirichlet", "shards"])
+@pytest.mark.parametrize("partition", ["equal", "dirichlet"])
 @pytest.mark.parametrize("in_one_process", [False, True])
 def test_every_other_image_is_at_one_site_and_in_one_split(root: Path, partition: str, in_one_process: bool) -> None:
     asked = {"dataset": OWN, "target": "b", "partition": partition, "dirichlet_alpha": 1.0, "image_size": 32}

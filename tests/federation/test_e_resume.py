@@ -16,11 +16,11 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from fdg_plugins.state.folders import OWNER_FILE
 
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.errors import DataError
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, read_checkpoint
+from fdg_plugins.state.folders import OWNER_FILE
 from fdg_plugins.state.leftovers import leftovers
 from fdg_plugins.storage import load_tensors, read_json
 from fdg_plugins.testing.inputs import same_bits
