@@ -11,7 +11,7 @@ from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
-from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
@@ -204,61 +204,6 @@ def test_the_learning_rate_is_that_before_a_scheduler_lowers_it(model: torch.nn.
     assert LocalRound(received_by(model)).meta(optimizer, 1, 10)[META_REPORT]["learning_rate"] == 0.5
 
 
-def test_an_optimizer_without_known_effective_steps_needs_them_said(model: torch.nn.Module) -> None:
-    local, optimizer = LocalRound(received_by(model)), sgd(model, momentum=0.9, nesterov=True)
-    with pytest.raises(SettingsError, match=r"^the optimizer has Nesterov's momentum or dampening, .*effective_steps"):
-        local.meta(optimizer, 3, 10)
-    assert local.meta(optimizer, 3, 10, effective_steps=5.0)[META_REPORT]["effective_steps"] == 5.0
-
-
-def test_every_step_of_adam_counts_as_one(model: torch.nn.Module) -> None:
-    optimizer = torch.optim.Adam(model.parameters())
-    assert LocalRound(received_by(model)).meta(optimizer, 3, 10)[META_REPORT]["effective_steps"] == 3.0
-
-
-def test_a_value_out_of_range_is_named(model: torch.nn.Module) -> None:
-    with pytest.raises(SettingsError, match="report of the training: steps"):
-        LocalRound(received_by(model)).answer(model, sgd(model), 0, 10)
-    with pytest.raises(SettingsError, match=r"evaluation: .*loss"):
-        evaluation(-1.0, 10, accuracy=0.5)
-
-
-def test_a_model_that_is_not_the_one_received_is_refused_by_name(model: torch.nn.Module) -> None:
-    received = FLModel(params={"fc.weight": torch.zeros(3, 4)})
-    with pytest.raises(SettingsError, match=r"^parameter 'fc.weight' of the trained model is missing"):
-        LocalRound(received).answer(model, sgd(model), 1, 10)
-    received = FLModel(params={"0.weight": torch.zeros(3, 4)})
-    with pytest.raises(SettingsError, match=r"^parameter '0.weight' of the trained model is of shape \[4, 4\]"):
-        LocalRound(received).answer(model, sgd(model), 1, 10)
-
-
-def test_the_update_is_local_minus_global_also_of_counters(model: torch.nn.Sequential) -> None:
-    received = received_by(model)
-    received.params["1.num_batches_tracked"] = torch.tensor(3)
-    model.get_buffer("1.num_batches_tracked").fill_(8)
-    with torch.no_grad():
-        model.get_parameter("0.weight").add_(1.0)
-    answer = LocalRound(received).answer(model, sgd(model), 1, 10)
-    assert answer.params_type == ParamsType.DIFF
-    assert answer.params["1.num_batches_tracked"] == 5
-    torch.testing.assert_close(answer.params["0.weight"], torch.ones(4, 4))
-    assert answer.metrics is None
-
-
-def test_momentum_of_another_optimizer_is_not_that_of_sgd(model: torch.nn.Module) -> None:
-    optimizer = torch.optim.RMSprop(model.parameters(), momentum=0.9)
-    assert LocalRound(received_by(model)).meta(optimizer, 10, 10)[META_REPORT]["effective_steps"] == 10.0
-
-
-def test_groups_of_different_momentum_have_no_effective_steps_in_common(model: torch.nn.Module) -> None:
-    first, *others = model.parameters()
-    groups: list[dict[str, Any]] = [{"params": [first], "momentum": 0.9}, {"params": others}]
-    optimizer = torch.optim.SGD(groups, lr=0.1)
-    with pytest.raises(SettingsError, match=r"have the momenta 0, 0\.9, expected one for all, or the argument"):
-        LocalRound(received_by(model)).meta(optimizer, 3, 10)
-    assert LocalRound(received_by(model)).meta(optimizer, 3, 10, effective_steps=5.0)
-
-
 @pytest.mark.parametrize("arrays", [False, True])
 def test_a_script_may_have_a_network_with_a_mask(*, arrays: bool) -> None:
     model = torch.nn.Linear(4, 3)
@@ -274,6 +219,25 @@ def test_a_script_may_have_a_network_with_a_mask(*, arrays: bool) -> None:
     assert update["bias"].tolist() == pytest.approx([1.0, 1.0, 1.0])
 
 
-def test_an_evaluation_without_data_is_an_error_that_names_the_split() -> None:
-    with pytest.raises(SettingsError, match="the validation split has no batch, expected at least one"):
-        evaluate(torch.nn.Linear(4, 3), [])
+def test_an_optimizer_without_known_effective_steps_needs_them_said(model: torch.nn.Module) -> None:
+    local, (first, *others) = LocalRound(received_by(model)), model.parameters()
+    groups: list[dict[str, Any]] = [{"params": [first], "momentum": 0.9}, {"params": others}]
+    for optimizer in (sgd(model, momentum=0.9, nesterov=True), torch.optim.SGD(groups, lr=0.1)):
+        with pytest.raises(SettingsError, match="effective_steps"):
+            local.meta(optimizer, 3, 10)
+        assert local.meta(optimizer, 3, 10, effective_steps=5.0)[META_REPORT]["effective_steps"] == 5.0
+    for other in (torch.optim.Adam(model.parameters()), torch.optim.RMSprop(model.parameters(), momentum=0.9)):
+        assert local.meta(other, 3, 10)[META_REPORT]["effective_steps"] == 3.0
+
+
+def test_what_a_script_gets_wrong_is_an_error(model: torch.nn.Module) -> None:
+    for name in ("fc.weight", "0.weight"):  # one that is missing, and one of another shape
+        with pytest.raises(SettingsError) as refused:
+            LocalRound(FLModel(params={name: torch.zeros(3, 4)})).answer(model, sgd(model), 1, 10)
+        assert name in str(refused.value.field)
+    with pytest.raises(SettingsError, match="report of the training: steps"):
+        LocalRound(received_by(model)).answer(model, sgd(model), 0, 10)
+    with pytest.raises(SettingsError, match=r"evaluation: .*loss"):
+        evaluation(-1.0, 10, accuracy=0.5)
+    with pytest.raises(SettingsError, match="validation split has no batch"):
+        evaluate(model, [])

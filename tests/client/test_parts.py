@@ -122,30 +122,16 @@ def test_without_the_servers_tensors_there_is_no_penalty(model: ExtractorClassif
     assert (float(insight.penalty(labels)), float(alignment.penalty(loss))) == (0.0, 0.0)
 
 
-def test_tensors_of_another_network_are_refused(model: ExtractorClassifier, batches: Batches) -> None:
+def test_what_does_not_fit_the_network_or_is_no_data_is_refused(model: ExtractorClassifier, batches: Batches) -> None:
+    insight, alignment = ClassInsight(model, "classifier"), GradientAlignment(model, "classifier")
     with pytest.raises(SettingsError, match=r"^sent for FedDIM: 'insight' has shape \[2\]"):
-        ClassInsight(model, "classifier").begin(message({"insight": torch.ones(2), "present": torch.ones(4) > 0}))
+        insight.begin(message({"insight": torch.ones(2), "present": torch.ones(4) > 0}))
     with pytest.raises(SettingsError, match=r"^sent for FedIIR: 'gradient/classifier.bias' is missing"):
-        GradientAlignment(model, "classifier").begin(message({"fc": torch.ones(2)}), batches)
-
-
-def test_a_head_that_the_model_does_not_have_is_refused(model: ExtractorClassifier) -> None:
-    with pytest.raises(SettingsError, match=r"^head is 'fc', which the model does not have"):
-        GradientAlignment(model, "fc")
-    with pytest.raises(SettingsError, match=r"^head 'extractor' is a \w+, expected a linear layer"):
-        ClassInsight(model, "extractor")
-
-
-def test_features_are_asked_for_after_a_forward_pass(model: ExtractorClassifier) -> None:
-    with pytest.raises(SettingsError, match="no batch has passed through the head 'classifier'"):
-        _ = ClassInsight(model, "classifier").features
-
-
-@pytest.mark.parametrize("batches", [[], iter(())], ids=["no data", "an iterator that is used up"])
-def test_without_data_there_is_an_error_instead_of_a_report_of_zeros(
-    model: ExtractorClassifier, batches: Iterable[tuple[torch.Tensor, torch.Tensor]]
-) -> None:
-    with pytest.raises(SettingsError, match="the train split has no batch, expected at least one"):
-        GradientAlignment(model, "classifier").begin(message(), batches)
-    with pytest.raises(SettingsError, match="the train split has no batch, expected at least one"):
-        ClassInsight(model, "classifier").report(batches)
+        alignment.begin(message({"fc": torch.ones(2)}), batches)
+    for act in (lambda: alignment.begin(message(), iter(())), lambda: insight.report([]), lambda: insight.features):
+        with pytest.raises(SettingsError):
+            act()
+    for make in (lambda: GradientAlignment(model, "fc"), lambda: ClassInsight(model, "extractor")):
+        with pytest.raises(SettingsError) as refused:
+            make()
+        assert refused.value.field == "head"

@@ -2,8 +2,9 @@
 """The ledger as a file: what is written is private and checked; a broken one is named."""
 
 import json
-import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,9 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_one_that_others_may_read_becomes_private_with_the_next_release(path: Path) -> None:
+def test_it_is_private_and_becomes_so_again_with_the_next_release(path: Path) -> None:
     Ledger(path, "photo").spend("job", 0, LIMITS)
+    assert [mode(one) for one in (path, path.with_suffix(".lock"), path.parent)] == [0o600, 0o600, 0o700]
     for one, open_mode in ((path, 0o644), (path.with_suffix(".lock"), 0o644), (path.parent, 0o755)):
         one.chmod(open_mode)
     Ledger(path, "photo").spend("job", 1, LIMITS)
@@ -63,9 +65,8 @@ def test_the_policy_names_another_folder_which_must_exist(tmp_path: Path) -> Non
 
 
 def test_what_a_ledger_in_the_kit_has_spent_is_not_forgotten(tmp_path: Path) -> None:
-    own = tmp_path / "fdg_privacy" / "ledger.json"
+    own, elsewhere = tmp_path / "fdg_privacy" / "ledger.json", tmp_path / "elsewhere"
     Ledger(own, "photo").spend("job", 0, LIMITS)
-    elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (tmp_path / "fdg_privacy.json").write_text(json.dumps({"ledger": str(elsewhere)}))
     with pytest.raises(SettingsError, match="move the file there"):
@@ -74,23 +75,38 @@ def test_what_a_ledger_in_the_kit_has_spent_is_not_forgotten(tmp_path: Path) -> 
     assert len(Ledger(ledger_file("photo", tmp_path), "photo").read().releases) == 1
 
 
-def test_the_policy_may_name_the_folder_in_the_kit(tmp_path: Path) -> None:
-    own = tmp_path / "fdg_privacy"
-    own.mkdir()
-    (tmp_path / "fdg_privacy.json").write_text(json.dumps({"ledger": str(own)}))
-    for number in range(2):
-        Ledger(ledger_file("photo", tmp_path), "photo").spend("job", number, LIMITS)
-    assert len(Ledger(own / "ledger.json", "photo").read().releases) == 2
-
-
-@pytest.mark.parametrize("mask", [0o000, 0o022])
-def test_a_new_one_is_private_whatever_the_umask(path: Path, mask: int) -> None:
-    previous = os.umask(mask)
-    try:
+def test_one_that_is_a_link_is_refused_and_stays_one(path: Path, tmp_path: Path) -> None:
+    """Whoever shares the file behind the link would not learn of a release into a file in the link's place."""
+    Ledger(tmp_path / "shared.json", "photo").spend("job", 0, LIMITS)
+    path.parent.mkdir()
+    path.symlink_to(tmp_path / "shared.json")
+    with pytest.raises(DataError, match="is a symbolic link"):
         Ledger(path, "photo").spend("job", 0, LIMITS)
-    finally:
-        os.umask(previous)
-    assert [mode(one) for one in (path, path.with_suffix(".lock"), path.parent)] == [0o600, 0o600, 0o700]
+    assert path.is_symlink()
+    assert len(Ledger(tmp_path / "shared.json", "photo").read().releases) == 1
+
+
+def test_those_who_spend_at_once_lose_no_entry_and_overspend_nothing(path: Path) -> None:
+    allowed = 12
+    limits = LIMITS.model_copy(update={"max_epsilon": gaussian_epsilon([8.0] * allowed, 1e-5)})
+
+    def spend(number: int) -> bool:
+        with suppress(BudgetSpentError):
+            return Ledger(path, "photo").spend("job", number, limits) > 0
+        return False
+
+    with ThreadPoolExecutor(4) as threads:
+        assert sum(threads.map(spend, range(20))) == allowed == len(Ledger(path, "photo").read().releases)
+
+
+def test_on_a_full_disk_nothing_is_spent(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(DataError, match=r"^site photo: privacy ledger: .* cannot be written: No space left on device"):
+        Ledger(path, "photo").spend("job", 0, LIMITS)
+    assert not path.exists()
 
 
 def test_exactly_as_many_releases_fit_as_the_exact_cost_allows(path: Path) -> None:
@@ -103,7 +119,7 @@ def test_exactly_as_many_releases_fit_as_the_exact_cost_allows(path: Path) -> No
     assert caught.value.public == str(caught.value)
 
 
-@pytest.mark.parametrize("content", ["[" * 30_000, '{"version": 1}', "[]", '{"version": 3, "site": "photo"}'])
+@pytest.mark.parametrize("content", ["[" * 30_000, "[]", '{"version": 3, "site": "photo"}'])
 def test_what_is_no_ledger_is_refused_in_one_sentence_and_stays_as_it_is(path: Path, content: str) -> None:
     path.parent.mkdir()
     path.write_text(content)
