@@ -95,17 +95,17 @@ def remove_state(folder: Path) -> None:
 
 @contextlib.contextmanager
 def held_run(
-    folder: Path, meta: Mapping[str, Any], is_aborted: Callable[[], bool], patience: float = PATIENCE_S
+    folder: Path, meta: Mapping[str, Any], is_aborted: Callable[[], bool], patience: float | None = None
 ) -> Iterator[None]:
     """Hold a run's state at the server for one job; it is removed in the end if the run has left nothing there.
 
     A job config may name any run to go on with. Without this, a second job would share the files of one that still
     runs, and anyone who may submit jobs could end up with another person's model. Raises ``DataError`` if another job
-    holds the folder for ``patience`` seconds, and if another person started the run.
+    holds the folder for ``patience`` seconds (None: ``PATIENCE_S``), and if another person started the run.
 
     ``meta``: that of the job, with the submitter whom FLARE authenticated; without one in a simulation.
     """
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + (PATIENCE_S if patience is None else patience)
     with contextlib.ExitStack() as stack:
         with writing(folder):
             while True:

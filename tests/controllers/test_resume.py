@@ -21,7 +21,7 @@ from fdg_plugins.errors import DataError
 from fdg_plugins.messages import HEADER_REASON, TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, check_continues, has_checkpoint, read_checkpoint
 from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
-from fdg_plugins.state import hold
+from fdg_plugins.state import folders
 from fdg_plugins.state.folders import FOLDER
 from fdg_plugins.storage import load_tensors
 from fdg_plugins.testing.inputs import same_bits
@@ -217,7 +217,7 @@ def test_a_finished_run_leaves_no_state_at_the_server_and_cannot_be_resumed(tmp_
 def test_a_job_that_would_go_on_with_a_run_that_still_runs_is_refused_before_any_site_is_asked(
     tmp_path: Path, unbroken: MethodJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hold, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(folders, "PATIENCE_S", 0.0)
     first, second = MethodJob(tmp_path, **COMPOSED), resumed(tmp_path)
     asked = 0
 

@@ -485,7 +485,7 @@ def test_an_unexpected_error_is_answered_with_its_kind_and_logged_with_its_first
     monkeypatch.setattr(SiteSession, "train", fail)
     told = reason(photo.ask(TASK_TRAIN, task_request()))
     number = number_in(told)
-    assert told == f"unforeseen error ({type(error).__name__}; details in the site's own log under {number})."
+    assert told == f"unforeseen error ({type(error).__name__}) (details in the site's own log under {number})."
     assert f"{text} (in fail, test_site.py:" in caplog.text
     assert f") [{number}]" in caplog.text
     monkeypatch.undo()
@@ -598,7 +598,6 @@ def test_what_a_site_keeps_of_a_run_is_its_owners_alone(photo: Site) -> None:
     assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.iterdir())} == {
         "run-1": 0o700,
         "fdg_census.json": 0o600,
-        "fdg_left_out.json": 0o600,
     }
 
 
