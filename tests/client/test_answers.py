@@ -22,7 +22,6 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters import GapReportFilter
 from fdg_plugins.messages import META_GAP, META_REPORT, META_SITE
 from fdg_plugins.methods.arfl import ARFLWeighting
-from fdg_plugins.methods.fednova import FedNovaAggregator
 from fdg_plugins.models import build_model
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
@@ -173,19 +172,6 @@ def test_effective_steps_are_the_distance_travelled_under_a_constant_gradient(mo
     assert meta[META_REPORT]["effective_steps"] == pytest.approx(-float(weight) / 0.25)
 
 
-def test_the_server_divides_each_update_by_the_steps_that_its_script_took(model: torch.nn.Module) -> None:
-    received = received_by(model)
-    aggregator = FedNovaAggregator(weighting="uniform")
-    for site, steps in (("a", 2), ("b", 6)):
-        answer = LocalRound(received).answer(model, sgd(model), steps, 10)
-        answer.params["0.weight"] = torch.full((4, 4), float(steps))  # as far as a constant gradient goes
-        answer.meta[META_SITE] = site
-        aggregator.accept_model(answer)
-    step = aggregator.aggregate_model()
-    assert step.meta[META_REPORT]["effective_steps"] == [2.0, 6.0]
-    assert torch.equal(step.params["0.weight"], torch.full((4, 4), 4.0))
-
-
 def test_evaluations_of_the_training_split_are_what_arfl_weights_by(model: torch.nn.Module) -> None:
     weighting, contributions = ARFLWeighting(), []
     for site, loss in (("a", 0.5), ("b", 2.0)):
@@ -194,14 +180,6 @@ def test_evaluations_of_the_training_split_are_what_arfl_weights_by(model: torch
         answer.meta[META_SITE] = site
         contributions.append(read_contribution(answer, None))
     assert weighting.report(contributions) == {"training_losses": [0.5, 2.0]}
-
-
-def test_the_learning_rate_is_that_before_a_scheduler_lowers_it(model: torch.nn.Module) -> None:
-    optimizer = sgd(model, lr=0.5)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.0)
-    optimizer.step()
-    scheduler.step()
-    assert LocalRound(received_by(model)).meta(optimizer, 1, 10)[META_REPORT]["learning_rate"] == 0.5
 
 
 @pytest.mark.parametrize("arrays", [False, True])

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from fdg_plugins.state.fixed_part import write_fixed
 from nvflare.apis.dxo import from_shareable
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
@@ -16,7 +15,7 @@ from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.controllers.sending import ModelSender
 from fdg_plugins.messages import HEADER_REASON, META_REQUEST, TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN
 from fdg_plugins.models.batch_norm import NormLayer
-from fdg_plugins.state.site_memory import FIXED_FILE
+from fdg_plugins.state.site_memory import FIXED_FILE, write_fixed
 from fdg_plugins.storage import read_json
 from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.training.global_model import GlobalModel, count_bytes

@@ -29,7 +29,7 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.filters.exclude_vars import ExcludeVars
 
 from fdg_plugins.audit.auditor import audit_event, note_returned
-from fdg_plugins.audit.contents import AT_A_TIME, contents_of
+from fdg_plugins.audit.contents import contents_of
 from fdg_plugins.audit.file import AuditLine, BrokenLine, append_line, audit_entries, read_audit
 from fdg_plugins.errors import DataError
 from fdg_plugins.filters import GapReportFilter
@@ -247,30 +247,6 @@ def test_arrays_of_every_kind_have_a_length_or_none(value: Any, dtype: str, norm
     assert entry.norm == pytest.approx(norm, rel=1e-3, nan_ok=True) or (norm == math.inf and entry.norm > 1e300)
 
 
-@pytest.mark.parametrize(
-    ("counts", "values"),
-    [(list(range(65)), 65), ([5] * 10_000, 10_000), ([5] * 10_001, 0), ([5] * 64 + [0.5], 0), ([5.0] * 17, 0)],
-)
-def test_counts_in_a_metric_are_recorded_as_they_are_and_other_long_lists_by_their_norm(
-    counts: list[float], values: int
-) -> None:
-    answer = DXO(DataKind.METRICS, data={"fdg_census": {"class_counts": counts}}).to_shareable()
-    found = contents_of(answer, {})
-    inside = {path: value for path, value in found.values.items() if path.startswith("metrics/fdg_census/class_counts")}
-    assert list(inside.values()) == counts[:values]
-    assert len(found.tensors) == (0 if values else 1)
-
-
-@pytest.mark.parametrize("length", [AT_A_TIME - 1, AT_A_TIME, 2 * AT_A_TIME + 1])
-def test_the_length_of_a_long_tensor_is_that_of_all_its_values_in_float64(length: int) -> None:
-    answer = Shareable()
-    answer["x"] = torch.randn(length, generator=torch.Generator().manual_seed(length))
-    (entry,) = contents_of(answer, {}).tensors
-    assert entry.norm == pytest.approx(np.linalg.norm(answer["x"].numpy().astype(np.float64)), rel=1e-12)
-    answer["x"][0], answer["x"][-1] = math.inf, math.nan  # in the first part and in the last
-    assert math.isnan(contents_of(answer, {}).tensors[0].norm)
-
-
 def test_what_cannot_be_looked_into_is_noted_by_its_type() -> None:
     deep: Any = "bottom"
     for _ in range(50):
@@ -316,13 +292,6 @@ def assert_withheld(answer: Shareable, reason: str) -> None:
     assert set(answer) == {"__headers__"}
     assert answer.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
     assert answer.get_header(HEADER_REASON).startswith(f"site photo: its answer was withheld: {reason} (details in ")
-
-
-def test_an_audit_that_fails_unforeseen_withholds_the_answer(
-    fl_ctx: FLContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fdg_plugins.audit.auditor.contents_of", lambda *_: 1 / 0)
-    assert_withheld(audit(update().to_shareable(), fl_ctx), "unforeseen error (ZeroDivisionError)")
 
 
 def test_flare_sends_what_the_audit_left_of_an_answer(workspace: Workspace, fl_ctx: FLContext) -> None:

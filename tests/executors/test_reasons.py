@@ -14,7 +14,6 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable
 from PIL import Image
 
-from fdg_plugins.audit.file import AUDIT_FILE
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.executors.counted import CENSUS_FILE
 from fdg_plugins.messages import HEADER_REASON, TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN
@@ -156,31 +155,6 @@ def test_an_unforeseen_error_names_its_kind_alone(
     assert f"{patient.root}: it broke (in " in caplog.text
     assert f") [{number}]" in caplog.text
     assert "Traceback" in caplog.text
-
-
-def test_a_config_that_cannot_be_read_allows_no_names(patient: Patient) -> None:
-    path = patient.site.folder / "local" / "fdg_site.json"
-    path.write_text('{"photo": {"report_names": true}')
-    assert_names_nothing(patient.site.ask(TASK_CENSUS, census_request()))
-
-
-def test_an_audit_that_cannot_be_written_is_not_named(patient: Patient) -> None:
-    (patient.site.folder / AUDIT_FILE).mkdir()
-    assert_names_nothing(patient.site.ask(TASK_CENSUS, census_request()))
-
-
-@pytest.mark.slow
-def test_the_same_holds_across_the_training_process(
-    patient: Patient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("FDG_ISOLATE", "yes")
-    try:
-        number = assert_names_nothing(damage_images(patient))
-    finally:
-        process = patient.site.executor._process
-        assert process is not None
-        process.close()
-    assert any(f"[{number}]" in record.getMessage() and SECRET in record.getMessage() for record in caplog.records)
 
 
 def test_skipped_files_are_counted_and_named_where_the_operator_allows_it(

@@ -106,12 +106,6 @@ def test_what_the_exchange_sends_arrives_beside_the_model_which_is_unchanged(exc
     assert arrived.get_header(AppConstants.CURRENT_ROUND) == 4
 
 
-def test_before_anything_was_learned_the_model_travels_alone(exchange: Exchange) -> None:
-    packed = ExchangeSendFilter().process(task_data(), server(exchange))
-    assert from_shareable(packed).data_kind == DataKind.WEIGHTS
-    assert from_shareable(ExchangeReceiveFilter().process(packed, FLContext())).meta[META_RECEIVED] == {}
-
-
 # --- up ---------------------------------------------------------------------------------------------
 
 
@@ -142,8 +136,6 @@ def test_the_site_is_the_authenticated_one_whatever_the_message_says(exchange: E
     [
         ({**REPORT, "class_counts": torch.tensor([4, 0, -2])}, "site photo: 'class_counts' has a number outside"),
         ({**REPORT, "class_means": torch.full((2, 128), torch.nan)}, "site photo: 'class_means' has 256 values"),
-        ({**REPORT, "class_means": torch.ones(3, 128)}, "site photo: "),
-        ({**REPORT, "class_counts": torch.tensor([4, 0, 2, 1])}, "site photo: 'class_counts' has shape"),
         ({"class_means": REPORT["class_means"]}, "site photo: 'class_counts' is missing"),
         (None, "site photo: sent nothing"),
     ],
@@ -155,11 +147,8 @@ def test_a_report_that_cannot_be_used_is_refused_by_name_and_the_update_stays(
     assert dxo.data.keys() == UPDATE.keys()
     assert reports(dxo).refused["class_means"].startswith(reason)
     assert reports(dxo) == {}
-
-
-def test_a_report_of_another_round_is_refused(exchange: Exchange) -> None:
-    dxo = checked(ExchangeReportFilter().process(answer(round_number=3), FLContext()), server(exchange))
-    assert reports(dxo).refused["class_means"] == "site photo: its report is of round 3, expected 4."
+    late = checked(ExchangeReportFilter().process(answer(round_number=3), FLContext()), server(exchange))
+    assert reports(late).refused["class_means"] == "site photo: its report is of round 3, expected 4."
 
 
 def test_a_site_cannot_say_that_its_own_report_was_checked(exchange: Exchange) -> None:
@@ -187,10 +176,8 @@ def around(data: Any) -> Shareable:
     "junk",
     [
         around([1.0]),
-        DXO(DataKind.COLLECTION, data={}).to_shareable(),
         DXO(DataKind.COLLECTION, data={PART_MAIN: 3, PART_TENSORS: None}).to_shareable(),
         DXO(DataKind.COLLECTION, data={PART_MAIN: {"kind": "WEIGHT_DIFF"}, PART_TENSORS: {}}).to_shareable(),
-        DXO(DataKind.APP_DEFINED, data={"a": 1}).to_shareable(),
         Shareable(),
         make_reply(ReturnCode.EXECUTION_EXCEPTION),
     ],
@@ -200,7 +187,7 @@ def test_what_is_no_answer_of_ours_is_left_to_the_workflow(exchange: Exchange, j
         assert filter_.process(junk, server(exchange)) is junk
 
 
-@pytest.mark.parametrize("tensors", [3, "text", {"class_means": {"deep": [1]}, 4: None}, {}, [REPORT]])
+@pytest.mark.parametrize("tensors", [3, {"class_means": {"deep": [1]}, 4: None}, [REPORT]])
 def test_junk_beside_an_update_is_refused_by_name(exchange: Exchange, tensors: Any) -> None:
     beside = DXO(DataKind.APP_DEFINED, data=tensors, meta={META_ROUND: 4})
     main = DXO(DataKind.WEIGHT_DIFF, data=dict(UPDATE))

@@ -5,7 +5,6 @@ import itertools
 import json
 import math
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,23 +20,15 @@ from fdg_plugins.filters import GapCheckFilter, GapReportFilter
 from fdg_plugins.filters.gap import gap_filters
 from fdg_plugins.messages import HEADER_REASON, HEADER_RUN, META_CHECKED_REPORTS, META_GAP, META_REPORT
 from fdg_plugins.tasks import ScoreKind
+from tests.controllers.federation_stubs import evaluation, train_report
+from tests.flare_runner import SiteWorkspace
+from tests.flare_runner import site_context as context_of
 
 
 @pytest.fixture
 def site_context(tmp_path: Path) -> FLContext:
-    """A site's context, as far as a filter looks into it: an engine whose workspace has a run folder."""
-    context = FLContext()
-    workspace = SimpleNamespace(
-        get_root_dir=lambda: str(tmp_path), get_file_path_in_site_config=lambda name: str(tmp_path / name)
-    )
-    context.set_prop(FLContextKey.CURRENT_RUN, "job", private=True, sticky=False)
-    engine = SimpleNamespace(get_workspace=lambda: workspace, fire_event=lambda event, fl_ctx: None)
-    context.get_engine = lambda: engine
-    return context
-
-
-def evaluation(loss: float, accuracy: float) -> dict[str, Any]:
-    return {"split": "validation", "loss": loss, "accuracy": accuracy, "count": 10}
+    """A site's context, whose configs are in the folder of the test."""
+    return context_of("photo", SiteWorkspace(tmp_path, tmp_path))
 
 
 def reason(reply: Shareable) -> str:
@@ -56,16 +47,8 @@ def result(
     meta: dict[str, Any] | None = None,
 ) -> Shareable:
     """Return a site's answer to ``train``, with (loss, accuracy) of the received and of its own model."""
-    report = {
-        "domain": "photo",
-        "received": evaluation(*received),
-        "local": evaluation(*local),
-        "epoch_losses": (1.0,),
-        "steps": 1,
-        "effective_steps": 1.0,
-        "learning_rate": 0.1,
-        "seconds": 1.0,
-    }
+    scores = {name: evaluation(pair[1], loss=pair[0]) for name, pair in (("received", received), ("local", local))}
+    report = train_report(**scores).model_dump(mode="python")
     update = DXO(DataKind.WEIGHT_DIFF, data={"w": torch.ones(2)}, meta={META_REPORT: report, **(meta or {})})
     shareable = update.to_shareable()
     shareable.set_peer_props({ReservedKey.IDENTITY_NAME: "photo"})
@@ -82,8 +65,6 @@ def test_the_gap_leaves_only_if_the_site_allows_it(
     tmp_path: Path, site_context: FLContext, allowed: list[str] | None, leaves: bool
 ) -> None:
     (tmp_path / "fdg_site.json").write_text(json.dumps({"photo": {"allowed_reports": allowed}}))
-    site_context.set_prop(FLContextKey.CLIENT_NAME, "photo", private=False, sticky=False)
-    site_context.put(ReservedKey.IDENTITY_NAME, "photo", private=False, sticky=False)
     if leaves:
         for losses in ((2.0, 0.1), (1.0, 0.3)):
             sent = GapReportFilter().process(result(losses, (0.5, 0.8)), site_context)

@@ -5,6 +5,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,14 +17,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
 from nvflare.apis.filter import Filter
-from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ReturnCode
+from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.workspace import Workspace
 from nvflare.app_common.app_constant import AppConstants
-from nvflare.app_common.decomposers.numpy_decomposers import NumpyArrayDecomposer
 from nvflare.app_common.filters.exclude_vars import ExcludeVars
-from nvflare.fuel.utils import fobs
 from nvflare.private.fed.app.fl_conf import create_privacy_manager
 
 from fdg_plugins.core.accounting import gaussian_epsilon as epsilon
@@ -39,7 +38,9 @@ from fdg_plugins.messages import (
     META_SAMPLES,
     META_SITE_REPORT,
 )
+from tests.controllers.federation_stubs import census_reply
 from tests.flare_runner import SiteWorkspace
+from tests.flare_runner import site_context as site_context_of
 
 SITE = "photo"
 CANARY = 0.123456789  # a value measured on images: must not be found in anything that leaves
@@ -60,37 +61,15 @@ MakeContext = Callable[..., FLContext]
 @pytest.fixture
 def context(local: Path) -> MakeContext:
     """A maker of a site's contexts, as far as the filter looks into them."""
-
-    def make(
-        *job_filters: Filter, task: str = "train", job: str = "job-1", scope: tuple[Filter, ...] = ()
-    ) -> FLContext:
-        return site_context(local, job_filters, task, job, scope)
-
-    return make
+    return partial(site_context, local)
 
 
 def site_context(
-    local: Path,
-    job_filters: tuple[Filter, ...],
-    task: str = "train",
-    job: str = "job-1",
-    scope: tuple[Filter, ...] = (),
+    local: Path, *job_filters: Filter, task: str = "train", job: str = "job-1", scope: tuple[Filter, ...] = ()
 ) -> FLContext:
-    fl_ctx = FLContext()
-    engine = SimpleNamespace(
-        get_workspace=lambda: SiteWorkspace(local.parent, local),
-        fire_event=lambda event, fl_ctx: None,
-    )
+    fl_ctx = site_context_of(SITE, SiteWorkspace(local.parent, local), job, scope)
     runner = SimpleNamespace(task_result_filters={f"{task}/out": list(job_filters)})
-    scope_object = SimpleNamespace(task_result_filters={"out": list(scope), "in": []})
-    for key, value in {
-        ReservedKey.ENGINE: engine,
-        ReservedKey.IDENTITY_NAME: SITE,
-        FLContextKey.CURRENT_RUN: job,
-        FLContextKey.TASK_NAME: task,
-        FLContextKey.RUNNER: runner,
-        FLContextKey.SCOPE_OBJECT: scope_object,
-    }.items():
+    for key, value in {FLContextKey.TASK_NAME: task, FLContextKey.RUNNER: runner}.items():
         fl_ctx.set_prop(key, value, private=True, sticky=False)
     return fl_ctx
 
@@ -197,19 +176,6 @@ def test_what_was_measured_on_images_is_withheld_and_the_rest_of_the_report_stay
     assert kept == {"domain": "photo", **steps, "keeps_state": False}
 
 
-def test_the_release_crosses_the_wire_and_keeps_the_round(context: MakeContext) -> None:
-    dp = silent()
-    arrays = {"w": np.ones(3, dtype=np.float32), "b": np.ones(1, dtype=np.float16)}
-    released = dp.process(answer(arrays, round_number=4), context(dp))
-    fobs.register(NumpyArrayDecomposer)
-    back = fobs.loads(fobs.dumps(released))
-    assert back.get_header(AppConstants.CURRENT_ROUND) == 4
-    assert {name: value.dtype.name for name, value in from_shareable(back).data.items()} == {
-        "w": "float32",
-        "b": "float16",
-    }
-
-
 def test_an_error_reply_passes_with_its_code_and_without_its_reason(context: MakeContext) -> None:
     dp = silent()
     secret = make_reply(ReturnCode.TASK_ABORTED, {HEADER_REASON: f"the loss was {CANARY}", "more": CANARY})
@@ -218,37 +184,18 @@ def test_an_error_reply_passes_with_its_code_and_without_its_reason(context: Mak
     assert str(CANARY) not in str(dict(reply))
     assert reply.get_header(HEADER_STOP) is None
     forged = dp.process(make_reply(str(CANARY), {HEADER_STOP: CANARY}), context(dp))
-    assert forged.get_header(HEADER_STOP) is None
-    assert forged.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
-
-
-def census() -> dict[str, Any]:
-    return {
-        "domain": "photo",
-        "dataset": "pacs",
-        "stand_in": False,
-        "classes": ["dog", "cat"],
-        "class_counts": [3, 4],
-        "num_train": 5,
-        "num_validation": 2,
-        "num_test": 7,
-        "split": "made",
-        "split_hash": "abc",
-        "skipped": ["dog/anna_smith.jpg"],
-        "device": "cpu",
-        "versions": {},
-    }
+    assert (forged.get_header(HEADER_STOP), forged.get_return_code()) == (None, ReturnCode.EXECUTION_EXCEPTION)
 
 
 def test_the_census_passes_without_the_names_of_files(context: MakeContext) -> None:
-    dp = silent()
-    out = dp.process(DXO(DataKind.METRICS, data=census()).to_shareable(), context(dp, task="census"))
-    assert from_shareable(out).data["class_counts"] == [3, 4]
-    assert "anna_smith" not in str(dict(out))
-    more = DXO(DataKind.METRICS, data={**census(), "mean_image": [CANARY]}).to_shareable()
-    assert_refused(dp.process(more, context(dp, task="census")), "its census is not as declared")
-    beside = DXO(DataKind.METRICS, data=census(), meta={"mean_image": [CANARY]}).to_shareable()
-    assert_refused(dp.process(beside, context(dp, task="census")), "its census is .*, expected METRICS without meta")
+    dp, reply = silent(), census_reply("photo", skipped=("dog/anna_smith.jpg",)).model_dump(mode="json")
+    out = dp.process(DXO(DataKind.METRICS, data=reply).to_shareable(), context(dp, task="census"))
+    assert from_shareable(out).data == {**reply, "skipped": []}
+    for more in (
+        DXO(DataKind.METRICS, data={**reply, "mean_image": [CANARY]}),
+        DXO(DataKind.METRICS, data=reply, meta={"mean_image": [CANARY]}),
+    ):
+        assert_refused(dp.process(more.to_shareable(), context(dp, task="census")), "its census is ")
 
 
 # --- what is refused ---
@@ -327,7 +274,7 @@ def test_whatever_comes_an_error_or_a_noised_update_leaves_and_nothing_else(
     came = Shareable()
     came.update({**extra, "DXO": dxo})
     came["__headers__"] = {"__content_type__": "DXO", **headers} if is_dxo else headers
-    reply = dp.process(came, site_context(tmp_path, (dp,)))
+    reply = dp.process(came, site_context(tmp_path, dp))
     assert type(reply) is Shareable
     if reply.get_return_code() == ReturnCode.OK:
         out = from_shareable(reply)
@@ -357,7 +304,7 @@ def test_a_filter_behind_it_that_could_add_what_it_does_not_see_is_refused(conte
         assert dp.process(answer(), fine).get_return_code() == ReturnCode.OK
 
 
-@pytest.mark.parametrize("name", ["mean_image", "__mean_image", "mean_image__"])
+@pytest.mark.parametrize("name", ["mean_image", "__mean_image"])
 def test_a_public_property_of_the_context_which_would_leave_beside_the_answer_is_refused(
     context: MakeContext, name: str
 ) -> None:
@@ -372,16 +319,6 @@ def test_a_public_property_of_the_context_which_would_leave_beside_the_answer_is
 # --- the budget ---
 
 
-def test_every_release_is_in_the_ledger_with_what_it_cost(context: MakeContext, local: Path) -> None:
-    dp = silent(clip_norm=0.5)
-    for number in range(3):
-        dp.process(answer(round_number=number), context(dp))
-    dp.process(answer(), context(dp, job="job-2"))
-    releases = ledger_of(local)["releases"]
-    assert [(one["job"], one["round"]) for one in releases] == [("job-1", 0), ("job-1", 1), ("job-1", 2), ("job-2", 0)]
-    assert {(one["clip_norm"], one["noise_multiplier"]) for one in releases} == {(0.5, 2.0)}
-
-
 def test_at_the_ceiling_nothing_leaves_and_the_job_is_asked_to_stop(context: MakeContext, local: Path) -> None:
     ceiling = epsilon([2.0] * 3, 1e-5)
     dp = silent(max_epsilon=ceiling)
@@ -394,7 +331,7 @@ def test_at_the_ceiling_nothing_leaves_and_the_job_is_asked_to_stop(context: Mak
         reply, rf"site photo: its privacy budget is spent: epsilon is {ceiling:.4g} .* ceiling is {ceiling:g}"
     )
     assert reply.get_header(HEADER_STOP) is True
-    assert len(ledger_of(local)["releases"]) == 3
+    assert [(one["job"], one["round"]) for one in ledger_of(local)["releases"]] == [("job-1", n) for n in range(3)]
     assert HEADER_STOP not in other.process(answer(meta={"fdg_new": 1}), context(other))["__headers__"]
 
 
@@ -431,11 +368,9 @@ def test_of_the_sites_policy_and_the_jobs_arguments_the_stricter_counts(context:
     out = from_shareable(loose.process(answer(), context(loose)))
     assert out.data["conv.weight"].tolist() == approx_rows([[1.5, 0], [0, 2.0]])
     assert ledger_of(local)["releases"][0]["noise_multiplier"] == 3
-    for _ in range(100):
-        reply = loose.process(answer(), context(loose))
+    while (reply := loose.process(answer(), context(loose))).get_return_code() == ReturnCode.OK:
+        pass
     assert_refused(reply, "at delta 1e-06.*the ceiling is 5")
-    strict = silent(clip_norm=0.001, max_epsilon=1e-3)
-    assert_refused(strict.process(answer(), context(strict)), "the ceiling is 0.001")
 
 
 @pytest.mark.parametrize(
@@ -458,10 +393,10 @@ def test_a_broken_policy_is_named_in_the_log_and_nothing_leaves(
 
 
 @pytest.mark.parametrize("name", ["clip_norm", "noise_multiplier", "max_epsilon", "delta"])
-@pytest.mark.parametrize("value", [0, math.nan, math.inf, "1", None])
-def test_an_argument_out_of_range_is_refused_on_construction(name: str, value: Any) -> None:
-    with pytest.raises(SettingsError, match=f"differential privacy: {name} is "):
-        DifferentialPrivacyFilter(**{**GENEROUS, name: value})
+def test_an_argument_out_of_range_is_refused_on_construction(name: str) -> None:
+    for value in (0, math.nan, math.inf, "1", None):
+        with pytest.raises(SettingsError, match=f"differential privacy: {name} is "):
+            DifferentialPrivacyFilter(**{**GENEROUS, name: value})
 
 
 def test_flare_builds_it_from_the_page_s_policy_as_a_filter_of_the_site_s_own(tmp_path: Path) -> None:
