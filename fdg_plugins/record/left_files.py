@@ -11,8 +11,6 @@ from fdg_plugins.record.run_files import EVENTS_FOLDER
 TRACKED = (EVENTS_FOLDER, MLFLOW_FILE, WANDB_FOLDER)
 """What cannot be computed again from a checkpoint: the metrics of the rounds before it."""
 
-_JOURNAL = "-journal"  # the end of the name of the file from which SQLite mends a database whose process was killed
-
 
 def gather(left: Path, folder: Path, names: Iterable[str]) -> None:
     """Move those of ``names`` that exist in ``left`` to ``folder``; raise ``OSError`` if one cannot be moved.
@@ -21,28 +19,19 @@ def gather(left: Path, folder: Path, names: Iterable[str]) -> None:
     gets a number (``mlflow-2.db``) beside earlier ones, since each has the rounds of its part only.
     """
     for name in names:
+        target = folder / name
         if name == MLFLOW_FILE:
-            _add_database(left / name, folder)
-        elif (left / name).exists():
-            _move(left / name, folder / name)
+            numbered = (target.with_stem(f"{target.stem}-{number}") for number in itertools.count(2))
+            target = next(path for path in itertools.chain([target], numbered) if not path.exists())
+        for end in ("", "-journal"):  # from which SQLite mends a database whose process was killed
+            if (source := left / f"{name}{end}").exists():
+                _move(source, target.with_name(target.name + end))
 
 
 def databases_in(folder: Path) -> set[str]:
     """Return the names of MLflow's databases in a folder, and of their journals."""
     path = Path(MLFLOW_FILE)
     return {found.name for found in folder.glob(f"{path.stem}*{path.suffix}*")}
-
-
-def _add_database(source: Path, folder: Path) -> None:
-    if not source.exists():
-        return
-    first = folder / MLFLOW_FILE
-    numbered = (first.with_stem(f"{first.stem}-{number}") for number in itertools.count(2))
-    target = next(path for path in itertools.chain([first], numbered) if not path.exists())
-    journal = source.with_name(source.name + _JOURNAL)
-    if journal.exists():
-        journal.rename(target.with_name(target.name + _JOURNAL))
-    source.rename(target)
 
 
 def _move(source: Path, target: Path) -> None:

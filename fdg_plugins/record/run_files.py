@@ -22,8 +22,8 @@ def make_run_folder(parent: Path, run: str, now: datetime) -> Path:
     Another run that has begun in the same second keeps its folder: this one gets a number. Raises ``OSError`` if no
     folder can be made.
     """
-    folder = parent / f"{run}-{now:%Y%m%d-%H%M%S}"
-    numbered = (folder.with_name(f"{folder.name}-{number}") for number in itertools.count(2))
+    folder = first = parent / f"{run}-{now:%Y%m%d-%H%M%S}"
+    numbered = (first.with_name(f"{first.name}-{number}") for number in itertools.count(2))
     while True:
         with suppress(FileExistsError):
             folder.mkdir(parents=True)

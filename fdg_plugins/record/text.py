@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Text for the console: a line for each round and evaluation, and the final table."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -67,13 +66,14 @@ def round_line(record: RunRecord, finished: RoundRecord, received: EvaluationRec
 def why_unchanged(finished: RoundRecord) -> str:
     """Return why a round left the model as it was, and the commonest reason why sites failed in it, if any did."""
     found = _clause(finished.reason or UNDONE)
-    if not finished.failures:
+    kinds: dict[str, list[str]] = {}
+    for site, reason in sorted(finished.failures.items()):
+        kinds.setdefault(reason.split(DETAILS)[0], []).append(site)
+    if not kinds:
         return found
-    kinds = {site: reason.split(DETAILS)[0] for site, reason in sorted(finished.failures.items())}
-    kind, count = Counter(kinds.values()).most_common(1)[0]
-    site = next(site for site, own in kinds.items() if own == kind)
-    others = f" and {count - 1} more" if count > 1 else ""
-    return f"{found}; {site}{others}: {_clause(finished.failures[site])}"
+    site, *others = max(kinds.values(), key=len)
+    more = f" and {len(others)} more" if others else ""
+    return f"{found}; {site}{more}: {_clause(finished.failures[site])}"
 
 
 def unchanged(record: RunRecord) -> str | None:

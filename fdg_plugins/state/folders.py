@@ -110,13 +110,11 @@ def held_run(
         with writing(folder):
             while True:
                 make_private_folder(folder)
-                try:
+                with contextlib.suppress(BlockingIOError):
                     stack.enter_context(locked(folder, wait=False))
                     break
-                except BlockingIOError as error:
-                    if is_aborted() or time.monotonic() > deadline:
-                        expected = "expected one that has ended"
-                        raise DataError(f"run {folder.name} still goes on in another job, {expected}.") from error
+                if is_aborted() or time.monotonic() > deadline:
+                    raise DataError(f"run {folder.name} still goes on in another job, expected one that has ended.")
                 time.sleep(POLL_S)
         _check_owner(folder, meta)
         mark_in_use(folder)
