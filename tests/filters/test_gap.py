@@ -48,7 +48,7 @@ def result(
 ) -> Shareable:
     """Return a site's answer to ``train``, with (loss, accuracy) of the received and of its own model."""
     scores = {name: evaluation(pair[1], loss=pair[0]) for name, pair in (("received", received), ("local", local))}
-    report = train_report(**scores).model_dump(mode="python")
+    report = train_report(0.5, **scores).model_dump(mode="python")
     update = DXO(DataKind.WEIGHT_DIFF, data={"w": torch.ones(2)}, meta={META_REPORT: report, **(meta or {})})
     shareable = update.to_shareable()
     shareable.set_peer_props({ReservedKey.IDENTITY_NAME: "photo"})

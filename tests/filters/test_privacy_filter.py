@@ -394,7 +394,8 @@ def test_a_broken_policy_is_named_in_the_log_and_nothing_leaves(
 
 @pytest.mark.parametrize("name", ["clip_norm", "noise_multiplier", "max_epsilon", "delta"])
 def test_an_argument_out_of_range_is_refused_on_construction(name: str) -> None:
-    for value in (0, math.nan, math.inf, "1", None):
+    wrong: list[Any] = [0, math.nan, math.inf, "1", None]
+    for value in wrong:
         with pytest.raises(SettingsError, match=f"differential privacy: {name} is "):
             DifferentialPrivacyFilter(**{**GENEROUS, name: value})
 
