@@ -1,15 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors that a user can cause. Each message is one sentence: site, file or parameter, actual and expected value.
+"""Errors that a user can cause, checks of single values, and how a message shows values and names.
 
-The full text is for the log of the participant where the error occurs. A site must not tell the *server* the name of a
-file, path or image, so an error has a second text for others, :attr:`FDGError.public`: a category and counts.
+Each message is one sentence: site, file or parameter, actual and expected value. The full text is for the log of the
+participant where the error occurs. A site must not tell the *server* the name of a file, path or image, so an error has
+a second text for others, :attr:`FDGError.public`: a category and counts.
 """
 
+import difflib
+import json
+import math
 import reprlib
 import sysconfig
 import traceback
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    import pydantic
+
+LARGEST = 1e30
+"""The largest allowed value of a factor or strength; its product with a loss is still finite in float32."""
+
+SHOWN = 80  # characters of a value in a message
+LONGEST_QUOTE = 200
+"""The most characters of another participant's text that a message quotes."""
+
+LONGEST_REASON = 400
 
 _LIBRARIES = (Path(__file__).parent, *(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib")))
 
@@ -37,7 +58,7 @@ class FDGError(Exception):
         expected: str | None = None,
     ) -> None:
         if not text and field:
-            text = f"{field} is {reprlib.repr(value)}, expected {expected}."
+            text = f"{field} is {shorten(value)}, expected {expected}."
             text = f"{site}: {text}" if site else text
         super().__init__(text)
         self._public = public
@@ -115,3 +136,184 @@ def logged(error: Exception) -> str:
     """Return an error for this participant's log: in one sentence, and an unforeseen one with its traceback."""
     trace = "" if isinstance(error, FDGError) else "\n" + "".join(traceback.format_exception(error)).rstrip()
     return told(error) + trace
+
+
+@contextmanager
+def calling(kind: str, part: object) -> Iterator[None]:
+    """Raise ``PartError``, which names ``kind`` and class of ``part``, for what it raises and no round can treat."""
+    try:
+        yield
+    except (FDGError, PartError, ArithmeticError, Stopped):
+        raise
+    except Exception as error:
+        raised = f"{kind} {type(part).__name__} raised"
+        public = f"{raised} {type(error).__name__}."
+        raise PartError(f"{raised} {one_line(told(error)).rstrip('.')} (in {raised_at(error)}).", public) from error
+
+
+def check_extra(package: str, whose: str, extra: str = "medical") -> None:
+    """Raise MissingPackageError, naming ``whose`` use it is, unless ``package``, of the ``extra``, is installed."""
+    if find_spec(package) is None:  # without importing it
+        raise MissingPackageError(
+            f"{whose} needs the package {package}, which is not installed: pip install 'fdg-plugins[{extra}]'.",
+            public=True,
+        )
+
+
+def load_extra(module: str, whose: str, extra: str = "medical") -> ModuleType:
+    """Return ``module``, whose import may take seconds; its package is of the ``extra``: see :func:`check_extra`."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError:
+        check_extra(module.partition(".")[0], whose, extra)
+        raise
+
+
+# --- values and names in messages ---
+
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = SHOWN
+_REPR.maxlevel = 3
+
+
+def shorten(value: Any, limit: int = SHOWN) -> str:
+    """Return ``repr(value)``, cut to ``limit`` characters, however deep, long or large the value is."""
+    if isinstance(value, Mapping):
+        return f"a mapping of {len(value)} keys"
+    text = repr(value[: limit + 1]) if isinstance(value, str | bytes) else _REPR.repr(value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def visible(text: str) -> str:
+    """Return ``text`` with every non-printable character escaped, as Python does.
+
+    A file name or another participant's text can then neither forge log lines nor control a terminal.
+    """
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+
+
+def one_line(text: str, limit: int = LONGEST_REASON) -> str:
+    """Return another participant's text as one :func:`visible` line, cut to ``limit`` characters plus its length."""
+    printable = visible(text[:limit])
+    if len(text) <= limit and len(printable) <= limit:
+        return printable
+    return f"{printable[:limit]}... ({len(text)} characters)"
+
+
+def counted(number: int | float, one: str, several: str = "") -> str:
+    """Return a number with its noun: ``1 round``, ``2 rounds``, ``1,000 images``; ``several``: an irregular plural."""
+    digits = f"{number:,}" if isinstance(number, int) else f"{number:g}"
+    return f"{digits} {one if number == 1 else several or one + 's'}"
+
+
+def nearest(name: Any, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the name in ``known`` most like ``name``, apart from case; None if none has a similarity of ``cutoff``."""
+    if not isinstance(name, str):
+        return None
+    names = {other.casefold(): other for other in reversed(list(known))}
+    near = difflib.get_close_matches(name[:100].casefold(), list(names), n=1, cutoff=cutoff)
+    return names[near[0]] if near else None
+
+
+def did_you_mean(name: Any, known: Iterable[str]) -> str:
+    """Return the end of a message about an unknown name: the closest known name, or else all known names."""
+    names = list(dict.fromkeys(known))
+    if near := nearest(name, names):
+        return f"did you mean {near!r}?"
+    listed = ", ".join(names[:100]) or "nothing: there is none"
+    return f"expected one of {listed}." if len(names) <= 100 else f"expected one of {listed} and others."
+
+
+def first_problem(error: "pydantic.ValidationError", known: Collection[str] = ()) -> str:
+    """Return pydantic's first error as one sentence: field, actual value, expected value.
+
+    ``known``: the fields there are, for a person who has misspelt one.
+    """
+    detail = error.errors(include_url=False)[0]
+    field = one_line(".".join(str(part) for part in detail["loc"]) or "value", LONGEST_QUOTE)
+    if detail["type"] == "extra_forbidden":
+        hint = f": {did_you_mean(field, known)}" if known and len(detail["loc"]) == 1 else "."
+        return f"unknown field {field!r}{hint}"
+    if detail["type"] == "missing":
+        return f"field {field!r} is missing."
+    said = str(detail["msg"]).removeprefix("Value error, ").rstrip(".")
+    return f"{field} is {shorten(detail['input'])}, but {said[:1].lower() + said[1:]}."
+
+
+# --- checks of single values ---
+
+
+def is_number(value: Any) -> bool:
+    """Return whether ``value`` is an integer or float (not a boolean or NaN) in [-LARGEST, LARGEST]."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST
+
+
+def check_number(
+    name: str, value: Any, *, at_least: float = 0, above: float | None = None, at_most: float = math.inf
+) -> None:
+    """Raise ``SettingsError`` unless ``value`` is a number in [``at_least``, ``at_most``] of at most ``LARGEST``.
+
+    If ``above`` is given, it replaces ``at_least`` as an exclusive bound.
+    """
+    if is_number(value) and (value >= at_least if above is None else value > above) and value <= at_most:
+        return
+    wanted = f"a finite number of at least {at_least}" if above is None else f"a finite number above {above}"
+    if above is None and at_most < math.inf:
+        wanted = f"a number from {at_least} to {at_most}"
+    raise SettingsError(field=name, value=value, expected=wanted)
+
+
+def check_count(name: str, value: Any, *, at_least: int, at_most: int) -> None:
+    """Raise ``SettingsError`` unless ``value`` is a whole number in [``at_least``, ``at_most``]."""
+    if not isinstance(value, int) or isinstance(value, bool) or not at_least <= value <= at_most:
+        wanted = f"a whole number of at least {at_least}, and of at most {at_most:,}"
+        raise SettingsError(field=name, value=value, expected=wanted)
+
+
+def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
+    """Raise ``SettingsError`` unless ``value`` is one of ``choices``."""
+    known = sorted(choices)
+    if value not in known:
+        raise SettingsError(field=name, value=value, expected=f"one of {', '.join(known)}")
+
+
+def check_truth(name: str, value: Any) -> None:
+    """Raise ``SettingsError`` unless ``value`` is true or false."""
+    if not isinstance(value, bool):
+        raise SettingsError(field=name, value=value, expected="true or false")
+
+
+def check_settings_known(whose: str, settings: Iterable[Any], known: Collection[str]) -> None:
+    """Raise ``SettingsError``, whose text begins with ``whose``, for the first setting that is not in ``known``."""
+    for setting in settings:
+        if setting not in known:
+            has = ", ".join(known) or "none"
+            raise SettingsError(f"{whose} has no setting {shorten(setting)}; it has {has}.", field=str(setting))
+
+
+def read_like(name: str, value: Any, like: Any, names: Collection[str] = ()) -> Any:
+    """Convert text, such as an environment variable, to the type of ``like``: a boolean, text, or otherwise a number.
+
+    A value that is not text is returned unchanged, and so is one of ``names``, which stand for numbers. If ``like`` is
+    text or a mapping, the stripped text is returned. A whole number is an integer if ``like`` is one. Raises
+    ``SettingsError`` for text that cannot be converted.
+    """
+    text = value.strip() if isinstance(value, str) else value
+    if not isinstance(value, str) or text in names or isinstance(like, str | Mapping):
+        return text
+    truth = {"true": True, "1": True, "false": False, "0": False}
+    try:
+        read = truth[text.lower()] if isinstance(like, bool) else float(text)
+    except (KeyError, ValueError) as error:
+        wanted = "true or false" if isinstance(like, bool) else "a number"
+        raise SettingsError(field=name, value=value, expected=wanted) from error
+    is_count = isinstance(like, int) and not isinstance(like, bool)
+    return int(read) if is_count and read == int(read) else read
+
+
+def parsed_object(value: Any) -> Any:
+    """Return the object in a text that is one in JSON; anything else as it is."""
+    try:
+        return json.loads(value) if isinstance(value, str) and value.strip().startswith("{") else value
+    except ValueError:
+        return value

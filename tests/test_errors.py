@@ -1,7 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An error of this package tells whose value it is, its name, what came and what would be right."""
+"""Errors, and values in them: whose value it is, what came and what would be right, in one short sentence."""
 
-from fdg_plugins.errors import DataError, SettingsError
+import math
+from typing import Any
+
+import pytest
+
+from fdg_plugins.aggregators import AGGREGATORS, make_aggregator, make_weighting
+from fdg_plugins.errors import (
+    LARGEST,
+    DataError,
+    MissingPackageError,
+    PartError,
+    SettingsError,
+    calling,
+    check_choice,
+    check_count,
+    check_extra,
+    check_number,
+    check_settings_known,
+    check_truth,
+    did_you_mean,
+    is_number,
+    one_line,
+    read_like,
+    shorten,
+)
+from fdg_plugins.objectives import OBJECTIVES, make_objective
+from fdg_plugins.plans.plans import make_plans
+from fdg_plugins.plugins.composition import parse_method
+from fdg_plugins.recipes.settings import job_settings
+
+LONG = "x" * 3_000_000
 
 
 def test_the_fields_of_an_error_make_its_sentence() -> None:
@@ -14,3 +44,136 @@ def test_others_read_only_the_category_unless_the_text_is_meant_for_them() -> No
     secret = DataError("/data/patient.png cannot be read.")
     assert "patient" not in secret.public
     assert DataError("2 images cannot be read.", public=True).public == "2 images cannot be read."
+
+
+def test_what_a_plug_ins_part_raises_is_told_with_the_part_and_in_public_without_its_text() -> None:
+    with pytest.raises(PartError, match="weighting int raised ValueError: secret") as caught, calling("weighting", 3):
+        raise ValueError("secret")
+    assert caught.value.public == "weighting int raised ValueError."
+
+
+def test_a_missing_package_is_named_with_its_extra() -> None:
+    check_extra("torch", "it")
+    with pytest.raises(MissingPackageError, match=r"fdg-plugins\[medical\]"):
+        check_extra("no_such_package", "it")
+
+
+@pytest.mark.parametrize("value", [LONG, LONG.encode(), [[[[[[1]]]]]], [LONG] * 9, {LONG: LONG}, "\n" * 99, 10**400])
+def test_no_value_makes_a_sentence_long(value: Any) -> None:
+    assert len(shorten(value)) <= 80
+    assert "\n" not in shorten(value)
+
+
+def test_text_of_another_participant_can_neither_forge_lines_nor_be_long() -> None:
+    assert one_line("a\nb\x1b[2K\u202e") == "a\\nb\\x1b[2K\\u202e"
+    assert len(one_line(LONG)) < 500
+
+
+def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
+    assert did_you_mean("Kapa", ["kappa", "seed"]) == "did you mean 'kappa'?"
+    assert did_you_mean(3, ["kappa"]) == "expected one of kappa."
+
+
+# --- checks of single values ---
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0, True),
+        (LARGEST, True),
+        (2 * LARGEST, False),
+        (10**400, False),
+        (math.nan, False),
+        (True, False),
+        ("1", False),
+    ],
+)
+def test_what_is_a_number(value: Any, expected: bool) -> None:
+    assert is_number(value) is expected
+
+
+def test_the_ends_of_a_range_belong_to_it_and_what_is_outside_is_refused_by_its_name() -> None:
+    check_number("x", 1, at_most=1.0)
+    check_number("x", 1e-300, above=0.0)
+    check_count("x", 3, at_least=3, at_most=3)
+    check_choice("x", "a", ("b", "a"))
+    check_truth("x", False)
+    check_settings_known("it", ["a"], ["a", "b"])
+    wrong: list[Any] = [
+        lambda: check_number("x", 0.0, above=0.0),
+        lambda: check_number("x", -1),
+        lambda: check_number("x", 1.5, at_most=1.0),
+        lambda: check_count("x", 2.5, at_least=1, at_most=3),
+        lambda: check_count("x", 4, at_least=1, at_most=3),
+        lambda: check_choice("x", "c", ("b", "a")),
+        lambda: check_truth("x", 1),
+        lambda: check_settings_known("it", ["x"], ["a"]),
+    ]
+    for check in wrong:
+        with pytest.raises(SettingsError) as caught:
+            check()
+        assert caught.value.field == "x"
+
+
+@pytest.mark.parametrize(
+    ("text", "like", "value"),
+    [
+        (" 1e-3 ", 1.0, 1e-3),
+        ("True", False, True),
+        ("0", False, False),
+        (" a ", "b", "a"),
+        ("a", {}, "a"),
+        ([1], 1.0, [1]),
+        ("3.0", 1, 3),
+        ("2.5", 1, 2.5),
+    ],
+)
+def test_text_is_read_as_a_value_of_the_same_kind(text: Any, like: Any, value: Any) -> None:
+    read = read_like("x", text, like)
+    assert (read, type(read)) == (value, type(value))
+
+
+# --- at every entry to a run ---
+
+
+def absurd_for(default: object) -> list[Any]:
+    return [2, "yes", None] if isinstance(default, bool) else [10**400, -1, math.nan, True, "many", None, [1], LONG]
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        *((make_objective, name) for name in OBJECTIVES),
+        *((make_aggregator, name) for name in AGGREGATORS),
+        *((make_weighting, name) for name in ("ga", "arfl")),
+    ],
+)
+def test_no_number_of_a_method_may_be_absurd(make: Any, name: str) -> None:
+    made = make(name)
+    settings = made.settings() if hasattr(made, "settings") else vars(made)
+    for setting, default in settings.items():
+        for value in absurd_for(default) if isinstance(default, int | float) else ():
+            with pytest.raises(SettingsError) as caught:
+                make({"name": name, setting: value})
+            assert str(caught.value).startswith(f"{setting} is ")
+            assert len(str(caught.value)) < 1_000
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        lambda: make_plans({LONG: 1}, {}, {}, []),
+        lambda: make_plans({}, {}, {f"FDG_{LONG}": "1"}, []),
+        lambda: make_plans({"dataset": LONG}, {}, {}, []),
+        lambda: make_plans({"objective": {"name": [[LONG]]}}, {}, {}, []),
+        lambda: make_objective({"name": "dim", LONG: 1}),
+        lambda: make_aggregator(LONG),
+        lambda: make_weighting({"name": "ga", LONG: 1}),
+        lambda: job_settings(parse_method("fedavg"), "pacs", {LONG: 1}),
+    ],
+)
+def test_a_name_of_megabytes_is_quoted_in_part(entry: Any) -> None:
+    with pytest.raises(SettingsError) as caught:
+        entry()
+    assert len(str(caught.value)) < 3_000

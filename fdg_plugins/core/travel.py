@@ -13,18 +13,15 @@ Buffers follow the same rule as parameters: a layer whose running statistics are
 them.
 """
 
-from collections.abc import Collection, Mapping, Sequence, Sized
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Any
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.values import shorten
 
 ALL, HEAD, EXTRACTOR, BODY = "all", "head", "extractor", "body"
-MOST_PATTERNS = 100
-LONGEST_PATTERN = 200
 
 Travels = str | Mapping[str, Sequence[str]]
 """A name in :data:`NAMED`, or ``{"personal": [patterns], "frozen": [patterns]}``; unmatched entries are shared."""
@@ -57,32 +54,6 @@ class Rules:
     def names(self, rule: Rule) -> tuple[str, ...]:
         """Return the names under one rule, in the order of the state dict."""
         return tuple(name for name, one in self.of.items() if one is rule)
-
-
-def check_travels(value: Any) -> Travels:
-    """Return ``value`` in the form of :data:`Travels`; raise ``ValueError`` with the reason if it is malformed."""
-    if isinstance(value, str) and value in NAMED:
-        return value
-    if not _is_by_rule(value):
-        raise ValueError(f"expected one of {', '.join(NAMED)}, or an object with lists 'personal' and 'frozen'")
-    return {str(rule): _patterns(str(rule), patterns) for rule, patterns in value.items()}
-
-
-def _is_by_rule(value: Any) -> bool:
-    return isinstance(value, Mapping) and set() < set(value) <= {Rule.PERSONAL, Rule.FROZEN}
-
-
-def _patterns(rule: str, value: Any) -> tuple[str, ...]:
-    if not _is_sized(value, (list, tuple), MOST_PATTERNS):
-        raise ValueError(f"{rule!r} should be a list of 1 to {MOST_PATTERNS} patterns")
-    for pattern in value:
-        if not _is_sized(pattern, (str,), LONGEST_PATTERN):
-            raise ValueError(f"a pattern of {rule!r} should be a text of 1 to {LONGEST_PATTERN} characters")
-    return tuple(value)
-
-
-def _is_sized(value: object, kinds: tuple[type[Sized], ...], most: int) -> bool:
-    return isinstance(value, kinds) and 0 < len(value) <= most
 
 
 def rules_of(travels: Travels, names: Sequence[str], trainable: Collection[str], head: Collection[str]) -> Rules:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the plans of a run from the job's config and the server's environment: for real data and for the stand-in."""
+"""The plans of a run from the job's config and the server's environment, and the names in a job that plug-ins bring."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nvflare.apis.filter import Filter
@@ -11,9 +11,9 @@ from fdg_plugins.data import DatasetSpec, check_preset, dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters import ExchangeCheckFilter, RoundedUpdateReceiveFilter
 from fdg_plugins.messages import TASK_PROBE, TASK_TRAIN
-from fdg_plugins.models import NETWORKS, Network, check_model_name
-from fdg_plugins.naming import perhaps
+from fdg_plugins.models import NETWORKS, check_model_name
 from fdg_plugins.objectives import OBJECTIVES, make_objective, objective_settings, read_settings
+from fdg_plugins.plugins.registry import REGISTRY_OF
 from fdg_plugins.settings.protocol import (
     Overrides,
     Protocol,
@@ -23,9 +23,11 @@ from fdg_plugins.settings.protocol import (
     part_settings,
 )
 from fdg_plugins.tasks import TASKS
-from fdg_plugins.values import shorten
+from fdg_plugins.values import parsed_object, shorten
 
 BY_CLASS = ("dirichlet", "shards")  # partitions by the classes of images
+
+_NAMING = tuple(setting for setting in REGISTRY_OF if setting in Protocol.model_fields)
 
 
 class Plan(NamedTuple):
@@ -40,6 +42,13 @@ class Plans(NamedTuple):
 
     real: Plan
     stand_in: Plan
+
+
+class Uses(NamedTuple):
+    """Pairs of setting and name, such as ``("model", "resnet18")``, and the plug-in files that the job brings."""
+
+    names: tuple[tuple[str, str], ...]
+    files: tuple[str, ...]
 
 
 def make_plans(
@@ -60,6 +69,66 @@ def make_plans(
     drawn = part_settings(stand_in, aggregator_settings, objective, "config of the job, stand_in_protocol")
     operator = part_settings(environment_settings(environment), aggregator_settings, objective, "environment, FDG_*")
     return Plans(*(_plan(base, layer, operator) for layer in (Overrides({}, {}, {}), drawn)))
+
+
+def _plan(base: Overrides, layer: Overrides, operator: Overrides) -> Plan:
+    protocol = make_protocol([base.protocol, layer.protocol, operator.protocol])
+    name = make_objective(protocol.objective).name
+    for part in (layer, operator):
+        check_unshared(part.aggregator, objective_settings(name), "config of the job, or environment")
+    overridden = read_settings(name, {**layer.objective, **operator.objective})
+    objective = make_objective({**protocol.objective, **overridden}).settings()
+    protocol = protocol.model_copy(update={"objective": objective})
+    check_model_name(protocol.model)
+    spec = dataset_spec(protocol.dataset)
+    check_preset(protocol.preset, spec)
+    _check_fits(protocol, spec)
+    _check_network(protocol, spec)
+    return Plan(protocol, {**layer.aggregator, **operator.aggregator})
+
+
+def _check_fits(protocol: Protocol, spec: DatasetSpec) -> None:
+    """Raise ``SettingsError`` if the target, the task or the partition is not one of the data set's."""
+    if protocol.target not in spec.domains:
+        raise SettingsError(
+            f"target (FDG_TARGET) is {protocol.target!r}, expected a domain of {spec.name}: {', '.join(spec.domains)}."
+        )
+    task = TASKS.get(protocol.task)
+    if task.name != spec.task:
+        raise SettingsError(
+            f"task (FDG_TASK) is {protocol.task!r}, but the images of {spec.name} are labelled for {spec.task!r}."
+        )
+    if protocol.partition in BY_CLASS and not task.one_class_per_image:
+        raise SettingsError(
+            f"partition (FDG_PARTITION) is {protocol.partition!r}, expected 'equal' or 'iid' for the task "
+            f"{protocol.task!r}, whose images have no class each."
+        )
+
+
+def _check_network(protocol: Protocol, spec: DatasetSpec) -> None:
+    """Raise ``SettingsError`` if the network does not fit the data set's images, the task or the protocol."""
+    network, task = NETWORKS.get(protocol.model), TASKS.get(protocol.task)
+    model = f"model (FDG_MODEL) is {protocol.model!r}, which"
+    if network.channels not in (None, spec.channels):
+        raise SettingsError(
+            f"{model} takes {network.channels} channels, but the images of {spec.name} have {spec.channels}."
+        )
+    if spec.dims != 2 and "dims" not in network.arguments:
+        raise SettingsError(f"{model} takes images, but those of {spec.name} have {spec.dims} dimensions.")
+    if network.dense is task.one_class_per_image:
+        one, other = ("pixel", "image") if network.dense else ("image", "pixel")
+        raise SettingsError(f"{model} has one feature vector per {one}, but task {task.name!r} needs one per {other}.")
+    size, least, factor = protocol.image_size, network.smallest, network.multiple
+    if size < least or size % factor:
+        wanted = f"at least {least}" if size < least else f"a multiple of {factor}"
+        raise SettingsError(
+            field="image_size (FDG_IMAGE_SIZE)", value=size, expected=f"{wanted} for model {protocol.model!r}"
+        )
+    if not network.has_norm(norm := protocol.normalization):
+        known = " or ".join(map(repr, ("default", *(network.norms or ()))))
+        raise SettingsError(
+            f"normalization (FDG_NORMALIZATION) is {norm!r}, expected {known}: model {protocol.model!r} has no other."
+        )
 
 
 def check_settings(aggregator: UpdateAggregator, plans: Plans) -> None:
@@ -98,74 +167,33 @@ def check_filters(plans: Plans, filters_of: Callable[[str], Sequence[Filter] | N
             )
 
 
-def _plan(base: Overrides, layer: Overrides, operator: Overrides) -> Plan:
-    protocol = make_protocol([base.protocol, layer.protocol, operator.protocol])
-    own = objective_settings(make_objective(protocol.objective).name)
-    for part in (layer, operator):
-        check_unshared(part.aggregator, own, "config of the job, or environment")
-    protocol = _with_objective(protocol, {**layer.objective, **operator.objective})
-    check_model_name(protocol.model)
-    spec = dataset_spec(protocol.dataset)
-    check_preset(protocol.preset, spec)
-    if protocol.target not in spec.domains:
-        raise SettingsError(
-            f"target (FDG_TARGET) is {protocol.target!r}, expected a domain of {spec.name}: {', '.join(spec.domains)}"
-            f"{perhaps(protocol.target, spec.domains)}"
-        )
-    if TASKS.get(protocol.task).name != spec.task:
-        raise SettingsError(
-            f"task (FDG_TASK) is {protocol.task!r}, but the images of {spec.name} are labelled for {spec.task!r}."
-        )
-    if protocol.partition in BY_CLASS and not TASKS.get(protocol.task).one_class_per_image:
-        raise SettingsError(
-            f"partition (FDG_PARTITION) is {protocol.partition!r}, expected 'equal' or 'iid' for the task "
-            f"{protocol.task!r}, whose images have no class each."
-        )
-    _check_network(protocol, spec)
-    return Plan(protocol, {**layer.aggregator, **operator.aggregator})
+def uses_of(aggregator: Any, protocols: tuple[Any, ...], environment: Mapping[str, str]) -> Uses:
+    """Return the names that a job uses; an invalid name is reported later, where it is used.
 
-
-def _check_network(protocol: Protocol, spec: DatasetSpec) -> None:
-    """Raise ``SettingsError`` if the network does not fit the data set's images or the task."""
-    network, task = NETWORKS.get(protocol.model), TASKS.get(protocol.task)
-    model = f"model (FDG_MODEL) is {protocol.model!r}, which"
-    if network.channels not in (None, spec.channels):
-        raise SettingsError(
-            f"{model} takes {network.channels} channels, but the images of {spec.name} have {spec.channels}."
-        )
-    if spec.dims != 2 and "dims" not in network.arguments:
-        raise SettingsError(f"{model} takes images, but those of {spec.name} have {spec.dims} dimensions.")
-    if network.dense is task.one_class_per_image:
-        one, other = ("pixel", "image") if network.dense else ("image", "pixel")
-        raise SettingsError(f"{model} has one feature vector per {one}, but task {task.name!r} needs one per {other}.")
-    _check_settings_of(network, protocol)
-
-
-def _check_settings_of(network: Network, protocol: Protocol) -> None:
-    """Raise ``SettingsError`` if the network cannot have the protocol's image size or normalization."""
-    if protocol.image_size < network.smallest:
-        raise SettingsError(
-            f"image_size (FDG_IMAGE_SIZE) is {protocol.image_size}, expected at least {network.smallest} for model "
-            f"{protocol.model!r}."
-        )
-    if protocol.image_size % network.multiple:
-        raise SettingsError(
-            f"image_size (FDG_IMAGE_SIZE) is {protocol.image_size}, expected a multiple of {network.multiple} for "
-            f"model {protocol.model!r}."
-        )
-    if not network.has_norm(protocol.normalization):
-        known = " or ".join(map(repr, ("default", *(network.norms or ()))))
-        raise SettingsError(
-            f"normalization (FDG_NORMALIZATION) is {protocol.normalization!r}, expected {known}: model "
-            f"{protocol.model!r} has no other."
-        )
-
-
-def _with_objective(protocol: Protocol, settings: Mapping[str, Any]) -> Protocol:
-    """Return ``protocol`` with all settings of its objective, overridden by ``settings``.
-
-    Raises ``SettingsError`` for a setting that the objective does not have.
+    Args:
+        aggregator: the job's aggregation rule, a name or an object with a name and settings.
+        protocols: the job's settings objects for real data and for the stand-in.
+        environment: the server's environment, whose ``FDG_*`` variables override both.
     """
-    name = make_objective(protocol.objective).name
-    objective = make_objective({**protocol.objective, **read_settings(name, settings)})
-    return protocol.model_copy(update={"objective": objective.settings()})
+    layers = [layer for layer in (*protocols, environment_settings(environment)) if isinstance(layer, Mapping)]
+    given = [
+        make_protocol([{name: layer[name] for name in (*_NAMING, "plugins") if name in layer}]) for layer in layers
+    ]
+    # As text, a weighting may be an object in JSON, as for whatever takes it.
+    weightings = [parsed_object(one.get("weighting")) for one in (aggregator, *layers) if isinstance(one, Mapping)]
+    names = [("aggregator", name) for name in _names(aggregator)]
+    names += [("weighting", name) for weighting in weightings for name in _names(weighting)]
+    names += [use for protocol in given for use in names_in(protocol)]
+    files = dict.fromkeys(name for protocol in given for name in protocol.plugins)
+    return Uses(tuple(dict.fromkeys(names)), tuple(files))
+
+
+def names_in(protocol: Protocol) -> list[tuple[str, str]]:
+    """Return pairs of setting and name for the settings of a protocol that may refer to plug-ins."""
+    return [(setting, name) for setting in _NAMING for name in _names(getattr(protocol, setting))]
+
+
+def _names(spec: Any) -> Iterator[str]:
+    name = spec.get("name") if isinstance(spec, Mapping) else spec
+    if isinstance(name, str):
+        yield name

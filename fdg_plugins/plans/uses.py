@@ -1,54 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collects the names in a job that may refer to plug-ins, before any of them is looked up."""
+"""Moved to :mod:`fdg_plugins.plans.plans`."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
-
-from fdg_plugins.plugins.kinds import REGISTRY_OF
-from fdg_plugins.settings.protocol import Protocol, environment_settings, make_protocol
-from fdg_plugins.values import parsed_object
-
-_NAMING = tuple(setting for setting in REGISTRY_OF if setting in Protocol.model_fields)
-
-
-class Uses(NamedTuple):
-    """Pairs of setting and name, such as ``("model", "resnet18")``, and the plug-in files that the job brings."""
-
-    names: tuple[tuple[str, str], ...]
-    files: tuple[str, ...]
-
-
-def uses_of(aggregator: Any, protocols: tuple[Any, ...], environment: Mapping[str, str]) -> Uses:
-    """Return the names that a job uses; an invalid name is reported later, where it is used.
-
-    Args:
-        aggregator: the job's aggregation rule, a name or an object with a name and settings.
-        protocols: the job's settings objects for real data and for the stand-in.
-        environment: the server's environment, whose ``FDG_*`` variables override both.
-    """
-    layers = [layer for layer in (*protocols, environment_settings(environment)) if isinstance(layer, Mapping)]
-    given = [
-        make_protocol([{name: layer[name] for name in (*_NAMING, "plugins") if name in layer}]) for layer in layers
-    ]
-    names = [("aggregator", name) for name in _names(aggregator)]
-    names += [("weighting", name) for layer in (aggregator, *layers) for name in _weighting(layer)]
-    names += [use for protocol in given for use in names_in(protocol)]
-    files = dict.fromkeys(name for protocol in given for name in protocol.plugins)
-    return Uses(tuple(dict.fromkeys(names)), tuple(files))
-
-
-def names_in(protocol: Protocol) -> list[tuple[str, str]]:
-    """Return pairs of setting and name for the settings of a protocol that may refer to plug-ins."""
-    return [(setting, name) for setting in _NAMING for name in _names(getattr(protocol, setting))]
-
-
-def _names(spec: Any) -> Iterator[str]:
-    name = spec.get("name") if isinstance(spec, Mapping) else spec
-    if isinstance(name, str):
-        yield name
-
-
-def _weighting(settings: Any) -> Iterator[str]:
-    if isinstance(settings, Mapping):
-        # As text, it may be an object in JSON, as for whatever takes it.
-        yield from _names(parsed_object(settings.get("weighting")))
+from fdg_plugins.plans.plans import names_in as names_in
+from fdg_plugins.plans.plans import uses_of as uses_of

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plug-ins that the operator of a server or site permits: ``allowed_plugins`` in its ``local/fdg_site.json``.
+"""The plug-ins that the operator of a server or site permits.
 
-The list contains distributions, as ``pip`` names them; ``"custom"`` stands for files that a job brings. Without the
-list, all installed plug-ins may be used, and all code that FLARE lets a job bring. Permission is checked before any
-code of a plug-in is loaded.
+``allowed_plugins`` in ``local/fdg_site.json`` contains distributions, as ``pip`` names them; ``"custom"`` stands for
+files that a job brings. Without the list, all installed plug-ins may be used, and all code that FLARE lets a job bring.
+Permission is checked before any code of a plug-in is loaded.
 """
 
 import re
@@ -12,8 +12,7 @@ from pathlib import Path
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.files import load_files
-from fdg_plugins.plugins.kinds import registry_of
-from fdg_plugins.plugins.registry import FILE
+from fdg_plugins.plugins.registry import FILE, registry_of
 
 CUSTOM = "custom"
 ALLOWED_PLUGINS = "allowed_plugins"
@@ -35,32 +34,26 @@ def admit(uses: Iterable[tuple[str, str]], files: Collection[str], custom: Path 
     """
     for setting, name in uses:
         check_allowed(setting, name, allowed)
-    if files:
-        load_files(files, _folder_of_files(custom, allowed))
-
-
-def _folder_of_files(custom: Path | None, allowed: Allowed) -> Path:
-    """Return the job's folder ``custom/``; raise ``SettingsError`` if it is not allowed here, or there is none."""
-    if allowed is not None and CUSTOM not in allowed:
+    if files and allowed is not None and CUSTOM not in allowed:
         raise SettingsError(
             f"the job brings plug-in files, which the operator does not allow here ({ALLOWED_PLUGINS} lacks "
             f"{CUSTOM!r}).",
             public=True,
         )
-    if custom is None:
+    if files and custom is None:
         raise SettingsError("the job names plugins, but has no folder custom/ that brings their code.", public=True)
-    return custom
+    if files and custom is not None:
+        load_files(files, custom)
 
 
 def check_allowed(setting: str, name: str, allowed: Allowed) -> None:
     """Raise ``SettingsError`` if ``name`` comes from a plug-in that is not in ``allowed``; loads no plug-in."""
-    if is_allowed(setting, name, allowed):
-        return
-    raise SettingsError(
-        f"{setting} {name!r} comes from {registry_of(setting).origin(name)}, which the operator does not allow here "
-        f"({ALLOWED_PLUGINS}).",
-        public=f"{setting} {name!r} comes from a plug-in that the operator does not allow here ({ALLOWED_PLUGINS}).",
-    )
+    if not is_allowed(setting, name, allowed):
+        used = f"{setting} {name!r} comes from"
+        raise SettingsError(
+            f"{used} {registry_of(setting).origin(name)}, which the operator does not allow here ({ALLOWED_PLUGINS}).",
+            public=f"{used} a plug-in that the operator does not allow here ({ALLOWED_PLUGINS}).",
+        )
 
 
 def is_allowed(setting: str, name: str, allowed: Allowed) -> bool:

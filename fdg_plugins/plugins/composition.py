@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.naming import nearest
+from fdg_plugins.naming import expected_one_of
 from fdg_plugins.plugins.method import Leaving, Method
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.values import shorten
@@ -48,21 +48,15 @@ class Composition:
     @property
     def name(self) -> str:
         """The canonical name: as published, else that of the remainder plus its weighting or its objective."""
-        of_one_method = next((name for name, made in published().items() if made == self), None)
-        return self._joined_name if of_one_method is None else of_one_method
-
-    @property
-    def _joined_name(self) -> str:
+        for name, made in published().items():
+            if made == self:
+                return name
+        bare = replace(self, weighting=None)
         if self.weighting == self.objective:  # of one method, which is named once
             return f"{self.direction}+{self.objective}"
-        if self.weighting is not None and self._ends_in_weighting:
-            return f"{replace(self, weighting=None).name}+{self.weighting}"
+        if self.weighting is not None and (self.objective == PLAIN or bare in published().values()):
+            return f"{bare.name}+{self.weighting}"
         return self.direction if self.objective == PLAIN else f"{replace(self, objective=PLAIN).name}+{self.objective}"
-
-    @property
-    def _ends_in_weighting(self) -> bool:
-        """Whether what remains without the weighting has a name that the objective does not end."""
-        return self.objective == PLAIN or replace(self, weighting=None) in published().values()
 
     @property
     def is_plain_mean(self) -> bool:
@@ -95,10 +89,7 @@ class Composition:
 
     def together(self) -> list[tuple[Method, Method, str]]:
         """Return each pair of its methods, with the source that has combined the two."""
-        records = self.records
-        return [
-            (one, other, _company(one, other)) for number, one in enumerate(records) for other in records[number + 1 :]
-        ]
+        return [(one, other, _source(one, other)) for one, other in itertools.combinations(self.records, 2)]
 
 
 def published() -> dict[str, Composition]:
@@ -157,24 +148,20 @@ def parse_method(text: Any) -> Composition:
 
     Raises ``SettingsError`` for an unknown name, with the nearest one, and for two methods in one place.
     """
-    holders: dict[Place, tuple[Method, str]] = {}
+    holders: dict[Place, Method] = {}
     for part in text.split("+") if isinstance(text, str) else (text,):
         record = find_method(part)
         if record is None:
-            raise SettingsError(_unknown(text, part))
-        _take_places(holders, record, text)
-    return Composition(**{place: name for place, (_, name) in holders.items()})
-
-
-def _take_places(holders: dict[Place, tuple[Method, str]], record: Method, text: Any) -> None:
-    """Enter a method in the places that it takes; raise ``SettingsError`` if another method holds one of them."""
-    for place, name in places_of(record).items():
-        if place in holders:
             raise SettingsError(
-                f"method is {shorten(text)}, but {holders[place][0].key} and {record.key} both set the {place}; "
-                "expected one of them."
+                f"method is {shorten(text)}, in which {shorten(part)} is unknown: "
+                f"{expected_one_of(part, METHODS.names())} Several are joined by +, such as fedomg+ga."
             )
-        holders[place] = (record, name)
+        for place in places_of(record):
+            if place in holders:
+                keys = f"{holders[place].key} and {record.key}"
+                raise SettingsError(f"method is {shorten(text)}, but {keys} both set the {place}; expected one.")
+            holders[place] = record
+    return Composition(**{place: places_of(record)[place] for place, record in holders.items()})
 
 
 def find_method(name: Any) -> Method | None:
@@ -192,36 +179,17 @@ def find_method(name: Any) -> Method | None:
 
 def title_of(name: str) -> str:
     """Return the display name of a method or composition; unknown parts are kept as they are."""
-    return " + ".join(_part_title(part) for part in name.split("+"))
+    found = [(part, find_method(part)) for part in name.split("+")]
+    titles = (
+        part if one is None else (one.part_title or one.title if part != one.key else one.title) for part, one in found
+    )
+    return " + ".join(titles)
 
 
-def _part_title(part: str) -> str:
-    record = find_method(part)
-    if record is None:
-        return part
-    return record.title if part == record.key else record.part_title or record.title
-
-
-def _company(one: Method, other: Method) -> str:
+def _source(one: Method, other: Method) -> str:
     """Return the source that has combined the two methods."""
-    sources = [
-        together.source
-        for record, company in ((one, other), (other, one))
-        for together in record.together
-        if together.method == company.key
-    ]
-    return sources[0] if sources else OWN_IDEA
-
-
-def _unknown(text: Any, part: Any) -> str:
-    """Return the message for a part that names no method, with the nearest known name."""
-    known = METHODS.names()
-    said = f"method is {shorten(text)}, "
-    if part != text:
-        said += f"in which {shorten(part)} is unknown: "
-    # Compared without the prefix, which nearly all of them share.
-    short = {name.removeprefix(PREFIX): name for name in known}
-    near = nearest(part.strip().lower().removeprefix(PREFIX), short) if isinstance(part, str) else None
-    as_part = part != text and near is not None and not part.strip().lower().startswith(PREFIX)
-    hint = f"did you mean {(near if as_part else short[near])!r}? Known are" if near else "expected one of"
-    return f"{said}{hint} {', '.join(known)}, or several joined by +, such as fedomg+ga."
+    pairs = ((one, other), (other, one))
+    sources = (
+        together.source for record, company in pairs for together in record.together if together.method == company.key
+    )
+    return next(sources, OWN_IDEA)

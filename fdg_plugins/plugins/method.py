@@ -7,12 +7,11 @@ reading one loads neither torch nor FLARE.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.fields import check_fields
 from fdg_plugins.plugins.target import Target
-from fdg_plugins.values import shorten
 
 Point = Literal["direction", "weighting", "objective", "network", "step", "personal"]
 
@@ -28,9 +27,6 @@ class Reference:
     venue: str
     year: int
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Equation:
@@ -39,9 +35,6 @@ class Equation:
     formula: str
     meaning: str
     number: str | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +46,6 @@ class SettingSource:
     paper: str | None = None
     code: str | None = None
     remark: str | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +61,6 @@ class Leaving:
     when: str = "every round in which the site trains"
     report: str | None = None
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
@@ -84,9 +71,6 @@ class Difference:
     paper: str = "not established"
     code: str | None = None
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Differences:
@@ -96,12 +80,6 @@ class Differences:
     compared: str = "authors' code"
     remark: str | None = None
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        for row in self.rows:
-            if (row.code is None) == bool(self.compared):
-                raise SettingsError(f"point {row.point!r} must say what the code does exactly if code was compared.")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Together:
@@ -109,9 +87,6 @@ class Together:
 
     method: str
     source: str
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,9 +108,6 @@ class Default:
     weighting: Mapping[str, Any] = field(default_factory=dict)
     objective: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     @property
     def is_ours(self) -> bool:
@@ -177,9 +149,7 @@ class Method:
         letters, equations, settings, differences, leaves, together: the contents of its page.
 
     Raises:
-        SettingsError: for an invalid key or part, an unknown value in ``acts``, a field of another type than it is to
-            have, a method without a class or with another thing in the place of one, and for a point in ``acts`` or
-            settings in ``defaults`` of which it has no class.
+        SettingsError: for an invalid key, a field of another type than it is to have, and a method without a class.
     """
 
     key: str
@@ -203,50 +173,11 @@ class Method:
     together: tuple[Together, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_name("a method's key", self.key)
-        self._check_acts()
+        if not isinstance(self.key, str) or not self.key.isidentifier() or self.key != self.key.lower():
+            raise SettingsError(field="a method's key", value=self.key, expected="lower-case letters, digits and '_'")
         check_fields(self, f"method {self.key!r}")
-        if self.part:
-            _check_name(f"part of method {self.key!r}", self.part)
-        self._check_roles()
-        self._check_has_what_it_acts_by()
-
-    def _check_acts(self) -> None:
-        if isinstance(self.acts, str):
-            raise SettingsError(f"acts of method {self.key!r} is text, expected a tuple such as ({self.acts!r},).")
-        if not isinstance(self.acts, tuple):
-            return
-        if unknown := [point for point in self.acts or ("nothing",) if point not in get_args(Point)]:
-            raise SettingsError(
-                f"method {self.key!r} acts on {shorten(unknown[0])}, expected one of {', '.join(get_args(Point))}."
-            )
-
-    def _check_roles(self) -> None:
-        """Raise ``SettingsError`` unless each role is a class or names one, and one of them is given."""
         if (self.aggregator, self.weighting, self.objective) == (None, None, None):
             raise SettingsError(f"method {self.key!r} names no class, expected aggregator, weighting or objective.")
-        for role in ("aggregator", "weighting", "objective"):
-            given = getattr(self, role)
-            if given is not None and not isinstance(given, str | type):
-                raise SettingsError(
-                    field=f"{role} of method {self.key!r}", value=given, expected="a class or 'package.module:Name'"
-                )
-
-    def _check_has_what_it_acts_by(self) -> None:
-        """Raise ``SettingsError`` for a point on which no class of the method acts, or settings of a class it lacks."""
-        has = {role for role in ("aggregator", "weighting", "objective") if getattr(self, role) is not None}
-        for point in self.acts:
-            if not has & set(roles := _ACTS_BY.get(point, ("objective",))):
-                raise SettingsError(
-                    f"method {self.key!r} acts on {point!r}, but names no {' and no '.join(roles)}, expected one that "
-                    "does."
-                )
-        for role in ("weighting", "objective"):
-            if role not in has and (given := [name for entry in self.defaults for name in getattr(entry, role)]):
-                raise SettingsError(
-                    f"defaults of method {self.key!r} have the setting {given[0]!r} of its {role}, but it names no "
-                    f"{role}, expected one."
-                )
 
     @property
     def name(self) -> str:
@@ -286,13 +217,3 @@ class Method:
         """
         places = [(name, company) for company in (None, *sorted(beside)) for name in (ANY_DATASET, *datasets)]
         return [entry for place in places for entry in self.defaults if (entry.on, entry.beside) == place]
-
-
-# The classes by which a method acts on a point; on any other, it is the objective.
-_ACTS_BY: Mapping[str, tuple[str, ...]] = {"direction": ("aggregator",), "weighting": ("weighting", "aggregator")}
-
-
-def _check_name(what: str, name: object) -> None:
-    """Raise ``SettingsError`` unless ``name`` can be the name of a method or of a part."""
-    if not isinstance(name, str) or not name.isidentifier() or name != name.lower():
-        raise SettingsError(f"{what} is {shorten(name)}, expected lower-case letters, digits and '_'.")

@@ -15,32 +15,20 @@ class Methods(Registry[Method]):
 
     def add(self, record: Method, origin: str = FILE) -> None:
         """Add a method; raise ``SettingsError`` for a name, or a name of an aggregator's class, that is taken."""
-        for name in record.names:
-            if name in REFERENCES:
+        if taken := {*record.names} & {*REFERENCES}:
+            raise SettingsError(f"method {min(taken)!r} of {origin} has the name of a reference, expected another.")
+        for other in self.loaded():
+            same = _class_name(other) == _class_name(record) is not None
+            if same and other.key != record.key and other.aggregator != record.aggregator:
                 raise SettingsError(
-                    f"method {name!r} of {origin} has the name of a centralised reference, expected another."
+                    f"aggregator {_class_name(record)} of method {record.key!r} ({origin}) is called as that of "
+                    f"method {other.key!r}, expected another name: the record of a run tells methods apart by it."
                 )
-        self._check_aggregator(record, origin)
         super().add(record, origin)
 
-    def _check_aggregator(self, record: Method, origin: str) -> None:
-        """Raise ``SettingsError`` if another method's aggregator has a class of the same name: a record has no more."""
-        if record.aggregator is None:
-            return
-        path = public_path(record.aggregator)
-        for other in self.loaded():
-            if other.key == record.key or other.aggregator is None:
-                continue
-            other_path = public_path(other.aggregator)
-            if other_path != path and _class_name(other_path) == _class_name(path):
-                raise SettingsError(
-                    f"aggregator {_class_name(path)} of method {record.key!r} ({origin}) is called as that of method "
-                    f"{other.key!r}, expected another name: the record of a run tells methods apart by it."
-                )
 
-
-def _class_name(path: str) -> str:
-    return path.rpartition(".")[2]
+def _class_name(record: Method) -> str | None:
+    return None if record.aggregator is None else public_path(record.aggregator).rpartition(".")[2]
 
 
 METHODS = Methods("method", "fdg_plugins.methods", ["fdg_plugins.methods"], Method)

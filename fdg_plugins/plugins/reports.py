@@ -3,19 +3,15 @@
 
 A method declares its reports in its record, as the :class:`~fdg_plugins.plugins.method.Leaving` entries with the
 report's name; reports that belong to a setting or a task rather than a method are declared below. The allowed values of
-a site's ``allowed_reports`` and the disclosure table are derived from these declarations. Installed plug-ins declare
-theirs in the same way.
+a site's ``allowed_reports`` and the disclosure table are derived from these declarations.
 
 A filter at the server validates each report, adds its value to the answer's :class:`CheckedReports` and changes nothing
 else. The workflow commits an update and its reports together.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
-from fdg_plugins.plugins.method import Leaving, Method
-from fdg_plugins.plugins.methods import METHODS
+from fdg_plugins.plugins.method import Leaving
 
 REPORT_LOCAL_MODEL = "local_model"
 REPORT_STATISTICS = "normalization_statistics"
@@ -60,47 +56,6 @@ OF_SETTINGS = (
         reveals="the area (volume) of each class in all images of the split; with one validation image, in that image",
     ),
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Report:
-    """A declared report: its name, the lines of the disclosure table, and the keys of the methods that use it."""
-
-    name: str
-    lines: tuple[Leaving, ...]
-    used_by: tuple[str, ...] = ()
-
-    def plus(self, line: Leaving, key: str) -> "Report":
-        """Return the report with one more line of the method ``key`` (empty: of a setting); each is listed once."""
-        lines = self.lines if _is_said(line, self.lines) else (*self.lines, line)
-        used_by = (*self.used_by, key) if key and key not in self.used_by else self.used_by
-        return Report(name=self.name, lines=lines, used_by=used_by)
-
-
-def reports_of(methods: Iterable[Method]) -> dict[str, Report]:
-    """Return the reports that ``methods`` and settings declare, by name, in sorted order."""
-    found: dict[str, Report] = {}
-    declared = [(line, "") for line in OF_SETTINGS]
-    declared += [(line, method.key) for method in methods for line in method.leaves]
-    for line, key in declared:
-        if line.report is not None:
-            known = found.get(line.report, Report(name=line.report, lines=()))
-            found[line.report] = known.plus(line, key)
-    return dict(sorted(found.items()))
-
-
-def _is_said(line: Leaving, lines: Iterable[Leaving]) -> bool:
-    return any((line.what, line.shape, line.reveals) == (one.what, one.shape, one.reveals) for one in lines)
-
-
-def declared_reports() -> dict[str, Report]:
-    """Return the reports of all methods known here, including those of installed plug-ins, by name."""
-    return reports_of(METHODS.all())
-
-
-def report_names() -> tuple[str, ...]:
-    """Return the names that a site's ``allowed_reports`` may contain, sorted."""
-    return tuple(declared_reports())
 
 
 class CheckedReports(dict[str, Any]):

@@ -6,28 +6,15 @@ name its code as an entry point does, ``"package.module:Name"``, or contain it. 
 package, never of a job: nothing in a job's config is ever imported by path.
 """
 
-import re
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
-
-from fdg_plugins.errors import SettingsError
 
 Target = str | type | Any
 
-_ENTRY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-
 
 def load_target(target: Target) -> Any:
-    """Return the target: the value itself, or the attribute of a module written ``"package.module:Name"``.
-
-    Raises ``SettingsError`` for text in another form.
-    """
-    if not isinstance(target, str):
-        return target
-    if not _ENTRY.fullmatch(target):
-        raise SettingsError(f"a record names {target!r}, expected a class, or text such as 'package.module:Name'.")
-    module, _, name = target.partition(":")
-    return getattr(import_module(module), name)
+    """Return the target: the value itself, or the attribute of a module written ``"package.module:Name"``."""
+    return resolve_name(target) if isinstance(target, str) else target
 
 
 def public_path(target: Target) -> str:

@@ -58,14 +58,19 @@ def equip(recipe: Recipe, method: str, *, head: str | None = None, metric: str =
             f"params_transfer_type of the recipe is {transfer}, expected TransferType.DIFF: "
             f"{type(recipe.aggregator).__name__} adds up updates, and would refuse the models that scripts then send."
         )
-    host = None if parts.objective == PLAIN else _host(parts.objective, head, settings)
-    if host is None and settings:
+    if parts.objective == PLAIN and settings:
         raise SettingsError(f"method {method!r} has no setting {min(settings)!r} beside its aggregator's.")
-    if any(GAP in record.reports for record in parts.records):
+    host = None if parts.objective == PLAIN else _host(parts.objective, head, settings)
+    with_gap = any(GAP in record.reports for record in parts.records)
+    if with_gap:
         recipe.add_client_output_filter(GapReportFilter(metric), tasks=TASKS)
     if host is not None:
-        _add_exchange(recipe, host)
-    if any(GAP in record.reports for record in parts.records):
+        recipe._job.to_server(host, id=HOST_ID)
+        recipe.add_server_output_filter(ExchangeSendFilter(), tasks=TASKS)
+        recipe.add_client_input_filter(ExchangeReceiveFilter(), tasks=TASKS)
+        recipe.add_client_output_filter(ExchangeReportFilter(), tasks=TASKS)
+        recipe.add_server_input_filter(ExchangeCheckFilter(), tasks=TASKS)
+    if with_gap:
         recipe.add_server_input_filter(GapCheckFilter(), tasks=TASKS)
     recipe._job.set_app_packages([PACKAGE])
     return recipe
@@ -95,16 +100,8 @@ def _host(part: str, head: str | None, settings: dict[str, Any]) -> ExchangeHost
             f"objective {part!r} acts in the training loop of this package's own sites; a script of your own can take "
             "part in one such as FedDIM ('dim') or FedIIR ('iir')."
         )
-    if not isinstance(head, str) or not head:
-        raise SettingsError(f"head is {head!r}, expected the dotted name of the network's head, which {part!r} reads.")
+    if not head:
+        raise SettingsError(field="head", value=head, expected=f"the dotted name of the head, which {part!r} reads")
     spec = {"name": part, **hosted, **settings}
     check_hosted(make_objective(spec))
     return ExchangeHost(spec, head)
-
-
-def _add_exchange(recipe: Recipe, host: ExchangeHost) -> None:
-    recipe._job.to_server(host, id=HOST_ID)
-    recipe.add_server_output_filter(ExchangeSendFilter(), tasks=TASKS)
-    recipe.add_client_input_filter(ExchangeReceiveFilter(), tasks=TASKS)
-    recipe.add_client_output_filter(ExchangeReportFilter(), tasks=TASKS)
-    recipe.add_server_input_filter(ExchangeCheckFilter(), tasks=TASKS)

@@ -29,7 +29,6 @@ from fdg_plugins.filters.gap import GapFilters
 from fdg_plugins.flare.gpus import resource_spec
 from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_STATISTICS, TASK_TRAIN
 from fdg_plugins.objectives import Objective
-from fdg_plugins.values import shorten
 
 PACKAGE = "fdg_plugins"
 APPS = {SERVER_SITE_NAME: "app_server", ALL_SITES: "app_site"}
@@ -66,8 +65,11 @@ class FederationJob(FedJob):
     """
 
     def __init__(self, name: str, sites: Sequence[str]) -> None:
-        _check_name(name)
-        self.sites = _check_sites(sites)
+        try:
+            check_job_name("name", name)
+        except (ValueError, TypeError) as error:
+            raise SettingsError(field="name", value=name, expected="letters, digits, '.', '_' and '-'") from error
+        self.sites = _checked_sites(sites)
         self.with_note = True
         self.plugin_files: tuple[Path, ...] = ()
         least = min(MIN_CLIENTS, len(self.sites))
@@ -79,13 +81,11 @@ class FederationJob(FedJob):
         self, workspace: str, n_clients: int | None = None, clients: list[str] | None = None, **options: Any
     ) -> Any:
         """Run the job in FLARE's simulator, as SimEnv does, under the names of the job's sites."""
-        if clients is None and n_clients != len(self.sites):
-            raise SettingsError(
-                f"SimEnv has num_clients {n_clients}, but job {self.name} is for {len(self.sites)} sites, "
-                f"expected clients={self.sites}."
-            )
         names = list(self.sites if clients is None else clients)
-        self._check_clients(names)
+        if not {*names} <= {*self.sites} or (clients is None and n_clients != len(self.sites)):
+            raise SettingsError(
+                field="SimEnv's clients", value=clients or n_clients, expected=f"sites of job {self.name}: {self.sites}"
+            )
         return super().simulator_run(workspace, clients=names, **options)
 
     def ask_for_gpus(self, gpus: int, memory: float | None, without: Sequence[str]) -> None:
@@ -98,13 +98,6 @@ class FederationJob(FedJob):
             self.job.add_resource_spec(site, need)
         # Otherwise FLARE would start the job without a site that lacks a GPU, if enough others have one.
         self.job.mandatory_clients = list(spec)
-
-    def _check_clients(self, names: Sequence[str]) -> None:
-        for name in names:
-            if name not in self.sites:
-                raise SettingsError(
-                    f"SimEnv has the client {name!r}, which is not a site of job {self.name}, expected of {self.sites}."
-                )
 
     def _set_all_apps(self) -> None:
         """Pass the apps to the job's config; FLARE itself supports one app for all, or one for every single site."""
@@ -134,9 +127,10 @@ class _JobConfig(FedJobConfig):
 
     def _add_custom(self, folder: Path) -> None:
         """Give an app its ``custom/`` folder, if it needs one: with the plug-in files, or only with the note."""
-        if self._owner.plugin_files:
-            _copy_files(self._owner.plugin_files, folder)
-        elif self._owner.with_note:
+        for file in self._owner.plugin_files:
+            folder.mkdir(exist_ok=True)
+            shutil.copyfile(file, folder / file.name)
+        if self._owner.with_note and not self._owner.plugin_files:
             add_note(folder)
 
     def _get_class_path(self, obj: Any, custom_dir: str) -> str:
@@ -151,12 +145,6 @@ def add_note(folder: Path) -> None:
     if not folder.exists():
         folder.mkdir()
         (folder / "README.md").write_text(NOTE, encoding="utf-8")
-
-
-def _copy_files(files: Sequence[Path], folder: Path) -> None:
-    folder.mkdir(exist_ok=True)
-    for file in files:
-        shutil.copyfile(file, folder / file.name)
 
 
 def federation_job(
@@ -182,13 +170,6 @@ def federation_job(
     job.to_clients(transport)
     if rounds_updates:  # the server's filter precedes all others; the sites' comes last, at each export
         job.to_server(RoundedUpdateReceiveFilter(), filter_type=FilterType.TASK_RESULT, tasks=[TASK_TRAIN])
-    _add_filters(job, objective, gap)
-    if rounds_updates:
-        job.to_clients(RoundedUpdateSendFilter(), filter_type=FilterType.TASK_RESULT, tasks=[TASK_TRAIN])
-    return job
-
-
-def _add_filters(job: FederationJob, objective: Objective, gap: GapFilters | None) -> None:
     exchanges = objective.report is not None
     if objective.probes:
         _add_result_filters(job, TASK_PROBE, exchanges, None)
@@ -196,6 +177,9 @@ def _add_filters(job: FederationJob, objective: Objective, gap: GapFilters | Non
     if exchanges:
         job.to_server(ExchangeSendFilter(), filter_type=FilterType.TASK_DATA, tasks=[TASK_TRAIN])
         job.to_clients(ExchangeReceiveFilter(), filter_type=FilterType.TASK_DATA, tasks=[TASK_TRAIN])
+    if rounds_updates:
+        job.to_clients(RoundedUpdateSendFilter(), filter_type=FilterType.TASK_RESULT, tasks=[TASK_TRAIN])
+    return job
 
 
 def _add_result_filters(job: FederationJob, task: str, exchanges: bool, gap: GapFilters | None) -> None:
@@ -212,32 +196,14 @@ def _add_result_filters(job: FederationJob, task: str, exchanges: bool, gap: Gap
         job.to_server(gap.check, filter_type=FilterType.TASK_RESULT, tasks=[task])
 
 
-def _check_name(name: Any) -> None:
+def _checked_sites(sites: Any) -> list[str]:
+    """Return the names of the sites; raise ``SettingsError`` unless FLARE takes each, and each is given once."""
+    names = [] if isinstance(sites, str) else list(sites)
     try:
-        check_job_name("name", name)
-    except (ValueError, TypeError) as error:
-        raise SettingsError(
-            f"name is {shorten(name)}, expected letters, digits, '.', '_' and '-', a letter or digit first."
-        ) from error
-
-
-def _check_sites(sites: Any) -> list[str]:
-    if isinstance(sites, str) or not isinstance(sites, Sequence) or not all(isinstance(site, str) for site in sites):
-        raise SettingsError(f"sites is {shorten(sites)}, expected a list of names.")
-    names = list(sites)
-    _check_distinct(names)
-    _check_taken_by_flare(names)
-    return names
-
-
-def _check_distinct(names: list[str]) -> None:
-    if not names or len(set(names)) < len(names) or not {SERVER_SITE_NAME, ALL_SITES}.isdisjoint(names):
-        raise SettingsError(f"sites is {shorten(names)}, expected names of sites, each once.")
-
-
-def _check_taken_by_flare(names: list[str]) -> None:
-    for name in names:
-        try:
+        for name in names:
             validate_target_name(name)
-        except ValueError as error:
-            raise SettingsError(f"sites has the name {name!r}, which FLARE does not take.") from error
+    except (TypeError, ValueError) as error:
+        raise SettingsError(field="sites", value=sites, expected="names that FLARE takes for sites") from error
+    if not names or len(set(names)) < len(names) or not {SERVER_SITE_NAME, ALL_SITES}.isdisjoint(names):
+        raise SettingsError(field="sites", value=sites, expected="a list of names of sites, each once")
+    return names

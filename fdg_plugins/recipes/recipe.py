@@ -23,7 +23,6 @@ from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.recipes.job import FederationJob, federation_job
 from fdg_plugins.recipes.settings import job_settings
 from fdg_plugins.settings.protocol import make_protocol
-from fdg_plugins.values import shorten
 
 
 class FDGRecipe(Recipe):
@@ -71,7 +70,7 @@ class FDGRecipe(Recipe):
         **settings: Any,
     ) -> None:
         check_tracker(tracking)
-        given = [Path(file) for file in _listed(plugins)]
+        given = [Path(file) for file in plugins]
         check_names_differ(given)
         files = {load_file(file): file for file in given}
         made = job_settings(parse_method(method), dataset, settings)
@@ -99,7 +98,8 @@ class FDGRecipe(Recipe):
                 made.objective,
                 made.gap,
                 made.protocol.get("update_precision") == "bfloat16",
-                _fits_in_messages(made.protocol),
+                # FLARE can offload to files only tensors that arrive in chunks.
+                is_small_model(made.protocol["model"]) and not made.protocol.get("enable_tensor_disk_offload"),
             )
         )
         self._job: FederationJob
@@ -156,17 +156,3 @@ def _default_sites(dataset: DatasetRef, protocol: Mapping[str, Any]) -> list[str
         )
     counts = (1 if domain == protocol["target"] else count for domain in spec.domains)
     return [name for site, own in zip(spec.sites, counts, strict=True) for name in part_sites(site, own)]
-
-
-def _fits_in_messages(protocol: Mapping[str, Any]) -> bool:
-    """Return whether models travel within messages: small ones, unless tensors are offloaded to files.
-
-    FLARE can offload to files only tensors that arrive in chunks.
-    """
-    return is_small_model(protocol["model"]) and not protocol.get("enable_tensor_disk_offload")
-
-
-def _listed(plugins: Any) -> Sequence[str | Path]:
-    if isinstance(plugins, str | Path) or not isinstance(plugins, Sequence):
-        raise SettingsError(f"plugins is {shorten(plugins)}, expected a list of files NAME.py.")
-    return plugins

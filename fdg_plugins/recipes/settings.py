@@ -19,13 +19,14 @@ from fdg_plugins.filters.gap import GapFilters, gap_filters
 from fdg_plugins.messages import REPORT_GAP
 from fdg_plugins.objectives import ERMObjective, Objective, make_objective, objective_settings, read_settings
 from fdg_plugins.plans.plans import check_settings, make_plans
+from fdg_plugins.plugins.classes import read_spec
 from fdg_plugins.plugins.composition import Composition, weighting_parts
 from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset
-from fdg_plugins.settings.families import Settings, dataset_protocol
-from fdg_plugins.settings.method_defaults import MethodDefaults, method_defaults
-from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Overrides, Protocol, check_unshared, part_settings
+from fdg_plugins.settings.families import dataset_protocol
+from fdg_plugins.settings.method_defaults import method_defaults
+from fdg_plugins.settings.protocol import Protocol, check_unshared, part_settings
 from fdg_plugins.tasks import TASKS
-from fdg_plugins.values import check_depth, check_settings_known, shorten
+from fdg_plugins.values import check_settings_known
 
 METRIC = "metric"  # the metric of the gap: a setting of the sites' filter, for methods that need gaps
 
@@ -49,13 +50,6 @@ class JobSettings(NamedTuple):
         return None if self.gap is None else self.gap.report.metric
 
 
-class _Named(NamedTuple):
-    """A part given by name, or as an object with a name; empty if none was given."""
-
-    name: str | None = None
-    settings: Mapping[Any, Any] = {}
-
-
 def setting_names(method: Composition) -> tuple[str, ...]:
     """Return the names of all flat settings that a recipe of ``method`` accepts in addition to its data set."""
     protocol = [name for name in Protocol.model_fields if name != "dataset"]
@@ -72,15 +66,24 @@ def job_settings(method: Composition, dataset: DatasetRef, given: Mapping[str, A
     apply to the stand-in. Raises ``SettingsError``, in one sentence, for an invalid name or value.
     """
     chosen = {name: value for name, value in given.items() if value is not None}
-    weighting = _named("weighting", chosen.pop("weighting", None))
-    objective = _named("objective", chosen.pop("objective", None))
-    method = _with_objective(_with_weighting(method, weighting), objective.name)
+    weighting, of_weighting = _named("weighting", chosen.pop("weighting", None))
+    objective, of_objective = _named("objective", chosen.pop("objective", None))
+    method = _with_objective(_with_weighting(method, weighting, of_weighting), objective)
     metric = chosen.pop(METRIC, "loss") if _needs_gaps(method) else None
-    parted = _part(method, chosen)
+    names = objective_settings(method.objective)
+    parted = part_settings(chosen, _server_names(method), names, f"recipe {method.name}")
+    check_unshared(parted.aggregator, names, f"recipe {method.name}")
     defaults, domains = method_defaults(method, dataset), dataset_spec(dataset).domains
-    server = {**_server_settings(method, defaults, weighting), **parted.aggregator}
-    aggregator, spec = _aggregator(method, server)
-    local, local_spec = _objective(method, {**defaults.objective, **objective.settings, **parted.objective})
+    server = dict(defaults.server)
+    if method.weighting is not None:
+        server = {**server, **defaults.weighting, **of_weighting}
+        server.pop("weighting", None)
+    elif weighting is not None:
+        server["weighting"] = weighting
+    aggregator, spec = _aggregator(method, {**server, **parted.aggregator})
+    settings = read_settings(method.objective, {**defaults.objective, **of_objective, **parted.objective})
+    local = make_objective({"name": method.objective, **settings})
+    local_spec = {"objective": {"name": method.objective, **settings}} if method.objective != ERMObjective.name else {}
     base = dataset_protocol(dataset)
     own = {**base.protocol, **defaults.protocol, **parted.protocol, **local_spec}
     protocol = {"dataset": plain_dataset(dataset), "target": domains[0], **own}
@@ -97,32 +100,22 @@ def _needs_gaps(method: Composition) -> bool:
     return method.weighting is not None and WEIGHTINGS[method.weighting].shares == REPORT_GAP
 
 
-def _named(what: str, spec: Any) -> _Named:
-    check_depth(what, spec)
-    match spec:
-        case None:
-            return _Named()
-        case str():
-            return _Named(spec)
-        case {"name": str(name), **settings}:
-            return _Named(name, settings)
-    raise SettingsError(f"{what} is {shorten(spec)}, expected a name or a mapping with a name.")
+def _named(what: str, spec: Any) -> tuple[str | None, Mapping[str, Any]]:
+    """Return name and settings of a part given by name, or as an object with a name; no name if none was given."""
+    name, settings = (None, {}) if spec is None else read_spec(what, spec)
+    if spec is not None and not isinstance(name, str):
+        raise SettingsError(field=what, value=spec, expected="a name or a mapping with a name")
+    return name, settings
 
 
-def _with_weighting(method: Composition, weighting: _Named) -> Composition:
-    name = weighting.name
+def _with_weighting(method: Composition, name: str | None, settings: Mapping[str, Any]) -> Composition:
     if name is None:
         return method
-    _check_weighting(method, name, weighting.settings)
-    return method.plus(name) if name in weighting_parts() and method.weighting is None else method
-
-
-def _check_weighting(method: Composition, name: str, settings: Mapping[str, Any]) -> None:
-    if name not in WEIGHTINGS:
-        raise SettingsError(f"weighting is {shorten(name)}, expected one of {', '.join(sorted(WEIGHTINGS))}.")
-    check_settings_known(f"weighting {name!r}", sorted(map(str, settings)), weighting_names(name))
+    WEIGHTINGS.known(name)
+    check_settings_known(f"weighting {name!r}", sorted(settings), weighting_names(name))
     if method.weighting not in (None, name):
         raise SettingsError(f"weighting is {name!r}, but that of method {method.name!r} is {method.weighting!r}.")
+    return method.plus(name) if name in weighting_parts() and method.weighting is None else method
 
 
 def _with_objective(method: Composition, name: str | None) -> Composition:
@@ -134,36 +127,12 @@ def _with_objective(method: Composition, name: str | None) -> Composition:
     return method.plus(name)
 
 
-def _part(method: Composition, chosen: Mapping[str, Any]) -> Overrides:
-    origin = f"recipe {method.name}"
-    for variable in OTHER_VARIABLES:
-        if (name := variable[len(PREFIX) :].lower()) in chosen:
-            raise SettingsError(
-                f"{origin}: {name} is a setting of a machine and of no job, expected in its environment as {variable}."
-            )
-    local = objective_settings(method.objective)
-    parted = part_settings(chosen, _server_names(method), local, origin)
-    check_unshared(parted.aggregator, local, origin)
-    return parted
-
-
 def _server_names(method: Composition) -> list[str]:
     """Return the names of the settings of the aggregator, and of the weighting that is part of the method."""
     names = AGGREGATORS[method.aggregator].setting_names()
     if method.weighting is None:
         return names
     return list(dict.fromkeys([*(name for name in names if name != "weighting"), *weighting_names(method.weighting)]))
-
-
-def _server_settings(method: Composition, defaults: MethodDefaults, weighting: _Named) -> Settings:
-    """Return the flat settings of aggregator and weighting that are given with the weighting or have a default."""
-    settings = dict(defaults.server)
-    if method.weighting is not None:
-        settings.pop("weighting", None)
-        settings |= {**defaults.weighting, **weighting.settings}
-    elif weighting.name is not None:
-        settings["weighting"] = weighting.name
-    return settings
 
 
 def _aggregator(method: Composition, settings: dict[str, Any]) -> tuple[UpdateAggregator, dict[str, Any]]:
@@ -175,9 +144,3 @@ def _aggregator(method: Composition, settings: dict[str, Any]) -> tuple[UpdateAg
     aggregator.configure(settings)
     checked = aggregator.settings()
     return aggregator, {"name": method.aggregator, **{name: checked[name] for name in settings}}
-
-
-def _objective(method: Composition, settings: Settings) -> tuple[Objective, dict[str, dict[str, Any]]]:
-    """Return the objective, and its entry in the protocol (``objective``); no entry if the objective is plain."""
-    spec = {"name": method.objective, **read_settings(method.objective, settings)}
-    return make_objective(spec), {"objective": spec} if method.objective != ERMObjective.name else {}

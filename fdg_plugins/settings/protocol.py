@@ -10,14 +10,15 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
 import pydantic
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from fdg_plugins.core.outliers import check_ratio
-from fdg_plugins.core.travel import ALL, Travels, check_travels
+from fdg_plugins.core.travel import ALL
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.naming import did_you_mean
 from fdg_plugins.plugins.own_dataset import OwnDataset, read_own_dataset
-from fdg_plugins.values import LARGEST, check_depth, objection, shorten
+from fdg_plugins.randomness import numpy_generator
+from fdg_plugins.values import LARGEST, shorten
 
 PREFIX = "FDG_"
 
@@ -36,12 +37,14 @@ LARGEST_RANK = 1_024
 SGD = "sgd"
 AUTO = "auto"
 ADAPTERS = "adapters"
-MOST_PLUGINS = 100
 
-PluginName = Annotated[str, pydantic.StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,99}$")]
-SetName = Annotated[str, pydantic.StringConstraints(max_length=200)]
-LONGEST_GUESS = 60  # characters of an unknown name that a message repeats
-_NUMBERS = (int, float, int | None, float | None)
+PluginName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,99}$")]
+SetName = Annotated[str, StringConstraints(max_length=200)]
+Patterns = Annotated[
+    tuple[Annotated[str, StringConstraints(min_length=1, max_length=200)], ...], Field(min_length=1, max_length=100)
+]
+RuleName = Annotated[str, StringConstraints(pattern="^(personal|frozen)$")]
+Travels = Literal["all", "head", "extractor", "body"] | Annotated[dict[RuleName, Patterns], Field(min_length=1)]
 
 # Variables that are not fields of the protocol: each server or site reads its own.
 OTHER_VARIABLES = {
@@ -57,7 +60,6 @@ OTHER_VARIABLES = {
     "FDG_ISOLATE": "`yes` or `no`: a site works in a process beside FLARE's; default: except in the simulator",
     "FDG_MAX_IMAGE_PIXELS": "pixels of the largest image that a site opens; a site's own config wins over it",
     "FDG_DAMAGED_IMAGES": "`stop` or `leave_out`: what a site does about images that cannot be read; its config wins",
-    "FDG_REPORT_NAMES": "`yes` or `no`: a site may name its files and folders to the server; its own config wins",
     "FDG_PRETRAINED_FILE": "file with pretrained weights on the server (`.pth` or `.safetensors`)",
     "FDG_PRETRAINED_SHA256": "SHA-256 that this file must have",
     "FDG_TRACKING": "`mlflow` or `wandb`: the server hands the metrics of a run to it too; `none`: to no tracker",
@@ -104,7 +106,7 @@ class Protocol(pydantic.BaseModel):
     )
     plugins: tuple[PluginName, ...] = Field(
         (),
-        max_length=MOST_PLUGINS,
+        max_length=100,
         description="files `<name>.py` in the job's own `custom/` folders that bring methods, networks or data sets",
     )
     rounds: int = Field(100, ge=1, le=MOST_ROUNDS, description="rounds")
@@ -189,7 +191,7 @@ class Protocol(pydantic.BaseModel):
         description="FLARE writes updates to files in the server's temporary folder as they arrive, and they are "
         "combined from there; without effect in the simulator",
     )
-    travels: Any = Field(
+    travels: Travels = Field(
         "all",
         description="which parameters travel: `all`; `head`: the extractor is frozen; `extractor`: each site keeps its "
         'own head; `body`: the head is frozen; or `{"personal": [patterns], "frozen": [patterns]}` of names, others '
@@ -251,44 +253,24 @@ class Protocol(pydantic.BaseModel):
     @pydantic.field_validator("dataset", mode="before")
     @classmethod
     def _described(cls, value: Any) -> Any:
-        """Convert a description, an object or its JSON from the environment, to a data set of one's own."""
-        if isinstance(value, Mapping) or (isinstance(value, str) and value.lstrip().startswith("{")):
-            return read_own_dataset(value)
-        return value
+        return read_own_dataset(value) if isinstance(value, Mapping) else value
 
     @pydantic.field_validator("objective", mode="before")
     @classmethod
     def _named(cls, value: Any) -> Any:
-        """Convert a bare name, or JSON from the environment, to an object with a name."""
-        if isinstance(value, str) and value.lstrip().startswith("{"):
-            value = _parsed(value)
-        check_depth("objective", value)
         return {"name": value} if isinstance(value, str) else value
+
+    @pydantic.field_validator("dataset", "objective", "travels", mode="before")
+    @classmethod
+    def _from_json(cls, value: Any) -> Any:
+        """Convert an object in JSON, as from the environment; of a field's validators, the last runs first."""
+        return json.loads(value) if isinstance(value, str) and value.lstrip().startswith("{") else value
 
     @pydantic.field_validator("plugins", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
         """Convert comma-separated names, as from the environment, to a list."""
         return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
-
-    @pydantic.field_validator("travels", mode="before")
-    @classmethod
-    def _rule(cls, value: Any) -> Travels:
-        """Convert a name, JSON from the environment, or an object of patterns to a rule."""
-        if isinstance(value, str) and value.lstrip().startswith("{"):
-            try:
-                value = json.loads(value)
-            except (RecursionError, ValueError) as error:
-                raise ValueError("it is not valid JSON") from error
-        return check_travels(value)
-
-    @pydantic.field_validator("*", mode="before")
-    @classmethod
-    def _no_truth_value(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
-        """Reject a truth value for a number, which would count as 0 or 1."""
-        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation in _NUMBERS:
-            raise ValueError("input should be a number, not a truth value")
-        return value
 
     @pydantic.field_validator("max_samples_per_domain", "sites_per_round", "patience", "clip_to_median", mode="before")
     @classmethod
@@ -312,15 +294,13 @@ class Protocol(pydantic.BaseModel):
         decayed = round_number >= max(1, int(self.lr_decay_at * self.rounds + 1e-9))  # 0.7 * 90 is 63
         return self.learning_rate * (self.lr_decay_factor if decayed else 1.0)
 
-
-def _parsed(text: str) -> Any:
-    """Return the JSON value of ``text``; raise ``ValueError`` with what is wrong with it."""
-    try:
-        return json.loads(text)
-    except RecursionError as error:
-        raise ValueError("it is nested in too many levels") from error
-    except ValueError as error:
-        raise ValueError(f"it is not valid JSON: {error}") from error
+    def draw_sites(self, sources: tuple[str, ...], number: int) -> tuple[str, ...]:
+        """Return the ``sources`` that train in round ``number``, counted from 1: all, or a seeded draw of them."""
+        count = self.sites_per_round
+        if count is None or count >= len(sources):
+            return sources
+        generator = numpy_generator(self.seed, "sites of the round", number)
+        return tuple(sorted(generator.choice(sources, size=count, replace=False).tolist()))
 
 
 class Overrides(NamedTuple):
@@ -343,17 +323,18 @@ def environment_settings(environment: Mapping[str, str]) -> dict[str, str]:
 def part_settings(
     settings: Mapping[str, Any], aggregator_settings: Iterable[str], objective_settings: Iterable[str], origin: str
 ) -> Overrides:
-    """Divide ``settings`` by their owner; raise ``SettingsError`` for an unknown name or too deeply nested a value.
+    """Divide ``settings`` by their owner; raise ``SettingsError``, which names ``origin``, for an unknown name.
 
     A name that several share belongs to the protocol first, then to the aggregator, then to the objective.
     """
     known = (set(Protocol.model_fields), set(aggregator_settings), set(objective_settings))
     parted = Overrides({}, {}, {})
     for name, value in settings.items():
-        check_depth(f"{origin}: {name}", value)
         owners = [part for part, names in zip(parted, known, strict=True) if name in names]
         if not owners:
-            raise SettingsError(f"{origin}: there is no setting {shorten(name)}; {_hint(name, set().union(*known))}")
+            of_machine = (variable[len(PREFIX) :].lower() for variable in OTHER_VARIABLES)
+            hint = did_you_mean(name, sorted({*of_machine, *set().union(*known)}))
+            raise SettingsError(f"{origin}: there is no setting {shorten(name)}; {hint}", field=str(name))
         owners[0][name] = value
     return parted
 
@@ -371,11 +352,6 @@ def check_unshared(server: Iterable[str], objective: Collection[str], origin: st
             )
 
 
-def _hint(name: Any, settings: Iterable[str]) -> str:
-    known = sorted([*settings, *(variable[len(PREFIX) :].lower() for variable in OTHER_VARIABLES)])
-    return did_you_mean(str(name)[:LONGEST_GUESS], known)  # a name in YAML may be a number
-
-
 def make_protocol(layers: Iterable[Mapping[str, Any]]) -> Protocol:
     """Return the protocol from layers of settings, later ones override; raise ``SettingsError`` naming the field."""
     merged: dict[str, Any] = {}
@@ -387,10 +363,11 @@ def make_protocol(layers: Iterable[Mapping[str, Any]]) -> Protocol:
         return Protocol.model_validate(merged)
     except pydantic.ValidationError as error:
         detail = error.errors(include_url=False)[0]
-        field, *inside = detail["loc"]
-        name = str(field)[:LONGEST_GUESS]
-        item = "".join(f".{part}" for part in inside if isinstance(part, int))
+        name = str(detail["loc"][0])
         raise SettingsError(
-            f"setting {name}{item} ({PREFIX}{name.upper()}) is {shorten(detail['input'])}: {objection(detail)}.",
+            f"setting {name} ({PREFIX}{name.upper()}) is {shorten(merged.get(name))}: "
+            f"{str(detail['msg']).removeprefix('Value error, ').rstrip('.')}.",
             public=True,
+            field=name,
+            value=merged.get(name),
         ) from error

@@ -36,6 +36,7 @@ from fdg_plugins.testing.inputs import (
     run_round,
     same_bits,
     scaled,
+    settings_have_names_of_their_own,
 )
 
 AggregatorClass = type[UpdateAggregator]
@@ -275,6 +276,7 @@ def what_it_reports_can_be_recorded(class_: AggregatorClass) -> None:
 
 
 AGGREGATOR_CONTRACT: tuple[Callable[[AggregatorClass], None], ...] = (
+    settings_have_names_of_their_own,
     every_setting_has_a_default_and_a_line,
     weights_lie_on_the_simplex,
     any_order_of_arrival_gives_the_same_bits,

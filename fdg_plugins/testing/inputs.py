@@ -23,6 +23,8 @@ from fdg_plugins.messages import (
     ScoreSum,
     TrainReport,
 )
+from fdg_plugins.plugins.classes import parameters_of
+from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import DEFAULT_TASK
 
 Params = dict[str, torch.Tensor]
@@ -41,6 +43,15 @@ ROUNDS = 10
 
 UNEQUAL_CLASSES = RunFacts({"art": (60, 0, 0), "photo": (5, 5, 0), "sketch": (10, 20, 0)}, (WEIGHT, BIAS))
 EQUAL_CLASSES = RunFacts({site: (count, count, count) for site, count in SITES.items()}, (WEIGHT, BIAS))
+
+
+def settings_have_names_of_their_own(class_: type[Any]) -> None:
+    """A job's settings share one flat space of names: no class has one that the protocol or another part has."""
+    package = __name__.partition(".")[0]
+    ours = [one for one in class_.__mro__ if one.__module__.partition(".")[0] == package]
+    inherited = {name for one in ours for name in parameters_of(one)}
+    taken = {"name", "server_lr", "weighting", *Protocol.model_fields} - inherited
+    assert not taken.intersection(parameters_of(class_))
 
 
 def random_update(seed: int, dtype: torch.dtype = torch.float32) -> Params:

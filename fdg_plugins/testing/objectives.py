@@ -25,7 +25,7 @@ from fdg_plugins.objectives import (
     see,
 )
 from fdg_plugins.tasks import DEFAULT_TASK
-from fdg_plugins.testing.inputs import refusal_of, same_bits
+from fdg_plugins.testing.inputs import refusal_of, same_bits, settings_have_names_of_their_own
 
 ObjectiveClass = type[Objective]
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -389,6 +389,7 @@ def a_site_has_a_model_of_its_own_if_it_says_so(class_: ObjectiveClass) -> None:
 
 
 OBJECTIVE_CONTRACT: tuple[Callable[[ObjectiveClass], None], ...] = (
+    settings_have_names_of_their_own,
     its_settings_make_it_again,
     neutral_settings_are_fedavg_to_the_bit,
     what_is_not_neutral_is_not_fedavg,

@@ -11,7 +11,7 @@ import torch
 from fdg_plugins.aggregators import Contribution, RoundOf, Weighting
 from fdg_plugins.errors import ContributionError, FDGError
 from fdg_plugins.record.run_record import AggregationRecord
-from fdg_plugins.testing.inputs import ROUNDS, SITES, contributions, refusal_of
+from fdg_plugins.testing.inputs import ROUNDS, SITES, contributions, refusal_of, settings_have_names_of_their_own
 
 WeightingClass = type[Weighting]
 
@@ -127,6 +127,7 @@ def round_of(number: int) -> RoundOf:
 
 
 WEIGHTING_CONTRACT: tuple[Callable[[WeightingClass], None], ...] = (
+    settings_have_names_of_their_own,
     weights_lie_on_the_simplex,
     one_site_has_all_the_weight,
     sites_that_say_the_same_weigh_the_same,

@@ -268,9 +268,9 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     ({"frozen": ["extractr"]}, {}, "has the pattern 'extractr', which names nothing of the network."),
     ({"frozen": ["*"]}, {}, "which leaves no trainable parameter to share, expected at least one."),
     ({"frozen": ["*.bias"], "personal": ["classifier"]}, {}, "makes 'classifier.bias' both personal and frozen"),
-    ("heads", {}, "expected one of all, head, extractor, body, or an object with lists 'personal' and 'frozen'."),
-    ({"frozen": []}, {}, "'frozen' should be a list of 1 to 100 patterns."),
-    ({"frozen": [3]}, {}, "a pattern of 'frozen' should be a text of 1 to 200 characters."),
+    ("heads", {}, "travels (FDG_TRAVELS) is 'heads'"),
+    ({"frozen": []}, {}, "travels (FDG_TRAVELS) is a mapping"),
+    ({"frozen": [3]}, {}, "travels (FDG_TRAVELS) is a mapping"),
 ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fdg_plugins import extras
+from fdg_plugins import errors
 from fdg_plugins.data import PACS
 from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.lab.doctor.machine import recommend
@@ -148,7 +148,7 @@ def test_whatever_is_wrong_is_refused_before_the_data_are_looked_at(
 
 
 def test_a_missing_package_is_told_before_the_data_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    monkeypatch.setattr(errors, "find_spec", lambda name: None)
     monkeypatch.setattr(engine_run, "look_at_data", lambda *_: pytest.fail("the data were looked at"))
     with pytest.raises(FDGError, match=r"pip install 'fdg-plugins\[medical\]'"):
         check_run(source("fedavg", dataset="vessels"))

@@ -12,6 +12,7 @@ from fdg_plugins.data.decoding import MOST_PIXELS
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.executors import SiteConfig, read_site_config
 from fdg_plugins.settings.protocol import OTHER_VARIABLES
+from fdg_plugins.settings.site_config import FROM_ENVIRONMENT, update_site_config
 
 ENVIRONMENT = {"FDG_DATA_ROOT": "/env", "FDG_DEVICE": "cpu", "FDG_WORKERS": "2", "FDG_THREADS": "3"}
 
@@ -26,32 +27,13 @@ def write(file: Path, content: Any) -> Path:
     return file
 
 
-def test_without_file_and_environment_a_site_takes_the_defaults() -> None:
-    config = read_site_config("photo", None, {})
-    assert config == SiteConfig(data_root=None, domain=None, role=None, device="auto", workers=0, threads=None)
-
-
-def test_the_environment_is_read_and_its_empty_variables_are_not() -> None:
-    config = read_site_config("photo", None, ENVIRONMENT)
+@pytest.mark.parametrize("form", ["{}", " {}\r\n"])
+def test_the_environment_is_read_and_its_empty_variables_are_not(form: str) -> None:
+    config = read_site_config("photo", None, {name: form.format(value) for name, value in ENVIRONMENT.items()})
     assert (config.data_root, config.device, config.workers, config.threads) == (Path("/env"), "cpu", 2, 3)
     assert read_site_config("photo", None, dict.fromkeys(ENVIRONMENT, " ")) == SiteConfig()
-
-
-def test_blanks_and_line_ends_around_a_variable_do_not_count() -> None:
-    config = read_site_config("photo", None, {name: f" {value}\r\n" for name, value in ENVIRONMENT.items()})
-    assert (config.data_root, config.device, config.workers, config.threads) == (Path("/env"), "cpu", 2, 3)
-
-
-def test_what_a_site_does_about_images_and_names_can_be_said_in_its_environment() -> None:
-    environment = {"FDG_MAX_IMAGE_PIXELS": "1000", "FDG_DAMAGED_IMAGES": "leave_out", "FDG_REPORT_NAMES": "yes"}
-    config = read_site_config("photo", None, environment)
-    assert (config.max_image_pixels, config.damaged_images, config.report_names) == (1000, "leave_out", True)
-    assert environment.keys() <= OTHER_VARIABLES.keys()
+    assert {f"FDG_{name.upper()}" for name in FROM_ENVIRONMENT} <= OTHER_VARIABLES.keys()
     assert SiteConfig().max_image_pixels == MOST_PIXELS
-
-
-def test_the_environment_of_the_server_and_the_job_says_nothing_about_a_site() -> None:
-    assert read_site_config("photo", None, {"FDG_DOMAIN": "sketch", "FDG_ROLE": "source"}) == SiteConfig()
 
 
 def test_the_file_wins_over_the_environment_field_by_field(file: Path) -> None:
@@ -64,110 +46,84 @@ def test_the_file_wins_over_the_environment_field_by_field(file: Path) -> None:
 def test_the_entry_of_another_site_is_ignored_even_if_it_is_wrong(file: Path) -> None:
     write(file, {"sketch": {"data_root": "/sketch", "device": "abacus", "nonsense": 1}, "cartoon": None})
     assert read_site_config("photo", file, {}) == SiteConfig()
-    with pytest.raises(SettingsError, match="site sketch"):
-        read_site_config("sketch", file, {})
+    with pytest.raises(SettingsError, match="site photo"):
+        read_site_config("photo", file, {}, shared=False)
 
 
 @pytest.mark.parametrize(
-    ("entry", "problem"),
+    "entry",
     [
-        ({"dataroot": "/data"}, r"unknown field 'dataroot': did you mean 'data_root'\?$"),
-        ({"colour": "/data"}, r"unknown field 'colour': known are data_root, dataset_file, .*, damaged_images\.$"),
-        ({"device": "abacus"}, "device is 'abacus', but it should be auto, cpu, cuda, or a GPU by its number, such as"),
-        ({"part": "11/"}, "part is '11/', but it should be two numbers from 1 to 999999, such as 3/10"),
-        ({"device": "cuda:x"}, "device is 'cuda:x', but "),
-        ({"device": "cpu\n"}, "device is 'cpu.n', but "),
-        ({"workers": -1}, "workers is -1, but input should be greater than or equal to 0"),
-        ({"threads": 0}, "threads is 0, but "),
-        ({"image_memory": -1}, "image_memory is -1, but "),
-        ({"image_memory": float("nan")}, "image_memory is nan, but "),
-        ({"role": "judge"}, "role is 'judge', but "),
-        ({"domain": 3}, "domain is 3, but "),
-        ({"max_image_pixels": 0}, "max_image_pixels is 0, but "),
-        ({"damaged_images": "skip"}, "damaged_images is 'skip', but "),
-        ({"device": "cuda:99999999999"}, "device is 'cuda:99999999999', but "),
-        ({"workers": 10**400}, "workers is 1000000000.*, but "),
+        {"dataroot": "/data"},
+        {"data_root": "some/folder"},
+        {"device": "abacus"},
+        {"device": "cpu\n"},
+        {"device": "cuda:99999999999"},
+        {"part": "11/"},
+        {"part": "11/10"},
+        {"workers": -1},
+        {"image_memory": float("nan")},
+        {"role": "judge"},
+        {"allowed_plugins": ["a b"]},
     ],
 )
-def test_a_wrong_entry_is_refused_by_site_file_and_field(file: Path, entry: dict[str, Any], problem: str) -> None:
+def test_a_wrong_entry_is_refused_by_site_file_and_field(file: Path, entry: dict[str, Any]) -> None:
     write(file, {"photo": entry})
-    with pytest.raises(SettingsError, match=rf"^site photo: config fdg_site\.json: {problem}"):
+    with pytest.raises(SettingsError, match=r"^site photo: config fdg_site\.json: ") as caught:
         read_site_config("photo", file, {})
+    (name,) = entry
+    assert caught.value.field == name
+    assert str(entry[name]) not in caught.value.public
 
 
-@pytest.mark.parametrize(
-    "text", ['{"photo": {"role": "source"}, "photo": {}}', '{"photo": {"role": "source", "role": null}}']
-)
-def test_what_is_said_twice_is_refused_since_one_of_the_two_would_be_lost(file: Path, text: str) -> None:
-    file.write_text(text)
-    with pytest.raises(
-        DataError, match=r"fdg_site\.json is not valid JSON: an object has '(photo|role)' twice\.$"
-    ) as caught:
+def test_a_wrong_variable_is_refused_by_its_name(file: Path) -> None:
+    write(file, {"photo": {"device": "cpu"}})
+    with pytest.raises(SettingsError, match=r"^site photo: environment variable FDG_WORKERS: "):
+        read_site_config("photo", file, {"FDG_WORKERS": "many"})
+
+
+@pytest.mark.parametrize("content", [[], None, {"photo": []}, {"photo": None}])
+def test_a_file_of_another_form_is_refused(file: Path, content: Any) -> None:
+    with pytest.raises(SettingsError, match="must map site names to objects"):
+        read_site_config("photo", write(file, content), {})
+
+
+def test_a_file_that_is_not_json_is_refused_and_others_are_not_told_its_name(file: Path) -> None:
+    file.write_text("{'photo': {}}")
+    with pytest.raises(DataError) as caught:
         read_site_config("photo", file, {})
     assert caught.value.public == "its config cannot be read as JSON."
 
 
-def test_a_wrong_variable_is_refused_by_its_name_and_a_wrong_entry_beside_it_by_the_file(file: Path) -> None:
-    said = r"^site photo: environment variable FDG_WORKERS: workers is 'many', but "
-    with pytest.raises(SettingsError, match=said):
-        read_site_config("photo", None, {"FDG_WORKERS": "many"})
-    write(file, {"photo": {"device": "cpu"}})
-    with pytest.raises(SettingsError, match=said):
-        read_site_config("photo", file, {"FDG_WORKERS": "many"})
-    write(file, {"photo": {"workers": "few"}})
-    with pytest.raises(SettingsError, match=r"^site photo: config fdg_site\.json: workers is 'few', but "):
-        read_site_config("photo", file, {"FDG_WORKERS": "many"})
-
-
-@pytest.mark.parametrize("content", [[], "photo", 3, None, {"photo": []}, {"photo": "/data"}, {"photo": None}])
-def test_a_file_of_another_form_is_refused(file: Path, content: Any) -> None:
-    write(file, content)
-    with pytest.raises(SettingsError, match=r"site photo: config .*fdg_site\.json must map site names to objects"):
-        read_site_config("photo", file, {})
-
-
-def test_a_file_that_is_not_json_is_refused_by_name(file: Path) -> None:
-    file.write_text("{'photo': {}}")
-    with pytest.raises(DataError, match=r"fdg_site\.json is not valid JSON"):
-        read_site_config("photo", file, {})
+def test_an_entry_is_updated_and_a_wrong_one_is_not_written(file: Path) -> None:
+    write(file, {"photo": {"domain": "photo"}, "sketch": {}})
+    assert update_site_config(file, "photo", {"device": "cpu"}) == {"domain": "photo", "device": "cpu"}
+    before = file.read_text()
+    with pytest.raises(SettingsError):
+        update_site_config(file, "photo", {"device": "abacus"})
+    assert file.read_text() == before
 
 
 # --- device -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("no_cuda")
-def test_auto_is_the_cpu_where_there_is_no_cuda() -> None:
+def test_a_machine_without_cuda_computes_on_the_cpu_and_refuses_a_gpu() -> None:
     assert SiteConfig().torch_device() == SiteConfig(device="cpu").torch_device() == torch.device("cpu")
+    for device in ("cuda", "cuda:1"):
+        with pytest.raises(SettingsError, match=f"device is '{device}'"):
+            SiteConfig(device=device).torch_device()
 
 
 def test_auto_is_cuda_where_there_is_one_and_a_name_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    assert SiteConfig().torch_device() == torch.device("cuda")
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert SiteConfig().torch_device() == torch.device("cuda")
     assert SiteConfig(device="cuda:1").torch_device() == torch.device("cuda:1")
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    with pytest.raises(SettingsError, match="device is 'cuda:2', but this machine has 2 CUDA devices"):
-        SiteConfig(device="cuda:2").torch_device()
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
-    with pytest.raises(SettingsError, match="but CUDA_VISIBLE_DEVICES shows the site 2 CUDA devices"):
-        SiteConfig(device="cuda:2").torch_device()
     assert SiteConfig(device="cpu").torch_device() == torch.device("cpu")
-
-
-@pytest.mark.usefixtures("no_cuda")
-@pytest.mark.parametrize("device", ["cuda", "cuda:1"])
-def test_cuda_is_refused_on_a_machine_without(device: str) -> None:
-    with pytest.raises(SettingsError, match=f"device is '{device}', but this machine has no CUDA device"):
-        SiteConfig(device=device).torch_device()
+    with pytest.raises(SettingsError, match="device is 'cuda:2'"):
+        SiteConfig(device="cuda:2").torch_device()
 
 
 def test_a_relative_root_in_the_environment_is_relative_to_the_users_own_folder(tmp_path: Path) -> None:
     environment = {"FDG_DATA_ROOT": "data/pacs-root", "PWD": str(tmp_path)}
     assert read_site_config("photo", None, environment).data_root == tmp_path / "data" / "pacs-root"
-
-
-def test_a_relative_root_in_the_sites_config_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "fdg_site.json"
-    path.write_text('{"photo": {"data_root": "data"}}')
-    with pytest.raises(SettingsError, match=r"site photo.*data_root.*absolute"):
-        read_site_config("photo", path, {})

@@ -67,19 +67,10 @@ def test_code_of_ones_own_goes_to_production_and_has_no_note_that_denies_it(tmp_
         assert brought == ["my_rule.py"]
 
 
-@pytest.mark.parametrize(
-    ("env", "message"),
-    [
-        (
-            SimEnv(num_clients=2),
-            r"num_clients 2, but job pacs_fedomg is for 4 sites, expected clients=\['art_painting'",
-        ),
-        (SimEnv(clients=["photo", "site-1"]), "the client 'site-1', which is not a site of job pacs_fedomg"),
-    ],
-)
-def test_a_simulation_of_other_sites_is_refused_before_it_starts(env: SimEnv, message: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("env", [SimEnv(num_clients=2), SimEnv(clients=["photo", "site-1"])])
+def test_a_simulation_of_other_sites_is_refused_before_it_starts(env: SimEnv, tmp_path: Path) -> None:
     env.workspace_root = str(tmp_path)
-    with pytest.raises(SettingsError, match=message):
+    with pytest.raises(SettingsError, match="sites of job pacs_fedomg"):
         FDGRecipe("fedomg").execute(env)
 
 

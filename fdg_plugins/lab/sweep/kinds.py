@@ -29,9 +29,7 @@ from fdg_plugins.plugins.methods import METHODS, REFERENCES
 from fdg_plugins.plugins.own_dataset import DatasetRef, dataset_text, plain_dataset
 from fdg_plugins.recipes import make_recipe, settings_of
 from fdg_plugins.record.run_files import SIMULATOR_FOLDER
-from fdg_plugins.settings.method_defaults import method_defaults
-from fdg_plugins.settings.named_protocols import protocol_settings
-from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS, PLAIN_WEIGHTINGS
+from fdg_plugins.settings.defaults import protocol_settings
 from fdg_plugins.settings.protocol import Protocol, environment_settings
 from fdg_plugins.storage import read_json, write_json
 from fdg_plugins.values import shorten
@@ -94,16 +92,8 @@ class FederatedRuns:
         return settings_of(method)
 
     def base_settings(self, protocol: str, dataset: DatasetRef, method: str) -> Mapping[str, Any]:
-        """Return a named protocol as settings of a run of ``method``, all of them: a recipe knows only its own.
-
-        Under a paper's protocol, a method keeps what its paper or code demands of the sites' training; our own choices
-        for it give way to what the protocol names.
-        """
-        settings = protocol_settings(protocol, dataset)
-        if protocol in PLAIN_WEIGHTINGS and parse_method(method).is_plain_mean:
-            settings["weighting"] = PLAIN_WEIGHTINGS[protocol]
-        own = method_defaults(parse_method(method), dataset).demanded if protocol in PAPER_PROTOCOLS else ()
-        return {name: value for name, value in settings.items() if name not in own}
+        """Return a named protocol as settings of a run of ``method``, all of them: a recipe knows only its own."""
+        return protocol_settings(protocol, dataset, parse_method(method))
 
     def write_job(self, run: PlannedRun, data: DataFound, folder: Path) -> Written:
         """Write the job of a planned run on ``data`` to ``folder/job``; return what is known then.

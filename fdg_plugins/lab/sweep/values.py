@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.values import check_depth, shorten
+from fdg_plugins.values import shorten
 
 _KEY = re.compile(r"(?:(?P<method>[a-z0-9_+]+):)?(?P<name>[a-z][a-z0-9_]*)")
 _JSON = json.JSONDecoder()
@@ -42,7 +42,6 @@ def split_values(text: str, key: str) -> tuple[Any, ...]:
     rest = text.strip()
     while True:
         value, end = _first_value(rest, key)
-        check_depth(f"--set {key}", value)
         if as_json(value) in map(as_json, values):
             raise SettingsError(f"--set {key} names the value {as_json(value)} twice.")
         values.append(value)

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The numbers of protocols: those of families of data sets, and those by name, which papers and ``quick`` use.
+
+Families: FedOMG's D.6 for photographs, one protocol for PACS, VLCS and Office-Home, and for label-skewed sites, of
+which it states neither momentum nor weight decay; FedIIR's paper for digits. The values for segmentation and those of
+the stand-in are ours. The protocol settings of a *method* are in its record (``fdg_plugins.methods``).
+
+The protocols under which papers compare methods say how long and how sites train, and what.
+Sources: FedOMG, D.6, with momentum, weight decay and schedule of its code; FedIIR, Section 5.1 and Table 3, with
+momentum and weight decay of its code; FedDIM, Section 5.1, which states no learning rate; FedDG-GA, Section 4.1, with
+the optimizer of its code. All sites take part in every round. What neither a paper nor its code says is that of the
+data set; settings of a method, such as its strength, are in its record (``fdg_plugins.methods``). Momentum is 0.9 in
+all four, which is the default of the package, and stays that of a method which demands another. In the code of FedOMG
+and FedDG-GA a site has one optimizer for all rounds (``optimizer_dict`` of both ``trainval_func.py``), in FedIIR's a
+new one in every round.
+
+FedIIR's code keeps BatchNorm of its ResNets in evaluation mode whatever the algorithm. FedDIM says that it follows
+FedIIR's methodology and prints nothing about BatchNorm; no code of it was compared, so ``feddim`` leaves it to the data
+set, as it does the learning rate and the augmentation, of which the papers say nothing and the codes of the other three
+crop more than the default. No setting has the initial weights of a new head: FedIIR's code draws them by
+``kaiming_normal_``, this package as torch does, 2.4 times narrower (√6).
+
+``fedomg-fl`` is FedOMG's other protocol (D.6, Tables 1 and 5): 100 label-skewed sites. The paper states SGD, neither
+momentum nor weight decay, so there is none; nor how a site's images are split, nor what size CelebA's images have
+(``docs/label-skew.md``).
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+Settings = Mapping[str, Any]
+
+SEGMENTATION = "segmentation"
+
+
+class DatasetProtocol(NamedTuple):
+    """Fields of the protocol on real data, and their replacements on the stand-in, which may include settings of the
+    aggregator."""
+
+    protocol: Settings
+    stand_in: Settings
+
+
+FAMILIES: Mapping[str, DatasetProtocol] = MappingProxyType(
+    {
+        "photographs": DatasetProtocol(
+            protocol={
+                "model": "resnet18",
+                "pretrained": "auto",
+                "image_size": 224,
+                "rounds": 100,
+                "local_epochs": 5,
+                "batch_size": 16,
+                "learning_rate": 0.001,
+            },
+            stand_in={
+                "model": "convnet",
+                "pretrained": "none",
+                "image_size": 32,
+                "rounds": 4,
+                "local_epochs": 8,
+                "learning_rate": 0.03,
+                "server_lr": 1.0,
+            },
+        ),
+        "digits": DatasetProtocol(
+            protocol={
+                "model": "groupnorm_convnet",
+                "pretrained": "none",
+                "image_size": 28,
+                "rounds": 100,
+                "local_epochs": 1,
+                "batch_size": 64,
+                "learning_rate": 0.01,
+                "weight_decay": 0.0,
+                "lr_decay_factor": 1.0,
+            },
+            stand_in={"rounds": 4, "local_epochs": 4, "learning_rate": 0.05},
+        ),
+        "label_skew": DatasetProtocol(
+            protocol={
+                "model": "cnn",
+                "pretrained": "none",
+                "image_size": 32,
+                "rounds": 800,
+                "local_epochs": 5,
+                "batch_size": 16,
+                "learning_rate": 0.005,
+                "momentum": 0.0,
+                "weight_decay": 0.0,
+                "lr_decay_factor": 1.0,
+                "sites_per_domain": 100,
+                "partition": "dirichlet",
+            },
+            stand_in={"model": "cnn", "rounds": 4, "local_epochs": 2, "learning_rate": 0.05},
+        ),
+        SEGMENTATION: DatasetProtocol(
+            protocol={
+                "task": "segmentation",
+                "model": "monai_unet",
+                "normalization": "batch",
+                "pretrained": "none",
+                "image_size": 192,
+                "rounds": 40,
+                "local_epochs": 2,
+                "batch_size": 4,
+                "optimizer": "adam",
+                "learning_rate": 0.001,
+                "weight_decay": 0.0,
+                "lr_decay_factor": 1.0,
+            },
+            stand_in={
+                "model": "monai_unet",
+                "image_size": 64,
+                "rounds": 4,
+                "local_epochs": 4,
+                "learning_rate": 0.003,
+                "server_lr": 1.0,
+            },
+        ),
+    }
+)
+"""The families that have a protocol."""
+
+# Photographs: a quarter of the pixels per side, a few hundred images per domain, ten rounds of one pass. Starting from
+# random weights, so few steps must be larger, at the sites and at the server (FedOMG's own 0.05 is for 500 epochs).
+# Grey digits of 28 pixels: a step is cheap, so there are more of them, in smaller batches. Of label-skewed sites there
+# are twenty, of a hundred small images each. Images with masks: optimizer, learning rate and batch size stay those of
+# the data set; volumes are the dearer.
+_QUICK = {"rounds": 20, "local_epochs": 1, "batch_size": 16, "server_lr": 1.0}
+QUICK_PROTOCOLS: Mapping[str, Settings] = MappingProxyType(
+    {
+        "photographs": {
+            "rounds": 10,
+            "local_epochs": 1,
+            "image_size": 64,
+            "max_samples_per_domain": 300,
+            "learning_rate": 0.01,
+            "server_lr": 1.0,
+        },
+        "digits": {**_QUICK, "max_samples_per_domain": 600, "learning_rate": 0.02},
+        "label_skew": {**_QUICK, "max_samples_per_domain": 2000, "learning_rate": 0.05, "sites_per_domain": 20},
+        SEGMENTATION: {"rounds": 10, "local_epochs": 1, "server_lr": 1.0},
+    }
+)
+"""The protocol ``quick`` by family. Its numbers show what each method does on a CPU, and come from no paper."""
+
+QUICK_MASKS: Mapping[int, Mapping[str, int]] = MappingProxyType(
+    {
+        2: {"image_size": 64, "max_samples_per_domain": 300},
+        3: {"image_size": 32, "max_samples_per_domain": 30},
+    }
+)
+"""The most that ``quick`` takes of images with masks, by their dimensions."""
+
+# FedOMG's and FedDG-GA's code
+_STEPS = {"weight_decay": 5e-4, "lr_decay_at": 0.8, "lr_decay_factor": 0.1, "keep_momentum": True}
+_CONSTANT = {"weight_decay": 0.0, "lr_decay_factor": 1.0, "keep_momentum": False}  # FedIIR's code
+_FROZEN = {"batch_norm": "frozen"}  # ``ResNet.train`` of FedIIR's code
+_CROPS = {"crop_scale": 0.7}  # ``RandomResizedCrop`` of all three codes
+_JITTER = {"color_jitter": 0.3}  # ``ColorJitter`` of FedIIR's code; 0.4 in the others
+_PHOTOGRAPHS = {"image_size": 224, "head": "linear", **_CROPS}
+_TWO_LAYERS = {"image_size": 224, "head": "two_layer", "batch_size": 32}
+_DIGITS = {"model": "groupnorm_convnet", "image_size": 28, "head": "linear", "batch_size": 64}
+
+_FEDOMG = {**_STEPS, **_PHOTOGRAPHS, "rounds": 100, "local_epochs": 5, "batch_size": 16, "learning_rate": 1e-3}
+_FEDDG_GA = {**_FEDOMG, "rounds": 40, "batch_norm": "average"}  # of all entries, ``FedAvg`` of ``fed_merge.py``
+_FEDOMG_FL = {
+    **_CONSTANT,
+    "model": "cnn",
+    "head": "linear",
+    "rounds": 800,
+    "local_epochs": 5,
+    "batch_size": 16,
+    "learning_rate": 5e-3,
+    "momentum": 0.0,
+    "sites_per_domain": 100,
+    "partition": "dirichlet",
+}
+_FEDIIR = {**_CONSTANT, "rounds": 100, "local_epochs": 1}
+_FEDIIR_PHOTOGRAPHS = {**_FEDIIR, **_TWO_LAYERS, **_FROZEN, **_CROPS, **_JITTER}
+_FEDDIM = {"rounds": 100, "local_epochs": 1}
+
+PAPER_PROTOCOLS: Mapping[str, Mapping[str, Settings]] = MappingProxyType(
+    {
+        "fedomg": {name: {**_FEDOMG, "model": "resnet18"} for name in ("pacs", "vlcs", "officehome")},
+        "fedomg-fl": {
+            **{name: {**_FEDOMG_FL, "image_size": 28} for name in ("mnist", "emnist")},
+            **{name: {**_FEDOMG_FL, "image_size": 32} for name in ("cifar10", "cifar100")},
+            "celeba": {**_FEDOMG_FL, "image_size": 64},
+        },
+        "fediir": {
+            "rotatedmnist": {**_FEDIIR, **_DIGITS, "learning_rate": 1e-2},
+            "vlcs": {**_FEDIIR_PHOTOGRAPHS, "model": "resnet18", "learning_rate": 1e-3},
+            "pacs": {**_FEDIIR_PHOTOGRAPHS, "model": "resnet18", "learning_rate": 2.5e-3},
+            "officehome": {**_FEDIIR_PHOTOGRAPHS, "model": "resnet50", "learning_rate": 1e-3},
+        },
+        "feddim": {
+            **{name: {**_FEDDIM, **_DIGITS} for name in ("rotatedmnist", "rotatedmnist_7k")},
+            "vlcs": {**_FEDDIM, **_TWO_LAYERS, "model": "resnet18"},
+            "pacs": {**_FEDDIM, **_TWO_LAYERS, "model": "resnet18"},
+            "officehome": {**_FEDDIM, **_TWO_LAYERS, "model": "resnet50"},
+        },
+        "feddg-ga": {
+            "pacs": {**_FEDDG_GA, "model": "resnet18"},
+            "officehome": {**_FEDDG_GA, "model": "resnet18"},
+            "terraincognita": {**_FEDDG_GA, "model": "resnet50"},
+        },
+    }
+)
+"""The settings by paper and data set. FedDG-GA's DomainNet is missing, because AlexNet is not available."""
+
+
+PLAIN_WEIGHTINGS: Mapping[str, str] = MappingProxyType({"fediir": "uniform", "feddim": "uniform"})
+"""How a paper weighs the sites where the step is their plain mean, as in FedAvg: FedIIR's code and FedDIM's Eq. 5
+divide by their number. The others weigh by samples or do not say: then the default of the method holds."""
+
+PAPER = "paper"  # leaves a recipe unchanged
+QUICK = "quick"  # makes a run small enough for a CPU
+PROTOCOLS = (PAPER, QUICK, *PAPER_PROTOCOLS)
+"""The protocols by name."""
