@@ -52,7 +52,7 @@ demo-medical: $(VENV)/.installed-medical
 	. $(BIN)/activate && nvflare simulator jobs/vessels_fedomg -t 4
 
 poc: $(VENV)/.installed
-	$(BIN)/fdg poc start --folder poc/workspace $(POC_OPTIONS)
+	$(BIN)/fdg poc start poc/workspace $(POC_OPTIONS)
 
 test: $(VENV)/.installed-dev
 	$(PYTEST) -m "not slow and not federation and not nightly"

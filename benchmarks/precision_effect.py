@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What bfloat16 does to accuracy: pairs of runs that differ in nothing else, from the records of a sweep.
 
-    fdg sweep --to sweeps/precision --set precision=float32,auto ...     # docs/benchmarks.md has the whole command
+    fdg sweep sweeps/precision --set precision=float32,auto ...     # docs/benchmarks.md has the whole command
     python benchmarks/precision_effect.py keep sweeps/precision           # the runs into precision_effect.csv
     python benchmarks/precision_effect.py table                           # differences and their standard errors
 

@@ -95,8 +95,8 @@ def _environment(folder: Path) -> Iterator[None]:
 @contextmanager
 def _submitted(job: Path, folder: Path, project: Project) -> Iterator["subprocess.Popen[bytes]"]:
     """Submit the job as a user does, with ``fdg submit --resume-on-failure``; its output is in ``submit.log``."""
-    command = [str(Path(sys.executable).with_name("fdg")), "submit", str(job), "--resume-on-failure"]
-    command += ["--kit", str(_kit(folder, project))]
+    command = [str(Path(sys.executable).with_name("fdg")), "submit", str(job), str(_kit(folder, project))]
+    command += ["--resume-on-failure"]
     environment = participant_environment(folder)  # so that it is sampled like the others
     with (folder / "submit.log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)

@@ -30,6 +30,58 @@ RENAMED = {
     "jobs": "export jobs",
     "site-config": "kit site",
 }
+# The options of 0.2.0 that a command has no more, for this version alone: what takes their value now, or what to do.
+FIRST, LAST, SET = "the first argument", "the last argument", "--set"
+FORMER_OPTIONS = {
+    "--kit": LAST,
+    "--to": LAST,
+    "--from": LAST,
+    "--folder": LAST,
+    "jobs --to": FIRST,
+    "--method": FIRST,
+    "--data": "--dataset",
+    "--model": SET,
+    "--seed": SET,
+    "--sites": SET,
+    "--part": SET,
+    "--role": SET,
+    "--device": SET,
+    "--dataset-file": SET,
+    "--gpus": SET,
+    "--gpu-memory": SET,
+    "--without-gpu": SET,
+    "--name": SET,
+    "--at-once": SET,
+    "doctor --data": LAST,
+    "doctor --sites": "the domains of the folder that is named are the sites",
+    "start --gpus": "fdg kit site KIT --set gpus=N lends those of one site",
+    "start --gpu-memory": "fdg kit site KIT --set gpu_memory=GIB lends those of one site",
+    "start --site-data": "fdg kit site KIT --data-root DIR sets that of one site",
+    "--admin-port": "people use the port after --port",
+    "sweep --gpus": "--parallel N uses the GPUs in CUDA_VISIBLE_DEVICES in turn",
+    "sweep --engine": "fdg run --engine simulator gives the same bits",
+    "--no-retry-failed": "what failed is tried again",
+    "--verbose": "FOLDER/runs has a folder for every run",
+    "resume --at-once": "as many sites as before compute at a time",
+    "--with-current-plugin": "start a new run (fdg run) with the file as it is now",
+    "--detach": "fdg export job, then nvflare job submit",
+    "--details": "--csv FILE has every tensor and every value",
+    "--round": "--csv FILE has the round of every answer",
+    "--format": "the suffix of --to decides: .txt, .md, .csv or .tex",
+    "--digits": "percentages have one decimal, numbers in CSV all",
+    "--width": "figures are as wide as a column, and PDFs scale",
+    "--title": "edit the figure",
+    "--ledger": LAST,
+    "list --data-root": "FDG_DATA_ROOT names it",
+    "--json": "the text says the same",
+    "--link": "copying is the only way",
+    "--images": "fdg data check decodes every image",
+    "--images-per-class": "the number of drawings is fixed",
+    "--selection": "the model selected on source validation is written",
+    "--keep-flare-defaults": "add those that a job of yours needs to class_allow_list by hand",
+    "allow --dry-run": "the command says what it adds and removes",
+    "--older-than": "what has changed within a day is kept",
+}
 
 
 def say(text: str, style: str = "", on_stderr: bool = False) -> None:
@@ -39,6 +91,11 @@ def say(text: str, style: str = "", on_stderr: bool = False) -> None:
     """
     encodable = text.encode(errors="backslashreplace").decode()
     Console(stderr=on_stderr, highlight=False, soft_wrap=True).print(Text(encodable, style=style))
+
+
+def warn(text: str) -> None:
+    """Print a warning on stderr."""
+    say(f"Warning: {text}", "yellow", on_stderr=True)
 
 
 class OneLineErrors(TyperGroup):
@@ -52,13 +109,14 @@ class OneLineErrors(TyperGroup):
             command.help = escape(re.sub(r"(?<!\n)\n(?!\n)", " ", command.help or ""))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command; answer one of an earlier version, or a setting without its ``=``, with what to type."""
+        """Find the command; understand options of an earlier version, and answer its commands with what to type."""
         if ctx.parent is None and args and args[0] in RENAMED:
             raise SettingsError(f"fdg {args[0]} is now fdg {RENAMED[args[0]]}.")
-        for option, name, value in zip(args, args[1:], args[2:], strict=False):
-            if option == "--set" and "=" not in name and not value.startswith("-"):
-                raise SettingsError(f"--set is {name!r} and {value!r}, expected --set {name}={value}.")
-        return super().resolve_command(ctx, args)
+        for option, setting, value in zip(args, args[1:], args[2:], strict=False):
+            if option == SET and "=" not in setting and not value.startswith("-"):
+                raise SettingsError(f"--set is {setting!r} and {value!r}, expected --set {setting}={value}.")
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command, rest if command is None or isinstance(command, TyperGroup) else _renewed(command, rest)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; an ``FDGError``, and a path that the system refuses, end it with exit code 2."""
@@ -83,6 +141,32 @@ class OneLineErrors(TyperGroup):
             # Even to ask whether a path is there fails where the user may not look, or its name is too long.
             _say_mistake(f"path {error.filename} cannot be used: {error.strerror}.")
             raise typer.Exit(USER_MISTAKE) from error
+
+
+def _renewed(command: Any, words: list[str]) -> list[str]:
+    """Return a command's words with the options of 0.2.0 in their present form; raise ``SettingsError`` for others."""
+    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    first: list[str] = []
+    kept: list[str] = []
+    last: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        option, equals, text = word.partition("=")
+        now = FORMER_OPTIONS.get(f"{command.name} {option}", FORMER_OPTIONS.get(option))
+        if now is None or option in known:
+            kept.append(word)
+            continue
+        if now not in (FIRST, LAST, SET, "--dataset") or (now == SET and SET not in known):
+            raise SettingsError(f"{option} is no option of fdg {command.name} any more: {now}.")
+        value = text if equals else next(rest, "")
+        if now == SET:
+            kept += [SET, f"{option[2:].replace('-', '_')}={value}"]
+        elif now == "--dataset":  # beside the file that describes them, the folder of the images
+            kept += ["--data-root" if "--dataset" in words else "--dataset", value]
+        else:
+            (first if now == FIRST else last).append(value)
+        say(f"Note: the value of {option} is now that of {now}.", "yellow", on_stderr=True)
+    return [*first, *kept, *last]
 
 
 def _say_mistake(sentence: str) -> None:

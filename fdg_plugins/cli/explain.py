@@ -3,7 +3,7 @@
 
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,22 +12,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from fdg_plugins.cli.plugins import PluginFiles, load_plugins
+from fdg_plugins.cli.options import PluginFiles, load_plugins
 from fdg_plugins.cli.tables import make_table, show
 
 if TYPE_CHECKING:
     from fdg_plugins.cli.method_settings import Run
     from fdg_plugins.plugins.composition import Composition
-    from fdg_plugins.plugins.method import Method, SettingSource
+    from fdg_plugins.plugins.method import Method
 
 PIPE_COLUMNS = 80
-
-_BATCH_NORM = {
-    "average": "averaged like parameters",
-    "frozen": "those of the initial model, in training too",
-    "local": "each site's own",
-    "reestimate": "measured anew for every model that is judged",
-}
 
 
 def explain(
@@ -63,11 +56,11 @@ def explain(
         return
     from fdg_plugins.plugins.composition import parse_method
 
-    composition = parse_method(method)  # reject an unknown name before torch is loaded
+    composition = parse_method(method)
     from fdg_plugins.cli.method_settings import run_of
 
-    files = " ".join(f"--plugin {shlex.quote(str(file))}" for file in plugin or ())
     run = run_of(composition, dataset)
+    files = [word for file in plugin or () for word in ("--plugin", str(file))]
     page = _page(composition, run, dataset, files) if everything else _screen(composition, run, dataset)
     show(*page, width=PIPE_COLUMNS)
 
@@ -88,15 +81,12 @@ def _overview() -> Iterator[RenderableType]:
 def _screen(composition: "Composition", run: "Run", dataset: str) -> Iterator[RenderableType]:
     """Yield what fits one screen: what each method does, formulas, settings, and what leaves a site."""
     from fdg_plugins.cli.method_settings import settings_in
-    from fdg_plugins.plugins.composition import title_of
 
-    if len(composition.records) > 1:
-        yield Text(f"{title_of(composition.name)}: {composition.name}", style="bold")
+    yield from _title(composition)
     for record in composition.records:
         yield from _head(record)
         yield from (_indented(equation.formula, "cyan") for equation in record.equations)
-        values = settings_in(run, record).items()
-        shown = (f"{name} {value if isinstance(value, str) else json.dumps(value)}" for name, value in values)
+        shown = [f"{name} {_text(value)}" for name, value in settings_in(run, record).items()]
         yield _indented(f"settings on {dataset}: {', '.join(shown) or 'none'}")
     yield Text("What leaves a site (images, labels, paths and single predictions never do):")
     leaves = composition.leaves()
@@ -105,27 +95,39 @@ def _screen(composition: "Composition", run: "Run", dataset: str) -> Iterator[Re
     yield Text("--all shows the job's config, sources of settings, differences to the papers, and what reports reveal.")
 
 
-def _page(composition: "Composition", run: "Run", dataset: str, files: str) -> Iterator[RenderableType]:
-    """Yield all about a composition; ``files``: the options that bring its plug-in files."""
+def _page(composition: "Composition", run: "Run", dataset: str, files: Sequence[str]) -> Iterator[RenderableType]:
+    """Yield all about a composition; ``files``: the words that bring its plug-in files."""
     from fdg_plugins.cli.method_settings import settings_in
-    from fdg_plugins.plugins.composition import title_of
 
-    several = len(composition.records) > 1
-    if several:
-        yield Text(f"{title_of(composition.name)}: {composition.name}", style="bold")
-        yield from _parts(composition)
-    else:
-        yield from _head(composition.records[0])
+    records = composition.records
+    yield from _title(composition)
+    if len(records) > 1:
+        rows = ((", ".join(record.acts), record.title, record.line) for record in records)
+        yield _inset(make_table(("acts on", "method", "what it does"), rows))
+        for one, other, source in composition.together():
+            yield _indented(f"{one.title} with {other.title}: {source}.")
     yield from _job(composition, run, dataset, files)
-    for record in composition.records:
-        if several:
-            yield ""
-            yield from _head(record)
-        yield from _formulas(record)
-        yield from _settings(record, settings_in(run, record), dataset)
+    for record in records:
+        yield ""
+        yield from _head(record)
+        if record.equations:  # a plug-in's method need not state any
+            yield _section("Formulas")
+            yield _indented(record.letters, "dim")
+            pairs = (((one.number or "", one.formula), ("", one.meaning)) for one in record.equations)
+            yield _grid([row for pair in pairs for row in pair])
+        if settings := settings_in(run, record):
+            yield _section(f"Settings, as a job on {dataset} runs them")
+            yield _grid([_sourced(record, name, _text(value)) for name, value in settings.items()])
         if record.differences.rows:
             yield from _differences(record)
     yield from _leaves(composition)
+
+
+def _title(composition: "Composition") -> Iterator[RenderableType]:
+    from fdg_plugins.plugins.composition import title_of
+
+    if len(composition.records) > 1:
+        yield Text(f"{title_of(composition.name)}: {composition.name}", style="bold")
 
 
 def _head(record: "Method") -> Iterator[RenderableType]:
@@ -134,14 +136,7 @@ def _head(record: "Method") -> Iterator[RenderableType]:
     yield Text(f'{paper.authors}, "{paper.title}", {paper.venue} {paper.year}.')
 
 
-def _parts(composition: "Composition") -> Iterator[RenderableType]:
-    rows = ((", ".join(record.acts), record.title, record.line) for record in composition.records)
-    yield _inset(make_table(("acts on", "method", "what it does"), rows))
-    for one, other, source in composition.together():
-        yield _indented(f"{one.title} with {other.title}: {source}.")
-
-
-def _job(composition: "Composition", run: "Run", dataset: str, files: str) -> Iterator[RenderableType]:
+def _job(composition: "Composition", run: "Run", dataset: str, files: Sequence[str]) -> Iterator[RenderableType]:
     """Yield the part of a job's config that names the method, its variables, and the command that allows it."""
     from fdg_plugins.cli.method_settings import variables_of
     from fdg_plugins.flare.components import filters_of
@@ -156,53 +151,19 @@ def _job(composition: "Composition", run: "Run", dataset: str, files: str) -> It
     if filters:
         yield _indented(f"filters: {', '.join(filters)}")
     yield _indented(f"in the server's environment: {', '.join(variables_of(run))}")
-    yield _indented(f"trainable: {fields['trainable']}; FDG_TRAINABLE names another part")
-    rule = fields["batch_norm"]
-    yield _indented(
-        f"batch_norm: {rule}; BatchNorm's running statistics are {_BATCH_NORM[rule]}; FDG_BATCH_NORM sets another rule"
-    )
-    yield _indented(
-        f"precision: {fields['precision']}; with "
-        "FDG_PRECISION=auto, bfloat16 with channels last at sites whose hardware is fast in it, as fdg doctor says"
-    )
-    allowed = " ".join([*(f"--method {record.key}" for record in composition.records), *([files] if files else [])])
-    yield _indented(f"at every site, once: fdg kit allow --kit KIT {allowed}")
+    yield _indented(", ".join(f"{name}: {fields[name]}" for name in ("trainable", "batch_norm", "precision")))
+    words = [word for record in composition.records for word in ("--method", record.key)]
+    yield _indented(f"at every site, once: fdg kit allow KIT {shlex.join([*words, *files])}")
 
 
-def _formulas(record: "Method") -> Iterator[RenderableType]:
-    if not record.equations:  # a plug-in's method need not state any
-        return
-    yield _section("Formulas")
-    yield _indented(record.letters, "dim")
-    grid = _grid()
-    for equation in record.equations:
-        grid.add_row(Text(equation.number or ""), Text(equation.formula, style="cyan"))
-        grid.add_row("", Text(equation.meaning))
-    yield _inset(grid)
-
-
-def _settings(record: "Method", settings: dict[str, Any], dataset: str) -> Iterator[RenderableType]:
-    if not settings:
-        return
-    yield _section(f"Settings, as a job on {dataset} runs them")
-    sources = {source.name: source for source in record.settings}
-    grid = _grid(3)
-    for name, value in settings.items():
-        source = sources.get(name)
-        shown = value if isinstance(value, str) else json.dumps(value)
-        grid.add_row(Text(name + _symbol_text(source)), Text(shown, style="bold"), Text(_source_text(source)))
-    yield _inset(grid)
-
-
-def _symbol_text(source: "SettingSource | None") -> str:
-    return f" ({source.symbol})" if source is not None and source.symbol else ""
-
-
-def _source_text(source: "SettingSource | None") -> str:
-    if source is None:  # a plug-in's method need not state the sources of its values
-        return ""
+def _sourced(record: "Method", name: str, value: str) -> tuple[str, str, str]:
+    """Return a setting, its value, and where that comes from; a plug-in's method need not state it."""
+    source = next((one for one in record.settings if one.name == name), None)
+    if source is None:
+        return name, value, ""
     lines = [("", source.remark), ("paper: ", source.paper), ("authors' code: ", source.code)]
-    return "\n".join(label + text for label, text in lines if text is not None)
+    text = "\n".join(label + text for label, text in lines if text is not None)
+    return f"{name} ({source.symbol})" if source.symbol else name, value, text
 
 
 def _differences(record: "Method") -> Iterator[RenderableType]:
@@ -229,6 +190,10 @@ def _leaves(composition: "Composition") -> Iterator[RenderableType]:
     yield _indented("Images, labels, paths of images and single predictions never leave.")
 
 
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
 def _section(title: str) -> Text:
     return Text(f"\n{title}", style="bold underline")
 
@@ -241,8 +206,11 @@ def _indented(text: str, style: str = "") -> RenderableType:
     return _inset(Text(text, style=style))
 
 
-def _grid(columns: int = 2) -> Table:
+def _grid(rows: Sequence[tuple[str, ...]]) -> RenderableType:
+    """Return rows of a name, a value or formula, and what it means."""
     grid = Table.grid(padding=(0, 2, 0, 0))
-    for column in range(columns):
-        grid.add_column(overflow="fold", no_wrap=column < columns - 1)
-    return grid
+    for column in range(len(rows[0])):
+        grid.add_column(overflow="fold", no_wrap=column < len(rows[0]) - 1)
+    for row in rows:
+        grid.add_row(*map(Text, row))
+    return _inset(grid)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from fdg_plugins.cli.console import FAILED, INTERRUPTED, say
-from fdg_plugins.cli.plugins import plugin_words
+from fdg_plugins.cli.options import plugin_words
 from fdg_plugins.errors import DataError
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.values import counted
@@ -62,28 +62,22 @@ def sum_up(folder: Path, source: "JobSource", kept: "KeptRun", ending: "Ending")
     if ending.reason is None and ending.record is not None:
         say(final_table(ending.record))
         say(f"record, models and log: {folder}")
-        _show_next(folder, kept.plugins or _brought(folder, ending.record.protocol.plugins))
+        plugins = kept.plugins or _brought(folder, ending.record.protocol.plugins)
+        given = shlex.join([str(folder), *plugin_words(plugins)])
+        say(f"next: fdg plot convergence {given}\n      fdg report {given}")
         return 0
+    rounds = 0 if ending.record is None else len(ending.record.rounds)
+    after = f" after round {rounds}" if rounds else ""
+    root = source.environment.get("FDG_DATA_ROOT")
+    resuming = shlex.join(["fdg", "resume", str(folder), *(("--data-root", root) if root else ())])
     if ending.stopped:
-        say(f"stopped{_after(ending)}; the log is {folder / LOG_FILE}", on_stderr=True)
-        say(f"go on with: {_resuming(folder, source)}", on_stderr=True)
+        say(f"stopped{after}; the log is {folder / LOG_FILE}", on_stderr=True)
+        say(f"go on with: {resuming}", on_stderr=True)
         return INTERRUPTED
     reason = str(ending.reason).rstrip(".")
-    say(f"the run failed{_after(ending)}: {reason}; the log is {folder / LOG_FILE}", "red", on_stderr=True)
-    say(f"once the cause is gone, go on with: {_resuming(folder, source)}", on_stderr=True)
+    say(f"the run failed{after}: {reason}; the log is {folder / LOG_FILE}", "red", on_stderr=True)
+    say(f"once the cause is gone, go on with: {resuming}", on_stderr=True)
     return FAILED
-
-
-def _after(ending: "Ending") -> str:
-    """Return after which round a run ended; empty before the first."""
-    rounds = 0 if ending.record is None else len(ending.record.rounds)
-    return f" after round {rounds}" if rounds else ""
-
-
-def _resuming(folder: Path, source: "JobSource") -> str:
-    """Return the command that resumes a run, as it can be typed in any shell."""
-    words, root = ["fdg", "resume", str(folder)], source.environment.get("FDG_DATA_ROOT")
-    return shlex.join([*words, *(("--data-root", root) if root else ())])
 
 
 def _brought(folder: Path, names: Sequence[str]) -> list[str]:
@@ -92,10 +86,3 @@ def _brought(folder: Path, names: Sequence[str]) -> list[str]:
 
     found = {path.stem: str(path) for path in sorted((folder / JOB).glob("*/custom/*.py"))}
     return [found[name] for name in names if name in found]
-
-
-def _show_next(folder: Path, plugins: Sequence[str]) -> None:
-    """Print the commands that show the run, as they can be typed."""
-    given = [str(folder), *plugin_words(plugins)]
-    say(f"next: fdg plot convergence {shlex.join(given)}")
-    say(f"      fdg report {shlex.join(given)}")

@@ -45,7 +45,7 @@ def export(job: Path, to: Path, name: str | None = None) -> Path:
     meta = check_job(job)
     name = job.resolve().name if name is None else name
     if not SAFE_NAME.fullmatch(name):
-        raise SettingsError(f"name is {name!r}, expected letters, digits, '_', '-' and '.' only.")
+        raise SettingsError(field="name", value=name, expected="letters, digits, '_', '-' and '.' only")
     target = _free_target(to, name)
     check_outside(job, target, "target")
     try:
@@ -70,9 +70,8 @@ def export_method(
 ) -> tuple[Path, list[str]]:
     """Write the job of a method to ``to``; return its folder, and the names of the code files that it brings.
 
-    ``settings`` are those of the recipe.
-    Raises ``SettingsError`` for settings that the recipe rejects, ``DataError`` for an existing target or one that
-    cannot be written.
+    ``settings`` are those of the recipe. Raises ``SettingsError`` for settings that the recipe rejects, ``DataError``
+    for an existing target or one that cannot be written.
     """
     with own_arguments():
         from fdg_plugins.recipes import make_recipe
@@ -99,38 +98,23 @@ def check_job(job: Path) -> dict[str, Any]:
     check_is_job(job)
     meta = read_json(job / META)
     for app in apps_of(job, meta):
-        _check_app(job, app)
+        if not any((job / app / "config" / file).is_file() for file in CONFIG_FILES):
+            raise DataError(f"job {job}: app {app} has no config/{' or config/'.join(CONFIG_FILES)}.")
     for path in sorted(job.rglob("*")):
-        _check_path(job, path)
+        inside = path.relative_to(job)
+        if path.is_symlink():
+            raise DataError(f"job {job}: {inside} is a link, expected files and folders only.")
+        if CUSTOM in inside.parts[:-1] and path.is_file() and path.name != "README.md":
+            raise DataError(f"job {job}: {inside} is code that the job brings, expected only README.md in {CUSTOM}/.")
+        if CUSTOM not in inside.parts and path.suffix == ".json":
+            _check_keys(job, inside)
     return dict(meta)
 
 
-def _check_app(job: Path, app: str) -> None:
-    if not any((job / app / "config" / file).is_file() for file in CONFIG_FILES):
-        raise DataError(f"job {job}: app {app} has no config/{' or config/'.join(CONFIG_FILES)}.")
-
-
-def _check_path(job: Path, path: Path) -> None:
-    inside = path.relative_to(job)
-    if path.is_symlink():
-        raise DataError(f"job {job}: {inside} is a link, expected files and folders only.")
-    if CUSTOM in inside.parts:
-        _check_custom(job, path, inside)
-    elif path.suffix == ".json":
-        _check_keys(f"job {job}", path, str(inside))
-
-
-def _check_custom(job: Path, path: Path, inside: Path) -> None:
-    if CUSTOM in inside.parts[:-1] and path.is_file() and path.name != "README.md":
-        raise DataError(
-            f"job {job}: {inside} is code that the job brings, expected nothing but README.md in {CUSTOM}/."
-        )
-
-
-def _check_keys(whose: str, path: Path, inside: str) -> None:
-    if distorted := [key for key in _keys(read_json(path)) if not SAFE_KEY.fullmatch(key)]:
+def _check_keys(job: Path, inside: Path) -> None:
+    if distorted := [key for key in _keys(read_json(job / inside)) if not SAFE_KEY.fullmatch(key)]:
         raise SettingsError(
-            f"{whose}: key {distorted[0]!r} in {inside} would be distorted by nvflare job submit, expected letters, "
+            f"job {job}: key {distorted[0]!r} in {inside} would be distorted by nvflare job submit, expected letters, "
             "digits, '_' and '-' only."
         )
 
@@ -140,6 +124,5 @@ def _keys(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         yield from value
         value = list(value.values())
-    if isinstance(value, list):
-        for item in value:
-            yield from _keys(item)
+    for item in value if isinstance(value, list) else ():
+        yield from _keys(item)

@@ -5,18 +5,15 @@ Imports aggregators, objectives and recipes, and with them torch and FLARE.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from fdg_plugins.aggregators import make_aggregator, make_weighting
-from fdg_plugins.cli.jobs import own_arguments
 from fdg_plugins.flare.components import GAP
 from fdg_plugins.plugins.classes import parameters_of
 from fdg_plugins.plugins.composition import Composition
 from fdg_plugins.plugins.method import Method
+from fdg_plugins.recipes.settings import JobSettings, job_settings
 from fdg_plugins.settings.protocol import PREFIX, Protocol
-
-if TYPE_CHECKING:
-    from fdg_plugins.recipes.settings import JobSettings
 
 WEIGHTING = "weighting"
 METRIC = "metric"
@@ -29,7 +26,7 @@ class Run(NamedTuple):
     ``weighting`` is empty if the aggregator's weighting has no settings.
     """
 
-    said: "JobSettings"
+    said: JobSettings
     aggregator: dict[str, Any]
     weighting: dict[str, Any]
     objective: dict[str, Any]
@@ -37,8 +34,6 @@ class Run(NamedTuple):
 
 def run_of(composition: Composition, dataset: str) -> Run:
     """Return the settings that a job runs for a composition; raise ``SettingsError`` if its parts are incompatible."""
-    with own_arguments():
-        from fdg_plugins.recipes.settings import job_settings
     said = job_settings(composition, dataset, {})
     aggregator = make_aggregator(said.aggregator_spec).settings()
     weighting: dict[str, Any] = {}
@@ -55,7 +50,10 @@ def settings_in(run: Run, record: Method) -> dict[str, Any]:
 
     A method whose weighting is combined with another's direction contributes no aggregator of its own.
     """
-    found = _of_aggregator(run, record)
+    found = dict(run.weighting) if record.weighting is not None else {}
+    if record.key == run.aggregator["name"]:  # only the names of parts whose settings are shown separately
+        own = _without_name(run.aggregator).items()
+        found = {name: value["name"] if isinstance(value, Mapping) else value for name, value in own}
     if record.objective is not None:
         found |= _without_name(run.objective)
     protocol = Protocol.model_validate(run.said.protocol)
@@ -63,13 +61,6 @@ def settings_in(run: Run, record: Method) -> dict[str, Any]:
     if GAP in record.reports:
         found[METRIC] = run.said.gap_metric
     return found
-
-
-def _of_aggregator(run: Run, record: Method) -> dict[str, Any]:
-    """Return the settings of the aggregator if it is the method's own, else those of the method's weighting."""
-    if record.key == run.aggregator["name"]:
-        return {name: _short(value) for name, value in _without_name(run.aggregator).items()}
-    return dict(run.weighting) if record.weighting is not None else {}
 
 
 def _without_name(part: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,8 +76,3 @@ def variables_of(run: Run) -> list[str]:
     own = [name for name in (*run.aggregator, *run.objective) if name != "name" and name not in Protocol.model_fields]
     of_protocol = [name for record in run.said.method.records for name in record.protocol]
     return [PREFIX + name.upper() for name in dict.fromkeys([*own, *of_protocol])]
-
-
-def _short(value: Any) -> Any:
-    """Return only the name of a part given with its settings, which are shown separately."""
-    return value["name"] if isinstance(value, Mapping) else value

@@ -9,10 +9,12 @@ import typer
 
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.found import PathsArgument, RoundsOption, runs_below
+from fdg_plugins.cli.options import PluginFiles, load_plugins
 from fdg_plugins.cli.output import write_output
-from fdg_plugins.cli.plugins import PluginFiles, load_plugins
 from fdg_plugins.errors import DataError, FDGError
 from fdg_plugins.extras import load_extra
+
+WIDTH = 3.3  # inches, of a paper's column
 
 
 class Selection(StrEnum):
@@ -48,12 +50,6 @@ def plot(
             help="The setting on the x axis (sensitivity), such as kappa.", show_default="the one that varies"
         ),
     ] = None,
-    width: Annotated[
-        float,
-        typer.Option(
-            min=2.5, max=20.0, metavar="W", help="Width in inches: 3.3 is a paper's column, 6.9 both columns."
-        ),
-    ] = 3.3,
     rounds: RoundsOption = None,
     plugin: PluginFiles = None,
 ) -> None:
@@ -91,7 +87,7 @@ def plot(
     if not made:
         raise DataError(f"these runs allow no figure of the kinds {', '.join(kinds)}.")
     for picture in made:
-        figure = draw(picture, width)
+        figure = draw(picture, WIDTH)
         contents = {form: render(figure, picture, form) for form in FORMATS}
         contents["csv"] = picture.numbers().to_csv(index=False, lineterminator="\n").encode()
         for suffix, content in contents.items():

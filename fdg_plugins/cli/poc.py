@@ -5,28 +5,18 @@ The folder holds the kits as FLARE's provisioning made them, and in ``provision.
 authority.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from fdg_plugins.cli.console import OneLineErrors, say
-from fdg_plugins.cli.own_data import choose_data
-from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.flare.gpus import checked_gpus
+from fdg_plugins.cli.console import FAILED, OneLineErrors, say
+from fdg_plugins.cli.options import DataRootOption, DatasetOption, choose_data
+from fdg_plugins.errors import DataError
 
-if TYPE_CHECKING:
-    from fdg_plugins.lab.poc.kits import SiteData
+# FLARE and torch are loaded by what needs them: stopping and looking must not take their seconds, nor fail with them.
 
-Folder = Annotated[Path, typer.Option(help="Folder of the federation; fdg poc start makes it.")]
-PortOption = Annotated[
-    int | None, typer.Option(min=1, max=65535, metavar="N", help="Port of the server for the sites; default 8002.")
-]
-AdminPortOption = Annotated[
-    int | None,
-    typer.Option(min=1, max=65535, metavar="N", help="Port of the server for people; default: port + 1."),
-]
+Folder = Annotated[Path, typer.Argument(help="Folder of the federation; fdg poc start makes it.")]
 WORKSPACE = Path("poc", "workspace")
 
 poc_app = typer.Typer(
@@ -42,83 +32,25 @@ poc_app = typer.Typer(
 )
 
 
-def sites_of(dataset: Any) -> dict[str, str]:
-    """Return the domain of each site, by the site's name; raise ``SettingsError`` for an unknown data set.
-
-    ``dataset``: the name of a data set, or the description of one's own.
-    """
-    from fdg_plugins.data import dataset_spec
-
-    spec = dataset_spec(dataset)
-    return dict(zip(spec.sites, spec.domains, strict=True))
-
-
-def choose_site_data(
-    data: Path | None, dataset: str | None, data_root: Path | None, site_data: Sequence[str]
-) -> "SiteData":
-    """Return the data that the options name, checked."""
-    from fdg_plugins.lab.poc.kits import SiteData
-
-    chosen = choose_data(data, dataset, data_root)
-    domains = {} if chosen.dataset is None else sites_of(chosen.dataset)
-    roots = _site_roots(site_data)
-    for root in filter(None, (chosen.root, *roots.values())):
-        if not root.is_dir():
-            raise DataError(f"data root {root} is not there, expected a folder that holds the data sets.")
-    return SiteData(domains, chosen.root, roots, chosen.file)
-
-
-def _site_roots(texts: Sequence[str]) -> dict[str, Path]:
-    """Return the folder of each site in ``SITE=DIR``; raise ``SettingsError`` for a site that is named twice."""
-    roots: dict[str, Path] = {}
-    for site, root in map(_site_root, texts):
-        if site in roots:
-            raise SettingsError(f"--site-data names site {site!r} twice, expected each site once.")
-        roots[site] = root
-    return roots
-
-
-def _site_root(text: str) -> tuple[str, Path]:
-    """Return the site and the folder in ``SITE=DIR``."""
-    site, equals, folder = text.partition("=")
-    if not (site and equals and folder):
-        raise SettingsError(f"--site-data is {text!r}, expected SITE=DIR.")
-    return site, Path(folder)
-
-
 @poc_app.command()
 def start(
     folder: Folder = WORKSPACE,
-    port: PortOption = None,
-    admin_port: AdminPortOption = None,
-    data_root: Annotated[
-        Path | None, typer.Option(help="Data root of every site, which holds the data sets; default: the stand-in.")
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=65535, metavar="N", help="Port of the server for the sites, default 8002; people use the next."
+        ),
     ] = None,
-    dataset: Annotated[
-        str | None,
-        typer.Option(help="Data set whose domains are the sites, or a file that describes yours.", show_default="pacs"),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Images of your own, DIR/<domain>/<class>/<image>: a site per domain.", show_default=False),
-    ] = None,
-    site_data: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SITE=DIR", help="Data root of one site. May be repeated.", show_default=False),
-    ] = None,
-    gpus: Annotated[
-        int | None, typer.Option(help="GPUs of this machine that each site lends to jobs.", show_default=False)
-    ] = None,
-    gpu_memory: Annotated[
-        float | None,
-        typer.Option(metavar="GIB", help="GiB of each GPU, for each site by itself.", show_default=False),
-    ] = None,
+    data_root: DataRootOption = None,
+    dataset: DatasetOption = None,
 ) -> None:
     """Provision into the folder unless that was done, start server and sites, and wait until all are ready.
 
-    The processes take this command's environment: FDG_ROUNDS=2 here is a setting of every job.
+    The domains of the data set are the sites. fdg kit site FOLDER/SITE tells one site where its images are, and which
+    GPUs it lends. The processes take this command's environment: FDG_ROUNDS=2 here is a setting of every job.
     """
-    from fdg_plugins.lab.poc.kits import check_folder, configure, provision
+    from fdg_plugins.data import dataset_spec
+    from fdg_plugins.lab.poc.kits import SiteData, check_folder, configure, provision
     from fdg_plugins.lab.poc.processes import check_port, end_all, launch, processes, wait_until_ready
     from fdg_plugins.lab.poc.project import STATE_FILE, known_project, read_project
 
@@ -127,17 +59,19 @@ def start(
     if running := processes(folder):
         raise DataError(f"folder {folder}: its federation runs already, {len(running)} processes; stop it first.")
     provisioned = (folder / STATE_FILE).exists()
-    chosen = choose_site_data(data, dataset, data_root, site_data or [])
-    lent = None if gpus is None and gpu_memory is None else checked_gpus(gpus or 0, gpu_memory)
-    sites = tuple(chosen.domains) or None
-    project = known_project(folder, port, admin_port, sites) if provisioned else read_project(port, admin_port, sites)
-    chosen.check_sites(project.sites)
+    chosen = choose_data(dataset, data_root)
+    if chosen.root is not None and not chosen.root.is_dir():
+        raise DataError(f"data root {chosen.root} is not there, expected a folder that holds the data sets.")
+    spec = None if chosen.dataset is None else dataset_spec(chosen.dataset)
+    domains = {} if spec is None else dict(zip(spec.sites, spec.domains, strict=True))
+    sites = tuple(domains) or None
+    project = known_project(folder, port, None, sites) if provisioned else read_project(port, None, sites)
     for number in project.ports:
         check_port(number)
     if not provisioned:
         say(f"provisioning {project.content['name']} into {folder}")
         provision(project, folder)
-    configure(project, folder, chosen, lent)
+    configure(project, folder, SiteData(domains, chosen.root, {}, chosen.file))
     try:
         launch(project, folder)
         wait_until_ready(project, folder)
@@ -161,7 +95,7 @@ def status(folder: Folder = WORKSPACE) -> None:
         own = sorted(process.pid for process in found if belongs(process, folder / name))
         say(f"{name:<14}{f'{len(own)} processes: ' + ', '.join(map(str, own)) if own else 'not running'}")
     if not found:
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)
 
 
 @poc_app.command()

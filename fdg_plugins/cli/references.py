@@ -4,7 +4,7 @@
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -13,17 +13,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 
-from fdg_plugins.cli.console import FAILED, INTERRUPTED, say
-from fdg_plugins.cli.own_data import ChosenData
-from fdg_plugins.cli.plugins import plugin_words
+from fdg_plugins.cli.console import FAILED, INTERRUPTED, say, warn
+from fdg_plugins.cli.options import ChosenData, plugin_words
 from fdg_plugins.errors import FDGError, Stopped
 from fdg_plugins.record.run_files import RESULTS_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from fdg_plugins.lab.centralised.plan import Plan
-    from fdg_plugins.plugins.own_dataset import DatasetRef
     from fdg_plugins.record.run_record import RunRecord
 
 
@@ -32,72 +28,53 @@ def run_reference(
     data: ChosenData,
     target: str | None,
     seed: int | None,
-    values: "Mapping[str, Any]",
+    values: Mapping[str, Any],
     protocol: str,
     to: Path | None,
     plugins: Sequence[Path],
 ) -> None:
     """Train a reference on the pooled source domains, in one process without FLARE, as ``fdg run`` is asked to."""
-    from fdg_plugins.data import dataset_spec
-    from fdg_plugins.lab.sweep.folder import check_new, make_folder
+    from fdg_plugins.data import dataset_spec, find_data_root
+    from fdg_plugins.lab.centralised.plan import make_plan
+    from fdg_plugins.lab.sweep.folder import make_folder
     from fdg_plugins.lab.sweep.machine import ignored_settings, machine_environment
     from fdg_plugins.record.text import final_table
+    from fdg_plugins.storage import named_path
 
-    check_new(to)
     for name in ignored_settings(os.environ):
-        say(f"Warning: {name} is not used: the settings of a run come from --set.", "yellow", on_stderr=True)
+        warn(f"{name} is not used: the settings of a run come from --set.")
     environment = machine_environment(os.environ, data.root) | data.variables
     pooled = "pacs" if data.dataset is None else data.dataset
-    held_out = dataset_spec(pooled).domains[0] if target is None else target
-    plan = _plan(algorithm, pooled, held_out, seed or 0, dict(values), protocol, environment)
-    name = f"{algorithm}-{pooled}-{dataset_spec(pooled).site_of(held_out)}-seed{seed or 0}"
+    spec = dataset_spec(pooled)
+    held_out = spec.domains[0] if target is None else target
+    plan_for = partial(make_plan, algorithm, pooled, held_out, seed or 0, dict(values), protocol=protocol)
+    plan_for()  # reject invalid settings before a stand-in is drawn
+    found = find_data_root(pooled, named_path("FDG_DATA_ROOT", environment), named_path("FDG_CACHE", environment))
+    name = f"{algorithm}-{pooled}-{spec.site_of(held_out)}-seed{seed or 0}"
     folder = make_folder(to, re.sub(r"[^\w.-]", "_", name), datetime.now())
-    try:
-        record = _carry_out(plan, environment, folder)
-    except Stopped as stopped:
-        file = folder / RESULTS_FILE
-        say(f"stopped; {f'the record is {file}' if file.exists() else 'nothing was trained yet'}", on_stderr=True)
-        raise typer.Exit(INTERRUPTED) from stopped
+    record = _carry_out(plan_for(stand_in=found.stand_in), environment, folder)
     say(final_table(record))
     say(f"record and models: {folder}")
     given = shlex.join([str(folder), *plugin_words(plugins)])
     say(f"next: fdg report {given}, with the folders of the federated runs that it is to stand beside")
 
 
-def _plan(
-    algorithm: str,
-    dataset: "DatasetRef",
-    target: str,
-    seed: int,
-    settings: dict[str, Any],
-    protocol: str,
-    environment: "Mapping[str, str]",
-) -> "Plan":
-    """Return the plan for the data in the environment, or for the stand-in if the environment names none."""
-    from fdg_plugins.data import find_data_root
-    from fdg_plugins.lab.centralised.plan import make_plan
-    from fdg_plugins.storage import named_path
-
-    wanted = partial(make_plan, algorithm, dataset, target, seed, settings, protocol=protocol)
-    wanted()  # reject invalid settings before a stand-in is drawn
-    found = find_data_root(dataset, named_path("FDG_DATA_ROOT", environment), named_path("FDG_CACHE", environment))
-    return wanted(stand_in=found.stand_in)
-
-
-def _carry_out(plan: "Plan", environment: "Mapping[str, str]", to: Path) -> "RunRecord":
+def _carry_out(plan: "Plan", environment: Mapping[str, str], folder: Path) -> "RunRecord":
     """Execute the run; one that fails after it has begun is no mistake of the request, and has a record."""
-    file = to / RESULTS_FILE
-    had_record = file.exists()  # of another run, for which the folder is refused
+    file = folder / RESULTS_FILE
     try:
-        return _execute(plan, environment, to)
+        return _execute(plan, environment, folder)
+    except Stopped as stopped:
+        say(f"stopped; {f'the record is {file}' if file.exists() else 'nothing was trained yet'}", on_stderr=True)
+        raise typer.Exit(INTERRUPTED) from stopped
     except FDGError as error:
-        if isinstance(error, Stopped) or had_record or not file.exists():
+        if not file.exists():
             raise
         say(f"the run failed: {str(error).rstrip('.')}; the record is {file}", "red", on_stderr=True)
         raise typer.Exit(FAILED) from error
 
 
-def _execute(plan: "Plan", environment: "Mapping[str, str]", to: Path) -> "RunRecord":
+def _execute(plan: "Plan", environment: Mapping[str, str], to: Path) -> "RunRecord":
     """Execute the plan on the device in the environment; Ctrl-C and SIGTERM stop it within a step."""
     import torch
 

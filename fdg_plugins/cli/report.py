@@ -11,8 +11,8 @@ from rich.text import Text
 
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.found import PathsArgument, RoundsOption, runs_below
+from fdg_plugins.cli.options import PluginFiles, load_plugins
 from fdg_plugins.cli.output import check_output, write_output
-from fdg_plugins.cli.plugins import PluginFiles, load_plugins
 from fdg_plugins.errors import SettingsError
 
 
@@ -66,18 +66,7 @@ def report(
             show_default=False,
         ),
     ] = None,
-    table_format: Annotated[
-        Format | None,
-        typer.Option(
-            "--format",
-            metavar="FORMAT",
-            help="How to write it: terminal, markdown, csv, latex; default: as the suffix of --to says, else terminal.",
-        ),
-    ] = None,
     to: Annotated[Path | None, typer.Option(help="Write to this file instead: .txt, .md, .csv or .tex.")] = None,
-    digits: Annotated[
-        int, typer.Option(min=0, max=4, metavar="N", help="Decimals of the percentages (not in CSV).")
-    ] = 1,
     paired: Annotated[
         bool,
         typer.Option(
@@ -115,8 +104,8 @@ def report(
     """
     load_plugins(plugin)
     suffix = ".txt" if to is None else to.suffix
-    if table_format is None and suffix not in _SUFFIXES:
-        raise SettingsError(field="the suffix of --to", value=suffix, expected=f"{', '.join(_SUFFIXES)}, or --format")
+    if suffix not in _SUFFIXES:
+        raise SettingsError(field="the suffix of --to", value=suffix, expected=f"one of {', '.join(_SUFFIXES)}")
     runs = runs_below(paths, rounds)
     if to is not None:
         check_output(to, "--to", (run.file for run in runs if run.file))
@@ -132,15 +121,15 @@ def report(
     else:
         rules = tuple(RULES) if selection is Selection.ALL else (selection or Selection.SOURCE_VALIDATION,)
         table = build_table(runs, tuple(map(str, rules)), against and against.value, tuple(dict.fromkeys(choose or [])))
-    match table_format or _SUFFIXES[suffix]:
+    match _SUFFIXES[suffix]:
         case Format.CSV:
             written = table.csv(paired=paired)
         case Format.MARKDOWN:
-            written = table.markdown(digits, paired=paired)
+            written = table.markdown(paired=paired)
         case Format.LATEX:
-            written = table.latex(digits, paired=paired)
+            written = table.latex(paired=paired)
         case Format.TERMINAL:
-            written = table.text(digits, paired=paired)
+            written = table.text(paired=paired)
     if to is not None:
         write_output(to, written.encode(), "--to")
         say(f"{to}: written")

@@ -5,24 +5,20 @@ import filecmp
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fdg_plugins.cli.console import say
+from fdg_plugins.cli.console import say, warn
 from fdg_plugins.cli.follow import follow, sum_up
-from fdg_plugins.cli.own_data import DataRootOption
-from fdg_plugins.cli.sweep_options import AtOnceOption
+from fdg_plugins.cli.options import DataRootOption
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.record.run_files import RESULTS_FILE
 
 SIGNATURE = ".__nvfl_sig.json"  # FLARE signs the folders of a submitted job in place
 SERVER_TIMEOUT_S = 60.0  # a login of a busy server takes many seconds
-
-_KIT = typer.Option(help="The startup kit of the person who submits: a folder that holds startup/.")
-Kit = Annotated[Path, _KIT]
 
 
 def resume(
@@ -35,12 +31,10 @@ def resume(
         ),
     ],
     data_root: DataRootOption = None,
-    at_once: AtOnceOption = None,
-    kit: Annotated[Path | None, _KIT] = None,
+    kit: Annotated[
+        Path | None, typer.Option(help="The startup kit of the person who submits: a folder that holds startup/.")
+    ] = None,
     run: Annotated[str | None, typer.Option(help="With --kit: id of the job that started the run.")] = None,
-    with_current_plugin: Annotated[
-        bool, typer.Option("--with-current-plugin", help="Use plug-in files as they are now; results.json says so.")
-    ] = False,
 ) -> None:
     """Resume a run after its last complete round.
 
@@ -59,24 +53,13 @@ def resume(
       fdg resume jobs/pacs_fedomg --kit /srv/flare/lead@example.org --run 3379af42-b0b1-4066-889e-7cf89997f720
     """
     if kit is None and run is None:
-        raise typer.Exit(_resume_here(what, data_root, at_once, with_current_plugin=with_current_plugin))
-    if kit is None or run is None:
-        raise SettingsError("--kit and --run belong together: expected both for a federation, none for a run here.")
-    local = {"--data-root": data_root, "--at-once": at_once}
-    _check_left_out({**local, "--with-current-plugin": with_current_plugin or None})
+        raise typer.Exit(_resume_here(what, data_root))
+    if kit is None or run is None or data_root is not None:
+        raise SettingsError("--kit and --run belong together, for a federation, without --data-root.")
     _resume_there(what, kit, run)
 
 
-def _check_left_out(options: Mapping[str, object]) -> None:
-    """Raise ``SettingsError`` for an option that has no effect on a run in a federation."""
-    for option, value in options.items():
-        if value is not None:
-            raise SettingsError(
-                f"{option} is {str(value)!r}, which has no effect on a run in a federation, expected none."
-            )
-
-
-def _resume_here(folder: Path, data_root: Path | None, at_once: int | None, *, with_current_plugin: bool) -> int:
+def _resume_here(folder: Path, data_root: Path | None) -> int:
     """Go on with a run of this machine in its own folder; return the exit code."""
     from fdg_plugins.lab.engine.kept import KeptJob, check_same_data, read_kept
     from fdg_plugins.lab.engine.run import check_run
@@ -93,45 +76,30 @@ def _resume_here(folder: Path, data_root: Path | None, at_once: int | None, *, w
     if isinstance(kept.dataset, OwnDataset) and "FDG_DATA_ROOT" not in environment:
         raise DataError(
             f"the run in {folder} is on images of your own, {kept.dataset}, and does not keep where they are; expected "
-            "--data-root DIR, the folder given as --data."
+            "--data-root DIR, their folder."
         )
-    _check_plugins(folder / JOB, kept.plugins, may_change=with_current_plugin)
+    _check_plugins(folder / JOB, kept.plugins)
     source = KeptJob(folder, kept, environment)
     data = check_run(source)
     check_same_data(folder, kept, data)
     with listening() as order:
-        ending = follow(folder, source, data, kept, at_once or kept.at_once, order)
+        ending = follow(folder, source, data, kept, kept.at_once, order)
     return sum_up(folder, source, kept, ending)
 
 
-def _check_plugins(job: Path, files: Sequence[str], *, may_change: bool) -> None:
-    """Raise ``DataError`` for a plug-in file that is no longer as in the run's job; or take the current one there."""
-    from fdg_plugins.lab.engine.workflow import arguments_of, find_workflow
-    from fdg_plugins.storage import write_json, writing
-
+def _check_plugins(job: Path, files: Sequence[str]) -> None:
+    """Raise ``DataError`` for a plug-in file that is no longer as in the run's job."""
     for file in map(Path, files):
-        with writing(job):
-            copies = [copy for copy in job.glob(f"*/custom/{file.name}") if file.is_file()]
-            changed = [copy for copy in copies if not filecmp.cmp(file, copy, shallow=False)]
-            if changed and not may_change:
-                raise DataError(
-                    f"plug-in file {file} differs from the run's copy, expected a new run (fdg run), or "
-                    "--with-current-plugin to go on with the file as it is now."
-                )
-            for copy in changed:
-                shutil.copyfile(file, copy)
-        if changed:
-            path, config, workflow = find_workflow(job)
-            workflow["args"] = {**arguments_of(workflow), "with_current_plugin": True}
-            write_json(path, config)
+        copies = [copy for copy in job.glob(f"*/custom/{file.name}") if file.is_file()]
+        if any(not filecmp.cmp(file, copy, shallow=False) for copy in copies):
+            raise DataError(f"plug-in file {file} differs from the run's copy, expected a new run (fdg run).")
 
 
 def _resume_there(job: Path, kit: Path, run: str) -> None:
     """Submit a job to a federation that goes on with a run there."""
-    from fdg_plugins.cli.watch import COMPLETED, SITES_S, Server, check_job_id, is_running, missing_sites
+    from fdg_plugins.cli.watch import COMPLETED, SITES_S, Server, is_running, missing_sites
     from fdg_plugins.lab.engine.workflow import sites_of
 
-    check_job_id(run)
     with tempfile.TemporaryDirectory(prefix="fdg-") as folder, Server(kit, SERVER_TIMEOUT_S) as server:
         resuming = write_resuming_job(job, Path(folder), run)
         status, system = server.status(run)
@@ -149,7 +117,10 @@ def write_resuming_job(job: Path, to: Path, run: str | None) -> Path:
     from fdg_plugins.lab.engine.workflow import arguments_of, find_workflow
     from fdg_plugins.storage import write_json
 
-    job = _unsigned(job, to)
+    if any(job.rglob(SIGNATURE)):
+        to.mkdir(exist_ok=True)
+        unsigned = to / ".unsigned" / job.resolve().name
+        job = Path(shutil.copytree(job, unsigned, ignore=shutil.ignore_patterns(SIGNATURE)))
     own_name = check_job(job).get("name")
     twin = export(job, to, own_name if isinstance(own_name, str) else None)
     if run is not None:
@@ -159,31 +130,7 @@ def write_resuming_job(job: Path, to: Path, run: str | None) -> Path:
     return twin
 
 
-def _unsigned(job: Path, to: Path) -> Path:
-    """Return a copy of ``job`` without FLARE's signatures, below ``to``; the job itself if it has none."""
-    if not any(job.rglob(SIGNATURE)):
-        return job
-    to.mkdir(exist_ok=True)
-    return Path(shutil.copytree(job, to / ".unsigned" / job.resolve().name, ignore=shutil.ignore_patterns(SIGNATURE)))
-
-
-def run_of(job: Path) -> str | None:
-    """Return the run that the job in folder ``job`` resumes by its own config; None if it starts one.
-
-    Raises ``SettingsError`` if no run of the job could be resumed.
-    """
-    from fdg_plugins.lab.engine.workflow import arguments_of, find_workflow
-
-    found = arguments_of(find_workflow(job)[2]).get("resume")
-    return None if found is None else str(found)
-
-
 def warn_of_missing(sites: list[str]) -> None:
     """Warn of sites that the resuming job may have to do without."""
     if sites:
-        say(
-            f"Warning: {', '.join(sites)} not connected to the server; a run starts, and goes on, with all of its "
-            "sites only.",
-            style="yellow",
-            on_stderr=True,
-        )
+        warn(f"{', '.join(sites)} not connected to the server; a run starts, and goes on, with all of its sites only.")

@@ -3,13 +3,12 @@
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fdg_plugins.cli.console import FAILED, INTERRUPTED, say
-from fdg_plugins.cli.resume import SERVER_TIMEOUT_S, Kit, run_of, warn_of_missing, write_resuming_job
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.cli.resume import SERVER_TIMEOUT_S, warn_of_missing, write_resuming_job
 
 if TYPE_CHECKING:
     from fdg_plugins.cli.watch import Server
@@ -19,11 +18,15 @@ MAX_RESUMES = 10  # in a row that are not known to have completed a further roun
 
 def submit(
     job: Annotated[Path, typer.Argument(help="The job folder, such as jobs/pacs_fedomg.", show_default=False)],
-    kit: Kit,
+    kit: Annotated[
+        Path,
+        typer.Argument(
+            help="The startup kit of the person who submits: a folder that holds startup/.", show_default=False
+        ),
+    ],
     resume_on_failure: Annotated[
         bool, typer.Option("--resume-on-failure", help="When a process died, submit the job that goes on with the run.")
     ] = False,
-    detach: Annotated[bool, typer.Option("--detach", help="Do not wait for the job's end.")] = False,
 ) -> None:
     """Submit a job that brings no code, and follow it to its end.
 
@@ -37,57 +40,35 @@ def submit(
 
     Examples:
 
-      fdg submit jobs/pacs_fedomg --kit /srv/flare/lead@example.org --resume-on-failure
-
-      fdg submit jobs/pacs_fedomg --kit /srv/flare/lead@example.org --detach
+      fdg submit jobs/pacs_fedomg /srv/flare/lead@example.org --resume-on-failure
     """
-    from fdg_plugins.cli.watch import Server, missing_sites
-    from fdg_plugins.lab.engine.workflow import sites_of
+    from fdg_plugins.cli.watch import COMPLETED, Server, follow, missing_sites
+    from fdg_plugins.lab.engine.workflow import arguments_of, find_workflow, sites_of
 
-    if detach and resume_on_failure:
-        raise SettingsError("--detach and --resume-on-failure exclude each other: who resumes must wait for the end.")
     with tempfile.TemporaryDirectory(prefix="fdg-") as folder, Server(kit, SERVER_TIMEOUT_S) as server:
         twin = write_resuming_job(job, Path(folder) / "twin", None)
         # Before anything runs: reject a job that could not be resumed.
-        resumption = Resumption(twin, run_of(twin)) if resume_on_failure else None
+        resumes = arguments_of(find_workflow(twin)[2]).get("resume") if resume_on_failure else None
         warn_of_missing(missing_sites(server, sites_of(twin), patience=0.0))
         first = server.submit(write_resuming_job(twin, Path(folder) / "first", None))
         say(f"job {first}: submitted")
-        if not detach:
-            _wait_for_end(server, first, resumption)
-
-
-class Resumption(NamedTuple):
-    """The job that is submitted again, and the run that it resumes by its own config, None if it starts one."""
-
-    job: Path
-    run: str | None
-
-
-def _wait_for_end(server: "Server", first: str, resumption: Resumption | None) -> None:
-    """Follow job ``first``, and those that resume its run, to the end; exit unless the last one completed.
-
-    Without a ``resumption``, a failed job is not resumed. Ctrl-C ends the command, not the job.
-    """
-    from fdg_plugins.cli.watch import COMPLETED, follow
-
-    try:
-        if resumption is None:
-            completed = follow(server, first, say).status == COMPLETED
-        else:
-            completed = _carry_through(server, first, resumption)
-    except KeyboardInterrupt as order:
-        say("no longer followed; the job goes on at the server", on_stderr=True)
-        raise typer.Exit(INTERRUPTED) from order
+        try:
+            if resume_on_failure:
+                completed = _carry_through(server, first, twin, str(resumes or first))
+            else:
+                completed = follow(server, first, say).status == COMPLETED
+        except KeyboardInterrupt as order:
+            say("no longer followed; the job goes on at the server", on_stderr=True)
+            raise typer.Exit(INTERRUPTED) from order
     if not completed:
         raise typer.Exit(FAILED)
 
 
-def _carry_through(server: "Server", first: str, resumption: Resumption) -> bool:
+def _carry_through(server: "Server", first: str, job: Path, run: str) -> bool:
     """Follow job ``first``, and those that resume its run, to the end; return whether the last one completed."""
     from fdg_plugins.cli.watch import COMPLETED, follow, judge
 
-    current, run, idle, complete = first, resumption.run or first, 0, 0
+    current, idle, complete = first, 0, 0
     while (ending := follow(server, current, say)).status != COMPLETED:
         verdict = judge(server, current, ending, is_first=current == run)
         if verdict.finished:
@@ -100,7 +81,7 @@ def _carry_through(server: "Server", first: str, resumption: Resumption) -> bool
             say(f"job {current}: not resumed: {(verdict.reason or tired).rstrip('.')}.")
             return False
         idle += 1
-        current = _resume(server, resumption.job, run, verdict.rounds)
+        current = _resume(server, job, run, verdict.rounds)
     return True
 
 

@@ -4,92 +4,92 @@
 import os
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from fdg_plugins.cli.console import FAILED, INTERRUPTED, say
-from fdg_plugins.cli.own_data import DataOption, DataRootOption, DatasetOption, choose_data
-from fdg_plugins.cli.plugins import ModelOption, PluginFiles, chosen_model, load_plugins, plugin_words
-from fdg_plugins.cli.sweep_options import (
-    AtOnceOption,
-    DryRunOption,
-    EngineOption,
-    GpusOption,
-    KeepModelsOption,
-    MethodsOption,
-    NoRetryOption,
-    ParallelOption,
+from fdg_plugins.cli.console import FAILED, INTERRUPTED, say, warn
+from fdg_plugins.cli.options import (
+    DataRootOption,
+    DatasetOption,
+    PluginFiles,
+    ProtocolName,
     ProtocolOption,
-    SeedsOption,
     SettingsOption,
-    SweepEngine,
-    TargetsOption,
-    ToOption,
-    VerboseOption,
+    brought_networks,
+    choose_data,
+    load_plugins,
+    plugin_words,
 )
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.sweep.values import read_settings
-from fdg_plugins.values import counted, shorten
+from fdg_plugins.values import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from fdg_plugins.lab.sweep.execute import Ended, Store
     from fdg_plugins.lab.sweep.prepare import Prepared
 
-LONGEST_SEED = 10  # digits: seeds are below 2**31
+LARGEST_SEED = 2**31 - 1
 
 
 def sweep(
-    to: ToOption,
-    methods: MethodsOption = None,
+    folder: Annotated[
+        Path, typer.Argument(help="The sweep's folder: a new one, or one to go on with.", show_default=False)
+    ],
+    methods: Annotated[
+        str | None,
+        typer.Option(help="Methods, and centralised references: fedavg,fedomg+ga+dim,irm.", show_default=False),
+    ] = None,
     dataset: DatasetOption = None,
-    targets: TargetsOption = None,
-    seeds: SeedsOption = None,
-    model: ModelOption = None,
+    targets: Annotated[
+        str | None, typer.Option(help="Domains to hold out, one at a time, or all.", show_default="all")
+    ] = None,
+    seeds: Annotated[str | None, typer.Option(help="Seeds, such as 0,1,2.", show_default="0")] = None,
     settings: SettingsOption = None,
-    protocol: ProtocolOption = None,
+    protocol: Annotated[ProtocolName | None, ProtocolOption.__metadata__[0]] = None,
     data_root: DataRootOption = None,
-    data: DataOption = None,
-    parallel: ParallelOption = None,
-    engine: EngineOption = SweepEngine.PROCESS,
-    at_once: AtOnceOption = None,
-    gpus: GpusOption = None,
-    no_retry_failed: NoRetryOption = False,
-    keep_models: KeepModelsOption = False,
-    dry_run: DryRunOption = False,
-    verbose: VerboseOption = False,
+    parallel: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Runs at a time; default: one per GPU, else one per core."),
+    ] = None,
+    keep_models: Annotated[
+        bool, typer.Option("--keep-models", help="Keep the models of each run: they are large.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan and its time, if known; write nothing in the folder.")
+    ] = False,
     plugin: PluginFiles = None,
 ) -> None:
     """Run every method on every held-out domain, seed and setting.
 
-    Finished runs are kept. You can stop it at any time: the same command, or fdg sweep --to FOLDER with the same data
+    Finished runs are kept. You can stop it at any time: the same command, or fdg sweep FOLDER with the same data
     root, continues with the missing runs. Lists may grow: name more methods, domains, seeds or values. A failed run is
     named, keeps its log, and does not stop the others. Each run has a folder in FOLDER/runs.
 
-    Each federated run is one process, with the bits that FLARE's simulator gives (--engine simulator). References
-    (erm, irm, groupdro, vrex, iga, fish, fishr) run as fdg run does, without FLARE. A setting applies to
+    --set NAME=1,2,3 makes several values an axis of the grid; METHOD:NAME=VALUE is for one method. A setting applies to
     the methods that have it.
+
+    Each federated run is one process, with the bits that FLARE's simulator gives. References
+    (erm, irm, groupdro, vrex, iga, fish, fishr) run as fdg run does, without FLARE.
 
     Exit codes: 0 all runs have finished, 1 some failed, 2 the request cannot be carried out, 130 it was stopped.
 
     Examples:
 
-      fdg sweep --to sweeps/pacs --methods fedavg,fedomg --seeds 0,1 --data-root /data --protocol quick --dry-run
+      fdg sweep sweeps/pacs --methods fedavg,fedomg --seeds 0,1 --data-root /data --protocol quick --dry-run
 
-      fdg sweep --to sweeps/pacs --methods fedavg,fedomg,erm,irm --set irm:strength=10,100 --data-root /data
+      fdg sweep sweeps/pacs --methods fedavg,fedomg,erm,irm --set irm:strength=10,100 --data-root /data
 
-      fdg sweep --to sweeps/kappa --methods fedavg,fedomg --targets sketch --set kappa=0.1,0.3,0.5 --set rounds=20
+      fdg sweep sweeps/kappa --methods fedavg,fedomg --targets sketch --set kappa=0.1,0.3,0.5 --set rounds=20
 
-      fdg sweep --to sweeps/pacs --data-root /data
+      fdg sweep sweeps/pacs --data-root /data
 
-      fdg sweep --to sweeps/photos --methods fedavg,fedomg,erm --data photos --protocol quick
+      fdg sweep sweeps/photos --methods fedavg,fedomg,erm --dataset photos --protocol quick
 
-      fdg sweep --to sweeps/own --methods fedavg,clipped_fedavg --plugin custom/clipped_fedavg.py
+      fdg sweep sweeps/own --methods fedavg,clipped_fedavg --plugin custom/clipped_fedavg.py
 
-      fdg sweep --to sweeps/net --methods fedavg,fedomg --model my_net.py:build --set image_size=64
+      fdg sweep sweeps/net --methods fedavg,fedomg --set model=my_net.py:build --set image_size=64
     """
     from fdg_plugins.lab.sweep.execute import Runner, Store, listening, pending
     from fdg_plugins.lab.sweep.folder import check_path, held
@@ -97,79 +97,66 @@ def sweep(
     from fdg_plugins.lab.sweep.overview import Lines
     from fdg_plugins.lab.sweep.prepare import prepare
 
-    check_path(to)
-    store = Store(to)
+    check_path(folder)
+    store = Store(folder)
     load_plugins(store.plugin_files(plugin or []))
-    chosen = choose_data(data, dataset, data_root)
-    with chosen_model(model) as own:
-        files = store.plugin_files([*(plugin or []), *own.files])
+    chosen = choose_data(dataset, data_root)
+    values = read_settings(settings or [])
+    (at_once,) = values.pop("at_once", (None,))
+    with brought_networks(values) as networks:
+        files = store.plugin_files([*(plugin or []), *networks])
         asked = {
             "dataset": chosen.dataset,
             "protocol": protocol.value if protocol else None,
             "methods": _names("--methods", methods),
             "targets": _names("--targets", targets),
             "seeds": _seeds(seeds),
-            "settings": own.added_to(read_settings(settings or []), as_axis=True),
+            "settings": values,
         }
         environment = machine_environment(os.environ, chosen.root) | chosen.variables
         for name in ignored_settings(os.environ):
-            say(f"Warning: {name} is not used: the settings of a sweep come from --set.", "yellow", on_stderr=True)
-        in_one_process = engine is SweepEngine.PROCESS
-        prepared = prepare(asked, store, environment, in_one_process=in_one_process)
-        processes = max(prepared.processes, at_once or 1) if in_one_process else prepared.processes
-        machine = find_machine(processes, parallel, gpus, at_once, environment)
-        _show_plan(prepared, store, verbose=verbose)
-        runs = pending(prepared.plan, store, not no_retry_failed)
+            warn(f"{name} is not used: the settings of a sweep come from --set.")
+        prepared = prepare(asked, store, environment, in_one_process=True)
+        machine = find_machine(max(prepared.processes, at_once or 1), parallel, None, at_once, environment)
+        _show_plan(prepared, store)
+        runs = pending(prepared.plan, store, retry_failed=True)
         if dry_run:
             say(f"to do: {counted(len(runs), 'run')}, {len(machine.gpus)} at a time")
             return
         lines = Lines(prepared.plan, store, Console(highlight=False))
-        found = prepared.content.data
         with held(store.lock, f"folder {store.folder}"), listening() as order:
             store.write(prepared.content, files)
-            runner = Runner(store, machine, found, environment, lines, in_one_process, keep_models)
+            runner = Runner(store, machine, prepared.content.data, environment, lines, True, keep_models)
             ended = runner.carry_out(runs, order)
-    numbers = {"--parallel": parallel, "--at-once": at_once, "--gpus": gpus}
-    given = [text for name, value in numbers.items() if value is not None for text in (name, str(value))]
-    given += ["--engine", engine.value] * (engine is not SweepEngine.PROCESS) + ["--keep-models"] * keep_models
-    again = shlex.join([*_going_on(to, environment), *given]) if order.signal is not None else None
-    raise typer.Exit(_sum_up(prepared, store, ended, again))
-
-
-def _going_on(to: Path, environment: "Mapping[str, str]") -> list[str]:
-    """Return the command that goes on with a sweep, whose folder does not hold the place of the data."""
-    places = {"--dataset": "FDG_DATASET_FILE", "--data-root": "FDG_DATA_ROOT"}
-    given = [(option, environment[name]) for option, name in places.items() if environment.get(name)]
-    return ["fdg", "sweep", "--to", str(to), *(text for pair in given for text in pair)]
+    numbers = {"--parallel": parallel, "--set": None if at_once is None else f"at_once={at_once}"}
+    places = {"--dataset": environment.get("FDG_DATASET_FILE"), "--data-root": environment.get("FDG_DATA_ROOT")}
+    given = [text for name, value in (places | numbers).items() if value for text in (name, str(value))]
+    again = shlex.join(["fdg", "sweep", str(folder), *given, *["--keep-models"] * keep_models])
+    raise typer.Exit(_sum_up(prepared, store, ended, again if order.signal is not None else None))
 
 
 def _names(option: str, text: str | None) -> tuple[str, ...] | None:
-    if text is None:
-        return None
-    names = tuple(name.strip() for name in text.split(","))
-    if not all(names):
-        raise SettingsError(f"{option} is {text!r}, expected names with commas between them.")
+    names = None if text is None else tuple(name.strip() for name in text.split(","))
+    if names is not None and not all(names):
+        raise SettingsError(field=option, value=text, expected="names with commas between them")
     return names
 
 
 def _seeds(text: str | None) -> tuple[int, ...] | None:
     names = _names("--seeds", text)
-    if names is not None and not all(name.isdecimal() and len(name) <= LONGEST_SEED for name in names):
-        raise SettingsError(f"--seeds is {shorten(text)}, expected numbers with commas between them, such as 0,1,2.")
-    return None if names is None else tuple(int(name) for name in names)
+    if names is not None and not all(name.isdecimal() and len(name) <= len(str(LARGEST_SEED)) for name in names):
+        raise SettingsError(field="--seeds", value=text, expected="numbers with commas between them, such as 0,1,2")
+    return None if names is None else tuple(map(int, names))
 
 
-def _show_plan(prepared: "Prepared", store: "Store", *, verbose: bool) -> None:
+def _show_plan(prepared: "Prepared", store: "Store") -> None:
     from fdg_plugins.lab.sweep.overview import headline, notes
 
-    states = {run.name: store.state(run.name) for run in prepared.plan}
     say(headline(prepared))
-    found = [*states.values()]
-    say(", ".join(f"{found.count(state)} {state}" for state in ("finished", "failed", "to do")))
+    states = [store.state(run.name) for run in prepared.plan]
+    say(", ".join(f"{states.count(state)} {state}" for state in ("finished", "failed", "to do")))
     for note in notes(prepared):
         say(note)
-    for name, state in states.items() if verbose else ():
-        say(f"  {name}: {state}")
 
 
 def _sum_up(prepared: "Prepared", store: "Store", ended: "list[Ended]", again: str | None) -> int:

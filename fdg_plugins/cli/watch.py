@@ -5,7 +5,6 @@ import contextlib
 import io
 import logging
 import math
-import re
 import tempfile
 import time
 import uuid
@@ -21,7 +20,7 @@ from nvflare.fuel.flare_api.api_spec import (
     JobNotFound,
 )
 
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import DataError
 from fdg_plugins.flare.kits import person_of_kit
 from fdg_plugins.flare.sessions import open_session
 from fdg_plugins.record.run_files import RESULTS_FILE
@@ -30,7 +29,6 @@ from fdg_plugins.values import shorten
 
 Answer = TypeVar("Answer")
 
-JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 ABORTED = "the job was aborted while it waited for"  # logged by our workflow when FLARE ends the job
 ABSENT = "of the job's deploy_map does not take part"  # by our census: a site was not there when the job started
 POLL_S = 1.5
@@ -61,15 +59,6 @@ class Verdict(NamedTuple):
     reason: str
     rounds: int | None = None
     finished: bool = False
-
-
-def check_job_id(text: str) -> str:
-    """Return ``text``; raise ``SettingsError`` if it is not an id of a FLARE job."""
-    if not JOB_ID.fullmatch(text):
-        raise SettingsError(
-            f"job id is {shorten(text)}, expected one as FLARE gives them (3379af42-b0b1-4066-889e-7cf89997f720)."
-        )
-    return text
 
 
 class Server:
@@ -107,7 +96,9 @@ class Server:
         while True:
             try:
                 with _silence():
-                    return question(self._connected())
+                    if self._session is None:
+                        self._session = open_session(self._person, self._folder, self._timeout, tries=1)
+                    return question(self._session)
             except REFUSALS as error:
                 raise DataError(f"the server refuses: {_words(error)}.") from error
             except Exception as error:
@@ -116,12 +107,6 @@ class Server:
                 if time.monotonic() >= deadline:
                     raise DataError(f"the server of kit {self._folder} cannot be reached: {_words(error)}.") from error
             time.sleep(POLL_S)
-
-    def _connected(self) -> Any:
-        """Return the session, a new one if there is none."""
-        if self._session is None:
-            self._session = open_session(self._person, self._folder, self._timeout, tries=1)
-        return self._session
 
     def submit(self, job: Path, patience: float = 0.0) -> str:
         """Submit the job in folder ``job`` and return its id; if retried, the server accepts it only once."""
@@ -158,38 +143,29 @@ def is_running(system: Any, job: str) -> bool:
 
 
 def follow(server: Server, job: str, tell: Callable[[str], None]) -> Ending:
-    """Wait for a job to end and return how it ended; ``tell`` receives a line for each change of its status."""
-    before, idle_since = None, math.inf
-    for status, system in _statuses(server, job, tell):
-        if status.startswith("FINISHED"):
-            return Ending(status)
-        start, now = system.server_info.start_time, time.monotonic()
-        idle_since = math.inf if _is_in_hand(system, job, status) else min(idle_since, now)
-        if idle_since <= now and before not in (None, start):
-            tell(f"job {job}: the server was restarted and does not run it any more, though it still lists it so")
-            break
-        if now >= idle_since + LOST_S:  # the server was restarted before the first look at the job
-            tell(f"job {job}: the server has not run it for {LOST_S / 60:.0f} minutes, though it still lists it so")
-            break
-        before = start
-    return Ending(status, lost=True)
+    """Wait for a job to end and return how it ended; ``tell`` receives a line for each change of its status.
 
-
-def _statuses(server: Server, job: str, tell: Callable[[str], None]) -> Iterator[tuple[str, Any]]:
-    """Yield a job's status and the information about the whole system, again and again; tell each new status."""
-    shown = ""
+    A server that was restarted goes on listing a job as running that it does not run any more.
+    """
+    shown, started, idle_since = "", None, math.inf
     while True:
         status, system = server.status(job, PATIENCE_S)
         if status != shown:
             tell(f"job {job}: {status}")
             shown = status
-        yield status, system
+        if status.startswith("FINISHED"):
+            return Ending(status)
+        start, now = system.server_info.start_time, time.monotonic()
+        is_in_hand = status == RunStatus.SUBMITTED.value or is_running(system, job)
+        idle_since = math.inf if is_in_hand else min(idle_since, now)
+        if idle_since <= now and started not in (None, start):
+            tell(f"job {job}: the server was restarted and does not run it any more, though it still lists it so")
+            return Ending(status, lost=True)
+        if now >= idle_since + LOST_S:  # the server was restarted before the first look at the job
+            tell(f"job {job}: the server has not run it for {LOST_S / 60:.0f} minutes, though it still lists it so")
+            return Ending(status, lost=True)
+        started = start
         time.sleep(POLL_S)
-
-
-def _is_in_hand(system: Any, job: str, status: str) -> bool:
-    """Return whether the server runs the job, or lets it wait for its turn."""
-    return status == RunStatus.SUBMITTED.value or is_running(system, job)
 
 
 def missing_sites(server: Server, sites: Iterable[str], patience: float) -> list[str]:
@@ -219,41 +195,29 @@ def read_record(server: Server, job: str) -> dict[str, Any] | None:
 
 
 def judge(server: Server, job: str, ending: Ending, is_first: bool) -> Verdict:
-    """Return whether an incomplete job ended because a process died, so that its run can be resumed."""
+    """Return whether an incomplete job ended because a process died, so that its run can be resumed.
+
+    ``is_first``: it is the job that started the run.
+    """
     if ending.lost:
         return Verdict(True, "")
     if ending.status == RunStatus.FINISHED_ABORTED.value:
         return Verdict(False, "it was aborted by a person")
     if ending.status not in DIED:
         return Verdict(False, f"it never ran ({ending.status})")
-    return _judge_record(read_record(server, job), is_first)
-
-
-def _judge_record(record: dict[str, Any] | None, is_first: bool) -> Verdict:
-    """Return whether a run with this record can be resumed; ``is_first``: the record is of the job that started it."""
+    record = read_record(server, job)
     if record is None:
         return Verdict(True, "")
     rounds = record.get("rounds")
     complete = len(rounds) if isinstance(rounds, list) else 0
     if record.get("status") == "finished":
         return Verdict(False, "its run has finished", complete, finished=True)
-    because = _own_reason(record)
-    if because is not None and (is_first or ABSENT not in because):  # who is away may be back for the next job
+    because = str(record.get("stopped_because") or "")
+    is_own_reason = record.get("status") == "stopped" and not because.startswith(ABORTED)
+    if is_own_reason and (is_first or ABSENT not in because):  # who is away may be back for the next job
         return Verdict(False, f"its run stopped for a reason of its own: {because}", complete)
-    return _judge_rounds(complete, is_known=rounds is not None or is_first)
-
-
-def _judge_rounds(complete: int, *, is_known: bool) -> Verdict:
-    """Return whether there is a round to go on from; an earlier job may have one unless the number ``is_known``."""
     if complete:
         return Verdict(True, "", complete)
-    if is_known:
+    if is_first or rounds is not None:  # an earlier job may have a round unless the number is known
         return Verdict(False, "it has no complete round to go on from; the server's log says why", 0)
     return Verdict(True, "")
-
-
-def _own_reason(record: dict[str, Any]) -> str | None:
-    """Return why the run stopped by itself, None if it did not."""
-    because = str(record.get("stopped_because") or "")
-    is_own = record.get("status") == "stopped" and not because.startswith(ABORTED)
-    return because if is_own else None

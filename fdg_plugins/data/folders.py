@@ -75,7 +75,7 @@ def _check_folder(root: Path, folder: Path, spec: FolderSpec, public: str) -> No
     hint = ""
     if spec.folder and is_folder(root) and not is_folder(root / spec.folder):
         if all(is_folder(root / domain) for domain in spec.domains):
-            hint = f"; {root} holds the domains: call it {spec.folder} and use its parent, or name it with --data"
+            hint = f"; {root} holds the domains: call it {spec.folder} and use its parent, or name it with --dataset"
         elif inner := [place.parent for place in sorted(root.glob(f"*/{spec.folder}")) if is_folder(place)]:
             hint = f"; {inner[0]} holds {spec.folder}/: use it instead"
     layout = "/".join(filter(None, ("<data root>", spec.folder, "<domain>", spec.layout)))

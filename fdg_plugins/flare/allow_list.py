@@ -173,5 +173,5 @@ def warning_of(owner: str, count: int | None) -> str | None:
     entries = counted(count, "entry", "entries")
     return (
         f"{owner}: its list of allowed classes holds {entries} that these jobs do not need; "
-        "`fdg kit allow --kit` writes the least one."
+        "`fdg kit allow` writes the least one."
     )

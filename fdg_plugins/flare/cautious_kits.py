@@ -9,7 +9,7 @@ In ``project.yml``, after FLARE's ``StaticFileBuilder``:
 ``nvflare provision`` and, for a participant's own definition, ``nvflare package`` then write kits that let a job build
 the components that jobs of this package need, and no others; let nobody bring code, no lead operate a machine, nor a
 lead or a project admin run shell commands; and do not send a site's logs to the server. Each operator can change this
-in ``local/`` of the kit, and ``fdg kit check --kit`` says what a kit permits. The project's folder, in which FLARE
+in ``local/`` of the kit, and ``fdg kit check`` says what a kit permits. The project's folder, in which FLARE
 keeps all private keys, is made accessible to its owner only.
 """
 

@@ -297,7 +297,11 @@ def test_the_stand_in_or_the_data_root_is_used(
     "arguments",
     [
         *(["dann"], ["erm", "--dataset", "cifar"], ["erm", "--dataset", ""], ["erm", "--data-root", "/no/such/folder"]),
-        *(["erm", "--dataset", "vlcs", "--target", "sun09"], ["erm", "--seed", "-1"], ["erm", "--protocol", "slow"]),
+        *(
+            ["erm", "--dataset", "vlcs", "--target", "sun09"],
+            ["erm", "--set", "seed=-1"],
+            ["erm", "--protocol", "slow"],
+        ),
         *(["erm", "--set", "steps=1,2"], ["erm", "--set", "erm:steps=1"], ["erm", "--set", "rounds=1"]),
         *(["irm", "--set", "strength=-1"], ["erm", "--target", "angle_0"], ["erm", "--at-once", "2"]),
     ],

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import pytest
 from nvflare.fuel.flare_api.api_spec import JobNotFound
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from fdg_plugins.cli import watch
-from fdg_plugins.cli.main import app
 from fdg_plugins.cli.resume import SIGNATURE
+from tests.cli.commands import fdg
 
 JOB = Path(__file__).parents[2] / "jobs" / "pacs_fedomg_ga"
 SITES = ("photo", "art_painting", "cartoon", "sketch")
@@ -60,22 +60,17 @@ class FakeFlare:
         self.scripts = scripts
         self.records = dict(records or {})
         self.sites: list[tuple[str, ...]] = [SITES]
-        self.connects: list[BaseException] = []
         self.refusals: list[BaseException] = []
-        self.timeouts: list[float] = []
         self.submitted: list[dict[str, Any]] = []
         self.tokens: list[str] = []
         self.sessions = self.closed = 0
         self._seen: dict[str, Step] = {}
         self._current = Step("none", False)
 
-    def connect(self, person: str, kit: str, timeout: float, **_: Any) -> "FakeFlare":
+    def connect(self, person: str, *_: Any, **__: Any) -> "FakeFlare":
         """Open a session, as ``open_session`` does."""
         assert person == "lead@example.org"
         print("Connecting to FLARE ...")  # noqa: T201 - as FLARE does
-        self.timeouts.append(timeout)
-        if self.connects:
-            raise self.connects.pop(0)
         self.sessions += 1
         return self
 
@@ -145,12 +140,4 @@ def run(flare: FakeFlare, monkeypatch: pytest.MonkeyPatch, *arguments: object) -
     """Run ``fdg`` with the arguments against the server, without its waits."""
     monkeypatch.setattr(watch, "open_session", flare.connect)
     monkeypatch.setattr(watch, "POLL_S", 0.0)
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def check_refusal(result: Result, sentence: str) -> None:
-    """Fail unless the command ended as a user's mistake, with one line that holds ``sentence``."""
-    assert result.exit_code == 2, result.output
-    assert isinstance(result.exception, SystemExit)
-    assert len(result.stderr.strip().splitlines()) == 1
-    assert sentence in result.stderr
+    return fdg(*arguments)

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from fdg_plugins.cli.main import app
 from fdg_plugins.plugins.kinds import registries
+from tests.cli.commands import fdg
 
 pytestmark = pytest.mark.usefixtures("no_fdg_variables", "broken")
 
@@ -36,11 +35,7 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         registry.refresh()
 
 
-def fdg(*arguments: str) -> Result:
-    return CliRunner().invoke(app, arguments)
-
-
-@pytest.mark.parametrize("command", [("run",), ("sweep", "--to", "new", "--dry-run", "--methods")])
+@pytest.mark.parametrize("command", [("run",), ("sweep", "new", "--dry-run", "--methods")])
 def test_a_mistyped_method_is_told_as_such(command: tuple[str, ...]) -> None:
     result = fdg(*command, "fedomgx")
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)

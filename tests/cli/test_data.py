@@ -1,52 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg data`` as a user meets it: what is printed, what is on disk afterwards, and one sentence for every mistake."""
+"""``fdg data`` as a user meets it: what is printed, what is on disk afterwards, and one sentence for a mistake."""
 
 import io
+import json
+import re
+import shutil
 import zipfile
-from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
-from typer.testing import CliRunner, Result
+from PIL import ExifTags, Image
 
-from fdg_plugins.cli.data import data_app
-from fdg_plugins.data import DATASETS, PACS, VLCS, dataset_spec, find_data_root, open_domain
+from fdg_plugins.data import DATASETS, PACS, find_data_root, open_domain, own_data
 from fdg_plugins.data.catalogue import Origin, Release, origin_of
 from fdg_plugins.data.folders import MANIFEST
 from fdg_plugins.lab.preparation import checks
+from fdg_plugins.storage import read_json
+from tests.cli.commands import check_refusal, fdg
+from tests.own_drawings import CLASSES, DOMAINS, draw_own
 
 pytestmark = pytest.mark.usefixtures("no_fdg_variables")
 
 
-def run(*arguments: object, data_root: Path | None = None) -> Result:
-    options = [] if data_root is None else ["--data-root", str(data_root)]
-    return CliRunner().invoke(data_app, [*(str(argument) for argument in arguments), *options])
-
-
-def picture(number: int) -> bytes:
-    stream = io.BytesIO()
-    Image.new("RGB", (2, 2), (number, 0, 0)).save(stream, "PNG")
-    return stream.getvalue()
-
-
-PHOTOS = {
-    f"PACS/photo/{name}/{n}.jpg": picture(10 * label + n) for label, name in enumerate(PACS.classes) for n in (1, 2)
-}
-
-
-def archive(path: Path, files: Mapping[str, bytes]) -> Path:
-    with zipfile.ZipFile(path, "w") as target:
-        for name, content in files.items():
-            target.writestr(name, content)
-    return path
-
-
 @pytest.fixture
-def photos(tmp_path: Path) -> Path:
+def archive(tmp_path: Path) -> Path:
     """An archive with the domain ``photo`` of PACS, two images of each class."""
-    return archive(tmp_path / "PACS.zip", PHOTOS)
+    with zipfile.ZipFile(tmp_path / "PACS.zip", "w") as target:
+        for label, name in enumerate(PACS.classes):
+            for number in (1, 2):
+                stream = io.BytesIO()
+                Image.new("RGB", (2, 2), (10 * label + number, 0, 0)).save(stream, "PNG")
+                target.writestr(f"PACS/photo/{name}/{number}.jpg", stream.getvalue())
+    return tmp_path / "PACS.zip"
 
 
 @pytest.fixture
@@ -57,183 +44,251 @@ def fourteen_photos(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "origin_of", lambda dataset: origin)
 
 
-def check_refusal(result: Result, sentence: str) -> None:
-    assert result.exit_code == 2, result.output
-    assert isinstance(result.exception, SystemExit)
-    assert len(result.stderr.strip().splitlines()) == 1
-    assert result.stderr.lstrip().startswith("Error: ")
-    assert sentence in result.stderr
-
-
-# --- list -------------------------------------------------------------------------------------------------
-
-
-def test_the_list_has_one_line_for_each_data_set_and_the_terms_of_one_on_request() -> None:
-    lines = run("list").stdout.splitlines()
-    assert [line.split()[0] for line in lines[2:]] == [spec.name for spec in DATASETS.loaded()]
-    assert origin_of("pacs").terms in " ".join(run("list", "pacs").stdout.split())
-
-
-def test_the_list_says_what_is_under_the_data_root(photos: Path, tmp_path: Path) -> None:
-    run("prepare", "pacs", "--from", photos, "--any-counts", data_root=tmp_path)
-    result = run("list", data_root=tmp_path)
-    rows = {line.split()[0]: line for line in result.stdout.splitlines() if "│" in line}
-    assert rows["pacs"].rstrip().endswith("1 of 4 domains, manifest")
-    assert rows["vlcs"].rstrip().endswith("no")
-    assert rows["rotateddigits"].rstrip().endswith("with scikit-learn")
-
-
-def test_the_list_of_a_data_root_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    check_refusal(run("list", data_root=tmp_path / "away"), "away is not a folder; expected --data-root or FDG_DATA_RO")
-
-
-# --- prepare ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.usefixtures("fourteen_photos")
-def test_an_archive_becomes_a_data_set_with_a_manifest(photos: Path, tmp_path: Path) -> None:
-    result = run("prepare", "pacs", "--from", photos, data_root=tmp_path / "root")
+def test_an_archive_becomes_a_data_set_with_a_manifest_that_verify_compares_with(archive: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    result = fdg("data", "prepare", "pacs", archive, "--data-root", root)
     assert result.exit_code == 0, result.output
-    assert "pacs: 14 files written, 0 were there already" in result.stdout
-    assert "expected: small (a test)" in result.stdout
-    assert f"{MANIFEST}: 14 files, sha256 " in result.stdout
-    assert f"terms: {origin_of('pacs').terms}; {origin_of('pacs').page}" in result.stdout
-    assert len(open_domain(tmp_path / "root", "pacs", "photo", seed=0).test) == 14
-    again = run("prepare", "pacs", "--from", photos, data_root=tmp_path / "root")
-    assert "pacs: 0 files written, 14 were there already" in again.stdout
+    for told in ("14 files written, 0 were there", "expected: small (a test)", f"terms: {origin_of('pacs').terms}"):
+        assert told in result.stdout
+    assert len(open_domain(root, "pacs", "photo", seed=0).test) == 14
+    assert "pacs: 0 files written, 14" in fdg("data", "prepare", "pacs", archive, "--data-root", root).stdout
+    assert "all 14 files are as the manifest says" in fdg("data", "verify", "pacs", "--data-root", root).stdout
+    (root / "pacs" / "photo" / "dog" / "1.jpg").unlink()
+    changed = fdg("data", "verify", "pacs", "--data-root", root)
+    check_refusal(changed, "missing: 1, extra: 0, changed: 0")
+    assert "missing photo/dog/1.jpg" in changed.stdout
+    (root / "pacs" / MANIFEST).unlink()
+    check_refusal(fdg("data", "verify", "pacs", "--data-root", root), "photo has 13 images, expected 14")
 
 
-def test_other_numbers_than_known_end_with_2_and_no_manifest(photos: Path, tmp_path: Path) -> None:
-    result = run("prepare", "pacs", "--from", photos, data_root=tmp_path)
-    check_refusal(result, "photo has 14 images, expected 1,670 (dog 2 of 189,")
-    assert "no manifest was written (--any-counts accepts what is there)" in result.stderr
-    assert "1,670" in result.stdout, "the table is shown all the same"
+def test_other_numbers_than_known_end_with_2_and_no_manifest(archive: Path, tmp_path: Path) -> None:
+    words = ("data", "prepare", "pacs", archive, "--data-root", tmp_path)
+    result = fdg(*words)
+    check_refusal(result, "photo has 14 images, expected 1,670 (dog 2 of 189,", "--any-counts accepts what is there")
     assert not (tmp_path / "pacs" / MANIFEST).exists()
-    accepted = run("prepare", "pacs", "--from", photos, "--any-counts", data_root=tmp_path)
-    assert accepted.exit_code == 0
-    assert "note: photo has 14 images, expected 1,670" in accepted.stdout
+    assert "note: photo has 14 images, expected 1,670" in fdg(*words, "--any-counts").stdout
     assert (tmp_path / "pacs" / MANIFEST).exists()
+
+
+def test_the_list_says_what_is_under_the_data_root(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = fdg("data", "list").stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == [spec.name for spec in DATASETS.loaded()]
+    assert origin_of("pacs").terms in fdg("data", "list", "pacs").stdout
+    fdg("data", "prepare", "pacs", archive, "--data-root", tmp_path, "--any-counts")
+    monkeypatch.setenv("FDG_DATA_ROOT", str(tmp_path))
+    rows = {line.split()[0]: line for line in fdg("data", "list").stdout.splitlines()}
+    assert rows["pacs"].endswith("1 of 4 domains, manifest")
+    assert rows["vlcs"].endswith("no")
+    (tmp_path / "pacs" / MANIFEST).unlink()
+    assert "1 of 4 domains, preparation not ended" in fdg("data", "list").stdout
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (
-            ("prepare", "imagenet", "--from", "x"),
-            "data set 'imagenet' is unknown, and no installed plug-in",
-        ),
-        (("prepare", "pacs", "--from", "/nowhere"), "source /nowhere is not there; expected a folder or an archive"),
-        (("prepare", "rotateddigits", "--from", "x"), "comes with an installed package; there is nothing to prepare"),
-        (("verify", "pacs"), "pacs is not there; fdg data prepare pacs makes it"),
-        (("verify", "rotatedmnist"), "mnist is not there; fdg data prepare rotatedmnist makes it"),
-        (("verify", "rotateddigits"), "there is nothing to prepare or verify"),
+        (("prepare", "imagenet", "x"), "data set 'imagenet' is unknown"),
+        (("prepare", "pacs", "/nowhere"), "/nowhere"),
+        (("prepare", "rotateddigits", "x"), "comes with an installed package"),
+        (("verify", "pacs"), "holds no domain; expected one of"),
+        (("verify", "pasc"), "there is no folder 'pasc' here"),
+        (("verify", "pacs", "--write"), "--write is for images of your own"),
     ],
 )
 def test_a_mistake_ends_in_one_sentence(arguments: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
-    check_refusal(run(*arguments, data_root=tmp_path), sentence)
+    check_refusal(fdg("data", *arguments, "--data-root", tmp_path), sentence)
     assert list(tmp_path.iterdir()) == [], "nothing is left behind"
 
 
-# --- verify -----------------------------------------------------------------------------------------------
+def test_the_stand_in_is_drawn_once_and_never_taken_for_the_data_set(archive: Path, tmp_path: Path) -> None:
+    place = tmp_path / "drawn"
+    assert "STAND-IN" in fdg("data", "stand-in", place).stdout
+    assert find_data_root("pacs", place, None).stand_in
+    assert "nothing was drawn" in fdg("data", "stand-in", place).stdout
+    check_refusal(fdg("data", "stand-in", place, "--dataset", "vessels"), "another data set than vessels")
+    check_refusal(fdg("data", "stand-in", tmp_path / "x", "--dataset", "vlcs"), "vlcs")
+    assert "Warning: data root" in fdg("data", "verify", "pacs", "--data-root", place).stderr
+    root = tmp_path / "root"
+    check_refusal(fdg("data", "prepare", "pacs", place, "--data-root", root), "it is the STAND-IN")
+    check_refusal(fdg("data", "prepare", "pacs", archive, "--data-root", place), "holds the STAND-IN")
+    check_refusal(fdg("data", "stand-in", tmp_path), "should be a new or an empty folder")
 
 
 @pytest.fixture
-def root(photos: Path, tmp_path: Path) -> Path:
-    """A data root with the photos, prepared."""
-    assert run("prepare", "pacs", "--from", photos, "--any-counts", data_root=tmp_path / "root").exit_code == 0
+def photos(tmp_path: Path) -> Path:
+    return draw_own(tmp_path / "Meine Fotos")
+
+
+def test_check_says_what_is_there_and_draws_a_row_for_each_domain(photos: Path, tmp_path: Path) -> None:
+    shutil.rmtree(photos / "sketch" / "Hund")
+    tag = Image.Exif()
+    tag[ExifTags.Base.Orientation] = 6
+    Image.new("RGB", (20, 20), (9, 99, 9)).save(photos / "photo" / "Hund" / "turned.jpg", exif=tag)
+    result = fdg("data", "check", photos, "--sheets", tmp_path / "sheets")
+    assert result.exit_code == 0, result.stderr
+    assert "4 domains (Bäder & Küchen, photo, sketch, Öl gemälde), 3 classes" in result.stdout
+    assert "absent      sketch has no image of Hund" in result.stdout
+    assert "turned      photo: 1 of 16 images have an EXIF orientation, which is ignored" in result.stdout
+    assert "BMP 3, JPEG 3, PNG 3, TIFF 3, WEBP 3" in result.stdout
+    with Image.open(tmp_path / "sheets" / "Meine_Fotos.png") as sheet:
+        edges = [place * sheet.height // 4 for place in range(5)]
+        rows = [sheet.crop((0, upper, sheet.width, lower)) for upper, lower in pairwise(edges)]
+        assert all(len(row.getcolors(maxcolors=2**24) or []) > 50 for row in rows)
+
+
+def test_check_names_damaged_and_duplicate_files_those_of_two_domains_first(photos: Path) -> None:
+    shutil.copy(photos / "photo" / "Hund" / "bild 0.png", photos / "photo" / "Hund" / "again.png")
+    shutil.copy(photos / "photo" / "vogel" / "bild 0.png", photos / "sketch" / "vogel" / "again.png")
+    (photos / "photo" / "Hund" / "broken.jpg").write_bytes(b"no image")
+    deep = np.arange(400, dtype=np.uint16).reshape(20, 20)
+    Image.fromarray(deep).save(photos / "photo" / "Hund" / "deep.png")
+    result = fdg("data", "check", photos)
+    check_refusal(result, "2 of the images cannot be used")
+    assert "2 images are there more than once (same bytes): 1 in several domains" in result.stdout
+    assert [line.strip() for line in result.stdout.splitlines() if " = " in line] == [
+        "photo/vogel/bild 0.png = sketch/vogel/again.png",
+        "photo/Hund/again.png = photo/Hund/bild 0.png",
+    ]
+    assert "broken.jpg cannot be read" in result.stdout
+    assert "deep.png has values of more than 8 bits that reach only 399" in result.stdout
+
+
+def test_check_names_what_is_not_used_and_what_the_file_excludes_is_no_news(photos: Path) -> None:
+    dog = photos / "photo" / "Hund"
+    (dog / "inner").mkdir()
+    shutil.copy(dog / "bild 0.png", dog / "inner")
+    (dog / "1.HEIC").touch()
+    shutil.copy(dog / "bild 0.png", photos / "photo" / "beside.png")
+    result = fdg("data", "check", photos)
+    assert result.exit_code == 0, result.output
+    assert "not used    photo: 3 files or folders (such as photo/" in result.stdout
+    described = 'domains = ["photo", "sketch", "quick draw"]\nexclude = ["*.HEIC", "photo/Hund/inner/*", "*.xyz"]'
+    (photos / "dataset.toml").write_text(described)
+    result = fdg("data", "check", photos)
+    assert result.stdout.count("not used") == 1
+    assert "Warning: exclude names *.xyz, which no file matches" in result.stderr
+    assert "Warning: no folder for quick draw; a run on this machine needs every domain" in result.stderr
+
+
+def test_a_folder_of_which_nothing_is_usable_is_warned_of_by_every_command(photos: Path) -> None:
+    (photos / "photo" / "fish").mkdir()
+    (photos / "photo" / "fish" / "1.gif").touch()
+    (photos / "painting").mkdir()
+    shutil.copy(photos / "photo" / "Hund" / "bild 0.png", photos / "painting")
+    for command in (("data", "check"), ("export", "job", "fedavg", photos.parent / "jobs", "--dataset")):
+        assert "Warning: not used: painting; no image is where it is" in fdg(*command, photos).stderr
+
+
+def test_verify_compares_with_the_manifest_that_it_wrote(photos: Path) -> None:
+    assert "only the images were counted" in fdg("data", "verify", photos).stdout
+    assert fdg("data", "verify", photos, "--write").exit_code == 0
+    assert "all 60 files are as the manifest says" in fdg("data", "verify", photos).stdout
+    (photos / "dataset.toml").write_text('title = "Photos"\n')
+    assert "extra   dataset.toml" in fdg("data", "verify", photos).stdout
+
+
+def test_a_job_brings_the_description_and_no_code(photos: Path, tmp_path: Path) -> None:
+    result = fdg("export", "job", "fedomg", tmp_path / "jobs", "--dataset", photos)
+    assert result.exit_code == 0, result.stderr
+    job = tmp_path / "jobs" / "Meine_Fotos_fedomg"
+    server = read_json(job / "app_server" / "config" / "config_fed_server.json")["workflows"][0]["args"]
+    described = server["protocol"]["dataset"]
+    assert described == own_data(photos).dataset.model_dump(mode="json")
+    assert (set(described["classes"]), set(described["domains"])) == (set(CLASSES), set(DOMAINS))
+    assert str(photos) not in json.dumps(server)
+    assert not list(job.rglob("custom"))
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--dataset", "Meine Fotos", "--data-root", "."), "which is the data root"),
+        (("--dataset", "Meine Fotos", "--target", "Photo"), "did you mean 'photo'?"),
+        (("--dataset", "Meine Fotos/photo"), "Use the folder above"),
+        (("--dataset", "nowhere/photos"), "nowhere/photos"),
+        (("--dataset", "nowhere.toml"), "nowhere.toml cannot be read"),
+        (("--dataset", "pasc"), "did you mean 'pacs'?"),
+    ],
+)
+def test_a_slip_costs_one_sentence(
+    photos: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], problem: str
+) -> None:
+    monkeypatch.chdir(photos.parent)
+    check_refusal(fdg("run", "fedavg", *options), problem)
+    assert not (photos.parent / "runs").exists()
+
+
+def test_one_image_of_each_class_is_too_few_for_a_check_and_for_a_run_alike(tmp_path: Path) -> None:
+    for domain, count in (("a", 3), ("b", 1), ("c", 1)):
+        for name in ("x", "y"):
+            (tmp_path / "odd" / domain / name).mkdir(parents=True)
+            for number in range(count):
+                image = Image.new("RGB", (9, 9), (number, ord(domain), 9))
+                image.save(tmp_path / "odd" / domain / name / f"{number}.png")
+    checked = fdg("data", "check", tmp_path / "odd")
+    check_refusal(checked, "no image to train or to validate on in b, c")
+    assert re.search(r"^a +6 +4 +2 ", checked.stdout, re.MULTILINE)
+    run = fdg("run", "fedavg", "--dataset", tmp_path / "odd", "--target", "b", "--to", tmp_path / "run")
+    check_refusal(run, "domain 'c' of data set odd has 2 training and 0 validation images")
+
+
+@pytest.fixture
+def vessels(tmp_path: Path) -> Path:
+    """A data root with four pairs in each of two domains; a tenth of each mask is vessel."""
+    generator = np.random.default_rng(0)
+    for domain in ("drive", "stare"):
+        folder = tmp_path / "root" / "vessels" / domain
+        for part in ("images", "masks"):
+            (folder / part).mkdir(parents=True)
+        for number in range(4):
+            pixels = generator.integers(0, 256, (20, 30, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / "images" / f"{number}.png")
+            mask = np.zeros((20, 30), dtype=np.uint8)
+            mask[2 * number : 2 * number + 2] = 255
+            Image.fromarray(mask).save(folder / "masks" / f"{number}.png")
     return tmp_path / "root"
 
 
-def test_what_was_not_touched_is_verified(root: Path) -> None:
-    result = run("verify", "pacs", data_root=root)
+def test_pairs_that_are_prepared_can_be_verified(vessels: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    done = fdg("data", "prepare", "vessels", vessels, "--any-counts", "--data-root", target)
+    for told in ("16 files written", "not in the source: chase_db1 (CHASEDB1.zip)", "drive has 4 images, expected 40"):
+        assert told in done.stdout
+    assert fdg("data", "verify", "vessels", "--data-root", target).exit_code == 0
+    (target / "vessels" / "drive" / "masks" / "1.png").write_bytes(b"no image")
+    assert "changed drive/masks/1.png" in fdg("data", "verify", "vessels", "--data-root", target).stdout
+
+
+def test_check_prints_the_facts_of_masks_and_draws_a_sheet_of_each_domain(vessels: Path, tmp_path: Path) -> None:
+    result = fdg("data", "check", "vessels", "--data-root", vessels, "--sheets", tmp_path / "sheets")
     assert result.exit_code == 0, result.output
-    assert "pacs: all 14 files are as the manifest says" in result.stdout
+    assert re.search(r"^drive +4 +0 +20 x 30 +0.100 \(0.100 to 0.100\)", result.stdout, re.MULTILINE)
+    assert "Warning: no folder for chase_db1, hrf;" in result.stderr
+    assert sorted(path.name for path in (tmp_path / "sheets").iterdir()) == ["drive.png", "stare.png"]
+    with Image.open(tmp_path / "sheets" / "drive.png") as sheet:
+        assert min(sheet.size) > 600
+    (vessels / "vessels" / "stare" / "masks" / "2.png").write_bytes(b"no image")
+    (vessels / "vessels" / "stare" / "masks" / "4.mha").touch()
+    result = fdg("data", "check", "vessels", "--data-root", vessels)
+    check_refusal(result, "1 of the images cannot be used")
+    assert "masks/2.png cannot be read" in result.stdout
+    assert "not used    stare: 1 file" in result.stdout
 
 
-def test_the_list_tells_a_preparation_that_has_not_ended(root: Path) -> None:
-    assert "1 of 4 domains, manifest" in " ".join(run("list", data_root=root).stdout.split())
-    (root / "pacs" / MANIFEST).unlink()
-    assert "1 of 4 domains, preparation not ended" in " ".join(run("list", data_root=root).stdout.split())
+def test_check_names_an_image_that_two_domains_list(vessels: Path) -> None:
+    for domain, files in (("drive", ("0", "1")), ("stare", ("0", "1"))):
+        paths = [f"{domain}/{{}}/{number}.png" for number in files] + ["drive/{}/3.png"]
+        pairs = [{"image": path.format("images"), "label": path.format("masks")} for path in paths]
+        (vessels / "vessels" / f"{domain}.json").write_text(json.dumps({"training": pairs}))
+    told = fdg("data", "check", "vessels", "--data-root", vessels).stdout
+    assert "1 images are there more than once (same bytes): 1 in several domains" in told
+    assert "  drive/images/3.png = stare: drive/images/3.png" in told
 
 
-@pytest.mark.usefixtures("fourteen_photos")
-def test_without_a_manifest_the_images_are_counted(root: Path) -> None:
-    (root / "pacs" / MANIFEST).unlink()
-    result = run("verify", "pacs", data_root=root)
-    assert result.exit_code == 0, result.output
-    assert "pacs: no manifest, so only the images were counted" in result.stdout
-    (root / "pacs" / "photo" / "dog" / "1.jpg").unlink()
-    check_refusal(run("verify", "pacs", data_root=root), "photo has 13 images, expected 14")
-
-
-@pytest.mark.usefixtures("fourteen_photos")
-def test_images_that_cannot_be_used_are_named_where_every_one_is_decoded(root: Path) -> None:
-    result = run("verify", "pacs", "--images", data_root=root)
-    assert result.exit_code == 0, result.output
-    assert "pacs: all 14 images can be decoded" in result.stdout
-    (root / "pacs" / MANIFEST).unlink()
-    (root / "pacs" / "photo" / "dog" / "1.jpg").write_bytes(b"no image")
-    Image.new("1", (8000, 8000)).save(root / "pacs" / "photo" / "dog" / "2.jpg", "PNG")
-    assert run("verify", "pacs", data_root=root).exit_code == 0
-    result = run("verify", "pacs", "--images", data_root=root)
-    check_refusal(result, f"of 14 images of data set pacs in {root}, 2 cannot be used.")
-    assert "unusable    photo/dog/1.jpg cannot be read" in result.stdout
-    assert "unusable    photo/dog/2.jpg has " in result.stdout
-
-
-@pytest.mark.usefixtures("fourteen_photos")
-def test_an_image_whose_values_do_not_fit_is_named_with_the_reason(root: Path) -> None:
-    (root / "pacs" / MANIFEST).unlink()
-    drawn = np.random.default_rng(0).integers(0, 4096, (8, 8), dtype=np.uint16)
-    Image.fromarray(drawn).save(root / "pacs" / "photo" / "dog" / "1.jpg", "PNG")
-    result = run("verify", "pacs", "--images", data_root=root)
-    check_refusal(result, f"of 14 images of data set pacs in {root}, 1 cannot be used.")
-    assert "unusable    photo/dog/1.jpg has " in result.stdout
-
-
-def test_a_data_set_of_which_no_number_is_known_is_counted_and_said_so(tmp_path: Path) -> None:
-    for name in dataset_spec("domainnet10").classes:
-        folder = tmp_path / "domainnet10" / "real" / name
-        folder.mkdir(parents=True)
-        (folder / "1.jpg").touch()
-    result = run("verify", "domainnet10", data_root=tmp_path)
-    assert result.exit_code == 0, result.output
-    assert "not known" in result.stdout
-
-
-# --- stand-in ---------------------------------------------------------------------------------------------
-
-
-def test_the_stand_in_is_drawn_and_runs_on_it_know_it(tmp_path: Path) -> None:
-    result = run("stand-in", "--to", tmp_path / "si", "--images-per-class", 2)
-    assert result.exit_code == 0, result.output
-    assert "STAND-IN" in result.stdout
-    assert find_data_root("pacs", tmp_path / "si", None).stand_in
-    assert len(open_domain(tmp_path / "si", "pacs", "sketch", seed=0).test) == 2 * len(PACS.classes)
-    for same in ((), ("--images-per-class", 2)):
-        assert "is there already; nothing was drawn" in run("stand-in", "--to", tmp_path / "si", *same).stdout
-    more = run("stand-in", "--to", tmp_path / "si", "--images-per-class", 3)
-    check_refusal(more, "holds the STAND-IN with 2 drawings each, expected a new folder for 3")
-    check_refusal(run("stand-in", "--to", tmp_path / "si", "--dataset", "vessels"), "for another data set than vessels")
-    assert "STAND-IN" in run("list", data_root=tmp_path / "si").stdout
-
-
-def test_drawings_are_never_taken_for_the_data_set(photos: Path, tmp_path: Path) -> None:
-    run("stand-in", "--to", tmp_path / "si", "--images-per-class", 1)
-    check_refusal(run("verify", "pacs", data_root=tmp_path / "si"), "holds the STAND-IN, drawings; expected images of")
-    refused = run("prepare", "pacs", "--from", tmp_path / "si", data_root=tmp_path / "root")
-    check_refusal(refused, "it is the STAND-IN; expected images of PACS")
-    refused = run("prepare", "pacs", "--from", photos, data_root=tmp_path / "si")
-    check_refusal(refused, "holds the STAND-IN; expected another one for images of PACS")
-
-
-def test_the_stand_in_is_not_drawn_over_anything(tmp_path: Path) -> None:
-    (tmp_path / "mine").touch()
-    check_refusal(run("stand-in", "--to", tmp_path), "should be a new or an empty folder")
-    check_refusal(
-        run("stand-in", "--to", tmp_path / "x", "--dataset", VLCS.name), "data set 'vlcs' is not drawn; expected --d"
-    )
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
-
-
-# --- help -------------------------------------------------------------------------------------------------
+def test_check_refuses_a_domain_with_which_no_run_can_start(vessels: Path) -> None:
+    for part in ("images", "masks"):
+        for number in range(1, 4):
+            (vessels / "vessels" / "stare" / part / f"{number}.png").unlink()
+    check_refusal(fdg("data", "check", "vessels", "--data-root", vessels), "expected at least 2")

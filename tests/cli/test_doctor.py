@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``fdg doctor`` as a user runs it: every check has its line, a broken one costs no other, the exit code tells."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -38,14 +37,11 @@ def test_every_check_has_its_line_and_the_command_is_last() -> None:
     assert result.stdout.splitlines()[-1] == "  FDG_THREADS=1 FDG_WORKERS=0 nvflare simulator jobs/pacs_fedomg -t 4"
 
 
-def test_problems_are_told_by_the_exit_code_and_as_json() -> None:
-    result = run("--json", FDG_KAPA="1", FDG_THREADS="0")
-    read = json.loads(result.stdout)
-    assert (result.exit_code, read["status"]) == (1, "problem")
-    found = [one["check"] for one in read["findings"] if one["status"] == "problem"]
+def test_problems_are_counted_and_told_by_the_exit_code() -> None:
+    result = run(FDG_KAPA="1", FDG_THREADS="0")
+    assert (result.exit_code, "2 problems" in result.stdout) == (1, True)
+    found = [line.split()[1] for line in result.stdout.splitlines() if line.startswith("problem")]
     assert found == ["FDG_KAPA", "FDG_THREADS"]
-    advice = read["advice"]
-    assert (advice["sites"], advice["alive"], advice["FDG_THREADS"], advice["gpus"]) == (4, 4, 1, [])
 
 
 def test_a_check_that_fails_is_a_problem_and_costs_no_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -57,4 +53,4 @@ def test_a_check_that_fails_is_a_problem_and_costs_no_other(monkeypatch: pytest.
     found = {finding.check: finding for finding in examination.findings}
     assert (found["weights"].status, found["data, own"].status) == (Status.PROBLEM, Status.PROBLEM)
     assert {"python", "cores", "ports", "variables"} <= {*found}
-    assert examination.advice.command == f"fdg run fedomg --data {tmp_path}"
+    assert examination.advice.command == f"fdg run fedomg --dataset {tmp_path}"

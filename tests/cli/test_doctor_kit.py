@@ -10,12 +10,12 @@ from nvflare.apis.workspace import Workspace
 from nvflare.fuel.sec.authz import AuthzContext, Person
 from nvflare.private.fed.app.fl_conf import create_privacy_manager
 from nvflare.security.security import COMMAND_CATEGORIES, FLAuthorizer
-from typer.testing import CliRunner, Result
 
-from fdg_plugins.cli.main import app
 from fdg_plugins.filters import DifferentialPrivacyFilter
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
+from fdg_plugins.lab.doctor.kit import examine_kit
 from fdg_plugins.privacy.ledger import Ledger, read_limits
+from tests.cli.commands import fdg
 
 RIGHTS = {
     "format_version": "1.0",
@@ -52,23 +52,17 @@ def write(kit: Path, name: str, content: Any) -> None:
     (kit / "local" / name).write_text(text, encoding="utf-8")
 
 
-def run(kit: Path, *options: str) -> Result:
-    return CliRunner().invoke(app, ["kit", "check", "--kit", str(kit), *options])
-
-
 def findings(kit: Path, check: str) -> list[tuple[str, str]]:
-    """Return status and text of what was found under ``check``."""
+    """Return status and text of what was found under ``check``; nothing of the kit changes."""
     before = {path: (path.stat().st_mode, path.read_bytes()) for path in kit.rglob("*") if path.is_file()}
-    result = run(kit, "--json")
-    answer = json.loads(result.stdout)
-    assert result.exit_code == (1 if answer["status"] == "problem" else 0)
+    found = examine_kit(kit)
     assert {path: (path.stat().st_mode, path.read_bytes()) for path in kit.rglob("*") if path.is_file()} == before
-    return [(one["status"], one["text"]) for one in answer["findings"] if one["check"].startswith(check)]
+    return [(str(one.status), one.text) for one in found if one.check.startswith(check)]
 
 
 @pytest.mark.parametrize("end", [SERVER, SITE])
 def test_of_a_kit_with_the_least_rights_all_is_well(tmp_path: Path, end: str) -> None:
-    result = run(make_kit(tmp_path / "kit", end))
+    result = fdg("kit", "check", make_kit(tmp_path / "kit", end))
     assert result.exit_code == 0, result.output
     assert "all is well" in result.stdout
     assert f"kit, of a {end}" in " ".join(result.stdout.split())
@@ -336,7 +330,7 @@ def test_a_server_whose_jobs_are_in_a_folder_for_all_is_warned(tmp_path: Path) -
 
 
 def test_what_is_no_kit_ends_in_one_sentence(tmp_path: Path) -> None:
-    result = run(tmp_path)
+    result = fdg("kit", "check", tmp_path)
     assert result.exit_code == 2
     assert "is not a startup kit of a server or site" in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1

@@ -16,10 +16,9 @@ import pytest
 import torch
 from PIL import Image
 from torch.nn.functional import interpolate
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import fdg_plugins
-from fdg_plugins.cli.main import app
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.data.catalogue import DATASETS
 from fdg_plugins.data.pair_reading import PairForm
@@ -36,22 +35,10 @@ from fdg_plugins.record.run_record import InitialWeights, Method, RunRecord
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import save_tensors
 from fdg_plugins.tasks import SEGMENTATION
+from tests.cli.commands import check_refusal, fdg
 
 SIDE = 32
 NAMES = ("true_positives_1", "false_positives_1", "false_negatives_1")
-VOLUMES = SegmentationSpec(
-    name="volumes",
-    folder="volumes",
-    title="Drawn volumes",
-    reference="none",
-    domains=("a", "b", "c"),
-    classes=("background", "organ"),
-    channels=1,
-    dims=3,
-    preset="mri_patches",
-)
-
-
 SCANS = SegmentationSpec(
     name="deep_scans",
     folder="deep_scans",
@@ -70,13 +57,6 @@ def scans() -> Iterator[str]:
     DATASETS.add(SCANS)
     yield SCANS.name
     DATASETS.remove(SCANS.name)
-
-
-@pytest.fixture
-def volumes() -> Iterator[str]:
-    DATASETS.add(VOLUMES)
-    yield VOLUMES.name
-    DATASETS.remove(VOLUMES.name)
 
 
 def judged(score: str) -> Evaluation:
@@ -140,7 +120,7 @@ def read_record(run: Path) -> RunRecord:
 
 
 def export(run: Path, bundle: Path) -> Result:
-    return CliRunner().invoke(app, ["export", "bundle", str(run), "--to", str(bundle)])
+    return fdg("export", "bundle", run, bundle)
 
 
 def execute(bundle: Path, images: Path) -> list[Path]:
@@ -188,16 +168,11 @@ def test_monai_executes_the_bundle_and_the_mask_is_that_of_the_run(tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "sides", [(20, 27), *(pytest.param(sides, marks=pytest.mark.nightly) for sides in ((48, 80), (20, 40)))]
-)
-def test_an_image_of_other_sides_than_a_patch_is_windowed_and_padded_as_in_the_run(
-    tmp_path: Path, sides: tuple[int, int]
-) -> None:
+def test_an_image_of_other_sides_than_a_patch_is_windowed_and_padded_as_in_the_run(tmp_path: Path) -> None:
     """Instance norm sees the padding: both must pad alike."""
     model = finished_run(tmp_path / "run", preset="photo_patches")
     assert export(tmp_path / "run", tmp_path / "bundle").exit_code == 0
-    pixels = drawn(*sides)
+    pixels = drawn(20, 27)
     (tmp_path / "images").mkdir()
     Image.fromarray(pixels).save(tmp_path / "images" / "one.png")
     (mask,) = execute(tmp_path / "bundle", tmp_path / "images")
@@ -211,9 +186,7 @@ def test_an_image_of_other_sides_than_a_patch_is_windowed_and_padded_as_in_the_r
 @pytest.mark.parametrize("depth", [(), pytest.param((1,), marks=pytest.mark.nightly)])
 def test_slices_in_nifti_have_masks_in_nifti(tmp_path: Path, scans: str, depth: tuple[int, ...]) -> None:
     model = finished_run(tmp_path / "run", scans, preset="mri_patches")
-    result = CliRunner().invoke(
-        app, ["export", "bundle", str(tmp_path / "run"), "--to", str(tmp_path / "b"), "--nifti"]
-    )
+    result = fdg("export", "bundle", tmp_path / "run", tmp_path / "b", "--nifti")
     assert (result.exit_code, result.stderr) == (0, "")
     affine = np.diag([-0.5, 0.75, 2.0, 1.0])
     values = np.random.default_rng(1).random((40, 48)).astype(np.float32) + 0.1
@@ -230,7 +203,7 @@ def test_slices_in_nifti_have_masks_in_nifti(tmp_path: Path, scans: str, depth: 
     assert (np.asarray(found.dataobj).reshape(40, 48) == 500 * expected).mean() > 0.99
 
 
-@pytest.mark.parametrize("mode", ["I;16", "L", "RGB", "RGBA", "P", "LA", "CMYK"])
+@pytest.mark.parametrize("mode", ["I;16", "L", "RGB", "P", "LA", "CMYK"])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_a_bundle_reads_an_image_as_training_does(tmp_path: Path, mode: str, channels: int) -> None:
     from monai.bundle import ConfigParser
@@ -254,13 +227,9 @@ def test_a_bundle_reads_an_image_as_training_does(tmp_path: Path, mode: str, cha
     ("dims", "channels", "shape"),
     [
         (2, 1, (8, 6)),
-        (2, 1, (8, 6, 1)),
-        (2, 3, (8, 6)),
         (2, 3, (8, 6, 1)),
         (2, 3, (8, 6, 3)),
         (3, 1, (8, 6, 5)),
-        (3, 1, (8, 6, 5, 1)),
-        (3, 2, (8, 6, 5)),
         (3, 2, (8, 6, 5, 2)),
     ],
 )
@@ -281,24 +250,6 @@ def test_a_bundle_reads_nifti_of_any_number_of_channels_as_training_does(
     np.testing.assert_allclose(bundles.numpy() * 425 - 175, trained, atol=1e-3)
 
 
-@pytest.mark.slow
-def test_a_mask_has_the_values_of_the_data_set_beyond_a_byte_and_a_16_bit_image_is_seen_as_in_training(
-    tmp_path: Path, scans: str
-) -> None:
-    model = finished_run(tmp_path / "run", scans, preset="photo_patches")
-    assert export(tmp_path / "run", tmp_path / "bundle").exit_code == 0
-    pixels = drawn(48, 80)[..., 0]
-    (tmp_path / "images").mkdir()
-    Image.fromarray(pixels.astype(np.uint16) * 256 + 7).save(tmp_path / "images" / "one.png")
-    (mask,) = execute(tmp_path / "bundle", tmp_path / "images")
-    with torch.no_grad():
-        seen = torch.from_numpy(pixels)[None, None].float() / 255
-        expected = SEGMENTATION.logits(model, seen, SIDE).argmax(dim=-1)[0].numpy()
-    found = np.asarray(Image.open(mask))
-    assert set(np.unique(found)) == {0, 500}
-    assert (found == 500 * expected).mean() > 0.99
-
-
 @pytest.mark.parametrize(
     ("values", "dtype"), [((0, 255), "$np.uint8"), ((0, 256), "$np.uint16"), ((0, 65535), "$np.uint16")]
 )
@@ -307,22 +258,6 @@ def test_a_masks_type_holds_its_values(tmp_path: Path, values: tuple[int, int], 
     finished_run(tmp_path / "run")
     written = inference(Run(tmp_path / "run", read_record(tmp_path / "run")), spec)
     assert written["postprocessing"]["transforms"][-1]["output_dtype"] == dtype
-
-
-@pytest.mark.slow
-def test_a_volume_keeps_its_orientation_and_spacing(tmp_path: Path, volumes: str) -> None:
-    finished_run(tmp_path / "run", volumes)
-    assert export(tmp_path / "run", tmp_path / "bundle").exit_code == 0
-    affine = np.diag([-0.5, 0.75, 2.0, 1.0])
-    values = np.random.default_rng(1).random((36, 40, 33)).astype(np.float32)
-    (tmp_path / "images").mkdir()
-    nibabel.save(nibabel.Nifti1Image(values, affine), tmp_path / "images" / "one.nii.gz")
-    (mask,) = execute(tmp_path / "bundle", tmp_path / "images")
-    found = nibabel.load(mask)
-    assert isinstance(found, nibabel.Nifti1Image)
-    assert found.shape == (36, 40, 33)
-    assert np.allclose(found.affine, affine)
-    assert set(np.unique(np.asarray(found.dataobj))) <= {0, 1}
 
 
 def test_the_bundle_describes_itself_and_keeps_its_weights_as_plain_tensors(tmp_path: Path) -> None:
@@ -334,26 +269,6 @@ def test_the_bundle_describes_itself_and_keeps_its_weights_as_plain_tensors(tmp_
     assert metadata["description"].startswith("trained by fedavg on drive, hrf, stare; held out: chase_db1; ")
     assert metadata["task"] == "segmentation of vessel in drawn"
     assert metadata["network_data_format"]["outputs"]["pred"]["channel_def"] == {"0": "background", "1": "vessel"}
-
-
-def test_a_bundle_of_the_stand_in_says_so(tmp_path: Path) -> None:
-    finished_run(tmp_path / "run")
-    file = tmp_path / "run" / "results.json"
-    record = json.loads(file.read_text())
-    file.write_text(json.dumps({**record, "stand_in": True, "data": "STAND-IN for Retinal vessels"}))
-    export(tmp_path / "run", tmp_path / "bundle")
-    metadata = json.loads((tmp_path / "bundle" / "configs" / "metadata.json").read_text())
-    assert metadata["task"].endswith(" in STAND-IN for Retinal vessels")
-    assert metadata["description"].startswith("[STAND-IN")
-
-
-def test_a_folder_that_exists_is_left_as_it_is(tmp_path: Path) -> None:
-    finished_run(tmp_path / "run")
-    (tmp_path / "bundle").mkdir()
-    result = export(tmp_path / "run", tmp_path / "bundle")
-    assert result.exit_code == 2
-    assert "exists, expected the name of a new folder for the bundle." in " ".join(result.stderr.split())
-    assert list((tmp_path / "bundle").iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -375,9 +290,7 @@ def test_a_folder_that_exists_is_left_as_it_is(tmp_path: Path) -> None:
 )
 def test_what_has_no_bundle_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     finished_run(tmp_path / "run", **changes)
-    result = export(tmp_path / "run", tmp_path / "bundle")
-    assert result.exit_code == 2
-    assert message in " ".join(result.stderr.split())
+    check_refusal(export(tmp_path / "run", tmp_path / "bundle"), message)
     assert not (tmp_path / "bundle").exists()
 
 
@@ -388,15 +301,8 @@ def test_a_class_whose_name_monai_would_evaluate_has_no_bundle(
     named = replace(dataset_spec("vessels"), classes=("background", name))
     monkeypatch.setattr(bundle, "dataset_spec", lambda dataset: named)
     finished_run(tmp_path / "run")
-    result = export(tmp_path / "run", tmp_path / "bundle")
-    assert result.exit_code == 2
-    assert "which MONAI would evaluate" in " ".join(result.stderr.split())
+    check_refusal(export(tmp_path / "run", tmp_path / "bundle"), "which MONAI would evaluate")
     assert not (tmp_path / "bundle").exists()
-
-
-def test_a_run_with_a_frozen_head_has_a_bundle(tmp_path: Path) -> None:
-    finished_run(tmp_path / "run", travels="body")
-    assert export(tmp_path / "run", tmp_path / "bundle").exit_code == 0
 
 
 def test_a_network_that_a_method_has_changed_is_refused() -> None:

@@ -146,5 +146,5 @@ def test_code_does_not_reach_a_federation(tmp_path: Path) -> None:
     words = ["run", "clipped_fedavg", "--plugin", str(ROOT / "custom" / "clipped_fedavg.py"), "--engine", "poc"]
     result = CliRunner().invoke(app, [*words, "--to", str(tmp_path / "run")])
     assert result.exit_code == 2
-    assert "would bring clipped_fedavg.py, expected --engine simulator or process" in " ".join(result.output.split())
+    assert "would bring clipped_fedavg.py" in " ".join(result.output.split())
     assert not (tmp_path / "run").exists()

@@ -26,7 +26,7 @@ def test_a_folder_of_ones_own_goes_through_sweep_report_and_figures(tmp_path: Pa
     photos, sweep = draw_own(tmp_path / "Meine Fotos"), tmp_path / "sweep"
     shutil.rmtree(photos / "sketch" / "Hund")
     settings = [text for setting in TINY for text in ("--set", setting)]
-    fdg("sweep", "--to", sweep, "--methods", "fedavg,erm", "--data", photos, "--targets", TARGET, *settings)
+    fdg("sweep", sweep, "--methods", "fedavg,erm", "--dataset", photos, "--targets", TARGET, *settings)
     table = fdg("report", sweep)
     assert TARGET in table
     assert "Meine Fotos" in table

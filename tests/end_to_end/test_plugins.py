@@ -36,14 +36,12 @@ def test_a_sweep_runs_them_by_name_and_report_and_plot_know_their_titles(
     folder = tmp_path / "sweep"
     settings = [word for setting in TINY for word in ("--set", setting)]
     grid = ["--dataset", "blocks", "--data-root", blocks, "--targets", "red", "--methods", ",".join(METHODS)]
-    fdg(environment, "sweep", "--to", folder, *grid, *settings, "--plugin", FILE)
+    fdg(environment, "sweep", folder, *grid, *settings, "--plugin", FILE)
     records = [RunRecord.model_validate_json(path.read_bytes()) for path in folder.glob("runs/*/results.json")]
     assert len(records) == len(METHODS)
     assert {record.status for record in records} == {"finished"}
     assert {record.protocol.plugins for record in records} == {(), ("clipped_fedavg",)}
-    assert "3 of 3 runs have finished, 0 of them now" in fdg(
-        environment, "sweep", "--to", folder, "--data-root", blocks
-    )
+    assert "3 of 3 runs have finished, 0 of them now" in fdg(environment, "sweep", folder, "--data-root", blocks)
     report = fdg(environment, "report", folder, "--plugin", FILE)
     assert all(title in report for title in ("FedAvg", "FedProto", "Clipped FedAvg"))
     fdg(environment, "plot", "convergence", folder, "--to", tmp_path / "figures", "--plugin", FILE)

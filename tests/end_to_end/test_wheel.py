@@ -61,7 +61,7 @@ def test_the_package_is_that_of_the_wheel_and_complete(installed: Path, tmp_path
 
 
 def test_it_writes_the_jobs_and_runs_one(installed: Path, tmp_path: Path) -> None:
-    python(tmp_path, "-c", FDG, "export", "jobs", "--to", "jobs", packages=installed)
+    python(tmp_path, "-c", FDG, "export", "jobs", "jobs", packages=installed)
     assert {path.name for path in (tmp_path / "jobs").iterdir()} == {path.name for path in (ROOT / "jobs").iterdir()}
     words = ["run", "jobs/pacs_fedomg", "--engine", "process", "--to", "run", "--set", "rounds=1"]
     printed = python(tmp_path, "-c", FDG, *words, packages=installed)

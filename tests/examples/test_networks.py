@@ -52,7 +52,7 @@ def test_a_run_with_the_network(method: str, path: str, tmp_path: Path) -> None:
     small = ("rounds=1", "local_epochs=1", "max_samples_per_domain=14")
     words = [word for setting in small for word in ("--set", setting)]
     fdg = str(Path(sys.executable).with_name("fdg"))
-    command = [fdg, "run", method, "--model", path, "--to", str(tmp_path / "run"), *words]
+    command = [fdg, "run", method, "--set", f"model={path}", "--to", str(tmp_path / "run"), *words]
     done = subprocess.run(
         command, cwd=HERE, env={**clean, "FDG_THREADS": "1"}, capture_output=True, text=True, timeout=900, check=False
     )

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,7 @@ class Federation:
 
     def start(self, *options: object) -> Done:
         """Start it, on its ports and with its data."""
-        ports = ["--port", self.ports[0], "--admin-port", self.ports[1]]
+        ports = ["--port", self.ports[0]]
         dataset = [] if self.dataset is None else ["--dataset", self.dataset]
         return self.control("start", *ports, *dataset, "--data-root", self.data_root, *options)
 
@@ -198,9 +198,12 @@ class Federation:
 
 
 def free_ports() -> tuple[int, int]:
-    """Return two ports on which nothing listens; another worker draws others."""
-    with socket.socket() as one, socket.socket() as other:
-        return _bind(one), _bind(other)
+    """Return two ports in a row on which nothing listens; another worker draws others."""
+    while True:
+        with socket.socket() as one, socket.socket() as other, suppress(OSError):
+            port = _bind(one)
+            other.bind(("127.0.0.1", port + 1))
+            return port, port + 1
 
 
 def _bind(listener: socket.socket) -> int:

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from fdg_plugins.recipes import make_recipe
+from tests.cli.commands import fdg
 from tests.fake_gpus import fake_nvidia_smi
 from tests.processes import WORKER
 
@@ -23,7 +24,12 @@ def gpu_federation(tmp_path_factory: pytest.TempPathFactory, data_root: Path) ->
     found = Federation(folder / "federation", free_ports(), data_root)
     found.plugins["PATH"] = fake_nvidia_smi(folder / "bin", [16384])
     try:
-        started = found.start("--gpus", 1, "--gpu-memory", 12)
+        assert found.start().returncode == 0
+        for site in found.sites:
+            lent = fdg("kit", "site", found.folder / site, "--set", "gpus=1", "--set", "gpu_memory=12")
+            assert lent.exit_code == 0, lent.output
+        assert found.control("stop").returncode == 0
+        started = found.start()
         assert started.returncode == 0, started.output
         yield found
     finally:

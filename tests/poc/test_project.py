@@ -31,7 +31,7 @@ def test_a_folder_keeps_its_ports_and_sites(tmp_path: Path) -> None:
     for wanted in ({"port": 9002}, {"sites": ["a", "c"]}):
         with pytest.raises(SettingsError):
             known_project(tmp_path, **wanted)
-    stopped = CliRunner().invoke(app, ["poc", "stop", "--folder", str(tmp_path)])
+    stopped = CliRunner().invoke(app, ["poc", "stop", str(tmp_path)])
     assert (stopped.exit_code, stopped.stdout) == (0, "stopped: 0 processes ended, none is left\n")
     # of version 0.1.0
     (tmp_path / STATE_FILE).write_text('{"version": 1, "ports": [9000, 9001], "pids": {"photo": [1, 2]}}')
@@ -45,21 +45,20 @@ def test_a_folder_without_a_federation_is_refused(tmp_path: Path, content: str |
     with pytest.raises(DataError):
         known_project(tmp_path)
     for command in ("status", "stop"):
-        assert CliRunner().invoke(app, ["poc", command, "--folder", str(tmp_path)]).exit_code in (0, 2)
+        assert CliRunner().invoke(app, ["poc", command, str(tmp_path)]).exit_code in (0, 2)
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        *(["--port", "0"], ["--admin-port", "65536"], ["--data-root", "/nowhere"], ["--folder", "two words"]),
-        *(["--gpus", "1"], ["--site-data", "phto=/tmp"], ["--site-data", "photo=/tmp", "--site-data", "photo=/tmp"]),
+        *(["--port", "0"], ["--data-root", "/nowhere"], ["two words"]),
     ],
 )
 def test_a_wrong_request_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_fdg_variables: None, options: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(app, ["poc", "start", "--folder", str(tmp_path / "poc"), *options])
+    result = CliRunner().invoke(app, ["poc", "start", str(tmp_path / "poc"), *options])
     assert result.exit_code == 2
     assert list(tmp_path.iterdir()) == []
 

@@ -21,18 +21,16 @@ REASON = "site photo: its disk is full."
 
 
 def read_job() -> tuple[dict[str, Any], Path]:
-    """Return the protocol of ``job -w workspace -t N`` in the working folder, and where its record belongs."""
-    job, flag, workspace, *_ = sys.argv[1:]
-    assert (job, flag) == ("job", "-w"), sys.argv
+    """Return the protocol of ``job [-w] workspace`` in the working folder, and where its record belongs."""
+    job, workspace, *_ = (word for word in sys.argv[1:] if word != "-w")
     config = json.loads(Path(job, "app_server", "config", "config_fed_server.json").read_text())
     return config["workflows"][0]["args"]["protocol"], Path(workspace, "server", "simulate_job")
 
 
 def read_options() -> tuple[dict[str, Any], Path]:
-    """Return the same of ``centralised ALGORITHM --seed N ... --to FOLDER``."""
-    _, _, *options = sys.argv[1:]
-    named = dict(zip(options[::2], options[1::2], strict=True))
-    return {"seed": int(named["--seed"]), "rounds": 4}, Path(named["--to"])
+    """Return the same of ``run ALGORITHM --set seed=N ... --to FOLDER``."""
+    (seed,) = (word.partition("=")[2] for word in sys.argv if word.startswith("seed="))
+    return {"seed": int(seed), "rounds": 4}, Path(sys.argv[-1])
 
 
 def main() -> None:

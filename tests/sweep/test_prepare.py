@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdg_plugins.cli.run_options import read_values
+from fdg_plugins.cli.options import read_values
 from fdg_plugins.data import PACS, ROTATED_DIGITS, ROTATED_MNIST
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.lab.centralised import ALGORITHMS
@@ -171,7 +171,7 @@ json_values = st.one_of(
 @given(st.dictionaries(st.sampled_from(["strength", "warm_up", "model"]), json_values))
 def test_a_command_line_carries_every_value_as_it_is(settings: dict[str, Any]) -> None:
     words = REFERENCE.words(PlannedRun("run", "pacs", "paper", "irm", "photo", 3, settings), 1, 1)
-    start = [*FDG, "run", "irm", "--dataset", "pacs", "--target", "photo", "--seed", "3", "--protocol", "paper"]
+    start = [*FDG, "run", "irm", "--dataset", "pacs", "--target", "photo", "--protocol", "paper", "--set", "seed=3"]
     assert list(words[: len(start)]) == start
     assert list(words[-2:]) == ["--to", "workspace"]
     assert set(words[len(start) : -2 : 2]) <= {"--set"}

@@ -39,7 +39,7 @@ LEDGER = f"ledger of {POLICY_FILE}"
 DEMANDED = ("clip_norm", "noise_multiplier", "max_epsilon")  # what a policy must have to hold for every job
 DP_FILTER = "DifferentialPrivacyFilter"
 DP_PATHS = (f"fdg_plugins.filters.{DP_FILTER}", f"fdg_plugins.filters.privacy.{DP_FILTER}")
-REMEDY = "fdg kit allow --kit writes the least list"
+REMEDY = "fdg kit allow writes the least list"
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 RIGHTS = {
     "byoc": "may submit jobs that bring code, for which FLARE checks no class",

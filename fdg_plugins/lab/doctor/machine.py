@@ -72,7 +72,7 @@ class Advice(NamedTuple):
         No job folder is about images of the user's own (``data``): ``fdg run`` makes their job.
         """
         if self.data is not None:
-            return f"fdg run fedomg --data {shlex.quote(self.data)}"
+            return f"fdg run fedomg --dataset {shlex.quote(self.data)}"
         where = f"-gpu {','.join(self.gpus)}" if self.gpus else f"-t {self.alive}"
         return f"FDG_THREADS={self.threads} FDG_WORKERS={self.workers} nvflare simulator {JOB} {where}"
 

@@ -21,7 +21,7 @@ from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX
 from fdg_plugins.storage import named_path, read_json
 from fdg_plugins.values import first_problem
 
-# Variables of the machine that the user has given with the run, by --data and --tracking.
+# Variables of the machine that the user has given with the run, by --dataset and FDG_TRACKING.
 GIVEN = ("FDG_DATASET_FILE", "FDG_TRACKING")
 
 # Variables on which the bits of a run depend, or the images that it uses.

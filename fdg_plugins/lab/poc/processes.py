@@ -41,7 +41,7 @@ def check_port(port: int) -> None:
         except (OSError, OverflowError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise SettingsError(
-                f"port {port} of this machine cannot be used ({reason}), expected a free one: --port, --admin-port."
+                f"port {port} of this machine cannot be used ({reason}), expected a free one: --port."
             ) from error
 
 

@@ -183,8 +183,8 @@ class ReferenceRuns:
 
     def words(self, run: PlannedRun, at_once: int, sites: int) -> Sequence[str]:
         """Return ``fdg run`` with the run's settings; the environment sets its number of threads."""
-        own = {"dataset": dataset_text(run.dataset), "target": run.target, "seed": run.seed, "protocol": run.protocol}
-        given = [(f"--{name}", str(value)) for name, value in own.items()]
+        own = {"dataset": dataset_text(run.dataset), "target": run.target, "protocol": run.protocol}
+        given = [(f"--{name}", str(value)) for name, value in own.items()] + [("--set", f"seed={run.seed}")]
         named = {"model": run.settings.get("model"), "dataset": run.dataset}
         uses = [(name, value) for name, value in named.items() if isinstance(value, str)]
         given += [("--plugin", str(file.resolve())) for file in files_behind(uses).values()]

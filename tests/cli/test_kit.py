@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``fdg kit`` on the files of kits: what it writes and removes, what it leaves, and what it refuses."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
+from nvflare.app_common.logging.job_log_streamer import JobLogStreamer
+from nvflare.app_common.logging.site_log_streamer import SiteLogStreamer
+
+from fdg_plugins.flare.allow_list import count_other_components, is_too_wide, opens_side_door, warning_of
+from fdg_plugins.flare.components import SERVER, SITE, class_paths
+from fdg_plugins.flare.gpus import lent_gpus
+from fdg_plugins.settings.site_config import FILE_NAME, read_site_config
+from fdg_plugins.state.leftovers import DAY_S
+from tests.cli.commands import check_refusal, fdg
+
+JOBS = Path(__file__).parents[2] / "jobs"
+PLUGIN = Path(__file__).parents[2] / "custom" / "clipped_fedavg.py"
+GUARD = "my_hospital.filters.Guard"
+BEFORE = {"format_version": 2, "class_allow_list": [GUARD], "components": [{"id": "x"}]}
+OLD, NEW = "3379af42-b0b1-4066-889e-7cf89997f720", "07004046-3976-42f3-876b-d1b6d7403de0"
+
+
+def make_kit(folder: Path, end: str = SITE, content: Any = BEFORE) -> Path:
+    """Make a kit of a server, or of the site that FLARE calls site-1."""
+    for part in ("startup", "local"):
+        (folder / part).mkdir(parents=True)
+    file = "fed_server.json" if end == SERVER else "fed_client.json"
+    (folder / "startup" / file).write_text(json.dumps({"client": {"fqsn": "site-1"}}))
+    text = content if isinstance(content, str) else json.dumps(content)
+    (folder / "local" / "resources.json").write_text(text)
+    return folder
+
+
+@pytest.fixture
+def kit(tmp_path: Path) -> Path:
+    return make_kit(tmp_path / "kit")
+
+
+def read(kit: Path, name: str = "resources.json") -> Any:
+    return json.loads((kit / "local" / name).read_text())
+
+
+@pytest.mark.parametrize("end", [SERVER, SITE])
+def test_the_list_holds_our_components_and_the_operators_own_and_nothing_else_changes(tmp_path: Path, end: str) -> None:
+    kit = make_kit(tmp_path / "kit", end, {**BEFORE, "class_allow_list": [GUARD, *DEFAULT_CLASS_ALLOW_LIST]})
+    result = fdg("kit", "allow", kit)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert f"kept {GUARD}, which is neither this package's nor FLARE's" in result.stdout
+    after = read(kit)
+    assert set(after["class_allow_list"]) == {GUARD, *class_paths(end)}
+    assert {**after, "class_allow_list": [GUARD]} == BEFORE
+    assert not any(map(is_too_wide, after["class_allow_list"]))
+    assert count_other_components(kit, end) == 1
+    written = (kit / "local" / "resources.json").stat().st_mtime_ns
+    assert "left as it was" in fdg("kit", "allow", kit).stdout
+    assert (kit / "local" / "resources.json").stat().st_mtime_ns == written
+
+
+def test_resources_are_made_of_the_default_that_they_hide(kit: Path) -> None:
+    (kit / "local" / "resources.json").rename(kit / "local" / "resources.json.default")
+    assert fdg("kit", "allow", kit).exit_code == 0
+    assert read(kit)["components"] == BEFORE["components"]
+    assert read(kit, "resources.json.default") == BEFORE
+
+
+def test_a_site_whose_logs_flare_streams_allows_the_class_that_flare_adds_to_each_job(tmp_path: Path) -> None:
+    # As FLARE provisions every kit. Without the class, each job would fail there.
+    streams = {"id": "log", "path": f"{SiteLogStreamer.__module__}.SiteLogStreamer", "args": {}}
+    kit = make_kit(tmp_path / "site", content={"components": [streams]})
+    result = fdg("kit", "allow", kit)
+    assert f"{JobLogStreamer.__module__}.JobLogStreamer" in read(kit)["class_allow_list"]
+    assert "Warning: FLARE sends this site's logs, which name its files, to the server" in result.stderr
+    (kit / "local" / "resources.json").write_text(json.dumps({**read(kit), "allow_log_streaming": False}))
+    assert fdg("kit", "allow", kit).stderr == ""
+    assert read(kit)["class_allow_list"] == class_paths(SITE)
+
+
+def component_paths(value: Any) -> Iterator[str]:
+    """Yield every class path in a job's config."""
+    if isinstance(value, dict):
+        yield from [value["path"]] if "path" in value else []
+        value = list(value.values())
+    for item in value if isinstance(value, list) else ():
+        yield from component_paths(item)
+
+
+def test_the_methods_in_a_jobs_name_allow_all_that_the_job_names() -> None:
+    for job in JOBS.iterdir():
+        method = ["+".join(job.name.split("_")[1:])]
+        for end, file in ((SERVER, "app_server/config/config_fed_server"), (SITE, "app_site/config/config_fed_client")):
+            if job.is_dir():
+                paths = set(component_paths(json.loads((job / f"{file}.json").read_text())))
+                allowed = set(class_paths(end, method))
+                assert paths <= allowed, job.name
+                others = {path for path in allowed if not path.startswith("fdg_plugins.")}
+                assert others <= paths, f"{job.name}: of FLARE's, what the job names and nothing else"
+
+
+def test_a_method_is_given_what_it_needs_and_no_more(kit: Path) -> None:
+    fdg("kit", "allow", kit)
+    narrow = ["executors.SiteExecutor", "filters.DifferentialPrivacyFilter", "filters.RoundedUpdateSendFilter"]
+    assert fdg("kit", "allow", kit, "--method", "fedomg").exit_code == 0
+    assert read(kit)["class_allow_list"] == [GUARD, *(f"fdg_plugins.{name}" for name in narrow)]
+    page = fdg("explain", "clipped_fedavg", "--all", "--plugin", PLUGIN).stdout
+    assert "fdg kit allow KIT --method clipped_fedavg --plugin" in " ".join(page.split())
+    assert fdg("kit", "allow", kit, "--method", "clipped_fedavg", "--plugin", PLUGIN).exit_code == 0
+
+
+def test_an_entry_that_allows_more_than_components_is_kept_with_a_warning(tmp_path: Path) -> None:
+    kit = make_kit(tmp_path / "kit", content={"class_allow_list": ["fdg_plugins."]})
+    assert "every callable below it" in fdg("kit", "allow", kit).stderr
+    assert "fdg_plugins." in read(kit)["class_allow_list"]
+    assert "holds 1 entry that" in str(warning_of("the server", 1))
+    assert warning_of("site photo", 0) is None
+
+
+@pytest.mark.parametrize(
+    ("entry", "wide", "door"),
+    [
+        ("*", True, True),
+        ("nvflare.", True, True),
+        ("nvflare.app_common.ccwf", True, True),
+        ("nvflare.app_common.ccwf.cyclic_client_ctl.CyclicClientController", False, True),
+        ("nvflare.app_common.workflows.", True, False),
+        ("fdg_plugins", True, False),
+        ("fdg_plugins.executors.SiteExecutor", False, False),
+        ("my_hospital.filters", True, False),
+        ("os.path", True, False),
+        ("os.getcwd", False, False),
+    ],
+)
+def test_an_entry_is_judged_by_what_flare_reads_it_as(entry: str, wide: bool, door: bool) -> None:
+    assert (is_too_wide(entry), opens_side_door(entry)) == (wide, door)
+
+
+@pytest.mark.parametrize("content", ["{broken", [1, 2], {"class_allow_list": "fdg_plugins."}])
+def test_a_broken_file_ends_in_one_sentence_and_stays_as_it_is(tmp_path: Path, content: Any) -> None:
+    kit = make_kit(tmp_path / "kit", content=content)
+    before = (kit / "local" / "resources.json").read_bytes()
+    check_refusal(fdg("kit", "allow", kit))
+    assert (kit / "local" / "resources.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("command", ["allow", "site", "harden", "check", "clean"])
+def test_what_is_no_kit_ends_in_one_sentence(tmp_path: Path, command: str) -> None:
+    check_refusal(fdg("kit", command, tmp_path / "nowhere"), "nowhere")
+    check_refusal(fdg("kit", command, tmp_path), str(tmp_path))
+
+
+def test_a_site_then_holds_the_domain_and_what_the_file_says_already_stays(kit: Path, tmp_path: Path) -> None:
+    (kit / "local" / FILE_NAME).write_text(json.dumps({"site-1": {"threads": 3}, "site-2": {"threads": 1}}))
+    result = fdg("kit", "site", kit, "--domain", "photo", "--data-root", tmp_path, "--set", "part=3/10")
+    assert result.exit_code == 0, result.output
+    config = read_site_config("site-1", kit / "local" / FILE_NAME, {})
+    assert (config.domain, config.data_root, config.part, config.threads) == ("photo", tmp_path, "3/10", 3)
+    assert read(kit, FILE_NAME)["site-2"] == {"threads": 1}
+
+
+def test_a_misspelt_domain_of_a_known_data_set_is_refused(kit: Path, tmp_path: Path) -> None:
+    (tmp_path / "pacs" / "sketch").mkdir(parents=True)
+    assert fdg("kit", "site", kit, "--domain", "sketch", "--data-root", tmp_path).exit_code == 0
+    check_refusal(fdg("kit", "site", kit, "--domain", "sketchh"), "did you mean 'sketch'?")
+    assert read(kit, FILE_NAME)["site-1"]["domain"] == "sketch"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--set", "role=boss"], "role"),
+        (["--set", "devise=cpu"], "did you mean 'device'?"),
+        (["--set", "part=5/3"], "part is '5/3'"),
+        (["--data-root", "/nowhere/at/all"], "data_root is '/nowhere/at/all', expected a folder"),
+        (["--set", "dataset_file=/"], "dataset_file is '/', expected a file"),
+        (["--set", "gpus=1"], "gpus is 1 without gpu_memory"),
+        (["--set", "gpu_memory=8"], "gpu_memory needs gpus"),
+    ],
+)
+def test_what_is_invalid_is_named_and_nothing_is_written(kit: Path, arguments: list[str], told: str) -> None:
+    check_refusal(fdg("kit", "site", kit, *arguments), told)
+    assert not (kit / "local" / FILE_NAME).exists()
+    assert read(kit) == BEFORE
+
+
+def test_a_path_that_only_the_sites_containers_have_is_written_with_a_warning(tmp_path: Path) -> None:
+    kit = make_kit(tmp_path / "kit", content={"components": [{"id": "docker_launcher"}]})
+    result = fdg("kit", "site", kit, "--data-root", "/data/default/images")
+    assert (result.exit_code, result.stderr[:8]) == (0, "Warning:")
+    assert read(kit, FILE_NAME)["site-1"]["data_root"] == "/data/default/images"
+    check_refusal(fdg("kit", "site", kit, "--data-root", "images"))
+
+
+def test_gpus_are_written_for_flares_manager_and_nothing_else_changes(kit: Path) -> None:
+    result = fdg("kit", "site", kit, "--set", "gpus=2", "--set", "gpu_memory=16")
+    assert "lends 2 x 16 GiB to jobs from the site's next start" in result.stdout
+    assert lent_gpus(read(kit), kit) == (2, 16.0)
+    assert read(kit)["class_allow_list"] == [GUARD]
+    assert fdg("kit", "site", kit, "--set", "gpus=0").exit_code == 0
+    assert lent_gpus(read(kit), kit) == (0, 0.0)
+
+
+def test_only_the_kit_of_a_site_has_settings_of_a_site(tmp_path: Path) -> None:
+    check_refusal(fdg("kit", "site", make_kit(tmp_path / "kit", SERVER), "--domain", "photo"), "is a server's")
+
+
+def state(kit: Path, name: str, days: float) -> Path:
+    """Make the state of a run that changed last ``days`` ago."""
+    folder = kit / "fdg_state" / name
+    folder.mkdir(parents=True)
+    (folder / "checkpoint.safetensors").write_bytes(b"0" * 1000)
+    moment = time.time() - days * DAY_S
+    for path in (*folder.iterdir(), folder):
+        os.utime(path, (moment, moment))
+    return folder
+
+
+@pytest.fixture
+def used(kit: Path) -> Path:
+    """A kit in which two runs have left their state."""
+    state(kit, OLD, 10)
+    state(kit, NEW, 0.5)
+    return kit
+
+
+def left(kit: Path) -> set[str]:
+    return {path.name for path in (kit / "fdg_state").iterdir()}
+
+
+def test_what_has_not_changed_for_a_day_goes_and_a_run_that_is_named(used: Path) -> None:
+    assert "would be removed" in fdg("kit", "clean", used, "--dry-run").stdout
+    assert left(used) == {OLD, NEW}
+    result = fdg("kit", "clean", used)
+    assert result.exit_code == 0
+    outcomes = [line.split("  ")[-1] for line in result.stdout.splitlines()[1:]]
+    assert outcomes == ["kept: it has changed within the last 1 day", "removed"]
+    assert left(used) == {NEW}
+    assert fdg("kit", "clean", used, "--run", NEW).exit_code == 0
+    check_refusal(fdg("kit", "clean", used, "--run", NEW), f"run {NEW} has left nothing")
+
+
+def test_a_simulators_workspace_is_a_folder_of_several(used: Path) -> None:
+    state(used.parent / "server", "simulate_job", 10)
+    assert fdg("kit", "clean", used.parent).stdout.count("removed") == 2
+    assert (left(used), left(used.parent / "server")) == ({NEW}, set())
+
+
+def test_links_are_not_followed_and_strangers_stay(used: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "precious").touch()
+    os.utime(tmp_path / "outside", (0, 0))
+    (used / "fdg_state" / "linked").symlink_to(tmp_path / "outside")
+    (used / "fdg_state" / "a file").touch()
+    for name in ("linked", "../kit", "..", "/", "a/b"):
+        fdg("kit", "clean", used, "--run", name)
+        assert left(used) == {OLD, NEW, "linked", "a file"}
+    assert fdg("kit", "clean", used).stdout.count("it is not the folder of a run") == 2
+    assert (tmp_path / "outside" / "precious").exists()
+
+
+def test_what_cannot_be_removed_is_said_and_the_exit_code_is_1(used: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("shutil.rmtree", fail)
+    result = fdg("kit", "clean", used)
+    assert result.exit_code == 1
+    assert "Permission denied" in result.stdout
