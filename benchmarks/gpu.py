@@ -27,9 +27,8 @@ from cases.training import LEARNING_RATE, MOMENTUM, random_batch
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.settings.protocol import AUTO, Protocol
-from fdg_plugins.training.compiling import BACKEND
 from fdg_plugins.training.loop import DevicePolicy, evaluate, train_locally
-from fdg_plugins.training.precision import device_policy, suited_precision
+from fdg_plugins.training.precision import BACKEND, device_policy, suited_precision
 
 CLASSES = 7  # PACS
 EVALUATED = 4  # one batch in so many is for validation

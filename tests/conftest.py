@@ -30,7 +30,7 @@ from fdg_plugins.plugins.kinds import registries
 # Files that take minutes, the longest first: with two workers, nothing else then waits for them at the end.
 LONGEST = ("test_golden.py", "test_methods.py", "test_bare_command.py", "test_faults.py")
 # Those that start a federation of their own, before the one that the others share is there.
-OWN_FEDERATIONS = ("test_e_resume.py", "test_f_lost.py", "test_c_vessels.py")
+OWN_FEDERATIONS = ("test_e_resume.py", "test_f_lost.py")
 FIRST = (*LONGEST, *OWN_FEDERATIONS)
 IMAGES_PER_CLASS = 4
 PIXELS = 16

@@ -11,7 +11,7 @@ from cases.local_step import CLASSES, our_training
 from cases.measure import Row, interleave, lap
 from cases.training import random_batch
 from fdg_plugins.models import build_model
-from fdg_plugins.training.compiling import BACKEND
+from fdg_plugins.training.precision import BACKEND
 
 
 def rows(quick: bool = False) -> list[Row]:

@@ -10,8 +10,8 @@ from nvflare.apis.shareable import Shareable
 from cases.measure import Goal, Row, interleave, lap
 from cases.rounds import accept_all, arrivals, context_of, fedomg, network_state, step_of
 from fdg_plugins.aggregators import UpdateAggregator
-from fdg_plugins.controllers.expectations import Expected, expected_of
 from fdg_plugins.controllers.guard import Behind, Guard
+from fdg_plugins.controllers.reception import Expected, expected_of
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.messages import CensusReply
 from fdg_plugins.record.run_record import InitialWeights, Method, RunRecord

@@ -14,9 +14,9 @@ from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.calling import calling
 from fdg_plugins.controllers.messenger import Messenger
-from fdg_plugins.errors import ContributionError, SettingsError
+from fdg_plugins.errors import ContributionError
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeRound
-from fdg_plugins.messages import META_CHECKED_REPORTS, META_SITE
+from fdg_plugins.messages import META_CHECKED_REPORTS
 from fdg_plugins.objectives import Exchange, SiteFacts
 from fdg_plugins.plugins.reports import CheckedReports
 from fdg_plugins.storage import save_tensors
@@ -32,7 +32,6 @@ class ReportChannel:
         self.messenger = messenger
         self.exchange = exchange
         self.reports: dict[str, Any] = {}
-        self._unchecked: tuple[str, str] | None = None
         self._current: ExchangeRound | None = None
 
     def begin(
@@ -61,14 +60,10 @@ class ReportChannel:
         exchange = self.exchange
         return 0 if exchange is None else sum(count_bytes(exchange.broadcast_to(site)) for site in sites)
 
-    def read(self, task: str, answer: FLModel) -> CheckedReports:
-        """Return the reports that the server's filters validated in an answer to ``task``, without keeping them."""
-        meta = answer.meta or {}
-        checked, exchange = CheckedReports.of(meta.get(META_CHECKED_REPORTS)), self._exchange_in(task)
-        seen = self._current.checked_tasks if self._current is not None else ()
-        if exchange is not None and exchange.report not in checked.looked_at and task not in seen:
-            self._unchecked = (task, str(meta.get(META_SITE)))
-        return checked
+    @staticmethod
+    def read(answer: FLModel) -> CheckedReports:
+        """Return the reports that the server's filters validated in an answer, without keeping them."""
+        return CheckedReports.of((answer.meta or {}).get(META_CHECKED_REPORTS))
 
     def take(self, task: str, site: str, checked: CheckedReports) -> None:
         """Keep a site's report until the end of the round; call this once its answer to ``task`` has been accepted.
@@ -86,19 +81,10 @@ class ReportChannel:
         """Return the exchange if its reports come with the answers to ``task``."""
         return self.exchange if self.exchange is not None and self.exchange.phase == task else None
 
-    def require_checks(self) -> None:
-        """Raise ``SettingsError`` if an answer arrived whose report no filter had checked, because the job has none.
-
-        Raises ``PartError`` if the exchange itself failed on a report.
-        """
+    def raise_if_broken(self) -> None:
+        """Raise ``PartError`` if the exchange itself failed on a report."""
         if self._current is not None and self._current.broken is not None:
             raise self._current.broken
-        if self._unchecked is not None:
-            task, site = self._unchecked
-            raise SettingsError(
-                f"the answer of site {site} came without the check of its report: "
-                f"the job's server config needs ExchangeCheckFilter for the task {task!r}."
-            )
 
     def drop(self, site: str) -> None:
         """Exclude a site's report from the round; has no effect if there is none."""

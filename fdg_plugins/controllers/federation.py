@@ -19,7 +19,6 @@ from fdg_plugins.controllers.messenger import Aborted, Messenger, Request
 from fdg_plugins.controllers.monitoring import publish_evaluation, publish_round
 from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.controllers.tracking import Tracker
-from fdg_plugins.controllers.undo import check_progress
 from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError, told
 from fdg_plugins.flare.allow_list import count_other_components, warning_of
 from fdg_plugins.flare.broken_uploads import register_server_tensors
@@ -27,11 +26,11 @@ from fdg_plugins.flare.components import SERVER
 from fdg_plugins.flare.deploy_map import named_sites
 from fdg_plugins.flare.disk_offload import tensors_in_files
 from fdg_plugins.flare.filter_chain import server_result_filters
+from fdg_plugins.flare.internals import fetch
 from fdg_plugins.flare.metrics import start_reporting
 from fdg_plugins.flare.rejoin import welcome_returning_sites
 from fdg_plugins.flare.simulator import in_simulator
 from fdg_plugins.flare.site_file import allowed_at_server
-from fdg_plugins.flare.stats import answer_stats
 from fdg_plugins.flare.trackers import chosen_tracker
 from fdg_plugins.messages import META_REQUEST, TASK_CENSUS, CensusReply, CensusRequest
 from fdg_plugins.plans.plans import Plans, check_filters, check_settings, make_plans
@@ -50,7 +49,7 @@ from fdg_plugins.record.census import (
 )
 from fdg_plugins.record.checkpoint import has_checkpoint, require_checkpoint
 from fdg_plugins.record.method_settings import method_label, name_of_run
-from fdg_plugins.record.run_record import InitialWeights, Method, RoundRecord, RunRecord
+from fdg_plugins.record.run_record import InitialWeights, Method, RunRecord
 from fdg_plugins.record.text import (
     evaluation_line,
     final_table,
@@ -59,15 +58,13 @@ from fdg_plugins.record.text import (
     round_line,
     stats,
 )
-from fdg_plugins.settings.protocol import AUTO, SGD, Protocol, environment_settings
+from fdg_plugins.settings.protocol import AUTO, SGD, environment_settings
 from fdg_plugins.state.folders import VARIABLE as STATE_VARIABLE
 from fdg_plugins.state.folders import held_run, state_beside, state_folder
 from fdg_plugins.tasks import TASKS
 from fdg_plugins.training.global_model import initial_model
 from fdg_plugins.values import counted
 from fdg_plugins.versions import OF_AUDIT, installed_versions
-
-SLOW_FROM_SCRATCH = 0.5
 
 
 class FederationController(Messenger):
@@ -118,10 +115,10 @@ class FederationController(Messenger):
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Answer ``show_stats`` and ``nvflare job stats`` with the progress of the run."""
         super().handle_event(event_type, fl_ctx)
-        answer_stats(type(self).__name__, self._stats, event_type, fl_ctx)
-
-    def _stats(self) -> dict[str, Any]:
-        return stats(self._rounds.record) if self._rounds else {"phase": "census"}
+        if event_type == fetch("InfoCollector.EVENT_TYPE_GET_STATS"):
+            collector = fl_ctx.get_prop(fetch("InfoCollector.CTX_KEY_STATS_COLLECTOR"))
+            told = stats(self._rounds.record) if self._rounds else {"phase": "census"}
+            collector.add_info(type(self).__name__, told)
 
     def run(self) -> None:
         """Run the job to completion; a problem that the user can fix ends it with a one-sentence reason."""
@@ -131,7 +128,8 @@ class FederationController(Messenger):
             self._run()
         except Aborted as order:
             self._stop(str(order))
-            self._fail_simulation(str(order))
+            if in_simulator(self.fl_ctx):  # there, an abort means that a site died, not a user's request
+                self.panic(str(order))
         except FDGError as error:
             self._stop(str(error))
             self.panic(str(error))
@@ -160,7 +158,7 @@ class FederationController(Messenger):
         self._warn_of_wide_lists(federation)
         rounds = self._new_rounds(plans, federation, aggregator, state)
         offloads = rounds.record.protocol.enable_tensor_disk_offload  # as this job asks, also when it resumes a run
-        record = rounds.go_on(other_files=self.with_current_plugin) if goes_on else rounds.record
+        record = rounds.resume(other_files=self.with_current_plugin) if goes_on else rounds.record
         self._rounds = rounds  # not before: a refused job would write a record without the run's rounds
         self._mark = marks(record)
         self._announce(record)
@@ -206,29 +204,23 @@ class FederationController(Messenger):
         counts = {site: federation.replies[site].class_counts for site in federation.sources}
         domains = {site: federation.replies[site].domain for site in federation.sources}
         aggregator.begin_run(RunFacts(counts, last_layer, plan.protocol.clip_to_median, domains))
-        record = new_record(
-            federation,
-            plan.protocol,
-            method_in_force(plan.protocol, aggregator),
-            InitialWeights(**vars(weights)),
-            self._code,
+        method = Method(
+            aggregator=type(aggregator).__name__, settings=aggregator.settings(), objective=plan.protocol.objective
         )
+        record = new_record(federation, plan.protocol, method, InitialWeights(**vars(weights)), self._code)
         record.run = self._run_id
         return Rounds(self, aggregator, model, record, Path(self.get_run_dir()), exchange, state)
 
     def _admit_plugins(self) -> None:
         """Raise ``SettingsError`` for a plug-in that the server's operator does not allow, before loading any."""
         workspace = self.engine.get_workspace()
-        uses = uses_of(self._rule(), (self.protocol, self.stand_in_protocol), os.environ)
+        rule = self.aggregator
+        if rule is None:  # of a component of the job's own, the weighting that it names
+            rule = {"weighting": getattr(self.get_component(self.aggregator_id), "weighting", None)}
+        uses = uses_of(rule, (self.protocol, self.stand_in_protocol), os.environ)
         custom = Path(workspace.get_app_custom_dir(self.fl_ctx.get_job_id())) if uses.files else None
         admit(uses.names, uses.files, custom, allowed_at_server(self.fl_ctx))
         self._code = code_of(uses.names, uses.files)
-
-    def _rule(self) -> Any:
-        """Return the aggregation rule as the job gives it: of a component of its own, the weighting that it names."""
-        if self.aggregator is not None:
-            return self.aggregator
-        return {"weighting": getattr(self.get_component(self.aggregator_id), "weighting", None)}
 
     @property
     def _run_id(self) -> str:
@@ -241,9 +233,7 @@ class FederationController(Messenger):
             return named
         aggregator = self.get_component(self.aggregator_id)
         if not isinstance(aggregator, UpdateAggregator):
-            raise SettingsError(
-                f"aggregator_id {self.aggregator_id!r} names {type(aggregator).__name__}, expected an UpdateAggregator."
-            )
+            raise SettingsError(field="aggregator_id", value=self.aggregator_id, expected="an UpdateAggregator's id")
         return aggregator
 
     def _census(self, plans: Plans, *, goes_on: bool) -> Federation:
@@ -263,8 +253,8 @@ class FederationController(Messenger):
         meta = {META_REQUEST: request.model_dump(mode="json")}
         data = FLModel(params_type=ParamsType.FULL, params={}, current_round=0, meta=meta)
         self.say(f"census of {counted(len(sites), 'site')}: {', '.join(sites)}")
-        failures = self.ask([Request(TASK_CENSUS, sites, data, on_answer)], plans.real.protocol.task_timeout)
         protocol = plans.real.protocol
+        failures = self.ask([Request(TASK_CENSUS, sites, data, on_answer)], protocol.task_timeout)
         federation = take_census(replies, failures, protocol.target, TASKS.get(protocol.task))
         check_versions(federation, {**installed_versions(OF_AUDIT), **self._code})
         return federation
@@ -280,7 +270,7 @@ class FederationController(Messenger):
                 self.warning(text)
 
     def _train(self, rounds: Rounds, record: RunRecord, tracker: Tracker) -> None:
-        first = len(record.rounds) + 1
+        first, offloads = len(record.rounds) + 1, record.protocol.enable_tensor_disk_offload
         for number in range(first, record.protocol.rounds + 1):
             self._tell_widgets(number, rounds)
             finished, evaluation = rounds.run_round(number)
@@ -288,13 +278,14 @@ class FederationController(Messenger):
             tracker.evaluation(evaluation, self.fl_ctx)
             tracker.round(finished, self.fl_ctx)
             publish_round(record, finished, evaluation)
-            if number == first:
-                self._warn_of_updates_in_memory(record, finished)
-            check_progress(record)
+            if number == first and offloads and finished.sites and not finished.bytes_in_files:
+                self.warning(
+                    "enable_tensor_disk_offload has no effect: the updates came in memory, as they do in FLARE's "
+                    "simulator and from filters that make arrays of tensors."
+                )
         last = rounds.evaluate_last()
-        check_progress(record)  # the only step may now be undone
         record.status = "finished"
-        rounds.end()
+        rounds.files.save()
         self.say(evaluation_line(record, last))
         tracker.evaluation(last, self.fl_ctx)
         publish_evaluation(record, last)
@@ -309,14 +300,6 @@ class FederationController(Messenger):
             self.say(f"FLARE erases {workspace} when it simulates there again; the results are also in {folder}")
         except DataError as error:  # the run has finished regardless
             self.warning(str(error))
-
-    def _warn_of_updates_in_memory(self, record: RunRecord, finished: RoundRecord) -> None:
-        """Warn if the updates of a round came in memory although the protocol asks for files."""
-        if record.protocol.enable_tensor_disk_offload and finished.sites and not finished.bytes_in_files:
-            self.warning(
-                "enable_tensor_disk_offload has no effect: the updates came in memory, as they do in FLARE's simulator "
-                "and from filters that make arrays of tensors."
-            )
 
     def _tell_widgets(self, number: int, rounds: Rounds) -> None:
         """Notify FLARE's widgets that a round starts, as FLARE's own workflows do."""
@@ -338,20 +321,11 @@ class FederationController(Messenger):
         )
         if protocol.precision == AUTO:
             self.say(precision_line(record))
-        if _lacks_weights(record):
-            self._warn_of_missing_weights(record)
-
-    def _warn_of_missing_weights(self, record: RunRecord) -> None:
-        self.warning(
-            "No ImageNet weights are on the server (FDG_PRETRAINED_FILE names them): training starts from scratch."
-        )
-        if record.method.settings["server_lr"] < SLOW_FROM_SCRATCH:
-            self.warning("From scratch this server_lr is very slow; FDG_SERVER_LR=1 steps as far as FedAvg.")
-
-    def _fail_simulation(self, reason: str) -> None:
-        """Make FLARE's simulator exit with an error: there, an abort means that a site died, not a user's request."""
-        if in_simulator(self.fl_ctx):
-            self.panic(reason)
+        from_scratch = record.initial_weights.label == "from scratch"
+        if protocol.pretrained == "auto" and from_scratch and not record.stand_in:
+            self.warning(
+                "No ImageNet weights are on the server (FDG_PRETRAINED_FILE names them): training starts from scratch."
+            )
 
     def _stop(self, reason: str) -> None:
         self.error(f"stopped: {reason}")
@@ -359,14 +333,3 @@ class FederationController(Messenger):
             self._rounds.record.status, self._rounds.record.stopped_because = "stopped", reason
             with suppress(DataError):  # the disk may be unwritable, which the log already says
                 self._rounds.files.save_record()
-
-
-def _lacks_weights(record: RunRecord) -> bool:
-    """Return whether a run on real data looked for pretrained weights and found none."""
-    from_scratch = record.initial_weights.label == "from scratch"
-    return record.protocol.pretrained == "auto" and from_scratch and not record.stand_in
-
-
-def method_in_force(protocol: Protocol, aggregator: UpdateAggregator) -> Method:
-    """Return the method as the record describes it: the aggregator with its settings, and the objective."""
-    return Method(aggregator=type(aggregator).__name__, settings=aggregator.settings(), objective=protocol.objective)

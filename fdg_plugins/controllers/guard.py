@@ -1,45 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 """The guard before a server step: it names outlying updates, and rejects a step that is far too long.
 
-It compares lengths, which each round already computes roughly. It computes a length exactly only if the rough value
-stands out.
+It compares lengths, which each round computes anyway, to about 1 %.
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
 import torch
 
 from fdg_plugins.aggregators import Contribution, UpdateAggregator
-from fdg_plugins.controllers.expectations import Expected
+from fdg_plugins.controllers.reception import Expected
 from fdg_plugins.core.layout import ParameterKind
-from fdg_plugins.core.linear import inner_product
 from fdg_plugins.core.outliers import MAJORITY, length_ratios, usual_length
 from fdg_plugins.core.stored import whole
 from fdg_plugins.errors import FDGError
-from fdg_plugins.record.run_record import AggregationRecord, RoundRecord, RunRecord
+from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.training.global_model import GlobalModel
 
 EARLIER_ROUNDS = 5  # number of past rounds whose updates define what is usual
 HARMLESS = 1e-3  # fraction of the model's length; an update this short cannot ruin the model
 HARMLESS_ALONE = 0.1  # the same fraction if neither other sites nor earlier rounds define what is usual
 MANY_STEPS = 100.0  # multiple of the ratio beyond which an update is refused, however many steps its site claims
-SUSPECT = 0.5  # fraction of the ratio beyond which a rough length is recomputed exactly
-OF_NOISE = (
-    " Some sites withhold their losses, as those with differential privacy do: their noise is that long, and only "
-    "outlier_ratio 0 lets sites with and without it count together."
-)
 MOST_COUNTS_PER_STEP = 1000.0  # limit for a counter buffer; methods may pass a batch through the model several times
+OF_NOISE = " Some sites add noise, as with differential privacy; only outlier_ratio 0 lets both kinds count together."
 
 
 @dataclass(frozen=True)
 class Behind:
     """What a step of the server is made of.
 
-    ``longest``: the approximate length of the longest accepted update; 0 if there is none. ``steps``: each site's
-    effective steps, if the length of the step depends on them.
+    ``longest``: the length of the longest accepted update; 0 if there is none. ``steps``: each site's effective steps,
+    if the length of the step depends on them.
     """
 
     longest: float
@@ -50,9 +44,8 @@ class Behind:
         """Return what the accepted updates say, before the aggregator takes its step."""
         accepted = aggregator.accepted()
         longest = max((one.length for one in accepted.values()), default=0.0)
-        if not aggregator.reads_effective_steps:
-            return cls(longest)
-        return cls(longest, {site: one.training.effective_steps for site, one in accepted.items() if one.training})
+        counts = accepted if aggregator.reads_effective_steps else {}
+        return cls(longest, {site: one.training.effective_steps for site, one in counts.items() if one.training})
 
 
 class Guard:
@@ -67,33 +60,20 @@ class Guard:
         self.ratio = ratio
 
     def updates(self, aggregator: UpdateAggregator, expected: Mapping[str, Expected]) -> dict[str, str]:
-        """Return the sites whose accepted updates are outliers, each with the reason.
-
-        If some sites of the round withhold their losses, reasons name the noise of privacy.
-        """
+        """Return the sites whose accepted updates are outliers, each with the reason."""
         accepted = aggregator.accepted()
         refused = self._counters(accepted, expected)
         if not self.ratio or not accepted:
             return refused
         withheld = any(one.training is not None and one.training.epoch_losses is None for one in accepted.values())
-        steps, hint = {site: expected[site].facts.steps for site in accepted}, OF_NOISE if withheld else ""
-        refused |= {
-            site: f"its update is {_times(times)} as long as is usual in this round, {self._limit}.{hint}"
-            for site, times in self._too_long(aggregator, accepted, steps).items()
-        }
+        limit = f"{self._limit}.{OF_NOISE if withheld else ''}"
+        lengths = {site: one.length for site, one in accepted.items()}
+        steps = {site: expected[site].facts.steps for site in accepted}
+        for site, times in self._too_long(lengths, steps).items():
+            refused[site] = f"its update is {_times(times)} as long as is usual in this round, {limit}"
         for site, times in self._buffers(accepted).items():
-            refused.setdefault(site, f"its buffers are {_times(times)} as large as is usual, {self._limit}.{hint}")
+            refused.setdefault(site, f"its buffers are {_times(times)} as large as is usual, {limit}")
         return refused
-
-    def _too_long(
-        self, aggregator: UpdateAggregator, accepted: Mapping[str, Contribution], steps: Mapping[str, float]
-    ) -> dict[str, float]:
-        """Return the sites whose updates are too long, with their ratio; exact lengths are computed only if needed."""
-        if not self._beyond({site: one.length for site, one in accepted.items()}, steps, SUSPECT * self.ratio):
-            return {}
-        parts = {site: aggregator.trainable(one) for site, one in accepted.items()}
-        lengths = {site: math.sqrt(inner_product(part, part)) for site, part in parts.items()}
-        return self._beyond(lengths, steps, self.ratio)
 
     def step(self, step: Mapping[str, torch.Tensor], server_lr: float, behind: Behind) -> None:
         """Raise ``FDGError`` if a step is far longer than the longest update behind it.
@@ -101,57 +81,26 @@ class Guard:
         The length of the step is its Euclidean norm divided by ``server_lr``. The error names the sites that by their
         census take far more steps than usual, if these lengthen the step.
         """
-        if not self.ratio:
+        length = _length(torch.as_tensor(step[name]) for name in self._names(ParameterKind.TRAINABLE)) / server_lr
+        if not self.ratio or length <= self.ratio * behind.longest:
             return
-        parts = [torch.as_tensor(step[name]) for name in self._names(ParameterKind.TRAINABLE)]
-        rough = math.hypot(*(float(torch.linalg.vector_norm(part)) for part in parts)) / server_lr
-        if rough <= SUSPECT * self.ratio * behind.longest:
-            return
-        length = math.sqrt(math.fsum(map(_squared_length, parts))) / server_lr
         reference = max(behind.longest, HARMLESS * self._model_length())
         if not length <= self.ratio * reference:
+            many = "".join(
+                f"; by the images in its census, site {site} takes {_times(times)} as many effective steps as usual"
+                for site, times in _above(self.ratio, length_ratios(behind.steps)).items()
+            )
             raise FDGError(
                 f"the step, over server_lr, would be {_times(length / reference)} as long as the longest update, "
-                f"{self._limit}{self._of_many_steps(behind.steps)}."
+                f"{self._limit}{many}."
             )
-
-    def _of_many_steps(self, steps: Mapping[str, float]) -> str:
-        """Return who takes so many steps that the step of all becomes too long; nothing if nobody stands out."""
-        many = _above(self.ratio, length_ratios(steps))
-        named = "; ".join(
-            f"site {site} takes {_times(times)} as many effective steps as usual" for site, times in many.items()
-        )
-        return f"; by the images in its census, {named}" if named else ""
-
-    def finds_ruined(self, sites: Collection[str], not_finite: Collection[str]) -> bool:
-        """Return whether more than half of ``sites``, which were sent the model, are among those it is not finite for.
-
-        These must be at least two sources, counted over the rounds since the model's step, unless only one is left: if
-        one site is drawn for a round, it cannot take back another's step on its own.
-        """
-        steps, record = standing_steps(self.record), self.record
-        since = [one for one in record.rounds if steps and one.round > steps[-1][0].round]
-        doubting = {*not_finite, *(site for one in since for site in one.not_finite)}.intersection(record.sources)
-        sources_left = [site for site in record.sources if site not in record.left_out]
-        most = 2 * len(set(not_finite).intersection(sites)) > len(sites)
-        return most and len(doubting) >= min(2, len(sources_left))
-
-    def standing_out(self) -> str | None:
-        """Return the site with the most outlying update in the last round that took a step; None if none is clear."""
-        standing = standing_steps(self.record)
-        norms = standing[-1][1].update_norms if standing else {}
-        if len(norms) < MAJORITY:
-            return None
-        ratios = length_ratios(norms)
-        first, second = sorted(ratios, key=lambda site: ratios[site], reverse=True)[:2]
-        return first if ratios[first] > 2 * ratios[second] else None
 
     @property
     def _limit(self) -> str:
         return f"expected at most {self.ratio:g} times (outlier_ratio)"
 
-    def _beyond(self, lengths: Mapping[str, float], steps: Mapping[str, float], ratio: float) -> dict[str, float]:
-        """Return the sites beyond ``ratio`` in both length and length per step, with their ratio to the usual length.
+    def _too_long(self, lengths: Mapping[str, float], steps: Mapping[str, float]) -> dict[str, float]:
+        """Return the sites beyond the ratio in both length and length per step, with their ratio to the usual length.
 
         A site with many more steps than the others moves farther in total; a site with far fewer moves farther per
         step. The number of steps follows from the site's own census counts, which may be false, so lengths far beyond
@@ -163,25 +112,23 @@ class Guard:
         per_step = length_ratios(rates, [rate for _, rate in earlier])
         found = {
             site
-            for site, times in _above(ratio, length_ratios(lengths, usual)).items()
-            if per_step[site] > ratio or times > MANY_STEPS * ratio
+            for site, times in _above(self.ratio, length_ratios(lengths, usual)).items()
+            if per_step[site] > self.ratio or times > MANY_STEPS * self.ratio
         }
         if not found:
             return {}
-        of_length = length_ratios(lengths, usual, self._harmless(len(lengths), len(earlier)))
-        return _above(ratio, {site: of_length[site] for site in sorted(found)})
-
-    def _harmless(self, num_sites: int, num_earlier: int) -> float:
-        """Return the length up to which an update is harmless, given how many sites and earlier rounds show others."""
-        is_alone = num_sites < MAJORITY and not num_earlier
-        return (HARMLESS_ALONE if is_alone else HARMLESS) * self._model_length()
+        is_alone = len(lengths) < MAJORITY and not earlier
+        harmless = (HARMLESS_ALONE if is_alone else HARMLESS) * self._model_length()
+        of_length = length_ratios(lengths, usual, harmless)
+        return _above(self.ratio, {site: of_length[site] for site in sorted(found)})
 
     def _earlier(self) -> list[tuple[float, float]]:
         """Return the median length and the median length per step of the updates in each recent round with a step."""
+        stepped = [one for one in self.record.rounds if one.aggregation is not None and not one.undone]
         found: list[tuple[float, float]] = []
-        for finished, aggregation in standing_steps(self.record)[::-1][:EARLIER_ROUNDS]:
-            norms, local = aggregation.update_norms, finished.local
-            rates = [length / local[site].steps for site, length in norms.items()]
+        for finished in stepped[::-1][:EARLIER_ROUNDS]:
+            norms = finished.aggregation.update_norms if finished.aggregation is not None else {}
+            rates = [length / finished.local[site].steps for site, length in norms.items()]
             found.append((usual_length(list(norms.values())), usual_length(rates)))
         return found
 
@@ -205,7 +152,7 @@ class Guard:
             most = MOST_COUNTS_PER_STEP * expected[site].facts.steps
             for name in self._names(ParameterKind.INTEGER_BUFFER):
                 counts = whole(one.update[name]).double()
-                if not _are_between(0, counts, most):
+                if bool(((counts < 0) | (counts > most)).any()):
                     refused[site] = f"counter {name!r} of its update is outside 0 to {most:g}."
         return refused
 
@@ -213,17 +160,11 @@ class Guard:
         return self.model.layout.names(kind)
 
     def _model_length(self) -> float:
-        names = self._names(ParameterKind.TRAINABLE)
-        return math.sqrt(math.fsum(_squared_length(self.model.state[name]) for name in names))
+        return _length(self.model.state[name] for name in self._names(ParameterKind.TRAINABLE))
 
 
-def standing_steps(record: RunRecord) -> list[tuple[RoundRecord, AggregationRecord]]:
-    """Return the rounds whose step was taken and not undone, each with the record of its step."""
-    return [(one, one.aggregation) for one in record.rounds if one.aggregation is not None and not one.undone]
-
-
-def _squared_length(tensor: torch.Tensor) -> float:
-    return float(torch.linalg.vector_norm(tensor.double())) ** 2
+def _length(tensors: Iterable[torch.Tensor]) -> float:
+    return math.hypot(*(float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) for tensor in tensors))
 
 
 def _flat(tensors: list[torch.Tensor]) -> torch.Tensor:
@@ -234,11 +175,6 @@ def _flat(tensors: list[torch.Tensor]) -> torch.Tensor:
 def _above(ratio: float, ratios: Mapping[str, float]) -> dict[str, float]:
     """Return the sites whose ratio is above ``ratio``, with their ratio."""
     return {site: times for site, times in ratios.items() if times > ratio}
-
-
-def _are_between(lowest: float, values: torch.Tensor, highest: float) -> bool:
-    """Return whether all values, if there are any, are from ``lowest`` to ``highest``."""
-    return not values.numel() or (float(values.min()) >= lowest and float(values.max()) <= highest)
 
 
 def _times(ratio: float) -> str:

@@ -75,7 +75,10 @@ class ExchangeHost(FLComponent):
             mark_asking_sites(runner)
 
     def _begin_round(self, fl_ctx: FLContext) -> None:
-        state = _global_model(fl_ctx)
+        weights = (fl_ctx.get_prop(AppConstants.GLOBAL_MODEL) or {}).get(ModelLearnableKey.WEIGHTS)
+        if not weights:
+            raise SettingsError("the workflow announces no global model, expected one, as of FedAvg with a persistor.")
+        state = {name: torch.as_tensor(value) for name, value in weights.items()}
         if self._exchange is None:
             self._exchange = hosted_exchange(make_objective(self.objective), self.head, state)
         self._reports = {}
@@ -120,20 +123,12 @@ def hosted_exchange(objective: Objective, head: str, state: Mapping[str, torch.T
 def check_hosted(objective: Objective) -> None:
     """Raise ``SettingsError`` unless FLARE's own workflows can host the objective, with the settings that it has."""
     if objective.hosted is None:
-        problem = f"objective is {objective.name!r}, which FLARE's own workflows cannot host"
-        raise SettingsError(f"{problem}, expected one such as 'dim' or 'iir'.")
+        expected = "one that FLARE's own workflows can host, such as 'dim' or 'iir'"
+        raise SettingsError(field="objective", value=objective.name, expected=expected)
     settings = objective.settings()
     for name, value in objective.hosted.items():
         if (given := settings.get(name)) != value:
-            raise SettingsError(f"{name} is {given!r}, which needs FederationController, expected {value!r}.")
+            expected = f"{value!r}, since other values need FederationController"
+            raise SettingsError(field=name, value=given, expected=expected)
     if objective.probes:
         raise SettingsError(f"objective {objective.name!r} probes before training, which needs FederationController.")
-
-
-def _global_model(fl_ctx: FLContext) -> dict[str, torch.Tensor]:
-    """Return the global model that the workflow announces; raise ``SettingsError`` if it announces none."""
-    model = fl_ctx.get_prop(AppConstants.GLOBAL_MODEL)
-    weights = model.get(ModelLearnableKey.WEIGHTS) if isinstance(model, Mapping) else None
-    if not weights:
-        raise SettingsError("the workflow announces no global model, expected one, as from FedAvg with a persistor.")
-    return {name: torch.as_tensor(value) for name, value in weights.items()}

@@ -82,34 +82,28 @@ class Messenger(Workflow):
         is that of ``patience``. Raises ``Aborted`` if the job is aborted while waiting.
         """
         self._failures, self._answered, self._usable, self.not_finite = {}, set(), Counter(), set()
-        waiting: set[str] = set()
         requests = [request for request in requests if request.sites]  # for nobody, FLARE would wait until the timeout
-        sites = {site for request in requests for site in request.sites}
-        turns = 1 if self.local_tasks is None else self.local_tasks.turns(len(sites))
+        waiting = {site for request in requests for site in request.sites}
+        turns = 1 if self.local_tasks is None else self.local_tasks.turns(len(waiting))
         timeout *= turns
         for request in requests:
-            waiting.update(request.sites)
             self._send(request, waiting, timeout)
         if self.local_tasks is not None:
             self.local_tasks.offer(site for request in requests for site in request.sites)
         given_up = self._wait(patience and replace(patience, seconds=patience.seconds * turns))
         if self.local_tasks is not None:
             self.local_tasks.withdraw()
-        self._check_not_aborted(waiting - self._answered)
-        self._note_missing(waiting - self._failures.keys(), given_up or f"did not answer within {timeout} s.")
-        return dict(sorted(self._failures.items()))
-
-    def _check_not_aborted(self, awaited: Iterable[str]) -> None:
         if self.abort_signal.triggered:
-            raise Aborted(f"the job was aborted while it waited for {', '.join(sorted(awaited)) or 'nobody'}.")
-
-    def _note_missing(self, sites: Iterable[str], missing: str) -> None:
-        """Record why each of ``sites`` gave no usable answer: ``missing``, unless more is known."""
-        for site in sorted(sites):
+            awaited = ", ".join(sorted(waiting - self._answered)) or "nobody"
+            raise Aborted(f"the job was aborted while it waited for {awaited}.")
+        for site in sorted(waiting - self._failures.keys()):
             if site in self._answered:
                 self._fail(site, "its answer cannot be used; the server's log says why.")
+            elif self.is_lost(site):
+                self._fail(site, "is lost: there is no sign of life from it.")
             else:
-                self._fail(site, "is lost: there is no sign of life from it." if self.is_lost(site) else missing)
+                self._fail(site, given_up or f"did not answer within {timeout} s.")
+        return dict(sorted(self._failures.items()))
 
     def _wait(self, patience: StragglerTimeout | None) -> str | None:
         """Wait until no task is pending or the job is aborted; return why tasks were cancelled, or None."""
@@ -160,17 +154,15 @@ class Messenger(Workflow):
         self._failures[site] = reason
         self.warning(f"site {site}: {reason}")
 
-    def note_late(self, site: str, what: str) -> None:
-        """Warn about an answer that arrived after its task had ended."""
-        self.warning(f"site {site}: {what}")
-
     def note_answer(self, site: str, result: Shareable) -> bool:
         """Record the reason in an error reply, which FLARE would drop; return whether the answer is usable."""
         self._answered.add(site)
-        code = result.get_return_code(ReturnCode.OK)
+        code, reason = result.get_return_code(ReturnCode.OK), result.get_header(HEADER_REASON)
         if isinstance(code, str) and code == ReturnCode.OK:  # a site may send anything, such as an array
             return True
-        self._fail(site, _reason_in(result).removeprefix(f"site {site}: "))
+        if not isinstance(reason, str):
+            reason = f"answered with the error {one_line(str(code), LONGEST_QUOTE)}."
+        self._fail(site, reason.removeprefix(f"site {site}: "))
         if result.get_header(HEADER_NOT_FINITE) is True:
             self.not_finite.add(site)
         if result.get_header(HEADER_STOP) is True:
@@ -180,11 +172,3 @@ class Messenger(Workflow):
     def note_unreadable(self, site: str, error: Exception) -> None:
         """Record that a site's answer cannot be read, and why."""
         self._fail(site, f"its answer cannot be read: {one_line(told(error), LONGEST_QUOTE).rstrip('.')}.")
-
-
-def _reason_in(reply: Shareable) -> str:
-    """Return the reason in an error reply; without one, a sentence with its return code."""
-    reason = reply.get_header(HEADER_REASON)
-    if isinstance(reason, str):
-        return reason
-    return f"answered with the error {one_line(str(reply.get_return_code(ReturnCode.OK)), LONGEST_QUOTE)}."

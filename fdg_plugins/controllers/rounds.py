@@ -8,15 +8,14 @@ from pathlib import Path
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.aggregators import UpdateAggregator, take_step
-from fdg_plugins.controllers.answers import Answers, Reception
+from fdg_plugins.aggregators.base import MAX_IDLE_ROUNDS
 from fdg_plugins.controllers.channel import ReportChannel
-from fdg_plugins.controllers.expectations import Expected, expectations
 from fdg_plugins.controllers.guard import Behind, Guard
 from fdg_plugins.controllers.messenger import Messenger, Request, StragglerTimeout
+from fdg_plugins.controllers.reception import Answers, Expected, Reception, expectations
 from fdg_plugins.controllers.run_files import FILES, RunFiles
 from fdg_plugins.controllers.sending import ModelSender, task_request
 from fdg_plugins.controllers.statistics import SiteStatistics
-from fdg_plugins.controllers.undo import Snapshot, Undo, check_progress
 from fdg_plugins.errors import DataError, FDGError, SettingsError, logged, told
 from fdg_plugins.messages import (
     META_REPORT,
@@ -27,11 +26,13 @@ from fdg_plugins.messages import (
     TASK_TRAIN,
 )
 from fdg_plugins.objectives import Exchange
-from fdg_plugins.record.checkpoint import check_continues, other_arithmetic, read_checkpoint
+from fdg_plugins.record.checkpoint import Checkpoint, check_continues, other_arithmetic, read_checkpoint
 from fdg_plugins.record.run_record import AggregationRecord, EvaluationRecord, RoundRecord, RunRecord
+from fdg_plugins.record.text import why_unchanged
 from fdg_plugins.settings.participation import draw_sites
 from fdg_plugins.state.folders import remove_state
 from fdg_plugins.training.global_model import GlobalModel, save_local_models
+from fdg_plugins.values import counted
 
 
 class Rounds:
@@ -57,18 +58,17 @@ class Rounds:
         self.channel = ReportChannel(messenger, exchange)
         self.files = RunFiles(folder, state, record, model, aggregator, self.channel)
         self.guard = Guard(record, model, record.protocol.outlier_ratio)
-        self.undo = Undo(state)
         self.sender = ModelSender(model)
         self._expected: Mapping[str, Expected] = {}
 
     def run_round(self, number: int) -> tuple[RoundRecord, EvaluationRecord]:
         """Run round ``number``, counted from 1; return its record and the evaluation of the model sent in it.
 
-        Raises ``FDGError`` if too few sites are left, ``SettingsError`` if a required check filter is missing.
+        Raises ``FDGError`` if too few sites are left.
         A round without a step that ends the run is not saved: a job that resumes the run repeats it.
         """
         started, sent_before = time.perf_counter(), self.sender.bytes_down
-        record, answers, begun = self.record, Answers(), Snapshot.of(*self._parts)
+        record, answers = self.record, Answers()
         drawn = draw_sites(record.protocol, self._taking_part(record.sources), number)
         self._check_enough(drawn)
         failures = self._reestimate(number, drawn, answers)
@@ -84,13 +84,12 @@ class Rounds:
         bytes_down = self.sender.bytes_down - sent_before + self.channel.bytes_down(drawn)
         failures = {**failures, **self._ask(requests, self._patience(TASK_TRAIN))}
         answers.not_finite |= self.messenger.not_finite
-        self.channel.require_checks()
-        broken = self._is_broken(drawn, answers)
+        self.channel.raise_if_broken()
         # The evaluation covers the model as sent, so record it, and keep the model if it is the best, before the step.
         expected = self._taking_part(record.sources) if record.protocol.validate_all else drawn
-        evaluation = self._judge(number - 1, answers, expected, undone=broken)
+        evaluation = self._judge(number - 1, answers, expected)
         aggregating = time.perf_counter()
-        aggregation, reason = (None, self._take_back()) if broken else self._step(answers, begun)
+        aggregation, reason = self._step(answers)
         ended = time.perf_counter()
         finished = RoundRecord(
             round=number,
@@ -110,35 +109,19 @@ class Rounds:
             bytes_in_files=answers.bytes_in_files,
         )
         record.rounds.append(finished)
-        if not broken:  # what was taken back must be kept
-            check_progress(record)
-        with self.undo.keeping(stepped=aggregation is not None):
-            self.files.save()
-        if broken:
-            self.undo.remove()
+        check_progress(record)
+        self.files.save()
         return finished, evaluation
 
     def evaluate_last(self) -> EvaluationRecord:
-        """Have every site evaluate the model after the last round; return the evaluation.
-
-        If most sources get no finite number from that model, undo the last step and return the evaluation of the
-        restored model.
-        """
+        """Have every site evaluate the model after the last round; return the evaluation."""
         record, answers = self.record, Answers()
-        sources = self._taking_part(record.sources)
-        self._reestimate(len(record.rounds) + 1, sources, answers)
+        sources, done = self._taking_part(record.sources), len(record.rounds)
+        self._reestimate(done + 1, sources, answers)
         sites = tuple(sorted((*sources, *self._taking_part(record.held_out))))
-        self._expected = expectations(record, len(record.rounds))
-        self._ask(self._requests(TASK_EVALUATE, sites, len(record.rounds), self._reception(answers).take_score))
-        broken = self._is_broken(sources, answers)
-        evaluation = self._judge(len(record.rounds), answers, sources, undone=broken)
-        if not broken:
-            return evaluation
-        self._take_back()
-        self.files.save()
-        self.undo.remove()
-        self._reestimate(len(record.rounds) + 1, self._taking_part(record.sources), answers)
-        return next(one for one in reversed(record.evaluations) if not one.undone)  # of the restored model
+        self._expected = expectations(record, done)
+        self._ask(self._requests(TASK_EVALUATE, sites, done, self._reception(answers).take_score))
+        return self._judge(done, answers, sources)
 
     def _check_enough(self, drawn: tuple[str, ...]) -> None:
         """Raise ``FDGError`` if too few sites are left to train."""
@@ -169,11 +152,6 @@ class Rounds:
                 self.record.left_out.setdefault(site, f"takes no further part: {reason}")
         return failures
 
-    def end(self) -> None:
-        """Write the results of the finished run; a job that resumes it after a crash has nothing left to compute."""
-        self.files.save()
-        self.undo.remove()
-
     def remove_state(self, of_sites: Iterable[Path]) -> None:
         """Remove the state for resuming the run, also that ``of_sites`` whose folders are on this machine."""
         try:
@@ -183,7 +161,7 @@ class Rounds:
         except DataError as error:  # the run has finished regardless
             self.messenger.warning(str(error))
 
-    def go_on(self, *, other_files: bool = False) -> RunRecord:
+    def resume(self, *, other_files: bool = False) -> RunRecord:
         """Restore the run to its last complete round; return its record. ``other_files``: plug-in files may differ.
 
         Raises ``DataError`` if there is no checkpoint or this job's settings differ from those of the run.
@@ -191,16 +169,12 @@ class Rounds:
         found = read_checkpoint(self.files.checkpoint_file(), self.record.run)
         check_continues(found.record, self.record, other_files=other_files)
         changed = other_arithmetic(found.record, self.record)
-        initial = Snapshot.of(*self._parts)
         self.record = self.guard.record = self.files.record = found.record
         self.record.resumed_after.append(len(self.record.rounds))
         self.record.resumed_with.append(changed)
-        Snapshot.of_checkpoint(found).put_back(*self._parts)
-        stepped = [one for one in self.record.rounds if one.aggregation is not None]
-        if stepped and not stepped[-1].undone:
-            self.undo.find(self.record.run, stepped[-1].round, initial if len(stepped) == 1 else None)
+        self._restore(found)
         self.files.restore_selected()
-        self.files.restore_local_models()
+        self.files.copy_local_models(restore=True)
         self.files.seconds_before = self.record.seconds
         self.files.save()
         for where, versions in changed.items():
@@ -208,10 +182,12 @@ class Rounds:
             self.messenger.warning(f"the run goes on at {where} with {named}, by which its results may differ")
         return self.record
 
-    @property
-    def _parts(self) -> tuple[GlobalModel, UpdateAggregator, Exchange | None]:
-        """The objects that a step changes."""
-        return self.model, self.aggregator, self.channel.exchange
+    def _restore(self, state: Checkpoint) -> None:
+        """Go back to the model, aggregator and exchange of ``state``. All are replaced, never changed in place."""
+        self.model.state = dict(state.model)
+        self.aggregator.restore(state.aggregator)
+        if self.channel.exchange is not None and state.exchange is not None:
+            self.channel.exchange.restore(state.exchange, state.exchange_tensors)
 
     # --- messages ---
 
@@ -257,7 +233,7 @@ class Rounds:
 
         requests = self._requests(TASK_PROBE, drawn, number, on_probe)
         failures = self._ask(requests, self._patience(TASK_PROBE))
-        self.channel.require_checks()
+        self.channel.raise_if_broken()
         self._refuse_reports(answers)
         self.channel.commit(TASK_PROBE)
         return {site: f"probe: {reason}" for site, reason in failures.items()}
@@ -284,25 +260,18 @@ class Rounds:
 
     # --- model ---
 
-    def _judge(
-        self, after_round: int, answers: Answers, expected: Iterable[str], undone: bool = False
-    ) -> EvaluationRecord:
-        """Record the scores of the model; keep a copy if source validation selects it. The target never selects.
-
-        A model whose step is ``undone`` is never selected.
-        """
+    def _judge(self, after_round: int, answers: Answers, expected: Iterable[str]) -> EvaluationRecord:
+        """Record the scores of the model; keep a copy if source validation selects it. The target never selects."""
         evaluation = self.record.add_evaluation(after_round, answers.scores, expected, answers.personal)
-        evaluation.undone = undone
         self.record.choices = self.record.choose(FILES)
         for choice in self.record.choices:
             if choice.rule == "source_validation" and choice.after_round == after_round:
                 self.files.keep_selected(after_round)
         return evaluation
 
-    def _step(self, answers: Answers, begun: Snapshot) -> tuple[AggregationRecord | None, str | None]:
+    def _step(self, answers: Answers) -> tuple[AggregationRecord | None, str | None]:
         """Take the round's step and return its record; otherwise leave model and exchange unchanged, return the reason.
 
-        ``begun``: with which the round began, to which undoing the step goes back, as a job does that resumes the run.
         Raises ``SettingsError`` if an update came without the checked reports that determine the weights.
         """
         if answers.unchecked is not None:
@@ -314,7 +283,7 @@ class Rounds:
         self._refuse_updates(answers)
         self._refuse_reports(answers)
         try:
-            return self._move(answers, begun)
+            return self._move(answers)
         finally:
             self.aggregator.reset_stats()  # also if no step was taken, since updates may be held in files
 
@@ -346,10 +315,10 @@ class Rounds:
                 answers.refused_updates[site] = f"its weight follows from its report, which was refused: {reason}"
                 answers.local.pop(site, None)
 
-    def _move(self, answers: Answers, begun: Snapshot) -> tuple[AggregationRecord | None, str | None]:
+    def _move(self, answers: Answers) -> tuple[AggregationRecord | None, str | None]:
         """Commit the round's updates together with their reports, or neither."""
         needed = self.record.protocol.min_sites
-        before, behind = Snapshot.of(*self._parts), Behind.of(self.aggregator)
+        before, behind = self.files.checkpoint(), Behind.of(self.aggregator)
         kept = self.aggregator.accepted() if self._keeps_local_models else {}
         updates = {site: contribution.update for site, contribution in kept.items()}
         try:
@@ -362,38 +331,23 @@ class Rounds:
             self.channel.commit(TASK_TRAIN)
             self.channel.check_model(self.model.state)
         except (FDGError, ArithmeticError) as error:
-            before.put_back(*self._parts)  # this also restores the weights derived from the round's reports
+            self._restore(before)  # this also restores the weights derived from the round's reports
             self.messenger.warning(f"The model stays as it was: {logged(error)}")
             return None, told(error)
         save_local_models(self.files.folder, before.model, updates, self.files.description(len(self.record.rounds)))
-        self.files.keep_local_models()
-        self.undo.snapshot = begun
+        self.files.copy_local_models()
         return aggregation, None
-
-    def _is_broken(self, sites: tuple[str, ...], answers: Answers) -> bool:
-        """Return whether a step can be undone and ruined the model by the word of ``sites``."""
-        return self.undo.snapshot is not None and self.guard.finds_ruined(sites, answers.not_finite)
-
-    def _take_back(self) -> str:
-        """Undo the last step, exclude the site that clearly stood out in it, if any, and return the reason."""
-        assert self.undo.snapshot is not None
-        culprit = self.guard.standing_out()
-        self.undo.snapshot.put_back(*self._parts)
-        self.undo.forget()
-        self.aggregator.reset_stats()
-        undone = self.record.withdraw_last_step()
-        self.record.choices = self.record.choose(FILES)
-        self.files.restore_selected()
-        reason = f"sites could not train on the model after round {undone.round}, whose step was taken back"
-        if culprit is not None:
-            self.record.left_out.setdefault(
-                culprit, f"stood out in round {undone.round}, whose step had to be taken back."
-            )
-            reason += f"; site {culprit}, which stood out in it, is left out"
-        self.messenger.warning(f"{reason}.")
-        return f"{reason}."
 
     @property
     def _keeps_local_models(self) -> bool:
         protocol = self.record.protocol
         return protocol.keep_local_models and len(self.record.rounds) == protocol.rounds - 1
+
+
+def check_progress(record: RunRecord) -> None:
+    """Raise ``FDGError`` if the last three rounds, or all of a shorter run, left the model as it was."""
+    most = min(MAX_IDLE_ROUNDS, record.protocol.rounds)
+    last = record.rounds[-most:]
+    if len(last) == most and all(one.is_idle for one in last):
+        why = why_unchanged(last[-1])
+        raise FDGError(f"{counted(most, 'round')} in a row left the model as it was; the last because {why}.")

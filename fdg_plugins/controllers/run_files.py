@@ -8,9 +8,7 @@ from pathlib import Path
 
 from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.controllers.channel import ReportChannel
-from fdg_plugins.controllers.guard import standing_steps
 from fdg_plugins.errors import DataError
-from fdg_plugins.objectives import Exchange
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, Checkpoint
 from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.record.run_record import RunRecord
@@ -20,12 +18,6 @@ from fdg_plugins.training.global_model import GlobalModel
 
 STATE_FILE = "server_state.json"
 FILES = {"last": LAST_FILE, "source_validation": SELECTED_FILE}
-
-
-def _keep_all(source: Path, target: Path, *, private: bool) -> None:
-    """Link or copy all models in a folder, if there is one, to another."""
-    for path in sorted(source.glob("*.safetensors")):
-        keep_file(path, target / path.name, private=private)
 
 
 def selected_file(after_round: int | str) -> str:
@@ -52,15 +44,16 @@ class RunFiles:
     def save(self) -> None:
         """Write the last model, the server's state and the record."""
         after_round = len(self.record.rounds)
-        self._measure()
+        self.record.seconds = self.seconds_before + time.perf_counter() - self.started
         self.save_last()
         state = {"after_round": after_round, "aggregator": self.aggregator.state()}
         exchange = self.channel.save(self.folder, after_round)
         write_json(self.folder / STATE_FILE, {**state, "exchange": exchange} if exchange is not None else state)
         if self.state is not None:
-            checkpoint = self._checkpoint(self.channel.exchange)
-            checkpoint.write(self.state / CHECKPOINT_FILE)
-        self._forget_others()
+            self.checkpoint().write(self.state / CHECKPOINT_FILE)
+        for copy in self._copies.glob(selected_file("*")):
+            if copy.name != selected_file(str(self._selected_round())):
+                copy.unlink()
         self.save_record()
 
     def save_last(self) -> None:
@@ -69,12 +62,8 @@ class RunFiles:
 
     def save_record(self) -> None:
         """Write ``results.json``."""
-        self._measure()
-        write_bytes(self.folder / RESULTS_FILE, self.record.model_dump_json(indent=1).encode() + b"\n")
-
-    def _measure(self) -> None:
-        """Enter the time spent so far into the record."""
         self.record.seconds = self.seconds_before + time.perf_counter() - self.started
+        write_bytes(self.folder / RESULTS_FILE, self.record.model_dump_json(indent=1).encode() + b"\n")
 
     def keep_selected(self, after_round: int) -> None:
         """Keep the evaluated model. It is the last one saved, except for the initial model, which is saved here.
@@ -94,30 +83,17 @@ class RunFiles:
         elif (self._copies / selected_file(selected)).exists():
             keep_file(self._copies / selected_file(selected), self.folder / SELECTED_FILE)
 
-    def keep_local_models(self) -> None:
-        """Keep the sites' models of the last round in the state too, for a job that hands out the results."""
+    def copy_local_models(self, *, restore: bool = False) -> None:
+        """Keep the sites' models of the last round in the state too, for a job that hands out the results; or back."""
         if self.state is not None:
-            _keep_all(self.folder / LOCAL_FOLDER, self.state / LOCAL_FOLDER, private=True)
-
-    def restore_local_models(self) -> None:
-        """Copy the sites' models that the state holds to the results of this job."""
-        if self.state is not None:
-            _keep_all(self.state / LOCAL_FOLDER, self.folder / LOCAL_FOLDER, private=False)
+            source, target = (self.state, self.folder) if restore else (self.folder, self.state)
+            for path in sorted((source / LOCAL_FOLDER).glob("*.safetensors")):
+                keep_file(path, target / LOCAL_FOLDER / path.name, private=not restore)
 
     @property
     def _copies(self) -> Path:
         """The folder with copies of selected models."""
         return self.folder if self.state is None else self.state
-
-    def _forget_others(self) -> None:
-        """Remove the copies of models but the selected one, and the one before if undoing the last step selects it."""
-        selected, steps = self._selected_round(), standing_steps(self.record)
-        copies = {int(path.stem.rpartition("_")[2]): path for path in self._copies.glob(selected_file("*"))}
-        needed = {selected}
-        if selected is not None and steps and selected >= (step := steps[-1][0].round):
-            needed |= {max((after for after in copies if after < step), default=None)}
-        for after_round in copies.keys() - needed:
-            copies[after_round].unlink()
 
     def _selected_round(self) -> int | None:
         return next((one.after_round for one in self.record.choices if one.rule == "source_validation"), None)
@@ -146,7 +122,9 @@ class RunFiles:
             raise DataError("the server keeps no state to go on from.")
         return self.state / CHECKPOINT_FILE
 
-    def _checkpoint(self, exchange: Exchange | None) -> Checkpoint:
+    def checkpoint(self) -> Checkpoint:
+        """Return the state of the run as it is now; its parts are replaced, never changed in place."""
+        exchange = self.channel.exchange
         return Checkpoint(
             self.record,
             self.model.state,

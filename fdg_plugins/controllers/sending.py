@@ -42,26 +42,18 @@ class ModelSender:
         holding = self._holders if fixed else frozenset[str]()
         if others := tuple(site for site in sites if site not in holding):
             sent = FixedPart(id=self._id, names=fixed) if fixed else None
-            yield others, self._task(request, number, state, sent, others)
+            self.bytes_down += count_bytes(state) * len(others)
+            yield others, task_message(request.model_copy(update={"fixed": sent}), number, state)
         if holders := tuple(site for site in sites if site in holding):
             held = set(fixed)
             rest = {name: value for name, value in state.items() if name not in held}
-            yield holders, self._task(request, number, rest, FixedPart(id=self._id), holders)
+            self.bytes_down += count_bytes(rest) * len(holders)
+            held_part = request.model_copy(update={"fixed": FixedPart(id=self._id)})
+            yield holders, task_message(held_part, number, rest)
 
     def note(self, sites: tuple[str, ...], failures: Mapping[str, str]) -> None:
         """Note that ``sites`` were asked, and which of them gave no usable answer."""
         self._holders = (self._holders | set(sites)) - failures.keys()
-
-    def _task(
-        self,
-        request: TaskRequest,
-        number: int,
-        params: Mapping[str, Any],
-        fixed: FixedPart | None,
-        sites: tuple[str, ...],
-    ) -> FLModel:
-        self.bytes_down += count_bytes(params) * len(sites)
-        return task_message(request.model_copy(update={"fixed": fixed}), number, params)
 
 
 def task_request(record: RunRecord, *, exchanged: bool = False) -> TaskRequest:

@@ -44,9 +44,15 @@ class SiteStatistics:
         self._by_site[site] = read_payload(validator, answer.metrics, self.layers, self.num_train[site])
 
     def refuse_outliers(self) -> dict[str, str]:
-        """Exclude the sites whose inputs of a layer are far larger than is usual; return the reason for each."""
+        """Exclude the sites whose inputs of a layer are far larger than is usual; return the reason for each.
+
+        The size of a layer's inputs is the root of their mean square.
+        """
         sizes = {
-            site: {f"inputs of layer {layer}": _size(sums) for layer, sums in found.items()}
+            site: {
+                f"inputs of layer {layer}": math.sqrt(float(sums.squares.sum()) / (sums.count * len(sums.squares)))
+                for layer, sums in found.items()
+            }
             for site, found in self._by_site.items()
         }
         refused = far_above_median(sizes, self.outlier_ratio)
@@ -59,8 +65,3 @@ class SiteStatistics:
         return running_statistics(
             {layer: pooled({site: found[layer] for site, found in self._by_site.items()}) for layer in self.layers}
         )
-
-
-def _size(sums: ChannelSums) -> float:
-    """Return the root of the mean square of a layer's inputs."""
-    return math.sqrt(float(sums.squares.sum()) / (sums.count * len(sums.squares)))

@@ -19,34 +19,25 @@ from nvflare.app_common.widgets.streaming import AnalyticsReceiver
 
 from fdg_plugins.flare.trackers import TrackedRun, make_receiver
 from fdg_plugins.record.method_settings import federated_name, name_of_run
-from fdg_plugins.record.run_record import AggregationRecord, EvaluationRecord, PersonalScores, RoundRecord, RunRecord
+from fdg_plugins.record.run_record import EvaluationRecord, RoundRecord, RunRecord
 
 Scalar = tuple[str, float]
 
 
 def round_scalars(finished: RoundRecord) -> Iterator[Scalar]:
-    """Yield the tag and value of each metric of one round."""
+    """Yield the tag and value of each metric of one round; of a tuple of sites, how many it names."""
     yield "round/seconds", finished.seconds
     yield "round/sites", float(len(finished.sites))
     for site, local in finished.local.items():
         if local.epoch_losses:
             yield f"train_loss/{site}", local.epoch_losses[-1]
-    if finished.aggregation is not None:
-        yield from _aggregation_scalars(finished.aggregation)
-
-
-def _aggregation_scalars(aggregation: AggregationRecord) -> Iterator[Scalar]:
-    values = {name: value for name, value in aggregation if name != "own"}
-    for name, value in {**(aggregation.own or {}), **values}.items():
-        numbers = _numbers(name, value)
+    found: dict[str, Any] = {} if finished.aggregation is None else dict(finished.aggregation)
+    for name, value in {**(found.pop("own", None) or {}), **found}.items():
+        if isinstance(value, dict):
+            numbers = {f"{name}/{site}": number for site, number in value.items()}
+        else:
+            numbers = {f"server/{name}": len(value) if isinstance(value, tuple) else value}
         yield from ((tag, float(number)) for tag, number in numbers.items() if isinstance(number, int | float))
-
-
-def _numbers(name: str, value: Any) -> dict[str, Any]:
-    """Return what is shown of a value by tag: each value of a mapping, how many sites a tuple names, or the value."""
-    if isinstance(value, dict):
-        return {f"{name}/{site}": number for site, number in value.items()}
-    return {f"server/{name}": float(len(value)) if isinstance(value, tuple) else value}
 
 
 def evaluation_scalars(evaluation: EvaluationRecord, score_name: str) -> Iterator[Scalar]:
@@ -54,20 +45,15 @@ def evaluation_scalars(evaluation: EvaluationRecord, score_name: str) -> Iterato
     for site, score in evaluation.sites.items():
         yield from ((f"{score.split}_{name}/{site}", value) for name, value in score.values().items())
         yield f"{score.split}_loss/{site}", score.loss
-    if evaluation.personal is not None:
-        yield from _personal_scalars(evaluation.personal, score_name)
+    means: dict[str, float | None] = {}
+    if (personal := evaluation.personal) is not None:
+        for site, score in personal.sites.items():
+            yield f"personal_{score_name}/{site}", score.value(score_name)
+        for name in ("source_mean", "source_worst", "pooled"):
+            means[f"personal_{score_name}/{name}"] = getattr(personal, name)
     for name in ("source_mean", "source_worst", "target"):
-        value = getattr(evaluation, name)
-        if value is not None:
-            yield f"{score_name}/{name}", value
-
-
-def _personal_scalars(personal: PersonalScores, score_name: str) -> Iterator[Scalar]:
-    for site, score in personal.sites.items():
-        yield f"personal_{score_name}/{site}", score.value(score_name)
-    for name in ("source_mean", "source_worst", "pooled"):
-        if (value := getattr(personal, name)) is not None:
-            yield f"personal_{score_name}/{name}", value
+        means[f"{score_name}/{name}"] = getattr(evaluation, name)
+    yield from ((tag, value) for tag, value in means.items() if value is not None)
 
 
 def describe(record: RunRecord) -> TrackedRun:
@@ -75,19 +61,20 @@ def describe(record: RunRecord) -> TrackedRun:
     method = record.method
     settings = {
         "method": federated_name(method),
-        **{name: _plain(value) for name, value in record.protocol.model_dump(mode="json").items()},
-        **{f"server.{name}": _plain(value) for name, value in method.settings.items()},
+        **record.protocol.model_dump(mode="json"),
+        **{f"server.{name}": value for name, value in method.settings.items()},
         "initial_weights": record.initial_weights.label,
         "stand_in": record.stand_in,
         "run": record.run,
-        **{package: f"{found}" for package, found in record.versions.items()},
+        **record.versions,
     }
-    group = f"fdg-{record.protocol.dataset}{'-STAND-IN' if record.stand_in else ''}"
-    return TrackedRun(name_of_run(record), group, settings)
-
-
-def _plain(value: object) -> bool | int | float | str:
-    return value if isinstance(value, bool | int | float | str) else json.dumps(value, sort_keys=True)
+    plain = {
+        name: value if isinstance(value, bool | int | float | str) else json.dumps(value, sort_keys=True)
+        for name, value in settings.items()
+    }
+    return TrackedRun(
+        name_of_run(record), f"fdg-{record.protocol.dataset}{'-STAND-IN' if record.stand_in else ''}", plain
+    )
 
 
 class Tracker:

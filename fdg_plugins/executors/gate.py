@@ -9,10 +9,10 @@ with an executor's answer. The site's rules are therefore enforced here:
 - the site's list of allowed reports, checked against the actual content of the answer.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
-from nvflare.apis.dxo import DXO, DataKind, from_shareable
+from nvflare.apis.dxo import DataKind, from_shareable
 from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
@@ -31,6 +31,7 @@ from fdg_plugins.messages import (
     META_SITE_REPORT,
     REPORT_GAP,
     REPORT_TRAINING_LOSS,
+    TASK_CENSUS,
     TASK_EVALUATE,
     TASK_STATISTICS,
     TASK_TRAIN,
@@ -38,8 +39,7 @@ from fdg_plugins.messages import (
 )
 from fdg_plugins.plugins.files import load_files
 from fdg_plugins.plugins.reports import REPORT_LOCAL_MODEL, REPORT_STATISTICS
-from fdg_plugins.privacy.ledger import DEFAULT_DELTA, POLICY_FILE, Limits, Policy, read_policy
-from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.privacy.ledger import DEFAULT_DELTA, POLICY_FILE, Limits, read_policy
 from fdg_plugins.tasks import TASKS
 
 # --- differential privacy ---
@@ -56,18 +56,12 @@ def demanded_limits(site: str, fl_ctx: FLContext) -> Limits | None:
     """
     local = Path(fl_ctx.get_engine().get_workspace().get_site_config_dir())
     policy = read_policy(site, local / POLICY_FILE)
-    demands = _limits_of(scope_filters(fl_ctx))
-    if (whole := _whole(policy)) is not None:
-        demands.append(whole)
+    demands, own = _limits_of(scope_filters(fl_ctx)), {"delta": DEFAULT_DELTA, **policy.limits()}
+    if own.keys() == Limits.model_fields.keys():  # else it lacks a limit that a release needs
+        demands.append(Limits(**own))
     if not demands:
         return None
     return strictest(*demands, *_limits_of(result_filters(fl_ctx) or ())).under(policy)
-
-
-def _whole(policy: Policy) -> Limits | None:
-    """Return a policy as limits, or None if it lacks a limit that a release needs."""
-    limits = {"delta": DEFAULT_DELTA, **policy.limits()}
-    return Limits(**limits) if limits.keys() == Limits.model_fields.keys() else None
 
 
 def _limits_of(filters: Iterable[Filter]) -> list[Limits]:
@@ -98,75 +92,40 @@ def release(site: str, task: str, answer: Shareable, fl_ctx: FLContext, limits: 
 def check_reports(answer: Shareable, order: SiteTask, allowed: tuple[str, ...] | None) -> None:
     """Raise ``SettingsError`` if an answer holds a report that is not in ``allowed``; None allows everything.
 
-    Only the content of the answer counts, regardless of the checks made before the work began.
+    Only the content of the answer counts, whatever the protocol says.
     """
     if allowed is None or answer.get_return_code(ReturnCode.OK) != ReturnCode.OK:
         return
-    for what, any_of in _reports_in(answer, order).items():
-        if set(any_of).isdisjoint(allowed):
-            names = _in_words(any_of)
-            raise SettingsError(f"the answer holds {what}: the site forbids {names} (allowed_reports).", public=True)
+    for what, names in _reports_in(answer, order).items():
+        if set(names).isdisjoint(allowed):
+            forbidden = " or ".join(map(repr, names)) or "a report that has no name"
+            raise SettingsError(
+                f"the answer holds {what}: the site forbids {forbidden} (allowed_reports).", public=True
+            )
 
 
-def _in_words(names: tuple[str | None, ...]) -> str:
-    return " or ".join(repr(name) for name in names if name is not None) or "a report that has no name"
-
-
-def _reports_in(answer: Shareable, order: SiteTask) -> dict[str, tuple[str | None, ...]]:
+def _reports_in(answer: Shareable, order: SiteTask) -> dict[str, tuple[str, ...]]:
     """Return an answer's additional contents, in words, each with its report names, of which one must be allowed."""
-    dxo = from_shareable(answer)
-    return {what: names(order) for what, is_held, names in _REPORTS if is_held(dxo, order)}
-
-
-def _holds_tensors(dxo: DXO, order: SiteTask) -> bool:
-    return bool((dxo.meta or {}).get(META_SITE_REPORT)) or dxo.data_kind == DataKind.COLLECTION
-
-
-def _holds_losses(dxo: DXO, order: SiteTask) -> bool:
-    return ((dxo.meta or {}).get(META_REPORT) or {}).get("training_split") is not None
-
-
-def _holds_gap(dxo: DXO, order: SiteTask) -> bool:
-    return META_GAP in (dxo.meta or {})
-
-
-def _is_kept(dxo: DXO, order: SiteTask) -> bool:
-    return dxo.data_kind == DataKind.WEIGHT_DIFF and _protocol(order).keep_local_models
-
-
-def _holds_statistics(dxo: DXO, order: SiteTask) -> bool:
-    return order.task == TASK_STATISTICS and bool(dxo.data)
-
-
-def _holds_more_scores(dxo: DXO, order: SiteTask) -> bool:
-    return order.task in (TASK_TRAIN, TASK_EVALUATE) and _report_of_scores(order) is not None
-
-
-def _protocol(order: SiteTask) -> Protocol:
-    return TaskRequest.model_validate(order.request).protocol
-
-
-def _report_of(order: SiteTask) -> str | None:
     # Imported here because FLARE's process otherwise needs neither methods nor models.
     from fdg_plugins.objectives import make_objective
 
-    protocol = _protocol(order)
+    dxo, found = from_shareable(answer), dict[str, tuple[str, ...]]()
+    meta = dxo.meta or {}
+    if order.task == TASK_CENSUS:
+        return found
+    protocol = TaskRequest.model_validate(order.request).protocol
     load_files(protocol.plugins, Path(order.custom))  # the site's work has already admitted them
-    return make_objective(protocol.objective).report
-
-
-def _report_of_scores(order: SiteTask) -> str | None:
-    protocol = _protocol(order)
-    load_files(protocol.plugins, Path(order.custom))
-    return TASKS.get(protocol.task).report
-
-
-# What an answer may hold in addition to an update, in words; whether it does; the names of which one must be allowed.
-_REPORTS: tuple[tuple[str, Callable[[DXO, SiteTask], bool], Callable[[SiteTask], tuple[str | None, ...]]], ...] = (
-    ("tensors of the method", _holds_tensors, lambda order: (_report_of(order),)),
-    ("losses on the training split", _holds_losses, lambda order: (REPORT_TRAINING_LOSS, REPORT_GAP)),
-    ("a generalization gap", _holds_gap, lambda order: (REPORT_GAP,)),
-    ("normalization statistics", _holds_statistics, lambda order: (REPORT_STATISTICS,)),
-    ("a model that is kept among the results", _is_kept, lambda order: (REPORT_LOCAL_MODEL,)),
-    ("scores of its task beyond the primary one", _holds_more_scores, lambda order: (_report_of_scores(order),)),
-)
+    if meta.get(META_SITE_REPORT) or dxo.data_kind == DataKind.COLLECTION:
+        report = make_objective(protocol.objective).report
+        found["tensors of the method"] = () if report is None else (report,)
+    if (meta.get(META_REPORT) or {}).get("training_split") is not None:
+        found["losses on the training split"] = (REPORT_TRAINING_LOSS, REPORT_GAP)
+    if META_GAP in meta:
+        found["a generalization gap"] = (REPORT_GAP,)
+    if order.task == TASK_STATISTICS and dxo.data:
+        found["normalization statistics"] = (REPORT_STATISTICS,)
+    if dxo.data_kind == DataKind.WEIGHT_DIFF and protocol.keep_local_models:
+        found["a model that is kept among the results"] = (REPORT_LOCAL_MODEL,)
+    if order.task in (TASK_TRAIN, TASK_EVALUATE) and (scores := TASKS.get(protocol.task).report) is not None:
+        found["scores of its task beyond the primary one"] = (scores,)
+    return found

@@ -31,15 +31,28 @@ from fdg_plugins.values import shorten
 
 def read_order(task_name: str, site: str, job: str, shareable: Shareable) -> tuple[SiteTask, str]:
     """Return the order in a task of ``job`` and the run it belongs to; raise ``RequestError`` for an invalid task."""
-    raw = _meta(shareable).get(META_REQUEST)
+    meta = _meta(shareable)
+    raw = meta.get(META_REQUEST)
     if task_name == TASK_CENSUS:
         census = CensusRequest.read(raw, "census request", RequestError)
         return SiteTask(task_name, site, census.model_dump(mode="json"), job=job), census.run
-    request = TaskRequest.read(raw, "task request", RequestError)
-    round_number = _round(shareable, request.protocol.rounds)
-    received = _received(shareable, request) if task_name == TASK_TRAIN else {}
-    values = request.model_dump(mode="json")
-    return SiteTask(task_name, site, values, round_number, _weights(shareable), received, job), request.run
+    request, dxo = TaskRequest.read(raw, "task request", RequestError), from_shareable(shareable)
+    # Counted from 0; the round after the last one only evaluates. The site names its files by it.
+    number = shareable.get_header(AppConstants.CURRENT_ROUND, 0)
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= request.protocol.rounds:
+        raise RequestError(f"the task is of round {shorten(number)}, expected 0 to {request.protocol.rounds}.")
+    if dxo.data_kind != DataKind.WEIGHTS:
+        raise RequestError(f"the server sent {dxo.data_kind}, expected the global model (WEIGHTS).")
+    received = (meta.get(META_RECEIVED) or {}) if task_name == TASK_TRAIN else {}
+    if task_name == TASK_TRAIN and request.exchanged and not received:
+        raise RequestError(
+            "the server's tensors beside the model did not arrive: the job's configs need ExchangeSendFilter at the "
+            f"server and ExchangeReceiveFilter at the sites, for the data of {TASK_TRAIN!r}."
+        )
+    state, received = (
+        {name: torch.as_tensor(value) for name, value in tensors.items()} for tensors in (dxo.data, received)
+    )
+    return SiteTask(task_name, site, request.model_dump(mode="json"), number, state, received, job), request.run
 
 
 def protocols_of(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -48,26 +61,29 @@ def protocols_of(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def make_answer(task_name: str, outcome: TaskResult, task: Shareable) -> Shareable:
-    """Return FLARE's answer to a task, given its outcome."""
+    """Return FLARE's answer to a task, given its outcome; a report needs its run and round, which FLARE drops."""
     value, tensors = outcome.value, outcome.tensors
     if task_name in (TASK_CENSUS, TASK_EVALUATE):
         return DXO(DataKind.METRICS, data=value).to_shareable()
     if task_name == TASK_STATISTICS:
         return DXO(DataKind.METRICS, data=tensors["statistics"]).to_shareable()
     if task_name == TASK_PROBE:
-        return _labelled(DXO(DataKind.METRICS, data=value, meta={META_SITE_REPORT: tensors["report"]}), task)
-    return _labelled(DXO(DataKind.WEIGHT_DIFF, data=tensors["update"], meta=_training_meta(outcome)), task)
+        answer = DXO(DataKind.METRICS, data=value, meta={META_SITE_REPORT: tensors["report"]}).to_shareable()
+    else:
+        answer = DXO(DataKind.WEIGHT_DIFF, data=tensors["update"], meta=_training_meta(outcome)).to_shareable()
+    answer.set_header(HEADER_RUN, _meta(task)[META_REQUEST]["run"])
+    answer.set_header(AppConstants.CURRENT_ROUND, task.get_header(AppConstants.CURRENT_ROUND, 0))
+    return answer
 
 
 def _training_meta(outcome: TaskResult) -> dict[str, Any]:
     """Return the meta of an update: its number of samples, the training report, and a method's tensors if any."""
-    value, tensors = outcome.value, outcome.tensors
-    report: TrainReport = value["report"]
-    meta: dict[str, Any] = {META_SAMPLES: value["samples"], META_REPORT: report.model_dump(mode="python")}
+    report: TrainReport = outcome.value["report"]
+    meta = {META_SAMPLES: outcome.value["samples"], META_REPORT: report.model_dump(mode="python")}
     if report.received is not None:
         meta[MetaKey.INITIAL_METRICS] = {f"val_{name}": value for name, value in report.received.values().items()}
-    if tensors["report"]:
-        meta[META_SITE_REPORT] = tensors["report"]
+    if outcome.tensors["report"]:
+        meta[META_SITE_REPORT] = outcome.tensors["report"]
     return meta
 
 
@@ -76,40 +92,3 @@ def _meta(shareable: Shareable) -> dict[str, Any]:
     if dxo.data_kind == DataKind.COLLECTION:
         raise RequestError(f"the job's site config needs ExchangeReceiveFilter for the data of {TASK_TRAIN!r}.")
     return dxo.meta or {}
-
-
-def _round(shareable: Shareable, rounds: int) -> int:
-    """Return the round of a task, counted from 0; the round after the last one only evaluates.
-
-    A site names its files by it, so that it raises ``RequestError`` for one that the run cannot have.
-    """
-    number = shareable.get_header(AppConstants.CURRENT_ROUND, 0)
-    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= rounds:
-        raise RequestError(f"the task is of round {shorten(number)}, expected an integer from 0 to {rounds}.")
-    return number
-
-
-def _weights(shareable: Shareable) -> dict[str, torch.Tensor]:
-    dxo = from_shareable(shareable)
-    if dxo.data_kind != DataKind.WEIGHTS:
-        raise RequestError(f"the server sent {dxo.data_kind}, expected the global model (WEIGHTS).")
-    return {name: torch.as_tensor(value) for name, value in dxo.data.items()}
-
-
-def _received(shareable: Shareable, request: TaskRequest) -> dict[str, torch.Tensor]:
-    """Return the tensors sent with the model; raise ``RequestError`` if the job's filters did not extract them."""
-    received = _meta(shareable).get(META_RECEIVED) or {}
-    if request.exchanged and not received:
-        raise RequestError(
-            "the server's tensors beside the model did not arrive: the job's configs need ExchangeSendFilter at the "
-            f"server and ExchangeReceiveFilter at the sites, for the data of {TASK_TRAIN!r}."
-        )
-    return {name: torch.as_tensor(value) for name, value in received.items()}
-
-
-def _labelled(dxo: DXO, task: Shareable) -> Shareable:
-    """Return the answer to a task, with its run and round number, which FLARE does not echo."""
-    answer = dxo.to_shareable()
-    answer.set_header(HEADER_RUN, _meta(task)[META_REQUEST]["run"])
-    answer.set_header(AppConstants.CURRENT_ROUND, task.get_header(AppConstants.CURRENT_ROUND, 0))
-    return answer

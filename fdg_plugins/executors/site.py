@@ -65,10 +65,8 @@ class SiteExecutor(Executor):
         if event_type == EventType.START_RUN:
             fobs.register(TensorDecomposer)
             remove_expired(fl_ctx.get_engine().get_workspace())
-        if not is_foreign_event(fl_ctx):
-            self._handle_local_event(event_type, fl_ctx)
-
-    def _handle_local_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        if is_foreign_event(fl_ctx):
+            return
         if event_type in (EventType.ABORT_TASK, EventType.END_RUN) and self._process is not None:
             self._process.close()
         self._fetched.observe(event_type, fl_ctx)
@@ -112,7 +110,9 @@ class SiteExecutor(Executor):
         try:
             config = site_config_of(site, fl_ctx)
             order, run = read_order(task_name, site, str(fl_ctx.get_job_id()), shareable)
-            order = replace(order, custom=_custom_folder(order, fl_ctx))
+            if any(protocol.get("plugins") for protocol in protocols_of(order.request)):
+                custom = fl_ctx.get_engine().get_workspace().get_app_custom_dir(order.job)
+                order = replace(order, custom=str(custom))
             outcome = self._do(order, run, config, fl_ctx, abort_signal)
             if outcome.kind == "ok":
                 answer = make_answer(task_name, outcome, shareable)
@@ -147,8 +147,9 @@ class SiteExecutor(Executor):
         )
         if outcome.stand_in is not None:
             self._stand_in = outcome.stand_in
-        if order.task == TASK_CENSUS and outcome.kind == "ok":
-            return replace(outcome, value={**outcome.value, "num_other_components": _num_other_components(fl_ctx)})
+        if order.task == TASK_CENSUS and outcome.kind == "ok" and not in_simulator(fl_ctx):  # else: one list for all
+            others = count_other_components(Path(fl_ctx.get_engine().get_workspace().get_root_dir()), SITE)
+            return replace(outcome, value={**outcome.value, "num_other_components": others})
         return outcome
 
     def _worker(self, site: str, shared: SiteWork | None, *, isolate: bool) -> SiteWork | TrainingProcess:
@@ -171,20 +172,3 @@ class SiteExecutor(Executor):
 
     def _log_failure(self, task_name: str, reason: Reason, fl_ctx: FLContext) -> None:
         self.log_error(fl_ctx, f"{self._about(task_name, fl_ctx)} failed: {reason.logged}", fire_event=False)
-
-
-def _custom_folder(order: SiteTask, fl_ctx: FLContext) -> str:
-    """Return the folder of the code that the job brought to this site; empty if the protocol names no such code."""
-    if not any(protocol.get("plugins") for protocol in protocols_of(order.request)):
-        return ""
-    return str(fl_ctx.get_engine().get_workspace().get_app_custom_dir(order.job))
-
-
-def _num_other_components(fl_ctx: FLContext) -> int | None:
-    """Return how many classes the site's operator allows that this package's jobs do not need; None if unknown.
-
-    It is unknown in FLARE's simulator, which makes one list for all sites in each run.
-    """
-    if in_simulator(fl_ctx):
-        return None
-    return count_other_components(Path(fl_ctx.get_engine().get_workspace().get_root_dir()), SITE)

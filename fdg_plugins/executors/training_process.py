@@ -10,19 +10,14 @@ import atexit
 import contextlib
 import faulthandler
 import io
-import mmap
 import multiprocessing
 import os
-import pickle
 import signal
-import tempfile
 import threading
 import time
-from collections.abc import Callable
 from multiprocessing.connection import Connection
-from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -32,7 +27,6 @@ from fdg_plugins.training.loop import ShouldStop
 
 POLL_S = 0.05
 END_TIMEOUT_S = 10
-ALIGNMENT = 64  # bytes
 
 
 class TrainingProcess:
@@ -72,7 +66,7 @@ class TrainingProcess:
                 if outcome is None or outcome.kind == "aborted" or outcome.trace:
                     self._end()
             if outcome is None:
-                return TaskResult("aborted") if child.on_purpose else _failed(reason_of_end(child.process.exitcode))
+                return TaskResult("aborted") if child.on_purpose else _failed(_reason_of_end(child.process.exitcode))
             return outcome
 
     def close(self) -> None:
@@ -101,7 +95,7 @@ class _Child:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         printed, their_output = context.Pipe(duplex=False)
-        self.process = context.Process(target=serve, args=(theirs, their_output, shares), name="fdg_training")
+        self.process = context.Process(target=_serve, args=(theirs, their_output, shares), name="fdg_training")
         try:
             self.process.start()
         finally:
@@ -114,12 +108,12 @@ class _Child:
     def do_work(self, task: Any, should_stop: ShouldStop, say: Say) -> TaskResult | None:
         """Return the outcome of a task, ``aborted`` if it should stop; None if the process ended."""
         try:
-            send(self._pipe, task)
+            _send(self._pipe, task)
             while True:
                 if should_stop():
                     return TaskResult("aborted")
                 if self._pipe.poll(POLL_S):
-                    answer = receive(self._pipe)
+                    answer = _receive(self._pipe)
                     if isinstance(answer, TaskResult):
                         return answer
                     say(answer)
@@ -142,29 +136,23 @@ class _Child:
         self._pipe.close()
 
 
-def serve(tasks: Connection, output: Connection, shares: bool) -> None:
-    """Do tasks one by one, in the training process, until the other end is gone.
-
-    ``output`` takes what is printed. ``shares``: whether the tasks are of many sites, which share what is opened.
-    """
+def _serve(tasks: Connection, output: Connection, shares: bool) -> None:
+    """Do tasks one by one, in the training process, until the other end is gone; ``output`` takes what is printed."""
     os.setsid()
     for descriptor in (1, 2):
         os.dup2(output.fileno(), descriptor)
     output.close()
     faulthandler.enable()
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    if shares:
-        from fdg_plugins.data import SharedDomains
+    from fdg_plugins.data import SharedDomains  # FLARE's process, which imports this module too, needs no data
 
-        work = SiteWork(SharedDomains())
-    else:
-        work = SiteWork()
+    work = SiteWork(SharedDomains() if shares else None)
     with contextlib.suppress(EOFError):
         while True:
-            order, config, folder = receive(tasks)
+            order, config, folder = _receive(tasks)
             # This process is never asked to stop. It is killed, which ends even a hanging kernel.
-            outcome = work.do_work(order, config, folder, lambda: False, lambda line: send(tasks, line))
-            send(tasks, outcome)
+            outcome = work.do_work(order, config, folder, lambda: False, lambda line: _send(tasks, line))
+            _send(tasks, outcome)
 
 
 def _end_with_parent() -> None:
@@ -182,84 +170,27 @@ def _relay(printed: Connection, log: Say) -> None:
             log(line.rstrip())
 
 
+def _send(pipe: Connection, value: Any) -> None:
+    # Not by torch's shared memory, of which a container has 64 MB.
+    torch.save(value, content := io.BytesIO())
+    pipe.send_bytes(content.getbuffer())
+
+
+def _receive(pipe: Connection) -> Any:
+    return torch.load(io.BytesIO(pipe.recv_bytes()), map_location="cpu", weights_only=False)
+
+
 def _failed(reason: str) -> TaskResult:
     """Return the outcome of a task that the process did not complete; the reason contains none of the site's data."""
     return TaskResult("failed", reason=reason, public=reason)
 
 
-def reason_of_end(exitcode: int | None) -> str:
-    """Return one sentence on how a process ended."""
-    if exitcode is None:
-        return "the training process cannot be ended; is its machine or its device in trouble?"
+def _reason_of_end(exitcode: int | None) -> str:
     if exitcode == -signal.SIGKILL:
         return "the training process was killed (SIGKILL), perhaps out of memory."
-    if exitcode < 0:
-        known = {one.value: one.name for one in signal.Signals}
-        return f"the training process died of {known.get(-exitcode, f'signal {-exitcode}')}."
+    if exitcode is not None and exitcode < 0:
+        return f"the training process died of {signal.Signals(-exitcode).name}."
     return f"the training process ended with exit code {exitcode}."
-
-
-# --- messages: pickled, with the values of tensors in a file in memory, which both processes map ---
-
-
-class _Pickler(pickle.Pickler):
-    def reducer_override(self, value: Any) -> Any:
-        """Leave the values of a tensor out of the pickle; a sparse one is torch's matter."""
-        if type(value) is not torch.Tensor or value.layout != torch.strided:
-            return NotImplemented
-        content: Any = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        return _tensor, (pickle.PickleBuffer(content), value.dtype, value.shape)
-
-
-def _tensor(content: memoryview, dtype: torch.dtype, shape: torch.Size) -> torch.Tensor:
-    return torch.frombuffer(content, dtype=dtype).view(shape) if len(content) else torch.empty(shape, dtype=dtype)
-
-
-def send(pipe: Connection, value: Any) -> None:
-    """Send a value with its tensors to the other process."""
-    content, tensors = io.BytesIO(), list[pickle.PickleBuffer]()
-    _Pickler(content, protocol=5, buffer_callback=tensors.append).dump(value)
-    sizes = [tensor.raw().nbytes for tensor in tensors]
-    pipe.send_bytes(pickle.dumps((content.getvalue(), sizes)))
-    if sum(sizes):  # not torch's shared memory, of which a container has 64 MB
-        with (
-            os.fdopen(os.memfd_create("fdg"), "wb") if hasattr(os, "memfd_create") else tempfile.TemporaryFile() as file
-        ):
-            for tensor, size in zip(tensors, sizes, strict=True):
-                file.write(tensor.raw())
-                file.write(bytes(-size % ALIGNMENT))
-            file.flush()
-            send_handle(pipe, file.fileno(), None)
-
-
-def receive(pipe: Connection) -> Any:
-    """Return the next value from the other process; raise ``EOFError`` or ``OSError`` if that has ended."""
-    content, sizes = pickle.loads(pipe.recv_bytes())
-    shared = memoryview(b"")
-    if sum(sizes):
-        descriptor = recv_handle(pipe)
-        shared = memoryview(mmap.mmap(descriptor, 0))
-        os.close(descriptor)
-    tensors, start = [], 0
-    for size in sizes:
-        tensors.append(shared[start : start + size])
-        start += size + -size % ALIGNMENT
-    return pickle.loads(content, buffers=tensors)
-
-
-# --- many sites ---
-
-
-class Worker(Protocol):
-    """What does a task at a time: a :class:`TrainingProcess`."""
-
-    def do_work(
-        self, order: SiteTask, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say
-    ) -> TaskResult:
-        """Return the outcome of a task."""
-
-    def close(self) -> None:
-        """End what works."""
 
 
 class WorkerPool:
@@ -269,11 +200,10 @@ class WorkerPool:
     to the process that did its last task, where its data are open, unless that one is busy.
     """
 
-    def __init__(self, count: int, log: Say, make: Callable[[Say], Worker] | None = None) -> None:
-        start = make or (lambda log: TrainingProcess(log, shares=True))
-        self._all = [start(log) for _ in range(count)]
+    def __init__(self, count: int, log: Say) -> None:
+        self._all = [TrainingProcess(log, shares=True) for _ in range(count)]
         self._free = list(self._all)
-        self._last: dict[str, Worker] = {}  # by site
+        self._last: dict[str, TrainingProcess] = {}  # by site
         self._changed = threading.Condition()
 
     def do_work(

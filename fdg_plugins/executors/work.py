@@ -3,41 +3,35 @@
 
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 
 from fdg_plugins.errors import DataError, FDGError, SettingsError, Stopped
-from fdg_plugins.executors.counted import (
-    LEFT_OUT,
-    check_counted,
-    check_process,
-    counted_in,
-    keep_counted,
-    versions_of,
-)
 from fdg_plugins.messages import (
     TASK_CENSUS,
     TASK_EVALUATE,
     TASK_PROBE,
     TASK_STATISTICS,
     TASK_TRAIN,
+    CensusReply,
     CensusRequest,
     FixedPart,
     TaskRequest,
 )
 from fdg_plugins.plans.uses import names_in
 from fdg_plugins.plugins.admission import admit
+from fdg_plugins.plugins.code import code_of
 from fdg_plugins.privacy.reasons import texts_of
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.state.site_memory import clear_memory, has_memory, read_fixed, read_kept, write_fixed, write_kept
-from fdg_plugins.storage import named_path
+from fdg_plugins.storage import named_path, read_json, write_json
 from fdg_plugins.training.loop import ShouldStop
-from fdg_plugins.values import shorten
+from fdg_plugins.versions import OF_SITE, installed_versions, must_be_equal
 
 if TYPE_CHECKING:
     from fdg_plugins.data import SharedDomains
@@ -46,6 +40,9 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 Tensors = dict[str, torch.Tensor]
+
+CENSUS_FILE = "fdg_census.json"
+"""What the last census counted, in the run's folder: later tasks, and jobs, of any process must find it again."""
 
 
 class RequestError(SettingsError):
@@ -110,7 +107,6 @@ class SiteWork:
         self._sessions: dict[str, SiteSession] = {}  # by site
         self._session: SiteSession | None = None  # that of the current task
         self._networks: SharedNetworks | None = None
-        self._compared: set[tuple[str, str]] = set()  # sites and jobs whose census is that of this process
         self._threads = torch.get_num_threads()  # of a site that has no number of its own
 
     def do_work(
@@ -124,42 +120,34 @@ class SiteWork:
         if self._networks is not None:
             self._networks.take_back()  # those of the last task
         try:
-            value, tensors = self._do(order, config, folder, should_stop, say)
+            if order.task == TASK_CENSUS:
+                value, tensors = self._census(order, config, folder, should_stop, say), dict[str, Tensors]()
+            else:
+                session = self._resume(order, config, folder)
+                work = _Work(session, _with_fixed_part(order, folder), folder, should_stop, say)
+                value, tensors = _WORK[order.task](work)
         except Stopped:
             return TaskResult("aborted", stand_in=self._stand_in())
         except Exception as error:  # noqa: BLE001 - tell the server that it failed, keep the site running
             return failure_of(error, self._stand_in())
         return TaskResult("ok", value, tensors, stand_in=self._stand_in())
 
-    def _do(
-        self, order: SiteTask, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say
-    ) -> tuple[Any, dict[str, Tensors]]:
-        if order.task == TASK_CENSUS:
-            return self._census(order, config, folder, should_stop, say), {}
-        session = self._resume(order, config, folder)
-        check_role(config, order.task, held_out=session.images.domain == session.protocol.target)
-        if order.task not in _WORK:
-            raise RequestError(f"unknown task {order.task!r}.")
-        return _WORK[order.task](session, _with_fixed_part(order, folder), folder, should_stop, say)
-
     def _census(
         self, order: SiteTask, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say
     ) -> dict[str, Any]:
         request = CensusRequest.read(order.request, "census request", RequestError)
-        admit_plugins(order, request.protocol, config)
-        session = self._open(order.site, config, request.protocol)
+        session = self._open(order, config, request.protocol)
         if session.images.stand_in:
-            admit_plugins(order, request.stand_in_protocol, config)
-            session = self._open(order.site, config, request.stand_in_protocol)
+            session = self._open(order, config, request.stand_in_protocol)
         if not request.goes_on:
             clear_memory(folder)
-        reply = session.census(should_stop)
-        reply = reply.model_copy(update={"keeps_state": has_memory(folder), "versions": versions_of(session)})
-        keep_counted(folder, order.job, reply, session.images.left_out)
-        self._compared.add((order.site, order.job))
-        from fdg_plugins.training.census_lines import census_lines
-
-        for line in census_lines(session, reply):
+        counted = session.census(should_stop)
+        reply = counted.model_copy(update={"keeps_state": has_memory(folder), "versions": _versions_of(session)})
+        left_out = sorted(session.images.left_out)
+        write_json(
+            folder / CENSUS_FILE, {"job": order.job, **_counted_in(reply), "left_out": left_out}, private=True
+        )
+        for line in session.census_lines(reply):
             say(_line(session, line))
         return reply.model_dump(mode="json")
 
@@ -170,101 +158,138 @@ class SiteWork:
         did, and for a request that is not allowed.
         """
         request = TaskRequest.read(order.request, "task request", RequestError)
-        counted = counted_in(folder, order.job)
-        admit_plugins(order, request.protocol, config)
-        session = self._open(order.site, config, request.protocol, frozenset(counted.get(LEFT_OUT, ())))
+        path = folder / CENSUS_FILE
+        counted = read_json(path) if path.exists() else {}
+        if counted.get("job") != order.job:  # the file may stem from another job of the run
+            raise SettingsError(
+                "the site has not answered the census of this job, and does no other task of it before.", public=True
+            )
+        session = self._open(order, config, request.protocol, frozenset(counted.get("left_out", ())))
         if session.images.stand_in != request.stand_in:
             raise DataError(
                 "the data changed between the real data set and the STAND-IN since the census.", public=True
             )
-        check_counted(session, counted)
-        if (order.site, order.job) not in self._compared:
-            check_process(session, counted)
-            self._compared.add((order.site, order.job))
+        _check_counted(session, counted)
+        _check_role(config.role, order.task, held_out=session.images.domain == session.protocol.target)
         return session
 
     def _open(
-        self, site: str, config: SiteConfig, protocol: Protocol, left_out: frozenset[str] = frozenset()
+        self, order: SiteTask, config: SiteConfig, protocol: Protocol, left_out: frozenset[str] = frozenset()
     ) -> "SiteSession":
+        """Return the session for a protocol whose plug-ins the operator allows; raise ``SettingsError`` otherwise."""
         # Imported only by the process that does the work: FLARE's own process needs no data, models or methods.
         from fdg_plugins.training.networks import SharedNetworks
         from fdg_plugins.training.session import SiteSession
 
+        custom = Path(order.custom) if order.custom else None
+        admit(names_in(protocol), protocol.plugins, custom, config.allowed_plugins)
         threads = self._threads if config.threads is None else config.threads
         if torch.get_num_threads() != threads:  # those of another site of this process
             torch.set_num_threads(threads)
-        opened = self._sessions.pop(site, None)
+        opened = self._sessions.pop(order.site, None)
         if opened is None or (opened.config, opened.protocol, opened.images.left_out) != (config, protocol, left_out):
             self._session = opened
             if self._shared is not None:
                 self._networks = self._networks or SharedNetworks()
             cache = named_path("FDG_CACHE", os.environ)
-            opened = SiteSession(site, config, protocol, cache, left_out, self._shared, self._networks)
+            opened = SiteSession(order.site, config, protocol, cache, left_out, self._shared, self._networks)
         if self._shared is None:
             self._sessions.clear()
-        self._session = self._sessions[site] = opened
+        self._session = self._sessions[order.site] = opened
         return opened
 
     def _stand_in(self) -> bool | None:
         return None if self._session is None else self._session.images.stand_in
 
 
-def _statistics(
-    session: "SiteSession", order: SiteTask, folder: Path, should_stop: ShouldStop, say: Say
-) -> tuple[dict[str, Any], dict[str, Tensors]]:
-    found = session.statistics(order.state, should_stop, read_kept(folder, order.round_number).personal)
-    return {}, {"statistics": found}
+class _Work(NamedTuple):
+    """One task on the received model; each method returns a JSON value and groups of tensors."""
 
+    session: "SiteSession"
+    order: SiteTask
+    folder: Path
+    should_stop: ShouldStop
+    say: Say
 
-def _probe(
-    session: "SiteSession", order: SiteTask, folder: Path, should_stop: ShouldStop, say: Say
-) -> tuple[dict[str, Any], dict[str, Tensors]]:
-    report = session.probe(order.state, should_stop, read_kept(folder, order.round_number).personal)
-    return {"count": len(session.data.train)}, {"report": report}
+    def statistics(self) -> tuple[Any, dict[str, Tensors]]:
+        personal = read_kept(self.folder, self.order.round_number).personal
+        return {}, {"statistics": self.session.statistics(self.order.state, self.should_stop, personal)}
 
+    def probe(self) -> tuple[Any, dict[str, Tensors]]:
+        personal = read_kept(self.folder, self.order.round_number).personal
+        report = self.session.probe(self.order.state, self.should_stop, personal)
+        return {"count": len(self.session.data.train)}, {"report": report}
 
-def _train(
-    session: "SiteSession", order: SiteTask, folder: Path, should_stop: ShouldStop, say: Say
-) -> tuple[dict[str, Any], dict[str, Tensors]]:
-    protocol = session.protocol
-    epochs = protocol.local_epochs + session.objective.more_epochs
+    def train(self) -> tuple[Any, dict[str, Tensors]]:
+        session, number = self.session, self.order.round_number
+        epochs = session.protocol.local_epochs + session.objective.more_epochs
 
-    def on_epoch(epoch: int, loss: float) -> None:
-        where = f"round {order.round_number + 1}/{protocol.rounds} | epoch {epoch + 1}/{epochs}"
-        say(_line(session, f"{where} | train loss {loss:.4f}"))
+        def on_epoch(epoch: int, loss: float) -> None:
+            where = f"round {number + 1}/{session.protocol.rounds} | epoch {epoch + 1}/{epochs}"
+            self.say(_line(session, f"{where} | train loss {loss:.4f}"))
 
-    number = order.round_number
-    result = session.train(order.state, number, should_stop, on_epoch, order.received, read_kept(folder, number))
-    write_kept(folder, number, result.kept)
-    report = result.report.model_copy(update={"keeps_state": has_memory(folder)})
-    value = {"samples": len(session.data.train), "report": report}
-    return value, {"update": result.update, "report": result.tensors}
+        kept = read_kept(self.folder, number)
+        result = session.train(self.order.state, number, self.should_stop, on_epoch, self.order.received, kept)
+        write_kept(self.folder, number, result.kept)
+        report = result.report.model_copy(update={"keeps_state": has_memory(self.folder)})
+        value = {"samples": len(session.data.train), "report": report}
+        return value, {"update": result.update, "report": result.tensors}
 
-
-def _evaluate(
-    session: "SiteSession", order: SiteTask, folder: Path, should_stop: ShouldStop, say: Say
-) -> tuple[dict[str, Any], dict[str, Tensors]]:
-    split: Literal["test", "validation"] = "test" if session.images.domain == session.protocol.target else "validation"
-    # The site does not train in this round, or already has: use what it kept of its last training.
-    kept = read_kept(folder, order.round_number + 1)
-    value = session.evaluate(session.load(order.state, kept.personal), split, should_stop).model_dump(mode="python")
-    if split == "validation" and session.objective.personalises:
-        own = session.evaluate_own(
-            order.state, order.round_number, should_stop, order.received, kept.memory, kept.personal
+    def evaluate(self) -> tuple[Any, dict[str, Tensors]]:
+        session, order = self.session, self.order
+        split: Literal["test", "validation"] = (
+            "test" if session.images.domain == session.protocol.target else "validation"
         )
-        value["personal"] = own.model_dump(mode="python")
-    return value, {}
+        # The site does not train in this round, or already has: use what it kept of its last training.
+        kept = read_kept(self.folder, order.round_number + 1)
+        score = session.evaluate(session.load(order.state, kept.personal), split, self.should_stop)
+        value = score.model_dump(mode="python")
+        if split == "validation" and session.objective.personalises:
+            own = session.evaluate_own(
+                order.state, order.round_number, self.should_stop, order.received, kept.memory, kept.personal
+            )
+            value["personal"] = own.model_dump(mode="python")
+        return value, {}
 
 
-_WORK = {TASK_STATISTICS: _statistics, TASK_PROBE: _probe, TASK_TRAIN: _train, TASK_EVALUATE: _evaluate}
+_WORK = {
+    TASK_STATISTICS: _Work.statistics,
+    TASK_PROBE: _Work.probe,
+    TASK_TRAIN: _Work.train,
+    TASK_EVALUATE: _Work.evaluate,
+}
 
 
-def admit_plugins(order: SiteTask, protocol: Protocol, config: SiteConfig) -> None:
-    """Check that the site's operator allows the plug-ins that the protocol names; load the files that the job brought.
+def _versions_of(session: "SiteSession") -> dict[str, str]:
+    """Return with which packages, and plug-ins in use, this process computes."""
+    return {**installed_versions(OF_SITE), **code_of(names_in(session.protocol), session.protocol.plugins)}
 
-    Raises ``SettingsError`` for any other plug-in, before loading any of it.
-    """
-    admit(names_in(protocol), protocol.plugins, Path(order.custom) if order.custom else None, config.allowed_plugins)
+
+def _counted_in(reply: CensusReply) -> dict[str, Any]:
+    return reply.model_dump(include={"split", "split_hash", "precision", "versions"})
+
+
+def _check_counted(session: "SiteSession", counted: Mapping[str, Any]) -> None:
+    """Raise ``DataError`` or ``SettingsError`` if the data, or how the site computes, are not as they were counted."""
+    if counted.get("split_hash") != session.data.split_hash:
+        raise DataError(
+            f"split {session.data.split} has the hash {session.data.split_hash}, "
+            f"but the census counted {counted.get('split_hash')}: the data folder has changed.",
+            public=True,
+        )
+    used = session.policy.precision
+    if (told := counted.get("precision", used)) != used:  # the site has moved to another machine
+        raise SettingsError(
+            f"precision 'auto' means {used} on this machine, but meant {told} in the census.", public=True
+        )
+    now = _versions_of(session)
+    for package, version in counted.get("versions", {}).items():
+        if must_be_equal(package) and (found := now.get(package)) != version:
+            raise SettingsError(
+                f"the site runs {package} {found}, but ran {version} in the census: one job needs one version "
+                "everywhere.",
+                public=True,
+            )
 
 
 def _with_fixed_part(order: SiteTask, folder: Path) -> SiteTask:
@@ -274,30 +299,26 @@ def _with_fixed_part(order: SiteTask, folder: Path) -> SiteTask:
     fixed = FixedPart.read(value, "task request", RequestError)
     if not fixed.names:
         return replace(order, state={**read_fixed(folder, fixed.id), **order.state})
-    if missing := [name for name in fixed.names if name not in order.state]:
-        raise RequestError(f"the server sent no {shorten(missing[0])}, which it says is in the model.")
+    if not order.state.keys() >= set(fixed.names):
+        raise RequestError("the server sent less of the model than it says.")
     write_fixed(folder, fixed.id, {name: order.state[name] for name in fixed.names})
     return order
 
 
-def check_role(config: SiteConfig, task: str, *, held_out: bool) -> None:
+def _check_role(role: str | None, task: str, *, held_out: bool) -> None:
     """Raise ``SettingsError`` if the site's operator forbids ``task`` for it, regardless of the server's protocol.
 
     ``held_out``: whether the protocol holds out the site's domain.
     """
-    trains = task in (TASK_STATISTICS, TASK_PROBE, TASK_TRAIN)
-    if (what := _FORBIDDEN.get((config.role, trains, held_out))) is not None:
-        raise SettingsError(f"the site accepts only the role {config.role!r} and {what}.", public=True)
-
-
-# By the role that a site accepts, whether a task trains, and whether the protocol holds out the site's domain.
-_FORBIDDEN: dict[tuple[str | None, bool, bool], str] = {
-    ("held_out", True, True): "never trains",
-    ("held_out", True, False): "never trains",
-    ("held_out", False, False): "is not judged as a source",
-    ("source", True, True): "is not judged as held out",
-    ("source", False, True): "is not judged as held out",
-}
+    if role == "held_out" and task != TASK_EVALUATE:
+        what = "never trains"
+    elif role == "held_out" and not held_out:
+        what = "is not judged as a source"
+    elif role == "source" and held_out:
+        what = "is not judged as held out"
+    else:
+        return
+    raise SettingsError(f"the site accepts only the role {role!r} and {what}.", public=True)
 
 
 def mark(stand_in: bool | None) -> str:

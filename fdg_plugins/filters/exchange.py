@@ -40,14 +40,11 @@ EXCHANGE_PROP = "fdg_exchange_round"
 class ExchangeRound:
     """The exchange of a run and the current round, counted from 0, which the workflow sets; the check fills the rest.
 
-    ``checked_tasks``: the tasks of which an answer has come to the server's check, readable or not. A job without that
-    filter is told from a site whose answer is of no form that it reads. ``broken``: what the exchange itself raised on
-    reading a report, for which the workflow ends the run.
+    ``broken``: what the exchange itself raised on reading a report, for which the workflow ends the run.
     """
 
     exchange: "Exchange"
     round_number: int
-    checked_tasks: set[str] = field(default_factory=set, init=False)
     broken: PartError | None = field(default=None, init=False)
 
 
@@ -111,14 +108,12 @@ class ExchangeCheckFilter(Filter):
         current: ExchangeRound | None = fl_ctx.get_prop(EXCHANGE_PROP)
         if current is None:
             return shareable
-        task = fl_ctx.get_prop(FLContextKey.TASK_NAME)
-        current.checked_tasks.add(task)
         message = read_message(shareable)
         if message is None:
             return shareable
         # Always overwritten: a site cannot claim that its own report was checked.
         checked = CheckedReports.of(message.main.get_meta_prop(META_CHECKED_REPORTS))
-        if task == current.exchange.phase:
+        if fl_ctx.get_prop(FLContextKey.TASK_NAME) == current.exchange.phase:
             self._check(message, current, checked, shareable, fl_ctx)
         return with_meta(message.main, {META_CHECKED_REPORTS: checked}).update_shareable(shareable)
 

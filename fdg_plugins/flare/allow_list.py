@@ -7,9 +7,8 @@ file does not contain one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 
@@ -17,7 +16,7 @@ from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.flare.components import SITE, class_paths, components
 from fdg_plugins.flare.resources import declared_components
 from fdg_plugins.storage import read_json
-from fdg_plugins.values import counted, shorten
+from fdg_plugins.values import counted
 
 CLASS_ALLOW_LIST = "class_allow_list"
 ALLOW_ALL = "*"
@@ -28,65 +27,6 @@ LOG_STREAMER = "nvflare.app_common.logging.job_log_streamer.JobLogStreamer"
 _ADDS_STREAMER = "nvflare.app_common.logging.site_log_streamer.SiteLogStreamer"
 
 
-class Group(NamedTuple):
-    """FLARE's default entries with the same effect: their path prefixes, and what a job can do with them."""
-
-    prefixes: tuple[str, ...]
-    opens: str
-
-
-# An entry belongs to the first group with a matching prefix; the last group matches everything.
-_APP, _OPT = "nvflare.app_common.", "nvflare.app_opt."
-GROUPS = (
-    Group(
-        (SIDE_DOORS,),
-        "a job runs the site's own executor and sends what it returns to another site as task data, past the filters "
-        "of results, those of the site's privacy.json too, and past the audit",
-    ),
-    Group(
-        (
-            *(f"{_APP}{name}" for name in ("executors.", "np.np_trainer.", "np.np_validator.", "psi.", "statistics.")),
-            *(f"{_OPT}{name}" for name in ("psi.", "sklearn.", "xgboost.")),
-        ),
-        "a job has work of FLARE's own done here (statistics, set intersection, XGBoost), without this package's "
-        "census, allowed_reports and audit",
-    ),
-    Group(
-        (
-            *(f"{_APP}{name}" for name in ("np.", "workflows.lr.np_persistor.", "widgets.validation_json_generator.")),
-            *(f"{_OPT}{name}" for name in ("pt.file_model_locator.", "tf.file_model_locator.")),
-        ),
-        "a job reads model files at paths of its choice, and has others written",
-    ),
-    Group(
-        (
-            *(f"{_APP}{name}" for name in ("logging.", "widgets.convert_to_fed_event.", "widgets.event_recorder.")),
-            *(f"{_APP}{name}" for name in ("widgets.metrics_artifact_writer.",)),
-            f"{_OPT}tracking.",
-        ),
-        "a job passes on logs, events and metrics, at the server also to a tracking service whose address it names",
-    ),
-    Group(
-        (f"{_APP}workflows.", f"{_OPT}pt.fedopt_ctl.", f"{_OPT}tf.fedopt_ctl.", f"{_OPT}pt.recipes."),
-        "another workflow than this package's asks the sites, without census and without checks of what they send",
-    ),
-    Group(("",), "FLARE's own aggregators, filters, converters and encryption, which no job of this package needs"),
-)
-
-
-def group_of(entry: str) -> Group:
-    """Return the group of one of FLARE's default entries."""
-    return next(group for group in GROUPS if entry.startswith(group.prefixes))
-
-
-def by_group(entries: Iterable[str]) -> dict[Group, list[str]]:
-    """Return FLARE's default entries by group, the most dangerous group first, without empty groups."""
-    found: dict[Group, list[str]] = {group: [] for group in GROUPS}
-    for entry in entries:
-        found[group_of(entry)].append(entry)
-    return {group: members for group, members in found.items() if members}
-
-
 def entries_in_force(resources: Mapping[str, Any], owner: object) -> list[str]:
     """Return the list in a participant's resources, or FLARE's defaults if there is none.
 
@@ -94,7 +34,7 @@ def entries_in_force(resources: Mapping[str, Any], owner: object) -> list[str]:
     """
     entries = resources.get(CLASS_ALLOW_LIST, list(DEFAULT_CLASS_ALLOW_LIST))
     if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
-        raise SettingsError(f"{owner}: {CLASS_ALLOW_LIST} is {shorten(entries)}, expected a list of class paths.")
+        raise SettingsError(field=CLASS_ALLOW_LIST, value=entries, expected="a list of class paths", site=str(owner))
     return entries
 
 
@@ -121,22 +61,11 @@ def other_entries(entries: Sequence[str], end: str, resources: Mapping[str, Any]
 def is_too_wide(entry: str) -> bool:
     """Return whether ``entry`` allows more than one class: everything, or all classes in a package or module.
 
-    FLARE reads an entry without a trailing dot as if it also had one.
+    FLARE reads an entry without a trailing dot as if it also had one. What begins with a small letter counts as module.
     """
     known = {*(component.path for component in components()), *DEFAULT_CLASS_ALLOW_LIST}
-    return entry == ALLOW_ALL or entry.endswith(".") or (entry not in known and _names_module(entry))
-
-
-def _names_module(entry: str) -> bool:
-    """Return whether ``entry`` names a module; where it is not installed here, judging by its small first letter."""
-    try:
-        return find_spec(entry) is not None
-    except ModuleNotFoundError as error:
-        if error.name == entry:  # what is before its last dot is a module, not a package
-            return False
-    except Exception:  # noqa: BLE001 - the code of a package may raise anything while it is imported
-        pass
-    return entry.rpartition(".")[2][:1].islower()
+    is_module = entry not in known and entry.rpartition(".")[2][:1].islower()
+    return entry == ALLOW_ALL or entry.endswith(".") or is_module
 
 
 def opens_side_door(entry: str) -> bool:
@@ -159,10 +88,8 @@ def count_other_components(workspace: Path, end: str) -> int | None:
     local = workspace / "local"
     try:
         resources = read_json(resources_file(local))
-        if not isinstance(resources, dict):
-            return None
         return len(other_entries(entries_in_force(resources, local), end, resources))
-    except FDGError:
+    except (FDGError, AttributeError):
         return None
 
 
@@ -170,8 +97,7 @@ def warning_of(owner: str, count: int | None) -> str | None:
     """Return the server's warning that the list of ``owner`` has ``count`` unneeded entries; None if it has none."""
     if not count:
         return None
-    entries = counted(count, "entry", "entries")
-    return (
-        f"{owner}: its list of allowed classes holds {entries} that these jobs do not need; "
-        "`fdg kit allow` writes the least one."
+    text = (
+        f"{owner}: its list of allowed classes holds {counted(count, 'entry', 'entries')} that these jobs do not need"
     )
+    return f"{text}; `fdg kit allow` writes the least one."

@@ -6,7 +6,7 @@ torch: a class path here is text, and the tests compare it with the classes. All
 ``fdg_plugins.`` as "every callable reachable below this package", which includes anything that a module imports.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from fdg_plugins.plugins.composition import parse_method, published
@@ -26,10 +26,6 @@ class Component(NamedTuple):
     path: str
     ends: tuple[str, ...]
     methods: tuple[str, ...] | None = None
-
-    def is_needed_by(self, methods: Collection[str]) -> bool:
-        """Return whether one of ``methods`` (keys; empty: all methods) needs the component."""
-        return not methods or self.methods is None or not set(self.methods).isdisjoint(methods)
 
 
 def components() -> list[Component]:
@@ -70,7 +66,11 @@ def class_paths(end: str, methods: Iterable[str] = ()) -> list[str]:
     A method is a published method or a composition. Raises ``SettingsError`` for an unknown method.
     """
     keys = {record.key for text in methods for record in parse_method(text).records}
-    return [one.path for one in components() if end in one.ends and one.is_needed_by(keys)]
+    return [
+        one.path
+        for one in components()
+        if end in one.ends and (not keys or one.methods is None or not keys.isdisjoint(one.methods))
+    ]
 
 
 def _aggregators(records: Iterable[Method]) -> list[Component]:

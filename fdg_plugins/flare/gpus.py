@@ -6,13 +6,12 @@ what it needs at each site, and is not started before every such site has it fre
 ``CUDA_VISIBLE_DEVICES`` for the site's job process. It does not measure what a job takes: memory is a promise.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.resources import declared_component, declared_components
-from fdg_plugins.values import is_number, shorten
+from fdg_plugins.values import is_number
 
 NUMBER = "num_of_gpus"
 MEMORY = "mem_per_gpu_in_GiB"
@@ -49,11 +48,9 @@ def lent_gpus(resources: Mapping[str, Any], owner: object) -> Lent:
     arguments = arguments if isinstance(arguments, dict) else {}
     number: Any = arguments.get(NUMBER)
     memory: Any = arguments.get(MEMORY)
-    if not (_is_count(number) and _is_memory(memory, least=0)):
-        raise SettingsError(
-            f"{owner}: {MANAGER_ID} has {NUMBER} {shorten(number)} and {MEMORY} {shorten(memory)}, expected a number "
-            "of GPUs and GiB."
-        )
+    if not (_is_count(number) and is_number(memory) and 0 <= memory <= MOST_MEMORY):
+        came = {NUMBER: number, MEMORY: memory}
+        raise SettingsError(field=MANAGER_ID, value=came, expected="a number of GPUs and GiB", site=str(owner))
     return Lent(int(number), float(memory))
 
 
@@ -92,13 +89,9 @@ def resource_spec(
 
 
 def _check_sites(sites: Sequence[str], asked: Lent, without: Sequence[str]) -> None:
-    if isinstance(without, str) or not isinstance(without, Sequence):
-        raise SettingsError(f"without_gpu is {shorten(without)}, expected a list of sites.")
-    if without and not asked.number:
-        raise SettingsError(f"without_gpu has {shorten(without[0])}, but gpus is 0, expected GPUs for the other sites.")
-    for site in without:
-        if site not in sites:
-            raise SettingsError(f"without_gpu has {shorten(site)}, expected sites of the job: {', '.join(sites)}.")
+    if isinstance(without, str) or (without and not asked.number) or not set(without) <= set(sites):
+        expected = f"sites of the job, if the others have gpus: {', '.join(sites)}"
+        raise SettingsError(field="without_gpu", value=without, expected=expected)
     for site in sites if asked.number else ():
         if not UNSAFE.isdisjoint(site):
             raise SettingsError(
@@ -110,25 +103,17 @@ def _check_sites(sites: Sequence[str], asked: Lent, without: Sequence[str]) -> N
 def checked_gpus(number: Any, memory: Any) -> Lent:
     """Return a number of GPUs and the GiB of each, of a kit or of a job; raise ``SettingsError`` for a wrong value.
 
-    ``memory`` is None exactly for 0 GPUs.
+    ``memory`` is None exactly for 0 GPUs: FLARE counts memory alone, and without it a GPU is free for any job.
     """
     if not _is_count(number):
-        raise SettingsError(f"gpus is {shorten(number)}, expected an integer from 0 to {MOST_GPUS}.")
-    if number == 0:
-        if memory is not None:
-            raise SettingsError(f"gpu_memory is {shorten(memory)}, but gpus is 0, expected at least one GPU with it.")
+        raise SettingsError(field="gpus", value=number, expected=f"an integer from 0 to {MOST_GPUS}")
+    if number == 0 and memory is None:
         return Lent(0, 0.0)
-    if memory is None:
-        # FLARE counts memory alone: without it, a GPU is free however many jobs it has.
-        raise SettingsError(f"gpus is {number} without gpu_memory, expected the GiB of each GPU.")
-    if not _is_memory(memory):
-        raise SettingsError(f"gpu_memory is {shorten(memory)}, expected GiB, above 0 and at most {MOST_MEMORY:g}.")
+    if number == 0 or not (is_number(memory) and 0 < memory <= MOST_MEMORY):
+        expected = f"GiB of each GPU, above 0 and at most {MOST_MEMORY:g}" if number else "none, as gpus is 0"
+        raise SettingsError(field="gpu_memory", value=memory, expected=expected)
     return Lent(int(number), float(memory))
 
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_GPUS
-
-
-def _is_memory(value: Any, least: float = math.ulp(0.0)) -> bool:
-    return is_number(value) and least <= value <= MOST_MEMORY

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A participant's startup kit, and the reduction of its ``class_allow_list`` to the minimum."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +22,6 @@ from fdg_plugins.flare.components import SERVER, SITE, class_paths
 from fdg_plugins.flare.internals import fetch
 from fdg_plugins.flare.resources import declared_components
 from fdg_plugins.storage import read_json, write_json
-from fdg_plugins.values import shorten
 
 CLIENT_FILE = "fed_client.json"
 ENDS = {"fed_server.json": SERVER, CLIENT_FILE: SITE}
@@ -41,8 +40,7 @@ class Merge(NamedTuple):
     """A list that has been computed but not yet written.
 
     ``entries``: the whole list. ``added`` and ``removed``: the difference from the kit's current list. ``others``: the
-    operator's own entries, which are neither this package's nor FLARE's defaults. ``defaults``: FLARE's defaults in the
-    list that no job of this package needs. ``too_wide``: entries that allow more than the class they name.
+    operator's own entries. ``too_wide``: entries that allow more than the class they name.
     ``streams``: FLARE sends the site's logs to the server, and its class for that is in the list.
     """
 
@@ -51,7 +49,6 @@ class Merge(NamedTuple):
     added: list[str]
     removed: list[str]
     others: list[str]
-    defaults: list[str]
     too_wide: list[str]
     streams: bool
 
@@ -70,27 +67,17 @@ def read_kit(folder: Path) -> Kit:
 
     Raises ``SettingsError`` if its resources are not a JSON object.
     """
-    if not folder.is_dir():
-        raise DataError(f"kit {folder} is not there, expected a participant's startup kit with local/ and startup/.")
-    end, local = _end_of(folder / "startup"), folder / "local"
+    local = folder / "local"
+    end = next((end for name, end in ENDS.items() if (folder / "startup" / name).is_file()), None)
     if end is None or not local.is_dir():
         raise DataError(
             f"folder {folder} is not a startup kit of a server or site: expected local/ and startup/fed_server.json or "
             "startup/fed_client.json."
         )
-    return Kit(end, local / RESOURCES, _read_resources(resources_file(local)))
-
-
-def _end_of(startup: Path) -> str | None:
-    """Return the end, server or site, whose config is in a kit's folder ``startup``; None if it has neither."""
-    return next((end for name, end in ENDS.items() if (startup / name).is_file()), None)
-
-
-def _read_resources(source: Path) -> dict[str, Any]:
-    resources = read_json(source)
+    resources = read_json(source := resources_file(local))
     if not isinstance(resources, dict):
-        raise SettingsError(f"file {source} holds {shorten(resources)}, expected an object.")
-    return resources
+        raise SettingsError(field=f"content of {source}", value=resources, expected="an object")
+    return Kit(end, local / RESOURCES, resources)
 
 
 def runs_in_containers(resources: Mapping[str, Any]) -> bool:
@@ -104,12 +91,10 @@ def site_of_kit(folder: Path) -> str:
     Raises ``SettingsError`` if the kit does not name it.
     """
     path = folder / "startup" / CLIENT_FILE
-    content = read_json(path)
-    client = content.get("client") if isinstance(content, dict) else None
-    site = client.get("fqsn") if isinstance(client, dict) else None
-    if not isinstance(site, str) or not site:
-        raise SettingsError(f"file {path}: fqsn of the client is {shorten(site)}, expected the name of the site.")
-    return site
+    try:
+        return str(read_json(path)["client"]["fqsn"])
+    except (KeyError, TypeError):
+        raise SettingsError(f"file {path} has no fqsn of the client, expected the name of the site.") from None
 
 
 def person_of_kit(folder: Path) -> tuple[str, str]:
@@ -121,30 +106,22 @@ def person_of_kit(folder: Path) -> tuple[str, str]:
     return str(person), str(kit)
 
 
-def merge_allow_list(kit: Kit, methods: Iterable[str] = (), *, keep_flare_defaults: bool = False) -> Merge:
+def merge_allow_list(kit: Kit, methods: Iterable[str] = ()) -> Merge:
     """Return the minimal list for the kit: the components of ``methods`` (empty: all) and the operator's own entries.
 
     Components of this package that ``methods`` do not need are removed, as are FLARE's defaults that no job of this
-    package needs, unless ``keep_flare_defaults`` is true. Raises ``SettingsError`` for an unknown method or an invalid
-    current list.
+    package needs. Raises ``SettingsError`` for an unknown method or an invalid current list.
     """
     present = entries_in_force(kit.resources, f"kit {kit.target.parent.parent}")
-    defaults = set(other_entries(DEFAULT_CLASS_ALLOW_LIST, kit.end, kit.resources))
     wanted = needed_entries(kit.end, kit.resources, methods)
-    kept = _without({*class_paths(kit.end)} - {*wanted}, present)
-    kept = [*kept, *DEFAULT_CLASS_ALLOW_LIST] if keep_flare_defaults else _without(defaults, kept)
-    entries = list(dict.fromkeys([*kept, *wanted]))
+    unwanted = {*class_paths(kit.end), *other_entries(DEFAULT_CLASS_ALLOW_LIST, kit.end, kit.resources)} - {*wanted}
+    entries = list(dict.fromkeys([*(entry for entry in present if entry not in unwanted), *wanted]))
     return Merge(
         kit=kit,
         entries=entries,
-        added=_without(present, entries),
-        removed=_without(entries, present),
-        others=_without(defaults, other_entries(entries, kit.end, kit.resources)),
-        defaults=[entry for entry in entries if entry in defaults],
+        added=[entry for entry in entries if entry not in present],
+        removed=[entry for entry in present if entry not in entries],
+        others=other_entries(entries, kit.end, kit.resources),
         too_wide=[entry for entry in entries if is_too_wide(entry)],
         streams=streams_logs(kit.resources, kit.end),
     )
-
-
-def _without(known: Collection[str], entries: Iterable[str]) -> list[str]:
-    return [entry for entry in entries if entry not in known]

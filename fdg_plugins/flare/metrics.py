@@ -13,12 +13,10 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Literal, NamedTuple
 
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.flare.internals import fetch
-from fdg_plugins.values import shorten
 
 VARIABLE = "FDG_STATSD"
-_logger = logging.getLogger(__name__)
 
 
 class Metric(NamedTuple):
@@ -40,7 +38,7 @@ def statsd_address(environment: Mapping[str, str]) -> tuple[str, int] | None:
         return None
     host, _, port = text.rpartition(":")
     if not host or not port.isascii() or not port.isdigit():
-        raise SettingsError(f"{VARIABLE} is {shorten(text)}, expected HOST:PORT, as in localhost:9125.")
+        raise SettingsError(field=VARIABLE, value=text, expected="HOST:PORT, as in localhost:9125")
     if find_spec("datadog") is None:
         raise SettingsError(f"{VARIABLE} needs the package datadog: pip install 'fdg-plugins[monitoring]'.")
     return host.strip("[]"), int(port)
@@ -73,5 +71,5 @@ def publish_at_site(metrics: Iterable[Metric], tags: Mapping[str, str]) -> None:
     try:
         start_reporting()
         publish(metrics, tags)
-    except Exception as error:  # noqa: BLE001 - a reporter may be anyone's
-        _logger.warning(f"metrics were not published: {type(error).__name__}: {error}")
+    except (FDGError, ImportError, OSError) as error:
+        logging.getLogger(__name__).warning(f"metrics were not published: {type(error).__name__}: {error}")

@@ -23,7 +23,10 @@ def authenticated_site(shareable: Shareable, fl_ctx: FLContext) -> str:
     FLARE's server sets a header with the client that owns the message's token. Without that header, the peer context
     is used, which travels with the message and gives the same name for an honest site.
     """
-    name = _name_in_headers(shareable) or _name_of_peer(fl_ctx)
+    headers = shareable if isinstance(shareable, Shareable) else Shareable()
+    client, peer = headers.get_header(ServerCommandKey.FL_CLIENT), fl_ctx.get_peer_context() if fl_ctx else None
+    name = client.name if isinstance(client, Client) else headers.get_peer_prop(ReservedKey.IDENTITY_NAME, None)
+    name = name or (peer.get_identity_name() if peer else None)
     if not isinstance(name, str) or not name:
         raise ContributionError("A contribution came without the name of an authenticated site.")
     return name
@@ -87,7 +90,8 @@ def correct_claims(runner: Any) -> None:
     def process(client: Client, task_name: str, task_id: str, result: Shareable, fl_ctx: FLContext) -> Any:
         _name_peer(fl_ctx, client.name)
         if isinstance(result, Shareable):
-            if not _is_word(result.get_return_code(ReturnCode.OK)):
+            code = result.get_return_code(ReturnCode.OK)
+            if not (isinstance(code, str) and len(code) <= LONGEST_CODE and code.isascii() and code.isidentifier()):
                 result.set_return_code(ReturnCode.EXECUTION_RESULT_ERROR)
             if (reference := result.get_header(ReservedHeaderKey.AUDIT_EVENT_ID)) is not None:
                 result.set_header(ReservedHeaderKey.AUDIT_EVENT_ID, _printable(reference))
@@ -111,23 +115,7 @@ def _printable(claim: Any) -> Any:
     return None if claim is None else one_line(claim if isinstance(claim, str) else shorten(claim), LONGEST_ID)
 
 
-def _is_word(code: Any) -> bool:
-    """Return whether a return code is a name, as all of FLARE's are."""
-    return isinstance(code, str) and len(code) <= LONGEST_CODE and code.isascii() and code.isidentifier()
-
-
 def asking_site(fl_ctx: FLContext) -> str:
     """Return the authenticated name of the site that a filter is about to send a task to; empty if unknown."""
     name = fl_ctx.get_prop(ASKING_SITE_PROP)
     return name if isinstance(name, str) else ""
-
-
-def _name_in_headers(shareable: Shareable) -> Any:
-    headers = shareable if isinstance(shareable, Shareable) else Shareable()
-    client = headers.get_header(ServerCommandKey.FL_CLIENT)
-    return client.name if isinstance(client, Client) else headers.get_peer_prop(ReservedKey.IDENTITY_NAME, None)
-
-
-def _name_of_peer(fl_ctx: FLContext) -> Any:
-    peer = fl_ctx.get_peer_context() if fl_ctx else None
-    return peer.get_identity_name() if peer else None

@@ -8,15 +8,12 @@ Two processes at the server cooperate. The server's main process detects the ret
 its new token, and deploys and starts the job there, as FLARE's ``JobRunner`` does at the start
 (:class:`ReturningSites`). The job's process then loads the new token on request (:func:`welcome_returning_sites`),
 after which the workflow can ask the site as if it had never been lost. The site's state of the run is in its workspace.
-
-All of this uses FLARE's internals, so FLARE's version is pinned.
 """
 
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from nvflare.apis.client import Client
 from nvflare.apis.event_type import EventType
@@ -43,8 +40,7 @@ class Unanswered(Exception):  # noqa: N818 - not yet an answer
     """No answer came, or the site lacks resources; the site's next heartbeat triggers another attempt."""
 
 
-@dataclass(frozen=True)
-class Return:
+class Return(NamedTuple):
     """A restarted site with a token that a running job does not know."""
 
     job: Job
@@ -71,11 +67,9 @@ class ReturningSites(FLComponent):
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """At any site's heartbeat, check whether a site has returned that a running job had lost."""
         if event_type == EventType.CLIENT_HEARTBEAT_PROCESSED:
-            self._look_for_returns(fl_ctx.get_engine())
-
-    def _look_for_returns(self, engine: Any) -> None:
-        if self._to_do(engine) and self._working.acquire(blocking=False):
-            threading.Thread(target=self._work, args=(engine,), name="fdg_rejoin", daemon=True).start()
+            engine = fl_ctx.get_engine()
+            if self._to_do(engine) and self._working.acquire(blocking=False):
+                threading.Thread(target=self._work, args=(engine,), name="fdg_rejoin", daemon=True).start()
 
     def _to_do(self, engine: Any) -> list[Return]:
         return [found for found in find_returns(engine) if found.key not in self._settled]
@@ -94,12 +88,11 @@ class ReturningSites(FLComponent):
         except Unanswered as unanswered:
             self.logger.warning(f"site {site} is back, but {unanswered}; job {job} is tried again at its next sign.")
             return
-        except Refused as refused:
-            self.logger.error(f"site {site} is back, but takes no further part in job {job}: {refused}")
-            engine.notify_dead_job(job, site, str(refused))
-        except Exception as error:
-            self.logger.exception(f"site {site} is back, but takes no further part in job {job}: unforeseen error")
-            engine.notify_dead_job(job, site, type(error).__name__)
+        except Exception as error:  # FLARE's own code, which may raise anything: the job must not wait for the site
+            why = str(error) if isinstance(error, Refused) else "unforeseen error"
+            text = f"site {site} is back, but takes no further part in job {job}: {why}"
+            self.logger.error(text, exc_info=not isinstance(error, Refused))
+            engine.notify_dead_job(job, site, str(error) if isinstance(error, Refused) else type(error).__name__)
         else:
             self.logger.info(f"site {site} is back: job {job} was started there again")
         self._settled.add(found.key)
@@ -121,7 +114,7 @@ def start_again(engine: Any, found: Return) -> None:
 
     Raises ``Refused`` or ``Unanswered``; the previous participants are restored on any error.
     """
-    job, client = found.job, found.client
+    job, client = found
     # At the end of a job, FLARE waits for the outcome of the process that died. Resolve it now; the new process may or
     # may not report one. A returned site can therefore no longer make the job fail.
     engine.job_runner.resolve_client_outcome(job.job_id, client.name)
@@ -129,7 +122,13 @@ def start_again(engine: Any, found: Return) -> None:
     others = {token: known for token, known in before.items() if known.name != client.name}
     with ExitStack() as undo:
         undo.callback(_set_participants, engine, job, before)
-        _admit(engine, job, {**others, client.token: client})
+        _set_participants(engine, job, {**others, client.token: client})
+        # The job's process must know a token before the site uses it.
+        reply = engine.send_app_command(job.job_id, TOPIC, {}, timeout=TELL_TIMEOUT_S)
+        if not isinstance(reply, Shareable) or reply.get_return_code() == ReturnCode.EXECUTION_EXCEPTION:
+            raise Unanswered("the job's process at the server did not answer")
+        if reply.get_return_code(ReturnCode.OK) != ReturnCode.OK:
+            raise Refused("the job's workflow takes no site back.")
         with engine.new_context() as fl_ctx:
             _start(engine, found, fl_ctx)
         undo.pop_all()
@@ -148,45 +147,23 @@ def _set_participants(engine: Any, job: Job, participants: Mapping[str, Client])
     job.meta[JobMetaKey.JOB_CLIENTS] = [client.to_dict() for client in participants.values()]
 
 
-def _admit(engine: Any, job: Job, participants: Mapping[str, Client]) -> None:
-    """Make the job's process at the server load the participants; it must know a token before the site uses it.
-
-    Raises ``Unanswered`` if the process does not answer, ``Refused`` if its workflow does not support returning sites.
-    """
-    _set_participants(engine, job, participants)
-    reply = engine.send_app_command(job.job_id, TOPIC, {}, timeout=TELL_TIMEOUT_S)
-    if not isinstance(reply, Shareable) or reply.get_return_code() == ReturnCode.EXECUTION_EXCEPTION:
-        raise Unanswered("the job's process at the server did not answer")
-    if reply.get_return_code(ReturnCode.OK) != ReturnCode.OK:
-        raise Refused("the job's workflow takes no site back.")
-
-
 def _start(engine: Any, found: Return, fl_ctx: FLContext) -> None:
-    """Deploy the job to the site and start it there, as FLARE's scheduler and ``JobRunner`` do when a job starts.
-
-    Raises ``Refused`` or ``Unanswered``.
-    """
-    job, site = found.job, found.client.name
-    app = _app_for(site, job)
+    """Deploy the job to the site and start it there, as FLARE's scheduler and ``JobRunner`` do when a job starts."""
+    job, site, token = found.job, found.client.name, found.client.token
+    app = next((app for app, sites in job.get_deployment().items() if {site, ALL_SITES} & {*names_in(sites)}), None)
+    if app is None:
+        raise Refused("the job is not for it.")
     needed = fetch("get_resource_manager_spec")({**job.meta, JobMetaKey.RESOURCE_SPEC.value: job.resource_spec}, site)
     enough, reservation = engine.check_client_resources(job, {site: needed}, fl_ctx).get(site, (False, ""))
     if not enough:
         raise Unanswered(f"it lacks the resources ({one_line(str(reservation or 'no answer'), LONGEST_QUOTE)})")
     order = engine.job_runner._make_deploy_message(job, job.get_application(app, fl_ctx), app, fl_ctx)
     admin = engine.server.admin_server
-    deployed = admin.send_requests_and_get_reply_dict({found.client.token: order}, timeout_secs=admin.timeout)
-    _check(deployed.get(found.client.token), "deployment")
+    deployed = admin.send_requests_and_get_reply_dict({token: order}, timeout_secs=admin.timeout)
+    _check(deployed.get(token), "deployment")
     dispatch = {site: DispatchInfo(app, needed, reservation)}
     replies = {reply.client_name: reply.reply for reply in engine.start_client_job(job, dispatch, fl_ctx)}
     _check(replies.get(site), "start")
-
-
-def _app_for(site: str, job: Job) -> str:
-    """Return the name of the app that the job deploys to the site; raise ``Refused`` if there is none."""
-    app = next((app for app, sites in job.get_deployment().items() if {site, ALL_SITES} & {*names_in(sites)}), None)
-    if app is None:
-        raise Refused("the job is not for it.")
-    return app
 
 
 def _check(reply: Any, what: str) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rights that a participant's authorization policy gives, as FLARE reads it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from fdg_plugins.errors import SettingsError
@@ -29,14 +29,11 @@ def roles_with(policy: Mapping[str, Any], right: str) -> list[str]:
     if read is None:
         raise SettingsError(f"FLARE cannot read the policy: {shorten(problem)}.")
     commands = [command for command, category in categories.items() if category == right] or [right]
-    return sorted(role for role, given in read.role_rights.items() if _any_of(given, commands))
-
-
-def _any_of(given: Mapping[str, Any], commands: Iterable[str]) -> bool:
-    """Return whether the rights of a role include one of ``commands``."""
-    if EVERY in given:
-        return _can_hold(given[EVERY])
-    return any(_can_hold(given[command]) for command in commands if command in given)
+    return sorted(
+        role
+        for role, given in read.role_rights.items()
+        if any(_can_hold(given[one]) for one in ([EVERY] if EVERY in given else commands) if one in given)
+    )
 
 
 def _can_hold(expression: str | list[str]) -> bool:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A person's session with the server of a federation; Ctrl-C while it is being opened ends it too."""
 
-import contextlib
 from typing import Any
 
 from nvflare.fuel.flare_api.flare_api import Session
@@ -19,10 +18,6 @@ def open_session(person: str, folder: str, timeout: float, tries: int | None = N
         session.api.auto_login_max_tries = tries
     try:
         session.try_connect(timeout)
-    except Exception:
-        with contextlib.suppress(Exception):
-            session.close()
-        raise
     except BaseException:
         session.api.close()  # not that of the session, which would first tell the server
         raise

@@ -68,23 +68,19 @@ def is_reference(value: Any) -> bool:
     return hasattr(value, "materialize")
 
 
-def open_reference(reference: Any) -> Any:
-    """Return a reference's tensor as a ``StoredTensor`` if it is the only one in its file; otherwise load it.
+def open_reference(reference: Any) -> StoredTensor:
+    """Return a reference's tensor; raise one of ``UNREADABLE`` for an invalid file.
 
-    safetensors validates the file, because its header comes from the site. Raises one of ``UNREADABLE`` for an invalid
-    file.
+    safetensors validates the file, because its header comes from the site.
     """
-    path, key = getattr(reference, "file_path", None), getattr(reference, "key", None)
-    if path is None or key is None:
-        return reference.materialize()
-    with safe_open(path, framework="pt") as file:
-        names = list(file.keys())
-        tensor = file.get_tensor(key)  # memory-mapped: no values are read
-    if names != [key]:
-        return tensor
+    with safe_open(reference.file_path, framework="pt") as file:
+        if list(file.keys()) != [reference.key]:
+            raise OSError("the file holds other tensors.")
+        tensor = file.get_tensor(reference.key)  # memory-mapped: no values are read
     # safetensors has verified that the tensors fill the file to its end.
-    offset = Path(path).stat().st_size - tensor.nbytes
-    return StoredTensor(Path(path), offset, tensor.dtype, tensor.shape, tensor.dtype, reference)
+    path = Path(reference.file_path)
+    offset = path.stat().st_size - tensor.nbytes
+    return StoredTensor(path, offset, tensor.dtype, tensor.shape, tensor.dtype, reference)
 
 
 def size_of(value: Any) -> int:
@@ -92,6 +88,6 @@ def size_of(value: Any) -> int:
     if isinstance(value, torch.Tensor | np.ndarray | StoredTensor):
         return value.nbytes
     try:
-        return size_of(open_reference(value)) if is_reference(value) else 0
+        return open_reference(value).nbytes if is_reference(value) else 0
     except UNREADABLE:  # the error is reported where the tensor is read
         return 0

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """FLARE's ``ModelController`` with features it has no public API for: poll interval, late answers, error replies."""
 
+import logging
 import time
 from contextlib import suppress
 from typing import Any
@@ -13,10 +14,10 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.app_common.workflows.model_controller import ModelController
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.flare.log_lines import keep_to_one_line
 from fdg_plugins.flare.peers import correct_claims, correct_messages, mark_asking_sites
-from fdg_plugins.values import check_number
+from fdg_plugins.values import check_number, one_line
 
+LONGEST_LINE = 1000  # characters
 SHORTEST_POLL_S, LONGEST_POLL_S = 0.0001, 60  # below, a thread would spin; above, no abort and no timeout is noticed
 
 
@@ -41,7 +42,8 @@ class Workflow(ModelController):
         """Run the workflow, in which sites are known by what FLARE has authenticated."""
         runner = fl_ctx.get_prop(FLContextKey.RUNNER)
         self.local_tasks = getattr(fl_ctx.get_engine(), "local_tasks", None)
-        keep_to_one_line()
+        for handler in logging.getLogger().handlers:
+            handler.addFilter(_in_one_line)  # once, however often
         if runner is not None:
             mark_asking_sites(runner)
             correct_claims(runner)
@@ -69,10 +71,6 @@ class Workflow(ModelController):
         """Return whether FLARE considers the site disconnected."""
         return bool(self.communicator.get_client_disconnect_time(site))
 
-    def note_late(self, site: str, what: str) -> None:
-        """Record that a site's answer came after its task had ended; ``what`` says so in words."""
-        raise NotImplementedError
-
     def note_answer(self, site: str, result: Shareable) -> bool:
         """Record a site's answer, including an error reply; return whether it is usable."""
         raise NotImplementedError
@@ -85,7 +83,7 @@ class Workflow(ModelController):
         self, client_name: str, result: Shareable, fl_ctx: FLContext, is_unknown_task: bool = False
     ) -> bool:
         if is_unknown_task:
-            self.note_late(client_name, "its answer came after its task had ended, and is not used.")
+            self.warning(f"site {client_name}: its answer came after its task had ended, and is not used.")
             return False
         try:
             if not self.note_answer(client_name, result):
@@ -95,3 +93,13 @@ class Workflow(ModelController):
         except Exception as error:  # noqa: BLE001 - with any, FLARE would end the task for all other sites
             self.note_unreadable(client_name, error)
             return False
+
+
+def _in_one_line(record: logging.LogRecord) -> bool:
+    """Make a line of FLARE's printable: some quote a site, which could otherwise write lines in the server's name.
+
+    An error's may have a traceback.
+    """
+    if record.levelno < logging.ERROR and not record.name.startswith("fdg_plugins"):
+        record.msg, record.args = one_line(record.getMessage(), LONGEST_LINE), ()
+    return True

@@ -321,14 +321,6 @@ class RunRecord(Recorded):
         """Return the rounds that left the model unchanged, or were undone."""
         return [one for one in self.rounds if one.is_idle]
 
-    def withdraw_last_step(self) -> RoundRecord:
-        """Mark the last step that stands as undone, with every evaluation since; return its round."""
-        undone = next(one for one in reversed(self.rounds) if one.aggregation is not None and not one.undone)
-        undone.undone = True
-        for evaluation in self.evaluations:
-            evaluation.undone |= evaluation.after_round >= undone.round
-        return undone
-
     def choose(self, files: Mapping[str, str]) -> list[Choice]:
         """Return each selection rule's choice among the evaluated models, with the rule's file in ``files``.
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from fdg_plugins.calling import calling
-from fdg_plugins.errors import SettingsError, Stopped
+from fdg_plugins.errors import Stopped
 from fdg_plugins.messages import Precision
 from fdg_plugins.tasks import DEFAULT_TASK, Accumulator, Score, Task
-from fdg_plugins.values import shorten
 
 if TYPE_CHECKING:
     from fdg_plugins.models import ExtractorClassifier
@@ -125,29 +124,11 @@ def _step(
         optimizer.zero_grad(set_to_none=True)
         with policy.autocast():
             loss = objective.loss(model, images, targets)
-        _check_scalar(objective, "loss", loss, differentiable=True)
         loss.backward()
         return loss.detach()
 
     with calling("objective", objective):
-        found = objective.step(model, compute_gradients, optimizer)
-    _check_scalar(objective, "step", found)
-    return found
-
-
-def _check_scalar(objective: "LocalObjective", what: str, found: object, *, differentiable: bool = False) -> None:
-    """Raise ``SettingsError`` unless an objective returned a tensor of one number; reads no value of it."""
-    if isinstance(found, torch.Tensor) and not found.dim() and (found.requires_grad or not differentiable):
-        return
-    if not isinstance(found, torch.Tensor):
-        came = f"a {type(found).__name__}"
-    elif found.dim():
-        came = f"a tensor of shape {shorten(list(found.shape))}"
-    else:
-        came = "a tensor without a gradient"
-    expected = "a scalar with a gradient" if differentiable else "the batch's loss, a scalar"
-    name = type(objective).__name__
-    raise SettingsError(f"objective {name}: {what} returned {came}, expected {expected}.", public=True)
+        return objective.step(model, compute_gradients, optimizer)
 
 
 @torch.inference_mode()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The precision in which a site computes: the protocol's, or with ``auto`` the one that suits the site's hardware.
+"""The precision in which a site computes: the protocol's, or with ``auto`` the one that suits it; and torch's compiler.
 
 ``auto`` means bfloat16 with channels last where the hardware multiplies in bfloat16: on a GPU of compute capability 8.0
 or newer, and on a CPU with AMX or AVX512_BF16. Anywhere else it means float32. Each site decides for itself, so the
@@ -10,10 +10,12 @@ from typing import NamedTuple
 
 import torch
 
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import Precision
 from fdg_plugins.settings.protocol import AUTO, Protocol
 from fdg_plugins.training.loop import DevicePolicy
 
+BACKEND = "inductor"
 CPU_FEATURES = {"amx_tile": "AMX", "avx512_bf16": "AVX512_BF16"}
 
 
@@ -51,3 +53,17 @@ def why_slow(policy: DevicePolicy) -> str | None:
     if suited is None or suited.precision == "bfloat16":
         return None
     return f"precision bfloat16 is slow here, since {suited.reason}: float32 takes a fraction of the time"
+
+
+def check_compiler(device: torch.device) -> None:
+    """Raise ``SettingsError`` unless :data:`BACKEND` can compile for ``device`` here; the first call takes seconds."""
+    try:
+        torch.compile(lambda values: values + values, backend=BACKEND)(torch.ones(2, device=device))
+    except Exception as error:  # dozens of classes with the same meaning for a user
+        text = f"compile is true, but torch cannot compile for {device.type!r}"
+        reason = str(error).partition("\n")[0]
+        needs = "a C++ compiler such as g++" if device.type == "cpu" else "Triton and a C compiler such as gcc"
+        raise SettingsError(
+            f"{text} on this machine, for which it needs {needs}: {type(error).__name__}: {reason}",
+            public=f"{text} on the site's machine.",
+        ) from error

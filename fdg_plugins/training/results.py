@@ -48,18 +48,11 @@ def make_update(local: Mapping[str, torch.Tensor], received: Mapping[str, torch.
     differential privacy, each has noise of its own. Truth values have no difference: theirs is true where the two are
     not the same.
     """
-    begun = {_place(value): name for name, value in local.items() if name in received}
-    return {
-        name: _difference(local[name].detach().cpu(), received[begun[_place(local[name])]].cpu()).contiguous(
-            memory_format=torch.contiguous_format
-        )
-        for name in received
-    }
-
-
-def _place(value: torch.Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:
-    return value.data_ptr(), value.shape, value.stride()
-
-
-def _difference(local: torch.Tensor, received: torch.Tensor) -> torch.Tensor:
-    return local != received if received.dtype is torch.bool else local - received
+    places = {name: (value.data_ptr(), value.shape, value.stride()) for name, value in local.items()}
+    begun = {places[name]: name for name in local if name in received}
+    update = {}
+    for name in received:
+        after, before = local[name].detach().cpu(), received[begun[places[name]]].cpu()
+        difference = after != before if before.dtype is torch.bool else after - before
+        update[name] = difference.contiguous(memory_format=torch.contiguous_format)
+    return update

@@ -1,26 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """One site's work under one protocol: its data, and each task on the received model."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
 from fdg_plugins.calling import calling
 from fdg_plugins.core.steps import effective_steps
 from fdg_plugins.core.travel import Rule
-from fdg_plugins.data import (
-    DomainData,
-    SharedDomains,
-)
+from fdg_plugins.data import DomainData, SharedDomains
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.messages import (
-    MOST_NAMES,
-    CensusReply,
-    Evaluation,
-    TrainReport,
-)
+from fdg_plugins.messages import MOST_NAMES, CensusReply, Evaluation, TrainReport
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.batch_norm import batch_norm_layers, norm_layers
 from fdg_plugins.objectives import (
@@ -40,27 +32,18 @@ from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.state.site_memory import Kept
 from fdg_plugins.tasks import TASKS
-from fdg_plugins.training.compiling import BACKEND, check_compiler
 from fdg_plugins.training.judging import Report, report_and_judge
-from fdg_plugins.training.loop import (
-    Batches,
-    DevicePolicy,
-    LocalTraining,
-    ShouldStop,
-    evaluate,
-    placed,
-    train_locally,
-)
+from fdg_plugins.training.loop import Batches, DevicePolicy, ShouldStop, evaluate, placed, train_locally
 from fdg_plugins.training.networks import SharedNetworks
 from fdg_plugins.training.optimizers import make_optimizer, momentum_of, restore_momentum
-from fdg_plugins.training.parts import local_objective, memory_of, own_model, report_of, reporting
-from fdg_plugins.training.permissions import check_reports_allowed, check_statistics_allowed, refuse_held_out
 from fdg_plugins.training.personal import fine_tune
-from fdg_plugins.training.precision import device_policy
+from fdg_plugins.training.precision import BACKEND, check_compiler, device_policy, why_slow
 from fdg_plugins.training.results import TrainResult, evaluation_of, make_update, personal_part
 from fdg_plugins.training.site_images import SiteImages
 from fdg_plugins.training.statistics import measure_statistics, payload_of, reestimate
 from fdg_plugins.versions import OF_SITE, installed_versions
+
+Tensors = Mapping[str, torch.Tensor]
 
 
 class SiteSession:
@@ -94,6 +77,8 @@ class SiteSession:
         """The site's images and classes; a census may replace them."""
         return self.images.data
 
+    # --- census ---
+
     def census(self, should_stop: ShouldStop = lambda: False) -> CensusReply:
         """Decode every image once and return the site's counts, without information on any single image.
 
@@ -104,12 +89,14 @@ class SiteSession:
             check_compiler(self.policy.device)
         self.images.look(should_stop)
         data = self.data
+        # A list of the site's own, and the share of a domain, may leave a source others to be judged on.
+        used = data.test if self.images.domain == self.protocol.target else (*data.train, *data.validation)
         return CensusReply(
             domain=self.images.domain,
             dataset=data.dataset,
             stand_in=self.images.stand_in,
             classes=data.classes,
-            class_counts=self.task.class_counts(self._used(), len(data.classes)),
+            class_counts=self.task.class_counts(used, len(data.classes)),
             num_train=len(data.train),
             num_validation=len(data.validation),
             num_test=len(data.test),
@@ -126,25 +113,32 @@ class SiteSession:
             versions=installed_versions(OF_SITE),
         )
 
-    def _used(self) -> tuple[Any, ...]:
-        """Return the site's images in the run: those it trains and validates on, or on which the target is judged.
+    def census_lines(self, reply: CensusReply) -> Iterator[str]:
+        """Yield what the site's own log says of its answer to the census; these lines name files, and stay there."""
+        # A list of its own may set images apart that no site trains on; otherwise the target is judged on all images.
+        judged = "in all" if reply.num_train + reply.num_validation <= reply.num_test else "test"
+        counts = f"{reply.num_train} train, {reply.num_validation} validation, {reply.num_test} {judged}"
+        domain = f"domain {reply.domain}"
+        yield f"{domain}: {counts}; split {reply.split}; device {reply.device}, {reply.precision}"
+        if (reason := why_slow(self.policy)) is not None:
+            yield reason
+        absent = [name for name, count in zip(reply.classes, reply.class_counts, strict=True) if not count]
+        if absent:
+            yield f"{domain} has no image of {len(absent)} classes: {', '.join(absent)}"
+        yield from (f"skipped {one}, which is mislabelled or excluded by the site" for one in self.data.skipped)
+        yield from (f"{domain}, not used: {unused}" for unused in self.data.unused)
+        yield from (f"left out {one}, which cannot be read, is too large or does not fit" for one in self.data.left_out)
 
-        A list of the site's own, and the share of a domain, may leave a source others to be judged on.
-        """
-        data = self.data
-        return data.test if self.images.domain == self.protocol.target else (*data.train, *data.validation)
+    # --- tasks ---
 
-    def load(
-        self, state: Mapping[str, torch.Tensor], personal: Mapping[str, torch.Tensor] | None = None
-    ) -> ExtractorClassifier:
+    def load(self, state: Tensors, personal: Tensors | None = None) -> ExtractorClassifier:
         """Return the protocol's model with the received parameters, on the site's device; frozen parameters are fixed.
 
         ``personal``: the site's own parameters and buffers; without them, the received values are used. Raises
         ``SettingsError`` if a received shape differs from the model's, ``DataError`` if ``personal`` does not fit.
         """
         model = self._build_network(self.protocol, len(self.data.classes))
-        expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-        received = {name: tuple(value.shape) for name, value in state.items()}
+        expected, received = _shapes(model.state_dict()), _shapes(state)
         if expected != received:
             name = min(set(expected.items()) ^ set(received.items()))[0]
             raise SettingsError(
@@ -153,7 +147,9 @@ class SiteSession:
                 public=True,
             )
         rules = travel_rules(model, self.protocol)
-        own = _own(kept_names(model, self.protocol), expected, personal or {})
+        own = personal or {}
+        if own and _shapes(own) != {name: expected[name] for name in kept_names(model, self.protocol)}:
+            raise DataError("the personal parameters that the site kept are not those of this network.", public=True)
         model.load_state_dict({**state, **own})
         model.hold(rules.names(Rule.FROZEN))
         return self.policy.place(model)
@@ -168,12 +164,12 @@ class SiteSession:
 
     def evaluate_own(
         self,
-        state: Mapping[str, torch.Tensor],
+        state: Tensors,
         round_number: int,
         should_stop: ShouldStop,
-        received: Mapping[str, torch.Tensor] | None = None,
-        memory: Mapping[str, torch.Tensor] | None = None,
-        personal: Mapping[str, torch.Tensor] | None = None,
+        received: Tensors | None = None,
+        memory: Tensors | None = None,
+        personal: Tensors | None = None,
     ) -> Evaluation:
         """Return the score of the site's own model on its validation split, as the method makes it from ``state``.
 
@@ -182,7 +178,8 @@ class SiteSession:
         rate = self.protocol.learning_rate_at(round_number)
         site_round = self._site_round(round_number, memory or {})
         model = self.load(state, personal)
-        own = own_model(self.objective, model, received or {}, site_round)
+        with calling("objective", self.objective):
+            own = self.objective.personal(model, received or {}, site_round)
         if own.tuning is not None:
             self._check_batches(model)
             with seeded(self.protocol.seed, self.site, round_number, "personal layers", device=self.policy.device):
@@ -201,85 +198,97 @@ class SiteSession:
         return self.evaluate(own.network, "validation", should_stop)
 
     def statistics(
-        self,
-        state: Mapping[str, torch.Tensor],
-        should_stop: ShouldStop,
-        personal: Mapping[str, torch.Tensor] | None = None,
+        self, state: Tensors, should_stop: ShouldStop, personal: Tensors | None = None
     ) -> dict[str, torch.Tensor]:
         """Return the sums over the inputs of the received model's BatchNorm layers, as ``payload_of`` names them.
 
-        Raises ``SettingsError`` if the site's domain is held out or the site forbids this report.
+        Raises ``SettingsError`` if the site's domain is held out.
         """
-        refuse_held_out(self.images.domain, self.protocol)
-        check_statistics_allowed(self.config.allowed_reports)
+        self._refuse_held_out()
         model = self.load(state, personal)
         layers = reestimated_layers(model, self.protocol)
-        return payload_of(
-            measure_statistics(model, layers, self._training_images(should_stop, shuffled=True), self.policy)
-        )
+        images = self._training_images(should_stop, shuffled=True)
+        return payload_of(measure_statistics(model, layers, images, self.policy))
 
     def probe(
-        self,
-        state: Mapping[str, torch.Tensor],
-        should_stop: ShouldStop,
-        personal: Mapping[str, torch.Tensor] | None = None,
+        self, state: Tensors, should_stop: ShouldStop, personal: Tensors | None = None
     ) -> dict[str, torch.Tensor]:
         """Return the method's report on the received model, before any training.
 
-        Raises ``SettingsError`` if the site's domain is held out or the site forbids a report that is needed.
+        Raises ``SettingsError`` if the site's domain is held out.
         """
-        self._check_may_train()
+        self._refuse_held_out()
         model = self.load(state, personal)
-        return self._report_of(reporting(self.objective, self.objective.report_received), model, should_stop)
+        with calling("objective", self.objective):
+            return self.objective.report_received(model, *self._seen(model, should_stop))
 
     def train(
         self,
-        state: Mapping[str, torch.Tensor],
+        state: Tensors,
         round_number: int,
         should_stop: ShouldStop,
         on_epoch: Callable[[int, float], None],
-        received: Mapping[str, torch.Tensor] | None = None,
+        received: Tensors | None = None,
         kept: Kept | None = None,
     ) -> TrainResult:
         """Train for one round, counted from 0, and return the result.
 
         ``received``: the method's tensors sent with the model. ``kept``: what the site kept when it last trained.
-        Raises ``SettingsError`` if the site's domain is held out, the site forbids a report that is needed, or
-        BatchNorm cannot train on its batches; ``DataError`` if what it kept does not fit.
+        Raises ``SettingsError`` if the site's domain is held out or BatchNorm cannot train on its batches;
+        ``DataError`` if what it kept does not fit.
         """
-        self._check_may_train()
-        kept = kept or Kept()
+        self._refuse_held_out()
+        protocol, kept = self.protocol, kept or Kept()
         model, objective = self.load(state, kept.personal), self.objective
-        rules = travel_rules(model, self.protocol)
+        rules = travel_rules(model, protocol)
         if self.config.compile:
             model.compile_for_training(BACKEND)
-        learning_rate = self.protocol.learning_rate_at(round_number)
+        learning_rate = protocol.learning_rate_at(round_number)
         own_score = None
         if objective.personalises:
             own_score = self.evaluate_own(state, round_number, should_stop, received, kept.memory, kept.personal)
-        site_round = self._site_round(round_number, kept.memory)
-        local = local_objective(objective, received or {}, model, site_round)
+        with calling("objective", objective):
+            local = objective.local(received or {}, model, self._site_round(round_number, kept.memory))
         self._check_batches(model)
         before, tensors = self._judge(model, should_stop, None if objective.probes else objective.report_received)
         with calling("objective", local):
             local.observe_received(model, *self._seen(model, should_stop, shuffled=True))
-        trained = {**dict(model.named_parameters()), **_named(local.parameters())}
-        optimizer = make_optimizer(trained.values(), self.protocol, learning_rate, self.policy.device)
-        restore_momentum(optimizer, trained, kept.momentum if self.protocol.keep_momentum else {})
-        epochs = self.images.epochs(self.protocol.local_epochs + objective.more_epochs, round_number)
-        with seeded(self.protocol.seed, self.site, round_number, "layers", device=self.policy.device):  # dropout
+            # The method's own parameters have names that no parameter of a network has.
+            own = {f"objective/{number}": parameter for number, parameter in enumerate(local.parameters())}
+        trained = {**dict(model.named_parameters()), **own}
+        optimizer = make_optimizer(trained.values(), protocol, learning_rate, self.policy.device)
+        restore_momentum(optimizer, trained, kept.momentum if protocol.keep_momentum else {})
+        epochs = self.images.epochs(protocol.local_epochs + objective.more_epochs, round_number)
+        with seeded(protocol.seed, self.site, round_number, "layers", device=self.policy.device):  # dropout
             training = train_locally(model, local, epochs, optimizer, self.policy, should_stop, on_epoch)
         self._reestimate(model, should_stop)
         after, more = self._judge(model, should_stop, objective.report_trained)
-        with calling("objective", local):
-            local.observe_trained(model, *self._seen(model, should_stop, shuffled=True))
-        report = self._report(before, after, training, learning_rate, own_score)
+        report = TrainReport(
+            domain=self.images.domain,
+            received=before[0],
+            local=after[0],
+            training_split=(before[1], after[1]) if len(before) > 1 else None,
+            personal=own_score,
+            epoch_losses=training.epoch_losses,
+            steps=training.steps,
+            effective_steps=effective_steps(training.steps, protocol.momentum),
+            learning_rate=learning_rate,
+            seconds=training.seconds,
+        )
         update = make_update(model.state_dict(), {name: state[name] for name in rules.names(Rule.SHARED)})
         done = Trained(update, report.steps, report.effective_steps)
-        tensors |= more | report_of(objective, local, done)
-        own = personal_part(model, kept_names(model, self.protocol))
-        momentum = momentum_of(optimizer, trained) if self.protocol.keep_momentum else {}
-        return TrainResult(update, report, tensors, Kept(memory_of(objective, local, done), own, momentum))
+        with calling("objective", local):
+            local.observe_trained(model, *self._seen(model, should_stop, shuffled=True))
+            tensors |= more | local.report(done)
+            memory = local.memory(done)
+        personal = personal_part(model, kept_names(model, protocol))
+        momentum = momentum_of(optimizer, trained) if protocol.keep_momentum else {}
+        return TrainResult(update, report, tensors, Kept(memory, personal, momentum))
+
+    def _refuse_held_out(self) -> None:
+        if self.images.domain == self.protocol.target:
+            text = f"domain {self.images.domain!r} is held out in this run and never trains."
+            raise SettingsError(text, public=True)
 
     def _reestimate(self, model: ExtractorClassifier, should_stop: ShouldStop) -> None:
         """Replace the statistics of a trained model before it is judged, if those of the model received are."""
@@ -302,26 +311,13 @@ class SiteSession:
                 public=True,
             )
 
-    def _check_may_train(self) -> None:
-        refuse_held_out(self.images.domain, self.protocol)
-        check_reports_allowed(self.config.allowed_reports, self.protocol, self.objective)
-
-    def _site_round(self, round_number: int, memory: Mapping[str, torch.Tensor]) -> SiteRound:
+    def _site_round(self, round_number: int, memory: Tensors) -> SiteRound:
         """Return what an objective knows of the site and the round."""
         protocol = self.protocol
-        learning_rate = protocol.learning_rate_at(round_number)
+        rate = protocol.learning_rate_at(round_number)
         counts = self.task.class_counts(self.data.train, len(self.data.classes))
-        return SiteRound(
-            self.site,
-            round_number,
-            protocol.seed,
-            learning_rate,
-            protocol.momentum,
-            memory,
-            self.task,
-            protocol.local_epochs,
-            counts,
-        )
+        of_run = (memory, self.task, protocol.local_epochs, counts)
+        return SiteRound(self.site, round_number, protocol.seed, rate, protocol.momentum, *of_run)
 
     def _judge(
         self, model: ExtractorClassifier, should_stop: ShouldStop, report: Report | None
@@ -330,22 +326,19 @@ class SiteSession:
 
         The scores are on the validation split and, if the gap is measured there, also on the training split.
         """
-        report = report and reporting(self.objective, report)
-        scores = [self.evaluate(model, "validation", should_stop)]
-        if self.protocol.gap_split != "train":
-            return scores, {} if report is None else self._report_of(report, model, should_stop)
-        if report is None or self.data.images.reports_differ:
-            tensors = {} if report is None else self._report_of(report, model, should_stop)
-            return [*scores, self.evaluate(model, "train", should_stop)], tensors
-        images, classes = self._training_images(should_stop), len(self.data.classes)
-        size = self.protocol.image_size
-        tensors, score = report_and_judge(report, model, images, classes, self.policy, self.task, size)
-        return [*scores, evaluation_of("train", score)], tensors
-
-    def _report_of(
-        self, report: Report, model: ExtractorClassifier, should_stop: ShouldStop
-    ) -> dict[str, torch.Tensor]:
-        return report(model, *self._seen(model, should_stop))
+        scores, tensors = [self.evaluate(model, "validation", should_stop)], dict[str, torch.Tensor]()
+        of_training = self.protocol.gap_split == "train"
+        if report is not None and of_training and not self.data.images.reports_differ:
+            images, classes, size = self._training_images(should_stop), len(self.data.classes), self.protocol.image_size
+            with calling("objective", self.objective):
+                tensors, score = report_and_judge(report, model, images, classes, self.policy, self.task, size)
+            return [*scores, evaluation_of("train", score)], tensors
+        if report is not None:
+            with calling("objective", self.objective):
+                tensors = report(model, *self._seen(model, should_stop))
+        if of_training:
+            scores.append(self.evaluate(model, "train", should_stop))
+        return scores, tensors
 
     def _seen(
         self, model: ExtractorClassifier, should_stop: ShouldStop, *, shuffled: bool = False
@@ -361,38 +354,6 @@ class SiteSession:
         """Return the batches of the training split on the device, as :meth:`SiteImages.reported` describes them."""
         return placed(self.images.reported(shuffled=shuffled), self.policy, should_stop)
 
-    def _report(
-        self,
-        before: list[Evaluation],
-        after: list[Evaluation],
-        training: LocalTraining,
-        learning_rate: float,
-        personal: Evaluation | None,
-    ) -> TrainReport:
-        return TrainReport(
-            domain=self.images.domain,
-            received=before[0],
-            local=after[0],
-            training_split=(before[1], after[1]) if len(before) > 1 else None,
-            personal=personal,
-            epoch_losses=training.epoch_losses,
-            steps=training.steps,
-            effective_steps=effective_steps(training.steps, self.protocol.momentum),
-            learning_rate=learning_rate,
-            seconds=training.seconds,
-        )
 
-
-def _named(parameters: Iterable[torch.nn.Parameter]) -> dict[str, torch.nn.Parameter]:
-    """Return a method's own parameters by names that no parameter of a network has."""
-    return {f"objective/{number}": parameter for number, parameter in enumerate(parameters)}
-
-
-def _own(
-    names: Iterable[str], shapes: Mapping[str, tuple[int, ...]], kept: Mapping[str, torch.Tensor]
-) -> Mapping[str, torch.Tensor]:
-    """Return the kept parameters and buffers; raise ``DataError`` if their names or shapes are not as expected."""
-    expected = {name: shapes[name] for name in names}
-    if kept and {name: tuple(value.shape) for name, value in kept.items()} != expected:
-        raise DataError("the personal parameters that the site kept are not those of this network.", public=True)
-    return kept
+def _shapes(tensors: Tensors) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(value.shape) for name, value in tensors.items()}

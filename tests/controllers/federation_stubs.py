@@ -19,7 +19,7 @@ from nvflare.apis.fl_context import FLContext, FLContextManager
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.wf_comm_spec import WFCommSpec
 
-from fdg_plugins.controllers.expectations import expected_of
+from fdg_plugins.controllers.reception import expected_of
 from fdg_plugins.messages import CensusReply, Evaluation, TrainReport
 from fdg_plugins.record.run_record import (
     AggregationRecord,

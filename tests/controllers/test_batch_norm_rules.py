@@ -12,7 +12,7 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 
 from fdg_plugins.executors import SiteExecutor
-from fdg_plugins.messages import HEADER_REASON, META_REQUEST, TASK_EVALUATE, TASK_STATISTICS, TASK_TRAIN
+from fdg_plugins.messages import HEADER_REASON, TASK_STATISTICS, TASK_TRAIN
 from fdg_plugins.models import build_model
 from fdg_plugins.models.batch_norm import batch_norm_layers
 from fdg_plugins.record.run_files import LAST_FILE, SELECTED_FILE
@@ -21,7 +21,6 @@ from fdg_plugins.storage import load_tensors
 from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.training.global_model import count_bytes
 from tests.controllers.test_federation import PROTOCOL, Job
-from tests.controllers.test_resume import ServerKilled, dying
 
 SOURCES = ("art_painting", "cartoon", "photo")
 MEANS, BUFFERS = ".running_mean", (".running_mean", ".running_var", ".num_batches_tracked")
@@ -115,13 +114,6 @@ def test_every_model_that_is_sent_or_judged_has_statistics_measured_anew(reestim
     assert not differing(job.sent["evaluate sketch"][chosen], load_tensors(job.folder / SELECTED_FILE))
 
 
-def test_the_pass_is_counted(reestimated: RuleJob, tmp_path: Path) -> None:
-    plain = RuleJob(tmp_path / "plain").finished()
-    for mine, theirs in zip(reestimated.record.rounds, plain.record.rounds, strict=True):
-        assert mine.bytes_down > theirs.bytes_down
-        assert mine.bytes_up > theirs.bytes_up
-
-
 def test_statistics_of_the_first_layer_are_those_of_all_images_together(reestimated: RuleJob, data_root: Path) -> None:
     from fdg_plugins.data import open_domain, reported_batches
 
@@ -138,46 +130,6 @@ def test_statistics_of_the_first_layer_are_those_of_all_images_together(reestima
     inputs = torch.cat(seen)
     torch.testing.assert_close(state[f"{first}.running_mean"].double(), inputs.mean((0, 2, 3)), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(state[f"{first}.running_var"].double(), inputs.var((0, 2, 3)), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("change", ["order", "processes"])
-def test_order_of_arrival_and_new_processes_leave_the_bits(tmp_path: Path, reestimated: RuleJob, change: str) -> None:
-    job = RuleJob(tmp_path, "reestimate")
-    if change == "order":
-        job.engine.sites = tuple(reversed(job.engine.sites))
-    job.new_processes = change == "processes"
-    assert_same(job.finished(), reestimated)
-
-
-@pytest.mark.parametrize(
-    ("task", "count"),
-    [
-        (TASK_STATISTICS, 5),
-        pytest.param(TASK_TRAIN, 5, marks=pytest.mark.slow),
-        pytest.param(TASK_EVALUATE, 4, marks=pytest.mark.slow),
-    ],
-)
-def test_a_resumed_run_equals_an_unbroken_one(tmp_path: Path, reestimated: RuleJob, task: str, count: int) -> None:
-    job = RuleJob(tmp_path, "reestimate")
-    job.meddle = dying(task, count)
-    with pytest.raises(ServerKilled):
-        job.run()
-    again = RuleJob(tmp_path, "reestimate", resume="job").finished()
-    assert again.record.resumed_after
-    assert_same(again, reestimated)
-
-
-@pytest.mark.slow
-def test_a_network_without_batch_norm_is_asked_for_no_statistics(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"model": "resnet18", "normalization": "group", "rounds": 1, "image_size": 32}
-    job = RuleJob(tmp_path / "one", "reestimate", **settings).finished()
-    assert job.asked_for_statistics == 0
-    assert_same(job, RuleJob(tmp_path / "other", **settings).finished())
-
-
-def test_layers_that_are_frozen_are_not_measured(tmp_path: Path) -> None:
-    job = RuleJob(tmp_path, "reestimate", travels="head", rounds=1).finished()
-    assert job.asked_for_statistics == 0
 
 
 def failing(*sites: str) -> Callable[[str, str, int], Shareable | None]:
@@ -198,42 +150,15 @@ def test_a_site_without_statistics_trains_with_those_of_the_others(tmp_path: Pat
         assert finished.sites == SOURCES
 
 
-def test_too_few_statistics_leave_the_averaged_ones(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    job = RuleJob(tmp_path, "reestimate")
-    job.meddle = failing("photo", "cartoon")
-    job.finished()
-    assert [finished.statistics for finished in job.record.rounds] == [(), ()]
-    assert "The normalization statistics stay as averaged: 1 usable statistics came, fewer than" in caplog.text
-    assert not differing(job.sent["statistics photo"][1], job.sent["train photo"][1])
-
-
 LAYER = "extractor.1"
 LIES: list[Any] = [
-    (lambda data: data.pop(f"{LAYER}.sums"), r"'extractor.1.sums' is missing"),
-    pytest.param(lambda data: data.update(other=torch.ones(1)), r"sent 'other', expected only", marks=pytest.mark.slow),
-    (lambda data: data[f"{LAYER}.sums"].fill_(torch.nan), r"'extractor.1.sums' has 32 values that are NaN"),
-    (lambda data: data.update({f"{LAYER}.sums": torch.ones(3).double()}), r"has shape \[3\], expected \[32\]"),
-    pytest.param(
-        lambda data: data.update({f"{LAYER}.sums": torch.ones(32)}),
-        r"has dtype torch.float32, expected 64-bit",
-        marks=pytest.mark.slow,
-    ),
-    (lambda data: data[f"{LAYER}.count"].mul_(2), r"'extractor.1.count' is 10752, expected 5376 for the images"),
-    pytest.param(
-        lambda data: data[f"{LAYER}.count"].fill_(-1),
-        r"'extractor.1.count' has a number outside 0",
-        marks=pytest.mark.slow,
-    ),
-    (
-        lambda data: (data[f"{LAYER}.squares"].fill_(-1e9), data[f"{LAYER}.sums"].zero_()),
-        r"'extractor.1.squares' has a negative number, expected sums of squares",
-    ),
-    pytest.param(
-        lambda data: data[f"{LAYER}.sums"].mul_(1e6),
-        r"'extractor.1.squares' is less than the square",
-        marks=pytest.mark.slow,
-    ),
-    (lambda data: data[f"{LAYER}.squares"].mul_(1e6), r"'inputs of layer extractor.1' is .* times as large as"),
+    (lambda data: data.pop(f"{LAYER}.sums"), "is missing"),
+    (lambda data: data[f"{LAYER}.sums"].fill_(torch.nan), "NaN"),
+    (lambda data: data.update({f"{LAYER}.sums": torch.ones(3).double()}), "has shape"),
+    (lambda data: data[f"{LAYER}.count"].mul_(2), "for the images"),
+    (lambda data: (data[f"{LAYER}.squares"].fill_(-1e9), data[f"{LAYER}.sums"].zero_()), "negative"),
+    (lambda data: data[f"{LAYER}.sums"].mul_(1e6), "less than the square"),
+    (lambda data: data[f"{LAYER}.squares"].mul_(1e6), "times as large as"),
 ]
 
 
@@ -253,8 +178,7 @@ def test_statistics_that_cannot_be_are_refused_by_name(
     assert finished.statistics == ("art_painting", "cartoon")
     assert finished.sites == SOURCES
     assert finished.bytes_up == sum(came.values()), "refused ones count too"
-    with pytest.raises(AssertionError, match=reason):
-        raise AssertionError(finished.failures["photo"])
+    assert reason in finished.failures["photo"]
 
 
 def test_a_site_that_claims_negative_variances_does_not_take_those_of_the_others(tmp_path: Path) -> None:
@@ -267,19 +191,6 @@ def test_a_site_that_claims_negative_variances_does_not_take_those_of_the_others
     job = RuleJob(tmp_path, "average", forge, rounds=1).finished()
     assert job.record.rounds[0].sites == SOURCES
     assert min(float(value.min()) for name, value in job.model.items() if name.endswith(".running_var")) > 0.1
-
-
-def test_a_source_that_forbids_the_report_ends_the_job_before_any_training(tmp_path: Path) -> None:
-    job = RuleJob(tmp_path, "reestimate")
-    local = tmp_path / "sites" / "photo"
-    local.mkdir(parents=True)
-    (local / "fdg_site.json").write_text('{"photo": {"allowed_reports": []}}')
-    job.run()
-    assert job.panics == [
-        "site photo forbids the report 'normalization_statistics' (allowed_reports), which batch_norm 'reestimate' "
-        "needs."
-    ]
-    assert TASK_TRAIN not in {task for task, _ in job.asked}
 
 
 # --- frozen ---
@@ -319,24 +230,3 @@ def test_each_site_uses_statistics_of_its_own_and_the_model_has_their_mean(tmp_p
         assert not torch.equal(last[0][name], last[1][name])
         mean = torch.stack([own[name] for own in last]).mean(dim=0)
         torch.testing.assert_close(job.model[name], mean, rtol=1e-4, atol=1e-5)
-
-
-def test_local_statistics_survive_processes_that_come_and_go(tmp_path: Path) -> None:
-    torn = RuleJob(tmp_path / "torn", "local", rounds=3, sites_per_round=2)
-    torn.new_processes = True
-    assert_same(torn.finished(), RuleJob(tmp_path / "kept", "local", rounds=3, sites_per_round=2).finished())
-
-
-def test_a_request_says_the_rule_to_the_sites(tmp_path: Path) -> None:
-    seen = set()
-    job = RuleJob(tmp_path, "local", rounds=1)
-    answer = job._answer
-
-    def watch(site: str, task: str, request: Shareable) -> Shareable | None:
-        if task == TASK_TRAIN:
-            seen.add(from_shareable(request).meta[META_REQUEST]["protocol"]["batch_norm"])
-        return answer(site, task, request)
-
-    job._answer = watch  # type: ignore[method-assign]
-    job.finished()
-    assert seen == {"local"}

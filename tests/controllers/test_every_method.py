@@ -2,17 +2,13 @@
 """Every method and every composition that the papers print: whole rounds of all sites, as a recipe sets it up."""
 
 import json
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from fdg_plugins.objectives import OBJECTIVES
-from fdg_plugins.plugins.composition import parse_method, published
-from fdg_plugins.recipes import METHODS, make_recipe
+from fdg_plugins.plugins.composition import published
+from fdg_plugins.recipes import make_recipe
 from tests.controllers.test_methods_in_rounds import MethodJob, same
 
 pytestmark = pytest.mark.usefixtures("wire")
@@ -36,52 +32,6 @@ def run(method: str, folder: Path, **settings: Any) -> MethodJob:
     said = arguments(method, folder / "job")
     said["settings"] |= settings
     return MethodJob(folder / "run", **said).finished()
-
-
-RunOnce = Callable[..., MethodJob]
-
-
-@pytest.fixture(scope="module")
-def run_once(tmp_path_factory: pytest.TempPathFactory) -> RunOnce:
-    """Return :func:`run` in folders of its own, which executes the same run only once."""
-    return cache(lambda method, **settings: run(method, tmp_path_factory.mktemp("run"), **settings))
-
-
-def check(job: MethodJob, method: str) -> None:
-    """Assert that the run has finished as its record should say it."""
-    made = parse_method(method)
-    assert job.record.status == "finished"
-    assert job.record.method.objective["name"] == made.objective
-    personal = [
-        sorted(evaluation.personal.sites) if evaluation.personal else [] for evaluation in job.record.evaluations
-    ]
-    assert personal == [list(job.record.sources) if OBJECTIVES[made.objective].personalises else []] * len(personal)
-    for finished in job.record.rounds:
-        assert (finished.failures, finished.refused_reports) == ({}, {})
-        assert len(finished.sites) == 5
-        assert finished.aggregation is not None
-        assert sum(finished.aggregation.weights.values()) == pytest.approx(1)
-        assert (finished.aggregation.gaps is not None) == (made.weighting == "ga")
-
-
-# Every site has the same number of images of each class here, and so takes the same number of steps.
-EQUAL_HERE = ("fednova", "fedcsa", "fedrod")
-OTHERS = tuple(name for name in published() if name not in ("fedavg", *EQUAL_HERE))
-
-
-@pytest.mark.nightly  # the golden bits of the slow suite run them all, too
-@pytest.mark.parametrize("method", [method for method in METHODS if method not in OTHERS])
-def test_two_rounds_of_a_method_or_composition(method: str, run_once: RunOnce) -> None:
-    check(run_once(method), method)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("method", OTHERS)
-def test_three_rounds_of_a_method_which_is_no_other_name_of_fedavg(method: str, run_once: RunOnce) -> None:
-    settings = {"rounds": 3, "momentum": 0.0}
-    job = run_once(method, **settings)
-    check(job, method)
-    assert not same(job, run_once("fedavg", **settings))
 
 
 KEEPING = {"keep_momentum": True}
@@ -113,12 +63,6 @@ def test_what_a_site_knows_survives_torn_down_processes_and_rounds_without_it(
     assert {len(finished.sites) for finished in torn.record.rounds} == {3}
     assert same(stays, torn)
     assert stays.record.evaluations == torn.record.evaluations  # of the sites' own models too
-
-
-@pytest.mark.parametrize("method", EQUAL_HERE)
-def test_among_sites_that_are_alike_in_size_and_classes_it_is_fedavg(method: str, run_once: RunOnce) -> None:
-    one, other = run_once(method), run_once("fedavg")
-    assert all(torch.allclose(value, other.model[name], atol=1e-6) for name, value in one.model.items())
 
 
 CHANCE = 0.1  # ten digits

@@ -14,7 +14,6 @@ from nvflare.apis.dxo import DataKind, from_shareable
 from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import FLContextKey, ServerCommandKey
 from nvflare.apis.shareable import Shareable, make_copy
-from nvflare.app_common.app_constant import AppConstants
 
 from fdg_plugins.controllers.channel import TENSORS_FILE
 from fdg_plugins.controllers.run_files import STATE_FILE
@@ -165,28 +164,12 @@ def test_a_method_learns_from_round_to_round_and_saves_what_it_learned(
     assert not (plain.folder / TENSORS_FILE).exists()
 
 
-@pytest.mark.parametrize("objective", METHODS, ids=lambda objective: "-".join(map(str, objective.values())))
-def test_a_strength_of_zero_is_fedavg_bit_for_bit(tmp_path: Path, objective: dict[str, Any]) -> None:
-    job = MethodJob(tmp_path / "zero", {**objective, "strength": 0.0}).finished()
-    assert not any(finished.refused_reports for finished in job.record.rounds)
-    assert same(job, MethodJob(tmp_path / "plain").finished())
-
-
 @pytest.mark.parametrize("objective", METHODS[:2], ids=["dim", "iir"])
 def test_new_processes_for_every_task_give_the_same_bits(tmp_path: Path, objective: dict[str, Any]) -> None:
     composed: dict[str, Any] = {"aggregator": {"name": "fedomg", "weighting": {"name": "ga"}}}
     torn = MethodJob(tmp_path / "torn", objective, **composed)
     torn.new_processes = True
     assert same(torn.finished(), MethodJob(tmp_path / "kept", objective, **composed).finished())
-
-
-def test_a_report_that_is_garbage_is_refused_by_name_and_the_round_goes_on(tmp_path: Path) -> None:
-    forge = forging("angle_30", lambda report: report.update(class_means=report["class_means"] * torch.nan))
-    job = MethodJob(tmp_path / "job", "dim", forge=forge).finished()
-    for finished in job.record.rounds:
-        assert len(finished.sites) == 5, "its update is used"
-        assert finished.refused_reports.keys() == {"angle_30"}
-        assert "'class_means' has" in finished.refused_reports["angle_30"]
 
 
 def test_a_site_for_which_the_method_has_nothing_trains_with_the_others(tmp_path: Path) -> None:
@@ -204,13 +187,6 @@ def test_a_site_for_which_the_method_has_nothing_trains_with_the_others(tmp_path
     }  # float32 to four sites
 
 
-def test_a_probe_that_is_garbage_is_refused_and_the_site_trains_with_the_others(tmp_path: Path) -> None:
-    forge = forging("angle_30", lambda report: report.clear())
-    job = MethodJob(tmp_path / "job", "iir", forge=forge).finished()
-    assert [list(finished.refused_reports) for finished in job.record.rounds] == [["angle_30"]] * 2
-    assert len(job.record.rounds[0].sites) == 5
-
-
 def scaled(factor: float) -> Callable[[dict[str, torch.Tensor]], None]:
     """Return what makes every floating-point tensor of a report longer."""
 
@@ -221,26 +197,11 @@ def scaled(factor: float) -> Callable[[dict[str, torch.Tensor]], None]:
 
 
 LIES: list[Any] = [
-    ("dim", scaled(1e4), "'class_means' is .* times as large as is usual in this round, expected at most 10 times"),
-    pytest.param(
-        "dim",
-        lambda report: report["class_means"][0, :1].fill_(9.9e14),
-        "'class_means' is .* times as large",
-        marks=pytest.mark.slow,
-    ),
-    (
-        "dim",
-        lambda report: report["class_counts"].mul_(1000),
-        "'class_counts' add up to .*, expected 10 as in the census",
-    ),
-    ("scaffold", scaled(1.1), "the change of '.*' does not follow from its update"),
-    pytest.param(
-        "scaffold",
-        lambda report: next(iter(report.values())).view(-1)[:1].fill_(9.9e14),
-        "does not follow from its update",
-        marks=pytest.mark.slow,
-    ),
-    ("mosam", scaled(1e-3), "'step_length' is .*, expected .* under this protocol"),
+    ("dim", scaled(1e4), "'class_means' is"),
+    ("dim", lambda report: report["class_counts"].mul_(1000), "'class_counts' add up to"),
+    ("dim", lambda report: report.update(class_means=report["class_means"] * torch.nan), "'class_means' has"),
+    ("scaffold", scaled(1.1), "does not follow from its update"),
+    ("mosam", scaled(1e-3), "'step_length' is"),
 ]
 
 
@@ -255,8 +216,7 @@ def test_a_lie_beside_an_honest_update_is_refused_by_name_and_has_no_effect(
     for finished in job.record.rounds:
         assert len(finished.sites) == 5, "its update is used"
         assert finished.refused_reports.keys() == {"angle_30"}
-        with pytest.raises(AssertionError, match=reason):
-            raise AssertionError(finished.refused_reports["angle_30"])
+        assert reason in finished.refused_reports["angle_30"]
     assert same(job, without)
 
 
@@ -288,26 +248,6 @@ def test_an_answer_that_no_filter_can_read_costs_its_site_the_round_and_not_the_
     assert len(job.record.rounds[0].sites) == 4
 
 
-@pytest.mark.parametrize(
-    ("end", "place", "reason"),
-    [
-        ("up", 1, "the job's server config needs ExchangeCheckFilter for the task 'train'."),
-        ("up", 0, "sent nothing"),
-        ("down", 1, "the job's site config needs ExchangeReceiveFilter"),
-        ("down", 0, "the job's configs need ExchangeSendFilter"),
-    ],
-)
-def test_a_job_that_forgets_a_filter_is_told_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, end: str, place: int, reason: str
-) -> None:
-    chain = [FILTERS[end][0], FILTERS[end][1]]
-    chain[place] = [GapReportFilter(), GapCheckFilter()][place : place + 1] if end == "up" else []
-    job = MethodJob(tmp_path / "job", "dim", filters={**FILTERS, end: (chain[0], chain[1])})
-    job.run()
-    told = [*job.panics, caplog.text, *(text for r in job.record.rounds for text in r.refused_reports.values())]
-    assert any(reason in text for text in told)
-
-
 def test_weights_that_follow_from_gaps_need_the_filter_that_checks_them(tmp_path: Path) -> None:
     job = MethodJob(tmp_path / "job", aggregator="fedga", filters={**FILTERS, "up": ([GapReportFilter()], [])})
     job.run()
@@ -333,18 +273,6 @@ def test_as_many_sites_as_asked_for_are_drawn_by_the_seed_and_are_in_the_record(
     assert judged == [*({*sites, "angle_0"} for sites in drawn), set(ANGLES)]
 
 
-def test_sources_that_were_not_drawn_can_judge_the_model_too(tmp_path: Path) -> None:
-    job = MethodJob(tmp_path / "job", settings={"sites_per_round": 3, "validate_all": True}).finished()
-    assert all(set(evaluation.sites) == set(ANGLES) for evaluation in job.record.evaluations)
-
-
-@pytest.mark.parametrize(("settings", "reason"), [({"sites_per_round": 6}, "sites_per_round is 6, but only 5 sites")])
-def test_more_sites_than_there_are_cannot_be_drawn(tmp_path: Path, settings: dict[str, Any], reason: str) -> None:
-    job = MethodJob(tmp_path / "job", settings=settings)
-    job.run()
-    assert job.panics[0].startswith(reason)
-
-
 def test_every_site_is_drawn_equally_often_in_the_long_run() -> None:
     protocol = Protocol(sites_per_round=3, seed=1)
     sites = tuple(f"site-{number:02d}" for number in range(12))
@@ -354,20 +282,3 @@ def test_every_site_is_drawn_equally_often_in_the_long_run() -> None:
     assert np.abs(counts - 500).max() < 5 * np.sqrt(500 * 0.75)
     assert rounds != [draw_sites(protocol.model_copy(update={"seed": 2}), sites, n) for n in range(1, 2001)]
     assert draw_sites(Protocol(), sites, 1) == sites
-
-
-def test_a_step_that_the_method_cannot_go_on_from_is_not_taken(tmp_path: Path) -> None:
-    def exaggerate(site: str, task: str, answer: Shareable) -> None:
-        """Make the updates of the first round so long that FedPAC could send no head of the model after it."""
-        if task == TASK_TRAIN and answer.get_header(AppConstants.CURRENT_ROUND) == 0:
-            update = from_shareable(answer)
-            update.data = {name: torch.full_like(value, 1e16) for name, value in update.data.items()}
-            update.update_shareable(answer)
-
-    settings = {"rounds": 2, "outlier_ratio": 0}
-    job = MethodJob(tmp_path, "pac", forge=exaggerate, settings=settings).finished()
-    first, second = job.record.rounds
-    assert first.aggregation is None
-    assert first.reason is not None
-    assert "has values beyond 1e+15" in first.reason
-    assert second.aggregation is not None

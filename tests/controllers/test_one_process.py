@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job in one process, by FLARE's own runners: the bits of the same job elsewhere, and ends in one sentence."""
 
-import json
-import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import SharedDomains
-from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.executors.work import SiteWork
 from fdg_plugins.lab.engine.local_job import OneProcessJob
 from fdg_plugins.lab.engine.local_parties import LocalSite
@@ -139,84 +135,3 @@ def test_sites_with_headers_that_flare_cannot_read_cost_their_rounds_alone_and_w
     said = [entry.getMessage() for entry in caplog.records if "angle_30 lied" in entry.getMessage()]
     assert said
     assert all(line.isprintable() for line in said)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("limit", [{"task_timeout": 2}, {"patience": 2, "min_sites": 2}])
-def test_a_limit_of_time_is_one_for_each_turn_since_sites_wait_for_each_other(
-    limit: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fetch = LocalSite.get_task_assignment
-
-    def slowly(self: LocalSite, *arguments: Any) -> Any:
-        assignment = fetch(self, *arguments)
-        if assignment.name == TASK_TRAIN:
-            time.sleep(0.8)  # of five sites: longer than the limit
-        return assignment
-
-    monkeypatch.setattr(LocalSite, "get_task_assignment", slowly)
-    assert made(job_of("fedavg", tmp_path, rounds=1, **limit)).run()
-    (only,) = record_in(tmp_path).rounds
-    assert (only.failures, len(only.sites)) == ({}, 5)
-
-
-def test_a_stop_in_the_second_round_ends_the_run_and_its_record_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = made(job_of("fedavg", tmp_path))
-    fetch, rounds = LocalSite.get_task_assignment, []
-
-    def stop_when_fetched(self: LocalSite, *arguments: Any) -> Any:
-        assignment = fetch(self, *arguments)
-        if (self.name, assignment.name) == ("angle_45", TASK_TRAIN):
-            rounds.append(assignment)
-            if len(rounds) == 2:
-                job.stop()
-        return assignment
-
-    monkeypatch.setattr(LocalSite, "get_task_assignment", stop_when_fetched)
-    assert not job.run()
-    record = record_in(tmp_path)
-    assert (record.status, len(record.rounds)) == ("stopped", 1)
-    assert "angle_45" in str(record.stopped_because)
-
-
-def test_a_setting_that_the_run_refuses_ends_it_without_a_record(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = job_of("fedavg", tmp_path)
-    config = path / "app_server" / "config" / "config_fed_server.json"
-    config.write_text(config.read_text().replace('"angle_0"', '"angle_7"'))
-    assert not made(path).run()
-    assert "stopped: " in caplog.text
-    assert "angle_7" in caplog.text
-
-
-def test_what_is_no_job_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"meta\.json"):
-        made(tmp_path / "nothing")
-    for names, expected in ((["../out"], "expected the name of a folder"), (["@ALL"], "expected the name of each")):
-        job = job_of("fedavg", tmp_path / "job_of")
-        meta = json.loads((job / "meta.json").read_text())
-        meta["deploy_map"]["app_site"] = names
-        (job / "meta.json").write_text(json.dumps(meta))
-        with pytest.raises(SettingsError, match=expected):
-            made(job)
-        shutil.rmtree(tmp_path / "job_of")
-
-
-def test_components_that_flare_does_not_allow_are_refused_as_in_the_simulator(tmp_path: Path) -> None:
-    path = job_of("fedavg", tmp_path)
-    for folder in path.glob("*/custom"):
-        shutil.rmtree(folder)
-    with pytest.raises(Exception, match="not in allow_list"):
-        made(path)
-
-
-def test_a_workspace_that_another_run_has_used_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    job = job_of("fedavg", tmp_path, rounds=1)
-    made(job)
-    with pytest.raises(
-        DataError, match=r"^workspace .*workspace holds the files of another run, expected a new folder"
-    ):
-        made(job)

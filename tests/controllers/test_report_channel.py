@@ -12,7 +12,7 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.controllers.channel import ReportChannel
 from fdg_plugins.controllers.rounds import Rounds
-from fdg_plugins.errors import ContributionError, FDGError, SettingsError
+from fdg_plugins.errors import ContributionError, FDGError
 from fdg_plugins.messages import META_CHECKED_REPORTS, META_SAMPLES, TASK_PROBE, TASK_TRAIN
 from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.objectives import Exchange, SiteFacts
@@ -83,12 +83,6 @@ class Context:
         """Take no notice."""
 
 
-def test_the_reports_of_the_updates_that_were_used_are_learned_from(tmp_path: Path) -> None:
-    rounds = with_exchange(tmp_path, reporting(), exchange := Sum())
-    rounds.run_round(1)
-    assert exchange.broadcast()["sum"].tolist() == [111.0]
-
-
 def test_an_update_that_is_refused_takes_its_report_with_it(tmp_path: Path) -> None:
     def spoil(site: str, answer: FLModel) -> None:
         if site == "photo-2":
@@ -135,15 +129,6 @@ def test_without_a_step_nothing_is_learned_and_without_learning_no_step_is_taken
     rounds.files.folder.mkdir(exist_ok=True)
     rounds.run_round(2 if not few else 1)
     assert exchange.broadcast()["sum"].tolist() == [111.0]
-
-
-def test_what_a_site_calls_its_checked_reports_counts_as_unchecked(tmp_path: Path) -> None:
-    def spoil(site: str, answer: FLModel) -> None:
-        answer.meta[META_CHECKED_REPORTS] = {"sum": torch.tensor([1e9])}
-
-    rounds = with_exchange(tmp_path, reporting(spoil), Sum())
-    with pytest.raises(SettingsError, match="needs ExchangeCheckFilter for the task 'train'"):
-        rounds.run_round(1)
 
 
 def test_a_second_report_of_a_site_in_a_round_is_refused(tmp_path: Path) -> None:

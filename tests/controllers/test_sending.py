@@ -8,19 +8,15 @@ from typing import Any
 import pytest
 import torch
 from nvflare.apis.dxo import from_shareable
-from nvflare.apis.fl_constant import ReturnCode
-from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.shareable import Shareable
 
-from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.controllers.sending import ModelSender
-from fdg_plugins.messages import HEADER_REASON, META_REQUEST, TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN
+from fdg_plugins.messages import TASK_CENSUS, TASK_TRAIN
 from fdg_plugins.models.batch_norm import NormLayer
 from fdg_plugins.state.site_memory import FIXED_FILE, write_fixed
-from fdg_plugins.storage import read_json
 from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.training.global_model import GlobalModel, count_bytes
 from tests.controllers.test_batch_norm_rules import SOURCES, RuleJob
-from tests.controllers.test_federation import Meddle
 
 pytestmark = pytest.mark.usefixtures("wire", "images_at_sites")
 
@@ -67,25 +63,6 @@ def test_the_fixed_part_is_sent_to_each_site_once_and_the_run_has_the_same_bits(
     assert job.record.evaluations == whole.record.evaluations
 
 
-def test_it_stays_at_the_site_in_new_processes_for_every_task(tmp_path: Path) -> None:
-    job = Sent(tmp_path)
-    job.new_processes = True
-    job.finished()
-    assert job.names["photo"] == [job.whole, HEAD, HEAD, HEAD]
-    assert all(one.failures == {} for one in job.record.rounds)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{"trainable": "all"}, {"trainable": "all", "travels": "body"}, {"trainable": "all", "travels": "extractor"}],
-    ids=["everything travels", "a frozen head", "heads of their own"],
-)
-def test_a_model_of_which_the_larger_part_travels_is_sent_whole(tmp_path: Path, settings: dict[str, Any]) -> None:
-    job = Sent(tmp_path, rounds=1, **settings).finished()
-    assert all(job.names[site] == [job.whole] * 2 for site in SITES)
-    assert not any(job.kept_files(site) for site in SITES)
-
-
 def lost(job: Sent) -> None:
     for file in job.kept_files("photo"):
         file.unlink()
@@ -121,41 +98,6 @@ def test_a_site_that_no_longer_has_it_is_out_for_one_task_and_then_gets_it_again
     assert (first, third) == ({}, {})
     assert second["photo"].startswith(
         "it does not hold the model's fixed part, which the server sends again with the next task"
-    )
-
-
-def failing(site: str, task: str, round_number: int) -> Meddle:
-    def meddle(who: str, what: str, count: int) -> Shareable | None:
-        failed = (who, what, count) == (site, task, round_number)
-        return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: "out of memory."}) if failed else None
-
-    return meddle
-
-
-@pytest.mark.parametrize(("site", "task"), [("photo", TASK_TRAIN), ("sketch", TASK_EVALUATE)])
-def test_a_site_that_gave_no_answer_gets_the_whole_model_next(tmp_path: Path, site: str, task: str) -> None:
-    job = Sent(tmp_path, min_sites=2, rounds=2)
-    job.meddle = failing(site, task, 1)
-    job.finished()
-    assert job.names[site] == [job.whole, job.whole, HEAD]
-
-
-def test_a_request_that_names_what_was_not_sent_is_refused_at_the_site(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task_of = Rounds._requests
-
-    def lying(rounds: Rounds, *arguments: Any, **options: Any) -> Any:
-        for request in (requests := task_of(rounds, *arguments, **options)):
-            request.data.meta[META_REQUEST]["fixed"]["names"].append("extractor.nothing")
-        return requests
-
-    monkeypatch.setattr(Rounds, "_requests", lying)
-    job = Sent(tmp_path, rounds=1)
-    job.run()
-    record = read_json(tmp_path / "results.json")
-    assert record["rounds"][0]["failures"]["photo"].endswith(
-        "the server sent no 'extractor.nothing', which it says is in the model."
     )
 
 

@@ -8,14 +8,13 @@ from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE, AnalyticsData, AnalyticsD
 from nvflare.apis.dxo import from_shareable
 
 from fdg_plugins.controllers import tracking
-from fdg_plugins.controllers.tracking import Tracker, describe, evaluation_scalars, round_scalars
+from fdg_plugins.controllers.tracking import Tracker, evaluation_scalars, round_scalars
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.record.run_record import EvaluationRecord, RoundRecord
 from tests.controllers.federation_stubs import (
     Engine,
     Reporter,
     context_of,
-    evaluation,
     round_record,
     run_record,
     scores,
@@ -49,35 +48,6 @@ def test_a_round_gives_its_losses_times_and_what_the_server_made_of_the_updates(
     assert not any(tag.startswith(("gamma", "server/gamma", "server/objective")) for tag in scalars)
 
 
-def test_numbers_of_a_plug_in_s_own_report_are_shown_and_texts_are_not() -> None:
-    finished = round_record(3)
-    assert finished.aggregation is not None
-    finished.aggregation.own = {"spread": 0.5, "rank": {"cartoon": 2, "photo-1": None}, "kind": "plain"}
-    scalars = dict(round_scalars(finished))
-    assert (scalars["server/spread"], scalars["rank/cartoon"]) == (0.5, 2.0)
-    assert not any(tag in scalars for tag in ("server/kind", "rank/photo-1", "server/own"))
-
-
-def test_a_round_without_a_step_gives_no_number_of_one() -> None:
-    scalars = dict(round_scalars(round_record(3, aggregation=None)))
-    assert set(scalars) == {"round/seconds", "round/sites", "train_loss/cartoon", "train_loss/photo-1"}
-
-
-def test_an_evaluation_gives_the_scores_of_sites_and_the_means_over_domains() -> None:
-    scalars = dict(evaluation_scalars(judged(), "accuracy"))
-    assert scalars["validation_accuracy/photo-1"] == 0.75
-    assert scalars["test_accuracy/sketch"] == 0.5
-    assert scalars["validation_loss/cartoon"] == 1.0
-    assert scalars["accuracy/source_mean"] == pytest.approx(0.5)
-    assert scalars["accuracy/source_worst"] == pytest.approx(0.25)
-    assert scalars["accuracy/target"] == pytest.approx(0.5)
-
-
-def test_a_missing_mean_gives_no_number() -> None:
-    scalars = dict(evaluation_scalars(run_record().add_evaluation(1, {"cartoon": evaluation(0.5)}), "accuracy"))
-    assert set(scalars) == {"validation_accuracy/cartoon", "validation_loss/cartoon"}
-
-
 def test_numbers_are_sent_as_events_at_their_round_with_the_mark_of_the_stand_in(tmp_path: Path) -> None:
     for record, step, expected in (
         (judged(), 2, dict(evaluation_scalars(judged(), "accuracy"))),
@@ -89,17 +59,6 @@ def test_numbers_are_sent_as_events_at_their_round_with_the_mark_of_the_stand_in
         for event in events:
             assert event.tag.startswith("STAND-IN/")
             assert (event.data_type, event.step, type(event.value)) == (AnalyticsDataType.SCALAR, step, float)
-
-
-def test_a_run_is_called_by_method_data_target_and_seed_and_has_protocol_and_method_as_plain_values() -> None:
-    run = describe(run_record(stand_in=True, seed=7))
-    assert (run.name, run.group) == ("fedomg-pacs-sketch-seed7-STAND-IN", "fdg-pacs-STAND-IN")
-    assert run.settings.items() >= {"method": "fedomg", "server.kappa": 0.5, "rounds": 2, "torch": "2.0"}.items()
-    assert all(isinstance(value, bool | int | float | str) for value in run.settings.values())
-
-
-def test_a_name_of_a_run_is_one_name_of_a_folder() -> None:
-    assert describe(run_record(target="../a b")).name == "fedomg-pacs-.._a_b-seed0"
 
 
 def test_a_tracker_that_cannot_be_made_costs_the_run_nothing_but_a_warning(

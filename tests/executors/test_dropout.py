@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from fdg_plugins.models import NETWORKS, Network, build_model
-from fdg_plugins.randomness import seeded
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.training.session import SiteSession
@@ -60,15 +59,3 @@ def test_the_draws_are_the_same_again_and_the_global_generator_is_left_alone(dat
 @pytest.mark.parametrize("other", [{"site": "other"}, {"number": 1}, {"seed": 1}])
 def test_sites_rounds_and_seeds_draw_differently(data_root: Path, other: dict[str, Any]) -> None:
     assert not set(drawn(data_root)) & set(drawn(data_root, **other))
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
-def test_a_gpu_draws_from_the_seed_too() -> None:
-    device = torch.device("cuda")
-    state = torch.cuda.get_rng_state(device)
-    found = []
-    for _ in range(2):
-        with seeded(1, "layers", device=device):
-            found.append(torch.rand(4, device=device))
-    assert torch.equal(*found)
-    assert torch.equal(torch.cuda.get_rng_state(device), state)

@@ -5,16 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.data import PACS
-from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.models import build_model
 from fdg_plugins.objectives import build_network
-from fdg_plugins.plugins.composition import parse_method
-from fdg_plugins.recipes.settings import job_settings
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.state.site_memory import Kept
@@ -75,27 +71,6 @@ def test_two_rounds_of_a_site_are_those_of_a_loop_whose_optimizer_lives_on(data_
     assert distance(moved(second, train(site, second, 1).update), expected) > 1e-3
 
 
-def test_without_the_setting_nothing_is_kept_and_what_was_kept_is_not_read(data_root: Path) -> None:
-    keeping, plain = session(data_root, keep_momentum=True), session(data_root)
-    received = initial(plain)
-    kept = train(keeping, received, 0).kept
-    assert set(kept.momentum) == {name for name, _ in build_model("convnet", 7, seed=0).named_parameters()}
-    result = train(plain, received, 0, kept)
-    assert result.kept.momentum == {}
-    assert distance(result.update, train(plain, received, 0).update) == 0.0
-    assert distance(result.update, train(keeping, received, 0, kept).update) > 0.0
-
-
-def test_a_methods_own_parameters_keep_their_momentum_too(data_root: Path) -> None:
-    site = session(data_root, keep_momentum=True, objective={"name": "sr"})
-    received = initial(site)
-    kept = train(site, received, 0).kept
-    assert {"objective/0", "objective/1", "objective/2", "classifier.1.weight"} <= set(kept.momentum)
-    without = kept._replace(momentum={name: one for name, one in kept.momentum.items() if "objective" not in name})
-    later, other = train(site, received, 1, kept).kept, train(site, received, 1, without).kept
-    assert distance(later.memory, other.memory) > 0.0
-
-
 def test_momentum_goes_through_its_tensors_bit_for_bit_and_one_that_diverged_is_not_kept() -> None:
     parameters = {"a": torch.nn.Parameter(torch.ones(2, 3, 4, 4)), "b": torch.nn.Parameter(torch.ones(2))}
     parameters["a"].data = parameters["a"].data.to(memory_format=torch.channels_last)
@@ -109,32 +84,3 @@ def test_momentum_goes_through_its_tensors_bit_for_bit_and_one_that_diverged_is_
     assert optimizer.state[parameters["a"]][BUFFER].is_contiguous(memory_format=torch.channels_last)
     optimizer.state[parameters["b"]][BUFFER] = torch.tensor([1.0, torch.nan])
     assert momentum_of(optimizer, parameters) == {}
-
-
-@pytest.mark.parametrize("kept", [{"a": torch.ones(3)}, {"c": torch.ones(2)}])
-def test_momentum_of_another_network_is_refused(kept: State) -> None:
-    parameters = {"a": torch.nn.Parameter(torch.ones(2))}
-    with pytest.raises(DataError, match=r"^the momentum that the site kept is not that of this network\.$"):
-        restore_momentum(torch.optim.SGD(parameters.values(), lr=0.1, momentum=0.9), parameters, kept)
-
-
-@pytest.mark.parametrize(
-    ("method", "settings", "reason"),
-    [
-        (
-            "fednova",
-            {},
-            "aggregator FedNovaAggregator follows from how far steps go, which is known of a momentum that",
-        ),
-        ("scaffold", {"momentum": 0.9}, "objective 'scaffold' follows from how far steps go"),
-        ("mofedsam", {}, "momentum is 0, with optimizer 'sgd', and nothing is kept"),
-        ("fedavg", {"momentum": 0.0}, "momentum is 0, with optimizer 'sgd', and nothing is kept"),
-        ("fedavg", {"optimizer": "adam"}, "momentum is 0, with optimizer 'adam', and nothing is kept"),
-    ],
-)
-def test_it_is_refused_where_there_is_none_or_steps_are_counted(
-    method: str, settings: dict[str, Any], reason: str
-) -> None:
-    with pytest.raises(SettingsError, match=rf"^keep_momentum \(FDG_KEEP_MOMENTUM\) is true, expected false: {reason}"):
-        job_settings(parse_method(method), "pacs", {"keep_momentum": True, **settings})
-    assert job_settings(parse_method("fedomg+ga"), "pacs", {"keep_momentum": True}).protocol["keep_momentum"] is True

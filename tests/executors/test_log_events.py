@@ -11,16 +11,14 @@ import torch
 from nvflare.apis.dxo import DXO, DataKind
 from nvflare.apis.filter import Filter
 from nvflare.apis.fl_context import FLContext
-from nvflare.apis.signal import Signal
 from nvflare.apis.utils.event import fire_event_to_components
 from nvflare.widgets.info_collector import InfoCollector
 
 import fdg_plugins
 from fdg_plugins.filters import DifferentialPrivacyFilter, GapReportFilter, RoundedUpdateSendFilter
 from fdg_plugins.flare.components import SERVER, class_paths
-from fdg_plugins.messages import META_REPORT, TASK_CENSUS
-from tests.executors.test_reasons import ACCIDENTS, Accident, Patient, fail_unforeseen, patient
-from tests.executors.test_site import census_request
+from fdg_plugins.messages import META_REPORT
+from tests.executors.test_reasons import ACCIDENTS, Accident, Patient, patient
 from tests.flare_runner import SiteWorkspace, site_context
 
 __all__ = ["patient"]  # a fixture
@@ -55,33 +53,11 @@ def overheard(patient: Patient, collector: InfoCollector) -> Patient:
     return patient
 
 
-def test_the_collector_hears_a_site_s_events(overheard: Patient, collector: InfoCollector) -> None:
-    overheard.site.executor.log_error(overheard.site.context(), "a text")
-    assert "a text" in str(collector.get_errors())
-
-
 @pytest.mark.parametrize("accident", ACCIDENTS, ids=lambda one: one.__name__)
 def test_errors_of_a_site_are_in_its_own_log_alone(
     overheard: Patient, collector: InfoCollector, accident: Accident, caplog: pytest.LogCaptureFixture
 ) -> None:
     accident(overheard)
-    assert "failed: " in caplog.text
-    assert collector.get_errors() is None
-
-
-def test_the_traceback_of_an_unforeseen_error_is_in_the_site_s_own_log_alone(
-    overheard: Patient, collector: InfoCollector, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    fail_unforeseen(overheard, monkeypatch)
-    assert "Traceback" in caplog.text
-    assert collector.get_errors() is None
-
-
-def test_a_task_that_was_not_fetched_tells_nothing_through_events(
-    overheard: Patient, collector: InfoCollector, caplog: pytest.LogCaptureFixture
-) -> None:
-    site = overheard.site
-    site.executor.execute(TASK_CENSUS, census_request(), site.context(), Signal())
     assert "failed: " in caplog.text
     assert collector.get_errors() is None
 

@@ -8,7 +8,7 @@ import torch
 
 from fdg_plugins.models import build_model
 from fdg_plugins.objectives import make_objective
-from fdg_plugins.settings.protocol import Protocol, make_protocol
+from fdg_plugins.settings.protocol import make_protocol
 from fdg_plugins.training.loop import DevicePolicy, train_locally
 from fdg_plugins.training.optimizers import make_optimizer
 
@@ -47,33 +47,6 @@ def test_steps_are_those_of_torchs_own_optimizer(name: str) -> None:
     for device, tolerance in ((None, 0.0), (CPU, 1e-5)):  # fused kernels round in another order
         found = trained(ours(name, device))
         assert all(torch.allclose(found[key], expected[key], atol=tolerance, rtol=tolerance) for key in expected)
-
-
-def test_the_three_optimizers_differ() -> None:
-    found = [trained(ours(name)) for name in PLAIN]
-    assert all(
-        not torch.equal(found[one]["classifier.weight"], found[other]["classifier.weight"])
-        for one, other in ((0, 1), (1, 2), (0, 2))
-    )
-
-
-@pytest.mark.parametrize("name", PLAIN)
-def test_a_sharpness_aware_step_is_one_step_of_the_optimizer(name: str) -> None:
-    model = build_model("groupnorm_convnet", 3, seed=1)
-    local = make_objective({"name": "sam", "radius": 0.05}).local({}, model)
-    optimizer = ours(name)(model.parameters())
-    policy = DevicePolicy(CPU)
-    done = train_locally(model, local, [batches()], optimizer, policy, lambda: False, lambda epoch, loss: None)
-    assert done.steps == 3
-    if name != "sgd":
-        assert {int(state["step"]) for state in optimizer.state.values()} == {3}
-    assert all(bool(torch.isfinite(value).all()) for value in model.parameters())
-
-
-def test_a_protocol_of_an_earlier_version_trains_by_sgd() -> None:
-    earlier = {name: value for name, value in Protocol().model_dump().items() if name not in ("optimizer", "task")}
-    assert Protocol.model_validate(earlier) == Protocol()
-    assert Protocol().optimizer == "sgd"
 
 
 @pytest.mark.parametrize("name", PLAIN)

@@ -167,14 +167,6 @@ def test_a_message_with_the_id_of_the_task_at_work_is_refused_and_the_task_is_do
     assert_refused(beside[0], [])
 
 
-def test_an_event_of_that_name_from_afar_opens_nothing_and_hinders_nothing(engine: Engine) -> None:
-    engine.serve(TASK_CENSUS, census_request())
-    afar = engine.new_context()
-    engine.fire_event(EventType.AFTER_PULL_TASK, afar)
-    assert_refused(engine.runner.find_executor(TASK_TRAIN).execute(TASK_TRAIN, task_request(), afar, Signal()), [])
-    assert engine.serve(TASK_TRAIN, task_request()).get_return_code() == ReturnCode.OK
-
-
 # --- components of a job ---
 
 
@@ -205,29 +197,6 @@ def test_other_data_in_the_context_of_a_fetched_task_are_refused(photo: Site, do
     context, data = fetched(photo)
     done.clear()
     assert_refused(photo.executor.execute(TASK_TRAIN, copy.copy(data), context, Signal()), done)
-
-
-def test_another_task_in_the_context_of_a_fetched_one_is_refused(photo: Site, done: list[str]) -> None:
-    context, data = fetched(photo)
-    done.clear()
-    assert_refused(photo.executor.execute(TASK_EVALUATE, data, context, Signal()), done)
-
-
-def test_a_context_that_only_looks_like_that_of_a_fetched_task_is_refused(photo: Site, done: list[str]) -> None:
-    context, data = fetched(photo)
-    done.clear()
-    other = photo.context()
-    for key in (FLContextKey.RUNNER, FLContextKey.TASK_NAME, FLContextKey.TASK_ID):
-        other.set_prop(key, context.get_prop(key), private=True, sticky=False)
-    assert_refused(photo.executor.execute(TASK_TRAIN, data, other, Signal()), done)
-    assert_refused(photo.executor.execute(TASK_TRAIN, data, photo.context(), Signal()), done)
-
-
-def test_who_stands_between_the_runner_and_the_executor_is_refused(photo: Site, done: list[str]) -> None:
-    context, data = fetched(photo)
-    done.clear()
-    context.get_prop(FLContextKey.RUNNER).find_executor = lambda name: SiteExecutor()
-    assert_refused(photo.executor.execute(TASK_TRAIN, data, context, Signal()), done)
 
 
 def test_a_task_is_done_once(photo: Site, done: list[str]) -> None:

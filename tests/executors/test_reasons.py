@@ -15,7 +15,7 @@ from nvflare.apis.shareable import Shareable
 from PIL import Image
 
 from fdg_plugins.errors import DataError, FDGError, SettingsError
-from fdg_plugins.executors.counted import CENSUS_FILE
+from fdg_plugins.executors.work import CENSUS_FILE
 from fdg_plugins.messages import HEADER_REASON, TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN
 from fdg_plugins.privacy.reasons import reason_of
 from fdg_plugins.training.session import SiteSession

@@ -11,8 +11,7 @@ from torch.nn.functional import cross_entropy
 from fdg_plugins.errors import Stopped
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import ERMObjective
-from fdg_plugins.randomness import seeded, torch_generator
-from fdg_plugins.tasks import Score
+from fdg_plugins.randomness import seeded
 from fdg_plugins.training.loop import DevicePolicy, LocalTraining, evaluate, train_locally
 from fdg_plugins.training.results import make_update
 
@@ -70,43 +69,7 @@ def count_forwards(model: nn.Module) -> list[int]:
     return sizes
 
 
-def logits_of(model: ExtractorClassifier, batches: list[Batch]) -> tuple[torch.Tensor, torch.Tensor]:
-    model.eval()
-    with torch.no_grad():
-        return model(torch.cat([images for images, _ in batches])), torch.cat([labels for _, labels in batches])
-
-
 # --- training ---------------------------------------------------------------------------------------
-
-
-def test_the_loss_falls_on_a_learnable_set_and_the_model_learns_it() -> None:
-    model, batches = small_model(), toy_batches([16, 16])
-    before = evaluate(model, batches, DevicePolicy(CPU), never)
-    training = train(model, [batches] * 12)
-    after_training = evaluate(model, batches, DevicePolicy(CPU), never)
-    assert training.epoch_losses[-1] < training.epoch_losses[0] / 2
-    assert after_training.value("accuracy") > 0.9 > before.value("accuracy")
-    assert training.steps == 24
-    assert training.seconds > 0
-
-
-def test_the_mean_loss_is_over_examples_and_not_over_batches() -> None:
-    # With a learning rate of almost zero the model stands still, and in training mode each batch is
-    # normalised by itself: the loss of a batch can be computed beforehand.
-    model, batches = small_model(), toy_batches([12, 12, 3])
-    model.train()
-    losses = [cross_entropy(model(images), labels).item() for images, labels in batches]
-    training = train(model, [batches], lr=1e-12)
-    expected = (12 * losses[0] + 12 * losses[1] + 3 * losses[2]) / 27
-    assert training.epoch_losses[0] == pytest.approx(expected, abs=1e-5)
-    assert abs(sum(losses) / 3 - expected) > 1e-3, "the two means must differ for this test to tell them apart"
-
-
-def test_each_epoch_is_reported_once_with_its_number_and_its_loss() -> None:
-    heard: list[tuple[int, float]] = []
-    training = train(small_model(), [toy_batches([8])] * 3, on_epoch=lambda epoch, loss: heard.append((epoch, loss)))
-    assert heard == list(enumerate(training.epoch_losses))
-    assert len(heard) == 3
 
 
 def test_one_step_is_one_step_of_plain_gradient_descent() -> None:
@@ -119,80 +82,12 @@ def test_one_step_is_one_step_of_plain_gradient_descent() -> None:
         torch.testing.assert_close(moved, start - 0.5 * start.grad, msg=name)
 
 
-def test_gradients_do_not_pile_up_from_step_to_step() -> None:
-    twice, once = small_model(), small_model()
-    batches = toy_batches([8])
-    train(twice, [batches, batches], lr=1e-9)
-    train(once, [batches], lr=1e-9)
-    for first, second in zip(twice.parameters(), once.parameters(), strict=True):
-        torch.testing.assert_close(first.grad, second.grad)
-
-
-def test_batch_normalisation_counts_training_batches_only() -> None:
-    model, batches = small_model(), toy_batches([8, 8, 8])
-    evaluate(model, batches, DevicePolicy(CPU), never)
-    assert int(model.state_dict()["extractor.1.num_batches_tracked"]) == 0
-    train(model, [batches, batches])
-    mean = model.state_dict()["extractor.1.running_mean"].clone()
-    evaluate(model, batches, DevicePolicy(CPU), never)
-    assert int(model.state_dict()["extractor.1.num_batches_tracked"]) == 6
-    assert torch.equal(model.state_dict()["extractor.1.running_mean"], mean)
-
-
 @pytest.mark.parametrize("batches_done", [0, 1, 4, 5])
 def test_training_stops_within_one_batch_of_the_signal_also_in_a_later_epoch(batches_done: int) -> None:
     model = small_model()
     forwards = count_forwards(model)
     with pytest.raises(Stopped):
         train(model, [toy_batches([8, 8, 8])] * 2, should_stop=after(batches_done))
-    assert len(forwards) == batches_done
-
-
-def test_a_signal_given_during_a_batch_lets_no_further_batch_be_computed() -> None:
-    model = small_model()
-    forwards = count_forwards(model)
-    with pytest.raises(Stopped):
-        train(model, [toy_batches([8] * 10)], should_stop=lambda: len(forwards) >= 3)
-    assert len(forwards) == 3
-
-
-# --- evaluation -------------------------------------------------------------------------------------
-
-
-def test_a_score_equals_the_plain_computation_over_all_examples() -> None:
-    model, batches = small_model(), toy_batches([8, 8, 3])
-    train(model, [batches])
-    logits, labels = logits_of(model, batches)
-    score = evaluate(model, batches, DevicePolicy(CPU), never)
-    assert score.loss == pytest.approx(float(cross_entropy(logits, labels)), abs=1e-6)
-    assert score.value("accuracy") == float((logits.argmax(dim=1) == labels).double().mean())
-    assert score.count == 19
-
-
-def test_a_score_does_not_depend_on_the_size_of_batches_or_on_the_mode_of_the_model() -> None:
-    model, batches = small_model(), toy_batches([12])
-    images, labels = batches[0]
-    single = [(images[i : i + 1], labels[i : i + 1]) for i in range(12)]
-    one = evaluate(model.eval(), batches, DevicePolicy(CPU), never)
-    other = evaluate(model.train(), single, DevicePolicy(CPU), never)
-    assert (other.sums, other.count) == (one.sums, one.count)
-    assert other.loss == pytest.approx(one.loss, abs=1e-6)
-
-
-def test_a_loss_that_is_not_finite_is_a_value_and_no_error() -> None:
-    model, batches = small_model(), toy_batches([4])
-    nn.init.constant_(model.last_layer.bias, float("nan"))
-    score = evaluate(model, batches, DevicePolicy(CPU), never)
-    assert score.loss != score.loss
-    assert isinstance(score, Score)
-
-
-@pytest.mark.parametrize("batches_done", [0, 2])
-def test_evaluation_stops_within_one_batch_of_the_signal(batches_done: int) -> None:
-    model = small_model()
-    forwards = count_forwards(model)
-    with pytest.raises(Stopped):
-        evaluate(model, toy_batches([4] * 5), DevicePolicy(CPU), after(batches_done))
     assert len(forwards) == batches_done
 
 
@@ -233,10 +128,3 @@ def test_an_update_is_local_minus_received_with_dtype_kept_and_its_inputs_unchan
     assert (int(update["counter"]), update["counter"].dtype) == (4, torch.int64)
     assert not any(value.requires_grad for value in update.values())
     assert (int(local["counter"]), int(received["counter"])) == (7, 3)
-
-
-def test_an_update_is_contiguous_whatever_the_layout_of_both_models() -> None:
-    weights = torch.randn(4, 3, 2, 2, generator=torch_generator(1)).to(memory_format=torch.channels_last)
-    update = make_update({"w": 2 * weights}, {"w": weights})
-    assert update["w"].is_contiguous()
-    assert torch.equal(update["w"], weights)

@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The training process: the bits of work done in place, one task lost when it dies, and never a process left behind."""
 
-import contextlib
-import logging
-import math
-import multiprocessing
 import os
 import pickle
 import signal
@@ -20,19 +16,14 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from nvflare.apis.dxo import from_shareable
-from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import ReservedKey, ReturnCode
 
-from fdg_plugins.data import SharedDomains
-from fdg_plugins.executors.counted import CENSUS_FILE
-from fdg_plugins.executors.training_process import TrainingProcess, reason_of_end, receive, send
-from fdg_plugins.executors.work import SiteTask, SiteWork, TaskResult
-from fdg_plugins.messages import META_REPORT, TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_TRAIN, TrainReport
+from fdg_plugins.executors.training_process import TrainingProcess
+from fdg_plugins.executors.work import CENSUS_FILE, SiteTask, SiteWork, TaskResult
+from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_TRAIN
 from fdg_plugins.models import build_model
 from fdg_plugins.settings.site_config import SiteConfig
-from fdg_plugins.testing.inputs import same_bits
-from tests.executors.test_site import PROTOCOL, Site, census_request, counted, task_request
+from tests.executors.test_site import PROTOCOL, Site, census_request
 from tests.flare_runner import run_task
 
 ROOT = str(Path(__file__).parents[2])
@@ -69,21 +60,6 @@ def folder(tmp_path: Path, config: SiteConfig) -> Path:
     """The state of a run whose census is done."""
     assert SiteWork().do_work(census_order(), config, tmp_path, never, ignore).kind == "ok"
     return tmp_path
-
-
-def test_each_of_many_sites_computes_with_its_own_threads(tmp_path: Path, config: SiteConfig) -> None:
-    """The sessions of all of them stay open, so none is opened again before its second task."""
-    before = torch.get_num_threads()
-    own = {"photo": 1, "cartoon": before + 2, "sketch": None}
-    work = SiteWork(SharedDomains())
-    try:
-        for _ in range(2):
-            for site, threads in own.items():
-                chosen = config.model_copy(update={"threads": threads})
-                assert work.do_work(census_order(site), chosen, tmp_path / site, never, ignore).kind == "ok"
-                assert torch.get_num_threads() == (threads or before), site
-    finally:
-        torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -177,61 +153,6 @@ def test_the_work_gives_the_same_bits_lines_and_sentences_in_another_process(
     assert trained == ["site photo | round 3/10 | epoch 1/2", "site photo | round 3/10 | epoch 2/2"]
 
 
-def test_the_process_outlives_its_tasks_and_the_thread_that_asked_for_the_first(
-    process: TrainingProcess, config: SiteConfig, folder: Path
-) -> None:
-    process.close()
-    outcomes: list[TaskResult] = []
-    asking = threading.Thread(
-        target=lambda: outcomes.append(process.do_work(order(TASK_EVALUATE), config, folder, never, ignore))
-    )
-    asking.start()
-    asking.join()
-    first = process.pid
-    time.sleep(0.2)
-    outcomes.append(process.do_work(order(TASK_EVALUATE), config, folder, never, ignore))
-    assert outcomes[0] == outcomes[1]
-    assert outcomes[0].kind == "ok"
-    assert first is not None
-    assert process.pid == first
-
-
-@pytest.mark.slow
-def test_the_executor_answers_the_same_and_ends_the_process_with_the_run(
-    tmp_path: Path, data_root: Path, wire: None, caplog: pytest.LogCaptureFixture
-) -> None:
-    replies = []
-    site = Site("photo", tmp_path)
-    for isolate in (False, True):
-        site.configure(data_root=str(data_root), device="cpu", threads=1, isolate=isolate)
-        census = counted(site)
-        with caplog.at_level(logging.INFO):
-            replies.append((census, site.ask(TASK_TRAIN, task_request()), site.ask(TASK_EVALUATE, task_request())))
-    (census, trained, judged), (census_apart, trained_apart, judged_apart) = replies
-    assert census == census_apart
-    assert from_shareable(judged).data == from_shareable(judged_apart).data
-    one, other = from_shareable(trained), from_shareable(trained_apart)
-    assert same_bits(one.data, other.data)
-    assert one.meta.keys() == other.meta.keys()
-    reports = [
-        TrainReport.model_validate(dxo.meta[META_REPORT]).model_copy(update={"seconds": 0}) for dxo in (one, other)
-    ]
-    assert reports[0] == reports[1]
-    assert {name: str(trained.get_header(name)) for name in trained.get("__headers__", {})} == {
-        name: str(trained_apart.get_header(name)) for name in trained_apart.get("__headers__", {})
-    }
-    said = [record.getMessage() for record in caplog.records if "| epoch 1/2 |" in record.getMessage()]
-    assert len(said) == 2
-
-    assert site.executor._process is not None
-    pid = site.executor._process.pid
-    assert pid is not None
-    assert not is_gone(pid)
-    site.executor.handle_event(EventType.END_RUN, site.context())
-    assert site.executor._process.pid is None
-    assert is_gone(pid)
-
-
 @pytest.mark.parametrize(("job", "by_default", "other"), [("job", "apart", "no"), ("simulate_job", "in place", "yes")])
 def test_work_is_apart_by_default_but_not_in_the_simulator_and_the_environment_decides_otherwise(
     tmp_path: Path, data_root: Path, monkeypatch: pytest.MonkeyPatch, job: str, by_default: str, other: str
@@ -292,24 +213,6 @@ def test_a_death_in_training_costs_one_task_and_the_next_gives_the_bits_it_would
     after = process.do_work(order(), config, folder, never, ignore)
     assert process.pid not in (None, died[0])
     assert_same_training(after, SiteWork().do_work(order(), config, folder, never, ignore))
-
-
-@pytest.mark.slow
-def test_a_data_worker_that_dies_costs_one_task(process: TrainingProcess, config: SiteConfig, folder: Path) -> None:
-    heard: list[str] = []
-
-    def kill_data_workers() -> bool:
-        for worker in children_of(process.pid or 0) if heard else []:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                worker.send_signal(signal.SIGSEGV)
-        return False
-
-    with_workers = config.model_copy(update={"workers": 1})
-    outcome = process.do_work(order(protocol=LONG), with_workers, folder, kill_data_workers, heard.append)
-    assert outcome.kind == "failed"
-    # A data worker dies in its own time: whoever sees it first (loader, queue, signal handler) has words of its own.
-    assert outcome.reason
-    assert process.pid is None, "after an error that nobody foresaw, the next task gets a new process"
 
 
 @pytest.mark.slow
@@ -385,47 +288,3 @@ def test_an_end_of_the_run_in_the_middle_of_a_task_aborts_it(
     looks[0].join()
     assert outcome == TaskResult("aborted")
     assert process.pid is None
-
-
-def test_a_process_that_died_between_two_tasks_is_replaced_without_a_loss(
-    process: TrainingProcess, config: SiteConfig, folder: Path
-) -> None:
-    assert process.do_work(order(TASK_EVALUATE), config, folder, never, ignore).kind == "ok"
-    first = process.pid
-    assert first is not None
-    child = process._child
-    assert child is not None
-    os.kill(first, signal.SIGKILL)
-    wait_until(lambda: not child.process.is_alive())  # all of its threads, not only the first
-    assert process.do_work(order(TASK_EVALUATE), config, folder, never, ignore).kind == "ok"
-    assert process.pid != first
-
-
-@pytest.mark.parametrize(("code", "text"), [(3, "exit code 3."), (-6, "SIGABRT."), (-40, "signal 40."), (None, "?")])
-def test_the_reason_says_how_a_process_ended(code: int | None, text: str) -> None:
-    assert reason_of_end(code).endswith(text)
-
-
-def test_tensors_cross_with_their_bits() -> None:
-    whole = torch.arange(12.0).reshape(3, 4)
-    state = {
-        "scalar": torch.tensor(3),
-        "empty": torch.zeros(0, 2),
-        "nan": torch.tensor([math.nan, -0.0, math.inf]),
-        "bfloat16": torch.tensor([1.5], dtype=torch.bfloat16),
-        "transposed": whole.T,
-        "row": whole[0],
-        "same row": whole[0],
-        "flag": torch.tensor([True]),
-    }
-    here, there = multiprocessing.Pipe()
-    send(here, TaskResult("ok", {"value": [1, None, math.nan]}, {"state": state}))
-    arrived = receive(there)
-    assert math.isnan(arrived.value["value"][2])
-    assert list(arrived.tensors["state"]) == list(state)
-    for name, value in state.items():
-        found = arrived.tensors["state"][name]
-        assert (found.dtype, found.shape) == (value.dtype, value.shape)
-        assert str(found) == str(value), name
-    send(here, "a line")
-    assert receive(there) == "a line"

@@ -17,32 +17,25 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 
 SAMPLES = "NUM_STEPS_CURRENT_ROUND"
-REPORT, SITE_REPORT = "fdg_report", "fdg_site_report"
+REPORT = "fdg_report"
 REASON, STOP = "fdg_reason", "fdg_stop"
 FORGED = "2026-01-01 00:00:00,000 - ServerRunner - INFO - forged: all is well"
 ESCAPES = f"\x1b[2J\x1b[31m\r\n{FORGED}\u2028{FORGED}\x85{FORGED}\u202e\x00"
-HUGE = 9.9e14
 
 Lie = Callable[[Shareable], Shareable]
 
 
 class Liar(DXOFilter):
-    """Answers task ``train`` with the next of ``LIES``, or lies about the method's tensors each time."""
+    """Answers task ``train`` with the next of ``LIES``."""
 
-    def __init__(self, about: str = "answer") -> None:
+    def __init__(self) -> None:
         super().__init__(supported_data_kinds=None, data_kinds_to_filter=None)
-        self.about = about
         self._count = 0
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return what is sent instead."""
         dxo = shareable.get("DXO")
         if not isinstance(dxo, dict):
-            return shareable
-        if self.about == "report":
-            tensors = (dxo["meta"] or {}).get(SITE_REPORT) or {}
-            for name, value in tensors.items():
-                tensors[name] = torch.full_like(value, HUGE)
             return shareable
         if fl_ctx.get_prop(FLContextKey.TASK_NAME) != "train" or dxo.get("kind") != DataKind.WEIGHT_DIFF:
             return shareable
@@ -105,7 +98,7 @@ LIES: dict[str, Lie] = {
 }
 
 
-def policy(about: str) -> str:
+def policy() -> str:
     """Return the ``privacy.json`` of the site that lies."""
-    filters = [{"path": f"{Path(__file__).stem}.Liar", "args": {"about": about}}]
+    filters = [{"path": f"{Path(__file__).stem}.Liar", "args": {}}]
     return json.dumps({"scopes": [{"name": "lies", "task_result_filters": filters}], "default_scope": "lies"})

@@ -4,11 +4,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from .conftest import JOB_ID, SERVER_CONFIG, Federation, change_protocol, edit_json
+from .conftest import JOB_ID, SERVER_CONFIG, Federation, edit_json
 
 EXECUTOR = "fdg_plugins.executors.SiteExecutor"
 
@@ -65,23 +62,3 @@ def test_a_callable_of_ours_that_is_no_component_is_refused(federation: Federati
     log = ended.log + federation.log()
     assert f"Component '{path}'" in log
     assert "is not in allow_list" in log
-
-
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [
-        pytest.param("dataset", "../../etc", id="a path"),
-        pytest.param("model", "os.system", id="a callable", marks=pytest.mark.nightly),
-        pytest.param("objective", {"name": "builtins.eval"}, id="a class path", marks=pytest.mark.nightly),
-    ],
-)
-def test_a_name_that_is_a_path_or_a_callable_ends_the_job_before_any_site_is_asked(
-    federation: Federation, job: Path, setting: str, value: Any
-) -> None:
-    change_protocol(job, **{setting: value})
-    ended = federation.wait_for(federation.session("lead").submit_job(str(job)))
-    assert ended.status != "FINISHED:COMPLETED"
-    name = value["name"] if isinstance(value, dict) else value
-    assert f"{name!r}" in ended.log
-    assert "expected one of" in ended.log
-    assert "assigned task" not in ended.log

@@ -6,23 +6,14 @@ import re
 import shutil
 from pathlib import Path
 
-import pytest
-
 from .conftest import Federation
 
 PATIENT, WARD = "patient_mueller_19700101", "ward_7_oncology"
 LOG_ID = re.compile(r"\b[0-9a-f]{8,}\b")
 
 
-@pytest.mark.parametrize(
-    "allowed",
-    [
-        pytest.param(False, id="by default"),
-        pytest.param(True, id="where the operator allows it", marks=pytest.mark.nightly),
-    ],
-)
-def test_the_name_of_an_image_that_cannot_be_read_reaches_the_server_only_if_the_operator_allows_it(
-    federation: Federation, job: Path, tmp_path: Path, allowed: bool
+def test_the_name_of_an_image_that_cannot_be_read_does_not_reach_the_server(
+    federation: Federation, job: Path, tmp_path: Path
 ) -> None:
     config = federation.folder / "photo" / "local" / "fdg_site.json"
     before = config.read_text(encoding="utf-8")
@@ -32,7 +23,7 @@ def test_the_name_of_an_image_that_cannot_be_read_reaches_the_server_only_if_the
     image.write_bytes(b"no image at all")
     image.rename(image.with_stem(PATIENT))
     content = json.loads(before)
-    content["photo"].update(data_root=str(data), **({"report_names": True} if allowed else {}))
+    content["photo"].update(data_root=str(data))
     config.write_text(json.dumps(content), encoding="utf-8")
     try:
         ended = federation.wait_for(federation.session("lead").submit_job(str(job)))
@@ -43,7 +34,6 @@ def test_the_name_of_an_image_that_cannot_be_read_reaches_the_server_only_if_the
     (reason,) = set(re.findall(r"site photo cannot take part: [^\n]*", told))
     own = federation.log("photo", ended.id)
     assert PATIENT in own, "the site's own log names the file"
-    assert (PATIENT in told) is allowed
-    assert (WARD in told) is allowed
-    if not allowed:
-        assert set(LOG_ID.findall(reason)) & set(LOG_ID.findall(own)), "the id by which its operator finds the line"
+    assert PATIENT not in told
+    assert WARD not in told
+    assert set(LOG_ID.findall(reason)) & set(LOG_ID.findall(own)), "the id by which its operator finds the line"

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accidents at one site while a job runs: that site misses rounds, by name and reason; the others go on."""
 
-import json
-import re
 import shutil
 import signal
 import time
@@ -84,35 +82,6 @@ def test_a_slow_site_is_waited_for_as_long_as_configured_and_its_late_update_is_
     worker.resume()
     record = federation.record_of(job, tmp_path / "result")
     assert reasons(record, "photo")[0] == "did not answer within 10 s after 2 others had."
-    assert others_went_on(record)
-
-
-@pytest.mark.nightly
-def test_data_that_vanish_in_the_middle_of_a_job_are_named_and_the_others_go_on(
-    federation: Federation, long_job: Path, tmp_path: Path
-) -> None:
-    config = federation.folder / "photo" / "local" / "fdg_site.json"
-    before = config.read_text(encoding="utf-8")
-    data = tmp_path / "data"
-    shutil.copytree(federation.data_root, data)
-    content = json.loads(before)
-    content["photo"].update(data_root=str(data), image_memory=0)  # kept in memory, they would not be missed
-    config.write_text(json.dumps(content), encoding="utf-8")
-    try:
-        job = federation.session("lead").submit_job(str(long_job))
-        until(trains(federation, job, "photo", 2), "photo never trained")
-        shutil.rmtree(data)
-        record = federation.record_of(job, tmp_path / "result")
-    finally:
-        config.write_text(before, encoding="utf-8")
-    assert reasons(record, "photo")
-    log = federation.log("photo", job)
-    for reason in reasons(record, "photo"):
-        assert str(tmp_path) not in reason
-        (number,) = re.findall(r"details in the site's own log under ([0-9a-f]{8})", reason)
-        (line,) = [one for one in log.splitlines() if f"[{number}]" in one]
-        assert str(data) in line
-    assert "photo" not in record.rounds[-1].sites
     assert others_went_on(record)
 
 

@@ -78,17 +78,3 @@ def test_two_jobs_share_the_gpu_one_after_the_other_and_training_processes_see_w
     assert seen == dict.fromkeys(gpu_federation.sites, "0")
     assert waited, "8 and 8 of 12 GiB: the second job waits for the first"
     assert gpu_federation.wait_for(second).status == "FINISHED:COMPLETED"
-
-
-def test_a_job_waits_for_a_site_that_lends_too_little_though_enough_others_could_start(
-    gpu_federation: Federation, tmp_path: Path
-) -> None:
-    others = [site for site in gpu_federation.sites if site != "photo"]
-    job = submit(gpu_federation, tmp_path, gpus=1, gpu_memory=13, without_gpu=others)
-    deadline = time.monotonic() + JOB_TIMEOUT_S
-    while not (history := gpu_federation.meta(job).get("schedule_history", [])):
-        assert time.monotonic() < deadline
-        time.sleep(0.3)
-    assert gpu_federation.meta(job)["status"] == "SUBMITTED"
-    assert "required sites: ['photo'] don't have enough resources" in " ".join(history)
-    gpu_federation.session("lead").abort_job(job)

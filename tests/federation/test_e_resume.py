@@ -6,7 +6,6 @@ The federation is one of its own, since its server dies, and since the last test
 
 import os
 import shutil
-import stat
 import subprocess
 import sys
 import time
@@ -149,18 +148,6 @@ def unbroken(
     return results(own_federation, submission.first_job(), tmp_path_factory.mktemp("unbroken"))
 
 
-@pytest.mark.nightly
-def test_a_finished_run_leaves_no_state_anywhere(
-    own_federation: Federation, unbroken: tuple[RunRecord, dict[str, torch.Tensor]]
-) -> None:
-    states = [own_federation.folder / name / "fdg_state" for name in ("server", *own_federation.sites)]
-    deadline = time.monotonic() + JOB_TIMEOUT_S  # a site hears that its last answer was sent after the server has it
-    while (left := [state for state in states if (state / unbroken[0].run).exists()]) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert left == []
-    assert all(stat.S_IMODE(state.stat().st_mode) == 0o700 for state in states)
-
-
 def check_equal(
     found: tuple[RunRecord, dict[str, torch.Tensor]], expected: tuple[RunRecord, dict[str, torch.Tensor]]
 ) -> None:
@@ -227,36 +214,6 @@ def test_a_run_whose_server_was_killed_goes_on_by_one_command(
     assert len(found[0].resumed_after) == 1
     assert found[0].resumed_after[0] >= 2
     check_equal(found, unbroken)
-
-
-@pytest.mark.nightly
-def test_a_run_whose_server_is_restarted_by_its_daemon_goes_on_by_itself(
-    own_federation: Federation, small_job: Path, unbroken: tuple[RunRecord, dict[str, torch.Tensor]], tmp_path: Path
-) -> None:
-    submission = Submission(own_federation, small_job, "--resume-on-failure")
-    run = submission.first_job()
-    wait_for_round(own_federation, run, 2)
-    assert kill(own_federation, "server", but="sub_start.sh") >= 2, "server and job process"
-    assert submission.end() == 0, submission.output
-    assert f"job {run}: the server was restarted" in submission.output
-    *_, last = JOB_ID.findall(submission.output)
-    found = results(own_federation, last, tmp_path)
-    assert found[0].run == run
-    assert len(found[0].resumed_after) == 1
-    check_equal(found, unbroken)
-
-
-@pytest.mark.nightly
-def test_a_job_with_a_wrong_setting_is_not_resumed_and_the_reason_is_said(
-    own_federation: Federation, small_job: Path, tmp_path: Path
-) -> None:
-    job = Path(shutil.copytree(small_job, tmp_path / "wrong"))
-    change_protocol(job, rounds=-1)
-    submission = Submission(own_federation, job, "--resume-on-failure")
-    assert submission.end() == 1, submission.output
-    last = submission.output.splitlines()[-1]
-    assert ": not resumed: its run stopped for a reason of its own: " in last
-    assert "rounds" in last
 
 
 def test_stop_leaves_no_process_though_daemons_restart_what_dies(own_federation: Federation) -> None:

@@ -113,29 +113,3 @@ def test_a_source_is_lost_and_comes_back_with_what_it_remembers(
     assert again[1] is not None
     assert again[1]["photo"] is not None
     assert f"site photo is back: job {job} was started there again" in own_federation.log()
-
-
-@pytest.mark.nightly
-def test_the_held_out_site_is_lost_while_a_source_that_restarts_at_once_misses_no_round(
-    own_federation: Federation, gap_job: Path, tmp_path: Path
-) -> None:
-    change_protocol(gap_job, rounds=4)
-    job = own_federation.session("lead").submit_job(str(gap_job))
-    own_federation.wait_until_running(job, "round 1")
-    kill_machine(own_federation, "art_painting")
-    kill_machine(own_federation, "sketch")
-    start_machine(own_federation, "sketch")
-    wait_until_lost(own_federation, job, "art_painting")
-
-    record = own_federation.record_of(job, tmp_path / "results")
-    assert record.held_out == ("art_painting",)
-    assert len(record.rounds) == 4
-    assert f"site sketch is back: job {job} was started there again" in own_federation.log()
-    assert all(round_.aggregation is not None for round_ in record.rounds)
-    assert [round_.sites for round_ in record.rounds] == [("cartoon", "photo", "sketch")] * 4
-    assert [round_.round for round_ in record.rounds if "art_painting" in round_.failures][-2:] == [3, 4]
-    assert record.evaluations[0].target is not None
-    for evaluation in record.evaluations[2:]:
-        assert evaluation.target is None, "missing, not zero"
-        assert "art_painting" not in evaluation.sites
-        assert evaluation.source_mean is not None

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -18,22 +17,8 @@ from fdg_plugins.storage import read_json
 
 FDG = str(Path(sys.executable).with_name("fdg"))
 SETTINGS = [f"--set={text}" for text in ("rounds=2", "local_epochs=1", "image_size=16")]
-LEFT = {"job", "log.txt", "results.json", "run.json", "server_state.json", "tb_events"}
 TIMEOUT_S = 300
 MODELS = {"global_model.safetensors", "global_model_selected.safetensors"}
-
-
-@pytest.mark.nightly
-def test_a_run_in_a_federation_of_its_own_leaves_its_results_and_nothing_else(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    command = [FDG, "run", "fedomg", *SETTINGS, "--engine", "poc", "--to", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert processes_below(folder) == []
-    record = RunRecord.read(read_json(folder / "results.json"), "results.json", DataError)
-    assert record.status == "finished"
-    assert [len(finished.sites) for finished in record.rounds] == [3, 3]
-    assert {path.name for path in folder.iterdir()} == LEFT | MODELS
 
 
 def test_a_stopped_run_goes_on_in_another_federation_with_the_bits_of_one_process(tmp_path: Path) -> None:

@@ -43,10 +43,6 @@ def download(decomposer: ViaDownloaderDecomposer, manager: DatumManager, content
     return decomposer.recompose(REFERENCE, manager)
 
 
-def test_a_whole_upload_arrives_as_it_is() -> None:
-    assert torch.equal(download(*decoding(AT_SERVER)), torch.ones(2))
-
-
 @pytest.mark.parametrize("kind", [TensorDecomposer, NumpyArrayDecomposer])
 def test_tensors_of_an_upload_that_broke_off_are_lost(
     kind: type[ViaDownloaderDecomposer], caplog: pytest.LogCaptureFixture
@@ -67,12 +63,6 @@ def test_a_site_cannot_write_lines_of_the_servers_log_by_saying_whence_its_tenso
     assert all(text.isprintable() and len(text) < 2000 for text in told)
 
 
-@pytest.mark.parametrize("content", ["{}", "[]", "no reference"])
-def test_a_malformed_reference_loses_the_tensors_only(content: str) -> None:
-    decomposer, manager = decoding(AT_SERVER)
-    assert isinstance(download(decomposer, manager, content), LostTensor)
-
-
 @pytest.mark.parametrize(
     "data",
     [
@@ -90,21 +80,11 @@ def test_content_that_is_no_tensor_is_lost_at_the_server_and_an_error_at_a_site(
         decomposer.recompose(data, manager)
 
 
-def test_a_site_notices_that_the_model_did_not_arrive() -> None:
-    with pytest.raises(RuntimeError, match="failed to download"):
-        download(*decoding(AT_SITE, "timeout"))
-
-
 def test_an_update_with_lost_tensors_is_refused_with_the_reason() -> None:
     update = {"weight": LostTensor(), "bias": torch.ones(1)}
     model = FLModel(params_type=ParamsType.DIFF, params=update, meta={META_SITE: "photo"})
     with pytest.raises(ContributionError, match="site photo: the upload of its update broke off"):
         read_contribution(model, None)
-
-
-def test_the_encoding_keeps_the_name_by_which_any_receiver_of_flare_knows_it() -> None:
-    decomposer, _ = decoding(AT_SERVER)
-    assert type(decomposer) is TensorDecomposer
 
 
 @pytest.mark.parametrize("registered_before", [False, True])

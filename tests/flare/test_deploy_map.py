@@ -22,9 +22,3 @@ from fdg_plugins.flare.deploy_map import sites_in
 )
 def test_the_sites_are_those_that_flare_finds(participants: Any) -> None:
     assert sites_in({"app": participants}) == {*extract_participants(participants)} - {"server"} == {"photo", "sketch"}
-
-
-@pytest.mark.parametrize("everybody", ["@ALL", ["@ALL"], ["@all"], {"sites": ["@All"]}, [], 5, None, [5]])
-def test_nobody_is_named_by_the_name_of_all_and_by_what_flare_refuses(everybody: Any) -> None:
-    assert sites_in({"app": everybody}) == frozenset()
-    assert sites_in({"app": everybody, "other": ["photo"]}) == {"photo"}

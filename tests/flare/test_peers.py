@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An answer bears the name of the client that owns its token, and a return code that FLARE can have sent."""
 
+import logging
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,12 +10,13 @@ import pytest
 from nvflare.apis.client import Client
 from nvflare.apis.fl_constant import ReservedKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
-from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
+from nvflare.apis.shareable import ReservedHeaderKey, Shareable
 from nvflare.fuel.f3.message import Message
 from nvflare.private.defs import CellMessageHeaderKeys
 from nvflare.private.fed.server.server_command_agent import ServerCommandAgent
 
 from fdg_plugins.flare.peers import LONGEST_ID, correct_claims, correct_messages, mark_asking_sites
+from fdg_plugins.flare.workflow import _in_one_line
 
 FORGED = "x\n2030-01-01 00:00:00,000 - FederationController - ERROR - stopped: site honest lied\x1b[2J\u202e"
 
@@ -42,23 +44,12 @@ def test_the_name_is_that_of_the_client(claimed: Any) -> None:
     assert [came[1], came[2], came[4]] == ["train", "id", context]
 
 
-@pytest.mark.parametrize("code", [value for name, value in vars(ReturnCode).items() if not name.startswith("_")])
-def test_a_code_of_flare_stays_as_it_is(code: str) -> None:
-    _, came = arrived(make_reply(code))
-    assert came[3].get_return_code() == code
-
-
 @pytest.mark.parametrize("code", ["OK\nforged", "a b", "", "x" * 51, "ÖK", 3, None, {"a": 1}, np.array([1, 2])])
 def test_any_other_becomes_that_of_an_error(code: Any) -> None:
     reply = Shareable()
     reply.set_return_code(code)
     _, came = arrived(reply)
     assert came[3].get_return_code() == ReturnCode.EXECUTION_RESULT_ERROR
-
-
-def test_what_is_no_answer_is_left_to_flare() -> None:
-    _, came = arrived("nothing of the kind")
-    assert came[3] == "nothing of the kind"
 
 
 @pytest.mark.parametrize("claim", [FORGED, "x" * 10**6, {FORGED: 1}, [FORGED] * 10**4, 10**400])
@@ -72,17 +63,6 @@ def test_what_flare_logs_and_audits_of_an_answer_is_printable_and_short(claim: A
         assert isinstance(text, str)
         assert text.isprintable()
         assert len(text) < LONGEST_ID + 50
-
-
-def test_honest_ids_and_those_that_are_not_there_stay_as_they_are() -> None:
-    reply = Shareable()
-    _, came = arrived(reply, task_id=None)
-    assert (came[1], came[2]) == ("train", None)
-    assert (
-        came[3].get_header(ReservedHeaderKey.AUDIT_EVENT_ID) is came[3].get_cookie(ReservedHeaderKey.WORKFLOW) is None
-    )
-    reply.add_cookie(ReservedHeaderKey.WORKFLOW, "controller")
-    assert arrived(reply)[1][3].get_cookie(ReservedHeaderKey.WORKFLOW) == "controller"
 
 
 def test_who_asks_for_a_task_is_the_client_and_counts_as_alive_under_no_other_name() -> None:
@@ -121,7 +101,11 @@ def test_without_a_token_that_the_server_knows_it_is_nobodys(token: str | None) 
     assert named(token)[ReservedKey.IDENTITY_NAME] == ""
 
 
-def test_other_messages_and_engines_without_messages_are_left_to_flare() -> None:
-    assert named("of photo", payload="nothing of the kind") == "nothing of the kind"
-    assert named("of photo", payload=Shareable()) is None
-    correct_messages(SimpleNamespace())
+def test_a_line_of_flares_log_stays_one_and_a_traceback_and_our_tables_keep_theirs() -> None:
+    said = {}
+    for name, level in (("ServerRunner", 20), ("ServerRunner", 40), ("fdg_plugins.controllers", 20)):
+        record = logging.LogRecord(name, level, "", 0, "task %s is not found", (FORGED,), None)
+        assert _in_one_line(record)
+        said[name, level] = record.getMessage()
+    assert said.pop(("ServerRunner", 20)).isprintable()
+    assert set(said.values()) == {f"task {FORGED} is not found"}

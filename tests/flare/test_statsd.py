@@ -1,27 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metrics reach StatsD by FLARE's own reporter, if the operator's environment asks for it, and cost no run anything."""
 
+import json
 import os
 import re
 import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from nvflare.apis.fl_constant import ReservedTopic
+from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.fuel.data_event.data_bus import DataBus
 
-from fdg_plugins.controllers.monitoring import SERVER_METRICS
+from fdg_plugins.controllers.monitoring import round_metrics
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare import metrics
-from fdg_plugins.flare.metrics import Metric, publish, publish_at_site, start_reporting, statsd_address
+from fdg_plugins.flare.metrics import Metric, publish, publish_at_site, start_reporting
 from fdg_plugins.lab.sweep.kinds import ONE_PROCESS
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.run_files import RESULTS_FILE, SIMULATOR_FOLDER
 from fdg_plugins.storage import read_json
+from tests.controllers.rounds_stubs import UPDATES, Answer, all_well, make_rounds, trained
+from tests.scripts import load_script
 
+ROOT = Path(__file__).parents[2]
+MONITORING = ROOT / "deploy" / "monitoring"
+PAGE = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+ON_THE_PAGE = {
+    name: kind
+    for names, kind in re.findall(r"^\| (`fdg_[^|]+) \| (gauge|counter)", PAGE, re.MULTILINE)
+    for name in re.findall(r"fdg_\w+", names)
+}
 TAGS = {"run": "job-1", "method": "fedomg"}
 SENT = (Metric("fdg_round", "gauge", 3.0), Metric("fdg_bytes_up", "counter", 70.0, {"site": "Zürich-1"}))
 
@@ -70,47 +81,46 @@ def test_metrics_arrive_once_with_kind_value_and_labels(statsd: StatsD) -> None:
     ]
 
 
-def test_a_site_reports_as_its_own_operator_says(statsd: StatsD) -> None:
-    publish_at_site(SENT[:1], {"site": "photo"})
-    assert statsd.read(1) == [("fdg_round", "g", 3.0, {"site": "photo"})]
-
-
-def test_without_an_address_nothing_is_sent_and_a_reporter_of_the_operators_own_gets_the_metrics(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv("FDG_STATSD", raising=False)
-    start_reporting()
-    seen: list[dict[str, Any]] = []
-    bus = DataBus()
-    listen = lambda topic, data, bus: seen.extend(data)  # noqa: E731
-    bus.subscribe([ReservedTopic.APP_METRICS], listen)
-    publish(SENT, TAGS)
-    bus.unsubscribe(ReservedTopic.APP_METRICS, listen)
-    assert [one["metric_name"] for one in seen] == ["fdg_round", "fdg_bytes_up"]
-
-
-@pytest.mark.parametrize("text", ["localhost", ":9125", "localhost:", "a:b", "a:-1"])
-def test_an_address_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(SettingsError, match=r"^FDG_STATSD is .*, expected HOST:PORT, as in localhost:9125\.$"):
-        statsd_address({"FDG_STATSD": text})
-
-
-def test_addresses_are_read() -> None:
-    assert statsd_address({}) is None
-    assert statsd_address({"FDG_STATSD": " "}) is None
-    assert statsd_address({"FDG_STATSD": "[::1]:9125"}) == ("::1", 9125)
-
-
 def test_a_missing_package_stops_a_server_with_one_sentence_and_no_site(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(metrics, "find_spec", lambda name: None)
     monkeypatch.setenv("FDG_STATSD", "localhost:9125")
-    wanted = r"FDG_STATSD needs the package datadog: pip install 'fdg-plugins\[monitoring\]'\."
-    with pytest.raises(SettingsError, match=f"^{wanted}$"):
+    with pytest.raises(SettingsError, match="needs the package datadog"):
         start_reporting()
     publish_at_site(SENT, TAGS)
-    assert re.search(wanted, caplog.text)
+    assert "needs the package datadog" in caplog.text
+    monkeypatch.setenv("FDG_STATSD", "localhost")
+    with pytest.raises(SettingsError) as refused:
+        start_reporting()
+    assert refused.value.field == "FDG_STATSD"
+
+
+def test_a_lost_site_a_refused_update_and_the_others_are_told_apart(tmp_path: Path) -> None:
+    def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
+        if task == "train" and site == "photo-2":
+            return "is lost."
+        if task == "train" and site == "cartoon":
+            return trained(site, {**UPDATES[site], "w": UPDATES[site]["w"] * float("nan")}, samples=1)
+        return all_well()(task, site, number, sent)
+
+    rounds, _ = make_rounds(tmp_path, script, min_sites=1)
+    finished, _ = rounds.run_round(1)
+    found = {(one.name, one.tags.get("site")): one.value for one in round_metrics(rounds.record, finished)}
+    assert (found["fdg_updates_used", None], found["fdg_updates_missing", None]) == (1, 2)
+    takes_part = {site: found["fdg_site_takes_part", site] for site in ("cartoon", "photo-1", "photo-2")}
+    assert takes_part == {"cartoon": 0, "photo-1": 1, "photo-2": 0}
+    assert found["fdg_bytes_up", None] == finished.bytes_up > 0
+
+
+def test_the_dashboard_asks_for_each_metric_of_the_page_as_its_kind_needs() -> None:
+    dashboard = json.loads((MONITORING / "dashboard.json").read_text())
+    assert dashboard == load_script(MONITORING / "make_dashboard.py").dashboard()
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    assert {name for query in queries for name in re.findall(r"fdg_\w+", query)} == ON_THE_PAGE.keys()
+    for query in queries:
+        (name,) = re.findall(r"fdg_\w+", query)
+        assert ("rate(" in query or "increase(" in query) is (ON_THE_PAGE[name] == "counter"), query
 
 
 @pytest.mark.slow
@@ -132,7 +142,11 @@ def test_a_whole_run_is_seen_by_statsd_as_its_record_says(tmp_path: Path, data_r
     # For each round: ten numbers, whether each of three sites takes part, a duality gap and two scores; from the second
     # round on a gap for each site; and the scores of the last model.
     found = listener.read(2 * (10 + 3 + 1 + 2) + 3 + 2)
-    assert {name for name, *_ in found} == SERVER_METRICS.keys() - {"fdg_site_left_out"}
+    assert {name for name, *_ in found} == ON_THE_PAGE.keys() - {
+        "fdg_site_left_out",
+        "fdg_epsilon_spent",
+        "fdg_epsilon_left",
+    }
     assert {tags["method"] for *_, tags in found} == {"fedomg_ga"}, "no label may hold a plus"
     seconds = [value for name, _, value, _ in found if name == "fdg_round_seconds"]
     assert seconds == pytest.approx([one["seconds"] for one in record["rounds"]], rel=1e-3)

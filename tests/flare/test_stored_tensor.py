@@ -8,14 +8,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import save
 
 from fdg_plugins.core.stored import whole
 from fdg_plugins.errors import DataError
-from fdg_plugins.flare.stored_tensor import UNREADABLE, StoredTensor, is_reference, open_reference, size_of
+from fdg_plugins.flare.stored_tensor import UNREADABLE, StoredTensor, open_reference, size_of
 
 Offload = Callable[[Mapping[str, Any]], dict[str, Any]]
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -54,25 +53,6 @@ def test_every_type_and_shape_is_read_as_it_was_sent(
         assert torch.equal(found.read(start, stop), flat[start:stop])
 
 
-def test_another_type_is_made_of_what_is_read_and_the_size_stays_that_of_the_file(offload: Offload) -> None:
-    tensor = torch.tensor([1.0, 1e300, -2.5], dtype=torch.float64)
-    found = stored(offload({"w": tensor})["w"]).to(torch.float32)
-    assert found.dtype == torch.float32
-    assert torch.equal(whole(found), tensor.to(torch.float32))
-    assert found.nbytes == 24
-
-
-def test_the_files_stay_as_long_as_something_of_the_message_is_kept(offload: Offload, offload_root: Path) -> None:
-    message = offload({"a": torch.ones(2), "b": torch.ones(3)})
-    kept = stored(message["a"])
-    message.clear()
-    (folder,) = offload_root.iterdir()
-    assert len(list(folder.iterdir())) == 2
-    assert whole(kept).tolist() == [1.0, 1.0]
-    del kept
-    assert list(offload_root.iterdir()) == []
-
-
 @pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(b"short")])
 def test_a_file_that_is_gone_or_cut_short_later_is_named(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     reference = file_of(tmp_path, save({"T0": torch.ones(100)}))
@@ -80,12 +60,6 @@ def test_a_file_that_is_gone_or_cut_short_later_is_named(tmp_path: Path, damage:
     damage(Path(reference.file_path))
     with pytest.raises(DataError, match=r"^file .*chunk_0\.safetensors .*\.$"):
         found.read(0, 100)
-
-
-def test_a_tensor_that_shares_its_file_is_loaded_as_a_whole(tmp_path: Path) -> None:
-    values = {"T0": torch.arange(4.0), "T1": torch.ones(2)}
-    found = open_reference(file_of(tmp_path, save(values)))
-    assert torch.equal(found, values["T0"])
 
 
 def with_header(header: Any, values: bytes = bytes(16)) -> bytes:
@@ -117,10 +91,3 @@ def test_a_file_that_is_not_sound_is_refused_and_has_no_size(tmp_path: Path, con
     with pytest.raises(UNREADABLE):
         open_reference(reference)
     assert size_of(reference) == 0
-
-
-def test_sizes_are_those_of_the_elements_wherever_they_are(offload: Offload) -> None:
-    values = {"w": torch.ones(3, 2), "n": torch.tensor(7), "b": torch.ones(5, dtype=torch.bfloat16)}
-    assert [size_of(value) for value in offload(values).values()] == [24, 8, 10]
-    assert [size_of(value) for value in (*values.values(), np.ones(2), None, "w")] == [24, 8, 10, 16, 0, 0]
-    assert [is_reference(value) for value in (*offload(values).values(), *values.values())] == [True] * 3 + [False] * 3

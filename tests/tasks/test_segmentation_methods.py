@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from fdg_plugins.controllers.expectations import expected_of
+from fdg_plugins.controllers.reception import expected_of
 from fdg_plugins.core.insight import GlobalInsight
 from fdg_plugins.data import DATASETS
 from fdg_plugins.data.catalogue import VESSELS

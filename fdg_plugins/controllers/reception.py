@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The answers to one round's requests, each checked against what the server knows about its site in advance.
+
+Counts, steps and learning rates follow from the protocol and the census. The server refuses an answer that contradicts
+them, because a method that divides by a claimed value would trust the claim.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from nvflare.app_common.abstract.fl_model import FLModel
+
+from fdg_plugins.aggregators import NotFiniteError, UpdateAggregator
+from fdg_plugins.controllers.channel import ReportChannel
+from fdg_plugins.core.steps import batches_per_epoch, effective_steps
+from fdg_plugins.data import dataset_spec
+from fdg_plugins.errors import ContributionError
+from fdg_plugins.flare.stored_tensor import is_reference, size_of
+from fdg_plugins.messages import (
+    META_REPORT,
+    META_SAMPLES,
+    META_UPDATE_BYTES,
+    TASK_TRAIN,
+    CensusReply,
+    Evaluation,
+    SiteEvaluation,
+    TrainReport,
+)
+from fdg_plugins.objectives import SiteFacts, make_objective
+from fdg_plugins.plugins.reports import CheckedReports
+from fdg_plugins.record.run_record import LocalRecord, RunRecord
+from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.tasks import DEFAULT_TASK, TASKS, Task
+from fdg_plugins.training.global_model import count_bytes
+from fdg_plugins.values import one_line, shorten
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What one site must report in one round if it follows the protocol on the data it counted in the census."""
+
+    site: str
+    domain: str
+    num_train: int
+    num_validation: int
+    num_test: int
+    epochs: int
+    facts: SiteFacts
+    judges_training: bool
+    judges_personal: bool = False
+    task: Task = DEFAULT_TASK
+
+    def check_training(self, report: TrainReport, samples: Any) -> None:
+        """Raise ``ContributionError`` naming the first value in a site's training report that is not as expected."""
+        self._same("number of samples", samples, self.num_train, "counted in the census")
+        self._same("domain", report.domain, self.domain, "told in the census")
+        self._same("steps", report.steps, self.facts.steps, "of this protocol")
+        for name in ("effective_steps", "learning_rate"):
+            came, expected = getattr(report, name), getattr(self.facts, name)
+            if not math.isclose(came, expected, rel_tol=1e-9):
+                self._refuse(f"its {name} is {came:.6g}, expected {expected:.6g} under this protocol")
+        if report.epoch_losses is not None:
+            self._same("number of epoch_losses", len(report.epoch_losses), self.epochs, "of this protocol")
+        for score in (report.received, report.local):
+            if score is not None:
+                self.check_score(score, "validation")
+        if report.training_split is not None and not self.judges_training:
+            self._refuse("sent training_split, which this protocol does not ask for")
+        for score in report.training_split or ():
+            self.check_score(score, "train")
+        if report.personal is not None:
+            self.check_personal(report.personal)
+
+    def check_personal(self, score: Evaluation) -> None:
+        """Raise ``ContributionError`` for the score of a personal model that is not as expected, or not asked for."""
+        if not self.judges_personal:
+            self._refuse("sent the score of a personal model, which this method does not have")
+        self.check_score(score, "validation")
+
+    def check_score(self, score: Evaluation, split: Literal["train", "validation", "test"]) -> None:
+        """Raise ``ContributionError`` if a score is for another split or covers another number of images."""
+        counts = {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}
+        self._same("split of an evaluation", score.split, split, "asked for")
+        self._same("count of an evaluation", score.count, counts[split], "counted in the census")
+        sums = {name: (one.sum, one.count) for name, one in score.sums.items()}
+        if (wrong := self.task.complaint(sums, score.count, len(self.facts.class_counts))) is not None:
+            self._refuse(wrong)
+
+    def _same(self, name: str, came: Any, expected: Any, why: str) -> None:
+        # An array or tensor has no truth to compare by.
+        if isinstance(came, bool) or not isinstance(came, int | float | str | np.generic) or came != expected:
+            self._refuse(f"its {name} is {shorten(came)}, expected {expected!r} as {why}")
+
+    def _refuse(self, reason: str) -> None:
+        raise ContributionError(f"site {self.site}: {reason}.")
+
+
+def expected_of(site: str, protocol: Protocol, reply: CensusReply, round_number: int) -> Expected:
+    """Return what ``site`` must report in round ``round_number``, counted from 0, given its census reply."""
+    objective = make_objective(protocol.objective)
+    epochs = protocol.local_epochs + objective.more_epochs
+    steps = epochs * batches_per_epoch(reply.num_train, protocol.batch_size)
+    task = TASKS.get(protocol.task)
+    samples = task.samples_per_image(protocol.image_size, dataset_spec(protocol.dataset).dims)
+    facts = SiteFacts(
+        steps=steps,
+        effective_steps=effective_steps(steps, protocol.momentum),
+        learning_rate=protocol.learning_rate_at(round_number),
+        num_train=reply.num_train * samples,
+        class_counts=tuple(count * samples for count in reply.class_counts),
+    )
+    counts = (reply.num_train, reply.num_validation, reply.num_test)
+    judges_training = protocol.gap_split == "train"
+    return Expected(site, reply.domain, *counts, epochs, facts, judges_training, objective.personalises, task)
+
+
+def expectations(record: RunRecord, round_number: int) -> Mapping[str, Expected]:
+    """Return, by site, what each site of a run must report in round ``round_number``, counted from 0."""
+    return {
+        site: expected_of(site, record.protocol, reply, round_number) for site, reply in sorted(record.census.items())
+    }
+
+
+@dataclass
+class Answers:
+    """The result of one round's requests, by site.
+
+    ``scores``: evaluations of the model that was sent. ``personal``: of the sites' own models at that time. ``local``:
+    local training behind each usable update.
+    ``refused_reports`` and ``refused_updates``: reasons for each refusal. ``not_finite``: sites where the model that
+    was sent gave no finite loss or update. ``statistics``: sites whose normalization statistics the model that was sent
+    has. ``bytes_up``: bytes of all tensors that arrived; ``bytes_in_files``: of updates in files. ``unchecked``: a site
+    whose answer lacks the checked reports that determine the weights.
+    """
+
+    scores: dict[str, Evaluation] = field(default_factory=dict)
+    personal: dict[str, Evaluation] = field(default_factory=dict)
+    local: dict[str, LocalRecord] = field(default_factory=dict)
+    refused_reports: dict[str, str] = field(default_factory=dict)
+    refused_updates: dict[str, str] = field(default_factory=dict)
+    not_finite: set[str] = field(default_factory=set)
+    statistics: tuple[str, ...] = ()
+    bytes_up: int = 0
+    bytes_in_files: int = 0
+    unchecked: str | None = None
+
+    def take_score(self, site: str, score: Evaluation) -> None:
+        """Record a site's score for the model that was sent."""
+        self.scores[site] = score
+        if not math.isfinite(score.loss):
+            self.not_finite.add(site)
+
+
+@dataclass(frozen=True)
+class Reception:
+    """Reads a round's answers into ``answers``; each method raises ``ContributionError`` for an unusable answer."""
+
+    record: RunRecord
+    aggregator: UpdateAggregator
+    channel: ReportChannel
+    expected: Mapping[str, Expected]
+    answers: Answers
+
+    def take_update(self, site: str, answer: FLModel) -> None:
+        """Take a site's update and its training report."""
+        self._count(answer)
+        try:
+            self._take_update(site, answer)
+        finally:
+            # FLARE's context holds the last answer, and hence its files, until the next answer arrives.
+            if self.record.protocol.enable_tensor_disk_offload and isinstance(answer.params, dict):
+                answer.params.clear()
+
+    def take_score(self, site: str, answer: FLModel) -> None:
+        """Take the score of a site that only evaluates the model that was sent."""
+        found = SiteEvaluation.read(answer.metrics, f"site {site}: evaluation", ContributionError)
+        held_out = site in self.record.held_out
+        self.expected[site].check_score(found.of_global, "test" if held_out else "validation")
+        if found.personal is not None:
+            self.expected[site].check_personal(found.personal)
+            if held_out:
+                raise ContributionError(
+                    f"site {site}: sent the score of a personal model, which held-out sites do not have."
+                )
+            self.answers.personal[site] = found.personal
+        self.answers.take_score(site, found.of_global)
+
+    def take_report(self, task: str, site: str, answer: FLModel) -> None:
+        """Take the method's report, which makes up the whole answer to ``task``."""
+        checked, exchange = self._read_reports(site, answer), self.channel.exchange
+        if exchange is not None and exchange.report not in checked.looked_at:
+            raise ContributionError(f"site {site}: its answer is not a report.")
+        self.channel.take(task, site, checked)
+
+    def _read_reports(self, site: str, answer: FLModel) -> CheckedReports:
+        """Return the reports in an answer; record the reason if the method's report was refused."""
+        checked, exchange = self.channel.read(answer), self.channel.exchange
+        self.answers.bytes_up += checked.num_bytes
+        if exchange is not None and exchange.report in checked.refused:
+            reason = checked.refused[exchange.report]
+            self.answers.refused_reports[site] = one_line(reason.removeprefix(f"site {site}: "))
+        return checked
+
+    def _take_update(self, site: str, answer: FLModel) -> None:
+        answers = self.answers
+        checked = self._read_reports(site, answer)
+        report = TrainReport.read(answer.meta.get(META_REPORT), f"site {site}: report", ContributionError)
+        self.expected[site].check_training(report, answer.meta.get(META_SAMPLES))
+        if report.received is not None:
+            answers.take_score(site, report.received)
+        if report.personal is not None:
+            answers.personal[site] = report.personal
+        try:
+            self.aggregator.accept_model(answer)
+        except NotFiniteError:
+            answers.not_finite.add(site)
+            raise
+        # Only of an update that could be used: one of another form passes the job's check unread.
+        if self.aggregator.rule().needs_reports and self.aggregator.rule().shares not in checked.looked_at:
+            answers.unchecked = site
+        self.channel.take(TASK_TRAIN, site, checked)
+        answers.local[site] = LocalRecord(
+            epoch_losses=report.epoch_losses,
+            local=report.local,
+            steps=report.steps,
+            learning_rate=report.learning_rate,
+            num_samples=answer.meta[META_SAMPLES],
+            seconds=report.seconds,
+            keeps_state=report.keeps_state,
+        )
+
+    def _count(self, answer: FLModel) -> None:
+        """Add the size of an update as it arrived, whether or not it can be used; a rounded one has been widened since.
+
+        Nothing in the answer has been checked yet, so the size that the filter has noted counts only if it can be.
+        """
+        size, came = count_bytes(answer.params), (answer.meta or {}).get(META_UPDATE_BYTES)
+        is_rounded = self.record.protocol.update_precision != "float32"  # else no filter has set it
+        self.answers.bytes_up += came if is_rounded and isinstance(came, int) and 0 <= came <= size else size
+        if isinstance(answer.params, Mapping):
+            self.answers.bytes_in_files += sum(map(size_of, filter(is_reference, answer.params.values())))
