@@ -144,9 +144,7 @@ class SiteWork:
         counted = session.census(should_stop)
         reply = counted.model_copy(update={"keeps_state": has_memory(folder), "versions": _versions_of(session)})
         left_out = sorted(session.images.left_out)
-        write_json(
-            folder / CENSUS_FILE, {"job": order.job, **_counted_in(reply), "left_out": left_out}, private=True
-        )
+        write_json(folder / CENSUS_FILE, {"job": order.job, **_counted_in(reply), "left_out": left_out}, private=True)
         for line in session.census_lines(reply):
             say(_line(session, line))
         return reply.model_dump(mode="json")

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from fdg_plugins.data import PACS
-from fdg_plugins.executors.counted import CENSUS_FILE
-from fdg_plugins.executors.work import SiteTask, SiteWork, TaskResult
+from fdg_plugins.executors.work import CENSUS_FILE, SiteTask, SiteWork, TaskResult
 from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN, CensusRequest, TaskRequest
 from fdg_plugins.models import build_model
 from fdg_plugins.settings.protocol import Protocol
