@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fdg_plugins.cli.sweep_options import ProtocolName
 
+from fdg_plugins.cli.options import ProtocolName
 from fdg_plugins.data import DATASETS, PACS, ROTATED_DIGITS, RotatedSpec
 from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.errors import SettingsError
