@@ -23,7 +23,7 @@ class ClippedFedAvgAggregator(FedAvgAggregator):
 
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
         """Return ``p_u * min(1, median length / |g_u|)`` as the coefficients."""
-        lengths = self.lengths(contributions)
+        lengths = self.gram(contributions).diagonal().sqrt()
         factors = (lengths.median() / lengths.clamp_min(torch.finfo(torch.float64).tiny)).clamp_max(1.0)
         return Direction(weights * factors, {})
 

@@ -58,7 +58,7 @@ def test_what_is_refused_is_what_contradicts_itself_and_is_told_in_one_sentence(
     rows = {f"fedcsa{weighting}+babu" for weighting in ("", "+ga", "+arfl")}
     assert refused().keys() == steps | rows | {"fednova+as"}
     for name, reason in refused().items():
-        assert ("the effective steps" if name.startswith("fednova") else "needs the whole head") in reason
+        assert ("divides by effective steps" if name.startswith("fednova") else "needs the whole head") in reason
 
 
 # By night, but for two; the golden bits have the published compositions.

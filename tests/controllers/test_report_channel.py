@@ -10,6 +10,7 @@ import torch
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.aggregators import UpdateAggregator
+from fdg_plugins.aggregators.weightings import Uniform, Weighting
 from fdg_plugins.controllers.channel import ReportChannel
 from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.errors import ContributionError, FDGError
@@ -150,10 +151,17 @@ def test_a_probe_sends_the_model_to_the_sites_that_train_once_more(tmp_path: Pat
     assert finished.bytes_down == of_model * (3 + 3 + 1) + learned
 
 
+class OfSum(Uniform):
+    """A weighting that names the report ``sum``."""
+
+    shares = "sum"
+
+
 class BySum(FedAvgAggregator):
     """Its weights follow from the report ``sum``."""
 
-    shares = "sum"
+    def rule(self) -> Weighting:
+        return OfSum()
 
 
 @pytest.mark.parametrize("aggregator", [FedAvgAggregator, BySum])
