@@ -12,6 +12,7 @@ import faulthandler
 import io
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 import time
@@ -170,14 +171,31 @@ def _relay(printed: Connection, log: Say) -> None:
             log(line.rstrip())
 
 
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, value: Any) -> Any:
+        """Leave a tensor's values out of the pickle, which would copy them; a sparse one is torch's matter."""
+        if type(value) is not torch.Tensor or value.layout != torch.strided:
+            return NotImplemented
+        content: Any = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        return _tensor, (pickle.PickleBuffer(content), value.dtype, value.shape)
+
+
+def _tensor(content: bytearray, dtype: torch.dtype, shape: torch.Size) -> torch.Tensor:
+    return torch.frombuffer(content, dtype=dtype).reshape(shape) if content else torch.empty(shape, dtype=dtype)
+
+
 def _send(pipe: Connection, value: Any) -> None:
     # Not by torch's shared memory, of which a container has 64 MB.
-    torch.save(value, content := io.BytesIO())
-    pipe.send_bytes(content.getbuffer())
+    values: list[pickle.PickleBuffer] = []
+    _Pickler(content := io.BytesIO(), protocol=5, buffer_callback=values.append).dump(value)
+    pipe.send((content.getvalue(), len(values)))
+    for one in values:
+        pipe.send_bytes(one.raw())
 
 
 def _receive(pipe: Connection) -> Any:
-    return torch.load(io.BytesIO(pipe.recv_bytes()), map_location="cpu", weights_only=False)
+    content, number = pipe.recv()
+    return pickle.loads(content, buffers=[bytearray(pipe.recv_bytes()) for _ in range(number)])
 
 
 def _failed(reason: str) -> TaskResult:
