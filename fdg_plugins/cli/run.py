@@ -26,7 +26,6 @@ from fdg_plugins.cli.options import (
 )
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.engine.names import EngineName
-from fdg_plugins.plugins.methods import REFERENCES
 from fdg_plugins.record.run_files import RUNS
 from fdg_plugins.values import is_number
 
@@ -113,6 +112,7 @@ def run(
     from fdg_plugins.lab.engine.sources import Asked
     from fdg_plugins.lab.sweep.execute import listening
     from fdg_plugins.lab.sweep.folder import check_new, make_folder
+    from fdg_plugins.plugins.methods import REFERENCES
 
     files = plugin or []
     load_plugins(files)
