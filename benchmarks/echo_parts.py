@@ -36,8 +36,8 @@ from fdg_plugins.messages import (
     TrainReport,
 )
 from fdg_plugins.models import build_model
+from fdg_plugins.plugins.versions import OF_SITE, installed_versions
 from fdg_plugins.training.loop import ShouldStop
-from fdg_plugins.versions import OF_SITE, installed_versions
 
 CLASSES = 7  # PACS
 POLL_S = 0.01

@@ -16,7 +16,6 @@ from plain_loop import IMAGE_MEMORY, accuracy, mean, train
 
 from fdg_plugins.data import DomainData, SharedDomains, find_data_root, open_domain
 from fdg_plugins.objectives.network import plain_network
-from fdg_plugins.settings.participation import draw_sites
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 
@@ -30,7 +29,7 @@ def main(arguments: list[str]) -> None:
     model = plain_network(protocol, len(target.classes))
     for number in range(protocol.rounds):
         started = time.perf_counter()
-        drawn = draw_sites(protocol, sources, number)
+        drawn = protocol.draw_sites(sources, number)
         state = {name: value.clone() for name, value in model.state_dict().items()}
         local = []
         for name in drawn:

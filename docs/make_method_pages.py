@@ -20,8 +20,8 @@ from fdg_plugins.plugins.method import ANY_DATASET, Default, Method
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.plugins.target import load_target
 from fdg_plugins.recipes import JOBS
-from fdg_plugins.settings.families import FAMILIES
 from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.settings.protocols import FAMILIES
 
 METRIC_DEFAULT = inspect.signature(GapReportFilter).parameters["metric"].default
 README = Path(__file__).parents[1] / "README.md"

@@ -14,9 +14,8 @@ from nvflare.apis.dxo import MetaKey
 from pydantic_core import PydanticCustomError
 
 from fdg_plugins import __version__
-from fdg_plugins.errors import FDGError
+from fdg_plugins.errors import FDGError, first_problem, is_number
 from fdg_plugins.settings.protocol import MOST_EPOCHS, Protocol
-from fdg_plugins.values import first_problem, is_number
 
 TASK_CENSUS = "census"
 TASK_STATISTICS = "statistics"

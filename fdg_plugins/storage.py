@@ -8,6 +8,7 @@ place of a link; once it is written, no power failure brings the file back that 
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import secrets
@@ -225,3 +226,9 @@ def load_tensors(path: Path) -> dict[str, torch.Tensor]:
         raise DataError(f"file {path} cannot be read: {error.strerror}.") from error
     except UNREADABLE as error:
         raise DataError(f"file {path} is not a safetensors file: {error}.") from error
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file's content in hexadecimal, read in parts; raise ``OSError`` if it cannot be read."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

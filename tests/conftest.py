@@ -25,7 +25,7 @@ from safetensors.torch import save
 from fdg_plugins.data import PACS
 from fdg_plugins.lab.sweep import execute as sweep_execute
 from fdg_plugins.plugins.files import forget_files
-from fdg_plugins.plugins.kinds import registries
+from fdg_plugins.plugins.registry import registries
 
 # Files that take minutes, the longest first: with two workers, nothing else then waits for them at the end.
 LONGEST = ("test_golden.py", "test_methods.py", "test_bare_command.py", "test_faults.py")

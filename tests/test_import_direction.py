@@ -11,12 +11,10 @@ from fdg_plugins.plugins.composition import published
 PACKAGE = Path(fdg_plugins.__file__).parent
 # Low to high. A module imports from its own room and from rows below its own, never from its own row's other rooms.
 ROWS = (
-    ("fdg_plugins", "digests", "errors", "randomness"),
-    ("values", "extras", "naming"),
-    ("calling", "storage"),
+    ("fdg_plugins", "errors", "randomness"),
+    ("storage",),
     ("core",),
     ("plugins",),
-    ("versions",),
     ("tasks",),
     ("data",),
     ("models",),

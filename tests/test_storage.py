@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from fdg_plugins.digests import sha256_of
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.storage import (
     keep_file,
@@ -20,6 +19,7 @@ from fdg_plugins.storage import (
     own_path,
     read_json,
     save_tensors,
+    sha256_of,
     user_path,
     write_bytes,
     write_json,

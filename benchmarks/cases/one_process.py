@@ -27,7 +27,7 @@ from fdg_plugins.data import dataset_spec, find_data_root, open_domain
 from fdg_plugins.lab.sweep.kinds import ONE_PROCESS
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.run_files import RESULTS_FILE, SIMULATOR_FOLDER
-from fdg_plugins.settings.families import dataset_protocol
+from fdg_plugins.settings.defaults import dataset_protocol
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import read_json, write_json
 

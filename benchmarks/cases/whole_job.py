@@ -19,7 +19,7 @@ from cases.flare import BENCHMARKS, run_command, simulate
 from cases.measure import Goal, Row
 from fdg_plugins.data import find_data_root
 from fdg_plugins.recipes import FDGRecipe
-from fdg_plugins.settings.families import dataset_protocol
+from fdg_plugins.settings.defaults import dataset_protocol
 from fdg_plugins.settings.protocol import Protocol
 
 DATASET = "pacs"

@@ -50,19 +50,27 @@ from fdg_plugins.aggregators.weightings import (
     is_brought,
     make_weighting,
 )
-from fdg_plugins.calling import calling
 from fdg_plugins.core.gram import gram_matrix
 from fdg_plugins.core.layout import ModelLayout, ParameterKind
 from fdg_plugins.core.linear import combine, inner_product
 from fdg_plugins.core.outliers import clip_factors
 from fdg_plugins.core.stored import Values, whole
 from fdg_plugins.core.weighting import limited_weights
-from fdg_plugins.errors import ContributionError, FDGError, SettingsError, told
+from fdg_plugins.errors import (
+    ContributionError,
+    FDGError,
+    SettingsError,
+    calling,
+    check_settings_known,
+    counted,
+    one_line,
+    read_like,
+    told,
+)
 from fdg_plugins.flare.broken_uploads import register_server_tensors
 from fdg_plugins.messages import META_REPORT
 from fdg_plugins.plugins.classes import ClassesOf
 from fdg_plugins.plugins.fields import Positive, check_parameters
-from fdg_plugins.values import check_settings_known, counted, one_line, read_like
 
 AGGREGATOR_STATE = 1
 

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from fdg_plugins.aggregators.base import UpdateAggregator
 from fdg_plugins.core.travel import ALL, Rule
 from fdg_plugins.data import dataset_spec
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import SettingsError, shorten
 from fdg_plugins.messages import REPORT_GAP, REPORT_TRAINING_LOSS
 from fdg_plugins.objectives import Objective, build_network, fixed_names, make_objective, travel_rules
 from fdg_plugins.plugins.reports import REPORT_LOCAL_MODEL
 from fdg_plugins.settings.protocol import SGD, Protocol
 from fdg_plugins.tasks import TASKS
-from fdg_plugins.values import shorten
 
 
 def check_fit(protocol: Protocol, aggregator: UpdateAggregator) -> None:

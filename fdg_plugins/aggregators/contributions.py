@@ -25,7 +25,7 @@ from fdg_plugins.core.dense import dense_tensor
 from fdg_plugins.core.layout import Entry, ModelLayout, ParameterKind
 from fdg_plugins.core.linear import LARGEST_SQUARABLE
 from fdg_plugins.core.stored import Values
-from fdg_plugins.errors import ContributionError, DataError
+from fdg_plugins.errors import LONGEST_QUOTE, ContributionError, DataError, is_number, one_line, shorten
 from fdg_plugins.flare.broken_uploads import are_lost
 from fdg_plugins.flare.peers import authenticated_site
 from fdg_plugins.flare.stored_tensor import UNREADABLE, StoredTensor, is_reference, open_reference
@@ -39,7 +39,6 @@ from fdg_plugins.messages import (
     MOST_SAMPLES,
     TrainReport,
 )
-from fdg_plugins.values import LONGEST_QUOTE, is_number, one_line, shorten
 
 CHECKED_AT_A_TIME = 1 << 20  # elements of a stored tensor loaded at a time
 

@@ -20,12 +20,11 @@ from nvflare.apis.fl_context import FLContext
 
 from fdg_plugins.aggregators.contributions import Contribution
 from fdg_plugins.core.weighting import sample_weights, uniform_weights
-from fdg_plugins.errors import ContributionError, SettingsError
+from fdg_plugins.errors import ContributionError, SettingsError, parsed_object, read_like
 from fdg_plugins.flare.site_file import allowed_at_server
 from fdg_plugins.plugins.admission import check_allowed
 from fdg_plugins.plugins.classes import ClassesOf
 from fdg_plugins.plugins.methods import METHODS
-from fdg_plugins.values import parsed_object, read_like
 
 WEIGHTING = "weighting"
 

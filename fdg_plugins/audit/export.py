@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fdg_plugins.audit.file import NOT_SENT, AuditLine
-from fdg_plugins.values import visible
+from fdg_plugins.errors import visible
 
 _ANSWER = ("site", "time", "job", "task", "round", "state", "return_code", "id")
 _CONTENT = ("what", "part", "name", "shape", "dtype", "bytes", "l2_norm", "value")

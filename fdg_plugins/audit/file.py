@@ -14,10 +14,9 @@ from typing import Literal, NamedTuple
 
 import pydantic
 
-from fdg_plugins.errors import DataError
+from fdg_plugins.errors import DataError, first_problem
 from fdg_plugins.messages import Checked, Loss
 from fdg_plugins.storage import locked
-from fdg_plugins.values import first_problem
 
 AUDIT_FILE = "fdg_audit.jsonl"
 NOT_SENT = "not sent"

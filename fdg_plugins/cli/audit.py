@@ -11,8 +11,7 @@ from rich.text import Text
 
 from fdg_plugins.cli.console import FAILED, say, warn
 from fdg_plugins.cli.tables import make_table, show
-from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.values import counted, visible
+from fdg_plugins.errors import DataError, SettingsError, counted, visible
 
 if TYPE_CHECKING:
     from fdg_plugins.audit.file import AuditLine, BrokenLine

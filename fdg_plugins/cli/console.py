@@ -10,9 +10,7 @@ from rich.markup import escape
 from rich.text import Text
 from typer.core import TyperGroup
 
-from fdg_plugins.errors import FDGError, SettingsError
-from fdg_plugins.naming import nearest
-from fdg_plugins.values import visible
+from fdg_plugins.errors import FDGError, SettingsError, nearest, visible
 
 FAILED = 1
 USER_MISTAKE = 2

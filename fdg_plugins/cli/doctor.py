@@ -11,8 +11,8 @@ from rich.text import Text
 
 from fdg_plugins.cli.console import FAILED, say
 from fdg_plugins.cli.tables import make_table, show
+from fdg_plugins.errors import counted, visible
 from fdg_plugins.lab.doctor.finding import Finding, worst
-from fdg_plugins.values import counted, visible
 
 if TYPE_CHECKING:
     from fdg_plugins.lab.doctor.machine import Examination

@@ -21,8 +21,7 @@ from fdg_plugins.cli.options import (
     load_plugins,
     read_values,
 )
-from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.naming import did_you_mean
+from fdg_plugins.errors import DataError, SettingsError, did_you_mean
 
 if TYPE_CHECKING:
     from fdg_plugins.plugins.own_dataset import DatasetRef

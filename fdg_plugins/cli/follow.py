@@ -10,9 +10,8 @@ from rich.console import Console
 
 from fdg_plugins.cli.console import FAILED, INTERRUPTED, say
 from fdg_plugins.cli.options import plugin_words
-from fdg_plugins.errors import DataError
+from fdg_plugins.errors import DataError, counted
 from fdg_plugins.record.run_files import RESULTS_FILE
-from fdg_plugins.values import counted
 
 if TYPE_CHECKING:
     from fdg_plugins.lab.engine.kept import KeptRun

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fdg_plugins.cli.console import say
-from fdg_plugins.errors import DataError
-from fdg_plugins.extras import load_extra
+from fdg_plugins.errors import DataError, load_extra
 
 if TYPE_CHECKING:
     from fdg_plugins.lab.analysis import Run

@@ -12,9 +12,7 @@ from fdg_plugins.cli.console import FAILED, OneLineErrors, say, warn
 from fdg_plugins.cli.doctor import show_findings
 from fdg_plugins.cli.options import PluginFiles, load_plugins, read_values
 from fdg_plugins.cli.tables import make_table, show
-from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.naming import did_you_mean
-from fdg_plugins.values import visible
+from fdg_plugins.errors import DataError, SettingsError, did_you_mean, visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

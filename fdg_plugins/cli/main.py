@@ -22,7 +22,7 @@ from fdg_plugins.cli.resume import resume
 from fdg_plugins.cli.run import run
 from fdg_plugins.cli.submit import submit
 from fdg_plugins.cli.sweep import sweep
-from fdg_plugins.versions import OF_AUDIT, installed_versions
+from fdg_plugins.plugins.versions import OF_AUDIT, installed_versions
 
 START = "To begin with"
 EXPERIMENTS = "Experiments"

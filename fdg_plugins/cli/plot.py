@@ -11,8 +11,7 @@ from fdg_plugins.cli.console import say
 from fdg_plugins.cli.found import PathsArgument, RoundsOption, runs_below
 from fdg_plugins.cli.options import PluginFiles, load_plugins
 from fdg_plugins.cli.output import write_output
-from fdg_plugins.errors import DataError, FDGError
-from fdg_plugins.extras import load_extra
+from fdg_plugins.errors import DataError, FDGError, load_extra
 
 WIDTH = 3.3  # inches, of a paper's column
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from fdg_plugins.cli.console import say
-from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.values import counted, visible
+from fdg_plugins.errors import DataError, SettingsError, counted, visible
 
 if TYPE_CHECKING:
     from fdg_plugins.privacy.ledger import LedgerContent, Policy

@@ -24,10 +24,9 @@ from fdg_plugins.cli.options import (
     load_plugins,
     read_values,
 )
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import SettingsError, is_number
 from fdg_plugins.lab.engine.names import EngineName
 from fdg_plugins.record.run_files import RUNS
-from fdg_plugins.values import is_number
 
 if TYPE_CHECKING:
     from fdg_plugins.lab.engine.sources import Asked, JobSource

@@ -22,9 +22,8 @@ from fdg_plugins.cli.options import (
     load_plugins,
     plugin_words,
 )
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import SettingsError, counted
 from fdg_plugins.lab.sweep.values import read_settings
-from fdg_plugins.values import counted
 
 if TYPE_CHECKING:
     from fdg_plugins.lab.sweep.execute import Ended, Store

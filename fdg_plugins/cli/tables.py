@@ -8,7 +8,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fdg_plugins.values import visible
+from fdg_plugins.errors import visible
 
 PIPE_WIDTH = 10_000  # wider than any row: readers of a pipe need whole lines
 

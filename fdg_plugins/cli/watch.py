@@ -20,12 +20,11 @@ from nvflare.fuel.flare_api.api_spec import (
     JobNotFound,
 )
 
-from fdg_plugins.errors import DataError
+from fdg_plugins.errors import DataError, shorten
 from fdg_plugins.flare.kits import person_of_kit
 from fdg_plugins.flare.sessions import open_session
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.storage import read_json
-from fdg_plugins.values import shorten
 
 Answer = TypeVar("Answer")
 

@@ -11,8 +11,7 @@ import torch
 
 from fdg_plugins.client.answers import LocalRound, evaluate
 from fdg_plugins.client.parts import SitePart
-from fdg_plugins.errors import SettingsError
-from fdg_plugins.extras import load_extra
+from fdg_plugins.errors import SettingsError, load_extra
 from fdg_plugins.messages import Evaluation
 from fdg_plugins.training.loop import Batches
 

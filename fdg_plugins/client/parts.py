@@ -17,14 +17,13 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from fdg_plugins.client.answers import checked_batches
 from fdg_plugins.core.alignment import gradient_alignment_penalty
 from fdg_plugins.core.insight import GlobalInsight
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import SettingsError, check_choice
 from fdg_plugins.messages import META_RECEIVED
 from fdg_plugins.methods.feddim import LocalInsight, Target, local_insight, means_report, read_insight
 from fdg_plugins.methods.fediir import GRADIENT, gradient_report, read_gradient
 from fdg_plugins.objectives.exchange import PayloadValidator
 from fdg_plugins.objectives.objective import FeatureBatch, device_of, evaluating
 from fdg_plugins.training.loop import Batches
-from fdg_plugins.values import check_choice
 
 
 class SitePart(ABC):

@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel
 
-from fdg_plugins.calling import calling
 from fdg_plugins.controllers.messenger import Messenger
-from fdg_plugins.errors import ContributionError
+from fdg_plugins.errors import ContributionError, calling
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeRound
 from fdg_plugins.messages import META_CHECKED_REPORTS
 from fdg_plugins.objectives import Exchange, SiteFacts

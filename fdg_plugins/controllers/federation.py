@@ -19,7 +19,7 @@ from fdg_plugins.controllers.messenger import Aborted, Messenger, Request
 from fdg_plugins.controllers.monitoring import publish_evaluation, publish_round
 from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.controllers.tracking import Tracker
-from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError, told
+from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError, counted, told
 from fdg_plugins.flare.allow_list import count_other_components, warning_of
 from fdg_plugins.flare.broken_uploads import register_server_tensors
 from fdg_plugins.flare.components import SERVER
@@ -33,11 +33,10 @@ from fdg_plugins.flare.simulator import in_simulator
 from fdg_plugins.flare.site_file import allowed_at_server
 from fdg_plugins.flare.trackers import chosen_tracker
 from fdg_plugins.messages import META_REQUEST, TASK_CENSUS, CensusReply, CensusRequest
-from fdg_plugins.plans.plans import Plans, check_filters, check_settings, make_plans
-from fdg_plugins.plans.uses import uses_of
+from fdg_plugins.plans.plans import Plans, check_filters, check_settings, make_plans, uses_of
 from fdg_plugins.plugins.admission import admit
-from fdg_plugins.plugins.code import code_of
 from fdg_plugins.plugins.reports import REPORT_STATISTICS
+from fdg_plugins.plugins.versions import OF_AUDIT, code_of, installed_versions
 from fdg_plugins.record.census import (
     Federation,
     check_connected,
@@ -63,8 +62,6 @@ from fdg_plugins.state.folders import VARIABLE as STATE_VARIABLE
 from fdg_plugins.state.folders import held_run, state_beside, state_folder
 from fdg_plugins.tasks import TASKS
 from fdg_plugins.training.global_model import initial_model
-from fdg_plugins.values import counted
-from fdg_plugins.versions import OF_AUDIT, installed_versions
 
 
 class FederationController(Messenger):

@@ -10,10 +10,9 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.fl_model import FLModel
 
-from fdg_plugins.errors import ContributionError, raised_at, told
+from fdg_plugins.errors import LONGEST_QUOTE, ContributionError, one_line, raised_at, told
 from fdg_plugins.flare.workflow import Workflow
 from fdg_plugins.messages import HEADER_NOT_FINITE, HEADER_REASON, HEADER_STOP, META_SITE
-from fdg_plugins.values import LONGEST_QUOTE, one_line
 
 
 class Aborted(Exception):  # noqa: N818 - a request that was followed, not an error

@@ -17,7 +17,7 @@ from fdg_plugins.aggregators import NotFiniteError, UpdateAggregator
 from fdg_plugins.controllers.channel import ReportChannel
 from fdg_plugins.core.steps import batches_per_epoch, effective_steps
 from fdg_plugins.data import dataset_spec
-from fdg_plugins.errors import ContributionError
+from fdg_plugins.errors import ContributionError, one_line, shorten
 from fdg_plugins.flare.stored_tensor import is_reference, size_of
 from fdg_plugins.messages import (
     META_REPORT,
@@ -35,7 +35,6 @@ from fdg_plugins.record.run_record import LocalRecord, RunRecord
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import DEFAULT_TASK, TASKS, Task
 from fdg_plugins.training.global_model import count_bytes
-from fdg_plugins.values import one_line, shorten
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from fdg_plugins.controllers.reception import Answers, Expected, Reception, expe
 from fdg_plugins.controllers.run_files import FILES, RunFiles
 from fdg_plugins.controllers.sending import ModelSender, task_request
 from fdg_plugins.controllers.statistics import SiteStatistics
-from fdg_plugins.errors import DataError, FDGError, SettingsError, logged, told
+from fdg_plugins.errors import DataError, FDGError, SettingsError, counted, logged, told
 from fdg_plugins.messages import (
     META_REPORT,
     REPORT_GAP,
@@ -29,10 +29,8 @@ from fdg_plugins.objectives import Exchange
 from fdg_plugins.record.checkpoint import Checkpoint, check_continues, other_arithmetic, read_checkpoint
 from fdg_plugins.record.run_record import AggregationRecord, EvaluationRecord, RoundRecord, RunRecord
 from fdg_plugins.record.text import why_unchanged
-from fdg_plugins.settings.participation import draw_sites
 from fdg_plugins.state.folders import remove_state
 from fdg_plugins.training.global_model import GlobalModel, save_local_models
-from fdg_plugins.values import counted
 
 
 class Rounds:
@@ -69,7 +67,7 @@ class Rounds:
         """
         started, sent_before = time.perf_counter(), self.sender.bytes_down
         record, answers = self.record, Answers()
-        drawn = draw_sites(record.protocol, self._taking_part(record.sources), number)
+        drawn = record.protocol.draw_sites(self._taking_part(record.sources), number)
         self._check_enough(drawn)
         failures = self._reestimate(number, drawn, answers)
         self._begin(number, drawn)

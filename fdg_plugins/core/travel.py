@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from fdg_plugins.errors import SettingsError
-from fdg_plugins.values import shorten
+from fdg_plugins.errors import SettingsError, shorten
 
 ALL, HEAD, EXTRACTOR, BODY = "all", "head", "extractor", "body"
 

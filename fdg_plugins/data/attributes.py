@@ -11,8 +11,7 @@ from pathlib import Path
 
 from fdg_plugins.data.folders import image_names, refuse_outside, resolved
 from fdg_plugins.data.specs import IMAGE_SUFFIXES, AttributeSample, AttributeSpec
-from fdg_plugins.errors import DataError
-from fdg_plugins.values import shorten
+from fdg_plugins.errors import DataError, shorten
 
 HAS, HAS_NOT = "1", "-1"
 

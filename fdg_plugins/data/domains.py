@@ -33,7 +33,6 @@ from fdg_plugins.data.specs import (
 )
 from fdg_plugins.data.splits import Split, folder_split, part_of, seeded_split
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.naming import perhaps
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.tasks import TASKS
 
@@ -106,7 +105,7 @@ def open_domain(
     if domain not in spec.domains:
         expected = f"expected one of: {', '.join(spec.domains)}"
         raise SettingsError(
-            f"domain {domain!r} is unknown in data set {spec.name}; {expected}{perhaps(domain, spec.domains)}",
+            f"domain {domain!r} is unknown in data set {spec.name}; {expected}.",
             public=f"its domain is none of data set {spec.name}; {expected}.",
         )
     files = frozenset(left_out)

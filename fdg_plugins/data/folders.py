@@ -9,9 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from fdg_plugins.data.own_files import NO_RULES, FileRules, leads_outside
 from fdg_plugins.data.specs import IMAGE_SUFFIXES, ImageFolderSpec, KnownSpec, Sample, SegmentationSpec
-from fdg_plugins.errors import DataError
-from fdg_plugins.naming import perhaps
-from fdg_plugins.values import visible
+from fdg_plugins.errors import DataError, visible
 
 FolderSpec: TypeAlias = ImageFolderSpec | SegmentationSpec
 """The data sets whose images are files in folders of their domains."""
@@ -135,7 +133,7 @@ def _beside_classes(root: Path, spec: ImageFolderSpec, domain: str, place: str, 
     if odd:
         raise DataError(
             f"folder {folder} has the unexpected class folder {visible(odd[0])}; expected exactly "
-            f"{', '.join(spec.classes)}{perhaps(odd[0], spec.classes)}",
+            f"{', '.join(spec.classes)}.",
             public=f"domain {domain!r} has {len(odd):,} class folders that data set {spec.name!r} does not have.",
         )
     return [f"{place}/{name}" for name in names if is_image_name(name)]

@@ -16,9 +16,8 @@ from typing import Annotated, Literal
 import pydantic
 from pydantic_core import PydanticCustomError
 
-from fdg_plugins.errors import DataError
+from fdg_plugins.errors import DataError, first_problem
 from fdg_plugins.plugins.own_dataset import Classes, Domains, FolderName, MaskValues, PlainName, TaskName, Title
-from fdg_plugins.values import first_problem
 
 DATASET_FILE = "dataset.toml"
 DOMAIN = "{domain}"

@@ -14,10 +14,9 @@ from fdg_plugins.data.catalogue import DATASETS
 from fdg_plugins.data.folders import has_image, is_folder, names_in
 from fdg_plugins.data.own_files import DATASET_FILE, NO_RULES, DatasetFile, FileRules, read_dataset_file
 from fdg_plugins.data.pairs import PARTS as PAIR_FOLDERS
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import DataError, SettingsError, visible
 from fdg_plugins.plugins.own_dataset import OwnDataset, plain_name, read_own_dataset, shorten_names
 from fdg_plugins.storage import own_path
-from fdg_plugins.values import visible
 
 FEWEST_DOMAINS = 3  # two sources, below which there is nothing to combine, and the held-out one
 LAYOUT = "<domain>/<class>/<image>"

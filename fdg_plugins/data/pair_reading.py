@@ -28,7 +28,7 @@ from fdg_plugins.data.decoding import (
 )
 from fdg_plugins.data.pairs import is_nifti
 from fdg_plugins.data.specs import SegmentationSpec
-from fdg_plugins.extras import load_extra
+from fdg_plugins.errors import load_extra
 from fdg_plugins.plugins.own_dataset import LARGEST_MASK_VALUE
 
 FORMATS = ("JPEG", "PNG", "TIFF")

@@ -28,9 +28,8 @@ from fdg_plugins.data.folders import (
 from fdg_plugins.data.own_files import NO_RULES, FileRules
 from fdg_plugins.data.specs import PairSample, Sample, SegmentationSpec
 from fdg_plugins.data.splits import Split, given_split, seeded_split
-from fdg_plugins.errors import DataError
+from fdg_plugins.errors import DataError, shorten, visible
 from fdg_plugins.storage import read_json
-from fdg_plugins.values import shorten, visible
 
 PARTS = ("images", "masks")
 NIFTI_SUFFIXES = (".nii", ".nii.gz")

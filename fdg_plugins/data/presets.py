@@ -18,8 +18,7 @@ import torch
 from torch.nn.functional import interpolate
 
 from fdg_plugins.data.specs import DatasetSpec, SegmentationSpec
-from fdg_plugins.errors import SettingsError
-from fdg_plugins.extras import load_extra
+from fdg_plugins.errors import SettingsError, load_extra
 
 IMAGE, MASK = "image", "mask"
 BOTH = (IMAGE, MASK)

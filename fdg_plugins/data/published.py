@@ -26,8 +26,7 @@ from fdg_plugins.data.decoding import MOST_PIXELS, read_image
 from fdg_plugins.data.folders import image_names, is_folder, refuse_outside, resolved
 from fdg_plugins.data.image_files import ImageArray
 from fdg_plugins.data.specs import FILES_OF, PublishedSpec, RotatedSpec, Sample
-from fdg_plugins.errors import DataError
-from fdg_plugins.extras import load_extra
+from fdg_plugins.errors import DataError, load_extra
 from fdg_plugins.randomness import numpy_generator
 
 STAND_IN_TEST = 297  # of the 1,797 digits of the stand-in

@@ -8,17 +8,15 @@ from pathlib import PurePosixPath
 from typing import Any, ClassVar, TypeAlias
 
 from fdg_plugins.data.site_names import site_names, split_site
-from fdg_plugins.errors import SettingsError
-from fdg_plugins.naming import nearest
+from fdg_plugins.errors import SettingsError, nearest, shorten
 from fdg_plugins.plugins.fields import check_fields
 from fdg_plugins.plugins.own_dataset import LARGEST_MASK_VALUE, is_folder_name
-from fdg_plugins.values import shorten
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 """The suffixes of image files in folders; others are not read."""
 
 FAMILY_NAMES = ("photographs", "digits", "label_skew", "segmentation")
-"""The families that have a protocol (``fdg_plugins.settings.families``)."""
+"""The families that have a protocol (``fdg_plugins.settings.protocols``)."""
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 

@@ -21,10 +21,9 @@ from fdg_plugins.core.domains import split_indices
 from fdg_plugins.data.folders import is_file, refuse_outside
 from fdg_plugins.data.own_files import DOMAIN, FileRules
 from fdg_plugins.data.specs import DatasetSpec, ImageFolderSpec, Sample, without_suffix
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import DataError, SettingsError, shorten
 from fdg_plugins.randomness import numpy_generator
 from fdg_plugins.tasks import TASKS, Task
-from fdg_plugins.values import shorten
 
 # Folders, relative to the data set's folder, that may hold the official lists; the last is the download's own name.
 KFOLD_FOLDERS = ("", "splits", "kfold", "Train val splits and h5py files pre-read")

@@ -9,6 +9,7 @@ from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
 from nvflare.apis.shareable import Shareable
 from nvflare.app_common.app_constant import AppConstants
 
+from fdg_plugins.errors import shorten
 from fdg_plugins.executors.work import RequestError, SiteTask, TaskResult
 from fdg_plugins.messages import (
     HEADER_RUN,
@@ -26,7 +27,6 @@ from fdg_plugins.messages import (
     TaskRequest,
     TrainReport,
 )
-from fdg_plugins.values import shorten
 
 
 def read_order(task_name: str, site: str, job: str, shareable: Shareable) -> tuple[SiteTask, str]:

@@ -14,7 +14,7 @@ from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 
 from fdg_plugins.audit.auditor import audit_event, note_returned
-from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.errors import FDGError, SettingsError, shorten
 from fdg_plugins.executors.gate import check_reports, demanded_limits, release
 from fdg_plugins.executors.orders import make_answer, protocols_of, read_order
 from fdg_plugins.executors.training_process import TrainingProcess
@@ -31,7 +31,6 @@ from fdg_plugins.messages import HEADER_REASON, TASK_CENSUS, TASK_EVALUATE, TASK
 from fdg_plugins.privacy.reasons import Reason, make_reason, may_tell_names, reason_of
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.state.folders import mark_in_use, remove_expired, state_folder
-from fdg_plugins.values import shorten
 
 TASKS = (TASK_CENSUS, TASK_STATISTICS, TASK_PROBE, TASK_TRAIN, TASK_EVALUATE)
 

@@ -15,7 +15,7 @@ from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
 from nvflare.app_common.app_constant import AppConstants
 
 from fdg_plugins.core.linear import LARGEST_SQUARABLE
-from fdg_plugins.errors import FDGError
+from fdg_plugins.errors import FDGError, shorten
 from fdg_plugins.filters.precision import is_dense
 from fdg_plugins.filters.wire import NO_DXO
 from fdg_plugins.messages import (
@@ -29,7 +29,6 @@ from fdg_plugins.messages import (
     CensusReply,
     TrainReport,
 )
-from fdg_plugins.values import shorten
 
 STEP_COUNTERS = "num_batches_tracked"  # BatchNorm's counters, which count steps, not images
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

@@ -22,13 +22,12 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 
-from fdg_plugins.errors import ContributionError, PartError
+from fdg_plugins.errors import ContributionError, PartError, one_line, shorten
 from fdg_plugins.filters.wire import Packed, pack, read_message, with_meta, without_meta
 from fdg_plugins.flare.peers import asking_site, authenticated_site
 from fdg_plugins.flare.stored_tensor import size_of
 from fdg_plugins.messages import META_CHECKED_REPORTS, META_RECEIVED, META_SITE_REPORT
 from fdg_plugins.plugins.reports import CheckedReports
-from fdg_plugins.values import one_line, shorten
 
 if TYPE_CHECKING:
     from fdg_plugins.objectives import Exchange

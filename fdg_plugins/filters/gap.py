@@ -19,7 +19,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.app_common.app_constant import AppConstants
 
 from fdg_plugins.core.adjustment import loss_gap, score_gap
-from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError
+from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError, is_number
 from fdg_plugins.filters.wire import read_dxo
 from fdg_plugins.flare.peers import authenticated_site
 from fdg_plugins.flare.site_file import site_config_of
@@ -38,7 +38,6 @@ from fdg_plugins.privacy.reasons import may_tell_names, reason_of
 from fdg_plugins.state.folders import state_folder
 from fdg_plugins.state.site_memory import OWN_MODEL, read_round, write_round
 from fdg_plugins.tasks import TASKS, ScoreKind
-from fdg_plugins.values import is_number
 
 LARGEST_GAP = 1e6  # far beyond the cross entropy of any useful model
 LOSS = "loss"

@@ -16,11 +16,10 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 
-from fdg_plugins.errors import DataError
+from fdg_plugins.errors import DataError, shorten
 from fdg_plugins.filters.wire import read_message, with_main
 from fdg_plugins.flare.stored_tensor import size_of
 from fdg_plugins.messages import HEADER_NOT_FINITE, HEADER_REASON, META_UPDATE_BYTES
-from fdg_plugins.values import shorten
 
 
 class RoundedUpdateSendFilter(Filter):

@@ -12,11 +12,10 @@ from typing import Any
 
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 
-from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.errors import FDGError, SettingsError, counted
 from fdg_plugins.flare.components import SITE, class_paths, components
 from fdg_plugins.flare.resources import declared_components
 from fdg_plugins.storage import read_json
-from fdg_plugins.values import counted
 
 CLASS_ALLOW_LIST = "class_allow_list"
 ALLOW_ALL = "*"

@@ -16,8 +16,8 @@ from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 from nvflare.fuel.utils.fobs.decomposers.via_downloader import ViaDownloaderDecomposer
 
+from fdg_plugins.errors import LONGEST_QUOTE, LONGEST_REASON, one_line
 from fdg_plugins.flare.internals import fetch
-from fdg_plugins.values import LONGEST_QUOTE, LONGEST_REASON, one_line
 
 ENCODED = ("torch.Tensor", "numpy.ndarray")  # by FLARE's names of types
 

@@ -9,9 +9,8 @@ what it needs at each site, and is not started before every such site has it fre
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import SettingsError, is_number
 from fdg_plugins.flare.resources import declared_component, declared_components
-from fdg_plugins.values import is_number
 
 NUMBER = "num_of_gpus"
 MEMORY = "mem_per_gpu_in_GiB"

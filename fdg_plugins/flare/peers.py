@@ -8,9 +8,8 @@ from nvflare.apis.fl_constant import EventScope, FLContextKey, ReservedKey, Retu
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable
 
-from fdg_plugins.errors import ContributionError
+from fdg_plugins.errors import ContributionError, one_line, shorten
 from fdg_plugins.flare.internals import fetch
-from fdg_plugins.values import one_line, shorten
 
 ASKING_SITE_PROP = "fdg_asking_site"
 LONGEST_CODE = 50  # characters; the longest of FLARE's return codes has 24

@@ -24,9 +24,9 @@ from nvflare.apis.job_def import ALL_SITES, Job, JobMetaKey
 from nvflare.apis.job_scheduler_spec import DispatchInfo
 from nvflare.apis.shareable import ReturnCode, Shareable
 
+from fdg_plugins.errors import LONGEST_QUOTE, one_line
 from fdg_plugins.flare.deploy_map import names_in
 from fdg_plugins.flare.internals import fetch
-from fdg_plugins.values import LONGEST_QUOTE, one_line
 
 TOPIC = "fdg_site_returned"
 TELL_TIMEOUT_S = 20.0

@@ -4,9 +4,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import SettingsError, shorten
 from fdg_plugins.flare.internals import fetch
-from fdg_plugins.values import shorten
 
 SHELL = "shell_commands"
 OPERATE = "operate"  # shut down, restart, remove and disable sites, configure logs, report the environment

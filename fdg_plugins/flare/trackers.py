@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from nvflare.app_common.widgets.streaming import AnalyticsReceiver
 
-from fdg_plugins.errors import SettingsError
-from fdg_plugins.values import shorten
+from fdg_plugins.errors import SettingsError, shorten
 
 VARIABLE = "FDG_TRACKING"
 NONE = "none"

@@ -13,9 +13,8 @@ from nvflare.apis.signal import Signal
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.app_common.workflows.model_controller import ModelController
 
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import SettingsError, check_number, one_line
 from fdg_plugins.flare.peers import correct_claims, correct_messages, mark_asking_sites
-from fdg_plugins.values import check_number, one_line
 
 LONGEST_LINE = 1000  # characters
 SHORTEST_POLL_S, LONGEST_POLL_S = 0.0001, 60  # below, a thread would spin; above, no abort and no timeout is noticed

@@ -22,8 +22,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from fdg_plugins.errors import SettingsError
-from fdg_plugins.extras import load_extra
+from fdg_plugins.errors import SettingsError, load_extra
 from fdg_plugins.models.registry import ExtractorClassifier, examined
 from fdg_plugins.randomness import seeded
 

@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fdg_plugins.errors import SettingsError
-from fdg_plugins.extras import load_extra
+from fdg_plugins.errors import SettingsError, load_extra
 from fdg_plugins.models.network import IMAGE_SIZE
 
 MODULE = "monai.networks.nets"

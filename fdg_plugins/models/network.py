@@ -18,10 +18,9 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.errors import FDGError, SettingsError, shorten
 from fdg_plugins.plugins.fields import check_fields
 from fdg_plugins.plugins.target import Target, load_target
-from fdg_plugins.values import shorten
 
 IMAGE_SIZE = 224
 """Side, in pixels, of the images for which a network is built unless another is given."""

@@ -10,11 +10,10 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fdg_plugins.core.layout import ParameterKind
-from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.errors import FDGError, SettingsError, shorten
 from fdg_plugins.models.network import IMAGE_SIZE
 from fdg_plugins.models.networks import NETWORKS
 from fdg_plugins.randomness import seeded, torch_generator
-from fdg_plugins.values import shorten
 
 
 class ExtractorClassifier(nn.Module):

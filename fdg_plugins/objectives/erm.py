@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 
 import torch
 
+from fdg_plugins.errors import check_settings_known, read_like
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound
 from fdg_plugins.plugins.classes import ClassesOf
 from fdg_plugins.tasks import DEFAULT_TASK, Task
-from fdg_plugins.values import check_settings_known, read_like
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from nvflare.apis.filter import Filter
 
 from fdg_plugins.aggregators import UpdateAggregator, check_fit
 from fdg_plugins.data import DatasetSpec, check_preset, dataset_spec
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import SettingsError, parsed_object, shorten
 from fdg_plugins.filters import ExchangeCheckFilter, RoundedUpdateReceiveFilter
 from fdg_plugins.messages import TASK_PROBE, TASK_TRAIN
 from fdg_plugins.models import NETWORKS, check_model_name
@@ -23,7 +23,6 @@ from fdg_plugins.settings.protocol import (
     part_settings,
 )
 from fdg_plugins.tasks import TASKS
-from fdg_plugins.values import parsed_object, shorten
 
 BY_CLASS = ("dirichlet", "shards")  # partitions by the classes of images
 

@@ -5,12 +5,10 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
-from fdg_plugins.errors import FDGError, SettingsError
-from fdg_plugins.naming import expected_one_of
+from fdg_plugins.errors import FDGError, SettingsError, check_settings_known, did_you_mean, shorten
 from fdg_plugins.plugins.method import Method
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.plugins.target import load_target
-from fdg_plugins.values import check_settings_known, shorten
 
 Role = Literal["aggregator", "weighting", "objective"]
 C = TypeVar("C")
@@ -97,7 +95,7 @@ class ClassesOf(Mapping[str, type[C]]):
         """Return the class of that name; raise ``SettingsError`` if there is none."""
         if not isinstance(name, str) or name not in self:
             raise SettingsError(
-                f"{self.role} is {shorten(name)}, {expected_one_of(name, sorted(self))}",
+                f"{self.role} is {shorten(name)}, {did_you_mean(name, sorted(self))}",
                 public=f"{self.role} {shorten(name)} is unknown here: no installed plug-in brings it.",
             )
         return self[name]

@@ -17,11 +17,9 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from fdg_plugins.errors import SettingsError
-from fdg_plugins.naming import expected_one_of
+from fdg_plugins.errors import SettingsError, did_you_mean, shorten
 from fdg_plugins.plugins.method import Leaving, Method
 from fdg_plugins.plugins.methods import METHODS
-from fdg_plugins.values import shorten
 
 Place = Literal["direction", "weighting", "objective"]
 
@@ -154,7 +152,7 @@ def parse_method(text: Any) -> Composition:
         if record is None:
             raise SettingsError(
                 f"method is {shorten(text)}, in which {shorten(part)} is unknown: "
-                f"{expected_one_of(part, METHODS.names())} Several are joined by +, such as fedomg+ga."
+                f"{did_you_mean(part, METHODS.names())} Several are joined by +, such as fedomg+ga."
             )
         for place in places_of(record):
             if place in holders:

@@ -14,9 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import SettingsError, shorten
 from fdg_plugins.plugins.files import SUFFIX, load_file
-from fdg_plugins.values import shorten
 
 LONGEST = 90  # of a name made of those of module and factory
 

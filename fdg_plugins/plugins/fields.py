@@ -9,8 +9,7 @@ from typing import Annotated, Any, cast, get_type_hints
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from fdg_plugins.errors import SettingsError
-from fdg_plugins.values import LARGEST
+from fdg_plugins.errors import LARGEST, SettingsError
 
 NotNegative = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False)]

@@ -16,10 +16,9 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
-from fdg_plugins.digests import sha256_of
-from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.errors import FDGError, SettingsError, shorten
 from fdg_plugins.plugins.registry import FILE, Registry, registries, registry_of
-from fdg_plugins.values import shorten
+from fdg_plugins.storage import sha256_of
 
 PREFIX = "fdg_custom_"
 SUFFIX = ".py"

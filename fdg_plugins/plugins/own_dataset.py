@@ -15,8 +15,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import pydantic
 from pydantic_core import PydanticCustomError
 
-from fdg_plugins.errors import SettingsError
-from fdg_plugins.values import first_problem, shorten
+from fdg_plugins.errors import SettingsError, first_problem, shorten
 
 LONGEST_NAME = 200
 MOST_DOMAINS = 10_000

@@ -14,10 +14,8 @@ from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any, Generic, Protocol, TypeVar
 
-from fdg_plugins.errors import FDGError, SettingsError
-from fdg_plugins.naming import expected_one_of
+from fdg_plugins.errors import FDGError, SettingsError, did_you_mean, shorten
 from fdg_plugins.plugins.target import load_target
-from fdg_plugins.values import shorten
 
 
 class Record(Protocol):
@@ -63,7 +61,7 @@ class Registry(Generic[R]):
         if record is None:
             unknown = f"{self.kind} {shorten(name)} is unknown"
             raise SettingsError(
-                f"{unknown}, and no installed plug-in brings it; {expected_one_of(name, self.names())}",
+                f"{unknown}, and no installed plug-in brings it; {did_you_mean(name, self.names())}",
                 public=f"{unknown} here: no installed plug-in brings it.",
             )
         return record

@@ -23,10 +23,9 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from fdg_plugins.core.accounting import gaussian_epsilon
-from fdg_plugins.errors import DataError, FDGError, SettingsError
+from fdg_plugins.errors import DataError, FDGError, SettingsError, first_problem, shorten
 from fdg_plugins.state.checked_files import CHECKSUM
 from fdg_plugins.storage import locked, make_private_folder, read_json, write_json
-from fdg_plugins.values import first_problem, shorten
 
 POLICY_FILE = "fdg_privacy.json"
 LEDGER_FOLDER = "fdg_privacy"

@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 from nvflare.apis.fl_context import FLContext
 
-from fdg_plugins.errors import FDGError, PartError, raised_at
+from fdg_plugins.errors import LONGEST_QUOTE, FDGError, PartError, one_line, raised_at, visible
 from fdg_plugins.flare.simulator import is_simulated_site
 from fdg_plugins.flare.site_file import site_config_of
-from fdg_plugins.values import LONGEST_QUOTE, one_line, visible
 
 
 class Reason(NamedTuple):

@@ -16,7 +16,7 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.trackers import check_tracker
 from fdg_plugins.models import is_small_model
 from fdg_plugins.objectives import check_any_network, check_brought_network
-from fdg_plugins.plans.uses import uses_of
+from fdg_plugins.plans.plans import uses_of
 from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.plugins.files import check_names_differ, files_behind, load_file
 from fdg_plugins.plugins.own_dataset import DatasetRef
@@ -29,7 +29,7 @@ class FDGRecipe(Recipe):
     """A method on a data set, to be exported (``export``) or run (``execute``, ``run``) in FLARE's environments.
 
     A setting that is omitted or None takes its default: from the data set's protocol
-    (:mod:`fdg_plugins.settings.families`) and from the records of the method's parts (:mod:`fdg_plugins.methods`).
+    (:mod:`fdg_plugins.settings.protocols`) and from the records of the method's parts (:mod:`fdg_plugins.methods`).
     Given values also apply to the stand-in. In a run, the ``FDG_*`` variables of the server's environment override
     all of these, as for any job.
 

@@ -14,7 +14,7 @@ from fdg_plugins.aggregators import (
     weighting_names,
 )
 from fdg_plugins.data import dataset_spec
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import SettingsError, check_settings_known
 from fdg_plugins.filters.gap import GapFilters, gap_filters
 from fdg_plugins.messages import REPORT_GAP
 from fdg_plugins.objectives import ERMObjective, Objective, make_objective, objective_settings, read_settings
@@ -22,11 +22,9 @@ from fdg_plugins.plans.plans import check_settings, make_plans
 from fdg_plugins.plugins.classes import read_spec
 from fdg_plugins.plugins.composition import Composition, weighting_parts
 from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset
-from fdg_plugins.settings.families import dataset_protocol
-from fdg_plugins.settings.method_defaults import method_defaults
+from fdg_plugins.settings.defaults import dataset_protocol, method_defaults
 from fdg_plugins.settings.protocol import Protocol, check_unshared, part_settings
 from fdg_plugins.tasks import TASKS
-from fdg_plugins.values import check_settings_known
 
 METRIC = "metric"  # the metric of the gap: a setting of the sites' filter, for methods that need gaps
 

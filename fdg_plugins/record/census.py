@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import CensusError
 from fdg_plugins.messages import CensusReply
+from fdg_plugins.plugins.versions import OF_SERVER, installed_versions, is_plugin, must_be_equal
 from fdg_plugins.record.run_record import InitialWeights, Method, RunRecord
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import DEFAULT_TASK, Task
-from fdg_plugins.versions import OF_SERVER, installed_versions, is_plugin, must_be_equal
 
 _PURPOSES = {"num_train": "training", "num_validation": "validation", "num_test": "test"}
 NEEDED_IMAGES = {"held_out": ("num_test",), "source": ("num_train", "num_validation")}  # by role; none may be zero

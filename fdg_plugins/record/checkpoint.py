@@ -19,9 +19,9 @@ from safetensors import SafetensorError, safe_open
 from fdg_plugins.errors import DataError
 from fdg_plugins.messages import CensusReply
 from fdg_plugins.plugins.files import SUFFIX
+from fdg_plugins.plugins.versions import is_plugin
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.state.checked_files import load_checked_tensors, save_checked_tensors
-from fdg_plugins.versions import is_plugin
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
 SERVER = "server"  # FLARE's name of it, which no site can have

@@ -23,7 +23,7 @@ from fdg_plugins.plugins.composition import (
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.plugins.target import public_path
 from fdg_plugins.record.run_record import Method, RunRecord
-from fdg_plugins.settings.method_defaults import method_defaults
+from fdg_plugins.settings.defaults import method_defaults
 from fdg_plugins.settings.protocol import Protocol
 
 GAP_SPLIT = "gap_split"

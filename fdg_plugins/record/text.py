@@ -4,10 +4,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fdg_plugins.errors import counted
 from fdg_plugins.record.method_settings import method_label
 from fdg_plugins.record.run_record import Choice, EvaluationRecord, PersonalScores, RoundRecord, RunRecord, mean
 from fdg_plugins.tasks import ScoreKind
-from fdg_plugins.values import counted
 
 DETAILS = " (details in the site's own log"  # then a number that is another for each site
 UNDONE = "its step was undone"

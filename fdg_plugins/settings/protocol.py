@@ -14,11 +14,9 @@ from pydantic import Field, StringConstraints
 
 from fdg_plugins.core.outliers import check_ratio
 from fdg_plugins.core.travel import ALL
-from fdg_plugins.errors import SettingsError
-from fdg_plugins.naming import did_you_mean
+from fdg_plugins.errors import LARGEST, SettingsError, did_you_mean, shorten
 from fdg_plugins.plugins.own_dataset import OwnDataset, read_own_dataset
 from fdg_plugins.randomness import numpy_generator
-from fdg_plugins.values import LARGEST, shorten
 
 PREFIX = "FDG_"
 

@@ -15,10 +15,9 @@ import pydantic
 import torch
 from pydantic import Field, StringConstraints
 
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import DataError, SettingsError, first_problem, shorten
 from fdg_plugins.plugins.admission import ALLOWED_PLUGINS, Allowed
 from fdg_plugins.storage import read_json, user_path, write_json
-from fdg_plugins.values import first_problem, shorten
 
 FILE_NAME = "fdg_site.json"
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"  # set by an operator, or by FLARE for a job that asks for GPUs; numbered from 0

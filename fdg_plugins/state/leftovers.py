@@ -13,9 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import DataError, SettingsError, counted
 from fdg_plugins.state.folders import FOLDER, is_run
-from fdg_plugins.values import counted
 
 DAY_S = 86_400
 HOUR_S = 3_600

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch.nn.functional import pad
 
-from fdg_plugins.extras import load_extra
+from fdg_plugins.errors import load_extra
 from fdg_plugins.tasks.score import ScoreKind, Sum
 from fdg_plugins.tasks.task import Stratified, SumAndCount, Task
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 
 import torch
 
-from fdg_plugins.extras import check_extra
+from fdg_plugins.errors import check_extra
 from fdg_plugins.plugins.fields import check_fields
 from fdg_plugins.plugins.registry import Registry
 from fdg_plugins.tasks.score import ScoreKind, Sum

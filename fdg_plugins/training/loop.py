@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fdg_plugins.calling import calling
-from fdg_plugins.errors import Stopped
+from fdg_plugins.errors import Stopped, calling
 from fdg_plugins.messages import Precision
 from fdg_plugins.tasks import DEFAULT_TASK, Accumulator, Score, Task
 

@@ -7,11 +7,10 @@ from typing import Literal
 
 import torch
 
-from fdg_plugins.calling import calling
 from fdg_plugins.core.steps import effective_steps
 from fdg_plugins.core.travel import Rule
 from fdg_plugins.data import DomainData, SharedDomains
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import DataError, SettingsError, calling
 from fdg_plugins.messages import MOST_NAMES, CensusReply, Evaluation, TrainReport
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.batch_norm import batch_norm_layers, norm_layers
@@ -27,6 +26,7 @@ from fdg_plugins.objectives import (
     see,
     travel_rules,
 )
+from fdg_plugins.plugins.versions import OF_SITE, installed_versions
 from fdg_plugins.randomness import seeded
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
@@ -41,7 +41,6 @@ from fdg_plugins.training.precision import BACKEND, check_compiler, device_polic
 from fdg_plugins.training.results import TrainResult, evaluation_of, make_update, personal_part
 from fdg_plugins.training.site_images import SiteImages
 from fdg_plugins.training.statistics import measure_statistics, payload_of, reestimate
-from fdg_plugins.versions import OF_SITE, installed_versions
 
 Tensors = Mapping[str, torch.Tensor]
 

@@ -13,8 +13,8 @@ from fdg_plugins.lab.analysis.sites import OWN, PAPERS_COLUMNS, PERSONAL, PUBLIS
 from fdg_plugins.messages import ScoreSum
 from fdg_plugins.plugins.composition import Composition
 from fdg_plugins.record.run_record import InitialWeights, Method, PersonalScores
-from fdg_plugins.settings.method_defaults import MethodDefaults, method_defaults
-from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS
+from fdg_plugins.settings.defaults import MethodDefaults, method_defaults
+from fdg_plugins.settings.protocols import PAPER_PROTOCOLS
 from tests.analysis.run_stubs import FEDAVG, FEDOMG, census_reply, fedomg, labels, lines, run, text_rows
 
 SOURCES = [f"train-{number}of5" for number in range(1, 6)]

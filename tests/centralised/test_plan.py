@@ -15,8 +15,7 @@ from fdg_plugins.lab.centralised.plan import SHARED_SETTINGS, Plan, Schedule, ma
 from fdg_plugins.objectives import build_network
 from fdg_plugins.plans.plans import make_plans
 from fdg_plugins.plugins.own_dataset import OwnDataset
-from fdg_plugins.settings.families import dataset_protocol
-from fdg_plugins.settings.named_protocols import protocol_settings
+from fdg_plugins.settings.defaults import dataset_protocol, protocol_settings
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.training.precision import device_policy

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fdg_plugins.plugins.kinds import registries
+from fdg_plugins.plugins.registry import registries
 from tests.cli.commands import fdg
 
 pytestmark = pytest.mark.usefixtures("no_fdg_variables", "broken")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fdg_plugins.lab.engine.workflow import SERVER_CONFIG
-from fdg_plugins.settings.named_protocols import protocol_settings
+from fdg_plugins.settings.defaults import protocol_settings
 from tests.cli.commands import check_refusal, fdg
 
 pytestmark = pytest.mark.usefixtures("no_fdg_variables")

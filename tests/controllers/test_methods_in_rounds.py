@@ -29,7 +29,6 @@ from fdg_plugins.filters import (
 from fdg_plugins.flare.peers import ASKING_SITE_PROP
 from fdg_plugins.messages import META_SITE_REPORT, TASK_PROBE, TASK_TRAIN
 from fdg_plugins.record.run_files import LAST_FILE
-from fdg_plugins.settings.participation import draw_sites
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import load_tensors
 from fdg_plugins.testing.inputs import same_bits
@@ -276,9 +275,9 @@ def test_as_many_sites_as_asked_for_are_drawn_by_the_seed_and_are_in_the_record(
 def test_every_site_is_drawn_equally_often_in_the_long_run() -> None:
     protocol = Protocol(sites_per_round=3, seed=1)
     sites = tuple(f"site-{number:02d}" for number in range(12))
-    rounds = [draw_sites(protocol, sites, number) for number in range(1, 2001)]
+    rounds = [protocol.draw_sites(sites, number) for number in range(1, 2001)]
     assert all(len(set(drawn)) == 3 and list(drawn) == sorted(drawn) for drawn in rounds)
     counts = np.array([sum(site in drawn for drawn in rounds) for site in sites])
     assert np.abs(counts - 500).max() < 5 * np.sqrt(500 * 0.75)
-    assert rounds != [draw_sites(protocol.model_copy(update={"seed": 2}), sites, n) for n in range(1, 2001)]
-    assert draw_sites(Protocol(), sites, 1) == sites
+    assert rounds != [protocol.model_copy(update={"seed": 2}).draw_sites(sites, n) for n in range(1, 2001)]
+    assert Protocol().draw_sites(sites, 1) == sites

@@ -14,12 +14,11 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable
 from PIL import Image
 
-from fdg_plugins.errors import DataError, FDGError, SettingsError
+from fdg_plugins.errors import LONGEST_QUOTE, DataError, FDGError, SettingsError, one_line
 from fdg_plugins.executors.work import CENSUS_FILE
 from fdg_plugins.messages import HEADER_REASON, TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN
 from fdg_plugins.privacy.reasons import reason_of
 from fdg_plugins.training.session import SiteSession
-from fdg_plugins.values import LONGEST_QUOTE, one_line
 from tests.executors.test_site import Site, census_request, counted, task_request
 
 SECRET = "anna_smith"  # in the path of all that the site has

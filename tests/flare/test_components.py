@@ -31,8 +31,8 @@ from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.flare.components import SERVER, SITE, class_paths, components
 from fdg_plugins.flare.kits import ENDS, merge_allow_list, read_kit
 from fdg_plugins.objectives import OBJECTIVES
-from fdg_plugins.plugins.kinds import registries as plugged_in
 from fdg_plugins.plugins.methods import METHODS
+from fdg_plugins.plugins.registry import registries as plugged_in
 from fdg_plugins.record.method_settings import federated_name
 from fdg_plugins.record.run_record import Method
 

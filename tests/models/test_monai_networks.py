@@ -18,7 +18,7 @@ from fdg_plugins.models import (
 )
 from fdg_plugins.models.monai_networks import monai_definition
 from fdg_plugins.plans.plans import make_plans
-from fdg_plugins.settings.families import dataset_protocol
+from fdg_plugins.settings.defaults import dataset_protocol
 
 DENSE = ("monai_unet", "monai_basic_unet", "monai_dynunet")
 NAMES = (*DENSE, "monai_densenet121")

@@ -23,7 +23,7 @@ from fdg_plugins.lab.sweep.request import DataFound
 from fdg_plugins.plugins.files import load_file
 from fdg_plugins.plugins.own_dataset import OwnDataset
 from fdg_plugins.recipes import settings_of
-from fdg_plugins.settings.named_protocols import protocol_settings
+from fdg_plugins.settings.defaults import protocol_settings
 from fdg_plugins.settings.protocol import Protocol
 
 FOUND = DataFound(stand_in=False, images=dict.fromkeys(PACS.domains, 300))

@@ -16,9 +16,9 @@ from fdg_plugins.lab.analysis.names import default_settings, method_order, metho
 from fdg_plugins.lab.analysis.runs import Run, grouped
 from fdg_plugins.lab.centralised.plan import SCHEDULE_SETTINGS, SHARED_SETTINGS
 from fdg_plugins.models.pretrained import OWN_FILE
+from fdg_plugins.plugins.versions import is_plugin
 from fdg_plugins.record.method_settings import differing, method_fields, method_settings
 from fdg_plugins.settings.protocol import AUTO
-from fdg_plugins.versions import is_plugin
 
 # A table ranges over the first two; the others belong to the method, or change no result.
 FREE_FIELDS = {

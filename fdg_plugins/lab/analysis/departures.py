@@ -11,10 +11,9 @@ from fdg_plugins.lab.analysis.papers import NETWORKS, OTHER_IMAGES, PRINTED_DATA
 from fdg_plugins.lab.analysis.runs import Run
 from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.record.method_settings import method_fields, method_settings
-from fdg_plugins.settings.families import dataset_protocol
-from fdg_plugins.settings.method_defaults import method_defaults
-from fdg_plugins.settings.paper_protocols import PAPER_PROTOCOLS, PLAIN_WEIGHTINGS
+from fdg_plugins.settings.defaults import dataset_protocol, method_defaults
 from fdg_plugins.settings.protocol import SGD, Protocol
+from fdg_plugins.settings.protocols import PAPER_PROTOCOLS, PLAIN_WEIGHTINGS
 
 # Settings of a paper's protocol that its printed numbers depend on.
 COMPARED = (

@@ -28,7 +28,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import SettingsError, check_settings_known, did_you_mean, shorten
 from fdg_plugins.lab.centralised.algorithm import Algorithm, CentralisedERM, Loss
 from fdg_plugins.lab.centralised.fish import CentralisedFish
 from fdg_plugins.lab.centralised.fishr import CentralisedFishr
@@ -36,8 +36,6 @@ from fdg_plugins.lab.centralised.groupdro import CentralisedGroupDRO
 from fdg_plugins.lab.centralised.iga import CentralisedIGA
 from fdg_plugins.lab.centralised.irm import CentralisedIRM
 from fdg_plugins.lab.centralised.vrex import CentralisedVREx
-from fdg_plugins.naming import expected_one_of
-from fdg_plugins.values import check_settings_known, shorten
 
 __all__ = [
     "ALGORITHMS",
@@ -75,7 +73,7 @@ def algorithm_settings(name: str) -> dict[str, Any]:
     Raises ``SettingsError`` for an unknown name.
     """
     if name not in ALGORITHMS:
-        raise SettingsError(f"algorithm is {shorten(name)}, {expected_one_of(name, ALGORITHMS)}")
+        raise SettingsError(f"algorithm is {shorten(name)}, {did_you_mean(name, ALGORITHMS)}")
     return {field.name: field.default for field in fields(ALGORITHMS[name])}
 
 

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 
+from fdg_plugins.errors import check_count, check_number
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.tasks import DEFAULT_TASK, Task
-from fdg_plugins.values import check_count, check_number
 
 MOST_STEPS = 10_000_000
 

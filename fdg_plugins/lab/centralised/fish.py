@@ -27,9 +27,9 @@ from typing import ClassVar
 
 import torch
 
+from fdg_plugins.errors import check_number
 from fdg_plugins.lab.centralised.algorithm import Algorithm, Batch, ComputeGradients
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.values import check_number
 
 
 @torch.no_grad()

@@ -35,7 +35,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import SettingsError, check_number
 from fdg_plugins.lab.centralised.algorithm import (
     AnnealedPenalty,
     Batch,
@@ -47,7 +47,6 @@ from fdg_plugins.lab.centralised.algorithm import (
 )
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.tasks import DEFAULT_TASK, Task
-from fdg_plugins.values import check_number
 
 AVERAGES = "variance_averages"
 

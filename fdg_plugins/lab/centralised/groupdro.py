@@ -25,9 +25,9 @@ from typing import Any, ClassVar
 import torch
 from torch.nn.functional import log_softmax
 
+from fdg_plugins.errors import check_number
 from fdg_plugins.lab.centralised.algorithm import Algorithm, Batch, State
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.values import check_number
 
 LOG_WEIGHTS = "log_weights"
 

@@ -27,10 +27,10 @@ from typing import Any, ClassVar
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from fdg_plugins.errors import check_number
 from fdg_plugins.lab.centralised.algorithm import Algorithm, Batch, Loss, State, all_images, by_domain, domain_risks
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.tasks import DEFAULT_TASK, Task
-from fdg_plugins.values import check_number
 
 
 def gradient_spread(risks: torch.Tensor, parameters: Sequence[torch.Tensor]) -> torch.Tensor:

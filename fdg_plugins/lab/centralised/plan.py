@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """From an algorithm, a data set and flat settings to one centralised run, with every name and value checked.
 
-Network, images and splits are those of the federated runs on the same data (``settings.families``, and the protocol
-``quick`` of ``settings.named_protocols``). Optimizer and number of steps are DomainBed's, and so are rate and batches
+Network, images and splits are those of the federated runs on the same data (``settings.defaults``, and the protocol
+``quick`` of ``settings.protocols``). Optimizer and number of steps are DomainBed's, and so are rate and batches
 for images with a class: Gulrajani, Lopez-Paz, "In Search of Lost Domain Generalization", ICLR 2021. For images with
 masks, which DomainBed does not have, rate and batches are those of the federated runs. Images have the shape
 ``[B, C, S, S]``: B is ``batch_size`` per domain, S ``image_size``.
@@ -14,17 +14,15 @@ from typing import Any, NamedTuple
 
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.data.specs import DatasetSpec
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import SettingsError, check_choice, check_count, did_you_mean
 from fdg_plugins.lab.centralised import algorithm_settings, make_algorithm
 from fdg_plugins.lab.centralised.algorithm import MOST_STEPS, Algorithm, AnnealedPenalty
-from fdg_plugins.naming import did_you_mean, perhaps
 from fdg_plugins.plans.plans import make_plans
 from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset
-from fdg_plugins.settings.families import FAMILIES, SEGMENTATION, dataset_protocol
-from fdg_plugins.settings.named_protocols import PAPER, QUICK, protocol_settings
+from fdg_plugins.settings.defaults import dataset_protocol, protocol_settings
 from fdg_plugins.settings.protocol import MOST_ROUNDS, SGD, Protocol
+from fdg_plugins.settings.protocols import FAMILIES, PAPER, QUICK, SEGMENTATION
 from fdg_plugins.tasks import TASKS
-from fdg_plugins.values import check_choice, check_count
 
 ADAM = "adam"
 OPTIMIZERS = (ADAM, "adamw", SGD)
@@ -154,7 +152,7 @@ def make_plan(
     if protocol not in (PAPER, QUICK):
         raise SettingsError(field="protocol", value=protocol, expected=f"{PAPER} or {QUICK}")
     if target not in spec.domains:
-        expected = f"a domain of {spec.name}: {', '.join(spec.domains)}{perhaps(target, spec.domains).rstrip('.')}"
+        expected = f"a domain of {spec.name}: {', '.join(spec.domains)}."
         raise SettingsError(field="target", value=target, expected=expected)
     values = {**_defaults(dataset, chosen.get("optimizer", ADAM), quick=protocol == QUICK, stand_in=stand_in), **chosen}
     schedule = Schedule(**_only(values, SCHEDULE_SETTINGS))

@@ -9,11 +9,11 @@ import time
 from rich.console import Console
 from rich.progress import TimeRemainingColumn
 
+from fdg_plugins.errors import counted
 from fdg_plugins.lab.centralised.plan import Plan
 from fdg_plugins.record.display import Display
 from fdg_plugins.record.run_record import EvaluationRecord, RunRecord
 from fdg_plugins.record.text import duration, marks
-from fdg_plugins.values import counted
 
 
 class RunDisplay(Display):

@@ -22,8 +22,8 @@ from fdg_plugins.errors import DataError, Stopped, told
 from fdg_plugins.lab.centralised.plan import LEAST_BATCH, Plan
 from fdg_plugins.lab.centralised.training import PooledTraining, endless_batches
 from fdg_plugins.messages import Evaluation
-from fdg_plugins.plans.uses import names_in
-from fdg_plugins.plugins.code import code_of
+from fdg_plugins.plans.plans import names_in
+from fdg_plugins.plugins.versions import code_of
 from fdg_plugins.randomness import seeded
 from fdg_plugins.record.census import new_record, take_census
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE

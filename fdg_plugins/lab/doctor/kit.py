@@ -10,7 +10,7 @@ from typing import Any
 from fdg_plugins.data import DATASETS
 from fdg_plugins.data.site_names import split_site
 from fdg_plugins.data.stand_in import is_stand_in
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import SettingsError, counted, shorten
 from fdg_plugins.flare.allow_list import (
     CLASS_ALLOW_LIST,
     STREAMING,
@@ -29,7 +29,6 @@ from fdg_plugins.privacy.ledger import LEDGER_FILE, LEDGER_FOLDER, POLICY_FILE, 
 from fdg_plugins.settings.site_config import FILE_NAME, SiteConfig, read_allowed_plugins, read_site_config
 from fdg_plugins.state.folders import FOLDER
 from fdg_plugins.storage import read_json
-from fdg_plugins.values import counted, shorten
 
 MODE = "class_list_enforcement_mode"
 AUTHORIZATION = "authorization.json"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pydantic
 
-from fdg_plugins.errors import DataError
+from fdg_plugins.errors import DataError, first_problem
 from fdg_plugins.lab.engine.names import EngineName
 from fdg_plugins.lab.engine.sources import Asked, FolderJob, JobSource
 from fdg_plugins.lab.sweep.folder import JOB, RUN_FILE
@@ -19,7 +19,6 @@ from fdg_plugins.lab.sweep.request import DataFound
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX
 from fdg_plugins.storage import named_path, read_json
-from fdg_plugins.values import first_problem
 
 # Variables of the machine that the user has given with the run, by --dataset and FDG_TRACKING.
 GIVEN = ("FDG_DATASET_FILE", "FDG_TRACKING")

@@ -14,10 +14,8 @@ from typing import Any, NamedTuple
 from nvflare.apis.app_validation import AppValidationKey
 from nvflare.apis.job_def import JobMetaKey
 
-from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.naming import nearest
+from fdg_plugins.errors import DataError, SettingsError, nearest, shorten
 from fdg_plugins.storage import read_json
-from fdg_plugins.values import shorten
 
 META = "meta.json"
 SERVER = "server"

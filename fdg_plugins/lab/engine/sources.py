@@ -19,7 +19,7 @@ from fdg_plugins.lab.sweep.kinds import FEDERATED, Written, kind_of, protocol_of
 from fdg_plugins.lab.sweep.plan import PlannedRun, run_name
 from fdg_plugins.lab.sweep.request import DataFound
 from fdg_plugins.lab.sweep.values import as_json
-from fdg_plugins.plans.uses import uses_of
+from fdg_plugins.plans.plans import uses_of
 from fdg_plugins.plugins.composition import parse_method, title_of
 from fdg_plugins.plugins.files import load_files
 from fdg_plugins.plugins.own_dataset import DatasetRef, OwnDataset
@@ -27,9 +27,9 @@ from fdg_plugins.recipes import FDGRecipe
 from fdg_plugins.recipes.job import add_note
 from fdg_plugins.record.method_settings import federated_name
 from fdg_plugins.record.run_record import Method
-from fdg_plugins.settings.named_protocols import PAPER, protocol_settings
-from fdg_plugins.settings.participation import drawn_sites, source_sites
+from fdg_plugins.settings.defaults import drawn_sites, protocol_settings, source_sites
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Protocol, environment_settings
+from fdg_plugins.settings.protocols import PAPER
 from fdg_plugins.storage import check_outside
 
 PER_DOMAIN = "sites_per_domain"

@@ -10,12 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fdg_plugins.errors import DataError, FDGError, SettingsError
+from fdg_plugins.errors import DataError, FDGError, SettingsError, did_you_mean
 from fdg_plugins.flare.cautious_kits import harden
 from fdg_plugins.flare.gpus import Lent, lend_gpus
 from fdg_plugins.flare.kits import read_kit
 from fdg_plugins.lab.poc.project import STATE_FILE, Project, State, write_state
-from fdg_plugins.naming import expected_one_of
 from fdg_plugins.settings.site_config import FILE_NAME, update_site_config
 from fdg_plugins.storage import make_private_folder, write_json
 
@@ -40,7 +39,7 @@ class SiteData(NamedTuple):
         """Raise ``SettingsError`` for a data root of a site that is none of ``sites``."""
         for site in self.roots:
             if site not in sites:
-                raise SettingsError(f"--site-data names site {site!r}, {expected_one_of(site, sites)}")
+                raise SettingsError(f"--site-data names site {site!r}, {did_you_mean(site, sites)}")
 
     def entry(self, site: str) -> dict[str, str]:
         """Return what the options say about a site's data, in the form of its config."""

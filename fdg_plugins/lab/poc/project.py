@@ -9,9 +9,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 import pydantic
 import yaml
 
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import DataError, SettingsError, first_problem
 from fdg_plugins.storage import write_json
-from fdg_plugins.values import first_problem
 
 PROJECT_FILE = Path(__file__).with_name("project.yml")
 STATE_FILE = "federation.json"

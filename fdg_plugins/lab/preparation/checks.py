@@ -30,9 +30,8 @@ from fdg_plugins.data.specs import (
     files_of,
 )
 from fdg_plugins.data.splits import KFOLD_FOLDERS
-from fdg_plugins.digests import sha256_of
 from fdg_plugins.errors import DataError
-from fdg_plugins.storage import read_json, write_json
+from fdg_plugins.storage import read_json, sha256_of, write_json
 
 Counts = Mapping[str, Mapping[str, int]]
 """Images by domain (MNIST: by part) and class; with masks, pairs by domain under ``PAIRS``."""

@@ -12,7 +12,7 @@ from fdg_plugins.data.decoding import MOST_PIXELS, UPRIGHT, DamagedError, check_
 from fdg_plugins.data.pair_reading import PairForm
 from fdg_plugins.data.presets import PRESETS
 from fdg_plugins.data.specs import PairSample, Sample, SegmentationSpec
-from fdg_plugins.digests import sha256_of
+from fdg_plugins.storage import sha256_of
 
 _GREY = ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L", "F")
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fdg_plugins.extras import load_extra
+from fdg_plugins.errors import load_extra
 
 COLOURS = ((86, 180, 233), (230, 159, 0), (0, 158, 115), (204, 121, 167), (240, 228, 66), (213, 94, 0), (0, 114, 178))
 """The colours of the classes after the first, which is not coloured; further classes begin again."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fdg_plugins.aggregators import UpdateAggregator, flat_names, make_aggregator
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import DataError, SettingsError, did_you_mean, shorten
 from fdg_plugins.lab.centralised import ALGORITHMS
 from fdg_plugins.lab.centralised.plan import Plan, make_plan, setting_names
 from fdg_plugins.lab.sweep.folder import JOB, WORKSPACE, check_path
@@ -21,7 +21,6 @@ from fdg_plugins.lab.sweep.plan import PlannedRun
 from fdg_plugins.lab.sweep.processes import Command
 from fdg_plugins.lab.sweep.request import DataFound
 from fdg_plugins.lab.sweep.values import as_json
-from fdg_plugins.naming import did_you_mean
 from fdg_plugins.plans.plans import check_settings, make_plans
 from fdg_plugins.plugins.composition import find_method, parse_method
 from fdg_plugins.plugins.files import files_behind
@@ -32,7 +31,6 @@ from fdg_plugins.record.run_files import SIMULATOR_FOLDER
 from fdg_plugins.settings.defaults import protocol_settings
 from fdg_plugins.settings.protocol import Protocol, environment_settings
 from fdg_plugins.storage import read_json, write_json
-from fdg_plugins.values import shorten
 
 SIMULATORS_MOST = 100  # sites, unless the command says more
 SIMULATOR = (str(Path(sys.executable).with_name("nvflare")), "simulator")

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fdg_plugins.data import dataset_spec
+from fdg_plugins.errors import counted
 from fdg_plugins.lab.sweep.execute import Ended, Store
 from fdg_plugins.lab.sweep.kinds import kind_of
 from fdg_plugins.lab.sweep.plan import PlannedRun
@@ -15,7 +16,6 @@ from fdg_plugins.lab.sweep.prepare import Prepared
 from fdg_plugins.lab.sweep.values import as_json
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.record.text import duration
-from fdg_plugins.values import counted
 
 
 def headline(prepared: Prepared) -> str:

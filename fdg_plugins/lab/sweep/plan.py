@@ -12,10 +12,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from fdg_plugins.data import dataset_spec
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import SettingsError, did_you_mean
 from fdg_plugins.lab.sweep.request import Request
 from fdg_plugins.lab.sweep.values import as_json, split_key
-from fdg_plugins.naming import did_you_mean
 from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset
 
 # Settings of every job that the sweep sets by its own options.

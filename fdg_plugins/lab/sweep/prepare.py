@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from fdg_plugins.data import DomainData, Partition, dataset_spec, find_data_root, open_domain
-from fdg_plugins.digests import sha256_of
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.flare.metrics import statsd_address
 from fdg_plugins.flare.trackers import chosen_tracker
@@ -21,17 +20,16 @@ from fdg_plugins.lab.sweep.plan import Grid, PlannedRun, make_grids, make_plan
 from fdg_plugins.lab.sweep.request import DataFound, Request, SweepFile, check_continues
 from fdg_plugins.lab.sweep.values import split_key
 from fdg_plugins.models import read_weights
-from fdg_plugins.naming import perhaps
 from fdg_plugins.objectives import check_any_network, check_brought_network
 from fdg_plugins.plugins.composition import BASE
 from fdg_plugins.plugins.own_dataset import DatasetRef
-from fdg_plugins.settings.named_protocols import PAPER
+from fdg_plugins.plugins.versions import OF_SERVER, installed_versions
 from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.settings.protocols import PAPER
 from fdg_plugins.settings.site_config import read_site_config
-from fdg_plugins.storage import named_path
+from fdg_plugins.storage import named_path, sha256_of
 from fdg_plugins.tasks import TASKS
 from fdg_plugins.training.global_model import named_weights
-from fdg_plugins.versions import OF_SERVER, installed_versions
 
 ALL = "all"
 
@@ -248,7 +246,7 @@ def make_request(asked: Mapping[str, Any], earlier: Request | None) -> Request:
     targets = spec.targets if wanted["targets"] == (ALL,) else wanted["targets"]
     for target in targets:
         if target not in spec.domains:
-            names = f"expected all, or domains of {spec.name}: {', '.join(spec.domains)}{perhaps(target, spec.domains)}"
+            names = f"expected all, or domains of {spec.name}: {', '.join(spec.domains)}."
             raise SettingsError(f"--targets names {target!r}, {names}")
     methods = tuple(kind_of(method).canonical_name(method) for method in wanted["methods"])
     settings = {**before["settings"], **given}

@@ -6,11 +6,10 @@ from typing import Any, Literal
 
 import pydantic
 
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import DataError, SettingsError, first_problem
 from fdg_plugins.lab.sweep.values import as_json, split_key
 from fdg_plugins.plugins.own_dataset import OwnDataset, plain_dataset
 from fdg_plugins.storage import read_json
-from fdg_plugins.values import first_problem
 
 
 class Kept(pydantic.BaseModel):

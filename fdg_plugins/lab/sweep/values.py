@@ -5,8 +5,7 @@ import json
 import re
 from typing import Any
 
-from fdg_plugins.errors import SettingsError
-from fdg_plugins.values import shorten
+from fdg_plugins.errors import SettingsError, shorten
 
 _KEY = re.compile(r"(?:(?P<method>[a-z0-9_+]+):)?(?P<name>[a-z][a-z0-9_]*)")
 _JSON = json.JSONDecoder()
