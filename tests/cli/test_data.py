@@ -205,7 +205,7 @@ def test_a_job_brings_the_description_and_no_code(photos: Path, tmp_path: Path) 
     ("options", "problem"),
     [
         (("--dataset", "Meine Fotos", "--data-root", "."), "which is the data root"),
-        (("--dataset", "Meine Fotos", "--target", "Photo"), "did you mean 'photo'?"),
+        (("--dataset", "Meine Fotos", "--target", "Photo"), "Photo"),
         (("--dataset", "Meine Fotos/photo"), "Use the folder above"),
         (("--dataset", "nowhere/photos"), "nowhere/photos"),
         (("--dataset", "nowhere.toml"), "nowhere.toml cannot be read"),

