@@ -177,7 +177,7 @@ def test_a_misspelt_domain_of_a_known_data_set_is_refused(kit: Path, tmp_path: P
         (["--set", "part=5/3"], "part"),
         (["--data-root", "/nowhere/at/all"], "data_root is '/nowhere/at/all', expected a folder"),
         (["--set", "dataset_file=/"], "dataset_file is '/', expected a file"),
-        (["--set", "gpus=1"], "gpus"),
+        (["--set", "gpus=1"], "gpu_memory is None"),
         (["--set", "gpu_memory=8"], "gpu_memory needs gpus"),
     ],
 )

@@ -76,5 +76,5 @@ def test_a_device_that_the_machine_does_not_have_is_refused_before_a_run_starts(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setenv("FDG_DEVICE", "cuda")
     result = fdg(*command)
-    check_refusal(result, "device is 'cuda', but this machine has no CUDA device")
+    check_refusal(result, "device is 'cuda', but this machine has")
     assert not Path("runs").exists()
