@@ -37,7 +37,6 @@ FORMER_OPTIONS = {
     "--folder": LAST,
     "jobs --to": FIRST,
     "--method": FIRST,
-    "--data": "--dataset",
     "--model": SET,
     "--seed": SET,
     "--sites": SET,
@@ -61,7 +60,6 @@ FORMER_OPTIONS = {
     "--no-retry-failed": "what failed is tried again",
     "--verbose": "FOLDER/runs has a folder for every run",
     "resume --at-once": "as many sites as before compute at a time",
-    "--with-current-plugin": "start a new run (fdg run) with the file as it is now",
     "--detach": "fdg export job, then nvflare job submit",
     "--details": "--csv FILE has every tensor and every value",
     "--round": "--csv FILE has the round of every answer",
@@ -154,13 +152,11 @@ def _renewed(command: Any, words: list[str]) -> list[str]:
         if now is None or option in known:
             kept.append(word)
             continue
-        if now not in (FIRST, LAST, SET, "--dataset") or (now == SET and SET not in known):
+        if now not in (FIRST, LAST, SET) or (now == SET and SET not in known):
             raise SettingsError(f"{option} is no option of fdg {command.name} any more: {now}.")
         value = text if equals else next(rest, "")
         if now == SET:
             kept += [SET, f"{option[2:].replace('-', '_')}={value}"]
-        elif now == "--dataset":  # beside the file that describes them, the folder of the images
-            kept += ["--data-root" if "--dataset" in words else "--dataset", value]
         else:
             (first if now == FIRST else last).append(value)
         say(f"Note: the value of {option} is now that of {now}.", "yellow", on_stderr=True)

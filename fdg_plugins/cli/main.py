@@ -22,7 +22,6 @@ from fdg_plugins.cli.resume import resume
 from fdg_plugins.cli.run import run
 from fdg_plugins.cli.submit import submit
 from fdg_plugins.cli.sweep import sweep
-from fdg_plugins.plugins.versions import OF_AUDIT, installed_versions
 
 START = "To begin with"
 EXPERIMENTS = "Experiments"
@@ -42,6 +41,8 @@ app = typer.Typer(
 
 def _show_version(asked: bool) -> None:
     if asked:
+        from fdg_plugins.plugins.versions import OF_AUDIT, installed_versions
+
         say(", ".join(f"{name} {version}" for name, version in installed_versions(OF_AUDIT).items()))
         raise typer.Exit
 

@@ -44,6 +44,8 @@ PluginFiles = Annotated[
 DatasetOption = Annotated[
     str | None,
     typer.Option(
+        "--dataset",
+        "--data",
         metavar="NAME|DIR|FILE.toml",
         help="A data set by name, images of your own in DIR/<domain>/<class>/<image>, or the file that describes them.",
         show_default="pacs",

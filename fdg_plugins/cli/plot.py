@@ -9,7 +9,6 @@ import typer
 
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.found import PathsArgument, RoundsOption, runs_below
-from fdg_plugins.cli.options import PluginFiles, load_plugins
 from fdg_plugins.cli.output import write_output
 from fdg_plugins.errors import DataError, FDGError, load_extra
 
@@ -50,7 +49,6 @@ def plot(
         ),
     ] = None,
     rounds: RoundsOption = None,
-    plugin: PluginFiles = None,
 ) -> None:
     """Make figures of finished runs, with their numbers.
 
@@ -64,7 +62,6 @@ def plot(
 
       fdg plot all simulator_workspace
     """
-    load_plugins(plugin)
     runs = runs_below(paths, rounds)
     load_extra("matplotlib", "fdg plot", "lab")
     from fdg_plugins.lab.analysis.facts import notes_on_runs

@@ -35,6 +35,9 @@ def resume(
         Path | None, typer.Option(help="The startup kit of the person who submits: a folder that holds startup/.")
     ] = None,
     run: Annotated[str | None, typer.Option(help="With --kit: id of the job that started the run.")] = None,
+    with_current_plugin: Annotated[
+        bool, typer.Option("--with-current-plugin", help="Use plug-in files as they are now; results.json says so.")
+    ] = False,
 ) -> None:
     """Resume a run after its last complete round.
 
@@ -53,13 +56,13 @@ def resume(
       fdg resume jobs/pacs_fedomg --kit /srv/flare/lead@example.org --run 3379af42-b0b1-4066-889e-7cf89997f720
     """
     if kit is None and run is None:
-        raise typer.Exit(_resume_here(what, data_root))
-    if kit is None or run is None or data_root is not None:
-        raise SettingsError("--kit and --run belong together, for a federation, without --data-root.")
+        raise typer.Exit(_resume_here(what, data_root, with_current_plugin=with_current_plugin))
+    if kit is None or run is None or data_root is not None or with_current_plugin:
+        raise SettingsError("--kit and --run belong together, for a federation, without the other options.")
     _resume_there(what, kit, run)
 
 
-def _resume_here(folder: Path, data_root: Path | None) -> int:
+def _resume_here(folder: Path, data_root: Path | None, *, with_current_plugin: bool) -> int:
     """Go on with a run of this machine in its own folder; return the exit code."""
     from fdg_plugins.lab.engine.kept import KeptJob, check_same_data, read_kept
     from fdg_plugins.lab.engine.run import check_run
@@ -78,7 +81,7 @@ def _resume_here(folder: Path, data_root: Path | None) -> int:
             f"the run in {folder} is on images of your own, {kept.dataset}, and does not keep where they are; expected "
             "--data-root DIR, their folder."
         )
-    _check_plugins(folder / JOB, kept.plugins)
+    _check_plugins(folder / JOB, kept.plugins, may_change=with_current_plugin)
     source = KeptJob(folder, kept, environment)
     data = check_run(source)
     check_same_data(folder, kept, data)
@@ -87,12 +90,25 @@ def _resume_here(folder: Path, data_root: Path | None) -> int:
     return sum_up(folder, source, kept, ending)
 
 
-def _check_plugins(job: Path, files: Sequence[str]) -> None:
-    """Raise ``DataError`` for a plug-in file that is no longer as in the run's job."""
+def _check_plugins(job: Path, files: Sequence[str], *, may_change: bool) -> None:
+    """Raise ``DataError`` for a plug-in file that is no longer as in the run's job; or take the current one there."""
+    from fdg_plugins.lab.engine.workflow import arguments_of, find_workflow
+    from fdg_plugins.storage import write_json
+
     for file in map(Path, files):
         copies = [copy for copy in job.glob(f"*/custom/{file.name}") if file.is_file()]
-        if any(not filecmp.cmp(file, copy, shallow=False) for copy in copies):
-            raise DataError(f"plug-in file {file} differs from the run's copy, expected a new run (fdg run).")
+        changed = [copy for copy in copies if not filecmp.cmp(file, copy, shallow=False)]
+        if changed and not may_change:
+            raise DataError(
+                f"plug-in file {file} differs from the run's copy, expected a new run (fdg run), or "
+                "--with-current-plugin to resume with the file as it is now."
+            )
+        for copy in changed:
+            shutil.copyfile(file, copy)
+        if changed:
+            path, config, workflow = find_workflow(job)
+            workflow["args"] = {**arguments_of(workflow), "with_current_plugin": True}
+            write_json(path, config)
 
 
 def _resume_there(job: Path, kit: Path, run: str) -> None:

@@ -33,7 +33,7 @@ from fdg_plugins.flare.simulator import in_simulator
 from fdg_plugins.flare.site_file import allowed_at_server
 from fdg_plugins.flare.trackers import chosen_tracker
 from fdg_plugins.messages import META_REQUEST, TASK_CENSUS, CensusReply, CensusRequest
-from fdg_plugins.plans.plans import Plans, check_filters, check_settings, make_plans, uses_of
+from fdg_plugins.plans.plans import Plans, check_filters, check_settings, make_plans
 from fdg_plugins.plugins.admission import admit
 from fdg_plugins.plugins.reports import REPORT_STATISTICS
 from fdg_plugins.plugins.versions import OF_AUDIT, code_of, installed_versions
@@ -58,6 +58,7 @@ from fdg_plugins.record.text import (
     stats,
 )
 from fdg_plugins.settings.protocol import AUTO, SGD, environment_settings
+from fdg_plugins.settings.uses import uses_of
 from fdg_plugins.state.folders import VARIABLE as STATE_VARIABLE
 from fdg_plugins.state.folders import held_run, state_beside, state_folder
 from fdg_plugins.tasks import TASKS

@@ -22,12 +22,12 @@ from fdg_plugins.messages import (
     FixedPart,
     TaskRequest,
 )
-from fdg_plugins.plans.plans import names_in
 from fdg_plugins.plugins.admission import admit
 from fdg_plugins.plugins.versions import OF_SITE, code_of, installed_versions, must_be_equal
 from fdg_plugins.privacy.reasons import texts_of
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
+from fdg_plugins.settings.uses import names_in
 from fdg_plugins.state.site_memory import clear_memory, has_memory, read_fixed, read_kept, write_fixed, write_kept
 from fdg_plugins.storage import named_path, read_json, write_json
 from fdg_plugins.training.loop import ShouldStop

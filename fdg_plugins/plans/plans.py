@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plans of a run from the job's config and the server's environment, and the names in a job that plug-ins bring."""
+"""The plans of a run, made from the job's config and the server's environment."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nvflare.apis.filter import Filter
 
 from fdg_plugins.aggregators import UpdateAggregator, check_fit
 from fdg_plugins.data import DatasetSpec, check_preset, dataset_spec
-from fdg_plugins.errors import SettingsError, parsed_object, shorten
+from fdg_plugins.errors import SettingsError, shorten
 from fdg_plugins.filters import ExchangeCheckFilter, RoundedUpdateReceiveFilter
 from fdg_plugins.messages import TASK_PROBE, TASK_TRAIN
 from fdg_plugins.models import NETWORKS, check_model_name
 from fdg_plugins.objectives import OBJECTIVES, make_objective, objective_settings, read_settings
-from fdg_plugins.plugins.registry import REGISTRY_OF
 from fdg_plugins.settings.protocol import (
     Overrides,
     Protocol,
@@ -25,8 +24,6 @@ from fdg_plugins.settings.protocol import (
 from fdg_plugins.tasks import TASKS
 
 BY_CLASS = ("dirichlet", "shards")  # partitions by the classes of images
-
-_NAMING = tuple(setting for setting in REGISTRY_OF if setting in Protocol.model_fields)
 
 
 class Plan(NamedTuple):
@@ -41,13 +38,6 @@ class Plans(NamedTuple):
 
     real: Plan
     stand_in: Plan
-
-
-class Uses(NamedTuple):
-    """Pairs of setting and name, such as ``("model", "resnet18")``, and the plug-in files that the job brings."""
-
-    names: tuple[tuple[str, str], ...]
-    files: tuple[str, ...]
 
 
 def make_plans(
@@ -164,35 +154,3 @@ def check_filters(plans: Plans, filters_of: Callable[[str], Sequence[Filter] | N
                 f"update_precision (FDG_UPDATE_PRECISION) is {precision!r}, but the job's configs have filters for "
                 "another: expected a job that was made with this setting (fdg export)."
             )
-
-
-def uses_of(aggregator: Any, protocols: tuple[Any, ...], environment: Mapping[str, str]) -> Uses:
-    """Return the names that a job uses; an invalid name is reported later, where it is used.
-
-    Args:
-        aggregator: the job's aggregation rule, a name or an object with a name and settings.
-        protocols: the job's settings objects for real data and for the stand-in.
-        environment: the server's environment, whose ``FDG_*`` variables override both.
-    """
-    layers = [layer for layer in (*protocols, environment_settings(environment)) if isinstance(layer, Mapping)]
-    given = [
-        make_protocol([{name: layer[name] for name in (*_NAMING, "plugins") if name in layer}]) for layer in layers
-    ]
-    # As text, a weighting may be an object in JSON, as for whatever takes it.
-    weightings = [parsed_object(one.get("weighting")) for one in (aggregator, *layers) if isinstance(one, Mapping)]
-    names = [("aggregator", name) for name in _names(aggregator)]
-    names += [("weighting", name) for weighting in weightings for name in _names(weighting)]
-    names += [use for protocol in given for use in names_in(protocol)]
-    files = dict.fromkeys(name for protocol in given for name in protocol.plugins)
-    return Uses(tuple(dict.fromkeys(names)), tuple(files))
-
-
-def names_in(protocol: Protocol) -> list[tuple[str, str]]:
-    """Return pairs of setting and name for the settings of a protocol that may refer to plug-ins."""
-    return [(setting, name) for setting in _NAMING for name in _names(getattr(protocol, setting))]
-
-
-def _names(spec: Any) -> Iterator[str]:
-    name = spec.get("name") if isinstance(spec, Mapping) else spec
-    if isinstance(name, str):
-        yield name

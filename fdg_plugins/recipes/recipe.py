@@ -16,13 +16,13 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.trackers import check_tracker
 from fdg_plugins.models import is_small_model
 from fdg_plugins.objectives import check_any_network, check_brought_network
-from fdg_plugins.plans.plans import uses_of
 from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.plugins.files import check_names_differ, files_behind, load_file
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.recipes.job import FederationJob, federation_job
 from fdg_plugins.recipes.settings import job_settings
 from fdg_plugins.settings.protocol import make_protocol
+from fdg_plugins.settings.uses import uses_of
 
 
 class FDGRecipe(Recipe):

@@ -116,7 +116,6 @@ def test_a_wrong_config_of_a_site_is_told_without_names(root: Path) -> None:
         f'["{MARKER}"]',
         json.dumps({"photo": {"data_root": MARKER}}),
         json.dumps({"photo": {MARKER: 1}}),
-        json.dumps({"photo": {"allowed_reports": [MARKER]}}),
     ):
         path.write_text(content)
         with pytest.raises(FDGError) as caught:

@@ -22,7 +22,6 @@ from fdg_plugins.errors import DataError, Stopped, told
 from fdg_plugins.lab.centralised.plan import LEAST_BATCH, Plan
 from fdg_plugins.lab.centralised.training import PooledTraining, endless_batches
 from fdg_plugins.messages import Evaluation
-from fdg_plugins.plans.plans import names_in
 from fdg_plugins.plugins.versions import code_of
 from fdg_plugins.randomness import seeded
 from fdg_plugins.record.census import new_record, take_census
@@ -36,6 +35,7 @@ from fdg_plugins.record.run_record import (
     RunRecord,
 )
 from fdg_plugins.settings.site_config import SiteConfig
+from fdg_plugins.settings.uses import names_in
 from fdg_plugins.storage import save_tensors, write_bytes
 from fdg_plugins.tasks import TASKS
 from fdg_plugins.training.global_model import initial_model

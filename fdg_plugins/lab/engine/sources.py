@@ -19,7 +19,6 @@ from fdg_plugins.lab.sweep.kinds import FEDERATED, Written, kind_of, protocol_of
 from fdg_plugins.lab.sweep.plan import PlannedRun, run_name
 from fdg_plugins.lab.sweep.request import DataFound
 from fdg_plugins.lab.sweep.values import as_json
-from fdg_plugins.plans.plans import uses_of
 from fdg_plugins.plugins.composition import parse_method, title_of
 from fdg_plugins.plugins.files import load_files
 from fdg_plugins.plugins.own_dataset import DatasetRef, OwnDataset
@@ -30,6 +29,7 @@ from fdg_plugins.record.run_record import Method
 from fdg_plugins.settings.defaults import drawn_sites, protocol_settings, source_sites
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Protocol, environment_settings
 from fdg_plugins.settings.protocols import PAPER
+from fdg_plugins.settings.uses import uses_of
 from fdg_plugins.storage import check_outside
 
 PER_DOMAIN = "sites_per_domain"
