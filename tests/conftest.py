@@ -23,6 +23,7 @@ from PIL import Image
 from safetensors.torch import save
 
 from fdg_plugins.data import PACS
+from fdg_plugins.errors import MissingPackageError
 from fdg_plugins.lab.sweep import execute as sweep_execute
 from fdg_plugins.plugins.files import forget_files
 from fdg_plugins.plugins.registry import registries
@@ -43,6 +44,15 @@ settings.load_profile("fdg")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let the longest files begin; all others keep their order."""
     items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """Skip a test that needs a package of an extra which is not installed."""
+    try:
+        yield
+    except MissingPackageError as error:
+        pytest.skip(str(error))
 
 
 def pytest_collection_finish() -> None:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import nibabel
 import numpy as np
 import pytest
 import torch
@@ -36,6 +35,9 @@ from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import save_tensors
 from fdg_plugins.tasks import SEGMENTATION
 from tests.cli.commands import check_refusal, fdg
+
+nibabel = pytest.importorskip("nibabel")
+pytest.importorskip("monai")
 
 SIDE = 32
 NAMES = ("true_positives_1", "false_positives_1", "false_negatives_1")

@@ -6,7 +6,6 @@ import random
 
 import mpmath
 import pytest
-from dp_accounting.pld import privacy_loss_distribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
@@ -20,6 +19,8 @@ from fdg_plugins.core.accounting import (
     releases_left,
 )
 from fdg_plugins.core.privacy import SENSITIVITY
+
+privacy_loss_distribution = pytest.importorskip("dp_accounting.pld").privacy_loss_distribution
 
 deltas = st.floats(1e-12, 0.1)
 

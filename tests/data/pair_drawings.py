@@ -6,11 +6,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import nibabel
 import numpy as np
+import pytest
 from PIL import Image
 
 from fdg_plugins.data import DATASETS, SegmentationSpec
+
+nibabel = pytest.importorskip("nibabel")
 
 CLASSES = ("background", "cup", "disc")
 VALUES = ((0,), (100, 110), (200,))

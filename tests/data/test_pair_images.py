@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import nibabel
 import numpy as np
 import pytest
 import torch
@@ -19,6 +18,8 @@ from fdg_plugins.data.pairs import list_pairs
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.preparation.facts import mask_facts
 from tests.data.pair_drawings import draw_photo, draw_volume, eyes, known
+
+nibabel = pytest.importorskip("nibabel")
 
 SIZE = 16
 COUNT = 10
