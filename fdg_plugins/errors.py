@@ -277,12 +277,6 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
         raise SettingsError(field=name, value=value, expected=f"one of {', '.join(known)}")
 
 
-def check_truth(name: str, value: Any) -> None:
-    """Raise ``SettingsError`` unless ``value`` is true or false."""
-    if not isinstance(value, bool):
-        raise SettingsError(field=name, value=value, expected="true or false")
-
-
 def check_settings_known(whose: str, settings: Iterable[Any], known: Collection[str]) -> None:
     """Raise ``SettingsError``, whose text begins with ``whose``, for the first setting that is not in ``known``."""
     for setting in settings:

@@ -19,7 +19,6 @@ from fdg_plugins.errors import (
     check_extra,
     check_number,
     check_settings_known,
-    check_truth,
     did_you_mean,
     is_number,
     one_line,
@@ -98,7 +97,6 @@ def test_the_ends_of_a_range_belong_to_it_and_what_is_outside_is_refused_by_its_
     check_number("x", 1e-300, above=0.0)
     check_count("x", 3, at_least=3, at_most=3)
     check_choice("x", "a", ("b", "a"))
-    check_truth("x", False)
     check_settings_known("it", ["a"], ["a", "b"])
     wrong: list[Any] = [
         lambda: check_number("x", 0.0, above=0.0),
@@ -107,7 +105,6 @@ def test_the_ends_of_a_range_belong_to_it_and_what_is_outside_is_refused_by_its_
         lambda: check_count("x", 2.5, at_least=1, at_most=3),
         lambda: check_count("x", 4, at_least=1, at_most=3),
         lambda: check_choice("x", "c", ("b", "a")),
-        lambda: check_truth("x", 1),
         lambda: check_settings_known("it", ["x"], ["a"]),
     ]
     for check in wrong:

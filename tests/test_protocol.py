@@ -103,8 +103,3 @@ def test_an_unknown_setting_is_refused_with_the_nearest_known_one(wrong: str, me
 def test_the_learning_rate_falls_once_at_its_fraction_of_the_rounds(rounds: int, at: float, first: int) -> None:
     protocol = Protocol(rounds=rounds, lr_decay_at=at, learning_rate=0.5, lr_decay_factor=0.25)
     assert [protocol.learning_rate_at(number) for number in range(rounds)] == [0.5] * first + [0.125] * (rounds - first)
-
-
-def test_a_site_has_parameters_of_its_own_by_the_rule_of_what_travels_or_that_of_batch_norm() -> None:
-    ways: list[dict[str, Any]] = [{}, {"travels": "body"}, {"batch_norm": "local"}, {"batch_norm": "reestimate"}]
-    assert [Protocol(**way).keeps_personal for way in ways] == [False, True, True, False]

@@ -71,7 +71,7 @@ def start(
     if not provisioned:
         say(f"provisioning {project.content['name']} into {folder}")
         provision(project, folder)
-    configure(project, folder, SiteData(domains, chosen.root, {}, chosen.file))
+    configure(project, folder, SiteData(domains, chosen.root, chosen.file))
     try:
         launch(project, folder)
         wait_until_ready(project, folder)

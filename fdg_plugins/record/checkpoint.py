@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.messages import CensusReply
@@ -83,15 +82,6 @@ def read_checkpoint(path: Path, run: str) -> Checkpoint:
         for part in (MODEL, EXCHANGE)
     ]
     return Checkpoint(record, parts[0], aggregator, exchange, parts[1])
-
-
-def complete_rounds(path: Path) -> int | None:
-    """Return how many rounds the run of a checkpoint has completed; None if the file does not tell."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return len(json.loads(_text(file.get_tensor(RECORD)))["rounds"])
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError):
-        return None
 
 
 def _text(stored: torch.Tensor) -> bytes:

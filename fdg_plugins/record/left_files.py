@@ -28,12 +28,6 @@ def gather(left: Path, folder: Path, names: Iterable[str]) -> None:
                 _move(source, target.with_name(target.name + end))
 
 
-def databases_in(folder: Path) -> set[str]:
-    """Return the names of MLflow's databases in a folder, and of their journals."""
-    path = Path(MLFLOW_FILE)
-    return {found.name for found in folder.glob(f"{path.stem}*{path.suffix}*")}
-
-
 def _move(source: Path, target: Path) -> None:
     """Move a file or a link, replacing the target, or the content of a folder into the target."""
     if source.is_symlink() or not (source.is_dir() and target.is_dir()):

@@ -13,7 +13,6 @@ import pydantic
 from pydantic import Field, StringConstraints
 
 from fdg_plugins.core.outliers import check_ratio
-from fdg_plugins.core.travel import ALL
 from fdg_plugins.errors import LARGEST, SettingsError, did_you_mean, shorten
 from fdg_plugins.plugins.own_dataset import OwnDataset, read_own_dataset
 from fdg_plugins.randomness import numpy_generator
@@ -275,11 +274,6 @@ class Protocol(pydantic.BaseModel):
     def _none_as_text(cls, value: Any) -> Any:
         # Values from the environment are text, and must be able to remove a limit that the job sets.
         return None if isinstance(value, str) and value.strip().lower() == "none" else value
-
-    @property
-    def keeps_personal(self) -> bool:
-        """Whether a site may have parameters or buffers of its own."""
-        return bool(self.travels != ALL) or self.batch_norm == "local"
 
     @property
     def trained(self) -> str:

@@ -62,11 +62,6 @@ class Task(ABC):
         """All names that refer to this task."""
         return (self.name,)
 
-    @property
-    def loss_words(self) -> str:
-        """The loss as figures call it, such as ``loss (cross entropy)``."""
-        return f"loss ({self.loss_name})" if self.loss_name else "loss"
-
     def check_packages(self) -> None:
         """Raise ``SettingsError`` if one of the ``packages`` is not installed on this machine."""
         for package in self.packages:

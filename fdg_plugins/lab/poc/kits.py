@@ -5,12 +5,12 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fdg_plugins.errors import DataError, FDGError, SettingsError, did_you_mean
+from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.flare.cautious_kits import harden
 from fdg_plugins.flare.gpus import Lent, lend_gpus
 from fdg_plugins.flare.kits import read_kit
@@ -26,24 +26,17 @@ HEARTBEAT_TIMEOUT_S = 30  # FLARE's own is 600: a lost machine would be noticed 
 class SiteData(NamedTuple):
     """Where the images of the sites are.
 
-    ``domains``: the domain of each site, as far as known. ``root``: the data root of all sites, ``roots``: those of
-    sites that have their own. ``file``: the file that describes the images, if it is not in the data root.
+    ``domains``: the domain of each site, as far as known. ``root``: the data root of all sites.
+    ``file``: the file that describes the images, if it is not in the data root.
     """
 
     domains: Mapping[str, str] = {}
     root: Path | None = None
-    roots: Mapping[str, Path] = {}
     file: Path | None = None
-
-    def check_sites(self, sites: Sequence[str]) -> None:
-        """Raise ``SettingsError`` for a data root of a site that is none of ``sites``."""
-        for site in self.roots:
-            if site not in sites:
-                raise SettingsError(f"--site-data names site {site!r}, {did_you_mean(site, sites)}")
 
     def entry(self, site: str) -> dict[str, str]:
         """Return what the options say about a site's data, in the form of its config."""
-        paths = {"data_root": self.roots.get(site, self.root), "dataset_file": self.file}
+        paths = {"data_root": self.root, "dataset_file": self.file}
         known = {name: str(path.resolve()) for name, path in paths.items() if path is not None}
         return {**({"domain": self.domains[site]} if site in self.domains else {}), **known}
 
