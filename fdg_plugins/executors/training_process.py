@@ -109,7 +109,9 @@ class _Child:
     def do_work(self, task: Any, should_stop: ShouldStop, say: Say) -> TaskResult | None:
         """Return the outcome of a task, ``aborted`` if it should stop; None if the process ended."""
         try:
-            _send(self._pipe, task)
+            # In a thread, since a process that hangs reads nothing, and the pipe is soon full.
+            sending = (self._pipe, _message(task))
+            threading.Thread(target=_send_unless_ended, args=sending, daemon=True).start()
             while True:
                 if should_stop():
                     return TaskResult("aborted")
@@ -152,8 +154,8 @@ def _serve(tasks: Connection, output: Connection, shares: bool) -> None:
         while True:
             order, config, folder = _receive(tasks)
             # This process is never asked to stop. It is killed, which ends even a hanging kernel.
-            outcome = work.do_work(order, config, folder, lambda: False, lambda line: _send(tasks, line))
-            _send(tasks, outcome)
+            outcome = work.do_work(order, config, folder, lambda: False, lambda line: _send(tasks, _message(line)))
+            _send(tasks, _message(outcome))
 
 
 def _end_with_parent() -> None:
@@ -184,17 +186,26 @@ def _tensor(content: bytearray, dtype: torch.dtype, shape: torch.Size) -> torch.
     return torch.frombuffer(content, dtype=dtype).reshape(shape) if content else torch.empty(shape, dtype=dtype)
 
 
-def _send(pipe: Connection, value: Any) -> None:
+def _message(value: Any) -> list[Any]:
+    """Return the parts of a message: the pickle, then the values of each tensor."""
     # Not by torch's shared memory, of which a container has 64 MB.
     values: list[pickle.PickleBuffer] = []
     _Pickler(content := io.BytesIO(), protocol=5, buffer_callback=values.append).dump(value)
-    pipe.send((content.getvalue(), len(values)))
-    for one in values:
-        pipe.send_bytes(one.raw())
+    return [pickle.dumps((content.getvalue(), len(values))), *(one.raw() for one in values)]
+
+
+def _send(pipe: Connection, parts: list[Any]) -> None:
+    for part in parts:
+        pipe.send_bytes(part)
+
+
+def _send_unless_ended(pipe: Connection, parts: list[Any]) -> None:
+    with contextlib.suppress(OSError, TypeError):  # TypeError: the pipe was closed meanwhile
+        _send(pipe, parts)
 
 
 def _receive(pipe: Connection) -> Any:
-    content, number = pipe.recv()
+    content, number = pickle.loads(pipe.recv_bytes())
     return pickle.loads(content, buffers=[bytearray(pipe.recv_bytes()) for _ in range(number)])
 
 

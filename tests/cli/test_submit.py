@@ -236,7 +236,7 @@ def test_what_cannot_be_resumed_is_refused(kit: Path, tmp_path: Path, monkeypatc
         check_refusal(resume(flare, monkeypatch, JOB, kit), told)
         assert flare.submitted == []
     check_refusal(resume(FakeFlare([BROKEN]), monkeypatch, tmp_path, kit), "is not a job: it has no meta.json")
-    check_refusal(resume(FakeFlare([BROKEN]), monkeypatch, JOB, kit, "--data-root", "x"), "without --data-root")
+    check_refusal(resume(FakeFlare([BROKEN]), monkeypatch, JOB, kit, "--data-root", "x"), "without the other options")
     job = Path(shutil.copytree(JOB, tmp_path / "job"))
     (job / CONFIG).write_text('{"workflows": []}')
     check_refusal(resume(FakeFlare([BROKEN]), monkeypatch, job, kit), "no workflow is a FederationController")

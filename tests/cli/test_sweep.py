@@ -138,7 +138,7 @@ def test_a_real_sweep_is_stopped_and_goes_on_beside_a_reference(tmp_path: Path) 
     given = [part for name, value in tiny.items() for part in ("--set", f"{name}={value}")]
     asked = (*DIGITS[:-1], "fedavg,vrex", "--protocol", "quick", *given, "--keep-models")
     with begin(REAL, folder, *asked) as first:
-        wait_for_processes(folder, 3, first)
+        wait_for_processes(folder, 2, first)
         first.send_signal(signal.SIGINT)
         printed, _ = first.communicate(timeout=600)
     assert first.returncode == 130, printed

@@ -30,6 +30,6 @@ def test_a_folder_of_ones_own_goes_through_sweep_report_and_figures(tmp_path: Pa
     table = fdg("report", sweep)
     assert TARGET in table
     assert "Meine Fotos" in table
-    assert fdg("plot", "all", sweep, "--data", photos, "--to", tmp_path / "figures").count(": png") >= 3
+    assert fdg("plot", "all", sweep, "--to", tmp_path / "figures").count(": png") >= 3
     run = sweep / "runs" / "fedavg-Bader_Kuchen-seed0"
-    assert "convergence: png" in fdg("plot", "all", run, "--data", photos, "--to", tmp_path / "one")
+    assert "convergence: png" in fdg("plot", "all", run, "--to", tmp_path / "one")

@@ -44,5 +44,5 @@ def test_a_sweep_runs_them_by_name_and_report_and_plot_know_their_titles(
     assert "3 of 3 runs have finished, 0 of them now" in fdg(environment, "sweep", folder, "--data-root", blocks)
     report = fdg(environment, "report", folder, "--plugin", FILE)
     assert all(title in report for title in ("FedAvg", "FedProto", "Clipped FedAvg"))
-    fdg(environment, "plot", "convergence", folder, "--to", tmp_path / "figures", "--plugin", FILE)
+    fdg(environment, "plot", "convergence", folder, "--to", tmp_path / "figures")
     assert list((tmp_path / "figures").glob("*.png"))

@@ -306,16 +306,18 @@ def test_settings_in_the_users_shell_act_on_a_job_folder_only(
     }
 
 
-def test_a_plug_in_that_has_changed_is_not_gone_on_with(use_fake: UseFake, tmp_path: Path) -> None:
+def test_a_plug_in_that_has_changed_is_resumed_only_as_told(use_fake: UseFake, tmp_path: Path) -> None:
     use_fake("dies")
     plugin = Path(shutil.copy(CLIPPED, tmp_path))
     assert run("clipped_fedavg", *DIGITS, "--plugin", plugin, "--to", "own").exit_code == 1
     plugin.write_text(f"{plugin.read_text()}\n# mended\n")
     use_fake()
     assert resume("own").exit_code == 2
-    shutil.copy(CLIPPED, tmp_path)
-    done = resume("own")
+    done = resume("own", "--with-current-plugin")
     assert (done.exit_code, f"fdg report own --plugin {plugin}" in done.stdout) == (0, True)
+    assert {copy.read_text() for copy in Path("own", "job").glob(f"*/custom/{plugin.name}")} == {plugin.read_text()}
+    config = json.loads(Path("own/job/app_server/config/config_fed_server.json").read_text())
+    assert config["workflows"][0]["args"]["with_current_plugin"] is True
 
 
 def test_the_files_that_a_job_folder_brings_are_named_in_the_next_commands(use_fake: UseFake, tmp_path: Path) -> None:

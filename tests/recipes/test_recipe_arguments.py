@@ -36,7 +36,7 @@ OUR_COMMANDS = """
 import json, sys
 from fdg_plugins.cli.jobs import own_arguments
 with own_arguments():
-    import fdg_plugins.recipes
+    from fdg_plugins.recipes import FDGRecipe
 from nvflare.recipe.spec import _peek_recipe_args
 print(json.dumps([sys.argv[1:], _peek_recipe_args()[0]]))
 """
