@@ -101,7 +101,7 @@ class Federation:
 
     def control(self, command: str, *arguments: object) -> Done:
         """Run ``fdg poc`` as a user does."""
-        words = [str(self.commands / "fdg"), "poc", command, "--folder", str(self.folder)]
+        words = [str(self.commands / "fdg"), "poc", command, str(self.folder)]
         return self._run([*words, *map(str, arguments)], self.folder.parent)
 
     def start(self, *options: object) -> Done:
@@ -273,7 +273,7 @@ def exported_job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("jobs")
     script = Path(sys.executable).with_name("fdg")
     subprocess.run(
-        [script, "export", "job", ROOT / "jobs" / "pacs_fedomg", "--to", folder], check=True, timeout=COMMAND_TIMEOUT_S
+        [script, "export", "job", ROOT / "jobs" / "pacs_fedomg", folder], check=True, timeout=COMMAND_TIMEOUT_S
     )
     return folder / "pacs_fedomg"
 

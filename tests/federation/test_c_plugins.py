@@ -15,7 +15,7 @@ from .conftest import COMMAND_TIMEOUT_S, PROTOCOL, Federation, change_protocol
 def plugin_job(federation: Federation, tmp_path: Path) -> Path:
     """The job of the plug-in's method and network, as a lead writes it by name."""
     fdg = str(Path(sys.executable).with_name("fdg"))
-    command = [fdg, "export", "job", "--method", "fedproto", "--to", str(tmp_path)]
+    command = [fdg, "export", "job", "fedproto", str(tmp_path)]
     subprocess.run(command, env={**os.environ, **federation.plugins}, check=True, timeout=COMMAND_TIMEOUT_S)
     job = tmp_path / "pacs_fedproto"
     assert not list(job.rglob("custom"))

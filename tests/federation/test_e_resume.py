@@ -47,7 +47,7 @@ class Submission:
 
     def __init__(self, federation: Federation, job: Path, *options: str) -> None:
         self.log = federation.folder / f"submit-{time.monotonic_ns()}.log"
-        words = [FDG, "submit", str(job), "--kit", str(lead(federation)), *options]
+        words = [FDG, "submit", str(job), str(lead(federation)), *options]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(words, env=environment(federation), stdout=log, stderr=subprocess.STDOUT)
 
@@ -182,9 +182,10 @@ def test_a_run_whose_site_loses_its_job_process_goes_on_by_itself(
 def test_a_run_whose_server_was_killed_goes_on_by_one_command(
     own_federation: Federation, small_job: Path, unbroken: tuple[RunRecord, dict[str, torch.Tensor]], tmp_path: Path
 ) -> None:
-    detached = Submission(own_federation, small_job, "--detach")
-    assert detached.end() == 0, detached.output
-    run = detached.first_job()
+    submission = Submission(own_federation, small_job)
+    run = submission.first_job()
+    submission.process.kill()  # nobody follows the job
+    submission.process.wait()
     wait_for_round(own_federation, run, 2)
     assert kill(own_federation, "server") >= 3, "daemon, server and job process"
     owner = read_json(own_federation.folder / "server" / "fdg_state" / run / OWNER_FILE)

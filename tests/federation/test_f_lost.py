@@ -25,7 +25,7 @@ def gap_job(tmp_path: Path) -> Path:
     """``pacs_fedomg_ga``, whose sites remember something from round to round, small enough for two cores."""
     script = Path(sys.executable).with_name("fdg")
     source = ROOT / "jobs" / "pacs_fedomg_ga"
-    subprocess.run([script, "export", "job", source, "--to", tmp_path], check=True, timeout=COMMAND_TIMEOUT_S)
+    subprocess.run([script, "export", "job", source, tmp_path], check=True, timeout=COMMAND_TIMEOUT_S)
     job = tmp_path / source.name
     change_protocol(job, **PROTOCOL)
     return job

@@ -119,7 +119,7 @@ def test_a_recipe_runs_in_flares_own_poc(own_poc: OwnPoc) -> None:
 def test_sites_with_names_of_flares_own_are_told_their_domains(own_poc: OwnPoc) -> None:
     own_poc.run("nvflare", "poc", "prepare", "-n", len(SITES))
     for site, domain in zip(SITES, DOMAINS, strict=True):
-        told = CliRunner().invoke(app, ["kit", "site", "--kit", str(own_poc.kits / site), "--domain", domain])
+        told = CliRunner().invoke(app, ["kit", "site", str(own_poc.kits / site), "--domain", domain])
         assert told.exit_code == 0, told.output
     FDGRecipe("fedomg", "rotateddigits", sites=list(SITES)).export(str(own_poc.folder / "jobs"))
     own_poc.run("nvflare", "poc", "start", "--timeout", COMMAND_TIMEOUT_S)
