@@ -115,8 +115,8 @@ def sweep(
         environment = machine_environment(os.environ, chosen.root) | chosen.variables
         for name in ignored_settings(os.environ):
             warn(f"{name} is not used: the settings of a sweep come from --set.")
-        prepared = prepare(asked, store, environment, in_one_process=True)
-        machine = find_machine(max(prepared.processes, at_once or 1), parallel, None, at_once, environment)
+        prepared = prepare(asked, store, environment)
+        machine = find_machine(at_once or 1, parallel, None, at_once, environment)
         _show_plan(prepared, store)
         runs = pending(prepared.plan, store, retry_failed=True)
         if dry_run:

@@ -17,7 +17,7 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from fdg_plugins.errors import SettingsError, did_you_mean, shorten
+from fdg_plugins.errors import SettingsError, did_you_mean, nearest, shorten
 from fdg_plugins.plugins.method import Leaving, Method
 from fdg_plugins.plugins.methods import METHODS
 
@@ -150,9 +150,11 @@ def parse_method(text: Any) -> Composition:
     for part in text.split("+") if isinstance(text, str) else (text,):
         record = find_method(part)
         if record is None:
+            near = nearest(part, [name.removeprefix(PREFIX) for name in METHODS.names()])
+            hint = f"did you mean {near!r}?" if near else did_you_mean(part, METHODS.names())
             raise SettingsError(
-                f"method is {shorten(text)}, in which {shorten(part)} is unknown: "
-                f"{did_you_mean(part, METHODS.names())} Several are joined by +, such as fedomg+ga."
+                f"method is {shorten(text)}, in which {shorten(part)} is unknown: {hint} "
+                "Several are joined by +, such as fedomg+ga."
             )
         for place in places_of(record):
             if place in holders:

@@ -92,7 +92,7 @@ def test_an_option_of_an_earlier_version_is_understood_or_answered(tmp_path: Pat
     [
         (["run", "fedomg", "--set", "kappa", "0.3"], "--set kappa=0.3"),
         (["run", "fedomg", "--engine", "procces"], "'process'"),
-        (["run", "fedomg+gaa"], "'gaa' is unknown"),
+        (["run", "fedomg+gaa"], "did you mean 'ga'?"),
         (["run", "fedomg", "--set", "kapa=1"], "did you mean 'kappa'?"),
         (["run", "fedomg", "--target", "scetch"], "photo, sketch"),
         (["run", "jobs/pacs_fedmog"], "jobs/pacs_fedmog"),

@@ -105,7 +105,7 @@ def test_who_has_used_two_methods_together_is_found_from_either_side() -> None:
     ("text", "said"),
     [
         ("fedmog", "did you mean 'fedomg'"),
-        ("fedomg+gaa", "'gaa' is unknown"),
+        ("fedomg+gaa", "did you mean 'ga'?"),
         ("fedomg+samples", "'samples' is unknown"),
         ("", "'' is unknown"),
         ("../fedomg", "unknown"),

@@ -126,14 +126,12 @@ def test_a_finished_run_is_accepted_only_with_its_settings(tmp_path: Path, asked
         prepare(asked, store, {})
 
 
-def test_in_one_process_runs_have_the_same_jobs_and_each_counts_as_one_process(tmp_path: Path) -> None:
-    apart, together = (prepare(DIGITS, Store(tmp_path), {}, in_one_process=one) for one in (False, True))
-    assert (apart.processes, together.processes) == (6, 1)
-    assert apart.plan == together.plan
+def test_each_run_is_one_process(tmp_path: Path) -> None:
+    plan = prepare(DIGITS, Store(tmp_path), {}).plan
     assert kind_of("fedomg+ga", in_one_process=True) is IN_ONE_PROCESS
     assert {kind_of(name, in_one_process=True) for name in ALGORITHMS} == {REFERENCE}
-    assert tuple(FEDERATED.words(apart.plan[0], 2, 101))[-2:] == ("-m", "101")
-    assert "-m" not in FEDERATED.words(apart.plan[0], 2, 100)
+    assert tuple(FEDERATED.words(plan[0], 2, 101))[-2:] == ("-m", "101")
+    assert "-m" not in FEDERATED.words(plan[0], 2, 100)
 
 
 def test_a_reference_makes_as_many_passes_as_the_rounds_unless_steps_are_named(tmp_path: Path) -> None:

@@ -40,11 +40,28 @@ def described(runs: Sequence[Run]) -> str:
         " or ".join(text or "whole network trained" for text in trained) if any(trained) else "",
         f"{span(record.protocol.image_size for record in records)} px",
         span((record.protocol.rounds for record in federated), "round") if federated else "",
-        f"centralised references of {span(pooled)} steps" if pooled else "",
+        f"centralised references of {span(pooled)} steps{_other_budget(runs)}" if pooled else "",
         f"at most {thinned} images per domain{' in some runs' if None in most else ''}" if thinned else "",
         span((len(record.sources) for record in federated), "source site") if federated else "",
     ]
     return ", ".join(filter(None, parts))
+
+
+def _other_budget(runs: Sequence[Run]) -> str:
+    """Return how often references and methods see the images, if that differs; steps are whole, hence a tolerance."""
+    theirs, ours = ([_passes(run) for run in runs if run.is_reference is pooled] for pooled in (True, False))
+    if not ours or (max(theirs) <= 1.25 * min(ours) + 1 and min(theirs) >= 0.8 * max(ours) - 1):
+        return ""
+    return f" ({max(theirs):.3g} passes over the images, the methods {max(ours):.3g})"
+
+
+def _passes(run: Run) -> float:
+    """Return the number of passes over the source images that a run makes, planned ones of a federated run."""
+    record, protocol = run.record, run.record.protocol
+    if not run.is_reference:
+        return protocol.rounds * protocol.local_epochs
+    images = sum(record.census[site].num_train for site in record.sources)
+    return record.method.settings["steps"] * protocol.batch_size * len(record.sources) / max(images, 1)
 
 
 def line_facts(runs: Sequence[Run]) -> dict[str, str]:

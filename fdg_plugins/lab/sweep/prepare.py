@@ -46,16 +46,13 @@ class Prepared:
     content: SweepFile
     plan: tuple[PlannedRun, ...]
     grids: Mapping[str, Grid]
-    processes: int
 
 
-def prepare(
-    asked: Mapping[str, Any], store: Store, environment: Mapping[str, str], *, in_one_process: bool = False
-) -> Prepared:
+def prepare(asked: Mapping[str, Any], store: Store, environment: Mapping[str, str]) -> Prepared:
     """Return the plan of a sweep in the folder of ``store``, for runs in ``environment``.
 
     ``asked`` has fields of the :class:`Request`; one that is missing or None takes its value from the continued sweep,
-    or its default. ``in_one_process``: whether each federated run is one process; otherwise each of its sites is one.
+    or its default.
 
     Raises ``SettingsError`` or ``DataError`` for every foreseeable failure of a run, and for a folder whose sweep
     cannot continue with this plan.
@@ -77,14 +74,10 @@ def prepare(
         if REFERENCE.knows(run.method):  # shown with the plan
             own = {name: run.settings[name] for name in run.settings if name not in grids[run.method].axes}
             grids[run.method] = grids[run.method]._replace(fixed=own)
-    written = {run.name: _check_run(run, store, content.data) for run in plan}
-    protocols = [one.protocol for one in written.values()]
+    protocols = [_check_run(run, store, content.data).protocol for run in plan]
     check_weights_of(protocols, environment)
     check_shares(protocols, request.dataset, environment)
-    computing = [
-        kind_of(run.method, in_one_process=in_one_process).processes or written[run.name].sites for run in plan
-    ]
-    return Prepared(earlier, content, plan, grids, max(computing))
+    return Prepared(earlier, content, plan, grids)
 
 
 def runs_of(request: Request) -> tuple[tuple[PlannedRun, ...], dict[str, Grid]]:
