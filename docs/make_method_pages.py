@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes what pages say of methods from their records, between markers: everything else on a page is written by hand.
+"""Makes the methods' pages from their records and the notes in ``methods/``, when the site is built.
 
-A page of a method has the parts ``equations``, ``settings``, ``leaves`` and ``differences``; ``methods/index.md`` has a
-table of all methods. They are filled when the site is built. The README's list is written: ``nox -s generate``.
+The notes are written by hand: a title, whom the method is for, and a section of remarks. The table of all methods in
+``methods/index.md`` is made too. The README's list is committed: ``nox -s generate``.
 """
 
 import inspect
@@ -41,14 +41,34 @@ ACTS = {
 _PART = re.compile(r"<!-- made: (?P<name>[\w-]+) -->.*?<!-- end -->", re.DOTALL)
 
 
-def parts_on(page: str) -> dict[str, str]:
-    """Return the made parts of a page of ``docs`` by their names; of most pages there are none."""
+def method_page(page: str, notes: str) -> str:
+    """Return the page of a method from its record and its notes; any other page as it is, with its made parts."""
     records = METHODS.own()
     key = page.removeprefix("methods/").removesuffix(".md")
     if page == "methods/index.md":
         head = ("method", "what it does", "where it acts", "jobs")
-        return {"methods": f"\n{markdown_table(head, map(_job, records.values()))}\n"}
-    return parts_of(records[key]) if page.startswith("methods/") else {}
+        return with_parts(notes, {"methods": f"\n{markdown_table(head, map(_job, records.values()))}\n"})
+    if not page.startswith("methods/"):
+        return notes
+    record = records[key]
+    title, _, rest = notes.partition("\n")
+    intro, _, remarks = rest.partition("\n## ")
+    sections = {"Equations": _equations(record), "Settings": _settings(record)}
+    ends = {"What leaves the site": _leaves(record), "Paper, code and this package": _differences(record)}
+    parts = [title, _about(record), intro.strip()]
+    parts += [f"## {head}\n\n{text}" for head, text in sections.items()]
+    parts += [f"## {remarks.strip()}"] if remarks else []
+    return "\n\n".join([*parts, *(f"## {head}\n\n{text}" for head, text in ends.items())]) + "\n"
+
+
+def _about(record: Method) -> str:
+    paper = record.reference
+    jobs = ", ".join(f"[`{name}`](../../jobs/{name})" for name in _jobs_of(record))
+    file = f"fdg_plugins/methods/{record.key}.py"
+    return (
+        f"{paper.authors}, \"{paper.title}\", {paper.venue} {paper.year}. Code: [`{file}`](../../{file}). Jobs: {jobs}. "
+        f"In a terminal: `fdg explain {record.key}`."
+    )
 
 
 def readme() -> str:
@@ -69,12 +89,6 @@ def with_parts(page: str, parts: Mapping[str, str]) -> str:
     return _PART.sub(made, page)
 
 
-def parts_of(record: Method) -> dict[str, str]:
-    """Return the made parts of a method's page by their names."""
-    parts = {"equations": _equations, "settings": _settings, "leaves": _leaves, "differences": _differences}
-    return {name: f"\n{make(record)}\n" for name, make in parts.items()}
-
-
 def _equations(record: Method) -> str:
     line = record.line[:1].upper() + record.line[1:]
     letters = [f"*Letters:* {_text(record.letters)}.", ""] if record.letters else []
@@ -91,7 +105,8 @@ def _equation_lines(record: Method) -> Iterator[str]:
 def _settings(record: Method) -> str:
     rows = [*_sourced(record), *_unsourced(record)]
     head = ("setting", "symbol", "default", "paper", "code", "remark")
-    return markdown_table(head, rows) if rows else "None of its own."
+    how = "Set one with `--set NAME=VALUE`, by its name in a recipe, or as `FDG_NAME` in the server's environment."
+    return f"{markdown_table(head, rows)}\n\n{how}" if rows else "None of its own."
 
 
 def _sourced(record: Method) -> Iterator[tuple[str, ...]]:
@@ -185,10 +200,13 @@ def _differences(record: Method) -> str:
 
 
 def _job(record: Method) -> tuple[str, ...]:
-    names = [f"{dataset}_{method}" for dataset, method in JOBS if method == record.key]
     acts = ", ".join(ACTS[point] for point in record.acts)
-    jobs = ", ".join(f"[`{name}`](../../jobs/{name})" for name in names)
+    jobs = ", ".join(f"[`{name}`](../../jobs/{name})" for name in _jobs_of(record))
     return f"[{record.title}]({record.key}.md)", _text(record.line), acts, jobs
+
+
+def _jobs_of(record: Method) -> list[str]:
+    return [f"{dataset}_{method}" for dataset, method in JOBS if method == record.key]
 
 
 def _groups(records: Collection[Method]) -> str:

@@ -71,8 +71,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Put the commands where they belong, and make links lead to pages of the site."""
     if COMMANDS_MARKER in markdown:
         markdown = markdown.replace(COMMANDS_MARKER, commands())
-    parts = make_method_pages.parts_on(page.file.src_uri) | {"leaving": f"\n{make_tables.leaving_table()}\n"}
-    return site_links(make_method_pages.with_parts(markdown, parts), page.file.src_uri)
+    leaving = {"leaving": f"\n{make_tables.leaving_table()}\n"}
+    markdown = make_method_pages.with_parts(make_method_pages.method_page(page.file.src_uri, markdown), leaving)
+    return site_links(markdown, page.file.src_uri)
 
 
 def notebook_page(notebook: dict[str, Any]) -> str:
