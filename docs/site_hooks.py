@@ -10,8 +10,10 @@ import html
 import json
 import posixpath
 import re
+import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,8 @@ MADE = {
 METHODS_TITLE = "Methods"
 COMMANDS_MARKER = "<!-- fdg --help -->"
 
+# A block of one command that makes a table of kept records; on the site, the table follows it.
+REPORT = re.compile(r"^```bash\n(fdg report docs/results/(?:[^\n]|(?<=\\)\n)*)\n```$", re.MULTILINE)
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 _EXAMPLES = re.compile(r"^Examples:\n((?:\n  \S.*\n)+)", re.MULTILINE)
 
@@ -72,8 +76,19 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if COMMANDS_MARKER in markdown:
         markdown = markdown.replace(COMMANDS_MARKER, commands())
     leaving = {"leaving": f"\n{make_tables.leaving_table()}\n"}
+    markdown = REPORT.sub(lambda block: f"{block[0]}\n\n{result_table(block[1])}", markdown)
     markdown = make_method_pages.with_parts(make_method_pages.method_page(page.file.src_uri, markdown), leaving)
     return site_links(markdown, page.file.src_uri)
+
+
+def result_table(command: str) -> str:
+    """Return what ``fdg report`` makes of kept records, as Markdown."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder) / "table.md"
+        words = shlex.split(command.replace("\\\n", " "))[1:]
+        fdg = str(Path(sys.executable).with_name("fdg"))
+        subprocess.run([fdg, *words, "--to", str(table)], cwd=ROOT, check=True, capture_output=True)
+        return table.read_text(encoding="utf-8").strip()
 
 
 def notebook_page(notebook: dict[str, Any]) -> str:
