@@ -35,7 +35,8 @@ def prose_of(page: Path) -> Iterator[tuple[int, str]]:
     code = False
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
         code ^= line.lstrip().startswith("```")
-        if not code and not line.startswith("    "):
+        is_glossary = page.name == "CONTRIBUTING.md" and line.startswith("|")
+        if not code and not is_glossary and not line.startswith("    "):
             yield number, re.sub(r"`[^`]*`", "CODE", line)
 
 
