@@ -283,8 +283,7 @@ def _files_of(place: str, data_root: Path | None) -> Place:
 
     Raises DataError if the data root holds the stand-in, or no folder of the data set.
     """
-    from fdg_plugins.data import DATASETS
-    from fdg_plugins.data.catalogue import described_spec
+    from fdg_plugins.data import DATASETS, dataset_spec
     from fdg_plugins.data.own_files import NO_RULES
     from fdg_plugins.data.own_folder import own_data
     from fdg_plugins.data.stand_in import is_stand_in
@@ -292,7 +291,7 @@ def _files_of(place: str, data_root: Path | None) -> Place:
     if is_own(place):
         own = own_data(place, data_root if place.endswith(".toml") else None)
         introduce(own)
-        return Place(described_spec(own.dataset), own.root, own.rules)
+        return Place(dataset_spec(own.dataset), own.root, own.rules)
     if place not in DATASETS.names() and not Path(place).exists():
         raise SettingsError(f"there is no folder {place!r} here, nor a data set of that name: fdg data list has those.")
     spec, root = _on_disk(place), _existing(_named(data_root)).resolve()

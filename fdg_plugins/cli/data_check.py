@@ -16,7 +16,7 @@ from fdg_plugins.errors import DataError
 
 if TYPE_CHECKING:
     from fdg_plugins.data.own_files import FileRules
-    from fdg_plugins.data.specs import AttributeSpec, ImageFolderSpec, KnownSpec, PairSample, SegmentationSpec
+    from fdg_plugins.data.specs import AttributeSpec, ImageFolderSpec, KnownSpec, Sample, SegmentationSpec
     from fdg_plugins.data.splits import Split
     from fdg_plugins.lab.preparation.facts import ImageFacts
 
@@ -50,8 +50,8 @@ def check_images(place: Place, spec: "ImageFolderSpec", sheets: Path | None) -> 
 
     Raises DataError, after all domains, if some images cannot be used, or no run could start.
     """
-    from fdg_plugins.data.folders import existing_folders, list_domain
-    from fdg_plugins.data.splits import folder_split
+    from fdg_plugins.data.folders import list_domain
+    from fdg_plugins.data.splits import split_of
     from fdg_plugins.lab.preparation.facts import image_facts
 
     base = place.root / spec.folder
@@ -59,9 +59,9 @@ def check_images(place: Place, spec: "ImageFolderSpec", sheets: Path | None) -> 
     unused: dict[str, Sequence[str]] = {}
     splits: dict[str, Split] = {}
     for domain in _present(place, spec.domains):
-        folders = existing_folders(place.root, spec, domain)
-        samples, left_out, unused[domain] = list_domain(folders, spec, domain, place.rules)
-        splits[domain] = folder_split(samples, spec, domain, place.root, place.rules, seed=0, left_out=left_out)
+        listing = list_domain(place.root, spec, domain, place.rules)
+        samples, left_out, unused[domain] = listing.images, listing.skipped, listing.unused
+        splits[domain] = split_of(listing, spec, domain, seed=0)
         facts[domain] = image_facts(base, track(samples, f"decoding {domain}", len(samples)), most_pixels())
         if left_out:
             say(f"left out    {domain}: {len(left_out):,} files that are known to be bad, or excluded")
@@ -80,6 +80,10 @@ def check_images(place: Place, spec: "ImageFolderSpec", sheets: Path | None) -> 
     if sheets is not None:
         _write_image_sheet(sheets / f"{spec.name}.png", place, spec, facts)
     _refuse_damaged(error for found in facts.values() for error in found.damaged.values())
+    _refuse_few(splits)
+
+
+def _refuse_few(splits: "Mapping[str, Split]") -> None:
     few = [name for name, split in splits.items() if not split.train or not split.validation]
     if len(few) > 1:
         raise DataError(f"no image to train or to validate on in {', '.join(few)}: only one domain can be held out.")
@@ -112,16 +116,18 @@ def check_masks(place: Place, spec: "SegmentationSpec", sheets: Path | None) -> 
 
     Raises DataError, after all domains, if some pairs cannot be used, or a domain has too few for any run.
     """
-    from fdg_plugins.data.pairs import list_pairs, split_pairs
+    from fdg_plugins.data.pairs import list_pairs
+    from fdg_plugins.data.splits import split_of
     from fdg_plugins.lab.preparation import count_images
     from fdg_plugins.lab.preparation.facts import mask_facts
 
     facts: dict[str, ImageFacts] = {}
     unused: dict[str, Sequence[str]] = {}
-    listed = {}
+    splits: dict[str, Split] = {}
     for domain in count_images(place.root, spec, place.rules):
-        listed[domain], _, unused[domain] = list_pairs(place.root, spec, domain, place.rules)
-        pairs = listed[domain].all
+        listing = list_pairs(place.root, spec, domain, place.rules)
+        splits[domain] = split_of(listing, spec, domain, seed=0)
+        pairs, unused[domain] = listing.images, listing.unused
         facts[domain] = mask_facts(place.root, spec, track(pairs, f"decoding {domain}", len(pairs)), most_pixels())
         sound = [pair for pair in pairs if pair not in facts[domain].damaged]
         if sheets is not None and sound:
@@ -133,8 +139,7 @@ def check_masks(place: Place, spec: "SegmentationSpec", sheets: Path | None) -> 
     _show_duplicates((domain, one.file, digest) for domain in facts for one, digest in facts[domain].digests.items())
     _warn(place, facts)
     _refuse_damaged(error for found in facts.values() for error in found.damaged.values())
-    for domain, pairs_of_domain in listed.items():
-        split_pairs(pairs_of_domain, (), spec, domain, seed=0, max_samples=None)
+    _refuse_few(splits)
 
 
 def _mask_row(domain: str, found: "ImageFacts") -> Sequence[str]:
@@ -236,7 +241,7 @@ def _write_image_sheet(path: Path, place: Place, spec: "ImageFolderSpec", facts:
         _save(path, draw_sheet(rows, f"{spec.title}: {sum(map(len, rows.values()))} of {total:,} images"))
 
 
-def _write_mask_sheet(path: Path, place: Place, spec: "SegmentationSpec", pairs: "Sequence[PairSample]") -> None:
+def _write_mask_sheet(path: Path, place: Place, spec: "SegmentationSpec", pairs: "Sequence[Sample]") -> None:
     """Draw up to ``ON_A_SHEET`` pairs, evenly chosen in the order of their names."""
     from fdg_plugins.data.pairs import stem_of
     from fdg_plugins.lab.preparation.facts import class_shares, read_pair

@@ -8,16 +8,24 @@ A site finds its data root, opens its domain once and builds a loader for every 
     check_images(data)
     batches = training_batches(data, image_size=224, batch_size=16, seed=1, scope=("site-1", round_number, epoch))
 
-``catalogue`` has the data sets, ``roots`` finds a site's data root, ``folders``, ``pairs``, ``published`` and
-``attributes`` list the images, ``own_folder`` and ``own_files`` find a user's own, ``splits`` and ``skew`` divide a
-domain, ``domains`` opens it, ``decoding`` reads a file, ``soundness`` finds damaged files. ``sources`` says what a
-source of images provides: ``image_files``, or ``pair_files`` with masks, transformed by ``presets``. ``images`` makes
-batches of any source. The package reads only files below the data root.
+``catalogue`` has the data sets, ``specs`` their records. A domain is listed by names (``folders``, ``pairs``,
+``published``, ``attributes``; a user's own by ``own_folder`` and ``own_files``), split (``splits``, ``skew``), and
+opened (``domains``). ``decoding`` and ``pair_reading`` read a file, ``image_files`` and ``pair_files`` make datasets of
+samples, by ``augmentation`` and ``presets``, and ``images`` makes batches. Only files below the data root are read.
 """
 
 from fdg_plugins.data.augmentation import AugmentationRanges
 from fdg_plugins.data.catalogue import CELEBA, DATASETS, PACS, ROTATED_DIGITS, ROTATED_MNIST, VLCS, dataset_spec
-from fdg_plugins.data.domains import DomainData, SharedDomains, open_domain
+from fdg_plugins.data.domains import (
+    DataRoot,
+    DomainData,
+    SharedDomains,
+    check_images,
+    find_damaged,
+    find_data_root,
+    open_domain,
+    without_damaged,
+)
 from fdg_plugins.data.images import (
     ImageBatches,
     evaluation_batches,
@@ -27,9 +35,7 @@ from fdg_plugins.data.images import (
 )
 from fdg_plugins.data.own_folder import own_data
 from fdg_plugins.data.presets import check_preset
-from fdg_plugins.data.roots import DataRoot, find_data_root
 from fdg_plugins.data.skew import Partition
-from fdg_plugins.data.soundness import check_images, find_damaged, without_damaged
 from fdg_plugins.data.specs import (
     AttributeSpec,
     DatasetSpec,

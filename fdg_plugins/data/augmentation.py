@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The random draw of one augmented view, as torchvision draws it, and the colour changes, as torchvision defines them.
+"""From pixels to the input of a network: one augmented view for training, or the whole image, resized.
 
-A crop; a horizontal flip with probability 1/2; brightness, contrast and saturation changed by up to 40 % and hue by up
-to 0.4 turns, in random order; grey with probability 1/10. In torchvision: ``RandomResizedCrop``,
-``RandomHorizontalFlip``, ``ColorJitter(0.4, 0.4, 0.4, 0.4)`` and ``RandomGrayscale(0.1)``. The crop has 80 to 100 % of
-the area, unless :class:`AugmentationRanges` says otherwise: it has 70 to 100 % in the released code of FedDG-GA and
-FedOMG, and in FedIIR's, whose ``ColorJitter`` has 0.3.
+A view is drawn as torchvision draws it: a crop of 80 to 100 % of the area; a horizontal flip with probability 1/2;
+brightness, contrast and saturation changed by up to 40 % and hue by up to 0.4 turns, in random order; grey with
+probability 1/10. In torchvision: ``RandomResizedCrop``, ``RandomHorizontalFlip``, ``ColorJitter(0.4, 0.4, 0.4, 0.4)``
+and ``RandomGrayscale(0.1)``. :class:`AugmentationRanges` has other ranges: crops of 70 to 100 % in the released code of
+FedDG-GA and FedOMG, and in FedIIR's, whose ``ColorJitter`` has 0.3.
 
-Colours are changed in place, in an image float32 ``[3, H, W]`` with values in [0, 255], which fits into a core's cache.
-For arrays of that size, numpy starts an operation in a third of the time that torch needs, and its bits do not depend
-on the number of threads. The hue needs no case distinction by sextant of the colour circle. With ``C = max - min`` of a
-pixel's values and the hue ``h`` in (-1/2, 1/2], in turns from red and positive towards green,
+Pixels are uint8 ``[H, W, 3]`` and views uint8 ``[3, S, S]``: a quarter of the bytes of floats to transfer between
+processes and to a GPU, where whole batches are normalised. Resizing is bilinear and antialiased, on 8-bit values as in
+Pillow. Colours are changed in place, in an image float32 ``[3, H, W]`` with values in [0, 255], which fits into a
+core's cache, and rounded once. For arrays of that size, numpy starts an operation in a third of the time that torch
+needs, and its bits do not depend on the number of threads. The hue needs no case distinction by sextant of the colour
+circle. With ``C = max - min`` of a pixel's values and the hue ``h`` in (-1/2, 1/2], in turns from red and positive
+towards green,
 
     |h| = 1/6 + (g + b - r - min) / 6C,        with the sign of g - b,
     channel = min + 6C clamp(1/3 - distance, 0, 1/6),
@@ -18,6 +21,7 @@ pixel's values and the hue ``h`` in (-1/2, 1/2], in turns from red and positive 
 where ``distance`` is that of h from the channel's position on the circle: red 0, green 1/3, blue -1/3.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator
@@ -26,7 +30,11 @@ from typing import Literal
 
 import numpy as np
 import torch
+from torch.nn.functional import interpolate
 
+from fdg_plugins.randomness import numpy_generator
+
+Scope = tuple[str | int, ...]
 Change = Literal["brightness", "contrast", "saturation", "hue"]
 
 RATIO = (3 / 4, 4 / 3)
@@ -35,11 +43,14 @@ GREY = 0.1
 ORDERS: tuple[tuple[Change, ...], ...] = tuple(itertools.permutations(("brightness", "contrast", "saturation", "hue")))
 DRAWS = 2 * TRIES + 9
 """The number of uniform random numbers reserved for one view, even if it needs fewer."""
+# Mean and deviation of ImageNet's training images, per channel, for values in [0, 1].
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_DEVIATION = (0.229, 0.224, 0.225)
+
 # Luma of red, green and blue (ITU-R BT.601), as in Pillow and torchvision.
 _LUMA = (0.2989, 0.587, 0.114)
 _PLACES = np.array([0, 1 / 3, -1 / 3], dtype=np.float32).reshape(3, 1, 1)  # of red, green and blue on the circle
 _SIGN = np.int32(-(2**31))  # the sign bit of a float32
-_LARGEST = 255
 _ONE_THREAD = 1 << 15  # torch's own threshold
 _GREY_BELOW = np.float32(1e-9)  # a smaller chroma has no hue; avoids division by zero
 
@@ -60,6 +71,27 @@ USUAL = AugmentationRanges()
 
 
 @dataclass(frozen=True)
+class Epochs:
+    """The occasions on which all samples are augmented anew; their draws depend on ``seed`` and the scope only.
+
+    ``count`` epochs, whose numbers end their scopes; None: a single one, whose scope is ``scope`` itself. ``ranges``:
+    how far views of photographs differ from them.
+    """
+
+    seed: int
+    scope: Scope
+    count: int | None = None
+    ranges: AugmentationRanges = USUAL
+
+    def __len__(self) -> int:
+        return 1 if self.count is None else self.count
+
+    def scope_of(self, number: int) -> Scope:
+        """Return the scope of epoch ``number``, counted from 0."""
+        return self.scope if self.count is None else (*self.scope, number)
+
+
+@dataclass(frozen=True)
 class Crop:
     """A rectangle within an image, in pixels."""
 
@@ -77,6 +109,9 @@ class Augmentation:
     flipped: bool
     changes: tuple[tuple[Change, float], ...]
     grey: bool
+
+
+# --- draws ---
 
 
 def augmentation_from(draws: np.ndarray, height: int, width: int, ranges: AugmentationRanges = USUAL) -> Augmentation:
@@ -109,6 +144,82 @@ def _between(number: float, low: float, high: float) -> float:
     return low + (high - low) * number
 
 
+# --- views ---
+
+
+class EpochViews:
+    """The augmented views of ``count`` samples in consecutive epochs.
+
+    The draws for a sample depend only on the epochs' seed and scope and on the sample's position. Those of an epoch are
+    made when its first sample is asked for, because a table of draws takes memory.
+    """
+
+    def __init__(self, image_size: int, count: int, epochs: Epochs) -> None:
+        self.image_size = image_size
+        self.count = count
+        self.epochs = epochs
+        self._last: tuple[int, np.ndarray] | None = None
+
+    def __call__(self, pixels: np.ndarray, number: int, position: int) -> np.ndarray:
+        """Return the view, uint8 ``[3, S, S]``, of the sample at ``position``, uint8 ``[H, W, 3]``, in an epoch."""
+        if self._last is None or self._last[0] != number:
+            # One generator for all samples: creating one takes more than a tenth of the time of a view.
+            generator = numpy_generator(self.epochs.seed, *self.epochs.scope_of(number), "augmentation")
+            self._last = number, generator.random((self.count, DRAWS))
+        height, width, _ = pixels.shape
+        drawn = augmentation_from(self._last[1][position], height, width, self.epochs.ranges)
+        return augmented(pixels, drawn, self.image_size)
+
+
+def whole_view(pixels: np.ndarray, image_size: int) -> np.ndarray:
+    """Return the whole image, uint8 ``[H, W, 3]``, resized to the square, uint8 ``[3, S, S]``, for evaluation."""
+    height, width, _ = pixels.shape
+    return _resized(pixels, Crop(0, 0, height, width), image_size)
+
+
+def augmented(pixels: np.ndarray, drawn: Augmentation, image_size: int) -> np.ndarray:
+    """Return the view, uint8 ``[3, S, S]``, of ``pixels``, uint8 ``[H, W, 3]``, for the given draw."""
+    resized = _resized(pixels, drawn.crop, image_size)
+    view = np.empty(resized.shape, dtype=np.float32)
+    for channel, values in zip(view, resized[..., ::-1] if drawn.flipped else resized, strict=True):
+        channel[...] = values  # one by one is faster than all at once
+    for name, factor in drawn.changes:
+        CHANGES[name](view, factor)
+    if drawn.grey:
+        view[...] = _grey_of(view)
+    return np.rint(view, out=view).astype(np.uint8)
+
+
+def _resized(pixels: np.ndarray, crop: Crop, size: int) -> np.ndarray:
+    """Return the crop, resized, as uint8 ``[3, size, size]``; its memory layout may differ."""
+    part = pixels[crop.top : crop.top + crop.height, crop.left : crop.left + crop.width].transpose(2, 0, 1)
+    if part.shape[1:] == (size, size):
+        return part
+    # torch resizes 8-bit values fastest with channels last; the copy makes the array writable, as torch requires
+    image = torch.from_numpy(np.array(part, order="K")).unsqueeze(0)
+    resized: np.ndarray = interpolate(image, size=(size, size), mode="bilinear", antialias=True)[0].numpy()
+    return resized
+
+
+def normalised(images: torch.Tensor) -> torch.Tensor:
+    """Return views uint8 ``[B, 3, S, S]`` as float32 on their device, standardised by ImageNet's mean and deviation."""
+    factor, summand = _constants(images.device)
+    return images.float().mul_(factor).add_(summand)
+
+
+@functools.cache
+def _constants(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return factor and summand for values in [0, 255]; each copy to an accelerator waits for queued work."""
+    mean, deviation = np.array(IMAGENET_MEAN), np.array(IMAGENET_DEVIATION)
+    values = (1 / (255 * deviation), -mean / deviation)
+    with torch.inference_mode(False):
+        factor, summand = (torch.from_numpy(one.astype(np.float32)).view(3, 1, 1).to(device) for one in values)
+    return factor, summand
+
+
+# --- colours ---
+
+
 def adjust_brightness(image: np.ndarray, factor: float) -> None:
     """Multiply by ``factor >= 0``."""
     image *= factor
@@ -126,7 +237,7 @@ def adjust_contrast(image: np.ndarray, factor: float) -> None:
 
 def adjust_saturation(image: np.ndarray, factor: float) -> None:
     """Blend with the image in grey: 0 leaves only the grey image, 1 the image."""
-    grey = grey_of(image)
+    grey = _grey_of(image)
     grey *= 1 - factor
     image *= factor
     image += grey
@@ -148,7 +259,10 @@ def adjust_hue(image: np.ndarray, turns: float) -> None:
     hue /= np.maximum(chroma, _GREY_BELOW)
     hue += 1 / 6
     green -= blue
-    _copy_sign(green, hue)
+    # Give the hue, which is not negative, the sign of green - blue: four times faster than numpy.copysign.
+    signs, target = green.view(np.int32), hue.view(np.int32)
+    signs &= _SIGN
+    target |= signs
     hue += turns
     hue -= np.rint(hue)  # in [-1/2, 1/2] again
     np.subtract(hue, _PLACES, out=image)  # in [-5/6, 5/6]; above 1/2, the other way around is shorter
@@ -161,7 +275,16 @@ def adjust_hue(image: np.ndarray, turns: float) -> None:
     image += smallest
 
 
-def grey_of(image: np.ndarray) -> np.ndarray:
+CHANGES = {
+    "brightness": adjust_brightness,
+    "contrast": adjust_contrast,
+    "saturation": adjust_saturation,
+    "hue": adjust_hue,
+}
+"""The colour changes by name."""
+
+
+def _grey_of(image: np.ndarray) -> np.ndarray:
     """Return the luma of each pixel, float32 ``[H, W]``."""
     red, green, blue = image
     grey: np.ndarray = red * _LUMA[0]
@@ -173,15 +296,7 @@ def grey_of(image: np.ndarray) -> np.ndarray:
 def _clamp(image: np.ndarray, factor: float) -> None:
     """Clamp values that were multiplied by ``factor`` or blended; for factors up to 1, all are within the range."""
     if factor > 1:
-        _clamp_to(image, _LARGEST)
-
-
-def _copy_sign(source: np.ndarray, target: np.ndarray) -> None:
-    """Give ``target``, which has no negative value, the signs of ``source``, whose values are overwritten."""
-    bits = source.view(np.int32)  # four times faster than numpy.copysign
-    bits &= _SIGN
-    target_bits = target.view(np.int32)
-    target_bits |= bits
+        _clamp_to(image, 255)
 
 
 def _clamp_to(image: np.ndarray, largest: float) -> None:
@@ -189,12 +304,3 @@ def _clamp_to(image: np.ndarray, largest: float) -> None:
     # wait for cores that other sites on this machine need.
     for part in torch.from_numpy(image).view(-1).split(_ONE_THREAD):
         part.clamp_(0, largest)
-
-
-CHANGES = {
-    "brightness": adjust_brightness,
-    "contrast": adjust_contrast,
-    "saturation": adjust_saturation,
-    "hue": adjust_hue,
-}
-"""The colour changes by name."""

@@ -2,9 +2,9 @@
 """The data sets that are known by name: their records, and where they come from, as ``datasets.toml`` says."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cache, lru_cache
+from functools import cache
 from importlib.resources import files
 from typing import Any, TypeVar
 
@@ -17,7 +17,6 @@ from fdg_plugins.data.specs import (
     RotatedSpec,
     SegmentationSpec,
 )
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.own_dataset import DatasetRef, OwnDataset
 from fdg_plugins.plugins.registry import Registry
 
@@ -58,7 +57,7 @@ CIFAR_10 = _record(PublishedSpec, "cifar10")
 CIFAR_100 = _record(PublishedSpec, "cifar100")
 CELEBA = _record(AttributeSpec, "celeba")
 
-DATASETS: Registry[DatasetSpec] = Registry("data set", "fdg_plugins.datasets", [__name__], DatasetSpec)
+DATASETS: Registry[KnownSpec] = Registry("data set", "fdg_plugins.datasets", [__name__], DatasetSpec)
 """All data sets by name: those above and those of plug-ins."""
 
 
@@ -73,7 +72,7 @@ class Release:
     name: str
     source: str
     images: Mapping[str, int]
-    by_class: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    by_class: Mapping[str, Sequence[int]] = field(default_factory=dict)
     certain: bool = True
 
 
@@ -99,41 +98,27 @@ def origin_of(dataset: str) -> Origin:
     spec = dataset_spec(dataset)
     if (facts := _table().get(spec.name)) is None:
         return Origin(page=spec.reference)
+    releases = []
+    for release in facts.get("releases", ()):
+        counted = {domain: sum(counts) for domain, counts in release.get("by_class", {}).items()}
+        releases.append(Release(**{"images": counted, **release}))
     texts = {key: facts[key] for key in ("page", "obtain", "licence", "terms")}
-    return Origin(**texts, releases=tuple(map(_release, facts.get("releases", ()))))
-
-
-def _release(facts: Mapping[str, Any]) -> Release:
-    by_class = {domain: tuple(counts) for domain, counts in facts.get("by_class", {}).items()}
-    images = facts.get("images") or {domain: sum(counts) for domain, counts in by_class.items()}
-    return Release(**{**facts, "images": images, "by_class": by_class})
+    return Origin(**texts, releases=tuple(releases))
 
 
 def dataset_spec(dataset: DatasetRef) -> KnownSpec:
-    """Return the record of a data set: the one called so, or that of a description.
+    """Return the record of a data set: the one called so, or that of a description, whose folder is the data root.
 
     Raises SettingsError, listing the known names, if there is none. A plug-in can supply an :class:`ImageFolderSpec`,
     a :class:`SegmentationSpec`, or a :class:`RotatedSpec` with a source of this package.
     """
-    if isinstance(dataset, OwnDataset):
-        return described_spec(dataset)
-    spec = DATASETS.get(dataset)
-    if not isinstance(spec, KnownSpec):
-        raise SettingsError(
-            f"data set {dataset!r} is a {type(spec).__name__}, expected an ImageFolderSpec.", public=True
-        )
-    return spec
-
-
-@lru_cache(maxsize=64)
-def described_spec(own: OwnDataset) -> ImageFolderSpec | SegmentationSpec:
-    """Return the record of a described data set, whose folder is the data root itself."""
+    if not isinstance(dataset, OwnDataset):
+        return DATASETS.get(dataset)
     common: dict[str, Any] = {
-        **{"name": own.name, "title": own.title or own.name, "reference": "a data set of one's own"},
-        **{"domains": own.domains, "classes": own.classes, "folder": "", "described": True},
+        **{"name": dataset.name, "title": dataset.title or dataset.name, "reference": "a data set of one's own"},
+        **{"domains": dataset.domains, "classes": dataset.classes, "folder": "", "described": True},
     }
-    if own.task == "classification":
+    if dataset.task == "classification":
         return ImageFolderSpec(**common)
-    return SegmentationSpec(
-        **common, channels=own.channels, dims=own.dims, preset=own.preset, mask_values=own.mask_values
-    )
+    masks = {name: getattr(dataset, name) for name in ("channels", "dims", "preset", "mask_values")}
+    return SegmentationSpec(**common, **masks)

@@ -23,15 +23,14 @@ MOST_PIXELS = 50_000_000
 
 # Pillow selects the decoder by content, not by suffix: these are all the formats a misnamed image may turn out to have.
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
-# Exceptions of Pillow's decoders on broken files.
+# Exceptions of Pillow's and nibabel's decoders on broken files.
 DECODE_ERRORS = (
     *(OSError, SyntaxError, ValueError, EOFError, LookupError, ArithmeticError, TypeError, AttributeError),
-    *(RuntimeError, struct.error, zlib.error),
+    *(RuntimeError, MemoryError, struct.error, zlib.error),
 )
 LARGEST_DEEP = 2**16 - 1  # the largest value of an image of more than 8 bits
 LEAST_DEEP = 2**12  # an image whose values stay below is of 12 bits or fewer: its upper 8 of 16 bits are nearly black
 UPRIGHT = 1
-TOO_LARGE = "has {:,} pixels; expected at most {:,} (max_image_pixels)"
 _UPPER_BITS = re.compile(r";16[BLN]$")  # of Pillow's names for what a decoder reads; ";16" alone are 5 bits a colour
 _PILLOWS_LIMIT = threading.Lock()
 
@@ -53,6 +52,12 @@ def decoding(path: Path) -> Iterator[None]:
         raise DamagedError(path, f"cannot be read ({type(error).__name__})") from error
 
 
+def check_pixels(path: Path, pixels: int, most: int) -> None:
+    """Raise :class:`DamagedError` for an image of more than ``most`` pixels or voxels."""
+    if pixels > most:
+        raise DamagedError(path, f"has {pixels:,} pixels; expected at most {most:,} (max_image_pixels)")
+
+
 def open_image(
     path: Path, max_pixels: int = MOST_PIXELS, *, content: bytes | None = None, formats: tuple[str, ...] = FORMATS
 ) -> Image.Image:
@@ -66,9 +71,11 @@ def open_image(
             image = Image.open(path if content is None else io.BytesIO(content), formats=formats)
         finally:
             Image.MAX_IMAGE_PIXELS = kept
-    if (pixels := image.width * image.height) > max_pixels:
+    try:
+        check_pixels(path, image.width * image.height, max_pixels)
+    except DamagedError:
         image.close()
-        raise DamagedError(path, TOO_LARGE.format(pixels, max_pixels))
+        raise
     return image
 
 
@@ -102,30 +109,25 @@ def to_rgb(image: Image.Image, path: Path) -> Image.Image:
     """
     if image.mode == "F":
         raise DamagedError(path, "has floating-point values, expected whole numbers of 8 or 16 bits")
-    in_upper_bits = has_deep_channels(image)
+    highest = None
+    is_deep = has_deep_channels(image)
     if image.mode.startswith("I"):
         values = np.asarray(image)
-        lowest, highest = int(values.min()), int(values.max())
-        if lowest < 0 or highest > LARGEST_DEEP:
-            raise DamagedError(path, f"has values from {lowest:,} to {highest:,}, expected 0 to {LARGEST_DEEP:,}")
-        if lowest < highest:
-            _refuse_dark(path, highest)
+        low, high = int(values.min()), int(values.max())
+        if low < 0 or high > LARGEST_DEEP:
+            raise DamagedError(path, f"has values from {low:,} to {high:,}, expected 0 to {LARGEST_DEEP:,}")
+        highest = high if low < high else None
         image = Image.fromarray((values >> 8).astype(np.uint8))
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
     pixels = image.convert("RGB")
-    if in_upper_bits:
-        _refuse_dark(path, (int(np.asarray(pixels).max()) + 1 << 8) - 1)
+    if is_deep:
+        highest = (int(np.asarray(pixels).max()) + 1 << 8) - 1
+    if highest is not None and highest < LEAST_DEEP:
+        expected = "the whole range (12-bit values times 16), or 8 bits"
+        found = f"values of more than 8 bits that reach only {highest:,} of {LARGEST_DEEP:,}"
+        raise DamagedError(path, f"has {found}, expected {expected}")
     return pixels
-
-
-def _refuse_dark(path: Path, highest: int) -> None:
-    if highest < LEAST_DEEP:
-        raise DamagedError(
-            path,
-            f"has values of more than 8 bits that reach only {highest:,} of {LARGEST_DEEP:,}, expected the whole range "
-            "(12-bit values times 16), or 8 bits",
-        )
 
 
 def has_deep_channels(image: Image.Image) -> bool:

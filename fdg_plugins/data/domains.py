@@ -1,40 +1,104 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One domain of a data set at a site: checked, listed in a fixed order, split, and divided among sites.
+"""One domain of a data set at a site: found, listed in a fixed order, split, divided among sites, and checked.
 
-Opening a domain of image folders reads folder names only; ``soundness`` is the separate, slower check of the files.
-Images that come in one array are read, rotated and kept in memory when the domain is opened.
+Opening a domain of image folders reads folder names only; looking for damaged images is a separate, slower step. An
+image is damaged if Pillow, or nibabel, refuses to decode it: an empty or truncated file, a file that is not an image,
+most garbled files; a mask is decoded with its image. A JPEG with a garbled middle may still be decoded, to wrong
+pixels, as in any viewer; it counts as sound. Images that come in one array are read, rotated and kept in memory when
+the domain is opened.
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from fdg_plugins.data.attributes import list_attributed
 from fdg_plugins.data.catalogue import dataset_spec
-from fdg_plugins.data.decoding import MOST_PIXELS
-from fdg_plugins.data.folders import existing_folders, existing_root, list_domain
-from fdg_plugins.data.image_files import AttributeFiles, ImageFiles
-from fdg_plugins.data.own_files import NO_RULES, rules_of
+from fdg_plugins.data.decoding import MOST_PIXELS, DamagedError
+from fdg_plugins.data.folders import existing_root, is_folder, is_unfinished, list_domain, rules_of
+from fdg_plugins.data.image_files import AttributeFiles, ImageFiles, ImageSource
+from fdg_plugins.data.own_files import NO_RULES
 from fdg_plugins.data.pair_files import PairFiles
-from fdg_plugins.data.pairs import list_pairs, split_pairs
+from fdg_plugins.data.pairs import list_pairs
 from fdg_plugins.data.presets import preset_of
 from fdg_plugins.data.published import published_domain, rotated_domain
-from fdg_plugins.data.skew import EQUAL, EQUAL_PARTS, Partition, Shares, site_splits
-from fdg_plugins.data.sources import ImageSource
+from fdg_plugins.data.skew import EQUAL, EQUAL_PARTS, Partition, site_splits
 from fdg_plugins.data.specs import (
     AttributeSpec,
+    DatasetSpec,
     KnownSpec,
+    Listing,
     PublishedSpec,
     RotatedSpec,
     Sample,
     SegmentationSpec,
 )
-from fdg_plugins.data.splits import Split, folder_split, part_of, seeded_split
+from fdg_plugins.data.splits import Split, part_of, split_of
+from fdg_plugins.data.stand_in import STAND_INS, ensure_stand_in, is_stand_in
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.plugins.own_dataset import DatasetRef
-from fdg_plugins.tasks import TASKS
+
+T = TypeVar("T")
+
+SHOWN = 10
+"""The number of damaged files that a sentence names."""
+
+
+# --- the data root ---
+
+
+class DataRoot(NamedTuple):
+    """The folder for ``open_domain``, None if it needs none, and whether the images only stand in for others."""
+
+    path: Path | None
+    stand_in: bool
+
+
+def find_data_root(dataset: DatasetRef, data_root: Path | None, cache: Path | None) -> DataRoot:
+    """Return the data root that a site configures for ``dataset``, or the stand-in if it configures none.
+
+    The stand-ins of PACS, CelebA and the vessels are drawn below ``cache`` (default: this user's cache of the package).
+    Those of RotatedMNIST, MNIST, EMNIST and CIFAR are the digits that come with scikit-learn; requested by its own
+    name, RotatedDigits is not a stand-in.
+
+    Raises DataError for a configured root that does not exist (such a site never falls back to a stand-in), for a
+    data set in it whose preparation has not ended, and for a missing root if the data set has no stand-in. Raises
+    SettingsError for an unknown data set.
+    """
+    spec = dataset_spec(dataset)
+    if not spec.needs_data_root:
+        return DataRoot(None, stand_in=False)
+    if data_root is not None:
+        if not is_folder(data_root):
+            raise DataError(
+                f"data root {data_root} is not a folder; FDG_DATA_ROOT or fdg_site.json names it.",
+                public="its data root is not a folder.",
+            )
+        if is_unfinished(data_root / spec.folder):
+            raise DataError(
+                f"folder {data_root / spec.folder} is not complete: fdg data prepare {spec.name} has not ended; call "
+                "it again, with --any-counts to accept what is there.",
+                public=f"its preparation of data set {spec.name} has not ended.",
+            )
+        return DataRoot(data_root, stand_in=is_stand_in(data_root, spec.folder))
+    if isinstance(spec, PublishedSpec | RotatedSpec):
+        return DataRoot(None, stand_in=True)
+    if spec.described or spec.name not in STAND_INS:
+        raise _no_root(spec)
+    return DataRoot(ensure_stand_in(cache, spec.name), stand_in=True)
+
+
+def _no_root(spec: DatasetSpec) -> DataError:
+    holds = "its domains" if spec.described else f"{spec.folder}/, which fdg data prepare {spec.name} fills"
+    return DataError(
+        f"data set {spec.name} has no data root and no stand-in; expected FDG_DATA_ROOT or fdg_site.json to name the "
+        f"folder that holds {holds}.",
+        public=True,
+    )
+
+
+# --- opening ---
 
 
 @dataclass(frozen=True)
@@ -59,6 +123,11 @@ class DomainData:
     skipped: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
+
+    @property
+    def samples(self) -> dict[str, Sample]:
+        """All images by file."""
+        return {sample.file: sample for sample in (*self.train, *self.validation, *self.test)}
 
 
 def open_domain(
@@ -108,131 +177,142 @@ def open_domain(
             f"domain {domain!r} is unknown in data set {spec.name}; {expected}.",
             public=f"its domain is none of data set {spec.name}; {expected}.",
         )
-    files = frozenset(left_out)
-    asked = _Asked(
-        spec.name, data_root, domain, seed, max_samples, image_memory, max_pixels, files, preset, dataset_file
-    )
     shared = shared or SharedDomains()
-    whole = shared.open(asked, spec)
-    return whole if part is None else shared.part(whole, spec, asked, part, partition)
+    files = _Files(data_root, dataset_file, image_memory, max_pixels, preset)
+    key = (dataset, domain, files, seed, max_samples, frozenset(left_out))
+
+    def opened() -> DomainData:
+        used, images, listing = _listed(spec, domain, files)
+        split = split_of(listing, used, domain, seed=seed, max_samples=max_samples, left_out=left_out)
+        damaged = tuple(sample.file for sample in listing.images if sample.file in left_out)
+        parts = (split.train, split.validation, split.test, split.name, split.digest)
+        return DomainData(spec.name, domain, images, spec.classes, *parts, listing.skipped, damaged, listing.unused)
+
+    whole = shared.once(key, opened)
+    if part is None:
+        return whole
+    number, count = part
+    if not 1 <= number <= count:
+        where, expected = f"domain {domain!r}", f"a number from 1 to {count}"
+        raise SettingsError(site=where, field="part", value=number, expected=expected, public=True)
+    split = Split(whole.train, whole.validation, whole.test, whole.split)
+    if partition.kind == EQUAL:
+        own = part_of(split, spec, domain, part, seed=seed)
+    else:
+        shares = shared.once((*key, count, partition), lambda: site_splits(split, spec, domain, count, partition, seed))
+        own = shares.split_of(number)
+    return replace(
+        whole, train=own.train, validation=own.validation, test=own.test, split=own.name, split_hash=own.digest
+    )
 
 
-class _Asked(NamedTuple):
-    """What a domain is opened with: the arguments of :func:`open_domain`."""
+class _Files(NamedTuple):
+    """How a site reads its files: arguments of :func:`open_domain`."""
 
-    dataset: str
-    data_root: Path | None
-    domain: str
-    seed: int
-    max_samples: int | None
-    image_memory: int
-    max_pixels: int
-    left_out: frozenset[str]
-    preset: str
+    root: Path | None
     dataset_file: Path | None
+    memory: int
+    max_pixels: int
+    preset: str
 
 
 class SharedDomains:
-    """The domains that have been opened in this process, each before it is divided among sites."""
+    """What has been made in this process for all its sites: opened domains, and how they are divided."""
 
     def __init__(self) -> None:
-        self._opened: dict[_Asked, DomainData] = {}
-        self._sound: dict[int, set[str]] = {}
-        self._shares: dict[tuple[int, int, Partition], Shares] = {}
+        self._made: dict[Hashable, Any] = {}
 
-    def open(self, asked: _Asked, spec: KnownSpec) -> DomainData:
-        """Return a domain, listed and split at the first call."""
-        if asked not in self._opened:
-            self._opened[asked] = _open(asked, spec)
-        return self._opened[asked]
-
-    def part(
-        self, whole: DomainData, spec: KnownSpec, asked: _Asked, part: tuple[int, int], partition: Partition
-    ) -> DomainData:
-        """Return a site's share of an opened domain; the partition is computed once for all sites."""
-        number, count = part
-        if not 1 <= number <= count:
-            where, expected = f"domain {asked.domain!r}", f"a number from 1 to {count}"
-            raise SettingsError(site=where, field="part", value=number, expected=expected, public=True)
-        split = Split(whole.train, whole.validation, whole.test, whole.split)
-        if partition.kind == EQUAL:
-            return _divided(whole, part_of(split, spec, asked.domain, part, seed=asked.seed))
-        key = (id(whole), count, partition)
-        if key not in self._shares:
-            self._shares[key] = site_splits(split, spec, asked.domain, count, partition, asked.seed)
-        return _divided(whole, self._shares[key].split_of(number))
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return what ``make`` returned at the first call with this key."""
+        if key not in self._made:
+            self._made[key] = make()
+        made: T = self._made[key]
+        return made
 
     def sound_images(self, images: ImageSource) -> set[str]:
         """Return the files of an opened domain that are known to be sound; the caller may add some."""
-        return self._sound.setdefault(id(images), set())
+        return self.once(id(images), set)
 
 
-def _divided(data: DomainData, split: Split) -> DomainData:
-    train, validation, test = split.train, split.validation, split.test
-    return replace(data, train=train, validation=validation, test=test, split=split.name, split_hash=split.digest)
-
-
-def _open(asked: _Asked, spec: KnownSpec) -> DomainData:
-    domain, seed, most = asked.domain, asked.seed, asked.max_samples
-
-    def made(images: ImageSource, split: Split, **others: tuple[str, ...]) -> DomainData:
-        return _divided(DomainData(spec.name, domain, images, spec.classes, (), (), (), "", "", **others), split)
-
-    def seeded(samples: tuple[Sample, ...], used: KnownSpec = spec) -> Split:
-        return seeded_split(samples, used, domain, seed=seed, max_samples=most)
-
-    if isinstance(spec, RotatedSpec):
-        used = spec if asked.data_root is not None or spec.stand_in is None else spec.stand_in
-        array, samples = rotated_domain(_root_of(asked, used) if used.needs_data_root else None, used, domain)
-        return made(array, seeded(samples, used))
+def _listed(spec: KnownSpec, domain: str, files: _Files) -> tuple[KnownSpec, ImageSource, Listing]:
+    """Return the record of the images, which may be that of a stand-in, their source, and what the domain holds."""
+    if isinstance(spec, RotatedSpec) and spec.stand_in is not None and files.root is None:
+        spec = spec.stand_in
     if isinstance(spec, PublishedSpec):
-        array, samples = published_domain(asked.data_root, spec, domain, asked.max_pixels)
-        return made(array, seeded(samples))
-    root = _root_of(asked, spec)
+        return spec, *published_domain(files.root, spec, domain, files.max_pixels)
+    if isinstance(spec, RotatedSpec) and not spec.needs_data_root:
+        return spec, *rotated_domain(None, spec, domain)
+    if files.root is None:
+        raise _no_root(spec)
+    if isinstance(spec, RotatedSpec):
+        return spec, *rotated_domain(files.root, spec, domain)
+    root = existing_root(files.root, spec)
+    folder, memory, max_pixels = root / spec.folder, files.memory, files.max_pixels
     if isinstance(spec, AttributeSpec):
-        root, attributed = list_attributed(root, spec, domain)
-        files: ImageFiles = AttributeFiles(root / spec.folder, asked.image_memory, asked.max_pixels)
-        return made(files, seeded(_kept(attributed, spec, asked)), left_out=_among(attributed, asked))
-    root = existing_root(root, spec)
-    rules = rules_of(root, asked.dataset_file) if spec.described else NO_RULES
+        return spec, AttributeFiles(folder, memory, max_pixels), list_attributed(root, spec, domain)
+    rules = rules_of(root, files.dataset_file) if spec.described else NO_RULES
     if isinstance(spec, SegmentationSpec):
-        pairs, skipped, unused = list_pairs(root, spec, domain, rules)
-        split = split_pairs(pairs, asked.left_out, spec, domain, seed=seed, max_samples=most)
-        preset = preset_of(asked.preset, spec)
-        pair_files = PairFiles(root / spec.folder, spec, preset, asked.image_memory, asked.max_pixels)
-        return made(pair_files, split, left_out=_among(pairs.all, asked), skipped=skipped, unused=unused)
-    listed, skipped, unused = list_domain(existing_folders(root, spec, domain), spec, domain, rules)
-    kept, damaged = _kept(listed, spec, asked), _among(listed, asked)
-    absent = (*damaged, *skipped)
-    split = folder_split(kept, spec, domain, root, rules, seed=seed, max_samples=most, left_out=absent)
-    files = ImageFiles(root / spec.folder, asked.image_memory, asked.max_pixels)
-    return made(files, split, left_out=damaged, skipped=skipped, unused=unused)
+        pairs = PairFiles(folder, spec, preset_of(files.preset, spec), memory, max_pixels)
+        return spec, pairs, list_pairs(root, spec, domain, rules)
+    return spec, ImageFiles(folder, memory, max_pixels), list_domain(root, spec, domain, rules)
 
 
-def _root_of(asked: _Asked, spec: KnownSpec) -> Path:
-    if asked.data_root is None:
-        holds = f"{spec.folder}/" if spec.folder else "its domains"
-        raise DataError(f"data set {spec.name} has no data root; expected the folder that holds {holds}.", public=True)
-    return Path(asked.data_root)
+# --- damaged images ---
+
+Poll = Callable[[], object]
 
 
-def _among(listed: Iterable[Sample], asked: _Asked) -> tuple[str, ...]:
-    return tuple(sample.file for sample in listed if sample.file in asked.left_out)
+def find_damaged(data: DomainData, sound: Collection[str] = (), poll: Poll = bool) -> dict[str, str]:
+    """Decode all images of ``data`` except those known to be ``sound``; return why which cannot be used, by file.
 
-
-def _kept(listed: Collection[Sample], spec: KnownSpec, asked: _Asked) -> tuple[Sample, ...]:
-    """Return the images that are not left out.
-
-    Raises DataError for a class with none left, or with one where there were two: each part of a split needs one.
+    ``poll`` is called before each image; what it raises ends the search.
     """
-    kept = tuple(sample for sample in listed if sample.file not in asked.left_out)
-    task = TASKS.get(spec.task)
-    before, after = (Counter(map(task.stratum, samples)) for samples in (listed, kept))
-    for number, name in enumerate(task.strata(spec.classes)):
-        if after[number] < min(before[number], 2):
-            raise DataError(
-                f"of the {before[number]:,} images of class {name!r} in domain {asked.domain!r}, {after[number]} can "
-                "be used; expected at least 2, one for training and one for validation.",
-                public=True,
-            )
-    return kept
+    damaged = {}
+    for file, sample in data.samples.items():
+        if file in sound:
+            continue
+        poll()
+        try:
+            data.images.check(sample)
+        except DamagedError as error:
+            damaged[file] = error.reason
+    return damaged
+
+
+def check_images(data: DomainData, sound: set[str] | None = None, poll: Poll = bool) -> None:
+    """Decode every image file of ``data`` once; raise DataError if any cannot be used, with their number and names.
+
+    Images known to be ``sound`` are left out; the others join them if all can be used. ``poll``: as in
+    :func:`find_damaged`.
+    """
+    if damaged := find_damaged(data, sound or (), poll):
+        problem = f"of the images of domain {data.domain!r}, {len(damaged):,} cannot be used"
+        reasons = "; ".join(f"{file} {damaged[file]}" for file in sorted(damaged)[:SHOWN])
+        raise DataError(
+            f"{problem} ({reasons}); expected undamaged files, or damaged_images 'leave_out' in the site's config.",
+            public=f"{problem}.",
+        )
+    if sound is not None:
+        sound.update(data.samples)
+
+
+def without_damaged(
+    data: DomainData,
+    reopen: Callable[[frozenset[str]], DomainData],
+    sound: set[str] | None = None,
+    poll: Poll = bool,
+) -> tuple[DomainData, frozenset[str]]:
+    """Return the domain without the images that cannot be used, and those images; each image is decoded once.
+
+    ``reopen`` returns the domain without the given files. A subsampled domain may then contain other images, which
+    are checked in turn. ``sound``: files that are known to be, to which those found are added. ``poll``: as in
+    :func:`find_damaged`.
+    """
+    sound = set() if sound is None else sound
+    found: frozenset[str] = frozenset()
+    while more := find_damaged(data, sound, poll):
+        sound.update(data.samples.keys() - more.keys())
+        found |= more.keys()
+        data = reopen(found)
+    sound.update(data.samples)
+    return data, found

@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Image folders below a data root: the expected ones, their listing, and the checks of links and names."""
+"""Folders below a data root: the checks of links and names, and the images of a domain in the folders of its classes.
+
+A domain of classes is divided by the user's own ``dataset.toml``, by the official lists of PACS, or not at all.
+"""
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
 
-from fdg_plugins.data.own_files import NO_RULES, FileRules, leads_outside
-from fdg_plugins.data.specs import IMAGE_SUFFIXES, ImageFolderSpec, KnownSpec, Sample, SegmentationSpec
-from fdg_plugins.errors import DataError, visible
-
-FolderSpec: TypeAlias = ImageFolderSpec | SegmentationSpec
-"""The data sets whose images are files in folders of their domains."""
+from fdg_plugins.data.own_files import DATASET_FILE, NO_RULES, FileRules, read_dataset_file
+from fdg_plugins.data.specs import IMAGE_SUFFIXES, Given, ImageFolderSpec, KnownSpec, Listing, Sample, without_suffix
+from fdg_plugins.errors import DataError, shorten, visible
 
 LOCK = ".fdg_prepare.lock"
 """The file that a preparation makes first; it stays in the data set's folder."""
@@ -23,11 +22,17 @@ MANIFEST = "fdg_manifest.json"
 OF_SYSTEMS = frozenset({"thumbs.db", "desktop.ini"})
 """Files that systems leave in folders of images, of which nobody needs to hear."""
 
-is_folder = os.path.isdir
+KFOLD_FOLDERS = ("", "splits", "kfold", "Train val splits and h5py files pre-read")
+"""Folders, relative to the data set's, that may hold the official lists; the last is the download's own name."""
+
+is_folder = os.path.isdir  # unlike Path's, these raise for no name
 is_file = os.path.isfile
 
 # Control characters and line ends, which could forge lines of logs and lists, and bytes that are not UTF-8.
 _UNUSABLE = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]")
+
+
+# --- paths ---
 
 
 def is_unfinished(folder: Path) -> bool:
@@ -35,13 +40,21 @@ def is_unfinished(folder: Path) -> bool:
     return is_file(folder / LOCK) and not is_file(folder / MANIFEST)
 
 
-def refuse_unfinished(data_root: Path, spec: KnownSpec) -> None:
-    """Raise DataError if the preparation of a data set below ``data_root`` has not ended."""
-    if is_unfinished(data_root / spec.folder):
+def leads_outside(root: Path, path: Path) -> bool:
+    """Return whether a path, after resolving links, lies outside ``root``, a resolved folder, or forms a cycle."""
+    try:
+        resolved = path.resolve()
+    except (OSError, RuntimeError):  # a cycle, up to Python 3.12
+        return True
+    return resolved.is_symlink() or not resolved.is_relative_to(root)
+
+
+def refuse_outside(root: Path, path: Path) -> None:
+    """Raise DataError for a path that, after resolving links, leaves the data root or forms a cycle."""
+    if leads_outside(root, path):
         raise DataError(
-            f"folder {data_root / spec.folder} is not complete: fdg data prepare {spec.name} has not ended; call it "
-            "again, with --any-counts to accept what is there.",
-            public=f"its preparation of data set {spec.name} has not ended.",
+            f"{path} is a link out of the data root; expected its target below {root}.",
+            public="a link leads out of its data root.",
         )
 
 
@@ -50,115 +63,29 @@ def resolved(data_root: Path) -> Path:
     return data_root.resolve() if is_folder(data_root) else data_root
 
 
-def existing_root(data_root: Path, spec: FolderSpec) -> Path:
-    """Return the resolved data root; raise DataError unless it and the data set's folder exist."""
+def existing_root(data_root: Path, spec: KnownSpec, domain: str = "") -> Path:
+    """Return the resolved data root; raise DataError unless the folders down to the data set's, or domain's, exist."""
     root = resolved(data_root)
-    _check_folder(root, root, spec, "its data root is not a folder.")
-    _check_folder(root, root / spec.folder, spec, f"data set {spec.name!r} is not in its data root.")
-    return root
-
-
-def existing_folders(data_root: Path, spec: FolderSpec, domain: str) -> Path:
-    """Return the resolved data root; raise DataError unless the folders down to the domain's exist."""
-    root = existing_root(data_root, spec)
-    public = f"domain {domain!r} of data set {spec.name!r} is not in its data root."
-    _check_folder(root, root / spec.folder / domain, spec, public)
-    return root
-
-
-def _check_folder(root: Path, folder: Path, spec: FolderSpec, public: str) -> None:
-    if is_folder(folder):
+    for folder, what in (
+        (root, "its data root is not a folder."),
+        (root / spec.folder, f"data set {spec.name!r} is not in its data root."),
+        (root / spec.folder / domain, f"domain {domain!r} of data set {spec.name!r} is not in its data root."),
+    ):
+        if not is_folder(folder):
+            layout = "/".join(filter(None, ("<data root>", spec.folder, "<domain>", getattr(spec, "layout", ""))))
+            hint = f"; did you mean {root.parent}?" if root.name == spec.folder else "."
+            raise DataError(f"{folder} is not a folder; expected the layout {layout}{hint}", public=what)
         refuse_outside(root, folder)
-        return
-    hint = ""
-    if spec.folder and is_folder(root) and not is_folder(root / spec.folder):
-        if all(is_folder(root / domain) for domain in spec.domains):
-            hint = f"; {root} holds the domains: call it {spec.folder} and use its parent, or name it with --dataset"
-        elif inner := [place.parent for place in sorted(root.glob(f"*/{spec.folder}")) if is_folder(place)]:
-            hint = f"; {inner[0]} holds {spec.folder}/: use it instead"
-    layout = "/".join(filter(None, ("<data root>", spec.folder, "<domain>", spec.layout)))
-    raise DataError(f"{folder} is not a folder; expected the layout {layout}{hint}.", public=public)
+    return root
 
 
-class Listed(NamedTuple):
-    """The images of a domain and its files that are left out, both sorted by name; in words, what else lies there."""
-
-    images: tuple[Sample, ...]
-    left_out: tuple[str, ...]
-    unused: tuple[str, ...]
-
-
-def list_domain(root: Path, spec: ImageFolderSpec, domain: str, rules: FileRules = NO_RULES) -> Listed:
-    """Return what is in the folders of the domain.
-
-    Left out are known bad files, and what ``rules``, the site's own, exclude. A class without images is legal: its
-    folder is empty or missing. Raises DataError for a class folder of which nothing is an image, for folders of
-    classes that the data set does not have, and if no image is left.
-    """
-    base = root / spec.folder
-    found: list[Sample] = []
-    skipped: list[str] = []
-    others: list[str] = []
-    for place in (f"{domain}/{part}".rstrip("/") for part in rules.part_folders):
-        if place != domain and not is_folder(base / place):
-            continue  # such as a domain that has no images for tests
-        others += _beside_classes(root, spec, domain, place, rules)
-        for label, name in enumerate(spec.classes):
-            names, beside = _images_of_class(root, base / place / name)
-            others += [f"{place}/{name}/{file}" for file in beside]
-            for sample in (Sample(f"{place}/{name}/{file}", label) for file in names):
-                if sample.stem in spec.known_bad or rules.excludes(sample.file):
-                    skipped.append(sample.file)
-                else:
-                    found.append(sample)
-    if not found:
-        raise DataError(f"no usable image of domain {domain!r} in {base / domain}; expected <class>/<image> there.")
-    images = tuple(sorted(found, key=lambda sample: sample.file))
-    return Listed(images, tuple(sorted(skipped)), unused_of(others, rules))
-
-
-def _beside_classes(root: Path, spec: ImageFolderSpec, domain: str, place: str, rules: FileRules) -> list[str]:
-    """Return the images beside the folders of the classes; raise DataError for classes that are not of the data set."""
-    folder = root / spec.folder / place
-    refuse_outside(root, folder)
-    names = names_in(folder)
-    odd = sorted(
-        name
-        for name in set(names) - {*spec.classes}
-        if is_folder(folder / name)
-        and not rules.excludes(f"{place}/{name}/")
-        # A record knows what its data set has; beside a user's own classes are folders of notes and the like.
-        and (not spec.described or has_image(folder / name))
-    )
-    if odd:
-        raise DataError(
-            f"folder {folder} has the unexpected class folder {visible(odd[0])}; expected exactly "
-            f"{', '.join(spec.classes)}.",
-            public=f"domain {domain!r} has {len(odd):,} class folders that data set {spec.name!r} does not have.",
-        )
-    return [f"{place}/{name}" for name in names if is_image_name(name)]
-
-
-def _images_of_class(root: Path, folder: Path) -> tuple[list[str], list[str]]:
-    """Return the images in the folder of a class, none if it is empty or missing, and what else is there."""
-    if not is_folder(folder):
-        return [], []
-    names = image_names(root, folder)
-    others = [name for name in names_in(folder) if not is_image_name(name)]
-    if not names and any(name.lower() not in OF_SYSTEMS for name in others):
-        suffixes = ", ".join(IMAGE_SUFFIXES)
-        raise DataError(f"class folder {folder} holds no usable image; expected files ending in {suffixes}.")
-    return names, others
-
-
-def unused_of(paths: Iterable[str], rules: FileRules) -> tuple[str, ...]:
-    """Return a phrase about files and folders that are not used, none if there are none but excluded ones."""
-    left = [
-        path
-        for path in paths
-        if not rules.excludes(path) and not rules.excludes(f"{path}/") and path.split("/")[-1].lower() not in OF_SYSTEMS
-    ]
-    return (f"{len(left):,} files or folders (such as {visible(min(left))})",) if left else ()
+def names_in(folder: Path) -> list[str]:
+    """Return the names of what is in a folder, except what is hidden; raise DataError if it cannot be listed."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries if not entry.name.startswith(".")]
+    except OSError as error:
+        raise DataError(f"folder {folder} cannot be listed: {error.strerror}.") from error
 
 
 def image_names(root: Path, folder: Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> list[str]:
@@ -184,29 +111,193 @@ def check_names(folder: Path, names: Iterable[str]) -> None:
         raise DataError(f"name {visible(unusable[0])} in {folder} is no UTF-8 or holds control characters.")
 
 
-def names_in(folder: Path) -> list[str]:
-    """Return the names of what is in a folder, except what is hidden; raise DataError if it cannot be listed."""
-    try:
-        with os.scandir(folder) as entries:
-            return [entry.name for entry in entries if not entry.name.startswith(".")]
-    except OSError as error:
-        raise DataError(f"folder {folder} cannot be listed: {error.strerror}.") from error
-
-
-def is_image_name(name: str) -> bool:
-    """Return whether a file of this name is an image, to be used."""
-    return not name.startswith(".") and name.lower().endswith(IMAGE_SUFFIXES)
-
-
 def has_image(folder: Path) -> bool:
     """Return whether a file named like an image is directly in the folder."""
-    return is_folder(folder) and any(map(is_image_name, names_in(folder)))
+    return is_folder(folder) and any(name.lower().endswith(IMAGE_SUFFIXES) for name in names_in(folder))
 
 
-def refuse_outside(root: Path, path: Path) -> None:
-    """Raise DataError for a path that, after resolving links, leaves the data root or forms a cycle."""
-    if leads_outside(root, path):
-        raise DataError(
-            f"{path} is a link out of the data root; expected its target below {root}.",
-            public="a link leads out of its data root.",
-        )
+def unused_of(paths: Iterable[str], rules: FileRules) -> tuple[str, ...]:
+    """Return a phrase about files and folders that are not used, none if there are none but excluded ones."""
+    others = (path for path in paths if path.split("/")[-1].lower() not in OF_SYSTEMS)
+    left = [path for path in others if not rules.excludes(path) and not rules.excludes(f"{path}/")]
+    return (f"{len(left):,} files or folders (such as {visible(min(left))})",) if left else ()
+
+
+def read_lines(root: Path, path: Path) -> list[tuple[int, str]]:
+    """Return number and content of the lines of a list, without blank ones.
+
+    Raises DataError for a list that is no text, or a link out of the data root.
+    """
+    refuse_outside(root, path)
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"list {path} cannot be read as text ({type(error).__name__}).") from error
+    return [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def rules_of(root: Path, given: Path | None) -> FileRules:
+    """Return the rules for the images in a data root: those of the file ``given``, else of its own ``dataset.toml``.
+
+    Raises DataError for a file that cannot be used, and for one in the data root that is a link out of it.
+    """
+    path = root / DATASET_FILE if given is None else given
+    if given is None and not path.is_file():
+        return NO_RULES
+    if given is None:
+        refuse_outside(root, path)
+    return read_dataset_file(path).rules
+
+
+# --- classes in folders ---
+
+
+def list_domain(data_root: Path, spec: ImageFolderSpec, domain: str, rules: FileRules = NO_RULES) -> Listing:
+    """Return what is in the folders of the domain, and how it is divided.
+
+    Left out are known bad files, and what ``rules``, the site's own, exclude. A class without images is legal: its
+    folder is empty or missing. Raises DataError for folders that are missing or lead out of the data root, a class
+    folder of which nothing is an image, folders of classes that the data set does not have, if no image is left, and
+    for lists that do not fit the images.
+    """
+    root = existing_root(data_root, spec, domain)
+    base = root / spec.folder
+    found: list[Sample] = []
+    unused: list[str] = []
+    for place in (f"{domain}/{part}".rstrip("/") for part in rules.part_folders):
+        if not is_folder(base / place):
+            continue  # such as a domain that has no images for tests
+        unused += _beside_classes(root, spec, place, rules)
+        for label, name in enumerate(spec.classes):
+            folder = base / place / name
+            names = image_names(root, folder) if is_folder(folder) else []
+            others = {*names_in(folder)} - {*names} if is_folder(folder) else ()
+            if not names and any(other.lower() not in OF_SYSTEMS for other in others):
+                suffixes = ", ".join(IMAGE_SUFFIXES)
+                raise DataError(f"class folder {folder} holds no usable image; expected files ending in {suffixes}.")
+            unused += [f"{place}/{name}/{other}" for other in others]
+            found += [Sample(f"{place}/{name}/{file}", label) for file in names]
+    images: list[Sample] = []
+    skipped: list[Sample] = []
+    for sample in sorted(found, key=lambda sample: sample.file):
+        is_out = sample.stem in spec.known_bad or rules.excludes(sample.file)
+        (skipped if is_out else images).append(sample)
+    if not images:
+        raise DataError(f"no usable image of domain {domain!r} in {base / domain}; expected <class>/<image> there.")
+    given = _division(images, skipped, spec, domain, root, rules)
+    return Listing(tuple(images), tuple(sample.file for sample in skipped), unused_of(unused, rules), given)
+
+
+def _beside_classes(root: Path, spec: ImageFolderSpec, place: str, rules: FileRules) -> list[str]:
+    """Return the images beside the folders of the classes; raise DataError for classes that are not of the data set."""
+    folder = root / spec.folder / place
+    refuse_outside(root, folder)
+    names = names_in(folder)
+    for name in sorted(set(names) - {*spec.classes}):
+        # A record knows what its data set has; beside a user's own classes are folders of notes and the like.
+        is_class = has_image(folder / name) if spec.described else is_folder(folder / name)
+        if is_class and not rules.excludes(f"{place}/{name}/"):
+            raise DataError(
+                f"folder {folder} has the unexpected class folder {visible(name)}; expected exactly "
+                f"{', '.join(spec.classes)}.",
+                public=f"a domain of data set {spec.name!r} has class folders that the data set does not have.",
+            )
+    return [f"{place}/{name}" for name in names if name.lower().endswith(IMAGE_SUFFIXES)]
+
+
+# --- lists of images ---
+
+ReadLine = Callable[[str], Sample | None]
+
+
+def _division(
+    images: Sequence[Sample],
+    skipped: Sequence[Sample],
+    spec: ImageFolderSpec,
+    domain: str,
+    root: Path,
+    rules: FileRules,
+) -> Given | None:
+    """Return how ``rules``, else the official lists below the data root, divide a domain; None if nothing does."""
+    if rules.parts is not None:
+        folders = {"train": rules.parts.train, "validation": rules.parts.validation}
+        starts = {part: f"{domain}/{folder}/" for part, folder in folders.items() if folder is not None}
+        chosen = {part: tuple(one for one in images if one.file.startswith(start)) for part, start in starts.items()}
+        return Given("parts", **chosen)
+    if rules.lists is not None:
+        origin, read = "lists", _own_line(images, skipped, domain)
+        lists = {part: root / path for part, path in rules.lists.of(domain).items()}
+    else:
+        origin, read = "kfold", _official_line(images, skipped, spec, domain)
+        lists = _official_lists(root / spec.folder, domain)
+    return Given(origin, **{part: _read_list(root, path, read) for part, path in lists.items()}) if lists else None
+
+
+def _read_list(root: Path, path: Path, read: ReadLine) -> tuple[Sample, ...]:
+    """Return the images that ``read`` makes of the lines of a list; None of it are left out.
+
+    Raises DataError for a line that ``read`` refuses, and an image that is named twice.
+    """
+    found: dict[str, Sample] = {}
+    for number, line in read_lines(root, path):
+        try:
+            sample = read(line)
+            if sample is not None and sample.file in found:
+                raise ValueError("names an image twice")
+        except ValueError as error:
+            raise DataError(f"list {path}, line {number}: {shorten(line)} {error}.") from error
+        if sample is not None:
+            found[sample.file] = sample
+    return tuple(found.values())
+
+
+def _own_line(images: Sequence[Sample], skipped: Sequence[Sample], domain: str) -> ReadLine:
+    """Return the reader of a line ``<class>/<image>`` or ``<domain>/<class>/<image>`` of a user's own list."""
+    known: dict[str, Sample | None] = {sample.file: sample for sample in images} | dict.fromkeys(
+        one.file for one in skipped
+    )
+
+    def read(line: str) -> Sample | None:
+        # A class may have the name of the domain, so a line may begin with that and not mean the domain.
+        for file in (f"{domain}/{line}", line):
+            if file in known:
+                return known[file]
+        raise ValueError("is not an image of the domain; expected <class>/<image>")
+
+    return read
+
+
+def _official_line(images: Sequence[Sample], skipped: Sequence[Sample], spec: ImageFolderSpec, domain: str) -> ReadLine:
+    """Return the reader of a line ``photo/dog/056_0001.jpg 1`` of an official list, with labels from 1.
+
+    An entry may lack the suffix, or have another one; if it still matches one image, it refers to that image.
+    """
+    by_path: dict[str, list[Sample]] = {}
+    for sample in images:
+        for key in (sample.file, sample.stem):
+            by_path.setdefault(key, []).append(sample)
+    absent = {*spec.known_bad, *(sample.stem for sample in skipped)}
+
+    def read(line: str) -> Sample | None:
+        file, number = [*line.rsplit(maxsplit=1), ""][:2]
+        meant = by_path.get(file) or by_path.get(without_suffix(file)) or []
+        if not meant and without_suffix(file) in absent:
+            return None
+        if len(meant) != 1 or number != str(meant[0].label + 1):
+            raise ValueError(f"matches no image and its class; expected '{domain}/<class>/<file> <label from 1>'")
+        return meant[0]
+
+    return read
+
+
+def _official_lists(folder: Path, domain: str) -> dict[str, Path]:
+    """Return the official lists of a domain, empty if there are none; raise DataError if one of two is missing."""
+    for place in (folder / name for name in KFOLD_FOLDERS):
+        words = {"train": "train", "validation": "crossval", "test": "test"}
+        paths = {part: place / f"{domain}_{word}_kfold.txt" for part, word in words.items()}
+        found = {part: path for part, path in paths.items() if is_file(path)}
+        if len(found.keys() & {"train", "validation"}) == 1:
+            raise DataError(f"folder {place} lacks one of the lists of training and validation images of {domain}.")
+        if "train" in found:
+            return found
+    return {}

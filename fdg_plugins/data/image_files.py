@@ -1,105 +1,200 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images in files, decoded when they are needed or kept in memory, and images that are one array.
+"""Sources of a domain's images: datasets of its samples for training, for evaluation and for reports.
 
-Of images that are used whole, what stays in memory is the image as resized. Nothing decoded is written to disk.
+Files are decoded when they are needed or kept in memory, never written to disk; images that are one array are in memory
+anyway. ``fdg_plugins.data.images`` decides which samples form a batch, and in which order.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
 from torch.nn.functional import interpolate
+from torch.utils.data import Dataset
 
-from fdg_plugins.data.decoding import FORMATS, MOST_PIXELS, check_image, open_image, read_image
-from fdg_plugins.data.sources import Epochs, ImageDataset, ImageSource, Kept
+from fdg_plugins.data.augmentation import Epochs, EpochViews, whole_view
+from fdg_plugins.data.decoding import MOST_PIXELS, check_image, open_image, read_image
 from fdg_plugins.data.specs import AttributeSample, Sample
-from fdg_plugins.data.transforms import EpochViews, whole_view
+from fdg_plugins.errors import DataError
 
-CHANNELS = 3
+Example = tuple[torch.Tensor, torch.Tensor]
+"""An image and its target."""
+
+V = TypeVar("V")
 
 
-@dataclass(frozen=True)
-class ImageFiles(ImageSource):
-    """Images below ``folder``, of at most ``max_pixels``; keeps decoded or resized ones, up to ``memory`` bytes.
+class ImageDataset(Dataset[Any]):
+    """Samples by index, ``times`` times: first all of the first epoch, then all of the second.
 
-    Datasets have images uint8 ``[3, S, S]`` and labels.
+    ``load`` makes the example of a sample, the number of the epoch, and the sample's position. ``in_memory``: whether
+    batches come from memory, so that processes that read ahead gain nothing. ``largest_batch``: the number of images
+    that an evaluation takes at once, whatever batch size it asks for; None: any.
     """
 
-    formats: ClassVar[tuple[str, ...]] = FORMATS
+    in_memory: ClassVar[bool] = False
 
-    folder: Path
-    memory: int = field(default=0, compare=False)
-    max_pixels: int = field(default=MOST_PIXELS, compare=False)
-    _kept: Kept[tuple[str, int], np.ndarray] = field(init=False, repr=False, compare=False)
+    def __init__(
+        self,
+        samples: Sequence[Sample],
+        load: Callable[[Sample, int, int], Example],
+        times: int = 1,
+        largest_batch: int | None = None,
+    ) -> None:
+        self.samples = tuple(samples)
+        self.load = load
+        self.times = times
+        self.largest_batch = largest_batch
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_kept", Kept(self.memory))
+    def __len__(self) -> int:
+        return len(self.samples) * self.times
 
-    @property
-    def location(self) -> str:  # type: ignore[override]
-        """The folder."""
-        return str(self.folder)
+    def __getitem__(self, index: int) -> Example:
+        number, position = divmod(index, len(self.samples))
+        return self.load(self.samples[position], number, position)
+
+    def __getitems__(self, indices: list[int]) -> Example | DataError:
+        """Return the images and targets of a whole batch, B first, or a DataError as a value.
+
+        An error raised in a worker process would carry the worker's whole traceback as its text.
+        """
+        try:
+            images, targets = zip(*(self[index] for index in indices), strict=True)
+        except DataError as error:
+            return DataError(str(error), public=error.public)
+        return torch.stack(images), torch.stack(targets)
+
+
+class ImageSource(ABC):
+    """The images of a domain, identified by their samples.
+
+    ``reports_differ``: whether :meth:`reported` differs from :meth:`evaluation`, in images or in targets.
+    """
+
+    reports_differ: bool = False
+
+    @abstractmethod
+    def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
+        """Return the augmented ``samples``, first all of the first epoch, then all of the second."""
+
+    @abstractmethod
+    def evaluation(self, samples: Sequence[Sample], image_size: int) -> ImageDataset:
+        """Return the whole images of ``samples``, without randomness."""
+
+    def reported(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
+        """Return ``samples`` as methods report on them: as evaluated, unless these are larger than in training.
+
+        Targets are those of :meth:`training`.
+        """
+        return self.evaluation(samples, image_size)
+
+    @abstractmethod
+    def check(self, sample: Sample) -> None:
+        """Raise DataError if the image cannot be used; read it completely, but keep nothing."""
+
+
+# --- files ---
+
+SizedSample = tuple[Sample, int]
+"""An image, and the side of the square to which it is scaled; 0: the size of its file."""
+
+
+class FileSource(ImageSource, Generic[V]):
+    """Images in files below ``folder``, of at most ``max_pixels`` each; the first are kept up to ``memory`` bytes.
+
+    A subclass says by :meth:`read` what is kept of a file, and by :meth:`bytes_of` how large that is. The forked
+    processes of a loader share what is kept; another process begins without any.
+    """
+
+    def __init__(self, folder: Path, memory: int = 0, max_pixels: int = MOST_PIXELS) -> None:
+        self.folder = folder
+        self.memory = memory
+        self.max_pixels = max_pixels
+        self._kept: dict[SizedSample, V] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_kept": {}, "memory": 0}
+
+    @abstractmethod
+    def read(self, key: SizedSample) -> V:
+        """Return what is kept of a file; raise DataError, naming it, if it cannot be used."""
+
+    @abstractmethod
+    def bytes_of(self, key: SizedSample) -> int:
+        """Return the bytes of what is kept of a file."""
+
+    def dataset(
+        self,
+        samples: Sequence[Sample],
+        size: int,
+        finish: Callable[[V, Sample, int, int], Example],
+        times: int = 1,
+        largest_batch: int | None = None,
+    ) -> ImageDataset:
+        """Return a dataset whose examples ``finish`` makes of what is read, sample, number of the epoch, position."""
+        self.keep((sample, size) for sample in samples)
+        return ImageDataset(samples, partial(self._load, size, finish), times, largest_batch)
+
+    def keep(self, keys: Iterable[SizedSample]) -> None:
+        """Read the files that are not kept, up to the first that does not fit; broken ones are left to readers."""
+        chosen = []
+        for key in (key for key in dict.fromkeys(keys if self.memory else ()) if key not in self._kept):
+            try:
+                needed = self.bytes_of(key)
+            except DataError:
+                continue
+            if needed > self.memory:
+                break
+            self.memory -= needed
+            chosen.append(key)
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            self._kept.update(zip(chosen, pool.map(self.read, chosen), strict=True))
+
+    def _load(
+        self, size: int, finish: Callable[[V, Sample, int, int], Example], sample: Sample, number: int, position: int
+    ) -> Example:
+        kept = self._kept.get((sample, size))
+        return finish(self.read((sample, size)) if kept is None else kept, sample, number, position)
+
+
+class ImageFiles(FileSource[np.ndarray]):
+    """Labelled images: datasets have images uint8 ``[3, S, S]`` and labels."""
 
     def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
         """Return the augmented views of each epoch."""
-        self._kept.fill(((sample.file, 0) for sample in samples), self._bytes_of, self._read)
         views = EpochViews(image_size, len(samples), epochs)
-        return ImageDataset(samples, partial(self._augmented, views), len(epochs))
+        return self.dataset(samples, 0, partial(_augmented, views), len(epochs))
 
     def evaluation(self, samples: Sequence[Sample], image_size: int) -> ImageDataset:
         """Return the whole images, resized only."""
-        return self.whole(samples, image_size)
-
-    def whole(self, samples: Sequence[Sample], image_size: int, times: int = 1, *, told: bool = False) -> ImageDataset:
-        """Return the whole images, resized only, ``times`` times; ``told``: with label and attribute as target."""
-        size = CHANNELS * image_size**2
-        self._kept.fill(((sample.file, image_size) for sample in samples), lambda _: size, self._read)
-        return ImageDataset(samples, partial(self._whole, image_size, told), times)
+        return self.dataset(samples, image_size, _labelled)
 
     def check(self, sample: Sample) -> None:
         """Decode the image."""
         check_image(self.folder / sample.file, self.max_pixels)
 
-    def read(self, file: str, size: int = 0) -> np.ndarray:
-        """Return an image, uint8 ``[H, W, 3]`` in RGB, or resized to ``size`` pixels, uint8 ``[3, size, size]``.
-
-        The caller must not write to it. Raises DataError naming the file if it cannot be decoded or has too many
-        pixels.
-        """
-        return self._kept.get((file, size), self._read)
-
-    def _read(self, key: tuple[str, int]) -> np.ndarray:
-        file, size = key
-        pixels = np.asarray(read_image(self.folder / file, self.max_pixels))
+    def read(self, key: SizedSample) -> np.ndarray:
+        """Return an image, uint8 ``[H, W, 3]`` in RGB, or resized, uint8 ``[3, S, S]``."""
+        sample, size = key
+        pixels = np.asarray(read_image(self.folder / sample.file, self.max_pixels))
         return whole_view(pixels, size) if size else pixels
 
-    def _bytes_of(self, key: tuple[str, int]) -> int:
-        with open_image(self.folder / key[0], self.max_pixels) as image:
-            return image.height * image.width * CHANNELS
-
-    def _augmented(
-        self, views: EpochViews, sample: Sample, number: int, position: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        view = np.ascontiguousarray(views(self.read(sample.file), number, position))
-        return torch.from_numpy(view), torch.tensor(sample.label)
-
-    def _whole(
-        self, size: int, told: bool, sample: Sample, number: int, position: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        image = torch.from_numpy(np.ascontiguousarray(self.read(sample.file, size)))
-        if not told:
-            return image, torch.tensor(sample.label)
-        assert isinstance(sample, AttributeSample)
-        return image, torch.tensor((sample.label, sample.attribute))
+    def bytes_of(self, key: SizedSample) -> int:
+        """Return the bytes of the pixels, from the header of the file."""
+        sample, size = key
+        if size:
+            return 3 * size**2
+        with open_image(self.folder / sample.file, self.max_pixels) as image:
+            return 3 * image.height * image.width
 
 
-@dataclass(frozen=True)
 class AttributeFiles(ImageFiles):
-    """Images with attributes below ``folder``, used whole: resized only, as they are in the papers' code.
+    """Images with attributes, used whole: resized only, as they are in the papers' code.
 
     Targets are labels ``[B]`` in training and in what methods report, labels and attributes ``[B, 2]`` in evaluations.
     """
@@ -108,15 +203,31 @@ class AttributeFiles(ImageFiles):
 
     def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
         """Return the whole images with their labels, once per epoch."""
-        return self.whole(samples, image_size, len(epochs))
+        return self.dataset(samples, image_size, _labelled, len(epochs))
 
     def evaluation(self, samples: Sequence[Sample], image_size: int) -> ImageDataset:
         """Return the whole images with labels and attributes."""
-        return self.whole(samples, image_size, told=True)
+        return self.dataset(samples, image_size, _with_attribute)
 
     def reported(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
         """Return the whole images with their labels."""
-        return self.whole(samples, image_size)
+        return self.dataset(samples, image_size, _labelled)
+
+
+def _augmented(views: EpochViews, pixels: np.ndarray, sample: Sample, number: int, position: int) -> Example:
+    return _labelled(views(pixels, number, position), sample, number, position)
+
+
+def _labelled(pixels: np.ndarray, sample: Sample, number: int, position: int) -> Example:
+    return torch.from_numpy(np.ascontiguousarray(pixels)), torch.tensor(sample.label)
+
+
+def _with_attribute(pixels: np.ndarray, sample: Sample, number: int, position: int) -> Example:
+    assert isinstance(sample, AttributeSample)
+    return torch.from_numpy(np.ascontiguousarray(pixels)), torch.tensor((sample.label, sample.attribute))
+
+
+# --- one array ---
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,11 +264,11 @@ class ArrayImages(ImageDataset):
         self.labels = torch.tensor([sample.label for sample in samples], dtype=torch.int64)
         self.image_size = image_size
 
-    def _load(self, sample: Sample, number: int, position: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def _load(self, sample: Sample, number: int, position: int) -> Example:
         images, labels = self.__getitems__([position])
         return images[0], labels[0]
 
-    def __getitems__(self, indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    def __getitems__(self, indices: list[int]) -> Example:
         """Return a whole batch, images ``[B, C, S, S]`` and labels ``[B]``, which needs no collating."""
         chosen = torch.tensor(indices, dtype=torch.int64) % max(len(self.rows), 1)
         images = self.pixels[self.rows[chosen]]

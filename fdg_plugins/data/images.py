@@ -14,11 +14,10 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 
 from fdg_plugins.core.steps import batches_per_epoch
-from fdg_plugins.data.augmentation import USUAL, AugmentationRanges
+from fdg_plugins.data.augmentation import USUAL, AugmentationRanges, Epochs, Scope, normalised
 from fdg_plugins.data.domains import DomainData
-from fdg_plugins.data.sources import Epochs, ImageDataset, Scope
+from fdg_plugins.data.image_files import Example, ImageDataset
 from fdg_plugins.data.specs import Sample
-from fdg_plugins.data.transforms import normalised
 from fdg_plugins.errors import DataError
 from fdg_plugins.randomness import torch_generator
 
@@ -87,7 +86,7 @@ def training_epochs(
     augmentation: AugmentationRanges = USUAL,
     workers: int = 0,
     device: torch.device = CPU,
-) -> Iterator[Iterator[tuple[torch.Tensor, torch.Tensor]]]:
+) -> Iterator[Iterator[Example]]:
     """Yield, for each of ``epochs``, the batches that ``training_batches`` returns for the scope ``(*scope, epoch)``.
 
     Epochs count from 0, and each is set up only when it begins. The loader's processes persist through all epochs and
@@ -124,13 +123,10 @@ def training_batches(
     ``batch_size`` samples except the last (see ``ShuffledBatches``). Images held in an array are not augmented
     and need no workers.
     """
-    return ImageBatches(
-        data.images.training(data.train, image_size, Epochs(seed, scope, ranges=augmentation)),
-        workers,
-        device,
-        batch_sampler=ShuffledBatches(len(data.train), batch_size, seed=seed, scope=scope),
-        generator=torch_generator(seed, *scope, "workers"),
-    )
+    dataset = data.images.training(data.train, image_size, Epochs(seed, scope, ranges=augmentation))
+    sampler = ShuffledBatches(len(data.train), batch_size, seed=seed, scope=scope)
+    generator = torch_generator(seed, *scope, "workers")
+    return ImageBatches(dataset, workers, device, batch_sampler=sampler, generator=generator)
 
 
 def evaluation_batches(
@@ -171,16 +167,15 @@ def reported_batches(
     dataset = data.images.reported(data.train, image_size, Epochs(seed, scope))
     if not shuffled:
         return _in_order(dataset, batch_size, workers, device)
-    size = batch_size if dataset.largest_batch is None else min(batch_size, dataset.largest_batch)
+    size = min(batch_size, dataset.largest_batch or batch_size)
     sampler = ShuffledBatches(len(data.train), size, seed=seed, scope=scope)
     return ImageBatches(dataset, workers, device, batch_sampler=sampler, generator=torch_generator(seed, "workers"))
 
 
 def _in_order(dataset: ImageDataset, batch_size: int, workers: int, device: torch.device) -> ImageBatches:
-    if dataset.largest_batch is not None:
-        batch_size = min(batch_size, dataset.largest_batch)
+    size = min(batch_size, dataset.largest_batch or batch_size)
     generator = torch_generator(0, "evaluation", "workers")
-    return ImageBatches(dataset, workers, device, batch_size=batch_size, generator=generator)
+    return ImageBatches(dataset, workers, device, batch_size=size, generator=generator)
 
 
 def _unchanged(batch: Any) -> Any:

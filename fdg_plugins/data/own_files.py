@@ -23,15 +23,6 @@ DATASET_FILE = "dataset.toml"
 DOMAIN = "{domain}"
 
 
-def leads_outside(root: Path, path: Path) -> bool:
-    """Return whether a path, after resolving links, lies outside ``root``, a resolved folder, or forms a cycle."""
-    try:
-        resolved = path.resolve()
-    except (OSError, RuntimeError):  # a cycle, up to Python 3.12
-        return True
-    return resolved.is_symlink() or not resolved.is_relative_to(root)
-
-
 def _by_domain(text: str) -> str:
     path = PurePosixPath(text)
     if DOMAIN not in text or path.is_absolute() or ".." in path.parts or not text.isprintable():
@@ -77,6 +68,11 @@ class Lists(_Table):
 
     train: ListPath
     validation: ListPath | None = None
+
+    def of(self, domain: str) -> dict[str, str]:
+        """Return the paths of a domain's lists, by part."""
+        given = {"train": self.train, "validation": self.validation}
+        return {part: path.replace(DOMAIN, domain) for part, path in given.items() if path is not None}
 
 
 class DatasetFile(_Table):
@@ -154,20 +150,6 @@ def read_dataset_file(path: Path) -> DatasetFile:
     try:
         return DatasetFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8-sig")))
     except pydantic.ValidationError as error:
-        problem = first_problem(error, DatasetFile.model_fields)
-        raise DataError(f"file {path}: {problem}") from error
+        raise DataError(f"file {path}: {first_problem(error, DatasetFile.model_fields)}") from error
     except (OSError, ValueError, RecursionError) as error:  # not there, no UTF-8 or no TOML
         raise DataError(f"file {path} cannot be read as TOML: {error}.") from error
-
-
-def rules_of(root: Path, given: Path | None) -> FileRules:
-    """Return the rules for the images in a data root: those of the file ``given``, else of its own ``dataset.toml``.
-
-    Raises DataError for a file that cannot be used, and for one in the data root that is a link out of it.
-    """
-    path = root / DATASET_FILE if given is None else given
-    if given is None and not path.is_file():
-        return NO_RULES
-    if given is None and leads_outside(root, path):
-        raise DataError(f"{path} is a link out of the data root.")
-    return read_dataset_file(path).rules

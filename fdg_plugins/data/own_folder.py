@@ -40,16 +40,12 @@ class OwnData:
     file: Path | None = None
     absent: _Found = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
+    rules: FileRules = NO_RULES
 
     @property
     def file_is_found(self) -> bool:
         """Whether sites with this data root find the file, or there is none."""
         return self.file is None or self.file == self.root / DATASET_FILE
-
-    @property
-    def rules(self) -> FileRules:
-        """What the file says about the images."""
-        return NO_RULES if self.file is None else read_dataset_file(self.file).rules
 
 
 def own_data(place: str | Path, folder: str | Path | None = None) -> OwnData:
@@ -66,19 +62,15 @@ def own_data(place: str | Path, folder: str | Path | None = None) -> OwnData:
     if not is_folder(images):
         raise DataError(field="folder", value=str(images), expected=f"one that holds {LAYOUT}, or a {DATASET_FILE}")
     root = images.resolve()
-    if content is None:
-        return _described(root, DatasetFile(), None)
-    return _described(root, content, file.resolve())
+    return _described(root, content or DatasetFile(), None if content is None else file.resolve())
 
 
 def _described(root: Path, content: DatasetFile, file: Path | None) -> OwnData:
     rules = content.rules
     present = [name for name in content.domains or _folders(root) if not rules.excludes(f"{name}/")]
-    if content.task == "segmentation":
-        found = _found_pairs(root, content, present)
-    else:
-        _check_parts(root, rules, [name for name in present if is_folder(root / name)])
-        found = _found_classes(root, rules, present)
+    found = (
+        _found_pairs(root, content, present) if content.task == "segmentation" else _found_classes(root, rules, present)
+    )
     classes = content.classes or tuple(sorted({name for names in found.values() for name in names}))
     _check_found(root, found, classes, content)
     plain = plain_name(root.name)
@@ -92,7 +84,8 @@ def _described(root: Path, content: DatasetFile, file: Path | None) -> OwnData:
     dataset = read_own_dataset(values, f"folder {root}" if file is None else str(file))
     absent = {domain: tuple(name for name in classes if name not in names) for domain, names in found.items()}
     ignored = () if content.domains else tuple(name for name in present if name not in found)
-    return OwnData(dataset, root, file, {domain: names for domain, names in absent.items() if names}, ignored)
+    lacking = {domain: names for domain, names in absent.items() if names}
+    return OwnData(dataset, root, file, lacking, ignored, rules)
 
 
 def _folders(folder: Path) -> list[str]:
@@ -100,25 +93,23 @@ def _folders(folder: Path) -> list[str]:
     return sorted(name for name in names_in(folder) if is_folder(folder / name)) if is_folder(folder) else []
 
 
-def _check_parts(root: Path, rules: FileRules, domains: list[str]) -> None:
-    """Raise DataError for a part whose folder no domain has; one domain alone may lack some, as the held-out one."""
-    for part in rules.part_folders if len(domains) > 1 else ():
-        if not any(is_folder(root / domain / part) for domain in domains):
-            raise DataError(
-                field=f"[parts] of {root / DATASET_FILE}", value=part, expected="the name of a folder in the domains"
-            )
-
-
 def _found_classes(root: Path, rules: FileRules, domains: list[str]) -> _Found:
+    """Return the domains that have images in folders of classes.
+
+    Raises DataError for a part whose folder no domain has; one domain alone may lack some, as the held-out one.
+    """
     found = {}
+    there = [domain for domain in domains if is_folder(root / domain)]
+    for part in rules.part_folders if len(there) > 1 else ():
+        if not any(is_folder(root / domain / part) for domain in there):
+            where = f"[parts] of {root / DATASET_FILE}"
+            raise DataError(field=where, value=part, expected="the name of a folder in the domains")
     for domain in domains:
         places = [f"{domain}/{part}".strip("/") for part in rules.part_folders]
-        inner = {(place, name) for place in places for name in _folders(root / place)}
-        names = {
-            name for place, name in inner if not rules.excludes(f"{place}/{name}/") and has_image(root / place / name)
-        }
-        if names:
-            found[domain] = tuple(sorted(names))
+        inner = [f"{place}/{name}" for place in places for name in _folders(root / place)]
+        used = {path.split("/")[-1] for path in inner if not rules.excludes(f"{path}/") and has_image(root / path)}
+        if used:
+            found[domain] = tuple(sorted(used))
     return found
 
 

@@ -9,7 +9,6 @@ because torch's mean is summed by threads.
 """
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,8 +106,7 @@ def preset_of(name: str, spec: SegmentationSpec) -> Preset:
     named = name or spec.preset
     possible = [preset.name for preset in PRESETS.values() if spec.dims in preset.dims]
     if named not in possible:
-        expected = f"one for images of {spec.dims} axes: {', '.join(possible)}"
-        raise SettingsError(field="preset (FDG_PRESET)", value=named, expected=expected, public=True)
+        raise _impossible(named, f"one for images of {spec.dims} axes: {', '.join(possible)}")
     return PRESETS[named]
 
 
@@ -117,8 +115,11 @@ def check_preset(name: str, spec: DatasetSpec) -> None:
     if isinstance(spec, SegmentationSpec):
         preset_of(name, spec)
     elif name:
-        expected = f"none, as {spec.name} is not a data set for segmentation"
-        raise SettingsError(field="preset (FDG_PRESET)", value=name, expected=expected, public=True)
+        raise _impossible(name, f"none, as {spec.name} is not a data set for segmentation")
+
+
+def _impossible(name: str, expected: str) -> SettingsError:
+    return SettingsError(field="preset (FDG_PRESET)", value=name, expected=expected, public=True)
 
 
 def standardised(image: torch.Tensor) -> torch.Tensor:
@@ -139,5 +140,4 @@ def standardised(image: torch.Tensor) -> torch.Tensor:
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
     """Return the values without MONAI's metadata."""
-    as_tensor: Callable[[], torch.Tensor] | None = getattr(tensor, "as_tensor", None)
-    return (tensor if as_tensor is None else as_tensor()).contiguous()
+    return (tensor.as_tensor() if hasattr(tensor, "as_tensor") else tensor).contiguous()

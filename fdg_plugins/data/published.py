@@ -13,7 +13,7 @@ Differences: DomainBed rotates each image with Pillow; here, all are rotated at 
 pixels differently. DomainBed takes the order from the run's seed; here, it is the same in all runs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
@@ -25,7 +25,7 @@ from fdg_plugins.data.catalogue import DATASETS
 from fdg_plugins.data.decoding import MOST_PIXELS, read_image
 from fdg_plugins.data.folders import image_names, is_folder, refuse_outside, resolved
 from fdg_plugins.data.image_files import ImageArray
-from fdg_plugins.data.specs import FILES_OF, PublishedSpec, RotatedSpec, Sample
+from fdg_plugins.data.specs import FILES_OF, Listing, PublishedSpec, RotatedSpec, Sample
 from fdg_plugins.errors import DataError, load_extra
 from fdg_plugins.randomness import numpy_generator
 
@@ -41,8 +41,8 @@ _FORMAT_ERRORS = (AssertionError, IndexError, KeyError, OSError, RuntimeError, T
 
 def published_domain(
     data_root: Path | None, spec: PublishedSpec, domain: str, max_pixels: int = MOST_PIXELS
-) -> tuple[ImageArray, tuple[Sample, ...]]:
-    """Return the images of one part, ``train`` or ``test``, and their samples, named by position in the files.
+) -> tuple[ImageArray, Listing]:
+    """Return the images of one part, ``train`` or ``test``, named by position in the files.
 
     Without a data root, these are the stand-in's. ``max_pixels``: of an image in a file of its own. Raises DataError,
     naming the file, for missing or broken files, files of other sizes, labels that the data set does not have, and
@@ -54,23 +54,28 @@ def published_domain(
         root = resolved(data_root)
         in_folders = is_folder(root / spec.folder / domain)
         images, labels = _in_folders(root, spec, domain, max_pixels) if in_folders else _in_files(root, spec, domain)
-    files = [f"{position:05d}" for position in range(len(labels))]
-    samples = tuple(Sample(file, label) for file, label in zip(files, labels.tolist(), strict=True))
-    return ImageArray(images, {file: row for row, file in enumerate(files)}), samples
+    return _in_memory(images, labels, [f"{position:05d}" for position in range(len(labels))])
+
+
+def _in_memory(images: torch.Tensor, labels: torch.Tensor, names: Sequence[str]) -> tuple[ImageArray, Listing]:
+    samples = tuple(Sample(name, label) for name, label in zip(names, labels.tolist(), strict=True))
+    return ImageArray(images, {name: row for row, name in enumerate(names)}), Listing(samples)
 
 
 def _in_files(root: Path, spec: PublishedSpec, domain: str) -> Arrays:
     """Return images uint8 ``[N, S, S]`` or ``[N, 3, S, S]``, labels int64 ``[N]`` of a part below a resolved root."""
+    files = FILES_OF[spec.source][domain]
     if spec.channels == 1:
-        return read_idx(root, spec.title, FILES_OF[spec.source][domain][0], spec.size, len(spec.classes))
+        return read_idx(root, spec.title, files[0], spec.size, len(spec.classes))
     of_labels = 2 if spec.source == "cifar100" else 1
-    length = of_labels + 3 * spec.size**2
+    shape = (-1, of_labels + 3 * spec.size**2)
+
+    def records_in(path: Path) -> torch.Tensor:
+        return torch.from_numpy(np.fromfile(path, dtype=np.uint8)).view(shape)
+
     parts = []
-    for (name,) in FILES_OF[spec.source][domain]:
-        content = _read(root, spec.title, name, lambda path: np.fromfile(path, dtype=np.uint8))
-        if len(content) == 0 or len(content) % length:
-            raise DataError(f"file {root / name} has {len(content):,} bytes; expected a multiple of {length:,}.")
-        records = torch.from_numpy(content).view(-1, length)
+    for (name,) in files:
+        records = _read(root, spec.title, name, records_in)
         labels = records[:, of_labels - 1].long()
         _check_labels(root / name, labels, len(spec.classes))
         parts.append((records[:, of_labels:].reshape(-1, 3, spec.size, spec.size).contiguous(), labels))
@@ -81,13 +86,11 @@ def _in_folders(root: Path, spec: PublishedSpec, domain: str, max_pixels: int) -
     images, labels = [], []
     for label, name in enumerate(spec.classes):
         folder = root / spec.folder / domain / name
-        for file in sorted(image_names(root, folder)):
-            picture = read_image(folder / file, max_pixels)
+        for path in sorted(folder / file for file in image_names(root, folder)):
+            picture = read_image(path, max_pixels)
             pixels = torch.from_numpy(np.asarray(picture.convert("L") if spec.channels == 1 else picture).copy())
             if pixels.shape[:2] != (spec.size, spec.size):
-                raise DataError(
-                    f"image {folder / file} has {list(pixels.shape[:2])} pixels; expected {[spec.size] * 2}."
-                )
+                raise DataError(field=f"size of image {path}", value=[*pixels.shape[:2]], expected=f"{[spec.size] * 2}")
             images.append(pixels if spec.channels == 1 else pixels.permute(2, 0, 1).contiguous())
             labels.append(label)
     if not images:
@@ -145,18 +148,15 @@ def read_idx(root: Path, title: str, names: tuple[str, ...], size: int, num_clas
 
     images = _read(root, title, names[0], lambda path: read_image_file(str(path)))
     labels = _read(root, title, names[1], lambda path: read_label_file(str(path)))
-    if images.shape[1:] != (size, size) or len(labels) != len(images):
-        raise DataError(
-            f"file {root / names[0]} has images {list(images.shape)} for {len(labels)} labels; expected one for each, "
-            f"of {[size, size]} pixels."
-        )
+    if images.shape != (expected := (len(labels), size, size)):
+        raise DataError(field=f"shape of file {root / names[0]}", value=[*images.shape], expected=f"{[*expected]}")
     _check_labels(root / names[1], labels, num_classes)
     return images, labels
 
 
 def _check_labels(path: Path, labels: torch.Tensor, num_classes: int) -> None:
     if len(labels) and int(labels.max()) >= num_classes:
-        raise DataError(f"file {path} has the label {int(labels.max())}; expected 0 to {num_classes - 1}.")
+        raise DataError(field=f"a label of file {path}", value=int(labels.max()), expected=f"0 to {num_classes - 1}")
 
 
 def _read(root: Path, title: str, name: str, reader: Callable[[Path], Read]) -> Read:
@@ -173,8 +173,8 @@ def _read(root: Path, title: str, name: str, reader: Callable[[Path], Read]) -> 
         raise DataError(f"file {path} {problem}", public=f"{title}'s file {path.name} {problem}") from error
 
 
-def rotated_domain(data_root: Path | None, spec: RotatedSpec, domain: str) -> tuple[ImageArray, tuple[Sample, ...]]:
-    """Return the rotated images of a domain and their samples, in the order of distribution.
+def rotated_domain(data_root: Path | None, spec: RotatedSpec, domain: str) -> tuple[ImageArray, Listing]:
+    """Return the rotated images of a domain, in the order of distribution.
 
     MNIST has its training part first. Without a data root, the digits of scikit-learn are rotated.
     """
@@ -185,9 +185,8 @@ def rotated_domain(data_root: Path | None, spec: RotatedSpec, domain: str) -> tu
         images, labels = torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts])
     dealt = deal(len(images), spec, domain)
     chosen = list(dealt.values())
-    samples = tuple(Sample(file, label) for file, label in zip(dealt, labels[chosen].tolist(), strict=True))
     turned = rotate(images[chosen], spec.angles[spec.domains.index(domain)])
-    return ImageArray(turned, {file: row for row, file in enumerate(dealt)}), samples
+    return _in_memory(turned, labels[chosen], list(dealt))
 
 
 def deal(count: int, spec: RotatedSpec, domain: str) -> dict[str, int]:

@@ -60,9 +60,8 @@ def site_splits(split: Split, spec: DatasetSpec, domain: str, count: int, partit
             divide = shard_parts if partition.kind == "shards" else equal_parts
             parts = divide(labels, count, partition.least, generator)
     except ValueError as error:
-        raise SettingsError(
-            f"domain {domain!r} cannot be divided over {count} sites ({partition.name}): {error}", public=True
-        ) from error
+        problem = f"domain {domain!r} cannot be divided over {count} sites ({partition.name}): {error}"
+        raise SettingsError(problem, public=True) from error
     images = tuple(tuple(pool[row] for row in own.tolist()) for own in parts)
     held = [(number, sample) for number, own in enumerate(images, 1) for sample in own]
     thinned = "".join(re.findall(r"/max\d+$", split.name))
@@ -101,8 +100,7 @@ class Shares:
             members = [sample for sample in own if sample.label == label]
             chosen = order.permutation(len(members))[: (len(members) + OWN_TEST // 2) // OWN_TEST]
             test += [members[row] for row in chosen.tolist()]
-        test = test or [own[int(order.integers(len(own)))]]
-        judged = set(test)
+        judged = {*test} or {own[int(order.integers(len(own)))]}
         train = tuple(sample for sample in own if sample not in judged)
-        kept = tuple(sorted(test, key=lambda sample: sample.file))
-        return Split(train, kept, own, f"{self.name}/part{number}of{len(self.images)}")
+        validation = tuple(sorted(judged, key=lambda sample: sample.file))
+        return Split(train, validation, own, f"{self.name}/part{number}of{len(self.images)}")

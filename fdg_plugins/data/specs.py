@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The records of data sets, by the form of their files, and the record of one labelled image."""
+"""The records of data sets, by the form of their files, and the records of images and of what a domain holds."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -80,11 +80,10 @@ class DatasetSpec:
 
         The part is None for a name that is a domain's own, and for any other name.
         """
-        domain = self.domain_of(site)
         name, part = split_site(site)
-        if domain in self.domains or part is None or (whole := self.domain_of(name)) not in self.domains:
-            return domain, None
-        return whole, part
+        whole = self.domain_of(name)
+        is_part = self.domain_of(site) not in self.domains and whole in self.domains
+        return (whole, part) if is_part else (self.domain_of(site), None)
 
     def site_of(self, domain: str) -> str:
         """Return the name of a domain's site, or the domain itself if it is unknown."""
@@ -97,24 +96,21 @@ class DatasetSpec:
         return tuple(dict.fromkeys(name for name in (by_channels, self.family_of_kind, self.family) if name))
 
     def __post_init__(self) -> None:
-        whose = f"data set {shorten(self.name)}"
-        check_fields(self, whose)
+        check_fields(self, f"data set {shorten(self.name)}")
         near = nearest(self.family, FAMILY_NAMES)
-        plain = "letters, digits, '_', '.' and '-'"
-        for name, is_right, expected in (
-            ("name", _PLAIN_NAME.fullmatch(self.name), plain),
-            ("folder", not self.folder or _PLAIN_NAME.fullmatch(self.folder), plain),
-            ("channels", self.channels in self.possible_channels, "1 or 3 (with masks: at least 1)"),
-            ("domains", _are_folders(self.domains), "at least 2 plain names of folders, each once"),
-            ("classes", _are_folders(self.classes), "at least 2 plain names of folders, each once"),
-            ("family", near is None or self.family in FAMILY_NAMES, f"{near!r}, or a name less like it"),
-        ):
-            if not is_right:
-                raise SettingsError(site=whose, field=name, value=getattr(self, name), expected=expected)
+        self._expect("name", _PLAIN_NAME.fullmatch(self.name), "letters, digits, '_', '.' and '-'")
+        self._expect("folder", not self.folder or _PLAIN_NAME.fullmatch(self.folder), "a plain name")
+        self._expect("channels", self.channels in self.possible_channels, "1 or 3 (with masks: at least 1)")
+        self._expect("family", near is None or self.family in FAMILY_NAMES, f"{near!r}, or a name less like it")
+        for name in ("domains", "classes"):
+            names = getattr(self, name)
+            are_folders = 2 <= len(names) == len(set(names)) and all(map(is_folder_name, names))
+            self._expect(name, are_folders, "at least 2 plain names of folders, each once")
 
-
-def _are_folders(names: tuple[str, ...]) -> bool:
-    return len(names) >= 2 and len(set(names)) == len(names) and all(map(is_folder_name, names))
+    def _expect(self, name: str, is_right: object, expected: str) -> None:
+        if not is_right:
+            whose = f"data set {shorten(self.name)}"
+            raise SettingsError(site=whose, field=name, value=getattr(self, name), expected=expected)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,14 +149,10 @@ class SegmentationSpec(DatasetSpec):
     def __post_init__(self) -> None:
         super().__post_init__()
         values = [value for of_class in self.mask_values for value in of_class]
-        whole = not self.mask_values or (len(self.mask_values) == len(self.classes) and all(self.mask_values))
-        is_right = whole and len({*values}) == len(values) and {*values} <= {*range(LARGEST_MASK_VALUE + 1)}
-        expected = f"some for each class, each once, from 0 to {LARGEST_MASK_VALUE}"
-        for name, fits, wanted in (("dims", self.dims in (2, 3), "2 or 3"), ("mask_values", is_right, expected)):
-            if not fits:
-                raise SettingsError(
-                    site=f"data set {self.name!r}", field=name, value=getattr(self, name), expected=wanted
-                )
+        is_whole = not self.mask_values or (len(self.mask_values) == len(self.classes) and all(self.mask_values))
+        are_right = is_whole and len({*values}) == len(values) and {*values} <= {*range(LARGEST_MASK_VALUE + 1)}
+        self._expect("dims", self.dims in (2, 3), "2 or 3")
+        self._expect("mask_values", are_right, f"some for each class, each once, from 0 to {LARGEST_MASK_VALUE}")
 
     @property
     def class_of_value(self) -> dict[int, int]:
@@ -234,20 +226,21 @@ class AttributeSpec(DatasetSpec):
         return tuple(f"{self.folder}/{name}" for name in (self.attribute_list, self.part_list))
 
 
+KnownSpec: TypeAlias = AttributeSpec | ImageFolderSpec | PublishedSpec | RotatedSpec | SegmentationSpec
+"""Every kind of data set that this package reads from files."""
+
+
+def _idx_files(start: str, part: str) -> tuple[tuple[str, ...], ...]:
+    return (tuple(f"{start}{part}-{kind}-ubyte" for kind in ("images-idx3", "labels-idx1")),)
+
+
+_MNIST, _EMNIST, _CIFAR = "mnist/MNIST/raw/", "emnist/EMNIST/raw/emnist-mnist-", "cifar10/cifar-10-batches-bin"
 FILES_OF: Mapping[str, Mapping[str, tuple[tuple[str, ...], ...]]] = {
-    **{
-        name: {
-            domain: (tuple(f"{folder}/{prefix}{part}-{kind}-ubyte" for kind in ("images-idx3", "labels-idx1")),)
-            for domain, part in (("train", "train"), ("test", test))
-        }
-        for name, folder, prefix, test in (
-            ("mnist", "mnist/MNIST/raw", "", "t10k"),
-            ("emnist", "emnist/EMNIST/raw", "emnist-mnist-", "test"),
-        )
-    },
+    "mnist": {"train": _idx_files(_MNIST, "train"), "test": _idx_files(_MNIST, "t10k")},
+    "emnist": {"train": _idx_files(_EMNIST, "train"), "test": _idx_files(_EMNIST, "test")},
     "cifar10": {
-        "train": tuple((f"cifar10/cifar-10-batches-bin/data_batch_{number}.bin",) for number in range(1, 6)),
-        "test": (("cifar10/cifar-10-batches-bin/test_batch.bin",),),
+        "train": tuple((f"{_CIFAR}/data_batch_{number}.bin",) for number in range(1, 6)),
+        "test": ((f"{_CIFAR}/test_batch.bin",),),
     },
     "cifar100": {part: ((f"cifar100/cifar-100-binary/{part}.bin",),) for part in ("train", "test")},
 }
@@ -298,5 +291,29 @@ def without_suffix(file: str) -> str:
     return file.removesuffix(PurePosixPath(file).suffix)
 
 
-KnownSpec: TypeAlias = AttributeSpec | ImageFolderSpec | PublishedSpec | RotatedSpec | SegmentationSpec
-"""Every kind of data set that this package reads from files."""
+@dataclass(frozen=True)
+class Given:
+    """How a user's lists or folders divide a domain; ``origin`` says in the split's name which.
+
+    Without ``validation``, the seed draws a tenth of ``train``; without ``test``, all images are for tests.
+    """
+
+    origin: str
+    train: tuple[Sample, ...]
+    validation: tuple[Sample, ...] | None = None
+    test: tuple[Sample, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a domain holds, by names alone.
+
+    ``images`` are sorted by file, and ``skipped`` are the files left out because they are known to be bad, or the site
+    excludes them. ``unused`` says, in phrases, what else lies there. ``given``: how the images are divided, if somebody
+    says so.
+    """
+
+    images: tuple[Sample, ...]
+    skipped: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+    given: Given | None = None

@@ -11,8 +11,6 @@ import tempfile
 from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
-from types import MappingProxyType
-from typing import NamedTuple
 
 import numpy as np
 import platformdirs
@@ -31,11 +29,11 @@ VERSION = 2
 MARKER = "STAND-IN.json"
 """The file that marks a folder as STAND-IN, and every run on it: in the data root, and in the data set's folder."""
 
-MOST_DRAWINGS = 10_000
-
-PORTRAITS: Mapping[str, tuple[int, int, int, int]] = MappingProxyType(
-    {"0": (600, 580, 240, 60), "1": (20, 20, 10, 10), "2": (120, 120, 80, 80)}
-)
+PORTRAITS: Mapping[str, tuple[int, int, int, int]] = {
+    "0": (600, 580, 240, 60),
+    "1": (20, 20, 10, 10),
+    "2": (120, 120, 80, 80),
+}
 """By CelebA's part: how many portraits are dark, dark with the attribute, fair, and fair with the attribute."""
 CANVAS = 128  # pictures are drawn at twice or more of their size, and reduced, which smooths edges
 _TURN = np.linspace(0, 2 * np.pi, 40, endpoint=False)
@@ -45,26 +43,22 @@ Colour = tuple[int, int, int]
 Style = Callable[[Points, np.random.Generator], Image.Image]
 
 
-def _star(*radii: float, corners: int) -> Points:
-    """Return a closed outline ``[corners, 2]`` whose distance from the centre goes through ``radii`` in turn."""
-    angles = np.arange(corners) * 2 * np.pi / corners - np.pi / 2
-    distance = np.resize(radii, corners)
-    return np.stack([distance * np.cos(angles), distance * np.sin(angles)], axis=1)
-
-
+_ANGLES = np.arange(10) * 2 * np.pi / 10 - np.pi / 2
+_STAR = np.resize((1.0, 0.4), 10)
 _ARM = 0.36
-_CROSS = [
-    *[(-_ARM, -1.0), (_ARM, -1.0), (_ARM, -_ARM), (1.0, -_ARM), (1.0, _ARM), (_ARM, _ARM)],
-    *[(_ARM, 1.0), (-_ARM, 1.0), (-_ARM, _ARM), (-1.0, _ARM), (-1.0, -_ARM), (-_ARM, -_ARM)],
-]
 GLYPHS: dict[str, Points] = {
     "dog": np.stack([np.cos(_TURN), np.sin(_TURN)], axis=1),  # a disc
     "elephant": np.array([(-1.0, -0.85), (1.0, -0.85), (1.0, 0.85), (-1.0, 0.85)]),  # a box
     "giraffe": np.array([(0.0, -1.0), (0.8, 1.0), (-0.8, 1.0)]),  # a triangle
     "guitar": np.array([(-0.9, -1.0), (0.9, -1.0), (-0.9, 1.0), (0.9, 1.0)]),  # an hourglass
-    "horse": _star(1.0, 0.4, corners=10),  # a star
+    "horse": np.stack([_STAR * np.cos(_ANGLES), _STAR * np.sin(_ANGLES)], axis=1),  # a star
     "house": np.array([(0.0, -1.0), (1.0, -0.1), (0.5, -0.1), (0.5, 1.0), (-0.5, 1.0), (-0.5, -0.1), (-1.0, -0.1)]),
-    "person": np.array(_CROSS),
+    "person": np.array(  # a cross
+        [
+            *[(-_ARM, -1.0), (_ARM, -1.0), (_ARM, -_ARM), (1.0, -_ARM), (1.0, _ARM), (_ARM, _ARM)],
+            *[(_ARM, 1.0), (-_ARM, 1.0), (-_ARM, _ARM), (-1.0, _ARM), (-1.0, -_ARM), (-_ARM, -_ARM)],
+        ]
+    ),
 }
 """The outline of each class of PACS, within [-1, 1]; ``house`` is an arrow that points up."""
 
@@ -72,15 +66,11 @@ GLYPHS: dict[str, Points] = {
 def draw(domain: str, class_name: str, index: int) -> Image.Image:
     """Return picture ``index`` of a class of PACS in a domain, 64 x 64 RGB."""
     generator = numpy_generator(0, "stand-in", "pacs", domain, class_name, index)
-    return STYLES[domain](_posed(GLYPHS[class_name], generator), generator).reduce(2)
-
-
-def _posed(outline: Points, generator: np.random.Generator) -> Points:
     angle = generator.uniform(-0.3, 0.3)
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     sides = CANVAS * generator.uniform(0.2, 0.31) * generator.uniform(0.85, 1.15, size=2)
-    placed: Points = (outline * sides) @ turn.T + CANVAS / 2 + generator.uniform(-6, 6, size=2)
-    return placed
+    placed: Points = (GLYPHS[class_name] * sides) @ turn.T + CANVAS / 2 + generator.uniform(-6, 6, size=2)
+    return STYLES[domain](placed, generator).reduce(2)
 
 
 def _corners(points: Points) -> list[tuple[float, float]]:
@@ -212,6 +202,9 @@ def draw_portrait(part: str, *, fair: bool, has_attribute: bool, index: int) -> 
     return _to_image(noisy)
 
 
+# --- folders ---
+
+
 def _draw_pacs(folder: Path, count: int) -> None:
     for domain, class_name in product(PACS.domains, PACS.classes):
         target = folder / PACS.folder / domain / class_name
@@ -239,33 +232,23 @@ def _draw_celeba(folder: Path, _: int) -> None:
     ]
     images = folder / CELEBA.folder / CELEBA.image_folder
     images.mkdir(parents=True)
-    attributes, parts = [], []
+    attributes, parts = [f"{len(planned)}", f"{CELEBA.target} {CELEBA.attribute}"], []
     order = numpy_generator(0, "stand-in", CELEBA.name, VERSION).permutation(len(planned)).tolist()
     for number, (part, fair, has_attribute, index) in enumerate((planned[place] for place in order), 1):
         name = f"{number:06d}.png"
         draw_portrait(part, fair=fair, has_attribute=has_attribute, index=index).save(images / name)
         attributes.append(f"{name} {1 if fair else -1} {1 if has_attribute else -1}")
         parts.append(f"{name} {part}")
-    head = [f"{len(parts)}", f"{CELEBA.target} {CELEBA.attribute}"]
-    for name, lines in ((CELEBA.attribute_list, head + attributes), (CELEBA.part_list, parts)):
+    for name, lines in ((CELEBA.attribute_list, attributes), (CELEBA.part_list, parts)):
         (folder / CELEBA.folder / name).write_text("\n".join(lines) + "\n", encoding="ascii")
 
 
-class _StandIn(NamedTuple):
-    """How a stand-in is drawn: ``usual`` and ``fewest`` are numbers of drawings per class (vessels: per domain)."""
-
-    folder: str
-    draw: Callable[[Path, int], None]
-    usual: int = 0
-    fewest: int = 0
-
-
-STAND_INS: Mapping[str, _StandIn] = {
-    PACS.name: _StandIn(PACS.folder, _draw_pacs, usual=30, fewest=1),
-    VESSELS.name: _StandIn(VESSELS.folder, _draw_vessels, usual=32, fewest=2),
-    CELEBA.name: _StandIn(CELEBA.folder, _draw_celeba),
+STAND_INS: Mapping[str, tuple[str, Callable[[Path, int], None], int]] = {
+    PACS.name: (PACS.folder, _draw_pacs, 30),
+    VESSELS.name: (VESSELS.folder, _draw_vessels, 32),
+    CELEBA.name: (CELEBA.folder, _draw_celeba, 0),
 }
-"""The data sets that are drawn, by name."""
+"""The data sets that are drawn, by name: their folder, and the usual number of drawings per class (vessels: domain)."""
 
 
 def cache_folder(cache: Path | None) -> Path:
@@ -285,7 +268,7 @@ def ensure_stand_in(
 
     ``images_per_class`` is as in :func:`write_stand_in`; a number other than the usual one has a folder of its own.
     """
-    suffix = "" if images_per_class in (None, STAND_INS[dataset].usual) else f"-{images_per_class}"
+    suffix = "" if images_per_class is None else f"-{images_per_class}"
     root = cache_folder(cache) / f"stand-in-{dataset}-v{VERSION}{suffix}"
     return write_stand_in(root, dataset, images_per_class=images_per_class)
 
@@ -295,34 +278,30 @@ def write_stand_in(root: Path, dataset: str = PACS.name, *, images_per_class: in
 
     ``images_per_class`` drawings per class (vessels: per domain; CelebA's number is fixed), by default the usual. Each
     process draws into a temporary folder and renames it; one that finishes later uses the first one's. Raises DataError
-    for an impossible number, for a folder that cannot be written, and for one that holds anything else: real images
-    and drawings never share a data root.
+    for a folder that cannot be written, and for one that holds anything else: real images and drawings never share a
+    data root.
     """
-    kind = STAND_INS[dataset]
-    number = kind.usual if images_per_class is None else images_per_class
-    if not kind.fewest <= number <= MOST_DRAWINGS:
-        expected = f"{kind.fewest} to {MOST_DRAWINGS:,} for {dataset}"
-        raise DataError(field="images_per_class", value=number, expected=expected)
-    if is_stand_in(root):
-        return root
+    folder, draw_all, usual = STAND_INS[dataset]
+    number = usual if images_per_class is None else images_per_class
     temporary = None
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=root.parent, prefix=f".{root.name}."))
-        kind.draw(temporary, number)
-        note = f"Drawings made by fdg_plugins, not the data set {dataset}; no result on them is a result on it."
-        facts = {"stand_in": True, "version": VERSION, "images_per_class": number, "note": note}
-        write_json(temporary / kind.folder / MARKER, facts)  # stays with the folder if that is moved
-        write_json(temporary / MARKER, facts)
-        temporary.chmod(0o755)  # mkdtemp makes the folder readable by its owner only
-        temporary.rename(root)
+        if not is_stand_in(root):
+            temporary = Path(tempfile.mkdtemp(dir=root.parent, prefix=f".{root.name}."))
+            draw_all(temporary, number)
+            note = f"Drawings made by fdg_plugins, not the data set {dataset}; no result on them is a result on it."
+            facts = {"stand_in": True, "version": VERSION, "images_per_class": number, "note": note}
+            write_json(temporary / folder / MARKER, facts)  # stays with the folder if that is moved
+            write_json(temporary / MARKER, facts)
+            temporary.chmod(0o755)  # mkdtemp makes the folder readable by its owner only
+            temporary.rename(root)
     except OSError as error:
-        if is_stand_in(root):  # of a process that was faster
-            return root
-        raise DataError(
-            f"the STAND-IN cannot be drawn into {root}, which should be a new or an empty folder: {error.strerror}.",
-            public="it has no data root, and the STAND-IN cannot be written to its cache.",
-        ) from error
+        if not is_stand_in(root):  # of a process that was faster
+            raise DataError(
+                f"the STAND-IN cannot be drawn into {root}, which should be a new or an empty folder: "
+                f"{error.strerror}.",
+                public="it has no data root, and the STAND-IN cannot be written to its cache.",
+            ) from error
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)

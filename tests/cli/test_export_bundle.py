@@ -196,7 +196,7 @@ def test_slices_in_nifti_have_masks_in_nifti(tmp_path: Path, scans: str, depth: 
     file = tmp_path / "images" / "one.nii.gz"
     nibabel.save(nibabel.Nifti1Image(values.reshape(40, 48, *depth), affine), file)
     (mask,) = execute(tmp_path / "b", tmp_path / "images")
-    seen = PairForm.of(SCANS, oriented=False, max_pixels=10**6).image(file)
+    seen = PairForm(SCANS).image(file)
     with torch.no_grad():
         standard = torch.from_numpy((seen - seen.mean()) / seen.std())[None].float()
         expected = SEGMENTATION.logits(model, standard, SIDE).argmax(dim=-1)[0].numpy()
@@ -221,7 +221,7 @@ def test_a_bundle_reads_an_image_as_training_does(tmp_path: Path, mode: str, cha
     written = inference(Run(tmp_path / "run", read_record(tmp_path / "run")), spec)
     config = {name: written[name] for name in ("imports", "preprocessing")}
     bundles = ConfigParser(config).get_parsed_content("preprocessing")({"image": str(file)})["image"].as_tensor()
-    trained = PairForm.of(spec, oriented=False, max_pixels=10**6).image(file)
+    trained = PairForm(spec).image(file)
     assert np.array_equal(np.rint(bundles.numpy() * 255), trained)
 
 
@@ -248,7 +248,7 @@ def test_a_bundle_reads_nifti_of_any_number_of_channels_as_training_does(
     written = inference(Run(tmp_path / "run", read_record(tmp_path / "run")), spec, nifti=True)
     config = {name: written[name] for name in ("imports", "preprocessing")}
     bundles = ConfigParser(config).get_parsed_content("preprocessing")({"image": str(file)})["image"].as_tensor()
-    trained = PairForm.of(spec, oriented=True, max_pixels=10**6).image(file)
+    trained = PairForm(spec, oriented=True).image(file)
     np.testing.assert_allclose(bundles.numpy() * 425 - 175, trained, atol=1e-3)
 
 

@@ -34,21 +34,21 @@ def test_names_are_those_of_sites_and_numbers_are_of_the_domains(name: str) -> N
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        *(("name", value) for value in (None, "x/d")),
-        *(("folder", value) for value in (None, "/data/xd")),
-        *(("domains", value) for value in ("abc", (1, 2), ("a", "b", "a"), ("a",), ("a", "b/c"))),
-        *(("classes", value) for value in ((0, 1), (), ("k", "l\n"))),
-        *(("channels", value) for value in ("3", 4)),
+        *(("name", None), ("name", "x/d"), ("folder", "/data/xd"), ("channels", "3"), ("channels", 4)),
+        *(("domains", value) for value in ("abc", ("a", "b", "a"), ("a",), ("a", "b/c"))),
+        *(("classes", value) for value in ((0, 1), ("k", "l\n"))),
         *(("protocol", "image_size=32"), ("family", "photos"), ("known_bad", "a/k/1")),
     ],
 )
 def test_a_data_sets_record_is_checked_field_by_field(field: str, value: Any) -> None:
-    with pytest.raises(SettingsError, match=field):
+    with pytest.raises(SettingsError) as caught:
         ImageFolderSpec(**{**WHOLE, field: value})
+    assert str(caught.value.field).startswith(field)
 
 
-def test_images_with_masks_may_have_any_number_of_channels() -> None:
+@pytest.mark.parametrize("changes", [{"channels": 0}, {"dims": 4}, {"mask_values": ((0,), (0,))}])
+def test_images_with_masks_may_have_any_number_of_channels(changes: dict[str, Any]) -> None:
     assert SegmentationSpec(**WHOLE, channels=4).channels == 4
-    for changes in ({"channels": 0}, {"dims": 4}, {"mask_values": ((0,), (0,))}):
-        with pytest.raises(SettingsError, match=next(iter(changes))):
-            SegmentationSpec(**{**WHOLE, **changes})
+    with pytest.raises(SettingsError) as caught:
+        SegmentationSpec(**{**WHOLE, **changes})
+    assert caught.value.field == next(iter(changes))

@@ -103,8 +103,9 @@ def test_too_many_pixels_are_refused_from_the_header_and_pillows_limit_is_left(
             warnings.simplefilter("error")
             open_image(tmp_path / "huge.png", 2**31).close()
             for look in (check_image, read_image, open_image):
-                with pytest.raises(DamagedError, match=f"expected at most {MOST_PIXELS:,}"):
+                with pytest.raises(DamagedError) as caught:
                     look(tmp_path / "huge.png")
+                assert f"expected at most {MOST_PIXELS:,}" in caught.value.reason
     assert before == Image.MAX_IMAGE_PIXELS
 
 

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fdg_plugins.data import PACS, DomainData, ImageBatches, open_domain, training_batches
+from fdg_plugins.data.augmentation import Epochs, normalised
 from fdg_plugins.data.image_files import ImageFiles
 from fdg_plugins.data.images import ShuffledBatches
-from fdg_plugins.data.sources import Epochs, Kept
-from fdg_plugins.data.transforms import normalised
 from fdg_plugins.errors import DataError
 
 SIZE = 16
@@ -81,19 +80,15 @@ def test_an_epoch_holds_every_training_image_once_with_its_label(data: DomainDat
         assert sum(torch.equal(image, normalised(single[None])[0]) and label == known for single, known in singles) == 1
 
 
-def test_the_first_are_kept_as_far_as_the_memory_goes_and_made_once() -> None:
-    made: list[int] = []
-
-    def make(key: int) -> int:
-        made.append(key)
-        return -key
-
-    kept: Kept[int, int] = Kept(10)
-    for _ in range(2):
-        kept.fill(iter([4, 5, 3, 1]), lambda key: key, make)
-    assert [kept.get(key, make) for key in (4, 5, 3, 1)] == [-4, -5, -3, -1]
-    assert made == [4, 5, 3, 1]  # 4 and 5 while filling, the others when they are read
-    assert kept.memory == 1
+def test_the_first_are_kept_as_far_as_the_memory_goes(data: DomainData) -> None:
+    images = ImageFiles(folder_of(data), 2 * ONE + ONE // 2)
+    dataset = images.training(data.train, SIZE, Epochs(1, ()))
+    assert images.memory == ONE // 2
+    for sample in data.train:
+        (images.folder / sample.file).unlink()
+    _ = dataset[0], dataset[1]
+    with pytest.raises(DataError):
+        _ = dataset[2]
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -44,10 +44,10 @@ def test_images_and_masks_of_equal_stems_are_pairs_and_are_split(domain: Path) -
 
 def test_what_is_missing_is_named_here_and_counted_in_public(domain: Path, refused: Refused) -> None:
     (domain / "masks" / "03.png").unlink()
-    with refused("such as images/03.png"):
+    with refused("such as 03.png"):
         opened(domain)
     (domain / "images" / "03.png").rename(domain / "masks" / "04.nii")
-    with refused("expected one file of each name"):
+    with refused("expected one of each name"):
         opened(domain)
     (domain / "masks" / "04.png").unlink()
     with refused("expected both or neither to be NIfTI"):
@@ -101,14 +101,14 @@ def test_a_list_without_validation_is_split_by_the_seed(domain: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "named"),
     [
-        *(("{", "JSON"), ([], "JSON"), ({"training": {}}, "'training'"), ({}, "needs training images")),
-        ({"training": entries(range(2)), "test": entries(range(3)), "testing": entries(range(3))}, "both"),
+        *(("{", "JSON"), ([], "JSON"), ({"training": {}}, "'training'"), ({}, "names no training images")),
+        ({"training": entries(range(2)), "test": entries(range(2, 4)), "testing": entries(range(3, 4))}, "03.png"),
         ({"training": ["images/00.png"]}, "training, entry 1"),
         ({"training": [{"image": ["images/00.png"], "label": "masks/00.png"}]}, "training, entry 1"),
         ({"training": entries(range(2)), "validation": entries(range(1, 3))}, "01.png"),
-        ({"training": entries(range(99, 100))}, "'images/99.png', does not exist"),
+        ({"training": entries(range(99, 100))}, "'images/99.png'"),
         *(
-            ({"training": [{"image": path, "label": "masks/00.png"}]}, "training, entry 1: its image")
+            ({"training": [{"image": path, "label": "masks/00.png"}]}, "training, entry 1 names")
             for path in ("/etc/a.png", "../../../a.png", "images/../00.png", "images/.a.png", "images/00.npy")
         ),
     ],
@@ -142,8 +142,9 @@ def test_a_damaged_image_or_mask_stops_the_site_or_leaves_the_pair_out(
     ((found, why),) = find_damaged(data).items()
     assert found == "left/images/03.png"
     assert reason in why
-    with pytest.raises(DataError, match=r"left/images/03\.png ") as caught:
+    with pytest.raises(DataError) as caught:
         check_images(data)
+    assert "left/images/03.png " in str(caught.value)
     assert caught.value.public == "of the images of domain 'left', 1 cannot be used."
     rest, damaged = without_damaged(data, lambda files: opened(domain, left_out=files))
     assert (len(rest.test), rest.left_out) == (COUNT - 1, ("left/images/03.png",))

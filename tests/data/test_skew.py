@@ -46,7 +46,7 @@ def test_all_sites_name_one_partition_by_its_hash_which_the_seed_and_the_kind_ch
 
 
 def test_too_few_images_are_refused_and_a_sites_name_says_which_part_it_holds() -> None:
-    with pytest.raises(SettingsError, match="1500 images are too few for 200"):
+    with pytest.raises(SettingsError):
         opened("iid", 1, count=200)
     spec = dataset_spec("mnist")
     assert spec.share_of("train-3of100") == ("train", (3, 100))

@@ -11,8 +11,8 @@ from torch.nn.functional import cross_entropy
 
 from fdg_plugins.core.privacy import privatize
 from fdg_plugins.data import PACS, DomainData
+from fdg_plugins.data.augmentation import normalised
 from fdg_plugins.data.image_files import ImageFiles
-from fdg_plugins.data.transforms import normalised
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import Evaluation, TrainReport
 from fdg_plugins.models import ExtractorClassifier, build_model

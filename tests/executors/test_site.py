@@ -186,7 +186,7 @@ def test_a_new_process_after_the_census_trains_to_the_same_bits(photo: Site) -> 
 def test_on_the_stand_in_its_own_protocol_counts(tmp_path: Path, photo: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FDG_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(
-        "fdg_plugins.data.roots.ensure_stand_in", lambda *place: ensure_stand_in(*place, images_per_class=3)
+        "fdg_plugins.data.domains.ensure_stand_in", lambda *place: ensure_stand_in(*place, images_per_class=3)
     )
     photo.configure(device="cpu")
     drawn = PROTOCOL.model_copy(update={"seed": 4})

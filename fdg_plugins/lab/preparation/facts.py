@@ -50,19 +50,19 @@ def image_facts(folder: Path, samples: Iterable[Sample], max_pixels: int = MOST_
         facts.samples.append(sample)
         try:
             check_image(path, max_pixels)
-            facts.digests[sample] = sha256_of(path)
             with open_image(path, max_pixels) as image:
                 facts.sizes.append((image.height, image.width))
                 facts.formats[str(image.format)] += 1
                 facts.grey += image.mode in _GREY
                 facts.turned += ignored_orientation(image) != UPRIGHT
+            facts.digests[sample] = sha256_of(path)
         except DamagedError as error:
             facts.damaged[sample] = error
     return facts
 
 
 def mask_facts(
-    root: Path, spec: SegmentationSpec, pairs: Iterable[PairSample], max_pixels: int = MOST_PIXELS
+    root: Path, spec: SegmentationSpec, pairs: Iterable[Sample], max_pixels: int = MOST_PIXELS
 ) -> ImageFacts:
     """Decode the pairs below the resolved data root, of at most ``max_pixels`` each, and return their facts."""
     facts = ImageFacts()
@@ -70,26 +70,27 @@ def mask_facts(
         facts.samples.append(pair)
         try:
             labels = read_pair(root, spec, pair, max_pixels)[1]
-            facts.digests[pair] = sha256_of(root / spec.folder / pair.file)
         except DamagedError as error:
             facts.damaged[pair] = error
-        else:
-            facts.sizes.append(labels.shape)
-            facts.shares.append(class_shares(labels, len(spec.classes)))
+            continue
+        facts.digests[pair] = sha256_of(root / spec.folder / pair.file)
+        facts.sizes.append(labels.shape)
+        facts.shares.append(class_shares(labels, len(spec.classes)))
     return facts
 
 
 def read_pair(
-    root: Path, spec: SegmentationSpec, pair: PairSample, max_pixels: int = MOST_PIXELS
+    root: Path, spec: SegmentationSpec, pair: Sample, max_pixels: int = MOST_PIXELS
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return an image ``[C, *S]`` below the resolved data root, of at most ``max_pixels``, and its classes ``[*S]``.
 
     Volumes are turned to the orientation RAS, and values have to suit the data set's own preset. Raises as
     :meth:`PairForm.read` does.
     """
+    assert isinstance(pair, PairSample)
     preset = PRESETS.get(spec.preset)
     in_bytes = preset is not None and preset.of_photographs and spec.dims in preset.dims
-    form = PairForm.of(spec, oriented=True, max_pixels=max_pixels, in_bytes=in_bytes)
+    form = PairForm(spec, True, max_pixels, in_bytes)
     image, labels = form.read(root / spec.folder / pair.file, root / spec.folder / pair.mask)
     return image, labels[0]
 

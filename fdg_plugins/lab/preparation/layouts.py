@@ -32,16 +32,10 @@ from fdg_plugins.lab.preparation.mask_layouts import Item, mask_items
 from fdg_plugins.lab.preparation.sources import PACKED, Source
 from fdg_plugins.storage import parse_json
 
-PUBLISHED_DOMAINS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "vlcs": {
-        "caltech101": ("Caltech101", "CALTECH"),
-        "labelme": ("LabelMe", "LABELME"),
-        "sun09": ("SUN09", "SUN"),
-        "voc2007": ("VOC2007", "PASCAL"),
-    },
-    "officehome": {"art": ("Art",), "clipart": ("Clipart",), "product": ("Product",), "real_world": ("Real World",)},
+PUBLISHED_DOMAINS: Mapping[str, Mapping[str, str]] = {
+    "vlcs": {"caltech": "caltech101", "sun": "sun09", "pascal": "voc2007"},
 }
-"""Published names of domain folders that differ from ours; comparison ignores case and punctuation."""
+"""Published names of domain folders, in lower-case letters and digits, that differ from ours."""
 
 _SPLITS = ("train", "crossval", "test")
 _UNION = "full"  # in VLCS, the images of train/ and crossval/ again, named <train or crossval>_<file>
@@ -68,8 +62,11 @@ def make_plan(spec: KnownSpec, source: Source, target: Path) -> Plan:
     items, remarks, expected = _found(spec, source)
     if not items:
         raise DataError(f"source {source.name} holds nothing of {spec.title}; expected {expected}.")
-    if isinstance(spec, ImageFolderSpec):
-        items += _kfold_lists(spec, source, target)
+    if isinstance(spec, ImageFolderSpec):  # the official lists, except those in a place where the loader finds them
+        pattern = re.compile(f"({'|'.join(spec.domains)})_(train|crossval|test)_kfold.txt")
+        lists = (path for path in source.files.values() if not path.is_relative_to(target))
+        names = {path: file for file, path in source.files.items()}
+        items += [Item(names[path], f"splits/{path.name}") for path in lists if pattern.fullmatch(path.name)]
     used = {item.source for item in items}
     left_out = tuple(file for file in source.files if file not in used)
     return Plan(_each_once(items, source, target), left_out, remarks)
@@ -79,10 +76,8 @@ def _found(spec: KnownSpec, source: Source) -> tuple[list[Item], tuple[str, ...]
     """Return the items, remarks, and what a source of the data set should hold."""
     if isinstance(spec, RotatedSpec | PublishedSpec):
         places = {PurePosixPath(name).name: PurePosixPath(name).relative_to(spec.folder) for name in files_of(spec)}
-        names = (
-            (file, PurePosixPath(file).name.removesuffix(PACKED).replace(_DOTTED, "-idx")) for file in source.files
-        )
-        published = [Item(file, str(places[name])) for file, name in names if name in places]
+        names = {file: PurePosixPath(file).name.removesuffix(PACKED).replace(_DOTTED, "-idx") for file in source.files}
+        published = [Item(file, str(places[name])) for file, name in names.items() if name in places]
         return published, (), f"the files {', '.join(places)}, with or without .gz"
     if isinstance(spec, AttributeSpec):
         expected = f"the files {spec.attribute_list} and {spec.part_list}, and {spec.image_folder}/<image>"
@@ -106,15 +101,14 @@ def _plain(name: str) -> str:
 
 def _sorted_images(spec: ImageFolderSpec, files: Iterable[str]) -> Iterator[Item]:
     """Yield the images in ``<domain>/<class>/`` folders."""
-    published = PUBLISHED_DOMAINS.get(spec.name, {})
-    domains = {_plain(name): domain for domain in spec.domains for name in (domain, *published.get(domain, ()))}
+    domains = {_plain(domain): domain for domain in spec.domains} | {**PUBLISHED_DOMAINS.get(spec.name, {})}
     classes = {_plain(name): name for name in spec.classes}
     if spec.name == "vlcs":  # alone published with numbers for names of classes
         classes |= {str(number): name for number, name in enumerate(spec.classes)}
     for file in files:
-        if file.count("/") < 2 or not file.lower().endswith(IMAGE_SUFFIXES):
-            continue
         *folders, name = file.split("/")
+        if len(folders) < 2 or not name.lower().endswith(IMAGE_SUFFIXES):
+            continue
         part = folders[-2].lower()
         is_part = len(folders) > 2 and part in (*_SPLITS, _UNION)
         domain = domains.get(_plain(folders[-3 if is_part else -2]))
@@ -139,21 +133,16 @@ def _annotated_images(spec: ImageFolderSpec, source: Source) -> tuple[list[Item]
     Raises DataError, naming the file, for annotations of another form.
     """
     images = {PurePosixPath(file).name: file for file in source.files if file.lower().endswith(IMAGE_SUFFIXES)}
-    items: dict[str, Item] = {}
-    missing: set[str] = set()
+    chosen: set[tuple[str, str]] = set()
     for file in (file for file in source.files if file.lower().endswith(".json")):
         content = parse_json(source.read(file), f"file of annotations {file} in {source.name}")
         try:
-            chosen = list(_chosen(content, spec))
+            chosen |= set(_chosen(content, spec))
         except (AttributeError, KeyError, TypeError) as error:
             raise DataError(f"annotations {file} in {source.name} lack or misplace {error}.") from error
-        for folder, name in chosen:
-            if name in images:
-                items[f"{folder}/{name}"] = Item(images[name], f"{folder}/{name}")
-            else:
-                missing.add(name)
-    remarks = (f"{len(missing):,} annotated images are not in the source",) if missing else ()
-    return list(items.values()), remarks
+    missing = len({name for _, name in chosen} - images.keys())
+    remarks = (f"{missing:,} annotated images are not in the source",) if missing else ()
+    return [Item(images[name], f"{folder}/{name}") for folder, name in sorted(chosen) if name in images], remarks
 
 
 def _chosen(content: Any, spec: ImageFolderSpec) -> Iterator[tuple[str, str]]:
@@ -168,18 +157,10 @@ def _chosen(content: Any, spec: ImageFolderSpec) -> Iterator[tuple[str, str]]:
             yield f"{domain}/{class_name}", PurePosixPath(file).name
 
 
-def _kfold_lists(spec: ImageFolderSpec, source: Source, target: Path) -> Iterator[Item]:
-    """Yield the official split lists, except those already in a place where the loader finds them."""
-    pattern = re.compile(f"({'|'.join(spec.domains)})_(train|crossval|test)_kfold.txt")
-    for file, path in source.files.items():
-        if pattern.fullmatch(path.name) and not path.is_relative_to(target):
-            yield Item(file, f"splits/{path.name}")
-
-
 def _only_listed(spec: ImageFolderSpec, source: Source, items: list[Item]) -> tuple[list[Item], tuple[str, ...]]:
     """Keep, of each domain with DomainNet's two lists, the images that they name: those of the cleaned release.
 
-    Raises DataError if a domain has only one of them, and for a line of another form.
+    Lines are such as ``clipart/bird/clipart_027_000001.jpg 31``. Raises DataError if a domain has one list alone.
     """
     remarks: list[str] = []
     for domain in spec.domains:
@@ -189,24 +170,14 @@ def _only_listed(spec: ImageFolderSpec, source: Source, items: list[Item]) -> tu
             continue
         if len(lists) != 2:
             raise DataError(f"source {source.name} holds the lists {lists}; expected {' and '.join(names)}.")
-        listed = {path for file in lists for path in _paths_in(source, file)}
+        lines = [line for file in lists for line in source.read(file).decode("utf-8-sig", "replace").splitlines()]
+        listed = {line.strip().rpartition(" ")[0] for line in lines}
         items = [item for item in items if not item.target.startswith(f"{domain}/") or _end(item.source) in listed]
-        wanted = {path for path in listed if path.split("/")[1] in spec.classes}  # others are not missing
+        wanted = {path for path in listed if path.split("/")[1:2] and path.split("/")[1] in spec.classes}
         missing = len(wanted - {_end(item.source) for item in items})
         lacking = f", of which {missing:,} are not in the source" if missing else ""
         remarks.append(f"{domain}: the images that its two lists name ({len(wanted):,}){lacking}")
     return items, tuple(remarks)
-
-
-def _paths_in(source: Source, file: str) -> Iterator[str]:
-    """Yield the paths in a list of lines such as ``clipart/bird/clipart_027_000001.jpg 31``."""
-    for number, line in enumerate(source.read(file).decode("utf-8-sig", "replace").splitlines(), start=1):
-        path, _, label = line.strip().rpartition(" ")
-        if line.strip() and (path.count("/") != 2 or not label.isdecimal()):
-            where, expected = f"list {file} in {source.name}", "'<domain>/<class>/<image> <label>'"
-            raise DataError(site=where, field=f"line {number}", value=line, expected=expected)
-        if path:
-            yield path
 
 
 def _end(path: str) -> str:

@@ -85,8 +85,8 @@ VESSELS_PUBLISHED: Mapping[str, Published] = {
     ),
 }
 
-_Found = tuple[dict[str, list[str]], dict[str, list[str]]]
-"""The images and the masks of a domain by their common key; a key may have a packed and an unpacked file."""
+_Files = dict[str, list[str]]
+"""Images or masks of a domain by the key of a pair; a key may have a packed and an unpacked file."""
 
 
 def mask_items(spec: SegmentationSpec, source: Source) -> tuple[list[Item], tuple[str, ...], str]:
@@ -100,68 +100,54 @@ def mask_items(spec: SegmentationSpec, source: Source) -> tuple[list[Item], tupl
     absent: list[str] = []
     published = VESSELS_PUBLISHED if spec.name == VESSELS.name else {}
     for domain in spec.domains:
-        found, made = _prepared(source, domain), published.get(domain)
-        if not all(found) and made is not None:
-            found = _as_published(source, made)
-            remarks += _without_unmarked(found, domain, made)
-        if not any(found) or not (all(found) or made):
+        made = published.get(domain)
+        images, masks = (_in_folder(source, domain, part) for part in PARTS)
+        if made is not None and not (images and masks):
+            images, masks = (_named(source, pattern) for pattern in (made.image, made.mask))
+            unmarked = [
+                key for key in images.keys() - masks.keys() if re.fullmatch(made.may_lack, _name(images[key][0]), re.I)
+            ]
+            if unmarked and len(unmarked) < len(images):
+                images = {key: files for key, files in images.items() if key not in unmarked}
+                remarks.append(f"{domain}: images that are published without a mask, left out: {len(unmarked):,}")
+        if single := sorted(images.keys() ^ masks.keys()):
+            file = (images.get(single[0]) or masks[single[0]])[0]
+            problem = f"{len(single):,} images or masks of domain {domain} lack the other, such as {file}"
+            raise DataError(f"source {source.name}: {problem}.")
+        if not images:
             absent.append(f"{domain} ({made.download})" if made else domain)
-            continue
-        _check_paired(found, source, domain)
-        items += _converted(found, domain) if made else _as_they_are(found, domain)
+        items += _converted(images, masks, domain) if made else _as_they_are(images, masks, domain)
     if absent:
         remarks.append(f"not in the source: {', '.join(absent)}")
     return items, tuple(remarks), f"<domain>/{{{IMAGES},{MASKS}}}/ of {', '.join(absent)}"
 
 
-def _prepared(source: Source, domain: str) -> _Found:
-    """Return the files in ``<domain>/images/`` and ``<domain>/masks/`` by stem."""
-    found: _Found = ({}, {})
+def _name(file: str) -> str:
+    return PurePosixPath(file).name
+
+
+def _in_folder(source: Source, domain: str, part: str) -> _Files:
+    """Return the files in ``<domain>/<part>/`` by stem."""
+    found: _Files = {}
     for file in source.files:
-        *_, above, folder, name = ["", "", *file.split("/")]
-        if above == domain and folder in PARTS:
-            found[PARTS.index(folder)].setdefault(_stem(name), []).append(file)
+        if file.split("/")[-3:-1] == [domain, part]:
+            found.setdefault(_stem(_name(file)), []).append(file)
     return found
 
 
-def _as_published(source: Source, made: Published) -> _Found:
+def _named(source: Source, pattern: str) -> _Files:
     """Return the files whose names are those of a published domain."""
-    found: _Found = ({}, {})
+    found: _Files = {}
     for file in source.files:
-        for pattern, kind in zip((made.image, made.mask), found, strict=True):
-            if match := re.fullmatch(pattern, PurePosixPath(file).name, re.IGNORECASE):
-                kind.setdefault(match[1].lower(), []).append(file)
+        if match := re.fullmatch(pattern, _name(file), re.IGNORECASE):
+            found.setdefault(match[1].lower(), []).append(file)
     return found
 
 
-def _without_unmarked(found: _Found, domain: str, made: Published) -> Iterator[str]:
-    """Take the images out of ``found`` that are published without mask, if any has one; yield a remark on them."""
-    images, masks = found
-    unmarked = [
-        key
-        for key, files in images.items()
-        if key not in masks and re.fullmatch(made.may_lack, PurePosixPath(files[0]).name, re.IGNORECASE)
-    ]
-    if unmarked and len(unmarked) < len(images):
-        for key in unmarked:
-            del images[key]
-        yield f"{domain}: images that are published without a mask, left out: {len(unmarked):,}"
-
-
-def _check_paired(found: _Found, source: Source, domain: str) -> None:
-    images, masks = found
-    if single := sorted(images.keys() ^ masks.keys()):
-        file = (images.get(single[0]) or masks[single[0]])[0]
-        raise DataError(
-            f"source {source.name}: {len(single):,} images or masks of domain {domain} lack the other, such as {file}."
-        )
-
-
-def _converted(found: _Found, domain: str) -> Iterator[Item]:
+def _converted(images: _Files, masks: _Files, domain: str) -> Iterator[Item]:
     """Yield the items of published files: images without loss as PNG unless they are JPEG or PNG, masks as PNG."""
-    images, masks = found
     for key, files in images.items():
-        stem = _stem(PurePosixPath(files[0]).name.removesuffix(PACKED))
+        stem = _stem(_name(files[0]).removesuffix(PACKED))
         for file in files:
             suffix = PurePosixPath(file.lower().removesuffix(PACKED)).suffix
             is_kept = suffix in _COPIED
@@ -171,10 +157,10 @@ def _converted(found: _Found, domain: str) -> Iterator[Item]:
             yield Item(file, f"{domain}/{MASKS}/{stem}.png", as_mask)
 
 
-def _as_they_are(found: _Found, domain: str) -> Iterator[Item]:
-    for folder, kind in zip(PARTS, found, strict=True):
+def _as_they_are(images: _Files, masks: _Files, domain: str) -> Iterator[Item]:
+    for folder, kind in zip(PARTS, (images, masks), strict=True):
         for file in (file for files in kind.values() for file in files):
-            yield Item(file, f"{domain}/{folder}/{PurePosixPath(file).name}")
+            yield Item(file, f"{domain}/{folder}/{_name(file)}")
 
 
 def _stem(name: str) -> str:
@@ -201,10 +187,10 @@ def as_mask(content: bytes, name: str) -> bytes:
     largest = int(pixels.max())
     grey = float(np.mean((pixels > 0) & (pixels < largest)))
     if largest == 0 or grey > MOST_GREY:
-        raise DataError(
-            f"mask {name} marks no pixel, or has a fraction of {grey:.2f} of its pixels between its smallest and "
-            "largest value; expected a mask of two values."
+        problem = (
+            f"marks no pixel, or has a fraction of {grey:.2f} of its pixels between its smallest and largest value"
         )
+        raise DataError(f"mask {name} {problem}; expected a mask of two values.")
     return _png(Image.fromarray(np.where(pixels > largest / 2, 255, 0).astype(np.uint8)))
 
 

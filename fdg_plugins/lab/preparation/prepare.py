@@ -34,7 +34,7 @@ from fdg_plugins.lab.preparation.sources import Source, opened
 
 @dataclass(frozen=True)
 class Prepared:
-    """The outcome: how many files were ``written`` (or linked), and how many were there already.
+    """The outcome: how many files were ``written``, and how many were there already.
 
     ``manifest`` is None if the counts differ from the known ones and that was not accepted.
     """
@@ -52,18 +52,16 @@ def prepare(
     place: Path,
     data_root: Path,
     *,
-    link: bool = False,
     any_counts: bool = False,
     track: Track = untracked,
     max_pixels: int = MOST_PIXELS,
 ) -> Prepared:
     """Copy a data set, or the domains of it that a folder or archive has, below ``data_root``, and check it.
 
-    After an interruption, calling it again resumes; previously prepared domains are kept. ``link``: make hard links to
-    the files of a folder where the file system allows it. A difference from certain numbers leaves the data set without
-    a manifest, unless ``any_counts``. Raises DataError for anything that prevents ``open_domain`` from reading the data
-    set, and with masks for a pair that cannot be used, such as an image of more than ``max_pixels``; the files copied
-    so far remain.
+    After an interruption, calling it again resumes; previously prepared domains are kept. A difference from certain
+    numbers leaves the data set without a manifest, unless ``any_counts``. Raises DataError for anything that prevents
+    ``open_domain`` from reading the data set, and with masks for a pair that cannot be used, such as an image of more
+    than ``max_pixels``; the files copied so far remain.
     """
     if is_stand_in(data_root, spec.folder):
         raise DataError(f"data root {data_root} holds the STAND-IN; expected another one for images of {spec.title}.")
@@ -77,13 +75,12 @@ def prepare(
             target.mkdir(exist_ok=True)
             (target / LOCK).touch()
             (target / MANIFEST).unlink(missing_ok=True)  # it no longer describes the files
-            items = track(plan.items, "copying", len(plan.items))
-            written = sum(_put(item, source, target, link=link) for item in items)
+            written = sum(_put(item, source, target) for item in track(plan.items, "copying", len(plan.items)))
     except OSError as error:
         raise DataError(f"{error.filename or target} cannot be written: {error.strerror}.") from error
     counts = count_images(root, spec)
     if isinstance(spec, SegmentationSpec):
-        pairs = [pair for domain in counts for pair in list_pairs(root, spec, domain).pairs.all]
+        pairs = [pair for domain in counts for pair in list_pairs(root, spec, domain).images]
         for pair in track(pairs, "decoding", len(pairs)):
             read_pair(root, spec, pair, max_pixels)
     verdict = judge(counts, spec)
@@ -92,7 +89,7 @@ def prepare(
     return Prepared(plan, written, len(plan.items) - written, counts, verdict, manifest)
 
 
-def _put(item: Item, source: Source, target: Path, *, link: bool) -> bool:
+def _put(item: Item, source: Source, target: Path) -> bool:
     """Make the file of an item below ``target``; return False if it was there with the same content.
 
     Files are not synced one by one, which takes hours for a large data set: the manifest, written last, tells whether
@@ -110,7 +107,7 @@ def _put(item: Item, source: Source, target: Path, *, link: bool) -> bool:
     try:
         if content is not None:
             part.write_bytes(content)
-        elif not ((link or path.is_relative_to(source.unpacked)) and _linked(path, part)):
+        elif not (path.is_relative_to(source.unpacked) and _linked(path, part)):
             shutil.copyfile(path, part)
         part.replace(place)
     finally:
@@ -126,7 +123,7 @@ def _equal(place: Path, path: Path, content: bytes | None) -> bool:
 
 def _linked(path: Path, part: Path) -> bool:
     try:
-        os.link(path.resolve(), part)
-    except OSError:  # another file system, or one without links
+        os.link(path, part)
+    except OSError:  # a file system without links
         return False
     return True

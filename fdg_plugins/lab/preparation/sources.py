@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a user has downloaded, as files: a folder and the archives directly in it, or one archive.
 
-Archives are unpacked into a temporary folder. ``tarfile`` and ``zipfile`` write nothing outside of it; links, devices
-and more bytes than the disk has room for make the whole archive unacceptable.
+Archives are unpacked into a temporary folder. ``tarfile`` and ``zipfile`` write nothing outside of it, and no device;
+links out of it and more bytes than the disk has room for make the whole archive unacceptable.
 """
 
 import gzip
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fdg_plugins.data.own_files import leads_outside
+from fdg_plugins.data.folders import leads_outside
 from fdg_plugins.errors import DataError
 
 MAX_FILE_BYTES = 512 * 2**20
@@ -51,10 +51,10 @@ class Source:
         try:
             with gzip.open(self.files[file]) if gunzip else self.files[file].open("rb") as stream:
                 content: bytes = stream.read(MAX_FILE_BYTES + 1)
+            if len(content) > MAX_FILE_BYTES:
+                raise ValueError(f"it has more than {MAX_FILE_BYTES:,} bytes")
         except _BROKEN as error:
             raise DataError(f"file {file} in {self.name} cannot be read: {error}.") from error
-        if len(content) > MAX_FILE_BYTES:
-            raise DataError(f"file {file} in {self.name} has more than {MAX_FILE_BYTES:,} bytes.")
         return content
 
 
@@ -65,14 +65,13 @@ def opened(path: Path, room: Path) -> Iterator[Source]:
     Of several files of one path, the folder's is used, then that of the first archive. Raises DataError for anything
     else, for unsafe or broken archives, and for links that leave the folder.
     """
+    if not path.exists():
+        raise DataError(f"source {path} is not there; expected a folder or an archive ({', '.join(SUFFIXES)}).")
+    archives = [path]
     if path.is_dir():
         archives = sorted(one for one in path.iterdir() if one.name.lower().endswith(SUFFIXES) and one.is_file())
-    elif path.is_file():
-        archives = [path]
-    else:
-        raise DataError(f"source {path} is not there; expected a folder or an archive ({', '.join(SUFFIXES)}).")
     with TemporaryDirectory(dir=room, prefix=".fdg_unpacked-") as temporary:
-        files = {} if path.is_file() else dict(_listed(path.resolve()))
+        files = dict(_listed(path.resolve())) if path.is_dir() else {}
         for number, archive in enumerate(archives):
             place = Path(temporary) / str(number)
             place.mkdir()
@@ -84,28 +83,26 @@ def opened(path: Path, room: Path) -> Iterator[Source]:
 def _unpack(archive: Path, place: Path) -> None:
     free = shutil.disk_usage(place).free
 
-    def plain(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
+    def take(size: int) -> None:
         nonlocal free
-        free -= member.size
-        if free < 0 or not (member.isreg() or member.isdir()):
-            problem = f"{member.name!r}, a link or device, or more than the disk has room for"
-            raise DataError(f"archive {archive} holds {problem}; expected plain files.")
+        free -= size
+        if free < 0:
+            raise ValueError("it holds more than the disk has room for")
+
+    def fitting(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
+        take(member.size)
         return tarfile.data_filter(member, folder)
 
     try:
         if tarfile.is_tarfile(archive):  # first, as the last file of a tar archive may be a zip archive
             with tarfile.open(archive) as tar:
-                tar.extractall(place, filter=plain)
+                tar.extractall(place, filter=fitting)
         else:
             with zipfile.ZipFile(archive) as packed:
-                if sum(member.file_size for member in packed.infolist()) > free:
-                    raise DataError(f"archive {archive} holds more than the disk of {place} has room for.")
+                take(sum(member.file_size for member in packed.infolist()))
                 packed.extractall(place)
     except _BROKEN as error:
-        raise DataError(
-            f"archive {archive} cannot be read ({type(error).__name__}: {error}); expected an undamaged zip or tar "
-            "file without a password, links and devices."
-        ) from error
+        raise DataError(f"archive {archive} cannot be read ({type(error).__name__}: {error}).") from error
 
 
 def _listed(root: Path) -> Iterator[tuple[str, Path]]:

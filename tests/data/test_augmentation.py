@@ -13,8 +13,18 @@ from hypothesis.extra.numpy import arrays
 from PIL import Image
 from torchvision.transforms import v2
 
-from fdg_plugins.data.augmentation import CHANGES, DRAWS, Augmentation, Change, augmentation_from
-from fdg_plugins.data.transforms import IMAGENET_DEVIATION, IMAGENET_MEAN, augmented, normalised, whole_view
+from fdg_plugins.data.augmentation import (
+    CHANGES,
+    DRAWS,
+    IMAGENET_DEVIATION,
+    IMAGENET_MEAN,
+    Augmentation,
+    Change,
+    augmentation_from,
+    augmented,
+    normalised,
+    whole_view,
+)
 from fdg_plugins.randomness import numpy_generator
 
 REPEATABLE = settings(derandomize=True, deadline=None)
