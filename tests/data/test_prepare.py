@@ -89,7 +89,9 @@ def test_the_second_copy_that_vlcs_has_in_full_is_not_taken_twice(tmp_path: Path
 
 def test_the_official_lists_of_pacs_come_along_unless_they_are_there(tmp_path: Path, photos: Path) -> None:
     folder = "Train val splits and h5py files pre-read"
-    write_files(photos / folder, {"photo_train_kfold.txt": b"", "photo_crossval_kfold.txt": b"", "photo_train.hdf5": b""})
+    write_files(
+        photos / folder, {"photo_train_kfold.txt": b"", "photo_crossval_kfold.txt": b"", "photo_train.hdf5": b""}
+    )
     done = prepared("pacs", photos, tmp_path)
     assert done.plan.left_out == (f"{folder}/photo_train.hdf5",)
     assert (tmp_path / "pacs" / "splits" / "photo_train_kfold.txt").is_file()
