@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds words that the glossary in CONTRIBUTING.md replaces, in pages, docstrings and messages, and measures sentences.
 
-    python docs/check_language.py    # exit code 1 if a word is found; prints the length of the pages' sentences
+python docs/check_language.py    # exit code 1 if a word is found; prints the length of the pages' sentences
 """
 
 import ast
@@ -53,7 +53,7 @@ def sentences(page: Path) -> list[int]:
     lines = (line if line.strip() else "\n" for _, line in prose_of(page) if not line.startswith(("|", "#", "!")))
     paragraphs = re.split(r"\n|(?:^|\s)[-*] |\d\. ", " ".join(lines))
     found = (one for text in paragraphs for one in re.split(r"(?<=[.!?])\s+", text))
-    return [len(words) for one in found if len(words := re.findall(r"[\w'’-]+", one)) > 2]
+    return [len(words) for one in found if len(words := re.findall(r"[\w'-]+", one)) > 2]
 
 
 def main() -> int:

@@ -66,7 +66,7 @@ def _about(record: Method) -> str:
     jobs = ", ".join(f"[`{name}`](../../jobs/{name})" for name in _jobs_of(record))
     file = f"fdg_plugins/methods/{record.key}.py"
     return (
-        f"{paper.authors}, \"{paper.title}\", {paper.venue} {paper.year}. Code: [`{file}`](../../{file}). Jobs: {jobs}. "
+        f'{paper.authors}, "{paper.title}", {paper.venue} {paper.year}. Code: [`{file}`](../../{file}). Jobs: {jobs}. '
         f"In a terminal: `fdg explain {record.key}`."
     )
 
