@@ -23,16 +23,14 @@ from nvflare.fuel.utils import fobs
 from fdg_plugins.core.steps import batches_per_epoch, effective_steps
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.executors import SiteConfig, SiteExecutor
-from fdg_plugins.executors.work import RequestError, Say, SiteTask, SiteWork, TaskResult
+from fdg_plugins.executors.work import Say, SiteTask, SiteWork, TaskResult
 from fdg_plugins.messages import (
     META_UPDATE_BYTES,
     TASK_CENSUS,
     TASK_TRAIN,
     CensusReply,
-    CensusRequest,
     Evaluation,
     ScoreSum,
-    TaskRequest,
     TrainReport,
 )
 from fdg_plugins.models import build_model
@@ -118,7 +116,7 @@ class InstantWork(SiteWork):
         """Return a census of one training image per class, equal scores, and an update of zeros."""
         if order.task == TASK_CENSUS:
             return TaskResult("ok", _census(order).model_dump(mode="json"))
-        protocol = TaskRequest.read(order.request, "task request", RequestError).protocol
+        protocol = order.request.protocol
         judges = order.site == protocol.target
         split: Literal["test", "validation"] = "test" if judges else "validation"
         count = (2 if judges else 1) * CLASSES
@@ -143,7 +141,7 @@ class InstantWork(SiteWork):
 
 
 def _census(order: SiteTask) -> CensusReply:
-    protocol = CensusRequest.read(order.request, "census request", RequestError).protocol
+    protocol = order.request.protocol
     classes = dataset_spec(protocol.dataset).classes
     return CensusReply(
         domain=order.site,

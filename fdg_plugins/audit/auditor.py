@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nvflare.apis.event_type import EventType
-from nvflare.apis.filter import Filter, FilterContextKey
+from nvflare.apis.filter import FilterContextKey
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
@@ -28,25 +28,17 @@ from fdg_plugins.flare.filter_chain import class_path, result_filters
 from fdg_plugins.flare.simulator import in_one_process
 from fdg_plugins.messages import HEADER_REASON
 from fdg_plugins.plugins.versions import OF_AUDIT, installed_versions
-from fdg_plugins.privacy.reasons import may_tell_names, reason_of
+from fdg_plugins.privacy.reasons import reason_of
 from fdg_plugins.storage import sha256_of
 
-ID_BYTES = 8
 _PAIR = "fdg_audit_pair"  # private property of one task's context: the task's id and the line's id
-_SENT = "fdg_audit_sent"  # another: the last line of an answer that leaves, without its time
+_LAST = "fdg_audit_last"  # another: the last line, without its time
 
 
 def note_returned(task_name: str, answer: Shareable, fl_ctx: FLContext) -> Shareable:
     """Record the answer that the executor is about to return; return it, or an error reply if recording fails."""
-    try:
-        number = secrets.token_hex(ID_BYTES)
-        line = audit_line(answer, fl_ctx, "returned", number)
-        _append(line.model_copy(update={"task": task_name, "filters": ()}), fl_ctx)
-        pair = (fl_ctx.get_prop(FLContextKey.TASK_ID), number)
-        fl_ctx.set_prop(_PAIR, pair, private=True, sticky=False)
-    except Exception as error:  # noqa: BLE001 - an answer that was not recorded must not leave
-        return _withheld(error, fl_ctx)
-    return answer
+    fl_ctx.set_prop(_PAIR, None, private=True, sticky=False)
+    return _record(answer, fl_ctx, "returned", task=task_name, filters=()) or answer
 
 
 def audit_event(event_type: str, fl_ctx: FLContext) -> None:
@@ -54,47 +46,43 @@ def audit_event(event_type: str, fl_ctx: FLContext) -> None:
 
     An answer that cannot be recorded is replaced in place by an error reply, which contains none of the answer.
     """
-    if event_type != EventType.AFTER_TASK_RESULT_FILTER:
-        return
     answer = fl_ctx.get_prop(FLContextKey.TASK_RESULT)
-    if not isinstance(answer, Shareable):
-        return  # not a site's answer
-    try:
-        line = audit_line(answer, fl_ctx, "sent", _paired(fl_ctx))
-        told = line.model_copy(update={"time": ""})
-        if fl_ctx.get_prop(_SENT) != told:  # else another executor of this job has heard of the same answer
-            _append(line, fl_ctx)
-            fl_ctx.set_prop(_SENT, told, private=True, sticky=False)
-    except Exception as error:  # noqa: BLE001 - FLARE would only log the error and send the answer
-        reply = _withheld(error, fl_ctx)
+    if event_type != EventType.AFTER_TASK_RESULT_FILTER or not isinstance(answer, Shareable):
+        return
+    if (reply := _record(answer, fl_ctx, "sent")) is not None:
         answer.clear()
         answer.update(reply)
 
 
-def _paired(fl_ctx: FLContext) -> str:
+def _record(
+    answer: Shareable, fl_ctx: FLContext, stage: Literal["returned", "sent"], **changes: Any
+) -> Shareable | None:
+    """Append the line of an answer, with ``changes``, to the audit file; return an error reply if that fails."""
+    try:
+        line = audit_line(answer, fl_ctx, stage, _line_id(fl_ctx)).model_copy(update=changes)
+        last = line.model_copy(update={"time": ""})
+        if fl_ctx.get_prop(_LAST) != last:  # else another executor of this job has heard of the same answer
+            append_line(audit_path(fl_ctx), line, durable=not in_one_process(fl_ctx))
+            fl_ctx.set_prop(_LAST, last, private=True, sticky=False)
+    except Exception as error:  # noqa: BLE001 - an answer that was not recorded must not leave; FLARE would send it
+        reason = reason_of(error, fl_ctx)
+        logging.getLogger(__name__).error(
+            "An answer was withheld: %s", reason.logged, exc_info=not isinstance(error, FDGError)
+        )
+        told = f"site {fl_ctx.get_identity_name()}: its answer was withheld: {reason.told}"
+        return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: told})
+    return None
+
+
+def _line_id(fl_ctx: FLContext) -> str:
     """Return the id of the executor's line for this task's answer; a new id if there is no such line."""
     current = fl_ctx.get_prop(FLContextKey.TASK_ID)
     match fl_ctx.get_prop(_PAIR):
         case (task, str(number)) if task == current and task is not None:
             return number
-    number = secrets.token_hex(ID_BYTES)
+    number = secrets.token_hex(8)
     fl_ctx.set_prop(_PAIR, (current, number), private=True, sticky=False)
     return number
-
-
-def _withheld(error: Exception, fl_ctx: FLContext) -> Shareable:
-    """Return the error reply for an answer that could not be recorded, and log the reason at the site."""
-    reason = reason_of(error, names=may_tell_names(fl_ctx))
-    logging.getLogger(__name__).error(
-        "An answer was withheld: %s", reason.logged, exc_info=not isinstance(error, FDGError)
-    )
-    told = f"site {fl_ctx.get_identity_name()}: its answer was withheld: {reason.told}"
-    return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: told})
-
-
-def _append(line: AuditLine, fl_ctx: FLContext) -> None:
-    """Append a line to the site's audit file, on disk at once where the answer leaves the process."""
-    append_line(audit_path(fl_ctx), line, durable=not in_one_process(fl_ctx))
 
 
 def audit_path(fl_ctx: FLContext) -> Path:
@@ -107,6 +95,10 @@ def audit_line(answer: Shareable, fl_ctx: FLContext, stage: Literal["returned", 
     contents = contents_of(answer, fl_ctx.get_all_public_props())
     job = str(fl_ctx.get_job_id())
     number, chain = answer.get_header(AppConstants.CURRENT_ROUND), result_filters(fl_ctx)
+    passed = [
+        FilterEntry(filter=class_path(one), source=str(one.get_prop(FilterContextKey.SOURCE, "?")))
+        for one in chain or ()
+    ]
     return AuditLine(
         stage=stage,
         id=own_id,
@@ -121,14 +113,10 @@ def audit_line(answer: Shareable, fl_ctx: FLContext, stage: Literal["returned", 
         tensors=tuple(contents.tensors),
         values=contents.values,
         others=contents.others,
-        filters=None if chain is None else tuple(map(_filter_entry, chain)),
+        filters=None if chain is None else tuple(passed),
         config_sha256=_config_sha256(fl_ctx.get_engine().get_workspace(), job),
         versions=installed_versions(OF_AUDIT),
     )
-
-
-def _filter_entry(passed: Filter) -> FilterEntry:
-    return FilterEntry(filter=class_path(passed), source=str(passed.get_prop(FilterContextKey.SOURCE, "?")))
 
 
 def _config_sha256(workspace: Any, job: str) -> str | None:

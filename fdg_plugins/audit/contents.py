@@ -15,9 +15,8 @@ from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.audit.file import TensorEntry
 from fdg_plugins.filters.wire import NO_DXO, PART_MAIN, PART_TENSORS
-from fdg_plugins.messages import MOST_CLASSES
 
-LONGEST_LIST = 16  # numbers; a longer list that holds no counts is recorded as an array, with length and norm only
+LONGEST_LIST = 16  # numbers; a longer list is recorded as an array, with length and norm only
 LONGEST_TEXT = 200  # characters
 DEEPEST = 32
 
@@ -28,8 +27,7 @@ _WIDENED_BY_NORM = {torch.float16, torch.bfloat16, torch.float32, torch.complex6
 
 _DXO_KEY = "DXO"
 _ENCODED = {"kind", "data", "meta"}  # the keys of a DXO on the wire
-_METRICS = "metrics"
-_PARTS = {DataKind.WEIGHT_DIFF: "update", DataKind.WEIGHTS: "model", DataKind.METRICS: _METRICS}
+_PARTS = {DataKind.WEIGHT_DIFF: "update", DataKind.WEIGHTS: "model", DataKind.METRICS: "metrics"}
 
 
 @dataclass
@@ -40,11 +38,6 @@ class Contents:
     tensors: list[TensorEntry] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
     others: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def bytes(self) -> int:
-        """Total size of all arrays, in bytes."""
-        return sum(entry.bytes for entry in self.tensors)
 
     def look(self, value: Any, part: str, name: str = "", depth: int = 0) -> None:
         """Record ``value`` and everything in it; ``name``: the path within a part, ``depth``: of levels around it."""
@@ -62,12 +55,8 @@ class Contents:
             self.others[self._free(path)] = f"{_type(value)}, too deep to look into"
         elif isinstance(value, DXO):
             self.look_into_dxo(value, path, depth + 1)
-        elif isinstance(value, FLModel):
-            self.look(vars(value), part, name, depth + 1)
-        elif isinstance(value, Mapping):
-            self._look_into_items([(_text(key), item) for key, item in value.items()], part, name, depth)
-        elif isinstance(value, list | tuple | set | frozenset):
-            self._look_into_sequence(list(value), part, name, depth)
+        elif isinstance(value, FLModel | Mapping | list | tuple | set | frozenset):
+            self._look_into(value, part, name, depth)
         else:
             size = f" of {len(value)} bytes" if isinstance(value, bytes | bytearray | memoryview) else ""
             self.others[self._free(path)] = f"{_type(value)}{size}"
@@ -86,22 +75,18 @@ class Contents:
             self.look(dxo.data, "method" if name == PART_TENSORS else name or kind, depth=depth)
         self.look(dxo.meta, f"meta of {name}" if name else "meta", depth=depth)
 
-    def _look_into_sequence(self, items: list[Any], part: str, name: str, depth: int) -> None:
-        # Counts in a metric, such as those of classes, are recorded one by one.
-        counts = part == _METRICS and all(type(item) is int for item in items)
-        if len(items) > (MOST_CLASSES if counts else LONGEST_LIST) and all(
-            isinstance(one, int | float) for one in items
-        ):
-            norm = math.hypot(*(float(min(max(item, -1e300), 1e300)) for item in items))
-            shape, size = (len(items),), 8 * len(items)
+    def _look_into(self, value: Any, part: str, name: str, depth: int) -> None:
+        """Record a container: a long list of numbers like an array, otherwise each item by its key or place."""
+        value = vars(value) if isinstance(value, FLModel) else value
+        numbers = [] if isinstance(value, Mapping) else [item for item in value if isinstance(item, int | float)]
+        if len(numbers) == len(value) > LONGEST_LIST:
+            norm = math.hypot(*(float(min(max(item, -1e300), 1e300)) for item in numbers))
+            shape, size = (len(numbers),), 8 * len(numbers)
             self.tensors.append(TensorEntry(part=part, name=name, shape=shape, dtype="list", bytes=size, norm=norm))
-        else:
-            self._look_into_items([(str(index), item) for index, item in enumerate(items)], part, name, depth)
-
-    def _look_into_items(self, items: list[tuple[str, Any]], part: str, name: str, depth: int) -> None:
-        for key, item in items:
-            self.look(item, part, f"{name}/{key}".lstrip("/"), depth + 1)
-        if not items and name:
+            return
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            self.look(item, part, f"{name}/{_text(key)}".lstrip("/"), depth + 1)
+        if not value and name:
             self.others[self._free(f"{part}/{name}")] = "empty"
 
     def _free(self, path: str) -> str:
@@ -146,13 +131,19 @@ def _decoded(value: Any) -> Any:
 
 
 def _entry(part: str, name: str, value: torch.Tensor | np.ndarray) -> TensorEntry:
-    dtype = str(value.dtype).removeprefix("torch.")
     size = value.numel() * value.element_size() if isinstance(value, torch.Tensor) else value.nbytes
     try:
         norm = _tensor_norm(value) if isinstance(value, torch.Tensor) else _array_norm(value)
     except (RuntimeError, TypeError, ValueError, NotImplementedError):  # undefined, as for an array of text
         norm = math.nan
+    dtype = str(value.dtype).removeprefix("torch.")
     return TensorEntry(part=part, name=name, shape=tuple(value.shape), dtype=dtype, bytes=size, norm=norm)
+
+
+def _array_norm(value: np.ndarray) -> float:
+    """Return the L2 norm of an array of numbers; NaN of any other."""
+    wide = np.complex128 if value.dtype.kind == "c" else np.float64
+    return float(np.linalg.norm(value.astype(wide).ravel())) if value.dtype.kind in "fiubc" else math.nan
 
 
 def _tensor_norm(value: torch.Tensor) -> float:
@@ -163,13 +154,6 @@ def _tensor_norm(value: torch.Tensor) -> float:
         dense = dense.to(wide)
     parts = dense.cpu().reshape(-1).split(AT_A_TIME)
     return float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(part, dtype=wide) for part in parts])))
-
-
-def _array_norm(value: np.ndarray) -> float:
-    if value.dtype.kind not in "fiubc":
-        return math.nan
-    wide = np.complex128 if value.dtype.kind == "c" else np.float64
-    return float(np.linalg.norm(value.astype(wide).ravel()))
 
 
 def _text(value: Any) -> str:

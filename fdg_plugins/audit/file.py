@@ -151,12 +151,13 @@ def shown_lines(lines: Iterable[AuditLine]) -> list[AuditLine]:
 
 def part_sums(line: AuditLine) -> list[PartSum]:
     """Return a summary of each part of an answer, in the order of its arrays; empty for an answer without arrays."""
-    sums = []
-    for part in dict.fromkeys(entry.part for entry in line.tensors):
-        entries = [entry for entry in line.tensors if entry.part == part]
-        norm = math.hypot(*(entry.norm for entry in entries))
-        sums.append(PartSum(part, len(entries), sum(entry.bytes for entry in entries), norm))
-    return sums
+    parts: dict[str, list[TensorEntry]] = {}
+    for entry in line.tensors:
+        parts.setdefault(entry.part, []).append(entry)
+    return [
+        PartSum(part, len(of), sum(one.bytes for one in of), math.hypot(*(one.norm for one in of)))
+        for part, of in parts.items()
+    ]
 
 
 def round_text(line: AuditLine) -> str:

@@ -9,7 +9,7 @@ with an executor's answer. The site's rules are therefore enforced here:
 - the site's list of allowed reports, checked against the actual content of the answer.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from nvflare.apis.dxo import DataKind, from_shareable
@@ -21,12 +21,10 @@ from nvflare.apis.shareable import Shareable
 from fdg_plugins.core.privacy import secure_normal
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.executors.work import SiteTask
-from fdg_plugins.filters.disclosure import refuse
 from fdg_plugins.filters.privacy import DifferentialPrivacyFilter
-from fdg_plugins.filters.release import check_what_follows, make_release, mark, strictest
+from fdg_plugins.filters.release import check_what_follows, make_release, mark, refuse
 from fdg_plugins.flare.filter_chain import result_filters, scope_filters
 from fdg_plugins.messages import (
-    META_GAP,
     META_REPORT,
     META_SITE_REPORT,
     REPORT_GAP,
@@ -35,17 +33,14 @@ from fdg_plugins.messages import (
     TASK_EVALUATE,
     TASK_STATISTICS,
     TASK_TRAIN,
-    TaskRequest,
 )
 from fdg_plugins.plugins.files import load_files
 from fdg_plugins.plugins.reports import REPORT_LOCAL_MODEL, REPORT_STATISTICS
-from fdg_plugins.privacy.ledger import DEFAULT_DELTA, POLICY_FILE, Limits, read_policy
+from fdg_plugins.privacy.ledger import DEFAULT_DELTA, POLICY_FILE, Limits, read_policy, strictest
 from fdg_plugins.tasks import TASKS
 
-# --- differential privacy ---
 
-
-def demanded_limits(site: str, fl_ctx: FLContext) -> Limits | None:
+def demanded_limits(fl_ctx: FLContext) -> Limits | None:
     """Return the privacy limits for every answer of the site; None if the site's files require no privacy.
 
     The result combines the strictest value of each limit that applies: the site's policy, the filters of the active
@@ -55,13 +50,11 @@ def demanded_limits(site: str, fl_ctx: FLContext) -> Limits | None:
     Raises ``SettingsError`` if the policy cannot be read.
     """
     local = Path(fl_ctx.get_engine().get_workspace().get_site_config_dir())
-    policy = read_policy(site, local / POLICY_FILE)
+    policy = read_policy(str(fl_ctx.get_identity_name()), local / POLICY_FILE)
     demands, own = _limits_of(scope_filters(fl_ctx)), {"delta": DEFAULT_DELTA, **policy.limits()}
     if own.keys() == Limits.model_fields.keys():  # else it lacks a limit that a release needs
         demands.append(Limits(**own))
-    if not demands:
-        return None
-    return strictest(*demands, *_limits_of(result_filters(fl_ctx) or ())).under(policy)
+    return strictest(*demands, *_limits_of(result_filters(fl_ctx) or ()), policy) if demands else None
 
 
 def _limits_of(filters: Iterable[Filter]) -> list[Limits]:
@@ -69,24 +62,21 @@ def _limits_of(filters: Iterable[Filter]) -> list[Limits]:
     return [one.limits() for one in filters if isinstance(one, DifferentialPrivacyFilter)]
 
 
-def release(site: str, task: str, answer: Shareable, fl_ctx: FLContext, limits: Limits) -> Shareable:
+def release(task: str, answer: Shareable, fl_ctx: FLContext, limits: Limits) -> Shareable:
     """Return the release of ``answer`` under ``limits``, marked for the filters that follow.
 
     Raises ``RefusedError``, before any entry in the ledger, if the answer holds anything that differential privacy
     does not cover, or if a later filter of the job could add such content.
     """
+    site = str(fl_ctx.get_identity_name())
     if answer.get_return_code(ReturnCode.OK) == ReturnCode.OK:
         chain = result_filters(fl_ctx)
         if chain is None:
             refuse(site, "FLARE does not say which filters its answer will pass after this one")
         # A privacy filter in the chain checks the answer again, so it covers the filters before it.
-        kinds = [isinstance(one, DifferentialPrivacyFilter) for one in chain]
-        last = len(kinds) - kinds[::-1].index(True) if True in kinds else 0
-        check_what_follows(site, chain[last:], DifferentialPrivacyFilter)
+        last = max((at for at, one in enumerate(chain) if isinstance(one, DifferentialPrivacyFilter)), default=-1)
+        check_what_follows(site, chain[last + 1 :], DifferentialPrivacyFilter)
     return mark(make_release(site, task, answer, fl_ctx, limits, secure_normal), limits)
-
-
-# --- what may leave in addition to an update ---
 
 
 def check_reports(answer: Shareable, order: SiteTask, allowed: tuple[str, ...] | None) -> None:
@@ -94,9 +84,9 @@ def check_reports(answer: Shareable, order: SiteTask, allowed: tuple[str, ...] |
 
     Only the content of the answer counts, whatever the protocol says.
     """
-    if allowed is None or answer.get_return_code(ReturnCode.OK) != ReturnCode.OK:
+    if allowed is None or order.task == TASK_CENSUS:
         return
-    for what, names in _reports_in(answer, order).items():
+    for what, names in _reports_in(answer, order):
         if set(names).isdisjoint(allowed):
             forbidden = " or ".join(map(repr, names)) or "a report that has no name"
             raise SettingsError(
@@ -104,28 +94,22 @@ def check_reports(answer: Shareable, order: SiteTask, allowed: tuple[str, ...] |
             )
 
 
-def _reports_in(answer: Shareable, order: SiteTask) -> dict[str, tuple[str, ...]]:
-    """Return an answer's additional contents, in words, each with its report names, of which one must be allowed."""
+def _reports_in(answer: Shareable, order: SiteTask) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield an answer's additional contents, in words, each with its report names, of which one must be allowed."""
     # Imported here because FLARE's process otherwise needs neither methods nor models.
     from fdg_plugins.objectives import make_objective
 
-    dxo, found = from_shareable(answer), dict[str, tuple[str, ...]]()
-    meta = dxo.meta or {}
-    if order.task == TASK_CENSUS:
-        return found
-    protocol = TaskRequest.model_validate(order.request).protocol
-    load_files(protocol.plugins, Path(order.custom))  # the site's work has already admitted them
-    if meta.get(META_SITE_REPORT) or dxo.data_kind == DataKind.COLLECTION:
+    dxo, protocol = from_shareable(answer), order.request.protocol
+    if order.custom is not None:
+        load_files(protocol.plugins, order.custom)  # the site's work has already admitted them
+    if dxo.meta.get(META_SITE_REPORT):
         report = make_objective(protocol.objective).report
-        found["tensors of the method"] = () if report is None else (report,)
-    if (meta.get(META_REPORT) or {}).get("training_split") is not None:
-        found["losses on the training split"] = (REPORT_TRAINING_LOSS, REPORT_GAP)
-    if META_GAP in meta:
-        found["a generalization gap"] = (REPORT_GAP,)
+        yield "tensors of the method", () if report is None else (report,)
+    if dxo.meta.get(META_REPORT, {}).get("training_split") is not None:
+        yield "losses on the training split", (REPORT_TRAINING_LOSS, REPORT_GAP)
     if order.task == TASK_STATISTICS and dxo.data:
-        found["normalization statistics"] = (REPORT_STATISTICS,)
+        yield "normalization statistics", (REPORT_STATISTICS,)
     if dxo.data_kind == DataKind.WEIGHT_DIFF and protocol.keep_local_models:
-        found["a model that is kept among the results"] = (REPORT_LOCAL_MODEL,)
+        yield "a model that is kept among the results", (REPORT_LOCAL_MODEL,)
     if order.task in (TASK_TRAIN, TASK_EVALUATE) and (scores := TASKS.get(protocol.task).report) is not None:
-        found["scores of its task beyond the primary one"] = (scores,)
-    return found
+        yield "scores of its task beyond the primary one", (scores,)

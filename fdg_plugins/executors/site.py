@@ -3,22 +3,25 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import torch
+from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
+from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 
 from fdg_plugins.audit.auditor import audit_event, note_returned
 from fdg_plugins.errors import FDGError, SettingsError, shorten
 from fdg_plugins.executors.gate import check_reports, demanded_limits, release
-from fdg_plugins.executors.orders import make_answer, protocols_of, read_order
 from fdg_plugins.executors.training_process import TrainingProcess
-from fdg_plugins.executors.work import SiteTask, SiteWork, TaskResult, failure_of, mark
+from fdg_plugins.executors.work import RequestError, SiteTask, SiteWork, TaskResult, failure_of
 from fdg_plugins.filters.release import mark as mark_released
 from fdg_plugins.filters.release import refusal
 from fdg_plugins.flare.allow_list import count_other_components
@@ -27,12 +30,29 @@ from fdg_plugins.flare.origin import FetchedTasks
 from fdg_plugins.flare.peers import is_foreign_event
 from fdg_plugins.flare.simulator import in_simulator, shared_work
 from fdg_plugins.flare.site_file import site_config_of
-from fdg_plugins.messages import HEADER_REASON, TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_STATISTICS, TASK_TRAIN
+from fdg_plugins.messages import (
+    HEADER_REASON,
+    HEADER_RUN,
+    META_RECEIVED,
+    META_REPORT,
+    META_REQUEST,
+    META_SAMPLES,
+    META_SITE_REPORT,
+    TASK_CENSUS,
+    TASK_EVALUATE,
+    TASK_PROBE,
+    TASK_STATISTICS,
+    TASK_TRAIN,
+    CensusRequest,
+    TaskRequest,
+    TrainReport,
+)
+from fdg_plugins.privacy.ledger import Limits
 from fdg_plugins.privacy.reasons import Reason, make_reason, may_tell_names, reason_of
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.state.folders import mark_in_use, remove_expired, state_folder
 
-TASKS = (TASK_CENSUS, TASK_STATISTICS, TASK_PROBE, TASK_TRAIN, TASK_EVALUATE)
+TASKS = (TASK_STATISTICS, TASK_PROBE, TASK_TRAIN, TASK_EVALUATE)
 
 
 class SiteExecutor(Executor):
@@ -53,7 +73,6 @@ class SiteExecutor(Executor):
         self._fetched = FetchedTasks()
         self._work: SiteWork | None = None
         self._process: TrainingProcess | None = None
-        self._stand_in = False
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Follow FLARE's events.
@@ -72,84 +91,64 @@ class SiteExecutor(Executor):
         audit_event(event_type, fl_ctx)
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        """Return the answer to one task; an error reply carries a one-sentence reason as a header."""
+        """Return the answer to one task; an error reply carries a one-sentence reason as a header.
+
+        The answer is released under the site's privacy limits, if it has any, and recorded in its audit.
+        """
+        limits = None
         try:
             if not self._fetched.take(self, task_name, shareable, fl_ctx):
                 raise SettingsError(
                     "the site does only tasks that it fetched from the server itself, and this one came another way.",
                     public=True,
                 )
+            limits = demanded_limits(fl_ctx)
             answer = self._answer(task_name, shareable, fl_ctx, abort_signal)
         except Exception as error:  # noqa: BLE001 - the boundary to FLARE: tell the server why, keep the site running
-            self._log_failure(task_name, reason := reason_of(error, names=may_tell_names(fl_ctx)), fl_ctx)
-            if not isinstance(error, FDGError):
-                self.log_exception(fl_ctx, "unforeseen error")
-            answer = make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: reason.told})
+            answer = self._error_reply(task_name, failure_of(error), fl_ctx)
+        if limits is not None:
+            answer = self._released(task_name, answer, fl_ctx, limits)
         return note_returned(task_name, answer, fl_ctx)
 
     def _answer(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        """Return the answer to a task of the server, released under the site's privacy limits if it has any."""
-        if task_name not in TASKS:
-            return make_reply(ReturnCode.TASK_UNKNOWN, {HEADER_REASON: f"unknown task {shorten(task_name)}."})
+        """Return the work's answer to a task, or an error reply."""
         site = str(fl_ctx.get_identity_name())
-        limits = demanded_limits(site, fl_ctx)
-        answer = self._work_on(task_name, site, shareable, fl_ctx, abort_signal)
-        if limits is None:
-            return answer
+        config = site_config_of(site, fl_ctx)
+        order = read_order(task_name, site, str(fl_ctx.get_job_id()), shareable)
+        order = replace(order, custom=Path(fl_ctx.get_engine().get_workspace().get_app_custom_dir(order.job)))
+        result = self._do(order, config, fl_ctx, abort_signal)
+        if result.kind != "ok":
+            return self._error_reply(task_name, result, fl_ctx)
+        answer = make_answer(order, result)
+        check_reports(answer, order, config.allowed_reports)
+        return answer
+
+    def _released(self, task_name: str, answer: Shareable, fl_ctx: FLContext, limits: Limits) -> Shareable:
+        """Return the release of an answer, or an error reply that says why there is none."""
         try:
-            return release(site, task_name, answer, fl_ctx, limits)
+            return release(task_name, answer, fl_ctx, limits)
         except FDGError as error:
-            self._log_failure(task_name, reason := reason_of(error, names=may_tell_names(fl_ctx)), fl_ctx)
+            reason = reason_of(error, fl_ctx)
+            self._log_failure(task_name, reason, fl_ctx)
             return mark_released(refusal(error, reason.told), limits)
 
-    def _work_on(
-        self, task_name: str, site: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
-    ) -> Shareable:
-        """Return the work's answer to a task, or an error reply."""
-        try:
-            config = site_config_of(site, fl_ctx)
-            order, run = read_order(task_name, site, str(fl_ctx.get_job_id()), shareable)
-            if any(protocol.get("plugins") for protocol in protocols_of(order.request)):
-                custom = fl_ctx.get_engine().get_workspace().get_app_custom_dir(order.job)
-                order = replace(order, custom=str(custom))
-            outcome = self._do(order, run, config, fl_ctx, abort_signal)
-            if outcome.kind == "ok":
-                answer = make_answer(task_name, outcome, shareable)
-                check_reports(answer, order, config.allowed_reports)
-                return answer
-        except Exception as error:  # noqa: BLE001 - its text must satisfy the site's rules, as any answer must
-            outcome = failure_of(error)
-        return self._error_reply(task_name, outcome, fl_ctx)
-
-    def _error_reply(self, task_name: str, outcome: TaskResult, fl_ctx: FLContext) -> Shareable:
-        """Log why a task has no answer and return the error reply."""
-        if outcome.kind == "aborted":
-            self.log_info(fl_ctx, f"{self._about(task_name, fl_ctx)} was aborted.")
-            return make_reply(ReturnCode.TASK_ABORTED)
-        reason = make_reason(outcome.reason, outcome.public or "the task failed.", names=may_tell_names(fl_ctx))
-        self._log_failure(task_name, reason, fl_ctx)
-        if outcome.trace:
-            self.log_error(fl_ctx, outcome.trace, fire_event=False)
-        return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: reason.told})
-
-    def _do(self, order: SiteTask, run: str, config: SiteConfig, fl_ctx: FLContext, abort_signal: Signal) -> TaskResult:
-        """Return the outcome of an order, done in this process or in a separate one."""
-        folder = state_folder(fl_ctx.get_engine().get_workspace(), run)
+    def _do(self, order: SiteTask, config: SiteConfig, fl_ctx: FLContext, abort_signal: Signal) -> TaskResult:
+        """Return the result of a task, done in this process or in a separate one."""
+        folder = state_folder(fl_ctx.get_engine().get_workspace(), order.request.run)
         mark_in_use(folder)
-        isolate = not in_simulator(fl_ctx) if config.isolate is None else config.isolate
-        outcome = self._worker(order.site, shared_work(fl_ctx), isolate=isolate).do_work(
+        simulated = in_simulator(fl_ctx)
+        isolate = not simulated if config.isolate is None else config.isolate
+        result = self._worker(order.site, shared_work(fl_ctx), isolate=isolate).do_work(
             order,
             config,
             folder,
             should_stop=lambda: bool(abort_signal.triggered),
             say=lambda line: self.log_info(fl_ctx, line),
         )
-        if outcome.stand_in is not None:
-            self._stand_in = outcome.stand_in
-        if order.task == TASK_CENSUS and outcome.kind == "ok" and not in_simulator(fl_ctx):  # else: one list for all
+        if order.task == TASK_CENSUS and result.kind == "ok" and not simulated:  # where one list is for all
             others = count_other_components(Path(fl_ctx.get_engine().get_workspace().get_root_dir()), SITE)
-            return replace(outcome, value={**outcome.value, "num_other_components": others})
-        return outcome
+            return replace(result, value={**result.value, "num_other_components": others})
+        return result
 
     def _worker(self, site: str, shared: SiteWork | None, *, isolate: bool) -> SiteWork | TrainingProcess:
         """Return the worker, created at the first task because the constructor must not start anything.
@@ -159,15 +158,83 @@ class SiteExecutor(Executor):
         if not isolate:
             self._work = self._work or shared or SiteWork()
             return self._work
-
-        def log(line: str) -> None:
-            self.logger.info(f"{mark(self._stand_in)}site {site} | training process: {line}")
-
-        self._process = self._process or TrainingProcess(log)
+        self._process = self._process or TrainingProcess(
+            lambda line: self.logger.info(f"site {site} | training process: {line}")
+        )
         return self._process
 
-    def _about(self, task_name: str, fl_ctx: FLContext) -> str:
-        return f"{mark(self._stand_in)}site {fl_ctx.get_identity_name()} | task {shorten(task_name)}"
+    def _error_reply(self, task_name: str, result: TaskResult, fl_ctx: FLContext) -> Shareable:
+        """Log why a task has no answer and return the error reply."""
+        if result.kind == "aborted":
+            self.log_info(fl_ctx, f"site {fl_ctx.get_identity_name()} | task {shorten(task_name)} was aborted.")
+            return make_reply(ReturnCode.TASK_ABORTED)
+        reason = make_reason(result.reason, result.public, names=may_tell_names(fl_ctx))
+        self._log_failure(task_name, reason, fl_ctx)
+        if result.trace:
+            self.log_error(fl_ctx, result.trace, fire_event=False)
+        return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: reason.told})
 
     def _log_failure(self, task_name: str, reason: Reason, fl_ctx: FLContext) -> None:
-        self.log_error(fl_ctx, f"{self._about(task_name, fl_ctx)} failed: {reason.logged}", fire_event=False)
+        where = f"site {fl_ctx.get_identity_name()} | task {shorten(task_name)}"
+        self.log_error(fl_ctx, f"{where} failed: {reason.logged}", fire_event=False)
+
+
+# --- a task and its answer as FLARE's messages ---
+
+
+def read_order(task_name: str, site: str, job: str, shareable: Shareable) -> SiteTask:
+    """Return what a task of ``job`` asks for; raise ``RequestError`` for an invalid task."""
+    dxo = from_shareable(shareable)
+    if dxo.data_kind != DataKind.WEIGHTS:
+        raise RequestError(
+            f"the server sent {dxo.data_kind}, expected the global model (WEIGHTS); a COLLECTION needs "
+            f"ExchangeReceiveFilter in the job's site config, for the data of {TASK_TRAIN!r}."
+        )
+    meta = dxo.meta or {}
+    if task_name == TASK_CENSUS:
+        census = CensusRequest.read(meta.get(META_REQUEST), "census request", RequestError)
+        return SiteTask(task_name, site, census, job=job)
+    if task_name not in TASKS:
+        raise RequestError(f"the server asks for the unknown task {shorten(task_name)}.")
+    request = TaskRequest.read(meta.get(META_REQUEST), "task request", RequestError)
+    # Counted from 0; the round after the last one only evaluates. The site names its files by it.
+    number = shareable.get_header(AppConstants.CURRENT_ROUND, 0)
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= request.protocol.rounds:
+        raise RequestError(f"the task is of round {shorten(number)}, expected 0 to {request.protocol.rounds}.")
+    received = (meta.get(META_RECEIVED) or {}) if task_name == TASK_TRAIN else {}
+    if task_name == TASK_TRAIN and request.exchanged and not received:
+        raise RequestError(
+            "the server's tensors beside the model did not arrive: the job's configs need ExchangeSendFilter at the "
+            f"server and ExchangeReceiveFilter at the sites, for the data of {TASK_TRAIN!r}."
+        )
+    state, received = (
+        {name: torch.as_tensor(value) for name, value in tensors.items()} for tensors in (dxo.data, received)
+    )
+    return SiteTask(task_name, site, request, number, state, received, job)
+
+
+def make_answer(order: SiteTask, result: TaskResult) -> Shareable:
+    """Return FLARE's answer to a task, given its result; a report needs its run and round, which FLARE drops."""
+    value, tensors = result.value, result.tensors
+    if order.task in (TASK_CENSUS, TASK_EVALUATE):
+        return DXO(DataKind.METRICS, data=value).to_shareable()
+    if order.task == TASK_STATISTICS:
+        return DXO(DataKind.METRICS, data=tensors["statistics"]).to_shareable()
+    if order.task == TASK_PROBE:
+        answer = DXO(DataKind.METRICS, data=value, meta={META_SITE_REPORT: tensors["report"]}).to_shareable()
+    else:
+        answer = DXO(DataKind.WEIGHT_DIFF, data=tensors["update"], meta=_training_meta(result)).to_shareable()
+    answer.set_header(HEADER_RUN, order.request.run)
+    answer.set_header(AppConstants.CURRENT_ROUND, order.round_number)
+    return answer
+
+
+def _training_meta(result: TaskResult) -> dict[str, Any]:
+    """Return the meta of an update: its number of samples, the training report, and a method's tensors if any."""
+    report: TrainReport = result.value["report"]
+    meta = {META_SAMPLES: result.value["samples"], META_REPORT: report.model_dump()}
+    if report.received is not None:
+        meta[MetaKey.INITIAL_METRICS] = {f"val_{name}": value for name, value in report.received.values().items()}
+    if result.tensors["report"]:
+        meta[META_SITE_REPORT] = result.tensors["report"]
+    return meta

@@ -17,6 +17,7 @@ import signal
 import threading
 import time
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
@@ -41,102 +42,97 @@ class TrainingProcess:
     def __init__(self, log: Say, *, shares: bool = False) -> None:
         self._log = log
         self._shares = shares
-        self._child: _Child | None = None
+        self._child: SpawnProcess | None = None
+        self._pipe: Connection
         self._working = threading.Lock()
+        self._closing = False
+        # Otherwise Python would wait at its end for a child that waits for a task.
+        atexit.register(lambda: _kill(self._child))
 
     @property
     def pid(self) -> int | None:
         """The child's process id, or None if there is no child."""
-        return None if self._child is None else self._child.process.pid
+        return None if self._child is None else self._child.pid
 
     def do_work(
         self, order: SiteTask, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say
     ) -> TaskResult:
-        """Return the outcome of ``order``, as :meth:`SiteWork.do_work` does, except that an abort kills the child."""
+        """Return the result of ``order``, as :meth:`SiteWork.do_work` does, except that an abort kills the child."""
         with self._working:
-            if self._child is not None and not self._child.process.is_alive():
+            if self._child is None or not self._child.is_alive():
                 self._end()
+                try:
+                    self._start()
+                except OSError as error:
+                    return _failed(f"the training process could not be started: {error.strerror}.")
+            self._closing, result = False, None
             try:
-                child = self._child = self._child or _Child(self._log, shares=self._shares)
-            except OSError as error:
-                return _failed(f"the training process could not be started: {error.strerror}.")
-            outcome = None
-            try:
-                outcome = child.do_work((order, config, folder), should_stop, say)
+                result = self._ask((order, config, folder), should_stop, say)
             finally:
-                if outcome is None or outcome.kind == "aborted" or outcome.trace:
-                    self._end()
-            if outcome is None:
-                return TaskResult("aborted") if child.on_purpose else _failed(_reason_of_end(child.process.exitcode))
-            return outcome
+                if result is None or result.kind == "aborted" or result.trace:
+                    exitcode = self._end()
+            if result is None:
+                return TaskResult("aborted") if self._closing else _failed(_reason_of_end(exitcode))
+            return result
 
     def close(self) -> None:
         """End the child, even in the middle of a task, which then counts as aborted; callable from any thread."""
         deadline = time.monotonic() + END_TIMEOUT_S
         while not self._working.acquire(timeout=POLL_S):
-            if (child := self._child) is not None:
-                child.on_purpose = True
-                child.kill()
+            self._closing = True
+            _kill(self._child)
             if time.monotonic() > deadline:
                 return  # called from within the task, which will end the child itself
         self._end()
         self._working.release()
 
-    def _end(self) -> None:
-        child, self._child = self._child, None
-        if child is not None:
-            child.end()
-
-
-class _Child:
-    """One training process from start to end, with its pipes."""
-
-    def __init__(self, log: Say, *, shares: bool) -> None:
-        self.on_purpose = False
+    def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         printed, their_output = context.Pipe(duplex=False)
-        self.process = context.Process(target=_serve, args=(theirs, their_output, shares), name="fdg_training")
+        child = context.Process(target=_serve, args=(theirs, their_output, self._shares), name="fdg_training")
         try:
-            self.process.start()
+            child.start()
         finally:
             theirs.close()
             their_output.close()
-        # Otherwise Python would wait at its end for a child that waits for a task.
-        atexit.register(self.kill)
-        threading.Thread(target=_relay, args=(printed, log), daemon=True).start()
+        self._child = child
+        threading.Thread(target=_relay, args=(printed, self._log), daemon=True).start()
 
-    def do_work(self, task: Any, should_stop: ShouldStop, say: Say) -> TaskResult | None:
-        """Return the outcome of a task, ``aborted`` if it should stop; None if the process ended."""
+    def _ask(self, task: Any, should_stop: ShouldStop, say: Say) -> TaskResult | None:
+        """Return the result of a task, ``aborted`` if it should stop; None if the child ended."""
         try:
             # In a thread, since a process that hangs reads nothing, and the pipe is soon full.
-            sending = (self._pipe, _message(task))
-            threading.Thread(target=_send_unless_ended, args=sending, daemon=True).start()
-            while True:
-                if should_stop():
-                    return TaskResult("aborted")
+            threading.Thread(target=_send_unless_ended, args=(self._pipe, _message(task)), daemon=True).start()
+            while not should_stop():
                 if self._pipe.poll(POLL_S):
                     answer = _receive(self._pipe)
                     if isinstance(answer, TaskResult):
                         return answer
                     say(answer)
+            return TaskResult("aborted")
         except (EOFError, OSError):
-            self.process.join(END_TIMEOUT_S)  # it closed the pipe, so it is ending
+            assert self._child is not None
+            self._child.join(END_TIMEOUT_S)  # it closed the pipe, so it is ending
             return None
 
-    def kill(self) -> None:
-        """Kill the process and all its children, such as those that load images."""
-        if self.process.is_alive():
-            with contextlib.suppress(ProcessLookupError):  # it has not made its group yet
-                os.killpg(self.process.pid or 0, signal.SIGKILL)
-            self.process.kill()
-
-    def end(self) -> None:
-        """Kill whatever still runs, reap the process and close its pipe."""
-        self.kill()
-        atexit.unregister(self.kill)
-        self.process.join(END_TIMEOUT_S)
+    def _end(self) -> int | None:
+        """Kill the child if it still runs, close its pipe and return its exit code."""
+        child, self._child = self._child, None
+        if child is None:
+            return None
+        _kill(child)
+        child.join(END_TIMEOUT_S)
         self._pipe.close()
+        return child.exitcode
+
+
+def _kill(child: SpawnProcess | None) -> None:
+    """Kill a training process and all its children, such as those that load images."""
+    if child is not None and child.is_alive():
+        with contextlib.suppress(ProcessLookupError):  # it has not made its group yet
+            os.killpg(child.pid or 0, signal.SIGKILL)
+        child.kill()
 
 
 def _serve(tasks: Connection, output: Connection, shares: bool) -> None:
@@ -154,8 +150,8 @@ def _serve(tasks: Connection, output: Connection, shares: bool) -> None:
         while True:
             order, config, folder = _receive(tasks)
             # This process is never asked to stop. It is killed, which ends even a hanging kernel.
-            outcome = work.do_work(order, config, folder, lambda: False, lambda line: _send(tasks, _message(line)))
-            _send(tasks, _message(outcome))
+            result = work.do_work(order, config, folder, lambda: False, lambda line: _send(tasks, _message(line)))
+            _send(tasks, _message(result))
 
 
 def _end_with_parent() -> None:
@@ -210,7 +206,7 @@ def _receive(pipe: Connection) -> Any:
 
 
 def _failed(reason: str) -> TaskResult:
-    """Return the outcome of a task that the process did not complete; the reason contains none of the site's data."""
+    """Return the result of a task that the process did not complete; the reason contains none of the site's data."""
     return TaskResult("failed", reason=reason, public=reason)
 
 
@@ -238,7 +234,7 @@ class WorkerPool:
     def do_work(
         self, order: SiteTask, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say
     ) -> TaskResult:
-        """Return the outcome of ``order``, done by a process that is free; callable from several threads."""
+        """Return the result of ``order``, done by a process that is free; callable from several threads."""
         with self._changed:
             self._changed.wait_for(lambda: self._free)
             known = self._last.get(order.site)

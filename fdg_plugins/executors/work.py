@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One task of a site, from order to outcome, without FLARE: the same in FLARE's process and in a separate one."""
+"""One task of a site, from task to result, without FLARE: the same in FLARE's process and in a separate one."""
 
 import os
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -12,14 +12,11 @@ import torch
 
 from fdg_plugins.errors import DataError, FDGError, SettingsError, Stopped
 from fdg_plugins.messages import (
-    TASK_CENSUS,
     TASK_EVALUATE,
     TASK_PROBE,
     TASK_STATISTICS,
     TASK_TRAIN,
-    CensusReply,
     CensusRequest,
-    FixedPart,
     TaskRequest,
 )
 from fdg_plugins.plugins.admission import admit
@@ -55,28 +52,28 @@ class RequestError(SettingsError):
 class SiteTask:
     """One task for a site.
 
-    ``request``: the request as a JSON value. ``round_number``: counted from 0. ``state``: the global model.
-    ``received``: the tensors sent with it. ``job``: id of the job that asks. ``custom``: folder of the code that the
-    job brought, searched only for plug-ins that the protocol names.
+    ``request``: what the server asks for. ``round_number``: counted from 0. ``state``: the global model. ``received``:
+    the tensors sent with it. ``job``: id of the job that asks. ``custom``: folder of the code that the job brought,
+    searched only for plug-ins that the protocol names.
     """
 
     task: str
     site: str
-    request: Any
+    request: CensusRequest | TaskRequest
     round_number: int = 0
     state: Tensors = field(default_factory=dict)
     received: Tensors = field(default_factory=dict)
     job: str = ""
-    custom: str = ""
+    custom: Path | None = None
 
 
 @dataclass(frozen=True)
 class TaskResult:
-    """The result of an order.
+    """The result of a task.
 
     If ``ok``: a JSON value (NaN allowed) and named groups of tensors. If ``failed``: ``reason`` is one sentence for
     the site's log, ``public`` is the part that may leave the site, and ``trace`` is the traceback of an unexpected
-    error. ``stand_in``: whether the site uses stand-in images instead of real data; None if unknown.
+    error.
     """
 
     kind: Literal["ok", "failed", "aborted"]
@@ -85,14 +82,13 @@ class TaskResult:
     reason: str = ""
     public: str = ""
     trace: str = ""
-    stand_in: bool | None = None
 
 
-def failure_of(error: Exception, stand_in: bool | None = None) -> TaskResult:
-    """Return the outcome of an order whose work raised ``error``; call this while the error is being handled."""
+def failure_of(error: Exception) -> TaskResult:
+    """Return the result of a task whose work raised ``error``; call this while the error is being handled."""
     reason, public = texts_of(error)
     trace = "" if isinstance(error, FDGError) else traceback.format_exc()
-    return TaskResult("failed", reason=reason, public=public, trace=trace, stand_in=stand_in)
+    return TaskResult("failed", reason=reason, public=public, trace=trace)
 
 
 class SiteWork:
@@ -104,37 +100,37 @@ class SiteWork:
     def __init__(self, shared: "SharedDomains | None" = None) -> None:
         self._shared = shared
         self._sessions: dict[str, SiteSession] = {}  # by site
-        self._session: SiteSession | None = None  # that of the current task
         self._networks: SharedNetworks | None = None
         self._threads = torch.get_num_threads()  # of a site that has no number of its own
 
     def do_work(
         self, order: SiteTask, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say
     ) -> TaskResult:
-        """Return the outcome of ``order``; never raise an ``Exception``.
+        """Return the result of ``order``; never raise an ``Exception``.
 
         ``folder`` holds the run's state at the site. ``say`` receives each log line. Once ``should_stop()`` is true,
         the work ends within one batch as ``aborted``.
         """
-        if self._networks is not None:
-            self._networks.take_back()  # those of the last task
         try:
-            if order.task == TASK_CENSUS:
-                value, tensors = self._census(order, config, folder, should_stop, say), dict[str, Tensors]()
-            else:
-                session = self._resume(order, config, folder)
-                work = _Work(session, _with_fixed_part(order, folder), folder, should_stop, say)
-                value, tensors = _WORK[order.task](work)
+            if isinstance(order.request, CensusRequest):
+                return TaskResult("ok", self._census(order, order.request, config, folder, should_stop, say))
+            session = self._resume(order, order.request, config, folder)
+            work = _Work(session, _with_fixed_part(order, order.request, folder), folder, should_stop, say)
+            return TaskResult("ok", *_WORK[order.task](work))
         except Stopped:
-            return TaskResult("aborted", stand_in=self._stand_in())
+            return TaskResult("aborted")
         except Exception as error:  # noqa: BLE001 - tell the server that it failed, keep the site running
-            return failure_of(error, self._stand_in())
-        return TaskResult("ok", value, tensors, stand_in=self._stand_in())
+            return failure_of(error)
 
     def _census(
-        self, order: SiteTask, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say
+        self,
+        order: SiteTask,
+        request: CensusRequest,
+        config: SiteConfig,
+        folder: Path,
+        should_stop: ShouldStop,
+        say: Say,
     ) -> dict[str, Any]:
-        request = CensusRequest.read(order.request, "census request", RequestError)
         session = self._open(order, config, request.protocol)
         if session.images.stand_in:
             session = self._open(order, config, request.stand_in_protocol)
@@ -142,26 +138,27 @@ class SiteWork:
             clear_memory(folder)
         counted = session.census(should_stop)
         reply = counted.model_copy(update={"keeps_state": has_memory(folder), "versions": _versions_of(session)})
-        left_out = sorted(session.images.left_out)
-        write_json(folder / CENSUS_FILE, {"job": order.job, **_counted_in(reply), "left_out": left_out}, private=True)
+        told = reply.model_dump(mode="json")
+        found = {name: told[name] for name in ("split_hash", "precision", "versions")}
+        found |= {"job": order.job, "left_out": sorted(session.images.left_out)}
+        write_json(folder / CENSUS_FILE, found, private=True)
         for line in session.census_lines(reply):
             say(_line(session, line))
-        return reply.model_dump(mode="json")
+        return told
 
-    def _resume(self, order: SiteTask, config: SiteConfig, folder: Path) -> "SiteSession":
+    def _resume(self, order: SiteTask, request: TaskRequest, config: SiteConfig, folder: Path) -> "SiteSession":
         """Return the session for the protocol in a task, on the same data that this job's census counted.
 
         Raises ``DataError`` if the data changed since the census, ``SettingsError`` if the site's versions or precision
         did, and for a request that is not allowed.
         """
-        request = TaskRequest.read(order.request, "task request", RequestError)
         path = folder / CENSUS_FILE
         counted = read_json(path) if path.exists() else {}
         if counted.get("job") != order.job:  # the file may stem from another job of the run
             raise SettingsError(
                 "the site has not answered the census of this job, and does no other task of it before.", public=True
             )
-        session = self._open(order, config, request.protocol, frozenset(counted.get("left_out", ())))
+        session = self._open(order, config, request.protocol, frozenset(counted["left_out"]))
         if session.images.stand_in != request.stand_in:
             raise DataError(
                 "the data changed between the real data set and the STAND-IN since the census.", public=True
@@ -178,25 +175,20 @@ class SiteWork:
         from fdg_plugins.training.networks import SharedNetworks
         from fdg_plugins.training.session import SiteSession
 
-        custom = Path(order.custom) if order.custom else None
-        admit(names_in(protocol), protocol.plugins, custom, config.allowed_plugins)
+        admit(names_in(protocol), protocol.plugins, order.custom, config.allowed_plugins)
         threads = self._threads if config.threads is None else config.threads
         if torch.get_num_threads() != threads:  # those of another site of this process
             torch.set_num_threads(threads)
-        opened = self._sessions.pop(order.site, None)
+        opened = self._sessions.get(order.site)
+        if self._shared is None:
+            self._sessions.clear()  # before the data of another site are opened
+        else:
+            self._networks = self._networks or SharedNetworks()
         if opened is None or (opened.config, opened.protocol, opened.images.left_out) != (config, protocol, left_out):
-            self._session = opened
-            if self._shared is not None:
-                self._networks = self._networks or SharedNetworks()
             cache = named_path("FDG_CACHE", os.environ)
             opened = SiteSession(order.site, config, protocol, cache, left_out, self._shared, self._networks)
-        if self._shared is None:
-            self._sessions.clear()
-        self._session = self._sessions[order.site] = opened
+        self._sessions[order.site] = opened
         return opened
-
-    def _stand_in(self) -> bool | None:
-        return None if self._session is None else self._session.images.stand_in
 
 
 class _Work(NamedTuple):
@@ -234,18 +226,14 @@ class _Work(NamedTuple):
 
     def evaluate(self) -> tuple[Any, dict[str, Tensors]]:
         session, order = self.session, self.order
-        split: Literal["test", "validation"] = (
-            "test" if session.images.domain == session.protocol.target else "validation"
-        )
+        held_out = session.images.domain == session.protocol.target
         # The site does not train in this round, or already has: use what it kept of its last training.
         kept = read_kept(self.folder, order.round_number + 1)
-        score = session.evaluate(session.load(order.state, kept.personal), split, self.should_stop)
-        value = score.model_dump(mode="python")
-        if split == "validation" and session.objective.personalises:
-            own = session.evaluate_own(
-                order.state, order.round_number, self.should_stop, order.received, kept.memory, kept.personal
-            )
-            value["personal"] = own.model_dump(mode="python")
+        model = session.load(order.state, kept.personal)
+        value = session.evaluate(model, "test" if held_out else "validation", self.should_stop).model_dump()
+        if session.objective.personalises and not held_out:
+            own = session.evaluate_own(order.state, order.round_number, self.should_stop, order.received, kept)
+            value["personal"] = own.model_dump()
         return value, {}
 
 
@@ -262,25 +250,21 @@ def _versions_of(session: "SiteSession") -> dict[str, str]:
     return {**installed_versions(OF_SITE), **code_of(names_in(session.protocol), session.protocol.plugins)}
 
 
-def _counted_in(reply: CensusReply) -> dict[str, Any]:
-    return reply.model_dump(include={"split", "split_hash", "precision", "versions"})
-
-
-def _check_counted(session: "SiteSession", counted: Mapping[str, Any]) -> None:
+def _check_counted(session: "SiteSession", counted: dict[str, Any]) -> None:
     """Raise ``DataError`` or ``SettingsError`` if the data, or how the site computes, are not as they were counted."""
-    if counted.get("split_hash") != session.data.split_hash:
+    if counted["split_hash"] != session.data.split_hash:
         raise DataError(
             f"split {session.data.split} has the hash {session.data.split_hash}, "
-            f"but the census counted {counted.get('split_hash')}: the data folder has changed.",
+            f"but the census counted {counted['split_hash']}: the data folder has changed.",
             public=True,
         )
-    used = session.policy.precision
-    if (told := counted.get("precision", used)) != used:  # the site has moved to another machine
+    if (used := session.policy.precision) != counted["precision"]:  # the site has moved to another machine
         raise SettingsError(
-            f"precision 'auto' means {used} on this machine, but meant {told} in the census.", public=True
+            f"precision 'auto' means {used} on this machine, but meant {counted['precision']} in the census.",
+            public=True,
         )
     now = _versions_of(session)
-    for package, version in counted.get("versions", {}).items():
+    for package, version in counted["versions"].items():
         if must_be_equal(package) and (found := now.get(package)) != version:
             raise SettingsError(
                 f"the site runs {package} {found}, but ran {version} in the census: one job needs one version "
@@ -289,11 +273,10 @@ def _check_counted(session: "SiteSession", counted: Mapping[str, Any]) -> None:
             )
 
 
-def _with_fixed_part(order: SiteTask, folder: Path) -> SiteTask:
+def _with_fixed_part(order: SiteTask, request: TaskRequest, folder: Path) -> SiteTask:
     """Return an order with the whole model: keep the part that is sent once, or add what was kept of it."""
-    if (value := order.request.get("fixed")) is None:
+    if (fixed := request.fixed) is None:
         return order
-    fixed = FixedPart.read(value, "task request", RequestError)
     if not fixed.names:
         return replace(order, state={**read_fixed(folder, fixed.id), **order.state})
     if not order.state.keys() >= set(fixed.names):
@@ -309,19 +292,12 @@ def _check_role(role: str | None, task: str, *, held_out: bool) -> None:
     """
     if role == "held_out" and task != TASK_EVALUATE:
         what = "never trains"
-    elif role == "held_out" and not held_out:
-        what = "is not judged as a source"
-    elif role == "source" and held_out:
-        what = "is not judged as held out"
+    elif role is not None and held_out != (role == "held_out"):
+        what = f"is not judged as {'held out' if held_out else 'a source'}"
     else:
         return
     raise SettingsError(f"the site accepts only the role {role!r} and {what}.", public=True)
 
 
-def mark(stand_in: bool | None) -> str:
-    """Return the prefix for log lines about stand-in images; empty for real data."""
-    return "STAND-IN | " if stand_in else ""
-
-
 def _line(session: "SiteSession", text: str) -> str:
-    return f"{mark(session.images.stand_in)}site {session.site} | {text}"
+    return f"{'STAND-IN | ' if session.images.stand_in else ''}site {session.site} | {text}"

@@ -23,7 +23,7 @@ from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 
 from fdg_plugins.errors import ContributionError, PartError, one_line, shorten
-from fdg_plugins.filters.wire import Packed, pack, read_message, with_meta, without_meta
+from fdg_plugins.filters.wire import Packed, pack, read_message, with_meta
 from fdg_plugins.flare.peers import asking_site, authenticated_site
 from fdg_plugins.flare.stored_tensor import size_of
 from fdg_plugins.messages import META_CHECKED_REPORTS, META_RECEIVED, META_SITE_REPORT
@@ -89,11 +89,10 @@ class ExchangeReportFilter(SiteExchangeFilter):
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return the result with the report attached; unchanged if it has none."""
         message = read_message(shareable)
-        if message is None or message.main.get_meta_prop(META_SITE_REPORT) is None:
+        if message is None or (report := message.main.meta.get(META_SITE_REPORT)) is None:
             return shareable
         round_number = int(shareable.get_header(AppConstants.CURRENT_ROUND, 0))
-        report = message.main.meta[META_SITE_REPORT]
-        return pack(without_meta(message.main, META_SITE_REPORT), report, round_number, shareable)
+        return pack(with_meta(message.main, {}, META_SITE_REPORT), report, round_number, shareable)
 
 
 class ExchangeCheckFilter(Filter):
@@ -105,29 +104,21 @@ class ExchangeCheckFilter(Filter):
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return the result without the report; its checked reports hold the value, or the reason for a refusal."""
         current: ExchangeRound | None = fl_ctx.get_prop(EXCHANGE_PROP)
-        if current is None:
-            return shareable
-        message = read_message(shareable)
-        if message is None:
+        if current is None or (message := read_message(shareable)) is None:
             return shareable
         # Always overwritten: a site cannot claim that its own report was checked.
         checked = CheckedReports.of(message.main.get_meta_prop(META_CHECKED_REPORTS))
         if fl_ctx.get_prop(FLContextKey.TASK_NAME) == current.exchange.phase:
-            self._check(message, current, checked, shareable, fl_ctx)
+            values = message.tensors.values() if isinstance(message.tensors, Mapping) else ()
+            value, refused = None, None
+            try:
+                value = _read(message, current, authenticated_site(shareable, fl_ctx))
+            except (ContributionError, PartError) as error:
+                refused = str(error)
+                current.broken = current.broken or (error if isinstance(error, PartError) else None)
+                self.log_warning(fl_ctx, f"Report refused: {one_line(refused)}")
+            checked.note(current.exchange.report, value, refused=refused, num_bytes=sum(map(size_of, values)))
         return with_meta(message.main, {META_CHECKED_REPORTS: checked}).update_shareable(shareable)
-
-    def _check(
-        self, message: Packed, current: ExchangeRound, checked: CheckedReports, shareable: Shareable, fl_ctx: FLContext
-    ) -> None:
-        """Note in ``checked`` what the exchange reads from the message's report, or why it is unusable."""
-        num_bytes, value, refused = _count_bytes(message.tensors), None, None
-        try:
-            value = _read(message, current, authenticated_site(shareable, fl_ctx))
-        except (ContributionError, PartError) as error:
-            refused = str(error)
-            current.broken = current.broken or (error if isinstance(error, PartError) else None)
-            self.log_warning(fl_ctx, f"Report refused: {one_line(refused)}")
-        checked.note(current.exchange.report, value, refused=refused, num_bytes=num_bytes)
 
 
 def _read(message: Packed, current: ExchangeRound, site: str) -> Any:
@@ -137,8 +128,3 @@ def _read(message: Packed, current: ExchangeRound, site: str) -> Any:
         raise ContributionError(f"site {site}: its report is of round {came}, expected {current.round_number}.")
     update = message.main.data if message.main.data_kind == DataKind.WEIGHT_DIFF else None
     return current.exchange.read(site, message.tensors, update)
-
-
-def _count_bytes(tensors: Any) -> int:
-    values = tensors.values() if isinstance(tensors, Mapping) else ()
-    return sum(size_of(value) for value in values)

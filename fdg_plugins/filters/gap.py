@@ -11,7 +11,7 @@ import math
 from typing import Any, NamedTuple
 
 import torch
-from nvflare.apis.dxo import DXO, DataKind
+from nvflare.apis.dxo import DXO
 from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
@@ -20,7 +20,7 @@ from nvflare.app_common.app_constant import AppConstants
 
 from fdg_plugins.core.adjustment import loss_gap, score_gap
 from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError, is_number
-from fdg_plugins.filters.wire import read_dxo
+from fdg_plugins.filters.wire import read_update, with_main, with_meta
 from fdg_plugins.flare.peers import authenticated_site
 from fdg_plugins.flare.site_file import site_config_of
 from fdg_plugins.messages import (
@@ -34,18 +34,13 @@ from fdg_plugins.messages import (
     TrainReport,
 )
 from fdg_plugins.plugins.reports import CheckedReports
-from fdg_plugins.privacy.reasons import may_tell_names, reason_of
+from fdg_plugins.privacy.reasons import reason_of
 from fdg_plugins.state.folders import state_folder
 from fdg_plugins.state.site_memory import OWN_MODEL, read_round, write_round
 from fdg_plugins.tasks import TASKS, ScoreKind
 
 LARGEST_GAP = 1e6  # far beyond the cross entropy of any useful model
 LOSS = "loss"
-
-
-def score_kinds() -> dict[str, ScoreKind]:
-    """Return the scores of this package's tasks by name; a gap can be a difference of any of them."""
-    return {task.score.name: task.score for task in TASKS.own().values()}
 
 
 class GapReportFilter(Filter):
@@ -64,7 +59,7 @@ class GapReportFilter(Filter):
 
     def __init__(self, metric: str = LOSS, higher_is_better: bool | None = None) -> None:
         super().__init__()
-        known = {LOSS: False, **{name: kind.higher_is_better for name, kind in score_kinds().items()}}
+        known = {LOSS: False, **{name: score.higher_is_better for name, score in _own_scores().items()}}
         if (higher := known.get(metric, higher_is_better)) is None:
             raise SettingsError(field="metric", value=metric, expected=f"one of {', '.join(sorted(known))}")
         self.metric = metric
@@ -78,50 +73,50 @@ class GapReportFilter(Filter):
         A failure becomes an error reply with its reason, because FLARE does not tell the server about an error raised
         in a filter.
         """
-        dxo = _update(shareable)
-        if dxo is None:
+        if (message := read_update(shareable)) is None:
             return shareable
         try:
-            self._add_gap(dxo, shareable, fl_ctx)
+            meta = self._gap(message.main, shareable, fl_ctx)
         except FDGError as error:
-            reason = reason_of(error, names=may_tell_names(fl_ctx))
+            reason = reason_of(error, fl_ctx)
             self.log_error(fl_ctx, f"gap not reported: {reason.logged}", fire_event=False)
             return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: reason.told})
-        return dxo.update_shareable(shareable)
+        return with_main(with_meta(message.main, meta), shareable)
 
-    def _add_gap(self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> None:
+    def _gap(self, update: DXO, shareable: Shareable, fl_ctx: FLContext) -> dict[str, Any]:
+        """Return the meta with the gap to the model of last time, and keep the metrics of that of this round."""
         site = fl_ctx.get_identity_name()
         allowed = site_config_of(site, fl_ctx).allowed_reports
         if allowed is not None and REPORT_GAP not in allowed:
             raise SettingsError(f"site {site}: the site forbids the report 'gap' (allowed_reports).", public=True)
-        if META_REPORT not in dxo.meta:
+        if META_REPORT not in update.meta:
             raise DataError(
                 "the update came without the report that the gap is computed from; a script of your own sends one with "
                 "LocalRound.answer (fdg_plugins.client).",
                 public=True,
             )
-        received, local = _compared(TrainReport.read(dxo.meta[META_REPORT], "report of the local training", DataError))
+        received, local = _compared(TrainReport.read(update.meta[META_REPORT], "report of the training", DataError))
         if received is None or local is None:
-            return  # the evaluations are withheld, so the gap is too
-        folder = state_folder(
-            fl_ctx.get_engine().get_workspace(), shareable.get_header(HEADER_RUN, fl_ctx.get_job_id())
-        )
+            return {}  # the evaluations are withheld, so the gap is too
+        run = shareable.get_header(HEADER_RUN, fl_ctx.get_job_id())
+        folder = state_folder(fl_ctx.get_engine().get_workspace(), run)
         number = int(shareable.get_header(AppConstants.CURRENT_ROUND, 0))
         now, before = _values(received), read_round(folder, OWN_MODEL, number)
         if self.metric not in now:
             expected = f"one of {', '.join(now)}, which the run's task has"
             raise SettingsError(field="metric", value=self.metric, expected=expected, public=True)
-        write_round(
-            folder,
-            OWN_MODEL,
-            number,
-            {name: torch.tensor(one, dtype=torch.float64) for name, one in _values(local).items()},
-        )
-        dxo.set_meta_prop(META_REPORT, {**dxo.meta[META_REPORT], "keeps_state": True})
-        if self.metric in before and math.isfinite(
-            gap := self._gap_between(now[self.metric], float(before[self.metric]))
-        ):
-            dxo.set_meta_prop(META_GAP, gap)
+        kept = {name: torch.tensor(one, dtype=torch.float64) for name, one in _values(local).items()}
+        write_round(folder, OWN_MODEL, number, kept)
+        meta: dict[str, Any] = {META_REPORT: {**update.meta[META_REPORT], "keeps_state": True}}
+        if self.metric in before:
+            gap = self._gap_between(now[self.metric], float(before[self.metric]))
+            meta |= {META_GAP: gap} if math.isfinite(gap) else {}
+        return meta
+
+
+def _own_scores() -> dict[str, ScoreKind]:
+    """Return the scores of this package's tasks by name; a gap can be a difference of any of them."""
+    return {task.score.name: task.score for task in TASKS.own().values()}
 
 
 def _compared(report: TrainReport) -> tuple[Evaluation | None, Evaluation | None]:
@@ -149,30 +144,28 @@ class GapCheckFilter(Filter):
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return the result with the gap among its checked reports; an unusable gap is refused and logged."""
-        dxo = _update(shareable)
-        if dxo is None:
+        if (message := read_update(shareable)) is None:
             return shareable
+        meta = message.main.meta
         # Always overwritten: a site cannot claim that its own reports were checked.
-        checked = CheckedReports.of(dxo.meta.get(META_CHECKED_REPORTS))
-        gap, report = dxo.meta.pop(META_GAP, None), dxo.meta.get(META_REPORT)
+        checked = CheckedReports.of(meta.get(META_CHECKED_REPORTS))
         try:
-            checked.note(REPORT_GAP, None if gap is None else read_gap(gap, report, self.largest))
+            checked.note(REPORT_GAP, _read_gap(meta, self.largest) if META_GAP in meta else None)
         except ContributionError as error:
             checked.note(REPORT_GAP, refused=str(error))
             self.log_warning(fl_ctx, f"site {authenticated_site(shareable, fl_ctx)}: {error}")
-        dxo.set_meta_prop(META_CHECKED_REPORTS, checked)
-        return dxo.update_shareable(shareable)
+        return with_main(with_meta(message.main, {META_CHECKED_REPORTS: checked}, META_GAP), shareable)
 
 
-def read_gap(gap: Any, report: Any, largest: float = 1.0) -> float:
-    """Return the gap sent with the training report ``report``; raise ``ContributionError`` if it is unusable.
+def _read_gap(meta: dict[str, Any], largest: float) -> float:
+    """Return the gap in the meta of an update; raise ``ContributionError`` if it is unusable.
 
     No loss is negative, so a gap of losses is at most the loss of the received model; a gap of scores is at most
     ``largest``, which is 1 for scores in [0, 1].
     """
-    highest = LARGEST_GAP
+    gap, highest = meta[META_GAP], LARGEST_GAP
     try:
-        received, _ = _compared(TrainReport.read(report, "report", DataError))
+        received, _ = _compared(TrainReport.read(meta.get(META_REPORT), "report", DataError))
         if received is not None and not math.isnan(received.loss):
             highest = min(LARGEST_GAP, max(largest, received.loss))
     except DataError:  # the report is refused where it is read
@@ -197,13 +190,6 @@ def gap_filters(metric: Any, score: ScoreKind) -> GapFilters:
     """
     if metric not in (LOSS, score.name):
         raise SettingsError(field="metric", value=metric, expected=f"one of {', '.join(sorted((LOSS, score.name)))}")
-    if metric == LOSS or score_kinds().get(metric) == score:
+    if metric == LOSS or _own_scores().get(metric) == score:
         return GapFilters(GapReportFilter(metric), GapCheckFilter())
     return GapFilters(GapReportFilter(metric, score.higher_is_better), GapCheckFilter(score.highest - score.lowest))
-
-
-def _update(shareable: Shareable) -> DXO | None:
-    """Return the update in a result; None for an error reply or any other content, which filters leave unchanged."""
-    dxo = read_dxo(shareable)
-    is_update = dxo is not None and dxo.data_kind == DataKind.WEIGHT_DIFF and isinstance(dxo.meta, dict)
-    return dxo if is_update else None

@@ -17,7 +17,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 
 from fdg_plugins.errors import DataError, shorten
-from fdg_plugins.filters.wire import read_message, with_main
+from fdg_plugins.filters.wire import read_update, with_main
 from fdg_plugins.flare.stored_tensor import size_of
 from fdg_plugins.messages import HEADER_NOT_FINITE, HEADER_REASON, META_UPDATE_BYTES
 
@@ -30,19 +30,17 @@ class RoundedUpdateSendFilter(Filter):
 
         If rounding fails, return an error reply: FLARE does not tell the server about an error raised in a filter.
         """
-        message = read_message(shareable)
-        if message is None or message.main.data_kind != DataKind.WEIGHT_DIFF:
+        if (message := read_update(shareable)) is None:
             return shareable
-        site = fl_ctx.get_identity_name()
+        update = message.main.data
         try:
-            rounded = {name: _rounded(site, name, value) for name, value in message.main.data.items()}
+            rounded = {name: _rounded(fl_ctx.get_identity_name(), name, value) for name, value in update.items()}
         except DataError as error:
             self.log_error(fl_ctx, f"update not sent: {error}", fire_event=False)
-            floats = [one for one in message.main.data.values() if is_dense(one) and one.is_floating_point()]
+            floats = [one for one in update.values() if is_dense(one) and one.is_floating_point()]
             finite = all(bool(torch.isfinite(one).all()) for one in floats)
-            return make_reply(
-                ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: error.public, HEADER_NOT_FINITE: not finite}
-            )
+            headers = {HEADER_REASON: error.public, HEADER_NOT_FINITE: not finite}
+            return make_reply(ReturnCode.EXECUTION_EXCEPTION, headers)
         return with_main(DXO(DataKind.WEIGHT_DIFF, data=rounded, meta=message.main.meta), shareable)
 
 
@@ -55,16 +53,15 @@ class RoundedUpdateReceiveFilter(Filter):
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return the result with its update in float32 and its size on the wire, in bytes, in the meta."""
-        message = read_message(shareable)
-        if message is None or message.main.data_kind != DataKind.WEIGHT_DIFF:
+        if (message := read_update(shareable)) is None:
             return shareable
-        came = sum(size_of(value) for value in message.main.data.values())
+        update = message.main.data
         widened = {
             name: value.float() if isinstance(value, torch.Tensor) and value.dtype == torch.bfloat16 else value
-            for name, value in message.main.data.items()
+            for name, value in update.items()
         }
         # Always overwritten: a site's own claim does not count.
-        meta = {**message.main.meta, META_UPDATE_BYTES: came}
+        meta = {**message.main.meta, META_UPDATE_BYTES: sum(map(size_of, update.values()))}
         return with_main(DXO(DataKind.WEIGHT_DIFF, data=widened, meta=meta), shareable)
 
 

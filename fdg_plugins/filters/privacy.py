@@ -19,12 +19,10 @@ from nvflare.apis.shareable import Shareable
 
 from fdg_plugins.core.privacy import Noise, secure_normal
 from fdg_plugins.errors import FDGError
-from fdg_plugins.filters import disclosure
-from fdg_plugins.filters.disclosure import refuse
-from fdg_plugins.filters.release import check_what_follows, is_released, make_release, refusal
+from fdg_plugins.filters.release import check_context, check_what_follows, is_released, make_release, refusal, refuse
 from fdg_plugins.flare.filter_chain import result_filters
-from fdg_plugins.privacy.ledger import DEFAULT_DELTA, POLICY_FILE, Limits, read_limits, read_policy
-from fdg_plugins.privacy.reasons import may_tell_names, reason_of
+from fdg_plugins.privacy.ledger import DEFAULT_DELTA, POLICY_FILE, Limits, read_limits, read_policy, strictest
+from fdg_plugins.privacy.reasons import reason_of
 
 
 class DifferentialPrivacyFilter(Filter):
@@ -57,40 +55,29 @@ class DifferentialPrivacyFilter(Filter):
 
     def limits(self) -> Limits:
         """Return the arguments as limits; raise ``SettingsError`` naming the argument that is out of range."""
-        names = ("clip_norm", "noise_multiplier", "max_epsilon", "delta")
-        return read_limits({name: getattr(self, name) for name in names})
+        return read_limits({name: getattr(self, name) for name in Limits.model_fields})
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return the release, or an error reply that says why nothing was released."""
-        site = fl_ctx.get_identity_name()
         try:
-            return self._answer(site, shareable, fl_ctx)
+            return self._answer(shareable, fl_ctx)
         except FDGError as error:
-            return self._refusal(error, fl_ctx)
-        except Exception as error:  # noqa: BLE001 - whatever happens, the input must not leave
-            # Only the type, because the error's text may quote the data.
-            failed = f"site {site}: differential privacy failed with {type(error).__name__}."
-            return self._refusal(disclosure.RefusedError(failed), fl_ctx)
+            reason = reason_of(error, fl_ctx)
+            self.log_error(fl_ctx, f"Nothing was released: {reason.logged}", fire_event=False)
+            return refusal(error, reason.told)
 
-    def _answer(self, site: str, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
-        limits = self.limits().under(read_policy(site, _policy_file(fl_ctx)))
+    def _answer(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        # FLARE sends nothing of an answer in whose filters an unforeseen error was raised.
+        site, local = fl_ctx.get_identity_name(), fl_ctx.get_engine().get_workspace().get_site_config_dir()
+        limits = strictest(self.limits(), read_policy(site, Path(local) / POLICY_FILE))
         chain = result_filters(fl_ctx)
         at = chain.index(self) if chain is not None and self in chain else None
         if shareable.get_return_code(ReturnCode.OK) == ReturnCode.OK:
             if chain is None or at is None:
                 refuse(site, "FLARE does not say which filters its answer will pass after this one")
             check_what_follows(site, chain[at + 1 :], type(self))
-            disclosure.check_context(site, fl_ctx)
+            check_context(site, fl_ctx)
         if chain is not None and is_released(shareable, limits, chain[:at]):
             return shareable
         task = str(fl_ctx.get_prop(FLContextKey.TASK_NAME))
         return make_release(site, task, shareable, fl_ctx, limits, self._noise)
-
-    def _refusal(self, error: FDGError, fl_ctx: FLContext) -> Shareable:
-        reason = reason_of(error, names=may_tell_names(fl_ctx))
-        self.log_error(fl_ctx, f"Nothing was released: {reason.logged}", fire_event=False)
-        return refusal(error, reason.told)
-
-
-def _policy_file(fl_ctx: FLContext) -> Path:
-    return Path(fl_ctx.get_engine().get_workspace().get_site_config_dir()) / POLICY_FILE

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A release under differential privacy (clipped, noised, entered into the ledger), and the mark on a released answer.
+"""A release under differential privacy: what of a site's answer may leave, clipped, noised and entered in the ledger.
+
+Every entry of the answer is checked. Anything not known to be harmless raises :class:`RefusedError`, which never quotes
+a value.
 
 If the site's own files require privacy, the executor releases an answer before returning it. The site's or the job's
 :class:`~fdg_plugins.filters.privacy.DifferentialPrivacyFilter` then receives the same answer. A mark ensures that noise
@@ -7,45 +10,69 @@ is added only once. The mark is an attribute of the object in this process that 
 release. No message or config can supply one, and a mark is void if the answer's content has changed.
 """
 
-import functools
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
+import numpy as np
 import torch
-from nvflare.apis.dxo import DXO, DataKind, MetaKey
+from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
 from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
-from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.filters.exclude_vars import ExcludeVars
 from nvflare.app_common.filters.percentile_privacy import PercentilePrivacy
 from nvflare.app_common.filters.svt_privacy import SVTPrivacy
 
+from fdg_plugins.core.linear import LARGEST_SQUARABLE
 from fdg_plugins.core.privacy import Noise, privatize
-from fdg_plugins.errors import FDGError
-from fdg_plugins.filters import disclosure
-from fdg_plugins.filters.disclosure import DXO_KEY, RefusedError, Update, refuse
-from fdg_plugins.filters.precision import RoundedUpdateSendFilter
+from fdg_plugins.errors import FDGError, shorten
+from fdg_plugins.filters.precision import RoundedUpdateSendFilter, is_dense
+from fdg_plugins.filters.wire import NO_DXO
 from fdg_plugins.flare.filter_chain import class_path
 from fdg_plugins.flare.metrics import Metric, publish_at_site
-from fdg_plugins.messages import HEADER_REASON, HEADER_STOP, TASK_CENSUS, TASK_EVALUATE
-from fdg_plugins.privacy.ledger import BudgetSpentError, Ledger, Limits, ledger_file
+from fdg_plugins.messages import (
+    HEADER_REASON,
+    HEADER_RUN,
+    HEADER_STOP,
+    META_REPORT,
+    META_SAMPLES,
+    TASK_CENSUS,
+    CensusReply,
+    TrainReport,
+)
+from fdg_plugins.privacy.ledger import BudgetSpentError, Ledger, Limits, ledger_file, strictest
 
 # Filters allowed after a release: they see only the release, and remove content, round it or add noise.
 POST_PROCESSING = (ExcludeVars, PercentilePrivacy, SVTPrivacy, RoundedUpdateSendFilter)
+STEP_COUNTERS = "num_batches_tracked"  # BatchNorm's counters, which count steps, not images
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+ARRAYS = (np.float16, np.float32, np.float64, np.int64)
+WITHHELD = {"received": None, "local": None, "training_split": None, "personal": None, "epoch_losses": None}
 
+DXO_KEY = "DXO"
+# HEADER_RUN holds the server's own run id, which the site's executor passes to the job's filters; it does not leave.
+_HEADERS = {ReservedHeaderKey.CONTENT_TYPE, ReservedHeaderKey.RC, AppConstants.CURRENT_ROUND, HEADER_RUN}
+_RETURN_CODES = {value for name, value in vars(ReturnCode).items() if not name.startswith("_")}
 _MARK = "_fdg_release"
 
 
-class Release(NamedTuple):
-    """The mark of an answer: the limits under which it was released, and its content at that time."""
+class RefusedError(FDGError):
+    """The answer holds something that differential privacy does not cover, so it does not leave the site.
 
-    limits: Limits
-    content: Any
-    held: Any  # references to the tensors, so that no other object can reuse their ids
+    The error's text quotes no value and may leave.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, public=True)
+
+
+def refuse(site: str, what: str) -> NoReturn:
+    """Raise ``RefusedError``: the answer does not leave, for the reason ``what``, which quotes no value."""
+    raise RefusedError(f"site {site}: differential privacy refused its answer: {what}.")
 
 
 def make_release(
@@ -68,26 +95,31 @@ def make_release(
 def _release(site: str, task: str, shareable: Shareable, fl_ctx: FLContext, limits: Limits, noise: Noise) -> Shareable:
     code = shareable.get_return_code(ReturnCode.OK)
     if code != ReturnCode.OK:
-        return disclosure.bare_error(site, code, shareable)
-    disclosure.check_context(site, fl_ctx)
-    dxo = disclosure.content(site, shareable)
+        return _bare_error(site, code, shareable)
+    check_context(site, fl_ctx)
+    dxo = _content(site, shareable)
     if task == TASK_CENSUS:
-        return disclosure.census(site, dxo).to_shareable()
-    if task == TASK_EVALUATE and (dxo.data_kind, dxo.data, dxo.meta or {}) == (DataKind.METRICS, {}, {}):
-        return DXO(DataKind.METRICS, data={}).to_shareable()
-    update, meta = disclosure.read_update(site, dxo), disclosure.released_meta(site, dxo)
-    round_number = disclosure.round_of(site, shareable)
-    local = Path(fl_ctx.get_engine().get_workspace().get_site_config_dir())
-    cost = Ledger(ledger_file(site, local), site).spend(str(fl_ctx.get_job_id()), round_number, limits)
-    answer = DXO(DataKind.WEIGHT_DIFF, data=_noised(update, limits, noise), meta=meta).to_shareable()
-    answer.set_header(AppConstants.CURRENT_ROUND, round_number)
+        return _census(site, dxo).to_shareable()
+    update, meta = read_update(site, dxo), _released_meta(site, dxo)
+    number = shareable.get_header(AppConstants.CURRENT_ROUND, 0)
+    if type(number) is not int or number < 0:
+        refuse(site, "the number of its round is not a whole number")
+    local, job = Path(fl_ctx.get_engine().get_workspace().get_site_config_dir()), str(fl_ctx.get_job_id())
+    cost = Ledger(ledger_file(site, local), site).spend(job, number, limits)
+    floats = {name: value for name, value in update.items() if value.is_floating_point()}
+    noisy = privatize(floats, limits.clip_norm, limits.noise_multiplier, noise)
+    released = {name: noisy[name] if name in noisy else torch.zeros_like(value) for name, value in update.items()}
+    data = {
+        name: value.numpy() if isinstance(dxo.data[name], np.ndarray) else value for name, value in released.items()
+    }
+    answer = DXO(DataKind.WEIGHT_DIFF, data=data, meta=meta).to_shareable()
+    answer.set_header(AppConstants.CURRENT_ROUND, number)
     logging.getLogger(__name__).info(
-        f"site {site} | round {round_number + 1} | released with noise: epsilon is now {cost:.4g} of "
+        f"site {site} | round {number + 1} | released with noise: epsilon is now {cost:.4g} of "
         f"{limits.max_epsilon:g} at delta {limits.delta:g}"
     )
     budget = {"fdg_epsilon_spent": cost, "fdg_epsilon_left": limits.max_epsilon - cost}
-    metrics = (Metric(name, "gauge", value) for name, value in budget.items())
-    publish_at_site(metrics, {"site": site, "run": str(fl_ctx.get_job_id())})
+    publish_at_site((Metric(name, "gauge", value) for name, value in budget.items()), {"site": site, "run": job})
     return answer
 
 
@@ -99,20 +131,106 @@ def refusal(error: FDGError, told: str) -> Shareable:
     return reply
 
 
-def _noised(update: Update, limits: Limits, noise: Noise) -> dict[str, Any]:
-    """Return the update in releasable form: floats clipped and noised as one vector, step counters set to zero."""
-    floats = {name: value for name, value in update.tensors.items() if value.is_floating_point()}
-    noisy = privatize(floats, limits.clip_norm, limits.noise_multiplier, noise)
-    release = {
-        name: noisy[name] if name in noisy else torch.zeros(value.shape, dtype=value.dtype)
-        for name, value in update.tensors.items()
-    }
-    return {name: value.numpy() if name in update.arrays else value for name, value in release.items()}
+# --- what an answer holds ---
 
 
-def strictest(limits: Limits, *others: Limits) -> Limits:
-    """Return limits that combine the strictest value of each."""
-    return functools.reduce(Limits.under, others, limits)
+def _bare_error(site: str, code: Any, shareable: Shareable) -> Shareable:
+    """Return an error reply without its reason, because an exception's text may quote the data."""
+    code = code if isinstance(code, str) and code in _RETURN_CODES else ReturnCode.EXECUTION_EXCEPTION
+    reason = f"site {site}: {code}; its reason stays in the site's own log, as differential privacy demands."
+    reply = make_reply(code, {HEADER_REASON: reason})
+    if shareable.get_header(HEADER_STOP) is True:
+        reply.set_header(HEADER_STOP, True)
+    return reply
+
+
+def check_context(site: str, fl_ctx: FLContext) -> None:
+    """Refuse public context properties, which leave with the answer, except FLARE's own (``__name__``)."""
+    for key in fl_ctx.get_all_public_props():
+        if not (key.startswith("__") and key.endswith("__")):
+            refuse(site, f"FLARE's context has the public property {shorten(key)}, which would leave beside it")
+
+
+def _content(site: str, shareable: Shareable) -> DXO:
+    """Return the DXO in an answer; refuse an answer that holds anything else."""
+    for key in shareable.keys() - {DXO_KEY, ReservedHeaderKey.HEADERS}:
+        refuse(site, f"it holds {shorten(key)} beside its content")
+    for key in (shareable.get(ReservedHeaderKey.HEADERS) or {}).keys() - _HEADERS:
+        refuse(site, f"it has the header {shorten(key)}, which is not known to be free of data")
+    try:
+        return from_shareable(shareable)
+    except NO_DXO:
+        refuse(site, "it is not a DXO")
+
+
+def _census(site: str, dxo: DXO) -> DXO:
+    """Return the census, whose counts are public, without the names of skipped files."""
+    try:
+        reply = CensusReply.read(dxo.data, "census", RefusedError)
+    except RefusedError:
+        reply = None
+    if reply is None or dxo.data_kind != DataKind.METRICS or dxo.meta:
+        refuse(site, "its census is not as declared")
+    return DXO(DataKind.METRICS, data=reply.model_copy(update={"skipped": ()}).model_dump(mode="json"))
+
+
+def read_update(site: str, dxo: DXO) -> dict[str, torch.Tensor]:
+    """Return the update in an answer, floating-point tensors and step counters; refuse any other content."""
+    if dxo.data_kind != DataKind.WEIGHT_DIFF:
+        kind = getattr(dxo.data_kind, "value", dxo.data_kind)  # an enum member until it has crossed the wire
+        refuse(site, f"it is {shorten(str(kind))}, expected an update (WEIGHT_DIFF) and nothing beside it")
+    update = {name: _values(site, name, value) for name, value in dxo.data.items()}
+    if not any(value.is_floating_point() for value in update.values()):
+        refuse(site, "its update has no floating-point values")
+    return update
+
+
+def _values(site: str, name: Any, value: Any) -> torch.Tensor:
+    """Return one parameter as a CPU tensor: floats, which may leave after noise is added, or a step counter."""
+    if not isinstance(name, str):
+        refuse(site, f"a parameter's name is a {type(name).__name__}, expected a string")
+    where = f"parameter {shorten(name)}"
+    if isinstance(value, np.ndarray) and value.dtype in ARRAYS:
+        value = torch.from_numpy(value.copy())  # a copy, since torch warns about read-only arrays
+    if not is_dense(value) or value.device.type == "meta":
+        refuse(site, f"{where} is a {type(value).__name__}, expected a dense tensor or array of numbers")
+    if value.dtype not in FLOATS and (value.dtype != torch.int64 or not name.endswith(STEP_COUNTERS)):
+        refuse(site, f"{where} is of {value.dtype}, expected floating-point numbers, or BatchNorm's step counter")
+    if value.is_floating_point():
+        largest = min(LARGEST_SQUARABLE, torch.finfo(value.dtype).max)
+        if not bool((value.abs() <= largest).all()):
+            refuse(site, f"{where} has values that are NaN or beyond {largest:g}")
+    return value.detach().cpu()
+
+
+def _released_meta(site: str, dxo: DXO) -> dict[str, Any]:
+    """Return the meta that may leave: the number of samples, and the report without values measured on images."""
+    meta: dict[str, Any] = {}
+    for key, value in dxo.meta.items():
+        if key == META_SAMPLES:
+            if type(value) is not int or value < 1:
+                refuse(site, "its number of samples is not a whole number above zero")
+            meta[key] = value
+        elif key == META_REPORT:
+            try:
+                report = TrainReport.read(value, "report", RefusedError)
+            except RefusedError:
+                refuse(site, "its report of the training is not as declared")
+            meta[key] = report.model_copy(update=WITHHELD).model_dump()
+        elif key not in (MetaKey.INITIAL_METRICS, MetaKey.FILTER_HISTORY):  # which are dropped
+            refuse(site, f"its meta holds {shorten(key)}, which differential privacy does not cover")
+    return meta
+
+
+# --- the filters around a release ---
+
+
+class Release(NamedTuple):
+    """The mark of an answer: the limits under which it was released, and its content at that time."""
+
+    limits: Limits
+    summary: Any
+    held: Any  # references to the tensors, so that no other object can reuse their ids
 
 
 def check_what_follows(site: str, later: Sequence[Filter], kind: type[Filter]) -> None:
@@ -127,8 +245,8 @@ def check_what_follows(site: str, later: Sequence[Filter], kind: type[Filter]) -
 
 def mark(answer: Shareable, limits: Limits) -> Shareable:
     """Mark ``answer`` in place as released under ``limits`` and return it; the mark never leaves the process."""
-    tensors = list((answer.get(DXO_KEY) or {}).get("data", {}).values()) if DXO_KEY in answer else []
-    setattr(answer, _MARK, Release(limits, _content(answer), tensors))
+    tensors = list(answer[DXO_KEY]["data"].values()) if DXO_KEY in answer else []
+    setattr(answer, _MARK, Release(limits, _summary(answer), tensors))
     return answer
 
 
@@ -140,10 +258,10 @@ def is_released(answer: Shareable, limits: Limits, earlier: Sequence[Filter]) ->
     release = getattr(answer, _MARK, None)
     if not isinstance(release, Release) or strictest(release.limits, limits) != release.limits:
         return False
-    now = _content(answer)
-    if now == release.content:
+    now = _summary(answer)
+    if now == release.summary:
         return True
-    return all(type(one) in POST_PROCESSING for one in earlier) and _without_values(now, release.content)
+    return all(type(one) in POST_PROCESSING for one in earlier) and _without_values(now, release.summary)
 
 
 def _without_values(now: Any, before: Any) -> bool:
@@ -158,14 +276,14 @@ def _without_values(now: Any, before: Any) -> bool:
         return False
 
 
-def _content(value: Any) -> Any:
+def _summary(value: Any) -> Any:
     """Return a comparable summary of an answer's content; a tensor is represented by its id and version counter."""
     if isinstance(value, torch.Tensor):
         return "tensor", id(value), value._version
     if isinstance(value, Mapping):
-        return {key: _content(item) for key, item in value.items()}
+        return {key: _summary(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_content(item) for item in value]
+        return [_summary(item) for item in value]
     if isinstance(value, bool | int | float | str | None):
         return type(value), value
     return object()  # equal to nothing: an array or another mutable object may have been modified

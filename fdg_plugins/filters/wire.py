@@ -23,41 +23,30 @@ class Packed(NamedTuple):
     """A message's content: ``main`` (model, update or metrics), the tensors sent with it (or None), and their round."""
 
     main: DXO
-    tensors: Any
-    round_number: Any
+    tensors: Any = None
+    round_number: Any = None
 
 
 def read_message(shareable: Shareable) -> Packed | None:
     """Return a message's content; None for an error reply or any other content, which filters leave unchanged."""
-    dxo = read_dxo(shareable)
-    if dxo is None:
-        return None
-    try:
-        packed = _unpack(dxo)
-    except NO_DXO:
-        return None
-    return packed if _is_sound(packed.main) else None
-
-
-def read_dxo(shareable: Shareable) -> DXO | None:
-    """Return the DXO in a message; None for an error reply or any other content."""
     if shareable.get_return_code(ReturnCode.OK) != ReturnCode.OK:
         return None
     try:
-        return from_shareable(shareable)
+        message = Packed(from_shareable(shareable))
+        if message.main.data_kind == DataKind.COLLECTION:
+            main, beside = (_part(message.main.data[name]) for name in (PART_MAIN, PART_TENSORS))
+            message = Packed(main, beside.data, beside.get_meta_prop(META_ROUND))
     except NO_DXO:
         return None
+    main = message.main
+    is_sound = main.data_kind in MAIN_KINDS and isinstance(main.meta, dict) and not main.validate()
+    return message if is_sound else None
 
 
-def _unpack(dxo: DXO) -> Packed:
-    if dxo.data_kind != DataKind.COLLECTION:
-        return Packed(dxo, None, None)
-    main, beside = _part(dxo.data[PART_MAIN]), _part(dxo.data[PART_TENSORS])
-    return Packed(main, beside.data, beside.get_meta_prop(META_ROUND))
-
-
-def _is_sound(main: DXO) -> bool:
-    return main.data_kind in MAIN_KINDS and isinstance(main.meta, dict) and not main.validate()
+def read_update(shareable: Shareable) -> Packed | None:
+    """Return a message's content as :func:`read_message` does; None unless it is an update."""
+    message = read_message(shareable)
+    return message if message is not None and message.main.data_kind == DataKind.WEIGHT_DIFF else None
 
 
 def pack(main: DXO, tensors: Mapping[str, torch.Tensor], round_number: int, shareable: Shareable) -> Shareable:
@@ -76,17 +65,13 @@ def with_main(main: DXO, shareable: Shareable) -> Shareable:
     return main.update_shareable(shareable)
 
 
-def with_meta(main: DXO, changes: Mapping[str, Any]) -> DXO:
-    """Return a copy of ``main`` with ``changes`` to its meta and the same data.
+def with_meta(main: DXO, changes: Mapping[str, Any], *dropped: str) -> DXO:
+    """Return a copy of ``main`` with ``changes`` to its meta, without the entries ``dropped``, and the same data.
 
     A filter must not modify its input, which several messages may share.
     """
-    return DXO(main.data_kind, data=main.data, meta={**(main.meta or {}), **changes})
-
-
-def without_meta(main: DXO, key: str) -> DXO:
-    """Return a copy of ``main`` without the meta entry ``key``."""
-    return DXO(main.data_kind, data=main.data, meta={name: value for name, value in main.meta.items() if name != key})
+    kept = {name: value for name, value in main.meta.items() if name not in dropped}
+    return DXO(main.data_kind, data=main.data, meta={**kept, **changes})
 
 
 def _part(value: Any) -> DXO:

@@ -14,8 +14,8 @@ An existing file that cannot be read reliably raises an error, so nothing is rel
 import hashlib
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from fdg_plugins.core.accounting import gaussian_epsilon
-from fdg_plugins.errors import DataError, FDGError, SettingsError, first_problem, shorten
+from fdg_plugins.errors import DataError, FDGError, SettingsError, first_problem
 from fdg_plugins.state.checked_files import CHECKSUM
 from fdg_plugins.storage import locked, make_private_folder, read_json, write_json
 
@@ -79,14 +79,14 @@ class Limits(pydantic.BaseModel):
     max_epsilon: Positive
     delta: Fraction
 
-    def under(self, policy: "Policy | Limits") -> "Limits":
-        """Return limits that combine the stricter value of each of these limits and the other ones."""
-        return Limits(
-            clip_norm=min(self.clip_norm, policy.clip_norm or self.clip_norm),
-            noise_multiplier=max(self.noise_multiplier, policy.noise_multiplier or self.noise_multiplier),
-            max_epsilon=min(self.max_epsilon, policy.max_epsilon or self.max_epsilon),
-            delta=min(self.delta, policy.delta or self.delta),
-        )
+
+def strictest(limits: Limits, *others: Limits | Policy) -> Limits:
+    """Return limits that combine the strictest value of each; a policy may lack some."""
+    chosen = limits.model_dump()
+    for other in others:
+        for name, value in other.model_dump(exclude_none=True, exclude={"ledger"}).items():
+            chosen[name] = (max if name == "noise_multiplier" else min)(chosen[name], value)
+    return Limits(**chosen)
 
 
 class Release(pydantic.BaseModel):
@@ -127,8 +127,7 @@ def read_policy(site: str, path: Path) -> Policy:
     try:
         return Policy.model_validate(read_json(path))
     except (DataError, pydantic.ValidationError) as error:
-        reason = _reason(error, Policy.model_fields)
-        raise SettingsError(f"site {site}: privacy policy {path}: {reason}") from error
+        raise SettingsError(f"site {site}: privacy policy {path}: {_reason(error, Policy.model_fields)}") from error
 
 
 def ledger_file(site: str, local: Path) -> Path:
@@ -142,10 +141,8 @@ def ledger_file(site: str, local: Path) -> Path:
         return own
     folder = Path(named)
     if not folder.is_absolute() or not folder.is_dir():
-        raise SettingsError(
-            f"site {site}: privacy policy {policy}: ledger is {shorten(named)}, expected the absolute path of a folder "
-            "that exists."
-        )
+        where, expected = f"site {site}: privacy policy {policy}", "the absolute path of a folder that exists"
+        raise SettingsError(site=where, field="ledger", value=named, expected=expected)
     if os.path.lexists(own) and not folder.samefile(own.parent):
         raise SettingsError(
             f"site {site}: the privacy ledger is {own}, and the policy names the folder {folder}: move the file there."
@@ -170,8 +167,11 @@ def read_ledger(path: Path, site: str | None = None) -> LedgerContent:
 
 def _checksum(value: Mapping[str, Any]) -> str:
     """Return the digest of a ledger's content as it is read back; it detects damage, not forgery."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _reason(error: Exception, known: Collection[str] = ()) -> str:
+    return first_problem(error, known) if isinstance(error, pydantic.ValidationError) else str(error)
 
 
 class Ledger:
@@ -193,32 +193,36 @@ class Ledger:
         exceed ``limits.max_epsilon``, and ``DataError`` if the file cannot be read or written. When this returns, the
         entry is on disk.
         """
-        with self._locked():
-            content = self.read()
-            release = Release(
-                job=job,
-                round=round_number,
-                clip_norm=limits.clip_norm,
-                noise_multiplier=limits.noise_multiplier,
-                time=datetime.now(UTC).isoformat(timespec="seconds"),
+        try:
+            make_private_folder(self.path.parent)
+            with locked(self.path.with_suffix(".lock"), private=True) as handle:
+                with suppress(PermissionError):  # owned by another user, with access for the site
+                    os.fchmod(handle, 0o600)
+                return self._spend(job, round_number, limits)
+        except OSError as error:
+            reason = f"cannot be locked: {error.strerror}."
+            raise DataError(f"site {self.site}: privacy ledger {self.path} {reason}") from error
+
+    def _spend(self, job: str, round_number: int, limits: Limits) -> float:
+        content = self.read()
+        release = Release(
+            job=job,
+            round=round_number,
+            clip_norm=limits.clip_norm,
+            noise_multiplier=limits.noise_multiplier,
+            time=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+        noises = [one.noise_multiplier for one in (*content.releases, release)]
+        spent, cost = gaussian_epsilon(noises[:-1], limits.delta), gaussian_epsilon(noises, limits.delta)
+        if not cost <= limits.max_epsilon:
+            raise BudgetSpentError(
+                f"site {self.site}: its privacy budget is spent: epsilon is {spent:.4g} at delta {limits.delta:g}, "
+                f"one more release would make it {cost:.4g}, and the ceiling is {limits.max_epsilon:g}.",
+                public=True,
             )
-            releases = (*content.releases, release)
-            spent, cost = (
-                gaussian_epsilon([one.noise_multiplier for one in made], limits.delta)
-                for made in (content.releases, releases)
-            )
-            if not cost <= limits.max_epsilon:
-                raise BudgetSpentError(
-                    f"site {self.site}: its privacy budget is spent: epsilon is {spent:.4g} at delta {limits.delta:g}, "
-                    f"one more release would make it {cost:.4g}, and the ceiling is {limits.max_epsilon:g}.",
-                    public=True,
-                )
-            value = LedgerContent(site=content.site, releases=releases).model_dump(mode="json")
-            try:
-                write_json(self.path, {**value, CHECKSUM: _checksum(value)}, private=True)
-            except DataError as error:
-                raise DataError(f"site {self.site}: privacy ledger: {error}") from error
-            return cost
+        value = LedgerContent(site=content.site, releases=(*content.releases, release)).model_dump(mode="json")
+        write_json(self.path, {**value, CHECKSUM: _checksum(value)}, private=True)
+        return cost
 
     def read(self) -> LedgerContent:
         """Return the ledger's content, without releases if the file does not exist.
@@ -231,23 +235,4 @@ class Ledger:
                 f"site {self.site}: privacy ledger {self.path} is a symbolic link, expected a file; ledger in "
                 f"{POLICY_FILE} names another folder."
             )
-        if not os.path.lexists(self.path):
-            return LedgerContent(site=self.site)
-        return read_ledger(self.path, self.site)
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            try:
-                make_private_folder(self.path.parent)
-                handle = stack.enter_context(locked(self.path.with_suffix(".lock"), private=True))
-                with suppress(PermissionError):  # owned by another user, with access for the site
-                    os.fchmod(handle, 0o600)
-            except OSError as error:
-                reason = f"cannot be locked: {error.strerror}."
-                raise DataError(f"site {self.site}: privacy ledger {self.path} {reason}") from error
-            yield
-
-
-def _reason(error: Exception, known: Collection[str] = ()) -> str:
-    return first_problem(error, known) if isinstance(error, pydantic.ValidationError) else str(error)
+        return read_ledger(self.path, self.site) if os.path.lexists(self.path) else LedgerContent(site=self.site)

@@ -48,9 +48,9 @@ def make_reason(full: str, public: str, *, names: bool) -> Reason:
     return Reason(start + details, f"{full} [{number}]")
 
 
-def reason_of(error: Exception, *, names: bool = False) -> Reason:
-    """Return the reason for an error; ``names``: the operator lets the full text leave."""
-    return make_reason(*texts_of(error), names=names)
+def reason_of(error: Exception, fl_ctx: FLContext) -> Reason:
+    """Return the reason for an error, of which the full text leaves if :func:`may_tell_names` says so."""
+    return make_reason(*texts_of(error), names=may_tell_names(fl_ctx))
 
 
 def may_tell_names(fl_ctx: FLContext) -> bool:

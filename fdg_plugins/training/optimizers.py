@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 import torch
 
-from fdg_plugins.errors import DataError
 from fdg_plugins.settings.protocol import SGD, Protocol
 
 BUFFER = "momentum_buffer"  # torch's name of it in the state of a parameter
@@ -55,13 +54,7 @@ def restore_momentum(
     parameters: Mapping[str, torch.nn.Parameter],
     kept: Mapping[str, torch.Tensor],
 ) -> None:
-    """Let SGD's momentum go on from ``kept``, by the names of ``parameters``; one that is missing starts at zero.
-
-    Raises ``DataError`` for a name or a shape that is not that of a parameter.
-    """
-    shapes = {name: parameter.shape for name, parameter in parameters.items()}
-    if any(shapes.get(name) != value.shape for name, value in kept.items()):
-        raise DataError("the momentum that the site kept is not that of this network.", public=True)
+    """Let SGD's momentum go on from ``kept``, by the names of ``parameters``; one that is missing starts at zero."""
     for name, parameter in parameters.items() if kept else ():
         if parameter.requires_grad:
             # All at once, as torch's fused kernel needs them, and in the memory format of the parameter.

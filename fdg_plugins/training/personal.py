@@ -33,9 +33,7 @@ def fine_tune(
     should_stop: ShouldStop,
     num_train: int,
 ) -> None:
-    """Train those of the parameters that ``tuning`` names and the protocol's ``trainable`` does not fix, in place.
-
-    The loss is the task's.
+    """Train, by the task's loss and in place, what ``tuning`` names and the protocol's ``trainable`` does not fix.
 
     ``epochs``: returns that many passes over the training split. ``learning_rate``: of the round. ``num_train``: number
     of training samples.

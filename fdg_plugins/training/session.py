@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One site's work under one protocol: its data, and each task on the received model."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -10,7 +10,7 @@ import torch
 from fdg_plugins.core.steps import effective_steps
 from fdg_plugins.core.travel import Rule
 from fdg_plugins.data import DomainData, SharedDomains
-from fdg_plugins.errors import DataError, SettingsError, calling
+from fdg_plugins.errors import SettingsError, calling
 from fdg_plugins.messages import MOST_NAMES, CensusReply, Evaluation, TrainReport
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.batch_norm import batch_norm_layers, norm_layers
@@ -32,7 +32,6 @@ from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.state.site_memory import Kept
 from fdg_plugins.tasks import TASKS
-from fdg_plugins.training.judging import Report, report_and_judge
 from fdg_plugins.training.loop import Batches, DevicePolicy, ShouldStop, evaluate, placed, train_locally
 from fdg_plugins.training.networks import SharedNetworks
 from fdg_plugins.training.optimizers import make_optimizer, momentum_of, restore_momentum
@@ -43,6 +42,8 @@ from fdg_plugins.training.site_images import SiteImages
 from fdg_plugins.training.statistics import measure_statistics, payload_of, reestimate
 
 Tensors = Mapping[str, torch.Tensor]
+Split = Literal["train", "validation", "test"]
+Report = Callable[[ExtractorClassifier, Iterable[FeatureBatch], int], dict[str, torch.Tensor]]
 
 
 class SiteSession:
@@ -134,7 +135,7 @@ class SiteSession:
         """Return the protocol's model with the received parameters, on the site's device; frozen parameters are fixed.
 
         ``personal``: the site's own parameters and buffers; without them, the received values are used. Raises
-        ``SettingsError`` if a received shape differs from the model's, ``DataError`` if ``personal`` does not fit.
+        ``SettingsError`` if a received shape differs from the model's.
         """
         model = self._build_network(self.protocol, len(self.data.classes))
         expected, received = _shapes(model.state_dict()), _shapes(state)
@@ -145,17 +146,11 @@ class SiteSession:
                 f"but {self.protocol.model!r} here has {expected.get(name)}.",
                 public=True,
             )
-        rules = travel_rules(model, self.protocol)
-        own = personal or {}
-        if own and _shapes(own) != {name: expected[name] for name in kept_names(model, self.protocol)}:
-            raise DataError("the personal parameters that the site kept are not those of this network.", public=True)
-        model.load_state_dict({**state, **own})
-        model.hold(rules.names(Rule.FROZEN))
+        model.load_state_dict({**state, **(personal or {})})
+        model.hold(travel_rules(model, self.protocol).names(Rule.FROZEN))
         return self.policy.place(model)
 
-    def evaluate(
-        self, model: torch.nn.Module, split: Literal["train", "validation", "test"], should_stop: ShouldStop
-    ) -> Evaluation:
+    def evaluate(self, model: torch.nn.Module, split: Split, should_stop: ShouldStop) -> Evaluation:
         """Return the score of ``model`` on one split of the site's domain."""
         batches = self.images.unchanged(getattr(self.data, split))
         size = self.protocol.image_size
@@ -167,16 +162,15 @@ class SiteSession:
         round_number: int,
         should_stop: ShouldStop,
         received: Tensors | None = None,
-        memory: Tensors | None = None,
-        personal: Tensors | None = None,
+        kept: Kept | None = None,
     ) -> Evaluation:
         """Return the score of the site's own model on its validation split, as the method makes it from ``state``.
 
         The arguments are those of :meth:`train`. The method must have such models (``Objective.personalises``).
         """
-        rate = self.protocol.learning_rate_at(round_number)
-        site_round = self._site_round(round_number, memory or {})
-        model = self.load(state, personal)
+        kept = kept or Kept()
+        site_round = self._site_round(round_number, kept.memory)
+        model = self.load(state, kept.personal)
         with calling("objective", self.objective):
             own = self.objective.personal(model, received or {}, site_round)
         if own.tuning is not None:
@@ -186,7 +180,7 @@ class SiteSession:
                     model,
                     own.tuning,
                     lambda count: self.images.epochs(count, round_number, "personal"),
-                    rate,
+                    site_round.learning_rate,
                     self.protocol,
                     self.task,
                     self.policy,
@@ -233,8 +227,7 @@ class SiteSession:
         """Train for one round, counted from 0, and return the result.
 
         ``received``: the method's tensors sent with the model. ``kept``: what the site kept when it last trained.
-        Raises ``SettingsError`` if the site's domain is held out or BatchNorm cannot train on its batches;
-        ``DataError`` if what it kept does not fit.
+        Raises ``SettingsError`` if the site's domain is held out or BatchNorm cannot train on its batches.
         """
         self._refuse_held_out()
         protocol, kept = self.protocol, kept or Kept()
@@ -245,7 +238,7 @@ class SiteSession:
         learning_rate = protocol.learning_rate_at(round_number)
         own_score = None
         if objective.personalises:
-            own_score = self.evaluate_own(state, round_number, should_stop, received, kept.memory, kept.personal)
+            own_score = self.evaluate_own(state, round_number, should_stop, received, kept)
         with calling("objective", objective):
             local = objective.local(received or {}, model, self._site_round(round_number, kept.memory))
         self._check_batches(model)
@@ -285,9 +278,8 @@ class SiteSession:
         return TrainResult(update, report, tensors, Kept(memory, personal, momentum))
 
     def _refuse_held_out(self) -> None:
-        if self.images.domain == self.protocol.target:
-            text = f"domain {self.images.domain!r} is held out in this run and never trains."
-            raise SettingsError(text, public=True)
+        if (domain := self.images.domain) == self.protocol.target:
+            raise SettingsError(f"domain {domain!r} is held out in this run and never trains.", public=True)
 
     def _reestimate(self, model: ExtractorClassifier, should_stop: ShouldStop) -> None:
         """Replace the statistics of a trained model before it is judged, if those of the model received are."""
@@ -304,19 +296,24 @@ class SiteSession:
         small = [name for name, layer in norm_layers(model, trained, image).items() if layer.positions == 1]
         if small:
             raise SettingsError(
-                f"batches have one image (of {num_train} for training, with batch_size {batch_size}), and BatchNorm "
-                f"cannot train {small[0]!r} on it, where {self.protocol.image_size} pixels leave one position: "
-                "expected batches of two, larger images, or a network without BatchNorm.",
+                f"batches have one image (of {num_train} for training, with batch_size {batch_size}), on which "
+                f"BatchNorm cannot train {small[0]!r}: expected batches of two, larger images, or another network.",
                 public=True,
             )
 
     def _site_round(self, round_number: int, memory: Tensors) -> SiteRound:
         """Return what an objective knows of the site and the round."""
-        protocol = self.protocol
-        rate = protocol.learning_rate_at(round_number)
-        counts = self.task.class_counts(self.data.train, len(self.data.classes))
-        of_run = (memory, self.task, protocol.local_epochs, counts)
-        return SiteRound(self.site, round_number, protocol.seed, rate, protocol.momentum, *of_run)
+        return SiteRound(
+            self.site,
+            round_number,
+            self.protocol.seed,
+            self.protocol.learning_rate_at(round_number),
+            self.protocol.momentum,
+            memory,
+            self.task,
+            self.protocol.local_epochs,
+            self.task.class_counts(self.data.train, len(self.data.classes)),
+        )
 
     def _judge(
         self, model: ExtractorClassifier, should_stop: ShouldStop, report: Report | None
@@ -325,33 +322,24 @@ class SiteSession:
 
         The scores are on the validation split and, if the gap is measured there, also on the training split.
         """
-        scores, tensors = [self.evaluate(model, "validation", should_stop)], dict[str, torch.Tensor]()
-        of_training = self.protocol.gap_split == "train"
-        if report is not None and of_training and not self.data.images.reports_differ:
-            images, classes, size = self._training_images(should_stop), len(self.data.classes), self.protocol.image_size
-            with calling("objective", self.objective):
-                tensors, score = report_and_judge(report, model, images, classes, self.policy, self.task, size)
-            return [*scores, evaluation_of("train", score)], tensors
-        if report is not None:
-            with calling("objective", self.objective):
-                tensors = report(model, *self._seen(model, should_stop))
-        if of_training:
-            scores.append(self.evaluate(model, "train", should_stop))
-        return scores, tensors
+        splits: tuple[Split, ...] = ("validation", "train") if self.protocol.gap_split == "train" else ("validation",)
+        scores = [self.evaluate(model, split, should_stop) for split in splits]
+        if report is None:
+            return scores, {}
+        with calling("objective", self.objective):
+            return scores, report(model, *self._seen(model, should_stop))
 
     def _seen(
         self, model: ExtractorClassifier, should_stop: ShouldStop, *, shuffled: bool = False
     ) -> tuple[Iterator[FeatureBatch], int]:
         """Return the features of the training split, computed on reading, and the number of classes."""
-
-        def batches() -> Batches:  # a generator, because most methods read none of them
-            yield from self._training_images(should_stop, shuffled=shuffled)
-
-        return see(model, batches(), self.task, self.protocol.image_size), len(self.data.classes)
+        images = self._training_images(should_stop, shuffled=shuffled)
+        return see(model, images, self.task, self.protocol.image_size), len(self.data.classes)
 
     def _training_images(self, should_stop: ShouldStop, *, shuffled: bool = False) -> Batches:
-        """Return the batches of the training split on the device, as :meth:`SiteImages.reported` describes them."""
-        return placed(self.images.reported(shuffled=shuffled), self.policy, should_stop)
+        """Yield the batches of the training split on the device, as :meth:`SiteImages.reported` describes them."""
+        # A generator, because most methods read none of them.
+        yield from placed(self.images.reported(shuffled=shuffled), self.policy, should_stop)
 
 
 def _shapes(tensors: Tensors) -> dict[str, tuple[int, ...]]:
