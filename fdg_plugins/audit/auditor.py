@@ -64,7 +64,7 @@ def _record(
         if fl_ctx.get_prop(_LAST) != last:  # else another executor of this job has heard of the same answer
             append_line(audit_path(fl_ctx), line, durable=not in_one_process(fl_ctx))
             fl_ctx.set_prop(_LAST, last, private=True, sticky=False)
-    except Exception as error:  # noqa: BLE001 - an answer that was not recorded must not leave; FLARE would send it
+    except Exception as error:  # an answer that was not recorded must not leave; FLARE would only log this
         reason = reason_of(error, fl_ctx)
         logging.getLogger(__name__).error(
             "An answer was withheld: %s", reason.logged, exc_info=not isinstance(error, FDGError)

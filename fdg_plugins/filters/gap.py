@@ -53,18 +53,14 @@ class GapReportFilter(Filter):
     Args:
         metric: ``"loss"`` (paper), or the name of the task's score, such as ``"accuracy"`` (released code; its sign
             is inverted, so that a positive gap always means that the global model is worse).
-        higher_is_better: whether a larger value of the metric is the better one, for the score of a plug-in's task,
-            whose record this process does not load; None for the metrics of this package.
     """
 
-    def __init__(self, metric: str = LOSS, higher_is_better: bool | None = None) -> None:
+    def __init__(self, metric: str = LOSS) -> None:
         super().__init__()
-        known = {LOSS: False, **{name: score.higher_is_better for name, score in _own_scores().items()}}
-        if (higher := known.get(metric, higher_is_better)) is None:
-            raise SettingsError(field="metric", value=metric, expected=f"one of {', '.join(sorted(known))}")
+        known = sorted({LOSS, *(task.score.name for task in TASKS.own().values())})
+        if metric not in known:
+            raise SettingsError(field="metric", value=metric, expected=f"one of {', '.join(known)}")
         self.metric = metric
-        self.higher_is_better = higher_is_better
-        self._gap_between = score_gap if higher else loss_gap
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return the result with the gap in its meta; unchanged if it is not an update; without a gap if no earlier
@@ -109,14 +105,10 @@ class GapReportFilter(Filter):
         write_round(folder, OWN_MODEL, number, kept)
         meta: dict[str, Any] = {META_REPORT: {**update.meta[META_REPORT], "keeps_state": True}}
         if self.metric in before:
-            gap = self._gap_between(now[self.metric], float(before[self.metric]))
+            gap_between = loss_gap if self.metric == LOSS else score_gap
+            gap = gap_between(now[self.metric], float(before[self.metric]))
             meta |= {META_GAP: gap} if math.isfinite(gap) else {}
         return meta
-
-
-def _own_scores() -> dict[str, ScoreKind]:
-    """Return the scores of this package's tasks by name; a gap can be a difference of any of them."""
-    return {task.score.name: task.score for task in TASKS.own().values()}
 
 
 def _compared(report: TrainReport) -> tuple[Evaluation | None, Evaluation | None]:
@@ -130,17 +122,7 @@ def _values(evaluation: Evaluation) -> dict[str, float]:
 
 
 class GapCheckFilter(Filter):
-    """At the server, on the result of ``train``: extracts the gap and passes a valid one on as a checked report.
-
-    Args:
-        largest: the largest difference of two values of the score; gaps of losses may be larger.
-    """
-
-    def __init__(self, largest: float = 1.0) -> None:
-        super().__init__()
-        if not is_number(largest) or largest <= 0:
-            raise SettingsError(field="largest", value=largest, expected="a positive number")
-        self.largest = largest
+    """At the server, on the result of ``train``: extracts the gap and passes a valid one on as a checked report."""
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return the result with the gap among its checked reports; an unusable gap is refused and logged."""
@@ -150,24 +132,23 @@ class GapCheckFilter(Filter):
         # Always overwritten: a site cannot claim that its own reports were checked.
         checked = CheckedReports.of(meta.get(META_CHECKED_REPORTS))
         try:
-            checked.note(REPORT_GAP, _read_gap(meta, self.largest) if META_GAP in meta else None)
+            checked.note(REPORT_GAP, _read_gap(meta) if META_GAP in meta else None)
         except ContributionError as error:
             checked.note(REPORT_GAP, refused=str(error))
             self.log_warning(fl_ctx, f"site {authenticated_site(shareable, fl_ctx)}: {error}")
         return with_main(with_meta(message.main, {META_CHECKED_REPORTS: checked}, META_GAP), shareable)
 
 
-def _read_gap(meta: dict[str, Any], largest: float) -> float:
+def _read_gap(meta: dict[str, Any]) -> float:
     """Return the gap in the meta of an update; raise ``ContributionError`` if it is unusable.
 
-    No loss is negative, so a gap of losses is at most the loss of the received model; a gap of scores is at most
-    ``largest``, which is 1 for scores in [0, 1].
+    No loss is negative, so a gap of losses is at most the loss of the received model; a gap of scores is at most 1.
     """
     gap, highest = meta[META_GAP], LARGEST_GAP
     try:
         received, _ = _compared(TrainReport.read(meta.get(META_REPORT), "report", DataError))
         if received is not None and not math.isnan(received.loss):
-            highest = min(LARGEST_GAP, max(largest, received.loss))
+            highest = min(LARGEST_GAP, max(1.0, received.loss))
     except DataError:  # the report is refused where it is read
         pass
     if not is_number(gap) or not -LARGEST_GAP <= gap <= highest:
@@ -184,12 +165,7 @@ class GapFilters(NamedTuple):
 
 
 def gap_filters(metric: Any, score: ScoreKind) -> GapFilters:
-    """Return the filters for gaps of ``metric`` in runs whose task has ``score``, which may be a plug-in's.
-
-    Raises ``SettingsError`` unless the metric is the loss or the score.
-    """
+    """Return the filters for gaps of ``metric``; raise ``SettingsError`` unless it is the loss or the task's score."""
     if metric not in (LOSS, score.name):
         raise SettingsError(field="metric", value=metric, expected=f"one of {', '.join(sorted((LOSS, score.name)))}")
-    if metric == LOSS or _own_scores().get(metric) == score:
-        return GapFilters(GapReportFilter(metric), GapCheckFilter())
-    return GapFilters(GapReportFilter(metric, score.higher_is_better), GapCheckFilter(score.highest - score.lowest))
+    return GapFilters(GapReportFilter(metric), GapCheckFilter())

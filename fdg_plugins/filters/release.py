@@ -229,7 +229,8 @@ class Release(NamedTuple):
     """The mark of an answer: the limits under which it was released, and its content at that time."""
 
     limits: Limits
-    summary: Any
+    rest: Any
+    values: Any
     held: Any  # references to the tensors, so that no other object can reuse their ids
 
 
@@ -246,44 +247,47 @@ def check_what_follows(site: str, later: Sequence[Filter], kind: type[Filter]) -
 def mark(answer: Shareable, limits: Limits) -> Shareable:
     """Mark ``answer`` in place as released under ``limits`` and return it; the mark never leaves the process."""
     tensors = list(answer[DXO_KEY]["data"].values()) if DXO_KEY in answer else []
-    setattr(answer, _MARK, Release(limits, _summary(answer), tensors))
+    setattr(answer, _MARK, Release(limits, *_summary(answer), tensors))
     return answer
 
 
 def is_released(answer: Shareable, limits: Limits, earlier: Sequence[Filter]) -> bool:
     """Return whether ``answer`` was released under ``limits`` or stricter ones and has since passed only ``earlier``.
 
-    Its content must be unchanged, or the result of post-processing filters.
+    Its content must be unchanged, or the result of post-processing filters, which add no entry.
     """
     release = getattr(answer, _MARK, None)
     if not isinstance(release, Release) or strictest(release.limits, limits) != release.limits:
         return False
-    now = _summary(answer)
-    if now == release.summary:
-        return True
-    return all(type(one) in POST_PROCESSING for one in earlier) and _without_values(now, release.summary)
+    rest, values = _summary(answer)
+    post_processed = all(type(one) in POST_PROCESSING for one in earlier) and isinstance(values, dict)
+    return rest == release.rest and (
+        values == release.values or (post_processed and values.keys() <= release.values.keys())
+    )
 
 
-def _without_values(now: Any, before: Any) -> bool:
-    """Return whether an answer has no entry that it did not have before, except the filter history in its meta."""
-    try:
-        one, other = dict(now[DXO_KEY]), dict(before[DXO_KEY])
-        meta = {key: value for key, value in one.pop("meta").items() if key != MetaKey.FILTER_HISTORY}
-        values, known = one.pop("data"), other.pop("data")
-        has_same_frame = (meta, {**now, DXO_KEY: one}) == (other.pop("meta"), {**before, DXO_KEY: other})
-        return bool(has_same_frame and values.keys() <= known.keys())
-    except (KeyError, TypeError, AttributeError):
-        return False
+def _summary(answer: Shareable) -> tuple[Any, Any]:
+    """Return a comparable summary of what an answer holds but its values, and of these by name.
+
+    Left out is the history of filters, which FLARE's filters add to the meta.
+    """
+    rest = _plain(answer)
+    dxo = rest.get(DXO_KEY)
+    if not isinstance(dxo, dict):
+        return rest, None
+    if isinstance(meta := dxo.get("meta"), dict):
+        meta.pop(MetaKey.FILTER_HISTORY, None)
+    return rest, dxo.pop("data", None)
 
 
-def _summary(value: Any) -> Any:
-    """Return a comparable summary of an answer's content; a tensor is represented by its id and version counter."""
+def _plain(value: Any) -> Any:
+    """Return a copy to compare, in which a tensor is represented by its id and version counter."""
     if isinstance(value, torch.Tensor):
         return "tensor", id(value), value._version
     if isinstance(value, Mapping):
-        return {key: _summary(item) for key, item in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_summary(item) for item in value]
+        return [_plain(item) for item in value]
     if isinstance(value, bool | int | float | str | None):
         return type(value), value
     return object()  # equal to nothing: an array or another mutable object may have been modified

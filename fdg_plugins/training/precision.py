@@ -59,7 +59,7 @@ def check_compiler(device: torch.device) -> None:
     """Raise ``SettingsError`` unless :data:`BACKEND` can compile for ``device`` here; the first call takes seconds."""
     try:
         torch.compile(lambda values: values + values, backend=BACKEND)(torch.ones(2, device=device))
-    except Exception as error:  # dozens of classes with the same meaning for a user
+    except RuntimeError as error:  # the base of dozens of classes with the same meaning for a user
         text = f"compile is true, but torch cannot compile for {device.type!r}"
         reason = str(error).partition("\n")[0]
         needs = "a C++ compiler such as g++" if device.type == "cpu" else "Triton and a C compiler such as gcc"

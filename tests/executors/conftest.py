@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tests of a site see no ``FDG_*`` variable but their own, and one that keeps the work in their process."""
 
+from pathlib import Path
+
 import pytest
+
+from tests.executors.sites import Site
 
 
 @pytest.fixture(autouse=True)
@@ -11,6 +15,7 @@ def _own_environment(no_fdg_variables: None, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.fixture
-def no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without CUDA, whatever this one has."""
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+def photo(tmp_path: Path, data_root: Path) -> Site:
+    """A site with the domain photo."""
+    (tmp_path / "photo").mkdir()
+    return Site("photo", tmp_path / "photo", data_root=str(data_root), device="cpu")

@@ -17,9 +17,8 @@ from nvflare.apis.shareable import Shareable
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.filters.exclude_vars import ExcludeVars
 
-from fdg_plugins.audit.file import AUDIT_FILE, AuditLine, read_audit
 from fdg_plugins.executors import SiteExecutor
-from fdg_plugins.executors.work import CENSUS_FILE, SiteTask, TaskResult
+from fdg_plugins.executors.work import SiteTask, TaskResult
 from fdg_plugins.filters import (
     DifferentialPrivacyFilter,
     ExchangeReportFilter,
@@ -36,70 +35,41 @@ from fdg_plugins.messages import (
     TASK_PROBE,
     TASK_STATISTICS,
     TASK_TRAIN,
-    CensusReply,
-    Evaluation,
-    TrainReport,
 )
 from fdg_plugins.settings.protocol import Protocol
+from tests.controllers.federation_stubs import census_reply, evaluation, train_report
+from tests.executors.sites import reason
 from tests.flare_runner import SiteWorkspace, run_task, send, site_context
 
 SITE = "photo"
 CANARY = 0.123456789  # measured on images: must not be found in anything that leaves
 UPDATE = {"w": torch.full((400,), CANARY), "bn.num_batches_tracked": torch.tensor(17)}
 LIMITS: dict[str, float] = {"clip_norm": 1.0, "noise_multiplier": 8.0, "max_epsilon": 100.0}
-SCORE = Evaluation.model_validate({"split": "validation", "loss": CANARY, "accuracy": 0.5, "count": 10})
-REPORT = TrainReport(
-    domain=SITE,
-    received=SCORE,
-    local=SCORE,
-    epoch_losses=(CANARY,),
-    steps=3,
-    effective_steps=3.0,
-    learning_rate=0.1,
-    seconds=1.0,
-)
+SCORE = evaluation(0.5, loss=CANARY)
 
 
-def trained(report: TrainReport = REPORT, **tensors: torch.Tensor) -> TaskResult:
+def trained(*, with_split: bool = False, **tensors: torch.Tensor) -> TaskResult:
     """Return what came of a training, with the method's tensors."""
-    value = {"samples": 120, "report": report}
-    return TaskResult(
-        "ok", value, {"update": {name: value.clone() for name, value in UPDATE.items()}, "report": tensors}
-    )
-
-
-CENSUS = CensusReply(
-    domain=SITE,
-    dataset="pacs",
-    stand_in=False,
-    classes=("dog",),
-    class_counts=(3,),
-    num_train=1,
-    num_validation=1,
-    num_test=1,
-    split="s",
-    split_hash="h",
-    skipped=("dog/anna_smith.jpg",),
-    num_skipped=1,
-    device="cpu",
-    versions={},
-)
+    split = {"training_split": (SCORE, SCORE)} if with_split else {}
+    value = {"samples": 120, "report": train_report(received=SCORE, local=SCORE, epoch_losses=(CANARY,), **split)}
+    update = {name: value.clone() for name, value in UPDATE.items()}
+    return TaskResult("ok", value, {"update": update, "report": tensors})
 
 
 class Done(SiteExecutor):
-    """The executor without the work: every task has come to ``outcome``."""
+    """The executor without the work: every task has come to ``result``."""
 
-    def __init__(self, outcome: TaskResult) -> None:
+    def __init__(self, result: TaskResult) -> None:
         super().__init__()
-        self.outcome = outcome
+        self.result = result
         self.orders: list[SiteTask] = []
 
     def _worker(self, site: str, shared: Any, *, isolate: bool) -> Any:
-        return SimpleNamespace(do_work=self._do)
+        return SimpleNamespace(do_work=self._note)
 
-    def _do(self, order: SiteTask, *_: Any, **__: Any) -> TaskResult:
+    def _note(self, order: SiteTask, *_: Any, **__: Any) -> TaskResult:
         self.orders.append(order)
-        return self.outcome
+        return self.result
 
 
 class Site:
@@ -115,35 +85,26 @@ class Site:
     def write(self, name: str, content: Any) -> None:
         (self.local / name).write_text(json.dumps(content))
 
-    def context(self) -> FLContext:
-        return site_context(SITE, SiteWorkspace(self.folder), scope=self.scope)
-
-    def take_census(self) -> None:
-        """Leave what the census of the job leaves."""
-        folder = self.folder / "fdg_state" / "run-1"
-        folder.mkdir(parents=True)
-        (folder / CENSUS_FILE).write_text(json.dumps({"job": self.context().get_job_id()}))
-
-    def returned(self, outcome: TaskResult, task: str = TASK_TRAIN, /, **protocol: Any) -> Shareable:
+    def returned(self, result: TaskResult, task: str = TASK_TRAIN, /, **protocol: Any) -> Shareable:
         """Return what the executor returns."""
-        context = self.context()
-        return run_task(Done(outcome), task, request(task, **protocol), context, filters=self.filters)
+        context = site_context(SITE, SiteWorkspace(self.folder), scope=self.scope)
+        return run_task(Done(result), task, request(task, **protocol), context, filters=self.filters)
 
-    def sent(self, outcome: TaskResult, task: str = TASK_TRAIN, **protocol: Any) -> Shareable:
-        """Return what FLARE then sends."""
-        executor, context = Done(outcome), self.context()
-        reply = run_task(executor, task, request(task, **protocol), context, filters=self.filters)
+    def sent(
+        self, result: TaskResult, task: str = TASK_TRAIN, meanwhile: Callable[[], None] | None = None
+    ) -> Shareable:
+        """Return what FLARE then sends; ``meanwhile`` happens between the executor and the filters."""
+        context = site_context(SITE, SiteWorkspace(self.folder), scope=self.scope)
+        executor = Done(result)
+        reply = run_task(executor, task, request(task), context, filters=self.filters)
+        if meanwhile is not None:
+            meanwhile()
         return send(reply, executor, task, context, self.filters)
 
     @property
     def releases(self) -> list[dict[str, Any]]:
         path = self.local / "fdg_privacy" / "ledger.json"
         return json.loads(path.read_text())["releases"] if path.exists() else []
-
-    @property
-    def audit(self) -> list[AuditLine]:
-        path = self.folder / AUDIT_FILE
-        return list(read_audit(path)) if path.exists() else []
 
 
 @pytest.fixture
@@ -164,45 +125,31 @@ def dp(**limits: float) -> DifferentialPrivacyFilter:
     return DifferentialPrivacyFilter(**{**LIMITS, **limits})
 
 
-def assert_noised_once(reply: Shareable, sigma: float = 8.0, clip_norm: float = 1.0) -> None:
+def assert_noised_once(reply: Shareable, sigma: float = 8.0) -> None:
     """The release has the deviation of one noise on a clipped update: 400 values tell it from that of two."""
     assert reply.get_return_code() == ReturnCode.OK, reply.get_header(HEADER_REASON)
     dxo = from_shareable(reply)
-    assert not torch.equal(dxo.data["w"], UPDATE["w"])
-    assert float(dxo.data["w"].float().std()) == pytest.approx(sigma * clip_norm, rel=0.18)
+    assert float(dxo.data["w"].float().std()) == pytest.approx(sigma, rel=0.18)
     assert int(dxo.data["bn.num_batches_tracked"]) == 0
     assert dxo.meta.keys() <= {META_SAMPLES, META_REPORT, MetaKey.FILTER_HISTORY}
     assert str(CANARY) not in str(dxo.meta)
 
 
 def refusal(reply: Shareable) -> str:
-    assert reply.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
     assert set(reply) == {"__headers__"}
     assert str(CANARY) not in str(dict(reply))
-    return str(reply.get_header(HEADER_REASON))
+    return reason(reply)
 
 
-# --- privacy without any filter ---
-
-
-def test_a_whole_policy_of_the_site_is_enough(site: Site) -> None:
-    site.write("fdg_privacy.json", LIMITS)
-    assert_noised_once(site.returned(trained()))
-    assert [(one["job"], one["round"], one["noise_multiplier"]) for one in site.releases] == [("job", 4, 8.0)]
-
-
-# --- privacy and the filters: once, by the strictest ---
+# --- privacy: once, by the strictest, with any filter and without ---
 
 
 @pytest.mark.parametrize(
     ("policy", "scope", "filters"),
     [
         (LIMITS, [], []),
-        (None, [dp()], []),
-        (LIMITS, [dp()], []),
         (None, [dp()], [dp()]),
         (LIMITS, [dp(noise_multiplier=1.0)], [dp(noise_multiplier=2.0, clip_norm=50.0)]),
-        ({**LIMITS, "noise_multiplier": 1.0}, [dp()], []),
         ({**LIMITS, "noise_multiplier": 1.0}, [], [dp()]),
         (None, [ExcludeVars(["nothing"]), dp()], [RoundedUpdateSendFilter()]),
         (LIMITS, [], [RoundedUpdateSendFilter(), dp()]),
@@ -217,18 +164,7 @@ def test_noise_is_added_once_by_the_strictest_of_all_and_entered_once(
     if policy is not None:
         site.write("fdg_privacy.json", policy)
     assert_noised_once(site.sent(trained()))
-    assert [one["noise_multiplier"] for one in site.releases] == [8.0]
-
-
-class Meddler(Filter):
-    """A filter before the site's own that hands on something else than it was given."""
-
-    def __init__(self, change: Callable[[Shareable], Shareable]) -> None:
-        super().__init__()
-        self.change = change
-
-    def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
-        return self.change(shareable)
+    assert [(one["job"], one["round"], one["noise_multiplier"]) for one in site.releases] == [("job", 4, 8.0)]
 
 
 def in_place(shareable: Shareable) -> Shareable:
@@ -248,6 +184,17 @@ def another_object(shareable: Shareable) -> Shareable:
     return answer
 
 
+class Meddler(Filter):
+    """A filter before the site's own that hands on something else than it was given."""
+
+    def __init__(self, change: Callable[[Shareable], Shareable]) -> None:
+        super().__init__()
+        self.change = change
+
+    def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        return self.change(shareable)
+
+
 @pytest.mark.parametrize("change", [in_place, another_tensor, another_object])
 def test_a_mark_does_not_cover_what_came_after_it(site: Site, change: Callable[[Shareable], Shareable]) -> None:
     site.scope = (Meddler(change), dp())
@@ -255,43 +202,38 @@ def test_a_mark_does_not_cover_what_came_after_it(site: Site, change: Callable[[
     assert len(site.releases) == 2, "the first release was thrown away, the second is what leaves"
 
 
+def test_limits_that_became_stricter_meanwhile_are_kept(site: Site) -> None:
+    site.scope = (dp(),)
+    stricter = {"noise_multiplier": 64.0}
+    assert_noised_once(site.sent(trained(), meanwhile=lambda: site.write("fdg_privacy.json", stricter)), sigma=64.0)
+    assert [one["noise_multiplier"] for one in site.releases] == [8.0, 64.0]
+
+
 # --- what privacy refuses ---
 
 
-@pytest.mark.parametrize("through_filters", [False, True])
 @pytest.mark.parametrize(
-    ("task", "outcome", "text"),
+    ("task", "result", "text"),
     [
-        (TASK_TRAIN, trained(class_means=torch.ones(3)), "its meta holds a method's tensors for the server"),
-        (
-            TASK_PROBE,
-            TaskResult("ok", {"count": 4}, {"report": {"g": torch.ones(3)}}),
-            "it is 'METRICS', expected an update",
-        ),
-        (TASK_EVALUATE, TaskResult("ok", SCORE.model_dump(mode="python")), "it is 'METRICS', expected an update"),
-        (
-            TASK_STATISTICS,
-            TaskResult("ok", {}, {"statistics": {"bn.sums": torch.ones(3)}}),
-            "it is 'METRICS', expected an update",
-        ),
+        (TASK_TRAIN, trained(class_means=torch.ones(3)), "'fdg_site_report', which differential privacy does not"),
+        (TASK_PROBE, TaskResult("ok", {"count": 4}, {"report": {"g": torch.ones(3)}}), "'METRICS'"),
+        (TASK_EVALUATE, TaskResult("ok", SCORE.model_dump()), "'METRICS'"),
+        (TASK_STATISTICS, TaskResult("ok", {}, {"statistics": {"bn.sums": torch.ones(3)}}), "'METRICS'"),
     ],
 )
-def test_what_privacy_does_not_cover_stays_refused_with_its_sentence(
-    site: Site, task: str, outcome: TaskResult, text: str, through_filters: bool
-) -> None:
+def test_what_privacy_does_not_cover_is_refused(site: Site, task: str, result: TaskResult, text: str) -> None:
     site.scope = (dp(),)
+    assert text in refusal(site.returned(result, task))
     site.filters = (ExchangeReportFilter(),) if task == TASK_PROBE else ()
-    reply = (site.sent if through_filters else site.returned)(outcome, task)
-    if not site.filters:
-        assert text in refusal(reply)
-    assert refusal(reply).startswith("site photo: differential privacy refused its answer: ")
+    assert refusal(site.sent(result, task)).startswith("site photo: differential privacy refused its answer: ")
     assert site.releases == []
 
 
 def test_the_census_leaves_without_names_and_an_error_without_its_reason(site: Site) -> None:
     site.write("fdg_privacy.json", LIMITS)
     site.write("fdg_site.json", {SITE: {"report_names": True}})
-    census = site.sent(TaskResult("ok", CENSUS.model_dump(mode="json")), TASK_CENSUS)
+    counts = census_reply(SITE, skipped=("dog/anna_smith.jpg",), num_skipped=1).model_dump(mode="json")
+    census = site.sent(TaskResult("ok", counts), TASK_CENSUS)
     assert from_shareable(census).data["num_skipped"] == 1
     assert "anna_smith" not in str(dict(census))
     failed = site.sent(TaskResult("failed", reason=f"the loss was {CANARY}", public=f"it was {CANARY}", trace="t"))
@@ -301,8 +243,8 @@ def test_the_census_leaves_without_names_and_an_error_without_its_reason(site: S
 def test_a_broken_policy_stops_everything_before_any_work(site: Site) -> None:
     (site.local / "fdg_privacy.json").write_text("{")
     executor = Done(trained())
-    reply = run_task(executor, TASK_TRAIN, request(TASK_TRAIN), site.context())
-    assert "/" not in refusal(reply)
+    context = site_context(SITE, SiteWorkspace(site.folder))
+    assert "/" not in refusal(run_task(executor, TASK_TRAIN, request(TASK_TRAIN), context))
     assert executor.orders == []
 
 
@@ -313,41 +255,8 @@ def test_an_unforeseen_error_in_the_release_lets_nothing_out(site: Site, monkeyp
     def fail(*_: Any) -> None:
         raise ValueError(str(CANARY))
 
-    monkeypatch.setattr("fdg_plugins.filters.disclosure.read_update", fail)
+    monkeypatch.setattr("fdg_plugins.filters.release.read_update", fail)
     assert refusal(site.sent(trained())) == "site photo: differential privacy failed with ValueError."
-
-
-# --- allowed reports ---
-
-
-def forbidden() -> Iterator[tuple[TaskResult, dict[str, Any], list[str], str]]:
-    """Yield an outcome, the protocol's settings, the reports that are allowed, and what the refusal names."""
-    means = trained(class_means=torch.ones(3))
-    yield means, {"objective": {"name": "dim"}}, ["gap", "classifier_gradient"], "'class_means'"
-    yield trained(g=torch.ones(3)), {"objective": {"name": "iir"}}, ["class_means"], "'classifier_gradient'"
-    yield trained(g=torch.ones(3)), {"objective": {"name": "erm"}}, ["class_means"], "a report that has no name"
-    split = trained(REPORT.model_copy(update={"training_split": (SCORE, SCORE)}))
-    yield split, {}, ["class_means"], "'training_loss' or 'gap'"
-    yield trained(), {"keep_local_models": True}, [], "'local_model'"
-    yield trained(), {"task": "group_classification"}, ["gap"], "'group_scores'"
-
-
-@pytest.mark.parametrize(("outcome", "protocol", "allowed", "name"), list(forbidden()))
-def test_a_report_that_the_site_forbids_is_not_returned_whatever_the_work_let_pass(
-    site: Site, outcome: TaskResult, protocol: dict[str, Any], allowed: list[str], name: str
-) -> None:
-    site.write("fdg_site.json", {SITE: {"allowed_reports": allowed}})
-    text = refusal(site.returned(outcome, **protocol))
-    assert text.endswith(f"the site forbids {name} (allowed_reports).")
-
-
-def test_limits_that_became_stricter_meanwhile_are_kept(site: Site) -> None:
-    site.scope = (dp(),)
-    executor, context = Done(trained()), site.context()
-    reply = run_task(executor, TASK_TRAIN, request(TASK_TRAIN), context)
-    site.write("fdg_privacy.json", {"noise_multiplier": 64.0})
-    assert_noised_once(send(reply, executor, TASK_TRAIN, context), sigma=64.0)
-    assert [one["noise_multiplier"] for one in site.releases] == [8.0, 64.0]
 
 
 def test_a_filter_behind_the_release_that_could_add_to_it_is_refused_before_anything_is_spent(site: Site) -> None:
@@ -355,3 +264,28 @@ def test_a_filter_behind_the_release_that_could_add_to_it_is_refused_before_anyt
     site.filters = (GapReportFilter(),)
     assert "fdg_plugins.filters.gap.GapReportFilter comes after it" in refusal(site.sent(trained()))
     assert site.releases == []
+
+
+# --- allowed reports ---
+
+
+def forbidden() -> Iterator[tuple[TaskResult, dict[str, Any], list[str], str]]:
+    """Yield a result, the protocol's settings, the reports that are allowed, and what the refusal names."""
+    means = trained(class_means=torch.ones(3))
+    yield means, {"objective": {"name": "dim"}}, ["gap", "classifier_gradient"], "'class_means'"
+    yield trained(g=torch.ones(3)), {"objective": {"name": "erm"}}, ["class_means"], "a report that has no name"
+    yield trained(with_split=True), {}, ["class_means"], "'training_loss' or 'gap'"
+    yield trained(), {"keep_local_models": True}, [], "'local_model'"
+    yield trained(), {"task": "group_classification"}, ["gap"], "'group_scores'"
+
+
+@pytest.mark.parametrize(("result", "protocol", "allowed", "name"), list(forbidden()))
+def test_a_report_that_the_site_forbids_is_not_returned_whatever_the_work_let_pass(
+    site: Site, result: TaskResult, protocol: dict[str, Any], allowed: list[str], name: str
+) -> None:
+    site.write("fdg_site.json", {SITE: {"allowed_reports": allowed}})
+    text = refusal(site.returned(result, **protocol))
+    assert text.endswith(f"the site forbids {name} (allowed_reports).")
+    named = name.strip("'").partition("'")[0]
+    site.write("fdg_site.json", {SITE: {"allowed_reports": [named] if " " not in named else None}})
+    assert site.returned(result, **protocol).get_return_code() == ReturnCode.OK

@@ -3,20 +3,21 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
-from fdg_plugins.data import PACS
+from fdg_plugins.data import PACS, SharedDomains
 from fdg_plugins.executors.work import CENSUS_FILE, SiteTask, SiteWork, TaskResult
 from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN, CensusRequest, TaskRequest
 from fdg_plugins.models import build_model
-from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.plugins.own_dataset import OwnDataset
+from fdg_plugins.settings.protocol import Protocol, make_protocol
 from fdg_plugins.settings.site_config import SiteConfig
+from fdg_plugins.training.session import SiteSession
 
-PROTOCOL = Protocol(
-    model="convnet", target="sketch", image_size=16, local_epochs=1, batch_size=8, rounds=3, learning_rate=0.01
-)
+PROTOCOL = Protocol(model="convnet", target="sketch", image_size=16, local_epochs=1, batch_size=8, rounds=3)
 DAMAGED = ("dog/000.png", "horse/002.png")
 
 
@@ -36,51 +37,39 @@ def config(own_data_root: Path) -> SiteConfig:
 
 def do(task: str, config: SiteConfig, folder: Path, said: list[str] | None = None) -> TaskResult:
     """Let a process of its own do a task: nothing is left of an earlier one but the run's folder."""
-    request: dict[str, Any]
     if task == TASK_CENSUS:
-        census = CensusRequest(protocol=PROTOCOL, stand_in_protocol=PROTOCOL, run="run")
-        order = SiteTask(task, "photo", census.model_dump(mode="json"))
+        order = SiteTask(task, "photo", CensusRequest(protocol=PROTOCOL, stand_in_protocol=PROTOCOL, run="run"))
     else:
-        request = TaskRequest(protocol=PROTOCOL, stand_in=False, run="run").model_dump(mode="json")
         state = build_model("convnet", len(PACS.classes), seed=0).state_dict()
-        order = SiteTask(task, "photo", request, state=dict(state))
-    say = (lambda line: None) if said is None else said.append
-    return SiteWork().do_work(order, config, folder, lambda: False, say)
+        order = SiteTask(task, "photo", TaskRequest(protocol=PROTOCOL, stand_in=False, run="run"), state=dict(state))
+    return SiteWork().do_work(order, config, folder, lambda: False, ([] if said is None else said).append)
 
 
-def test_the_census_counts_what_it_leaves_out_and_names_it_in_the_sites_own_log(
-    config: SiteConfig, folder: Path
+def test_the_census_counts_what_it_leaves_out_and_later_tasks_decode_nothing_for_the_same_split(
+    config: SiteConfig, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    outcome = do(TASK_CENSUS, config, folder, said)
-    assert outcome.kind == "ok"
-    assert outcome.value["num_damaged"] == 2
-    assert outcome.value["num_test"] == 26
-    assert not any(file in json.dumps(outcome.value) for file in DAMAGED)
+    census = do(TASK_CENSUS, config, folder, said)
+    assert census.value["num_damaged"] == 2
+    assert census.value["num_test"] == 26
+    assert not any(file in json.dumps(census.value) for file in DAMAGED)
     told = [line for line in said if "left out" in line]
     assert [f"photo/{file}" in line for file, line in zip(DAMAGED, told, strict=True)] == [True, True]
     assert ((folder / CENSUS_FILE).stat().st_mode & 0o777) == 0o600
-
-
-def test_later_tasks_find_the_same_split_and_decode_nothing_for_it(
-    config: SiteConfig, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert do(TASK_CENSUS, config, folder).kind == "ok"
 
     def look(*_: object) -> None:
         raise AssertionError("an image was looked at again")
 
     monkeypatch.setattr("fdg_plugins.data.image_files.check_image", look)
     trained = do(TASK_TRAIN, config, folder)
-    assert (trained.kind, trained.reason) == ("ok", "")
-    assert trained.value["samples"] == 26 - 7
+    assert (trained.kind, trained.reason, trained.value["samples"]) == ("ok", "", 26 - 7)
     assert do(TASK_EVALUATE, config, folder).kind == "ok"
 
 
 def test_a_site_stops_unless_it_was_told_otherwise(config: SiteConfig, folder: Path) -> None:
-    outcome = do(TASK_CENSUS, config.model_copy(update={"damaged_images": "stop"}), folder)
-    assert outcome.kind == "failed"
-    assert all(f"photo/{file}" in outcome.reason for file in DAMAGED)
+    census = do(TASK_CENSUS, config.model_copy(update={"damaged_images": "stop"}), folder)
+    assert census.kind == "failed"
+    assert all(f"photo/{file}" in census.reason for file in DAMAGED)
 
 
 @pytest.mark.parametrize(("content", "reason"), [(b"\0", "cannot be read"), (None, "the data folder has changed")])
@@ -94,6 +83,37 @@ def test_what_is_damaged_after_the_census_or_gone_ends_that_task_in_one_sentence
             image.write_bytes(content * image.stat().st_size)
         elif image.name == "001.png":
             image.unlink()
-    outcome = do(TASK_TRAIN, config, folder)
-    assert (outcome.kind, outcome.trace) == ("failed", "")
-    assert reason in outcome.reason
+    trained = do(TASK_TRAIN, config, folder)
+    assert (trained.kind, trained.trace) == ("failed", "")
+    assert reason in trained.reason
+
+
+# --- a domain that several sites divide ---
+
+SITES = ("a-1of3", "a-2of3", "a-3of3")
+OWN = OwnDataset(name="own", domains=("a", "b"), classes=("x", "y"))
+
+
+@pytest.mark.parametrize(("partition", "in_one_process"), [("equal", False), ("dirichlet", True)])
+def test_every_other_image_is_at_one_site_and_in_one_split(
+    tmp_path: Path, partition: str, in_one_process: bool
+) -> None:
+    generator, everything = np.random.default_rng(0), set()
+    for place in (f"{domain}/{name}" for domain in OWN.domains for name in OWN.classes):
+        (tmp_path / place).mkdir(parents=True)
+        for number in range(40):
+            pixels = generator.integers(0, 255, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / place / f"{number:02d}.png")
+            everything |= {f"{place}/{number:02d}.png"}
+    (tmp_path / "a/x/07.png").write_bytes(b"no image")
+    asked = {"dataset": OWN, "target": "b", "partition": partition, "dirichlet_alpha": 1.0, "image_size": 32}
+    protocol, shared = make_protocol([asked]), SharedDomains() if in_one_process else None
+    config = SiteConfig(data_root=tmp_path, device="cpu", damaged_images="leave_out")
+    sessions = [SiteSession(site, config, protocol, None, frozenset(), shared) for site in SITES]
+    replies = [session.census() for session in sessions]
+    at = [sample.file for one in sessions for sample in (*one.data.train, *one.data.validation)]
+    assert len(at) == len(set(at))
+    assert set(at) == {file for file in everything if file.startswith("a/")} - {"a/x/07.png"}
+    assert len({reply.split.rsplit("/part", 1)[0] for reply in replies}) == 1
+    again = SiteSession(SITES[0], config, protocol, None, sessions[0].images.left_out, shared)
+    assert again.data.split_hash == sessions[0].data.split_hash

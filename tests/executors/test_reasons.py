@@ -1,30 +1,56 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever goes wrong at a site: the server reads a category, the site's log has the rest under the same id."""
 
+import ast
+import json
+import os
 import re
 import shutil
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.dxo import DXO, DataKind
+from nvflare.apis.filter import Filter
+from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
+from nvflare.apis.utils.event import fire_event_to_components
+from nvflare.widgets.info_collector import InfoCollector
 from PIL import Image
 
+import fdg_plugins
+from fdg_plugins.data import PACS
 from fdg_plugins.errors import LONGEST_QUOTE, DataError, FDGError, SettingsError, one_line
+from fdg_plugins.executors import SiteConfig, read_site_config
 from fdg_plugins.executors.work import CENSUS_FILE
-from fdg_plugins.messages import HEADER_REASON, TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN
-from fdg_plugins.privacy.reasons import reason_of
+from fdg_plugins.filters import DifferentialPrivacyFilter, GapReportFilter, RoundedUpdateSendFilter
+from fdg_plugins.flare.components import SERVER, class_paths
+from fdg_plugins.messages import META_REPORT, TASK_CENSUS, TASK_TRAIN
+from fdg_plugins.models import build_model
+from fdg_plugins.privacy.reasons import make_reason, texts_of
+from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.training.session import SiteSession
-from tests.executors.test_site import Site, census_request, counted, task_request
+from tests.executors.sites import Site, census_request, reason, task_request
+from tests.flare_runner import SiteWorkspace, site_context
 
 SECRET = "anna_smith"  # in the path of all that the site has
 ID = re.compile(r"details in the site's own log under ([0-9a-f]{8})\)\.$")
+NOBODY = 65534
+SOURCES = Path(fdg_plugins.__file__).parent
+FIRING = ("log_warning", "log_error", "log_critical")  # unless told otherwise, these fire an event with the text
+SILENT = ("log_debug", "log_info", "log_exception")  # these do so only if they are told to
 
 pytestmark = pytest.mark.usefixtures("wire")
+
+
+# --- the executor's answers ---
 
 
 class Patient:
@@ -32,18 +58,9 @@ class Patient:
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / SECRET / "data"
-        home = folder / SECRET / "site"
-        home.mkdir()
         self.images = self.root / "pacs" / "photo" / "dog"
-        self.site = Site("photo", home)
-        self.configure()
-
-    def configure(self, **entry: object) -> None:
-        self.site.configure(**{"data_root": str(self.root), "device": "cpu", **entry})
-
-    @property
-    def state(self) -> Path:
-        return self.site.folder / "fdg_state" / "run-1"
+        (folder / SECRET / "site").mkdir()
+        self.site = Site("photo", folder / SECRET / "site", data_root=str(self.root), device="cpu")
 
     def train(self) -> Shareable:
         return self.site.ask(TASK_TRAIN, task_request(round_number=1))
@@ -57,28 +74,11 @@ def patient(tmp_path: Path, own_data_root: Path) -> Patient:
 
 
 def damage_images(patient: Patient) -> Shareable:
-    counted(patient.site)
+    patient.site.count()
     for path in patient.images.iterdir():
         Image.effect_noise((64, 64), 50).save(path)
         path.write_bytes(path.read_bytes()[:200])
     return patient.train()
-
-
-def lose_the_data(patient: Patient) -> Shareable:
-    shutil.rmtree(patient.root)
-    return patient.site.ask(TASK_CENSUS, census_request())
-
-
-def lose_the_data_after_the_census(patient: Patient) -> Shareable:
-    patient.configure(image_memory=0)
-    counted(patient.site)
-    shutil.rmtree(patient.root)
-    return patient.site.ask(TASK_EVALUATE, task_request())
-
-
-def add_a_class(patient: Patient) -> Shareable:
-    (patient.images.parent / SECRET).mkdir()
-    return patient.site.ask(TASK_CENSUS, census_request())
 
 
 def block_the_state(patient: Patient) -> Shareable:
@@ -87,73 +87,76 @@ def block_the_state(patient: Patient) -> Shareable:
 
 
 def garble_the_census(patient: Patient) -> Shareable:
-    counted(patient.site)
-    (patient.state / CENSUS_FILE).write_text("{")
+    patient.site.count()
+    (patient.site.state / CENSUS_FILE).write_text("{")
     return patient.train()
 
 
 def garble_the_memory(patient: Patient) -> Shareable:
-    counted(patient.site)
-    (patient.state / "fdg_trained_0.safetensors").write_bytes(b"no tensors")
+    patient.site.count()
+    (patient.site.state / "fdg_trained_0.safetensors").write_bytes(b"no tensors")
     return patient.train()
 
 
-def fail_unforeseen(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> Shareable:
-    def fail(*_: object) -> None:
-        raise RuntimeError(f"{patient.root}: it broke")
-
-    counted(patient.site)
-    monkeypatch.setattr(SiteSession, "train", fail)
-    return patient.train()
+@pytest.fixture
+def collector() -> InfoCollector:
+    """The component of a site's job that keeps the texts of events for FLARE's ``show_errors``."""
+    return InfoCollector()
 
 
-Accident = Callable[[Patient], Shareable]
-ACCIDENTS: list[Accident] = [
-    damage_images,
-    lose_the_data,
-    lose_the_data_after_the_census,
-    add_a_class,
-    block_the_state,
-    garble_the_census,
-    garble_the_memory,
-]
+def listening(context: FLContext, collector: InfoCollector) -> FLContext:
+    """Return the context, of which every event reaches the collector, as in FLARE."""
+    context.get_engine().fire_event = lambda event, fl_ctx: fire_event_to_components(event, [collector], fl_ctx)
+    return context
 
 
-def assert_names_nothing(reply: Shareable) -> str:
-    """Return the id in the reason of an error reply, in which no path, file or person is."""
-    assert reply.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
-    told = str(reply.get_header(HEADER_REASON))
-    assert SECRET not in str(dict(reply))
-    assert not re.search(r"[/\\\n]|\.(png|json|jsonl|safetensors)", told.replace("data or a file", "")), told
-    (number,) = ID.findall(told)
-    return str(number)
-
-
-@pytest.mark.parametrize("accident", ACCIDENTS, ids=lambda one: one.__name__)
-def test_the_reason_names_nothing_and_the_log_everything(
-    patient: Patient, accident: Accident, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    "accident", [damage_images, block_the_state, garble_the_census, garble_the_memory], ids=lambda one: one.__name__
+)
+def test_the_reason_names_nothing_and_the_sites_own_log_alone_everything(
+    patient: Patient,
+    accident: Callable[[Patient], Shareable],
+    collector: InfoCollector,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    number = assert_names_nothing(accident(patient))
+    make = patient.site.context
+    patient.site.context = lambda job="job": listening(make(job), collector)  # type: ignore[method-assign]
+    told = reason(accident(patient))
+    assert SECRET not in told
+    assert not re.search(r"[/\\\n]|\.(png|json|jsonl|safetensors)", told), told
+    (number,) = ID.findall(told)
     (line,) = [record.getMessage() for record in caplog.records if f"[{number}]" in record.getMessage()]
     assert SECRET in line
+    assert collector.get_errors() is None
 
 
 def test_the_operator_may_let_names_leave(patient: Patient) -> None:
-    patient.configure(report_names=True)
-    told = str(damage_images(patient).get_header(HEADER_REASON))
+    patient.site.configure(data_root=str(patient.root), device="cpu", report_names=True)
+    told = reason(damage_images(patient))
     assert SECRET in told
     assert not ID.search(told)
 
 
-def test_an_unforeseen_error_names_its_kind_alone(
-    patient: Patient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [(RuntimeError("first line\nsecond line"), "RuntimeError: first line"), (KeyError(), "KeyError: no message")],
+)
+def test_an_unforeseen_error_is_told_by_its_kind_alone_and_the_site_goes_on(
+    photo: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception, text: str
 ) -> None:
-    reply = fail_unforeseen(patient, monkeypatch)
-    number = assert_names_nothing(reply)
-    assert reply.get_header(HEADER_REASON).startswith("unforeseen error (RuntimeError)")
-    assert f"{patient.root}: it broke (in " in caplog.text
+    def fail(*_: object) -> None:
+        raise error
+
+    photo.count()
+    with monkeypatch.context() as patch:
+        patch.setattr(SiteSession, "train", fail)
+        told = reason(photo.ask(TASK_TRAIN, task_request()))
+    (number,) = ID.findall(told)
+    assert told == f"unforeseen error ({type(error).__name__}) (details in the site's own log under {number})."
+    assert f"{text} (in fail, test_reasons.py:" in caplog.text
     assert f") [{number}]" in caplog.text
     assert "Traceback" in caplog.text
+    assert "DXO" in photo.ask(TASK_TRAIN, task_request())
 
 
 def test_skipped_files_are_counted_and_named_where_the_operator_allows_it(
@@ -166,12 +169,14 @@ def test_skipped_files_are_counted_and_named_where_the_operator_allows_it(
         self.images.data = self.data.__class__(**{**vars(self.data), "skipped": (f"dog/{SECRET}.png",)})
 
     monkeypatch.setattr(SiteSession, "__init__", with_skipped)
-    reply = counted(patient.site)
+    reply = patient.site.count()
     assert (reply.skipped, reply.num_skipped) == ((), 1)
-    patient.configure(report_names=True)
-    patient.site.restart()
-    reply = counted(patient.site)
+    patient.site.configure(data_root=str(patient.root), device="cpu", report_names=True)
+    reply = patient.site.count()
     assert (reply.skipped, reply.num_skipped) == ((f"dog/{SECRET}.png",), 1)
+
+
+# --- the two texts ---
 
 
 @given(
@@ -180,28 +185,186 @@ def test_skipped_files_are_counted_and_named_where_the_operator_allows_it(
     names=st.booleans(),
 )
 def test_an_error_tells_its_text_only_if_it_may(text: str, kind: type[Exception], names: bool) -> None:
-    error = kind(f"<{text}>")
-    reason = reason_of(error, names=names)
-    assert reason.told.isprintable()
-    assert reason.logged.isprintable()
-    assert (reason.told == reason.logged) == names
+    made = make_reason(*texts_of(kind(f"<{text}>")), names=names)
+    assert made.told.isprintable()
+    assert made.logged.isprintable()
+    assert (made.told == made.logged) == names
     if not names:
-        assert f"[{ID.findall(reason.told)[0]}]" in reason.logged
-        assert "<" not in reason.told
+        assert f"[{ID.findall(made.told)[0]}]" in made.logged
+        assert "<" not in made.told
     elif text.isprintable():
-        assert f"<{text}>" in reason.told
+        assert f"<{text}>" in made.told
 
 
 def test_what_everybody_may_know_is_told_as_it_is() -> None:
     public = DataError("3 images of 40 cannot be read.", public=True)
-    assert reason_of(public) == ("3 images of 40 cannot be read.",) * 2
-    counts = DataError("a.png cannot be read.", public="1 image of 40 cannot be read (photo).")
-    assert reason_of(counts).told.startswith("1 image of 40 cannot be read (photo) (details in the site's own log")
+    assert make_reason(*texts_of(public), names=False) == ("3 images of 40 cannot be read.",) * 2
 
 
 @pytest.mark.parametrize("length", [10, 145, 70_000])
 def test_the_id_is_in_the_part_of_a_reason_that_the_server_reads(length: int) -> None:
-    reason = reason_of(DataError("x", public=f"{'a' * length}."))
-    (number,) = ID.findall(one_line(reason.told, LONGEST_QUOTE))
-    assert f"[{number}]" in reason.logged
-    assert reason.told.startswith("a" * min(length, 100))
+    made = make_reason("x", f"{'a' * length}.", names=False)
+    (number,) = ID.findall(one_line(made.told, LONGEST_QUOTE))
+    assert f"[{number}]" in made.logged
+    assert made.told.startswith("a" * min(length, 100))
+
+
+# --- errors of data and config ---
+
+
+def domain(root: Path) -> Path:
+    return root / "pacs" / "photo"
+
+
+def image(root: Path) -> Path:
+    return domain(root) / "dog" / f"{SECRET}-0.png"
+
+
+def fill(root: Path) -> Path:
+    """Write the domain photo below ``root``, with images of a person's name."""
+    for name in PACS.classes:
+        (domain(root) / name).mkdir(parents=True)
+        for number in range(3):
+            Image.new("RGB", (16, 16), (number, 90, 40)).save(domain(root) / name / f"{SECRET}-{number}.png")
+    return root
+
+
+def lists(root: Path, train: bytes) -> None:
+    (root / "pacs" / "photo_train_kfold.txt").write_bytes(train)
+    (root / "pacs" / "photo_crossval_kfold.txt").write_text(f"photo/cat/{SECRET}-1.png 1\n")
+
+
+# What happens in a data root.
+ACCIDENTS: dict[str, Callable[[Path], object]] = {
+    "no data set": lambda root: (root / "pacs").rename(root / SECRET),
+    "no domain": lambda root: domain(root).rename(root / "pacs" / SECRET),
+    "unknown class": lambda root: (domain(root) / SECRET).mkdir(),
+    "empty class": lambda root: [file.rename(file.with_suffix(".heic")) for file in (domain(root) / "horse").iterdir()],
+    "link that leads out": lambda root: (domain(root) / "dog" / f"{SECRET}-9.png").symlink_to("/etc/hostname"),
+    "pipe": lambda root: os.mkfifo(domain(root) / "dog" / f"{SECRET}.png"),
+    "no UTF-8": lambda root: Path(os.fsdecode(os.fsencode(domain(root) / "dog" / SECRET) + b"\xe9\xff.png")).touch(),
+    "control characters": lambda root: (domain(root) / "dog" / f"a\nsite x | well {SECRET}\x1b[2J.png").touch(),
+    "no image": lambda root: image(root).write_text(f"{SECRET}: not an image"),
+    "one list of two": lambda root: (root / "pacs" / "photo_train_kfold.txt").write_text(""),
+    "list that is no text": lambda root: lists(root, b"\xff\xfe\xff"),
+    "list of unknown images": lambda root: lists(root, f"photo/dog/{SECRET}-77.png 1\n".encode()),
+    "list of another form": lambda root: lists(root, f"{SECRET} has no label\n".encode()),
+    "lists that overlap": lambda root: lists(root, f"photo/cat/{SECRET}-1.png 1\n".encode()),
+}
+
+
+def census(root: Path, **config: Any) -> FDGError:
+    """Return the error of a site's census."""
+    site = SiteConfig(**{"data_root": root, "device": "cpu", **config})
+    with pytest.raises(FDGError) as caught:
+        SiteSession("photo", site, Protocol(model="convnet", target="sketch", image_size=16)).census()
+    return caught.value
+
+
+def assert_told_without_names(error: FDGError) -> None:
+    assert SECRET not in error.public
+    assert SECRET in str(error)
+    assert (str(error) + error.public).isprintable()
+
+
+@pytest.mark.parametrize("accident", ACCIDENTS)
+def test_a_failure_of_a_sites_data_is_told_without_names(tmp_path: Path, accident: str) -> None:
+    root = fill(tmp_path / SECRET)
+    ACCIDENTS[accident](root)
+    assert_told_without_names(census(root))
+
+
+def test_a_wrong_config_of_a_site_is_told_without_names(tmp_path: Path) -> None:
+    root = fill(tmp_path / SECRET)
+    for place, wrong in ((root / "nowhere", {}), (root, {"domain": SECRET}), (root, {"max_image_pixels": 255})):
+        assert_told_without_names(census(place, **wrong))
+    path = root / "fdg_site.json"
+    for content in (f'{{"photo": {{"data_root": "/{SECRET}"', json.dumps({"photo": {SECRET: 1}})):
+        path.write_text(content)
+        with pytest.raises(FDGError) as caught:
+            read_site_config("photo", path, {})
+        assert_told_without_names(caught.value)
+
+
+@contextmanager
+def an_ordinary_user() -> Iterator[None]:
+    """Work as somebody else, if this is the superuser, who may read everything."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+@pytest.mark.parametrize("part", ["", "pacs/photo", f"pacs/photo/dog/{SECRET}-0.png"])
+def test_what_may_not_be_read_is_told_without_names(part: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        root = fill(Path(folder) / SECRET)
+        (root / part).chmod(0)
+        with an_ordinary_user():
+            error = census(root)
+        (root / part).chmod(0o700)
+    assert_told_without_names(error)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_image_lost_after_the_census_is_told_without_its_name(tmp_path: Path, workers: int) -> None:
+    root = fill(tmp_path / SECRET)
+    config = SiteConfig(data_root=root, device="cpu", workers=workers, image_memory=0)
+    protocol = Protocol(model="convnet", target="sketch", image_size=16, local_epochs=1, rounds=1)
+    session = SiteSession("photo", config, protocol)
+    session.census()
+    gone, empty = (root / "pacs" / sample.file for sample in session.data.train[:2])
+    gone.unlink()
+    empty.write_bytes(b"")
+    state = build_model("convnet", len(PACS.classes), seed=0).state_dict()
+    with pytest.raises(FDGError) as caught:
+        session.train(state, 0, lambda: False, lambda *_: None)
+    assert_told_without_names(caught.value)
+
+
+# --- events, whose texts FLARE tells to anyone who asks ---
+
+
+@pytest.mark.parametrize(
+    "make", [partial(DifferentialPrivacyFilter, 1.0, 8.0, 10.0), GapReportFilter, RoundedUpdateSendFilter]
+)
+def test_a_filter_that_refuses_an_answer_tells_nothing_through_events(
+    make: Callable[[], Filter], tmp_path: Path, collector: InfoCollector, caplog: pytest.LogCaptureFixture
+) -> None:
+    context = listening(site_context("photo", SiteWorkspace(tmp_path)), collector)
+    update = DXO(DataKind.WEIGHT_DIFF, data={"w": torch.tensor([float("nan")])}, meta={META_REPORT: "none"})
+    assert "DXO" not in make().process(update.to_shareable(), context)
+    assert caplog.records
+    assert collector.get_errors() is None
+
+
+def test_no_component_of_a_site_logs_with_an_event() -> None:
+    at_server = {path.rpartition(".")[2] for path in class_paths(SERVER)} | {"RunReceiver"}
+    modules = (path for path in SOURCES.rglob("*.py") if path.parent != SOURCES / "controllers")
+    found = {site for path in modules for site in firing_calls(path)}
+    assert {place for place in found if place[1] not in at_server} == set()
+    assert ("filters/gap.py", "GapCheckFilter") in found, "the search finds calls"
+
+
+def firing_calls(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the module and the class of every call that logs with an event."""
+    for one in ast.walk(ast.parse(path.read_text())):
+        if isinstance(one, ast.ClassDef):
+            for call in ast.walk(one):
+                if isinstance(call, ast.Call) and fires(call):
+                    yield str(path.relative_to(SOURCES)), one.name
+
+
+def fires(call: ast.Call) -> bool:
+    """Return whether a call logs with an event, for all that its text says."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    if name not in (*FIRING, *SILENT):
+        return False
+    told = {argument.arg: argument.value for argument in call.keywords}.get("fire_event")
+    if told is None:
+        return name in FIRING or len(call.args) > 2
+    return not (isinstance(told, ast.Constant) and told.value is False)

@@ -1,67 +1,74 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A site's work under one protocol, on a small data set: what it counts, trains, judges and refuses."""
+"""A site's work under one protocol, on a small data set: what it counts, trains, judges, keeps and refuses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 import torch
+from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.core.privacy import privatize
-from fdg_plugins.data import PACS, DomainData
+from fdg_plugins.data import PACS
 from fdg_plugins.data.augmentation import normalised
 from fdg_plugins.data.image_files import ImageFiles
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.messages import Evaluation, TrainReport
-from fdg_plugins.models import ExtractorClassifier, build_model
+from fdg_plugins.messages import Evaluation
+from fdg_plugins.models import NETWORKS, ExtractorClassifier, Network, build_model
 from fdg_plugins.models.batch_norm import batch_norm_layers
 from fdg_plugins.objectives import build_network
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
+from fdg_plugins.state.site_memory import Kept
+from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.training import statistics
 from fdg_plugins.training.loop import DevicePolicy
+from fdg_plugins.training.networks import SharedNetworks
+from fdg_plugins.training.optimizers import BUFFER, momentum_of, restore_momentum
+from fdg_plugins.training.precision import CPU_FEATURES, device_policy, suited_precision
 from fdg_plugins.training.results import TrainResult, make_update
 from fdg_plugins.training.session import SiteSession
 
 SETTINGS: dict[str, Any] = {
-    "model": "convnet",
-    "target": "sketch",
-    "image_size": 16,
-    "local_epochs": 2,
-    "batch_size": 8,
-    "learning_rate": 0.02,
-    "rounds": 10,
+    **{"model": "convnet", "target": "sketch", "image_size": 16, "local_epochs": 2, "batch_size": 8},
+    **{"learning_rate": 0.02, "rounds": 10},
 }
 # 4 images of each of 7 classes; one of each class is for validation.
 TRAIN, VALIDATION, TEST = 21, 7, 28
-State = dict[str, torch.Tensor]
+CPU = torch.device("cpu")
+State = Mapping[str, torch.Tensor]
 
 
-def session(root: Path, site: str = "photo", config: SiteConfig | None = None, **settings: Any) -> SiteSession:
-    own = (config or SiteConfig(device="cpu")).model_copy(update={"data_root": root})
-    return SiteSession(site, own, Protocol(**{**SETTINGS, **settings}))
+def session(root: Path, site: str = "photo", **settings: Any) -> SiteSession:
+    config = SiteConfig(device="cpu", data_root=root, domain="photo")
+    return SiteSession(site, config, Protocol(**{**SETTINGS, **settings}))
 
 
-def initial_state(**settings: Any) -> State:
-    protocol = Protocol(**{**SETTINGS, **settings})
-    return build_model(protocol.model, len(PACS.classes), seed=protocol.seed).state_dict()
+def initial(site: SiteSession) -> State:
+    return dict(build_network(site.protocol, len(site.data.classes)).state_dict())
 
 
 def train(
-    site: SiteSession, state: State, round_number: int = 0, on_epoch: Callable[[int, float], None] | None = None
-) -> tuple[State, TrainReport]:
-    result = site.train(state, round_number, lambda: False, on_epoch or (lambda epoch, loss: None))
-    assert result.tensors == {}
-    return result.update, result.report
+    site: SiteSession,
+    state: State,
+    number: int = 0,
+    kept: Kept | None = None,
+    on_epoch: Callable[[int, float], None] = lambda epoch, loss: None,
+) -> TrainResult:
+    return site.train(state, number, lambda: False, on_epoch, kept=kept)
+
+
+def moved(state: State, update: State) -> State:
+    return {name: value + update[name] for name, value in state.items()}
 
 
 def judge(site: SiteSession, state: State, split: Literal["validation", "test"]) -> Evaluation:
     return site.evaluate(site.load(state), split, lambda: False)
 
 
-# --- training ---------------------------------------------------------------------------------------
+# --- training ---
 
 
 def test_the_update_is_local_minus_received_exactly(data_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,20 +80,21 @@ def test_the_update_is_local_minus_received_exactly(data_root: Path, monkeypatch
         return placed[-1]
 
     monkeypatch.setattr(DevicePolicy, "place", place_noted)
-    received = initial_state()
-    kept = {name: value.clone() for name, value in received.items()}
-    update, _ = train(session(data_root), received)
+    site = session(data_root)
+    received = initial(site)
+    before = {name: value.clone() for name, value in received.items()}
+    update = train(site, received).update
     local = placed[0].state_dict()
     assert update.keys() == received.keys()
     assert all(torch.equal(update[name], local[name] - received[name]) for name in received)
-    assert all(torch.equal(received[name], value) for name, value in kept.items()), "the model received was changed"
+    assert same_bits(dict(received), before), "the model received was changed"
     assert any(bool(value.any()) for value in update.values())
     assert all(value.is_contiguous() and type(value) is torch.Tensor for value in update.values())
 
 
 def test_a_layer_with_two_names_began_with_the_last_of_the_values_received() -> None:
-    layer = torch.nn.Linear(3, 3, dtype=torch.float64)
-    network = torch.nn.Sequential(layer, torch.nn.ReLU(), layer, torch.nn.Linear(3, 2, dtype=torch.float64))
+    layer = nn.Linear(3, 3, dtype=torch.float64)
+    network = nn.Sequential(layer, nn.ReLU(), layer, nn.Linear(3, 2, dtype=torch.float64))
     begun = {name: value.clone() for name, value in network.state_dict().items()}
     noise = privatize(begun, clip_norm=1.0, noise_multiplier=1.0)
     received = {name: value + noise[name] for name, value in begun.items()}
@@ -95,20 +103,19 @@ def test_a_layer_with_two_names_began_with_the_last_of_the_values_received() -> 
         for number, parameter in enumerate(network.parameters()):
             parameter.add_(number + 1)
     update = make_update(network.state_dict(), received)
-    assert update.keys() == received.keys()
-    moved = {"0.weight": 1.0, "0.bias": 2.0, "2.weight": 1.0, "2.bias": 2.0, "3.weight": 3.0, "3.bias": 4.0}
+    expected = {"0.weight": 1.0, "0.bias": 2.0, "2.weight": 1.0, "2.bias": 2.0, "3.weight": 3.0, "3.bias": 4.0}
+    assert update.keys() == expected.keys()
     for name, value in update.items():
-        torch.testing.assert_close(value, torch.full_like(value, moved[name]))
+        torch.testing.assert_close(value, torch.full_like(value, expected[name]))
 
 
 def test_the_report_says_what_the_model_was_worth_before_and_after(data_root: Path) -> None:
-    site, received = session(data_root, learning_rate=0.05, local_epochs=6), initial_state()
-    heard: list[tuple[int, float]] = []
-    update, report = train(site, received, 0, lambda epoch, loss: heard.append((epoch, loss)))
-    local = {name: value + update[name] for name, value in received.items()}
+    site = session(data_root, learning_rate=0.05, local_epochs=6)
+    received, heard = initial(site), list[tuple[int, float]]()
+    result = train(site, received, on_epoch=lambda epoch, loss: heard.append((epoch, loss)))
+    report, after = result.report, judge(site, moved(received, result.update), "validation")
     assert report.domain == "photo"
     assert report.received == judge(site, received, "validation")
-    after = judge(site, local, "validation")
     assert report.local is not None
     assert report.epoch_losses is not None
     assert (report.local.value("accuracy"), report.local.count) == (after.value("accuracy"), VALIDATION)
@@ -120,103 +127,54 @@ def test_the_report_says_what_the_model_was_worth_before_and_after(data_root: Pa
 
 def test_batches_of_one_image_are_refused_where_batch_norm_would_see_one_position(data_root: Path) -> None:
     # A ResNet at 16 pixels ends in maps of one position, the small network in maps of four.
-    def train_singly(**settings: Any) -> dict[str, torch.Tensor]:
+    def train_singly(**settings: Any) -> State:
         site = session(data_root, batch_size=1, local_epochs=1, max_samples_per_domain=14, **settings)
-        state = build_network(site.protocol, len(PACS.classes)).state_dict()
-        return site.train(state, 0, lambda: False, lambda epoch, loss: None).update
+        return train(site, initial(site)).update
 
     for objective in ("erm", "peravg"):  # the second fine-tunes a copy before it trains
-        with pytest.raises(
-            SettingsError, match=r"^batches have one image \(of 7 for training, with batch_size 1\), .*\.$"
-        ):
+        with pytest.raises(SettingsError) as caught:
             train_singly(model="resnet18", objective={"name": objective})
-    for settings in (
-        {"model": "resnet18", "normalization": "group"},
-        {"model": "resnet18", "batch_norm": "frozen"},
-        {},
-    ):
+        assert "(of 7 for training, with batch_size 1)" in caught.value.public
+    for settings in ({"model": "resnet18", "batch_norm": "frozen"}, {}):
         assert all(bool(value.isfinite().all()) for value in train_singly(**settings).values())
 
 
-# --- splits -----------------------------------------------------------------------------------------
+def test_a_parameter_of_another_shape_is_refused_by_name(data_root: Path) -> None:
+    site = session(data_root)
+    with pytest.raises(SettingsError) as caught:
+        site.load({**initial(site), "classifier.weight": torch.zeros(8, 128)})
+    assert "'classifier.weight' of the model received has shape (8, 128)" in caught.value.public
 
 
 @pytest.mark.parametrize(("split", "count"), [("validation", VALIDATION), ("test", TEST)])
 def test_each_split_is_judged_on_its_own_images_without_augmentation(
     data_root: Path, split: Literal["validation", "test"], count: int
 ) -> None:
-    site, state = session(data_root), initial_state()
-    data: DomainData = site.data
-    assert isinstance(data.images, ImageFiles)
-    images = data.images.evaluation(getattr(data, split), 16)
+    site = session(data_root)
+    state, samples = initial(site), getattr(site.data, split)
+    assert isinstance(site.data.images, ImageFiles)
+    images = site.data.images.evaluation(samples, 16)
     pixels = normalised(torch.stack([images[place][0] for place in range(len(images))]))
-    labels = torch.tensor([sample.label for sample in getattr(data, split)])
-    model = site.load(state).eval()
+    labels = torch.tensor([sample.label for sample in samples])
     with torch.no_grad():
-        logits = model(pixels)
-    evaluation = judge(site, state, split)
-    assert (evaluation.split, evaluation.count) == (split, count)
-    assert evaluation.loss == pytest.approx(cross_entropy(logits, labels).item(), abs=1e-5)
-    assert evaluation.value("accuracy") == pytest.approx((logits.argmax(dim=1) == labels).double().mean().item())
-
-
-# --- the model received -----------------------------------------------------------------------------
-
-
-def test_a_parameter_of_another_shape_is_refused_by_name(data_root: Path) -> None:
-    state = initial_state()
-    state["classifier.weight"] = torch.zeros(8, 128)
-    with pytest.raises(
-        SettingsError, match=r"'classifier\.weight' .* has shape \(8, 128\), but 'convnet' here has \(7, "
-    ):
-        session(data_root).load(state)
-
-
-# --- methods ----------------------------------------------------------------------------------------
-
-DIGITS: dict[str, Any] = {
-    "dataset": "rotateddigits",
-    "target": "angle_0",
-    "model": "cnn",
-    "image_size": 16,
-}
-
-
-def digits(**settings: Any) -> SiteSession:
-    protocol = Protocol(**{**SETTINGS, **DIGITS, "local_epochs": 1, "max_samples_per_domain": 60, **settings})
-    return SiteSession("angle_30", SiteConfig(device="cpu"), protocol)
-
-
-def digits_state() -> State:
-    return build_model("cnn", 10, seed=0, channels=1, image_size=16).state_dict()
-
-
-def go(site: SiteSession, received: State | None = None) -> TrainResult:
-    return site.train(digits_state(), 0, lambda: False, lambda epoch, loss: None, received)
-
-
-# --- compiling --------------------------------------------------------------------------------------
-
-
-def compiling(**settings: Any) -> SiteSession:
-    protocol = Protocol(**{**SETTINGS, **DIGITS, "local_epochs": 1, "max_samples_per_domain": 60, **settings})
-    return SiteSession("angle_30", SiteConfig(device="cpu", compile=True), protocol)
+        logits = site.load(state).eval()(pixels)
+    found = judge(site, state, split)
+    assert (found.split, found.count) == (split, count)
+    assert found.loss == pytest.approx(cross_entropy(logits, labels).item(), abs=1e-5)
+    assert found.value("accuracy") == pytest.approx((logits.argmax(dim=1) == labels).double().mean().item())
 
 
 def test_a_site_that_compiles_trains_by_it_and_sends_the_same_names(monkeypatch: pytest.MonkeyPatch) -> None:
     graphs: list[Any] = []
-
-    def backend(graph: Any, inputs: Any) -> Any:
-        graphs.append(graph)
-        return graph
-
-    monkeypatch.setattr("fdg_plugins.training.session.BACKEND", backend)
-    plain = go(digits()).update
-    assert graphs == []
-    update = go(compiling()).update
-    assert graphs
-    assert update.keys() == plain.keys()
-    assert all(torch.equal(update[name], value) for name, value in plain.items())
+    monkeypatch.setattr("fdg_plugins.training.session.BACKEND", lambda graph, inputs: (graphs.append(graph), graph)[1])
+    digits = {"dataset": "rotateddigits", "target": "angle_0", "model": "cnn", "max_samples_per_domain": 60}
+    protocol = Protocol(**{**SETTINGS, **digits, "local_epochs": 1})
+    updates = []
+    for compiles in (False, True):
+        site = SiteSession("angle_30", SiteConfig(device="cpu", compile=compiles), protocol)
+        updates.append(train(site, initial(site)).update)
+        assert bool(graphs) is compiles
+    assert same_bits(*updates)
 
 
 @pytest.mark.parametrize("objective", ["babu", "peravg"])
@@ -224,18 +182,165 @@ def test_a_fine_tuned_model_is_judged_with_statistics_measured_anew(
     data_root: Path, monkeypatch: pytest.MonkeyPatch, objective: str
 ) -> None:
     judged: list[tuple[ExtractorClassifier, State]] = []
+    evaluate: Any = SiteSession.evaluate
 
     def keep(self: SiteSession, model: ExtractorClassifier, split: str, should_stop: Any) -> Any:
         judged.append((model, {name: value.clone() for name, value in model.state_dict().items()}))
         return evaluate(self, model, split, should_stop)
 
-    evaluate: Any = SiteSession.evaluate
     monkeypatch.setattr(SiteSession, "evaluate", keep)
     site = session(data_root, objective=objective, batch_norm="reestimate")
-    site.evaluate_own(initial_state(), 0, lambda: False)
+    site.evaluate_own(initial(site), 0, lambda: False)
     (model, state) = judged[-1]
     images = site._training_images(lambda: False, shuffled=True)
     statistics.reestimate(model, batch_norm_layers(model), images, site.policy)
     names = [name for name in state if "running" in name]
     assert names
     assert all(torch.allclose(state[name], model.state_dict()[name], rtol=1e-5, atol=1e-6) for name in names)
+
+
+# --- layers that draw at random, such as dropout, draw from the run's seed ---
+
+DRAWS = "test_dropout"
+DRAWN: list[float] = []
+
+
+class Draws(nn.Module):
+    """Draws a number from the global generator in every training step, as dropout does, and notes it."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            DRAWN.append(float(torch.rand(())))
+        return images
+
+
+@pytest.fixture
+def _draws() -> Iterator[None]:
+    def build(num_classes: int) -> nn.Module:
+        return nn.Sequential(Draws(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, num_classes))
+
+    NETWORKS.add(Network(name=DRAWS, build=build))
+    yield
+    NETWORKS.remove(DRAWS)
+
+
+def drawn(root: Path, site: str = "photo", number: int = 0, seed: int = 0) -> list[float]:
+    """Return what the network of a site draws in one round."""
+    one = session(root, site, model=DRAWS, seed=seed)
+    DRAWN.clear()
+    train(one, initial(one), number)
+    return list(DRAWN)
+
+
+@pytest.mark.usefixtures("_draws")
+def test_draws_depend_on_site_round_and_seed_alone_and_leave_the_global_generator(data_root: Path) -> None:
+    first = drawn(data_root)
+    torch.rand(7)
+    before = torch.get_rng_state()
+    assert drawn(data_root) == first
+    assert torch.equal(torch.get_rng_state(), before)
+    assert len(set(first)) == len(first) > 2
+    others: list[dict[str, Any]] = [{"site": "other"}, {"number": 1}, {"seed": 1}]
+    for other in others:
+        assert not set(first) & set(drawn(data_root, **other))
+
+
+# --- momentum that goes on from round to round ---
+
+
+def plainly_trained(site: SiteSession) -> State:
+    """Return the parameters after two rounds of a loop whose only optimizer sees each round's learning rate."""
+    model = build_model("convnet", len(PACS.classes), seed=0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9, weight_decay=0.01)
+    for number in range(2):
+        optimizer.param_groups[0]["lr"] = site.protocol.learning_rate_at(number)
+        for batches in site.images.epochs(site.protocol.local_epochs, number):
+            model.train()
+            for images, labels in batches:
+                optimizer.zero_grad()
+                cross_entropy(model(images), labels).backward()
+                optimizer.step()
+    return {name: value.detach() for name, value in model.named_parameters()}
+
+
+def test_two_rounds_of_a_site_are_those_of_a_loop_whose_optimizer_lives_on(data_root: Path) -> None:
+    settings = {"momentum": 0.9, "weight_decay": 0.01, "rounds": 2, "lr_decay_at": 0.5, "keep_momentum": True}
+    site = session(data_root, **settings)
+    received, expected = initial(site), plainly_trained(site)
+    first = train(site, received)
+    second = moved(received, first.update)
+
+    def distance(kept: Kept | None) -> float:
+        found = moved(second, train(site, second, 1, kept).update)
+        return max(float((found[name].double() - value.double()).abs().max()) for name, value in expected.items())
+
+    assert distance(first.kept) < 1e-6
+    assert distance(None) > 1e-3
+
+
+def test_momentum_goes_through_its_tensors_bit_for_bit_and_one_that_diverged_is_not_kept() -> None:
+    parameters = {"a": nn.Parameter(torch.ones(2, 3, 4, 4)), "b": nn.Parameter(torch.ones(2))}
+    parameters["a"].data = parameters["a"].data.to(memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(parameters.values(), lr=0.1, momentum=0.9)
+    assert momentum_of(optimizer, parameters) == {}
+    kept = {"a": torch.randn(2, 3, 4, 4)}
+    restore_momentum(optimizer, parameters, kept)
+    found = momentum_of(optimizer, parameters)
+    assert torch.equal(found["a"], kept["a"])
+    assert not bool(found["b"].any())
+    assert optimizer.state[parameters["a"]][BUFFER].is_contiguous(memory_format=torch.channels_last)
+    optimizer.state[parameters["b"]][BUFFER] = torch.tensor([1.0, torch.nan])
+    assert momentum_of(optimizer, parameters) == {}
+
+
+# --- precision: each site's hardware decides, the census tells ---
+
+
+@pytest.mark.parametrize("feature", ["", *CPU_FEATURES])
+def test_a_cpu_that_multiplies_in_bfloat16_uses_it_with_channels_last_and_another_float32(
+    feature: str, data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for known in CPU_FEATURES:
+        monkeypatch.setattr(torch.cpu, f"_is_{known}_supported", lambda found=known == feature: found)
+    fast = bool(feature)
+    policy = device_policy(Protocol(precision="auto"), CPU)
+    assert policy == DevicePolicy(CPU, bfloat16=fast, channels_last=fast)
+    assert policy.precision == suited_precision(CPU).precision == ("bfloat16" if fast else "float32")
+    chosen = session(data_root, precision="auto", local_epochs=1)
+    told = chosen.census().precision
+    named = session(data_root, precision=told, channels_last=fast, local_epochs=1)
+    assert same_bits(*(train(one, initial(one)).update for one in (chosen, named)))
+    seen = named.policy.autocast()
+    assert (told, seen._enabled) == (policy.precision, fast)
+
+
+# --- networks of many sites in one process ---
+
+
+@pytest.mark.parametrize("objective", ["erm", "fedsr", "harmofl"])
+def test_a_copy_of_a_network_has_the_bits_of_a_new_one_and_changes_no_other(objective: str) -> None:
+    protocol, shared = Protocol(**{**SETTINGS, "objective": {"name": objective}}), SharedNetworks()
+    new = build_network(protocol, 7).state_dict()
+    for _ in range(2):
+        model = shared.build(protocol, 7)
+        assert same_bits(dict(model.state_dict()), dict(new))
+        model.requires_grad_(False).eval()
+        for value in model.state_dict().values():
+            value.zero_()
+    model = shared.build(protocol, 7)
+    assert model.training
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_a_network_with_a_hook_is_built_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hooked(protocol: Protocol, num_classes: int) -> ExtractorClassifier:
+        network = build_network(protocol, num_classes)
+        network.extractor.register_forward_hook(lambda *_: built.append(network))
+        return network
+
+    built: list[ExtractorClassifier] = []
+    monkeypatch.setattr("fdg_plugins.training.networks.build_network", hooked)
+    protocol, shared = Protocol(**SETTINGS), SharedNetworks()
+    first, second = (shared.build(protocol, 7) for _ in range(2))
+    second(torch.ones(2, 3, 16, 16))
+    assert built == [second] != [first]

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors of a method on their way: beside the model down, beside the update up, checked before they count."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -28,6 +27,7 @@ from fdg_plugins.messages import META_CHECKED_REPORTS, META_GAP, META_RECEIVED, 
 from fdg_plugins.models import build_model
 from fdg_plugins.objectives import Exchange, make_objective
 from fdg_plugins.plugins.reports import CheckedReports
+from fdg_plugins.testing.inputs import same_bits
 
 pytestmark = pytest.mark.usefixtures("wire")
 
@@ -45,139 +45,103 @@ def exchange() -> Exchange:
     return made
 
 
-def server(exchange: Exchange, round_number: int = 4, task: str = "train") -> FLContext:
+def server(exchange: Exchange, task: str = "train") -> FLContext:
     context = FLContext()
-    context.set_prop(EXCHANGE_PROP, ExchangeRound(exchange, round_number), private=True, sticky=False)
+    context.set_prop(EXCHANGE_PROP, ExchangeRound(exchange, 4), private=True, sticky=False)
     context.set_prop(FLContextKey.TASK_NAME, task, private=True, sticky=False)
     return context
 
 
-def task_data() -> Shareable:
-    task = DXO(DataKind.WEIGHTS, data=dict(STATE), meta={"fdg_request": {"a": 1}}).to_shareable()
-    task.set_header(AppConstants.CURRENT_ROUND, 4)
-    return task
-
-
-def answer(report: Any = REPORT, round_number: int = 4, meta: dict[str, Any] | None = None) -> Shareable:
-    """Return what the executor of a site gives, before any filter."""
+def packed(report: Any = REPORT, round_number: int = 4, meta: dict[str, Any] | None = None) -> Shareable:
+    """Return what a site sends."""
     given = {**({} if report is None else {META_SITE_REPORT: report}), **(meta or {})}
     result = DXO(DataKind.WEIGHT_DIFF, data=dict(UPDATE), meta={"NUM_STEPS_CURRENT_ROUND": 6, **given}).to_shareable()
     result.set_header(AppConstants.CURRENT_ROUND, round_number)
-    return result
+    return ExchangeReportFilter().process(result, FLContext())
 
 
-def sent(shareable: Shareable, site: str = "photo") -> Shareable:
-    """Return what arrives at the server, through FLARE's serializer, from an authenticated site."""
-    arrived: Shareable = fobs.loads(fobs.dumps(shareable))
-    arrived.set_header(ServerCommandKey.FL_CLIENT, Client(site, "token"))
-    return arrived
-
-
-def checked(shareable: Shareable, context: FLContext) -> DXO:
-    return from_shareable(ExchangeCheckFilter().process(sent(shareable), context))
-
-
-def reports(dxo: DXO) -> CheckedReports:
-    """Return the reports that the filter handed on."""
+def checked(sent: Shareable, context: FLContext) -> tuple[DXO, CheckedReports]:
+    """Return what the server makes of a message, through FLARE's serializer, from the authenticated site photo."""
+    arrived: Shareable = fobs.loads(fobs.dumps(sent))
+    arrived.set_header(ServerCommandKey.FL_CLIENT, Client("photo", "token"))
+    arrived.set_peer_props({ReservedKey.IDENTITY_NAME: "cartoon"})  # which the site may say itself
+    dxo = from_shareable(ExchangeCheckFilter().process(arrived, context))
     found = dxo.meta[META_CHECKED_REPORTS]
     assert isinstance(found, CheckedReports)
-    return found
-
-
-def learned(exchange: Exchange) -> Exchange:
-    exchange.finish({"photo": exchange.read("photo", REPORT, UPDATE)})
-    exchange.begin_round(STATE)
-    return exchange
-
-
-# --- down -------------------------------------------------------------------------------------------
+    return dxo, found
 
 
 def test_what_the_exchange_sends_arrives_beside_the_model_which_is_unchanged(exchange: Exchange) -> None:
-    down = learned(exchange).broadcast()
-    packed = ExchangeSendFilter().process(task_data(), server(exchange))
-    arrived = ExchangeReceiveFilter().process(fobs.loads(fobs.dumps(packed)), FLContext())
+    exchange.finish({"photo": exchange.read("photo", REPORT, UPDATE)})
+    exchange.begin_round(STATE)
+    task = DXO(DataKind.WEIGHTS, data=dict(STATE), meta={"fdg_request": {"a": 1}}).to_shareable()
+    task.set_header(AppConstants.CURRENT_ROUND, 4)
+    sent = ExchangeSendFilter().process(task, server(exchange))
+    arrived = ExchangeReceiveFilter().process(fobs.loads(fobs.dumps(sent)), FLContext())
     dxo = from_shareable(arrived)
     assert dxo.data_kind == DataKind.WEIGHTS
-    assert all(torch.equal(dxo.data[name], value) for name, value in STATE.items())
+    assert same_bits(dxo.data, dict(STATE))
     assert dxo.meta["fdg_request"] == {"a": 1}
-    assert dxo.meta[META_RECEIVED].keys() == down.keys()
-    assert all(torch.equal(dxo.meta[META_RECEIVED][name], value) for name, value in down.items())
+    assert same_bits(dxo.meta[META_RECEIVED], dict(exchange.broadcast()))
     assert arrived.get_header(AppConstants.CURRENT_ROUND) == 4
 
 
-# --- up ---------------------------------------------------------------------------------------------
-
-
 def test_a_report_arrives_at_the_exchange_and_leaves_no_trace_on_the_update(exchange: Exchange) -> None:
-    packed = ExchangeReportFilter().process(answer(), FLContext())
-    assert from_shareable(packed).data.keys() == {PART_MAIN, PART_TENSORS}, "privacy filters see its parts"
-    dxo = checked(packed, server(exchange))
+    sent = packed()
+    assert from_shareable(sent).data.keys() == {PART_MAIN, PART_TENSORS}, "privacy filters see its parts"
+    dxo, reports = checked(sent, server(exchange))
     assert dxo.data_kind == DataKind.WEIGHT_DIFF
     assert dxo.data.keys() == UPDATE.keys()
-    size = sum(value.nbytes for value in REPORT.values())
     assert dxo.meta.keys() == {"NUM_STEPS_CURRENT_ROUND", META_CHECKED_REPORTS}
-    assert (reports(dxo).refused, reports(dxo).num_bytes) == ({}, size)
+    assert (reports.refused, reports.num_bytes) == ({}, sum(value.nbytes for value in REPORT.values()))
     assert exchange.broadcast() == {}, "the filter changes nothing"
-    exchange.finish({"photo": reports(dxo)["class_means"]})
+    exchange.finish({"photo": reports["class_means"]})
     assert exchange.broadcast()["present"].tolist() == [True, False, True]
-
-
-def test_the_site_is_the_authenticated_one_whatever_the_message_says(exchange: Exchange) -> None:
-    broken = {**REPORT, "class_counts": torch.tensor([4, 0, -2])}
-    arrived = sent(ExchangeReportFilter().process(answer(broken), FLContext()), "photo")
-    arrived.set_peer_props({ReservedKey.IDENTITY_NAME: "cartoon"})
-    dxo = from_shareable(ExchangeCheckFilter().process(arrived, server(exchange)))
-    assert reports(dxo).refused["class_means"].startswith("site photo: ")
+    assert checked(sent, server(exchange, "probe"))[1].looked_at == set(), "in another phase it looks at none"
 
 
 @pytest.mark.parametrize(
-    ("report", "reason"),
+    ("sent", "reason"),
     [
-        ({**REPORT, "class_counts": torch.tensor([4, 0, -2])}, "site photo: 'class_counts' has a number outside"),
-        ({**REPORT, "class_means": torch.full((2, 128), torch.nan)}, "site photo: 'class_means' has 256 values"),
-        ({"class_means": REPORT["class_means"]}, "site photo: 'class_counts' is missing"),
-        (None, "site photo: sent nothing"),
+        (packed({**REPORT, "class_counts": torch.tensor([4, 0, -2])}), "'class_counts' has a number outside"),
+        (packed({"class_means": REPORT["class_means"]}), "'class_counts' is missing"),
+        (packed(None), "sent nothing"),
+        (packed(None, meta={META_CHECKED_REPORTS: {"class_means": REPORT}}), "sent nothing"),
+        (packed(round_number=3), "its report is of round 3, expected 4."),
     ],
 )
-def test_a_report_that_cannot_be_used_is_refused_by_name_and_the_update_stays(
-    exchange: Exchange, report: Mapping[str, torch.Tensor] | None, reason: str
+def test_a_report_that_cannot_be_used_or_is_forged_is_refused_by_name_and_the_update_stays(
+    exchange: Exchange, sent: Shareable, reason: str
 ) -> None:
-    dxo = checked(ExchangeReportFilter().process(answer(report), FLContext()), server(exchange))
+    dxo, reports = checked(sent, server(exchange))
     assert dxo.data.keys() == UPDATE.keys()
-    assert reports(dxo).refused["class_means"].startswith(reason)
-    assert reports(dxo) == {}
-    late = checked(ExchangeReportFilter().process(answer(round_number=3), FLContext()), server(exchange))
-    assert reports(late).refused["class_means"] == "site photo: its report is of round 3, expected 4."
-
-
-def test_a_site_cannot_say_that_its_own_report_was_checked(exchange: Exchange) -> None:
-    forged = answer(None, meta={META_CHECKED_REPORTS: {"class_means": REPORT}})
-    found = reports(checked(forged, server(exchange)))
-    assert found == {}
-    assert "class_means" in found.refused
+    assert reports == {}
+    assert reports.refused["class_means"].startswith(f"site photo: {reason}")
 
 
 def test_what_the_filters_before_it_checked_stays(exchange: Exchange) -> None:
-    packed = sent(ExchangeReportFilter().process(answer(meta={META_GAP: 0.25}), FLContext()))
-    both = ExchangeCheckFilter().process(packed, server(exchange))
-    found = reports(from_shareable(GapCheckFilter().process(both, server(exchange))))
+    dxo, _ = checked(packed(meta={META_GAP: 0.25}), server(exchange))
+    found = from_shareable(GapCheckFilter().process(dxo.to_shareable(), server(exchange))).meta[META_CHECKED_REPORTS]
     assert found.keys() == found.looked_at == {"class_means", "gap"}
+
+
+def collection(main: Any, tensors: Any = None) -> Shareable:
+    return DXO(DataKind.COLLECTION, data={PART_MAIN: main, PART_TENSORS: tensors}).to_shareable()
 
 
 def around(data: Any) -> Shareable:
     """Return a collection whose update has such ``data`` as FLARE's DXO refuses when it is made."""
     main = DXO(DataKind.WEIGHT_DIFF, data={})
     main.data = data
-    return DXO(DataKind.COLLECTION, data={PART_MAIN: main, PART_TENSORS: DXO(DataKind.WEIGHTS, data={})}).to_shareable()
+    return collection(main, DXO(DataKind.WEIGHTS, data={}))
 
 
 @pytest.mark.parametrize(
     "junk",
     [
         around([1.0]),
-        DXO(DataKind.COLLECTION, data={PART_MAIN: 3, PART_TENSORS: None}).to_shareable(),
-        DXO(DataKind.COLLECTION, data={PART_MAIN: {"kind": "WEIGHT_DIFF"}, PART_TENSORS: {}}).to_shareable(),
+        collection(3),
+        collection({"kind": "WEIGHT_DIFF"}, {}),
         Shareable(),
         make_reply(ReturnCode.EXECUTION_EXCEPTION),
     ],
@@ -190,6 +154,5 @@ def test_what_is_no_answer_of_ours_is_left_to_the_workflow(exchange: Exchange, j
 @pytest.mark.parametrize("tensors", [3, {"class_means": {"deep": [1]}, 4: None}, [REPORT]])
 def test_junk_beside_an_update_is_refused_by_name(exchange: Exchange, tensors: Any) -> None:
     beside = DXO(DataKind.APP_DEFINED, data=tensors, meta={META_ROUND: 4})
-    main = DXO(DataKind.WEIGHT_DIFF, data=dict(UPDATE))
-    junk = DXO(DataKind.COLLECTION, data={PART_MAIN: main, PART_TENSORS: beside}).to_shareable()
-    assert reports(checked(junk, server(exchange))).refused["class_means"].startswith("site photo: ")
+    _, reports = checked(collection(DXO(DataKind.WEIGHT_DIFF, data=dict(UPDATE)), beside), server(exchange))
+    assert reports.refused["class_means"].startswith("site photo: ")

@@ -76,15 +76,10 @@ def filtered(made: Filter, fl_ctx: FLContext, state: dict[str, torch.Tensor]) ->
     return [made.process(answer(site, state), fl_ctx) for site in SITES]
 
 
-# --- ExcludeVars ---
-
-
 def test_an_update_from_which_variables_were_excluded_is_refused_by_the_name_of_one(fl_ctx: FLContext) -> None:
-    with pytest.raises(ContributionError, match=f"site photo: parameter '{EXCLUDED}' is missing"):
+    with pytest.raises(ContributionError) as caught:
         aggregate(FedOMGAggregator(), filtered(ExcludeVars([EXCLUDED]), fl_ctx, STATE), STATE)
-
-
-# --- PercentilePrivacy ---
+    assert f"'{EXCLUDED}'" in str(caught.value)
 
 
 def as_arrays(shareable: Shareable) -> Shareable:
@@ -102,13 +97,9 @@ def test_percentile_privacy_is_read_unless_it_turned_a_counter_of_steps_into_a_f
     floats = [made.process(convert(answer(site, WITHOUT_COUNTERS)), fl_ctx) for site in SITES]
     assert aggregate(FedOMGAggregator(), floats, WITHOUT_COUNTERS).keys() == WITHOUT_COUNTERS.keys()
     whole = [made.process(convert(answer(site, STATE)), fl_ctx) for site in SITES]
-    with pytest.raises(
-        ContributionError, match=r"num_batches_tracked' has dtype torch.float\d\d, expected torch.int64"
-    ):
+    with pytest.raises(ContributionError) as caught:
         aggregate(FedOMGAggregator(), whole, STATE)
-
-
-# --- SVTPrivacy ---
+    assert "num_batches_tracked' has dtype torch.float" in str(caught.value)
 
 
 def test_svt_privacy_gives_arrays_which_are_read(fl_ctx: FLContext) -> None:

@@ -41,8 +41,9 @@ def test_one_that_was_changed_by_hand_or_has_no_checksum_is_refused(path: Path) 
     del content["sha256"]
     for changed in (text.replace('"noise_multiplier": 8.0', '"noise_multiplier": 9.0'), json.dumps(content)):
         path.write_text(changed)
-        with pytest.raises(DataError, match=r"site photo: privacy ledger .* is damaged: its checksum"):
+        with pytest.raises(DataError) as caught:
             Ledger(path, "photo").spend("job", 1, LIMITS)
+        assert "its checksum is not that of its content" in str(caught.value)
 
 
 def test_the_policy_names_another_folder_which_must_exist(tmp_path: Path) -> None:
@@ -54,10 +55,9 @@ def test_the_policy_names_another_folder_which_must_exist(tmp_path: Path) -> Non
     assert ledger_file("photo", local) == own
     for wrong in (str(elsewhere), "elsewhere", ""):
         policy.write_text(json.dumps({"ledger": wrong}))
-        with pytest.raises(
-            SettingsError, match=r"site photo: privacy policy .* expected the absolute path of a folder"
-        ):
+        with pytest.raises(SettingsError) as caught:
             ledger_file("photo", local)
+        assert (caught.value.field, caught.value.value) == ("ledger", wrong)
     assert not elsewhere.exists()
     elsewhere.mkdir()
     policy.write_text(json.dumps({"ledger": str(elsewhere)}))
@@ -69,8 +69,9 @@ def test_what_a_ledger_in_the_kit_has_spent_is_not_forgotten(tmp_path: Path) -> 
     Ledger(own, "photo").spend("job", 0, LIMITS)
     elsewhere.mkdir()
     (tmp_path / "fdg_privacy.json").write_text(json.dumps({"ledger": str(elsewhere)}))
-    with pytest.raises(SettingsError, match="move the file there"):
+    with pytest.raises(SettingsError) as caught:
         ledger_file("photo", tmp_path)
+    assert str(own) in str(caught.value)
     own.rename(elsewhere / "ledger.json")
     assert len(Ledger(ledger_file("photo", tmp_path), "photo").read().releases) == 1
 
@@ -80,7 +81,7 @@ def test_one_that_is_a_link_is_refused_and_stays_one(path: Path, tmp_path: Path)
     Ledger(tmp_path / "shared.json", "photo").spend("job", 0, LIMITS)
     path.parent.mkdir()
     path.symlink_to(tmp_path / "shared.json")
-    with pytest.raises(DataError, match="is a symbolic link"):
+    with pytest.raises(DataError):
         Ledger(path, "photo").spend("job", 0, LIMITS)
     assert path.is_symlink()
     assert len(Ledger(tmp_path / "shared.json", "photo").read().releases) == 1
@@ -104,8 +105,9 @@ def test_on_a_full_disk_nothing_is_spent(path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(DataError, match=r"^site photo: privacy ledger: .* cannot be written: No space left on device"):
+    with pytest.raises(DataError) as caught:
         Ledger(path, "photo").spend("job", 0, LIMITS)
+    assert str(path) in str(caught.value)
     assert not path.exists()
 
 
@@ -114,17 +116,18 @@ def test_exactly_as_many_releases_fit_as_the_exact_cost_allows(path: Path) -> No
     fitting = sum(cost <= 3.0 for cost in costs)
     spent = [Ledger(path, "photo").spend("job", number, LIMITS) for number in range(fitting)]
     assert spent == costs[:fitting]
-    with pytest.raises(BudgetSpentError, match=f"one more release would make it {costs[fitting]:.4g}") as caught:
+    with pytest.raises(BudgetSpentError) as caught:
         Ledger(path, "photo").spend("job", fitting, LIMITS)
+    assert f"one more release would make it {costs[fitting]:.4g}" in str(caught.value)
     assert caught.value.public == str(caught.value)
 
 
 @pytest.mark.parametrize("content", ["[" * 30_000, "[]", '{"version": 3, "site": "photo"}'])
-def test_what_is_no_ledger_is_refused_in_one_sentence_and_stays_as_it_is(path: Path, content: str) -> None:
+def test_what_is_no_ledger_is_refused_by_its_path_and_stays_as_it_is(path: Path, content: str) -> None:
     path.parent.mkdir()
     path.write_text(content)
-    with pytest.raises(DataError, match=r"^site photo: privacy ledger .*/ledger\.json: [^\n]*\.$"):
-        Ledger(path, "photo").spend("job", 0, LIMITS)
-    with pytest.raises(DataError, match=r"^privacy ledger "):
-        read_ledger(path)
+    for read in (lambda: Ledger(path, "photo").spend("job", 0, LIMITS), lambda: read_ledger(path)):
+        with pytest.raises(DataError) as caught:
+            read()
+        assert str(path) in str(caught.value)
     assert path.read_text() == content
