@@ -20,7 +20,7 @@ from fdg_plugins.messages import (
     TaskRequest,
 )
 from fdg_plugins.plugins.admission import admit
-from fdg_plugins.plugins.versions import OF_SITE, code_of, installed_versions, must_be_equal
+from fdg_plugins.plugins.versions import must_be_equal
 from fdg_plugins.privacy.reasons import texts_of
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
@@ -136,8 +136,7 @@ class SiteWork:
             session = self._open(order, config, request.stand_in_protocol)
         if not request.goes_on:
             clear_memory(folder)
-        counted = session.census(should_stop)
-        reply = counted.model_copy(update={"keeps_state": has_memory(folder), "versions": _versions_of(session)})
+        reply = session.census(should_stop).model_copy(update={"keeps_state": has_memory(folder)})
         told = reply.model_dump(mode="json")
         found = {name: told[name] for name in ("split_hash", "precision", "versions")}
         found |= {"job": order.job, "left_out": sorted(session.images.left_out)}
@@ -245,11 +244,6 @@ _WORK = {
 }
 
 
-def _versions_of(session: "SiteSession") -> dict[str, str]:
-    """Return with which packages, and plug-ins in use, this process computes."""
-    return {**installed_versions(OF_SITE), **code_of(names_in(session.protocol), session.protocol.plugins)}
-
-
 def _check_counted(session: "SiteSession", counted: dict[str, Any]) -> None:
     """Raise ``DataError`` or ``SettingsError`` if the data, or how the site computes, are not as they were counted."""
     if counted["split_hash"] != session.data.split_hash:
@@ -263,9 +257,8 @@ def _check_counted(session: "SiteSession", counted: dict[str, Any]) -> None:
             f"precision 'auto' means {used} on this machine, but meant {counted['precision']} in the census.",
             public=True,
         )
-    now = _versions_of(session)
     for package, version in counted["versions"].items():
-        if must_be_equal(package) and (found := now.get(package)) != version:
+        if must_be_equal(package) and (found := session.versions.get(package)) != version:
             raise SettingsError(
                 f"the site runs {package} {found}, but ran {version} in the census: one job needs one version "
                 "everywhere.",

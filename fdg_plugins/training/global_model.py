@@ -67,8 +67,7 @@ class GlobalModel:
         for name, value in moved.items():
             if name.endswith(VARIANCE):
                 value.clamp_(min=0)  # a mean of variances is not negative, but privacy noise can make it so
-            _check_finite(name, value)
-        self.state = {**self.state, **moved}
+        self.replace(moved)
 
     def clamp_variances(self, updates: Iterable[dict[str, Values]]) -> None:
         """Replace, in each update, what would make a running variance of the site's own model negative.
@@ -87,7 +86,8 @@ class GlobalModel:
         """Replace entries by ``values``; raise ``FDGError`` and change nothing if one would not be finite."""
         given = {name: value.to(self.state[name].dtype) for name, value in values.items()}
         for name, value in given.items():
-            _check_finite(name, value)
+            if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+                raise FDGError(f"parameter {name!r} of the global model would not be finite after this step.")
         self.state = {**self.state, **given}
 
     @property
@@ -100,11 +100,6 @@ class GlobalModel:
         save_tensors(path, self.state, description)
 
 
-def _check_finite(name: str, value: torch.Tensor) -> None:
-    if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-        raise FDGError(f"parameter {name!r} of the global model would not be finite after this step.")
-
-
 def save_local_models(
     folder: Path,
     received: Mapping[str, torch.Tensor],
@@ -114,8 +109,8 @@ def save_local_models(
     """Write each site's local model (received + update) to ``<folder>/local_models/<site>.safetensors``."""
     for site, update in updates.items():
         local = {name: received[name] + whole(value).to(received[name].dtype) for name, value in update.items()}
-        local = {**received, **local}
-        save_tensors(folder / LOCAL_FOLDER / f"{site}.safetensors", local, {**description, "site": site})
+        path = folder / LOCAL_FOLDER / f"{site}.safetensors"
+        save_tensors(path, {**received, **local}, {**description, "site": site})
 
 
 class Start(NamedTuple):

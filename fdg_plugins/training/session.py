@@ -26,10 +26,11 @@ from fdg_plugins.objectives import (
     see,
     travel_rules,
 )
-from fdg_plugins.plugins.versions import OF_SITE, installed_versions
+from fdg_plugins.plugins.versions import OF_SITE, code_of, installed_versions
 from fdg_plugins.randomness import seeded
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
+from fdg_plugins.settings.uses import names_in
 from fdg_plugins.state.site_memory import Kept
 from fdg_plugins.tasks import TASKS
 from fdg_plugins.training.loop import Batches, DevicePolicy, ShouldStop, evaluate, placed, train_locally
@@ -77,6 +78,11 @@ class SiteSession:
         """The site's images and classes; a census may replace them."""
         return self.images.data
 
+    @property
+    def versions(self) -> dict[str, str]:
+        """With which packages, and plug-ins in use, this process computes."""
+        return {**installed_versions(OF_SITE), **code_of(names_in(self.protocol), self.protocol.plugins)}
+
     # --- census ---
 
     def census(self, should_stop: ShouldStop = lambda: False) -> CensusReply:
@@ -110,7 +116,7 @@ class SiteSession:
             device=str(self.policy.device),
             precision=self.policy.precision,
             compiled=self.config.compile,
-            versions=installed_versions(OF_SITE),
+            versions=self.versions,
         )
 
     def census_lines(self, reply: CensusReply) -> Iterator[str]:
