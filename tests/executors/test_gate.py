@@ -50,8 +50,9 @@ SCORE = evaluation(0.5, loss=CANARY)
 
 def trained(*, with_split: bool = False, **tensors: torch.Tensor) -> TaskResult:
     """Return what came of a training, with the method's tensors."""
-    split = {"training_split": (SCORE, SCORE)} if with_split else {}
-    value = {"samples": 120, "report": train_report(received=SCORE, local=SCORE, epoch_losses=(CANARY,), **split)}
+    split = (SCORE, SCORE) if with_split else None
+    report = train_report(received=SCORE, local=SCORE, epoch_losses=(CANARY,), training_split=split)
+    value = {"samples": 120, "report": report}
     update = {name: value.clone() for name, value in UPDATE.items()}
     return TaskResult("ok", value, {"update": update, "report": tensors})
 

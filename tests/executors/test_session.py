@@ -166,7 +166,12 @@ def test_each_split_is_judged_on_its_own_images_without_augmentation(
 
 def test_a_site_that_compiles_trains_by_it_and_sends_the_same_names(monkeypatch: pytest.MonkeyPatch) -> None:
     graphs: list[Any] = []
-    monkeypatch.setattr("fdg_plugins.training.session.BACKEND", lambda graph, inputs: (graphs.append(graph), graph)[1])
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph
+
+    monkeypatch.setattr("fdg_plugins.training.session.BACKEND", backend)
     digits = {"dataset": "rotateddigits", "target": "angle_0", "model": "cnn", "max_samples_per_domain": 60}
     protocol = Protocol(**{**SETTINGS, **digits, "local_epochs": 1})
     updates = []
@@ -264,7 +269,7 @@ def plainly_trained(site: SiteSession) -> State:
 
 
 def test_two_rounds_of_a_site_are_those_of_a_loop_whose_optimizer_lives_on(data_root: Path) -> None:
-    settings = {"momentum": 0.9, "weight_decay": 0.01, "rounds": 2, "lr_decay_at": 0.5, "keep_momentum": True}
+    settings: dict[str, Any] = {"momentum": 0.9, "weight_decay": 0.01, "rounds": 2, "lr_decay_at": 0.5, "keep_momentum": True}
     site = session(data_root, **settings)
     received, expected = initial(site), plainly_trained(site)
     first = train(site, received)

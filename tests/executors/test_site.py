@@ -297,8 +297,8 @@ def test_what_flares_runner_fetched_is_done_and_what_a_message_asks_is_refused(e
     assert_refused(engine.ask_by_message(TASK_TRAIN, task_request()), done)
     lines = [(line.task, line.stage, line.id) for line in read_audit(engine.workspace.folder / AUDIT_FILE)]
     both = ("returned", "sent")
-    assert [line[:2] for line in lines[1:5]] == [(task, stage) for task in (TASK_CENSUS, TASK_TRAIN) for stage in both]
-    assert lines[1][2] == lines[2][2] != lines[3][2] == lines[4][2]
+    assert [line[:2] for line in lines[2:6]] == [(task, stage) for task in (TASK_CENSUS, TASK_TRAIN) for stage in both]
+    assert lines[2][2] == lines[3][2] != lines[4][2] == lines[5][2]
 
 
 def test_a_message_with_the_id_of_the_task_at_work_is_refused_and_the_task_is_done(

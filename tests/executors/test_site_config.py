@@ -110,6 +110,6 @@ def test_auto_is_cuda_where_there_is_one_and_a_gpu_that_is_not_there_is_refused(
     assert SiteConfig(device="cpu").torch_device() == torch.device("cpu")
     with pytest.raises(SettingsError) as caught:
         SiteConfig(device=f"cuda:{gpus}").torch_device()
-    assert (caught.value.field, caught.value.value) == ("device", f"cuda:{gpus}")
+    assert f"device is 'cuda:{gpus}'" in str(caught.value)
     if gpus:
         assert SiteConfig(device="cuda:1").torch_device() == torch.device("cuda:1")

@@ -36,12 +36,12 @@ def result(
     received: tuple[float, float] = (2.0, 0.1),
     local: tuple[float, float] = (0.5, 0.8),
     round_number: int | None = None,
-    **meta: Any,
+    meta: dict[str, Any] | None = None,
 ) -> Shareable:
     """Return a site's answer to ``train``, with (loss, accuracy) of the received and of its own model."""
     scores = {name: evaluation(pair[1], loss=pair[0]) for name, pair in (("received", received), ("local", local))}
     report = train_report(0.5, **scores).model_dump()
-    shareable = DXO(DataKind.WEIGHT_DIFF, data={"w": torch.ones(2)}, meta={META_REPORT: report, **meta}).to_shareable()
+    shareable = DXO(DataKind.WEIGHT_DIFF, data={"w": torch.ones(2)}, meta={META_REPORT: report, **(meta or {})}).to_shareable()
     shareable.set_peer_props({ReservedKey.IDENTITY_NAME: "photo"})
     shareable.set_header(AppConstants.CURRENT_ROUND, next(ROUNDS) if round_number is None else round_number)
     return shareable
@@ -144,14 +144,14 @@ def test_only_the_loss_and_the_tasks_own_score_have_a_gap() -> None:
 def test_a_gap_that_is_no_finite_number_is_refused(
     value: Any, fl_ctx: FLContext, caplog: pytest.LogCaptureFixture
 ) -> None:
-    checked = meta_of(GapCheckFilter().process(result(**{META_GAP: value}), fl_ctx))
+    checked = meta_of(GapCheckFilter().process(result(meta={META_GAP: value}), fl_ctx))
     assert checked[META_CHECKED_REPORTS] == {}
     assert META_GAP not in checked
     assert "site photo: gap is" in caplog.text
 
 
 def test_a_site_cannot_say_that_its_own_gap_was_checked(fl_ctx: FLContext) -> None:
-    forged = result(**{META_CHECKED_REPORTS: {"gap": 1e9}})
+    forged = result(meta={META_CHECKED_REPORTS: {"gap": 1e9}})
     found = meta_of(GapCheckFilter().process(forged, fl_ctx))[META_CHECKED_REPORTS]
     assert (found, found.looked_at) == ({}, {"gap"})
 
@@ -162,5 +162,5 @@ def test_a_site_cannot_say_that_its_own_gap_was_checked(fl_ctx: FLContext) -> No
 def test_a_gap_of_scores_may_be_one_however_small_the_loss_is_and_no_gap_is_above_a_larger_loss(
     loss: float, value: float, taken: bool, fl_ctx: FLContext
 ) -> None:
-    checked = GapCheckFilter().process(result((loss, 0.1), **{META_GAP: value}), fl_ctx)
+    checked = GapCheckFilter().process(result((loss, 0.1), meta={META_GAP: value}), fl_ctx)
     assert meta_of(checked)[META_CHECKED_REPORTS] == ({"gap": value} if taken else {})

@@ -85,7 +85,7 @@ def update() -> dict[str, Any]:
 
 def report() -> dict[str, Any]:
     score = evaluation(0.5, loss=CANARY)
-    measured = {"received": score, "local": score, "training_split": (score, score), "epoch_losses": (CANARY,)}
+    measured: dict[str, Any] = {"received": score, "local": score, "training_split": (score, score), "epoch_losses": (CANARY,)}
     return train_report(**measured).model_dump()
 
 
