@@ -10,7 +10,6 @@ with an executor's answer. The site's rules are therefore enforced here:
 """
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from nvflare.apis.dxo import DataKind, from_shareable
 from nvflare.apis.filter import Filter
@@ -21,8 +20,7 @@ from nvflare.apis.shareable import Shareable
 from fdg_plugins.core.privacy import secure_normal
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.executors.work import SiteTask
-from fdg_plugins.filters.privacy import DifferentialPrivacyFilter
-from fdg_plugins.filters.release import check_what_follows, make_release, mark, refuse
+from fdg_plugins.filters.privacy import DifferentialPrivacyFilter, check_what_follows, make_release, mark, policy_of
 from fdg_plugins.flare.filter_chain import result_filters, scope_filters
 from fdg_plugins.messages import (
     META_REPORT,
@@ -36,7 +34,7 @@ from fdg_plugins.messages import (
 )
 from fdg_plugins.plugins.files import load_files
 from fdg_plugins.plugins.reports import REPORT_LOCAL_MODEL, REPORT_STATISTICS
-from fdg_plugins.privacy.ledger import DEFAULT_DELTA, POLICY_FILE, Limits, read_policy, strictest
+from fdg_plugins.privacy.ledger import DEFAULT_DELTA, Limits, strictest
 from fdg_plugins.tasks import TASKS
 
 
@@ -49,8 +47,7 @@ def demanded_limits(fl_ctx: FLContext) -> Limits | None:
 
     Raises ``SettingsError`` if the policy cannot be read.
     """
-    local = Path(fl_ctx.get_engine().get_workspace().get_site_config_dir())
-    policy = read_policy(str(fl_ctx.get_identity_name()), local / POLICY_FILE)
+    policy = policy_of(fl_ctx)
     demands, own = _limits_of(scope_filters(fl_ctx)), {"delta": DEFAULT_DELTA, **policy.limits()}
     if own.keys() == Limits.model_fields.keys():  # else it lacks a limit that a release needs
         demands.append(Limits(**own))
@@ -71,11 +68,9 @@ def release(task: str, answer: Shareable, fl_ctx: FLContext, limits: Limits) -> 
     site = str(fl_ctx.get_identity_name())
     if answer.get_return_code(ReturnCode.OK) == ReturnCode.OK:
         chain = result_filters(fl_ctx)
-        if chain is None:
-            refuse(site, "FLARE does not say which filters its answer will pass after this one")
         # A privacy filter in the chain checks the answer again, so it covers the filters before it.
-        last = max((at for at, one in enumerate(chain) if isinstance(one, DifferentialPrivacyFilter)), default=-1)
-        check_what_follows(site, chain[last + 1 :], DifferentialPrivacyFilter)
+        covered = [at for at, one in enumerate(chain or ()) if isinstance(one, DifferentialPrivacyFilter)]
+        check_what_follows(site, chain if chain is None else chain[max(covered, default=-1) + 1 :])
     return mark(make_release(site, task, answer, fl_ctx, limits, secure_normal), limits)
 
 

@@ -22,8 +22,7 @@ from fdg_plugins.errors import FDGError, SettingsError, shorten
 from fdg_plugins.executors.gate import check_reports, demanded_limits, release
 from fdg_plugins.executors.training_process import TrainingProcess
 from fdg_plugins.executors.work import RequestError, SiteTask, SiteWork, TaskResult, failure_of
-from fdg_plugins.filters.release import mark as mark_released
-from fdg_plugins.filters.release import refusal
+from fdg_plugins.filters.privacy import mark, refusal
 from fdg_plugins.flare.allow_list import count_other_components
 from fdg_plugins.flare.components import SITE
 from fdg_plugins.flare.origin import FetchedTasks
@@ -130,7 +129,7 @@ class SiteExecutor(Executor):
         except FDGError as error:
             reason = reason_of(error, fl_ctx)
             self._log_failure(task_name, reason, fl_ctx)
-            return mark_released(refusal(error, reason.told), limits)
+            return mark(refusal(error, reason.told), limits)
 
     def _do(self, order: SiteTask, config: SiteConfig, fl_ctx: FLContext, abort_signal: Signal) -> TaskResult:
         """Return the result of a task, done in this process or in a separate one."""

@@ -3,26 +3,75 @@
 
 The update is clipped as one vector, noise is added, and the release is entered into the site's ledger before it is
 returned. Other values that depend on the site's images are removed. Content that cannot be treated this way (a method's
-additional tensors, a gap, metrics, unknown entries) turns the answer into an error reply with a one-sentence reason.
-The answer is rebuilt from checked content only, so nothing can pass unnoticed.
+additional tensors, a gap, metrics, unknown entries) raises :class:`RefusedError`, which never quotes a value, and the
+answer becomes an error reply. The answer is rebuilt from checked content only, so nothing can pass unnoticed.
 
 This package's own executor does the same before it returns an answer if the site's files require it
-(``fdg_plugins.executors.gate``). Such an answer passes this filter unchanged if its limits were at least as strict.
+(``fdg_plugins.executors.gate``). The site's or the job's filter then receives the same answer. A mark ensures that
+noise is added only once. The mark is an attribute of the object in this process that stores the limits and the content
+of the release. No message or config can supply one, and a mark is void if the answer's content has changed.
 """
 
+import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
 
+import numpy as np
+import torch
+from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
 from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
-from nvflare.apis.shareable import Shareable
+from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
+from nvflare.app_common.app_constant import AppConstants
+from nvflare.app_common.filters.exclude_vars import ExcludeVars
+from nvflare.app_common.filters.percentile_privacy import PercentilePrivacy
+from nvflare.app_common.filters.svt_privacy import SVTPrivacy
 
-from fdg_plugins.core.privacy import Noise, secure_normal
-from fdg_plugins.errors import FDGError
-from fdg_plugins.filters.release import check_context, check_what_follows, is_released, make_release, refusal, refuse
-from fdg_plugins.flare.filter_chain import result_filters
-from fdg_plugins.privacy.ledger import DEFAULT_DELTA, POLICY_FILE, Limits, read_limits, read_policy, strictest
+from fdg_plugins.core.linear import LARGEST_SQUARABLE
+from fdg_plugins.core.privacy import Noise, privatize, secure_normal
+from fdg_plugins.errors import FDGError, shorten
+from fdg_plugins.filters.precision import RoundedUpdateSendFilter, is_dense
+from fdg_plugins.filters.wire import NO_DXO
+from fdg_plugins.flare.filter_chain import class_path, result_filters
+from fdg_plugins.flare.metrics import Metric, publish_at_site
+from fdg_plugins.messages import (
+    HEADER_REASON,
+    HEADER_RUN,
+    HEADER_STOP,
+    META_REPORT,
+    META_SAMPLES,
+    TASK_CENSUS,
+    CensusReply,
+    TrainReport,
+)
+from fdg_plugins.privacy.ledger import (
+    DEFAULT_DELTA,
+    POLICY_FILE,
+    BudgetSpentError,
+    Ledger,
+    Limits,
+    Policy,
+    ledger_file,
+    read_limits,
+    read_policy,
+    strictest,
+)
 from fdg_plugins.privacy.reasons import reason_of
+
+# Filters allowed after a release: they see only the release, and remove content, round it or add noise.
+POST_PROCESSING = (ExcludeVars, PercentilePrivacy, SVTPrivacy, RoundedUpdateSendFilter)
+STEP_COUNTERS = "num_batches_tracked"  # BatchNorm's counters, which count steps, not images
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+ARRAYS = (np.float16, np.float32, np.float64, np.int64)
+WITHHELD = {"received": None, "local": None, "training_split": None, "personal": None, "epoch_losses": None}
+
+DXO_KEY = "DXO"
+# HEADER_RUN holds the server's own run id, which the site's executor passes to the job's filters; it does not leave.
+_HEADERS = {ReservedHeaderKey.CONTENT_TYPE, ReservedHeaderKey.RC, AppConstants.CURRENT_ROUND, HEADER_RUN}
+_RETURN_CODES = {value for name, value in vars(ReturnCode).items() if not name.startswith("_")}
+_MARK = "_fdg_release"
 
 
 class DifferentialPrivacyFilter(Filter):
@@ -68,16 +117,260 @@ class DifferentialPrivacyFilter(Filter):
 
     def _answer(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         # FLARE sends nothing of an answer in whose filters an unforeseen error was raised.
-        site, local = fl_ctx.get_identity_name(), fl_ctx.get_engine().get_workspace().get_site_config_dir()
-        limits = strictest(self.limits(), read_policy(site, Path(local) / POLICY_FILE))
-        chain = result_filters(fl_ctx)
+        site, chain = fl_ctx.get_identity_name(), result_filters(fl_ctx)
+        limits = strictest(self.limits(), policy_of(fl_ctx))
         at = chain.index(self) if chain is not None and self in chain else None
         if shareable.get_return_code(ReturnCode.OK) == ReturnCode.OK:
-            if chain is None or at is None:
-                refuse(site, "FLARE does not say which filters its answer will pass after this one")
-            check_what_follows(site, chain[at + 1 :], type(self))
+            check_what_follows(site, None if chain is None or at is None else chain[at + 1 :])
             check_context(site, fl_ctx)
         if chain is not None and is_released(shareable, limits, chain[:at]):
             return shareable
         task = str(fl_ctx.get_prop(FLContextKey.TASK_NAME))
         return make_release(site, task, shareable, fl_ctx, limits, self._noise)
+
+
+def policy_of(fl_ctx: FLContext) -> Policy:
+    """Return the site's own policy; raise ``SettingsError`` if it is invalid."""
+    return read_policy(str(fl_ctx.get_identity_name()), _local(fl_ctx) / POLICY_FILE)
+
+
+def _local(fl_ctx: FLContext) -> Path:
+    return Path(fl_ctx.get_engine().get_workspace().get_site_config_dir())
+
+
+def check_what_follows(site: str, later: Sequence[Filter] | None) -> None:
+    """Raise ``RefusedError`` if a filter in ``later`` could add content that no release covers; None: unknown.
+
+    Filters in ``POST_PROCESSING`` cannot; a privacy filter releases the answer again.
+    """
+    if later is None:
+        refuse(site, "FLARE does not say which filters its answer will pass after this one")
+    for filter_ in later:
+        if type(filter_) not in (*POST_PROCESSING, DifferentialPrivacyFilter):
+            refuse(site, f"the filter {class_path(filter_)} comes after it and could add what it does not see")
+
+
+# --- the release ---
+
+
+class RefusedError(FDGError):
+    """The answer holds something that differential privacy does not cover, so it does not leave the site.
+
+    The error's text quotes no value and may leave.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, public=True)
+
+
+def refuse(site: str, what: str) -> NoReturn:
+    """Raise ``RefusedError``: the answer does not leave, for the reason ``what``, which quotes no value."""
+    raise RefusedError(f"site {site}: differential privacy refused its answer: {what}.")
+
+
+def make_release(
+    site: str, task: str, shareable: Shareable, fl_ctx: FLContext, limits: Limits, noise: Noise
+) -> Shareable:
+    """Return the release of a site's answer to ``task`` (also of an error reply) under ``limits``.
+
+    Raises ``RefusedError`` for content that differential privacy does not cover, ``BudgetSpentError`` if the budget is
+    spent, and ``DataError`` for an unusable ledger. It raises no other errors, and none quotes a value of the answer.
+    """
+    try:
+        return _release(site, task, shareable, fl_ctx, limits, noise)
+    except FDGError:
+        raise
+    except Exception as error:
+        # Only the type, because the error's text may quote the data.
+        raise RefusedError(f"site {site}: differential privacy failed with {type(error).__name__}.") from error
+
+
+def _release(site: str, task: str, shareable: Shareable, fl_ctx: FLContext, limits: Limits, noise: Noise) -> Shareable:
+    code = shareable.get_return_code(ReturnCode.OK)
+    if code != ReturnCode.OK:
+        return _bare_error(site, code, shareable)
+    check_context(site, fl_ctx)
+    dxo = _content(site, shareable)
+    if task == TASK_CENSUS:
+        return _census(site, dxo).to_shareable()
+    update, meta = read_update(site, dxo), _released_meta(site, dxo)
+    number = shareable.get_header(AppConstants.CURRENT_ROUND, 0)
+    if type(number) is not int or number < 0:
+        refuse(site, "the number of its round is not a whole number")
+    job = str(fl_ctx.get_job_id())
+    cost = Ledger(ledger_file(site, _local(fl_ctx)), site).spend(job, number, limits)
+    floats = {name: value for name, value in update.items() if value.is_floating_point()}
+    noisy = privatize(floats, limits.clip_norm, limits.noise_multiplier, noise)
+    released = {name: noisy[name] if name in noisy else torch.zeros_like(value) for name, value in update.items()}
+    data = {
+        name: value.numpy() if isinstance(dxo.data[name], np.ndarray) else value for name, value in released.items()
+    }
+    answer = DXO(DataKind.WEIGHT_DIFF, data=data, meta=meta).to_shareable()
+    answer.set_header(AppConstants.CURRENT_ROUND, number)
+    logging.getLogger(__name__).info(
+        f"site {site} | round {number + 1} | released with noise: epsilon is now {cost:.4g} of "
+        f"{limits.max_epsilon:g} at delta {limits.delta:g}"
+    )
+    budget = {"fdg_epsilon_spent": cost, "fdg_epsilon_left": limits.max_epsilon - cost}
+    publish_at_site((Metric(name, "gauge", value) for name, value in budget.items()), {"site": site, "run": job})
+    return answer
+
+
+def refusal(error: FDGError, told: str) -> Shareable:
+    """Return the error reply that says in ``told`` why nothing was released, and whether the site stops for good."""
+    reply = make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: told})
+    if isinstance(error, BudgetSpentError):
+        reply.set_header(HEADER_STOP, True)
+    return reply
+
+
+# --- what an answer holds ---
+
+
+def _bare_error(site: str, code: Any, shareable: Shareable) -> Shareable:
+    """Return an error reply without its reason, because an exception's text may quote the data."""
+    code = code if isinstance(code, str) and code in _RETURN_CODES else ReturnCode.EXECUTION_EXCEPTION
+    reason = f"site {site}: {code}; its reason stays in the site's own log, as differential privacy demands."
+    reply = make_reply(code, {HEADER_REASON: reason})
+    if shareable.get_header(HEADER_STOP) is True:
+        reply.set_header(HEADER_STOP, True)
+    return reply
+
+
+def check_context(site: str, fl_ctx: FLContext) -> None:
+    """Refuse public context properties, which leave with the answer, except FLARE's own (``__name__``)."""
+    for key in fl_ctx.get_all_public_props():
+        if not (key.startswith("__") and key.endswith("__")):
+            refuse(site, f"FLARE's context has the public property {shorten(key)}, which would leave beside it")
+
+
+def _content(site: str, shareable: Shareable) -> DXO:
+    """Return the DXO in an answer; refuse an answer that holds anything else."""
+    for key in shareable.keys() - {DXO_KEY, ReservedHeaderKey.HEADERS}:
+        refuse(site, f"it holds {shorten(key)} beside its content")
+    for key in (shareable.get(ReservedHeaderKey.HEADERS) or {}).keys() - _HEADERS:
+        refuse(site, f"it has the header {shorten(key)}, which is not known to be free of data")
+    try:
+        return from_shareable(shareable)
+    except NO_DXO:
+        refuse(site, "it is not a DXO")
+
+
+def _census(site: str, dxo: DXO) -> DXO:
+    """Return the census, whose counts are public, without the names of skipped files."""
+    try:
+        reply = CensusReply.read(dxo.data, "census", RefusedError)
+    except RefusedError:
+        reply = None
+    if reply is None or dxo.data_kind != DataKind.METRICS or dxo.meta:
+        refuse(site, "its census is not as declared")
+    return DXO(DataKind.METRICS, data=reply.model_copy(update={"skipped": ()}).model_dump(mode="json"))
+
+
+def read_update(site: str, dxo: DXO) -> dict[str, torch.Tensor]:
+    """Return the update in an answer, floating-point tensors and step counters; refuse any other content."""
+    if dxo.data_kind != DataKind.WEIGHT_DIFF:
+        kind = getattr(dxo.data_kind, "value", dxo.data_kind)  # an enum member until it has crossed the wire
+        refuse(site, f"it is {shorten(str(kind))}, expected an update (WEIGHT_DIFF) and nothing beside it")
+    update = {name: _values(site, name, value) for name, value in dxo.data.items()}
+    if not any(value.is_floating_point() for value in update.values()):
+        refuse(site, "its update has no floating-point values")
+    return update
+
+
+def _values(site: str, name: Any, value: Any) -> torch.Tensor:
+    """Return one parameter as a CPU tensor: floats, which may leave after noise is added, or a step counter."""
+    if not isinstance(name, str):
+        refuse(site, f"a parameter's name is a {type(name).__name__}, expected a string")
+    where = f"parameter {shorten(name)}"
+    if isinstance(value, np.ndarray) and value.dtype in ARRAYS:
+        value = torch.from_numpy(value.copy())  # a copy, since torch warns about read-only arrays
+    if not is_dense(value) or value.device.type == "meta":
+        refuse(site, f"{where} is a {type(value).__name__}, expected a dense tensor or array of numbers")
+    if value.dtype not in FLOATS and (value.dtype != torch.int64 or not name.endswith(STEP_COUNTERS)):
+        refuse(site, f"{where} is of {value.dtype}, expected floating-point numbers, or BatchNorm's step counter")
+    if value.is_floating_point():
+        largest = min(LARGEST_SQUARABLE, torch.finfo(value.dtype).max)
+        if not bool((value.abs() <= largest).all()):
+            refuse(site, f"{where} has values that are NaN or beyond {largest:g}")
+    return value.detach().cpu()
+
+
+def _released_meta(site: str, dxo: DXO) -> dict[str, Any]:
+    """Return the meta that may leave: the number of samples, and the report without values measured on images."""
+    meta: dict[str, Any] = {}
+    for key, value in dxo.meta.items():
+        if key == META_SAMPLES:
+            if type(value) is not int or value < 1:
+                refuse(site, "its number of samples is not a whole number above zero")
+            meta[key] = value
+        elif key == META_REPORT:
+            try:
+                report = TrainReport.read(value, "report", RefusedError)
+            except RefusedError:
+                refuse(site, "its report of the training is not as declared")
+            meta[key] = report.model_copy(update=WITHHELD).model_dump()
+        elif key not in (MetaKey.INITIAL_METRICS, MetaKey.FILTER_HISTORY):  # which are dropped
+            refuse(site, f"its meta holds {shorten(key)}, which differential privacy does not cover")
+    return meta
+
+
+# --- the mark of a release ---
+
+
+class Release(NamedTuple):
+    """The mark of an answer: the limits under which it was released, and its content at that time."""
+
+    limits: Limits
+    rest: Any
+    values: Any
+    held: Any  # references to the tensors, so that no other object can reuse their ids
+
+
+def mark(answer: Shareable, limits: Limits) -> Shareable:
+    """Mark ``answer`` in place as released under ``limits`` and return it; the mark never leaves the process."""
+    tensors = list(answer[DXO_KEY]["data"].values()) if DXO_KEY in answer else []
+    setattr(answer, _MARK, Release(limits, *_summary(answer), tensors))
+    return answer
+
+
+def is_released(answer: Shareable, limits: Limits, earlier: Sequence[Filter]) -> bool:
+    """Return whether ``answer`` was released under ``limits`` or stricter ones and has since passed only ``earlier``.
+
+    Its content must be unchanged, or the result of post-processing filters, which add no entry.
+    """
+    release = getattr(answer, _MARK, None)
+    if not isinstance(release, Release) or strictest(release.limits, limits) != release.limits:
+        return False
+    rest, values = _summary(answer)
+    post_processed = all(type(one) in POST_PROCESSING for one in earlier) and isinstance(values, dict)
+    return rest == release.rest and (
+        values == release.values or (post_processed and values.keys() <= release.values.keys())
+    )
+
+
+def _summary(answer: Shareable) -> tuple[Any, Any]:
+    """Return a comparable summary of what an answer holds but its values, and of these by name.
+
+    Left out is the history of filters, which FLARE's filters add to the meta.
+    """
+    rest = _plain(answer)
+    dxo = rest.get(DXO_KEY)
+    if not isinstance(dxo, dict):
+        return rest, None
+    if isinstance(meta := dxo.get("meta"), dict):
+        meta.pop(MetaKey.FILTER_HISTORY, None)
+    return rest, dxo.pop("data", None)
+
+
+def _plain(value: Any) -> Any:
+    """Return a copy to compare, in which a tensor is represented by its id and version counter."""
+    if isinstance(value, torch.Tensor):
+        return "tensor", id(value), value._version
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, bool | int | float | str | None):
+        return type(value), value
+    return object()  # equal to nothing: an array or another mutable object may have been modified

@@ -256,7 +256,7 @@ def test_an_unforeseen_error_in_the_release_lets_nothing_out(site: Site, monkeyp
     def fail(*_: Any) -> None:
         raise ValueError(str(CANARY))
 
-    monkeypatch.setattr("fdg_plugins.filters.release.read_update", fail)
+    monkeypatch.setattr("fdg_plugins.filters.privacy.read_update", fail)
     assert refusal(site.sent(trained())) == "site photo: differential privacy failed with ValueError."
 
 

@@ -31,7 +31,6 @@ from fdg_plugins.errors import LONGEST_QUOTE, DataError, FDGError, SettingsError
 from fdg_plugins.executors import SiteConfig, read_site_config
 from fdg_plugins.executors.work import CENSUS_FILE
 from fdg_plugins.filters import DifferentialPrivacyFilter, GapReportFilter, RoundedUpdateSendFilter
-from fdg_plugins.flare.components import SERVER, class_paths
 from fdg_plugins.messages import META_REPORT, TASK_CENSUS, TASK_TRAIN
 from fdg_plugins.models import build_model
 from fdg_plugins.privacy.reasons import make_reason, texts_of
@@ -45,7 +44,6 @@ ID = re.compile(r"details in the site's own log under ([0-9a-f]{8})\)\.$")
 NOBODY = 65534
 SOURCES = Path(fdg_plugins.__file__).parent
 FIRING = ("log_warning", "log_error", "log_critical")  # unless told otherwise, these fire an event with the text
-SILENT = ("log_debug", "log_info", "log_exception")  # these do so only if they are told to
 
 pytestmark = pytest.mark.usefixtures("wire")
 
@@ -196,14 +194,11 @@ def test_an_error_tells_its_text_only_if_it_may(text: str, kind: type[Exception]
         assert f"<{text}>" in made.told
 
 
-def test_what_everybody_may_know_is_told_as_it_is() -> None:
-    public = DataError("3 images of 40 cannot be read.", public=True)
-    assert make_reason(*texts_of(public), names=False) == ("3 images of 40 cannot be read.",) * 2
-
-
 @pytest.mark.parametrize("length", [10, 145, 70_000])
 def test_the_id_is_in_the_part_of_a_reason_that_the_server_reads(length: int) -> None:
-    made = make_reason("x", f"{'a' * length}.", names=False)
+    public = DataError(f"{'a' * length}.", public=True)
+    assert make_reason(*texts_of(public), names=False) == (str(public),) * 2, "everybody may know it"
+    made = make_reason("x", public.public, names=False)
     (number,) = ID.findall(one_line(made.told, LONGEST_QUOTE))
     assert f"[{number}]" in made.logged
     assert made.told.startswith("a" * min(length, 100))
@@ -343,28 +338,10 @@ def test_a_filter_that_refuses_an_answer_tells_nothing_through_events(
 
 
 def test_no_component_of_a_site_logs_with_an_event() -> None:
-    at_server = {path.rpartition(".")[2] for path in class_paths(SERVER)} | {"RunReceiver"}
-    modules = (path for path in SOURCES.rglob("*.py") if path.parent != SOURCES / "controllers")
-    found = {site for path in modules for site in firing_calls(path)}
-    assert {place for place in found if place[1] not in at_server} == set()
-    assert ("filters/gap.py", "GapCheckFilter") in found, "the search finds calls"
-
-
-def firing_calls(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the module and the class of every call that logs with an event."""
-    for one in ast.walk(ast.parse(path.read_text())):
-        if isinstance(one, ast.ClassDef):
-            for call in ast.walk(one):
-                if isinstance(call, ast.Call) and fires(call):
-                    yield str(path.relative_to(SOURCES)), one.name
-
-
-def fires(call: ast.Call) -> bool:
-    """Return whether a call logs with an event, for all that its text says."""
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-    if name not in (*FIRING, *SILENT):
-        return False
-    told = {argument.arg: argument.value for argument in call.keywords}.get("fire_event")
-    if told is None:
-        return name in FIRING or len(call.args) > 2
-    return not (isinstance(told, ast.Constant) and told.value is False)
+    found = []
+    for path in (path for path in SOURCES.rglob("*.py") if path.parent != SOURCES / "controllers"):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in FIRING:
+                silent = any(one.arg == "fire_event" and not ast.literal_eval(one.value) for one in call.keywords)
+                found += [] if silent else [str(path.relative_to(SOURCES))]
+    assert sorted(found) == ["filters/exchange.py", "filters/gap.py"], "those that check at the server"

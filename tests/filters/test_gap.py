@@ -41,7 +41,9 @@ def result(
     """Return a site's answer to ``train``, with (loss, accuracy) of the received and of its own model."""
     scores = {name: evaluation(pair[1], loss=pair[0]) for name, pair in (("received", received), ("local", local))}
     report = train_report(0.5, **scores).model_dump()
-    shareable = DXO(DataKind.WEIGHT_DIFF, data={"w": torch.ones(2)}, meta={META_REPORT: report, **(meta or {})}).to_shareable()
+    shareable = DXO(
+        DataKind.WEIGHT_DIFF, data={"w": torch.ones(2)}, meta={META_REPORT: report, **(meta or {})}
+    ).to_shareable()
     shareable.set_peer_props({ReservedKey.IDENTITY_NAME: "photo"})
     shareable.set_header(AppConstants.CURRENT_ROUND, next(ROUNDS) if round_number is None else round_number)
     return shareable

@@ -20,10 +20,8 @@ from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
-from nvflare.apis.workspace import Workspace
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.filters.exclude_vars import ExcludeVars
-from nvflare.private.fed.app.fl_conf import create_privacy_manager
 
 from fdg_plugins.core.accounting import gaussian_epsilon as epsilon
 from fdg_plugins.errors import SettingsError
@@ -85,7 +83,12 @@ def update() -> dict[str, Any]:
 
 def report() -> dict[str, Any]:
     score = evaluation(0.5, loss=CANARY)
-    measured: dict[str, Any] = {"received": score, "local": score, "training_split": (score, score), "epoch_losses": (CANARY,)}
+    measured: dict[str, Any] = {
+        "received": score,
+        "local": score,
+        "training_split": (score, score),
+        "epoch_losses": (CANARY,),
+    }
     return train_report(**measured).model_dump()
 
 
@@ -367,15 +370,3 @@ def test_an_argument_out_of_range_is_refused_on_construction(name: str) -> None:
         with pytest.raises(SettingsError) as caught:
             DifferentialPrivacyFilter(**{**GENEROUS, name: value})
         assert str(caught.value).startswith(f"differential privacy: {name} is ")
-
-
-def test_flare_builds_it_from_the_page_s_policy_as_a_filter_of_the_site_s_own(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text(encoding="utf-8")
-    policies = [block for block in re.findall(r"```json\n(.*?)```", page, flags=re.DOTALL) if '"scopes"' in block]
-    (tmp_path / "startup").mkdir()
-    (tmp_path / "local").mkdir()
-    (tmp_path / "local" / "privacy.json").write_text(policies[0])
-    manager = create_privacy_manager(Workspace(str(tmp_path), SITE), names_only=False)
-    scope = manager.get_scope(None)
-    assert [type(one) for one in scope.task_result_filters["out"]] == [DifferentialPrivacyFilter]
-    assert scope.task_result_filters["in"] == []
