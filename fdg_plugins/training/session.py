@@ -121,9 +121,7 @@ class SiteSession:
 
     def census_lines(self, reply: CensusReply) -> Iterator[str]:
         """Yield what the site's own log says of its answer to the census; these lines name files, and stay there."""
-        # A list of its own may set images apart that no site trains on; otherwise the target is judged on all images.
-        judged = "in all" if reply.num_train + reply.num_validation <= reply.num_test else "test"
-        counts = f"{reply.num_train} train, {reply.num_validation} validation, {reply.num_test} {judged}"
+        counts = f"{reply.num_train} train, {reply.num_validation} validation, {reply.num_test} test"
         domain = f"domain {reply.domain}"
         yield f"{domain}: {counts}; split {reply.split}; device {reply.device}, {reply.precision}"
         if (reason := why_slow(self.policy)) is not None:

@@ -1,20 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings of a recipe: each reaches the job that is written, and a wrong one is refused at once, by its field."""
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fdg_plugins.aggregators import make_aggregator
-from fdg_plugins.data import DATASETS, PACS
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plans.plans import check_settings, make_plans
 from fdg_plugins.plugins.methods import METHODS as METHOD_RECORDS
 from fdg_plugins.recipes import METHODS, FDGRecipe, make_recipe, settings_of
-from fdg_plugins.tasks import TASKS, ScoreKind
-from fdg_plugins.tasks.classification import Classification
 from tests.recipes.exported_jobs import arguments, filters
 
 SITE_FILE = "app_site/config/config_fed_client.json"
@@ -121,35 +117,13 @@ def test_a_probe_that_comes_with_the_round_before_needs_no_task_of_its_own(tmp_p
         assert {task for _, task in filters(tmp_path / "pacs_fediir", SITE_FILE)} == tasks
 
 
-ERROR_RATE = ScoreKind("error_rate", "Errors", highest=2.0, higher_is_better=False)
-
-
-@dataclass(frozen=True)
-class Errors(Classification):
-    """A plug-in's classification with a score that counts errors."""
-
-    name: str = "errors"
-    score: ScoreKind = ERROR_RATE
-
-
-def test_the_gap_is_of_the_metric_asked_for_which_may_be_a_plug_ins(tmp_path: Path) -> None:
+def test_the_gap_is_of_the_metric_asked_for(tmp_path: Path) -> None:
     for metric, args in (("loss", {}), ("accuracy", {"metric": "accuracy"})):
         make_recipe("fedomg+ga", metric=metric).export(str(tmp_path))
         chain = filters(tmp_path / "pacs_fedomg_ga", SITE_FILE)["task_result_filters", "train"]
         assert chain == [("GapReportFilter", args)]
-    TASKS.add(Errors())
-    DATASETS.add(replace(PACS, name="judged", task="errors", protocol={"task": "errors"}))
-    try:
-        make_recipe("fedga", "judged", metric="error_rate").export(str(tmp_path))
-        with pytest.raises(SettingsError, match="metric is 'accuracy'"):
-            make_recipe("fedga", "judged", metric="accuracy")
-    finally:
-        DATASETS.remove("judged")
-        TASKS.remove("errors")
-    sites, server = (filters(tmp_path / "judged_fedga", file) for file in (SITE_FILE, SERVER_FILE))
-    told = {"metric": "error_rate", "higher_is_better": False}
-    assert sites["task_result_filters", "train"] == [("GapReportFilter", told)]
-    assert server["task_result_filters", "train"] == [("GapCheckFilter", {"largest": 2.0})]
+    with pytest.raises(SettingsError):
+        make_recipe("fedomg+ga", metric="dice")
 
 
 @pytest.mark.parametrize(
