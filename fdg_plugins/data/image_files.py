@@ -71,12 +71,7 @@ class ImageDataset(Dataset[Any]):
 
 
 class ImageSource(ABC):
-    """The images of a domain, identified by their samples.
-
-    ``reports_differ``: whether :meth:`reported` differs from :meth:`evaluation`, in images or in targets.
-    """
-
-    reports_differ: bool = False
+    """The images of a domain, identified by their samples."""
 
     @abstractmethod
     def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
@@ -198,8 +193,6 @@ class AttributeFiles(ImageFiles):
 
     Targets are labels ``[B]`` in training and in what methods report, labels and attributes ``[B, 2]`` in evaluations.
     """
-
-    reports_differ = True
 
     def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
         """Return the whole images with their labels, once per epoch."""

@@ -39,7 +39,6 @@ class PairFiles(FileSource[Pair]):
     ) -> None:
         super().__init__(folder, memory, max_pixels)
         self.preset = preset
-        self.reports_differ = not preset.whole  # training takes crops
         self.form = PairForm(spec, not preset.whole, max_pixels, in_bytes=preset.of_photographs)
 
     def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
