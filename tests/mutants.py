@@ -27,7 +27,18 @@ from pathlib import Path
 import coverage
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("core", "methods", "objectives", "aggregators", "filters", "privacy", "controllers", "executors", "record", "data")
+ROOMS = (
+    "core",
+    "methods",
+    "objectives",
+    "aggregators",
+    "filters",
+    "privacy",
+    "controllers",
+    "executors",
+    "record",
+    "data",
+)
 MOST_TESTS = 40
 TIMEOUT_S = 240
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
