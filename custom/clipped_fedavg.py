@@ -33,8 +33,7 @@ METHOD = Method(
     title="Clipped FedAvg",
     line="no update counts for more than the median length of the round's",
     reference=Reference(authors="fdg_plugins", title="an example", venue="custom/README.md", year=2026),
-    acts=("direction",),
-    aggregator=ClippedFedAvgAggregator,
+    classes=(ClippedFedAvgAggregator,),
     equations=(
         Equation(formula="Σᵤ pᵤ min(1, median ‖g‖ / ‖gᵤ‖) gᵤ", meaning="the step, of updates g with weights p"),
     ),

@@ -18,7 +18,6 @@ from fdg_plugins.filters import GapReportFilter
 from fdg_plugins.plugins.composition import BASE
 from fdg_plugins.plugins.method import ANY_DATASET, Default, Method
 from fdg_plugins.plugins.methods import METHODS
-from fdg_plugins.plugins.target import load_target
 from fdg_plugins.recipes import JOBS
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.protocols import FAMILIES
@@ -175,7 +174,7 @@ def _of_class(record: Method, name: str, kind: str) -> Any:
 
 def _classes(record: Method) -> dict[str, Callable[..., Any]]:
     named = {"weighting": record.weighting, "objective": record.objective, "server": record.aggregator}
-    return {kind: load_target(target) for kind, target in named.items() if target is not None}
+    return {kind: class_ for kind, class_ in named.items() if class_ is not None}
 
 
 def _leaves(record: Method) -> str:

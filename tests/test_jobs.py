@@ -59,10 +59,10 @@ def test_components_can_be_built_settings_hold_and_filters_are_those_of_both_end
     (controller,) = (one for one in made if isinstance(one, FederationController))
     aggregator = make_aggregator(controller.aggregator or "")
     objective = make_objective((controller.protocol or {}).get("objective", "erm"))
-    names = aggregator.setting_names()
+    names = list(aggregator.settings())
     plans = make_plans(controller.protocol or {}, controller.stand_in_protocol or {}, {}, names)
     assert plans.stand_in.protocol.rounds < plans.real.protocol.rounds
-    aggregator.configure(plans.stand_in.aggregator)
+    aggregator = aggregator.configured(plans.stand_in.aggregator)
     server, site = (
         {key: [name for name, _ in chain] for key, chain in filters(job, file).items()} for file in (SERVER, SITE)
     )

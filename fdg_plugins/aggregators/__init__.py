@@ -15,10 +15,9 @@ Shapes: U sites of the round, N known sites, P trainable parameters. Updates ``[
 parameter with its own shape; weights and coefficients ``[U]`` are float64, in the sorted order of the sites' names.
 """
 
-from fdg_plugins.aggregators.base import AGGREGATORS, UpdateAggregator, make_aggregator
+from fdg_plugins.aggregators.base import AGGREGATORS, UpdateAggregator, make_aggregator, take_step
 from fdg_plugins.aggregators.compatibility import check_fit, needed_reports
 from fdg_plugins.aggregators.contributions import Contribution, Direction, NotFiniteError, RunFacts
-from fdg_plugins.aggregators.step import take_step
 from fdg_plugins.aggregators.weightings import (
     ONLY_ROUND,
     WEIGHTINGS,

@@ -3,7 +3,7 @@
 
 One round: ``begin_round``, one ``accept_model`` per site, ``aggregate_model``. A method defines
 :meth:`UpdateAggregator.direction` and, if it needs to, ``check`` (refuse a contribution), ``step_of`` (the step of one
-parameter) and ``_validate`` (what its settings' annotations do not say).
+parameter); its constructor checks what the settings' annotations do not say.
 
 Equation: ``theta+ = theta + server_lr * sum_u c_u g_u``, with the coefficients c of the direction and the updates g.
 
@@ -16,13 +16,11 @@ update per site. Without any, the step is empty and the model stays as it is.
 Buffers: float buffers are averaged with p and not scaled by ``server_lr``; integer buffers move by the largest update.
 """
 
-import inspect
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
-from weakref import ReferenceType, ref
+from typing import Any, ClassVar, Self
 
 import torch
 from nvflare.apis.event_type import EventType
@@ -53,9 +51,10 @@ from fdg_plugins.aggregators.weightings import (
 from fdg_plugins.core.gram import gram_matrix
 from fdg_plugins.core.layout import ModelLayout, ParameterKind
 from fdg_plugins.core.linear import combine, inner_product
+from fdg_plugins.core.measures import measure_step
 from fdg_plugins.core.outliers import clip_factors
 from fdg_plugins.core.stored import Values, whole
-from fdg_plugins.core.weighting import limited_weights
+from fdg_plugins.core.weighting import limited_weights, uniform_weights
 from fdg_plugins.errors import (
     ContributionError,
     FDGError,
@@ -69,20 +68,13 @@ from fdg_plugins.errors import (
 )
 from fdg_plugins.flare.broken_uploads import register_server_tensors
 from fdg_plugins.messages import META_REPORT
-from fdg_plugins.plugins.classes import ClassesOf
+from fdg_plugins.plugins.classes import ClassesOf, parameters_of
 from fdg_plugins.plugins.fields import Positive, check_parameters
 
 AGGREGATOR_STATE = 1
 
 MAX_IDLE_ROUNDS = 3
 """Rounds in a row without a step after which a run ends."""
-
-
-class KnownGram(NamedTuple):
-    """A Gram matrix ``[U, U]`` and weak references to the contributions from which it was computed."""
-
-    contributions: tuple[ReferenceType[Contribution], ...]
-    matrix: torch.Tensor
 
 
 class UpdateAggregator(ModelAggregator):
@@ -96,6 +88,7 @@ class UpdateAggregator(ModelAggregator):
         server_lr: eta_g > 0, the factor of the step along the direction. One for plain averaging.
     """
 
+    role: ClassVar[str] = "aggregator"
     reads_effective_steps: ClassVar[bool] = False  # whether the direction uses the sites' effective steps
     needs_head: ClassVar[bool] = False  # whether the whole head must be shared
     reads_parts: ClassVar[bool] = False  # whether updates may stay in files
@@ -113,16 +106,16 @@ class UpdateAggregator(ModelAggregator):
         super().__init__()
         self.weighting = weighting
         self.server_lr = server_lr
-        self.facts = RunFacts()
+        self.facts = RunFacts()  # what is known about the federation; set before the first round
+        self.contributions: dict[str, Contribution] = {}  # of the round, by site in sorted order
         self._layout: ModelLayout | None = None
         self._sites: frozenset[str] | None = None
         self._round_of: RoundOf | None = None
-        self._known_gram: KnownGram | None = None
-        self._weighting_rule: Weighting | None = None
+        self._gram: tuple[list[int], torch.Tensor] | None = None  # identities of contributions, and their Gram matrix
+        self._rule: Weighting | None = None if is_brought(weighting) else make_weighting(weighting)
         self._announced_rounds = 0  # by a workflow of FLARE's own
         self._empty_rounds = 0  # in a row
-        self.reset_stats()
-        self._validate()
+        check_parameters(self)
 
     # --- what a method defines ---
 
@@ -153,40 +146,36 @@ class UpdateAggregator(ModelAggregator):
         """
         return combine(coefficients, [contribution.update[name] for contribution in contributions])
 
-    # --- settings ---
+    def gram(self, contributions: Sequence[Contribution]) -> torch.Tensor:
+        """Return the Gram matrix of the updates over the trainable parameters, float64 ``[U, U]``.
 
-    @classmethod
-    def setting_names(cls) -> list[str]:
-        """Return the names of the settings: the parameters of the constructor."""
-        return [name for name in inspect.signature(cls).parameters if name != "self"]
-
-    def settings(self) -> dict[str, Any]:
-        """Return the current settings by name."""
-        return {name: getattr(self, name) for name in self.setting_names()}
-
-    def configure(self, settings: Mapping[str, Any]) -> None:
-        """Replace settings, or the weighting's, by name before the first round; text is converted to their type.
-
-        Raises ``SettingsError`` for an unknown name or a value out of range, and then changes nothing.
+        It is kept until the next round begins, so that measuring the step does not compute it again.
         """
-        settings = folded(settings, in_force := self.settings())
-        check_settings_known(type(self).__name__, settings, list(in_force))
-        wanted = {
-            name: read_like(name, value, in_force[name], self.named_values.get(name, ()))
-            for name, value in settings.items()
-        }
-        self.__dict__.update(wanted)
-        try:
-            self._validate()
-        except SettingsError:
-            self.__dict__.update(in_force)
-            self._validate()
-            raise
+        found = gram_matrix([self._trainable(contribution) for contribution in contributions])
+        self._gram = [id(one) for one in contributions], found
+        return found
 
     @property
     def reads_census(self) -> str | None:
         """What the aggregator reads of the census, in words, and cannot do without; None: nothing."""
         return None
+
+    # --- settings ---
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings by name: the parameters of the constructor."""
+        return {name: getattr(self, name) for name in parameters_of(type(self))}
+
+    def configured(self, settings: Mapping[str, Any]) -> Self:
+        """Return an aggregator with other settings, or of its weighting, by name; text is converted to their type.
+
+        Raises ``SettingsError`` for an unknown name or a value out of range.
+        """
+        settings = folded(settings, in_force := self.settings())
+        check_settings_known(type(self).__name__, settings, list(in_force))
+        named = self.named_values
+        read = {name: read_like(name, one, in_force[name], named.get(name, ())) for name, one in settings.items()}
+        return type(self)(**in_force | read)
 
     def rule(self) -> Weighting:
         """Return the weighting, which is looked up now if a plug-in brings it, and not by the constructor.
@@ -194,20 +183,10 @@ class UpdateAggregator(ModelAggregator):
         FLARE builds the components of a job before the workflow has asked whether the operator allows a plug-in, and
         its own workflows never ask. Raises ``SettingsError`` as :func:`~fdg_plugins.aggregators.make_weighting`.
         """
-        if self._weighting_rule is None:
+        if self._rule is None:
             check_allowed_weighting(self.weighting, self.fl_ctx)
-            self._weighting_rule = make_weighting(self.weighting)
-        return self._weighting_rule
-
-    def _validate(self) -> None:
-        self._weighting_rule = None if is_brought(self.weighting) else make_weighting(self.weighting)
-        check_parameters(self)
-
-    # --- one run ---
-
-    def begin_run(self, facts: RunFacts) -> None:
-        """Store what is known about the federation. Called before the first round."""
-        self.facts = facts
+            self._rule = make_weighting(self.weighting)
+        return self._rule
 
     # --- one round ---
 
@@ -224,7 +203,7 @@ class UpdateAggregator(ModelAggregator):
         Rounds count from 0, as in FLARE. ``gone``: the sites that take no further part in the run.
         """
         self.reset_stats()
-        self._known_gram, self._layout = None, layout
+        self._gram, self._layout = None, layout
         self._sites = frozenset(sites)
         self._round_of = RoundOf(round_number, total_rounds, tuple(sorted(self._sites)), frozenset(gone))
 
@@ -234,25 +213,25 @@ class UpdateAggregator(ModelAggregator):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned; raise ``SettingsError`` for a state of another version."""
-        if state.get("version") != AGGREGATOR_STATE:
+        if (version := state.get("version")) != AGGREGATOR_STATE:
             raise SettingsError(
-                f"state of the aggregator has version {state.get('version')}, expected {AGGREGATOR_STATE}."
+                field="version of the aggregator's state", value=version, expected=str(AGGREGATOR_STATE)
             )
         self.rule().restore(state["weighting"])
 
     def accept_model(self, model: FLModel) -> None:
         """Check and store one site's update; raise ``ContributionError`` with the reason if it cannot be used."""
-        layout = self._layout or self._reference()
+        layout = self._layout or self._layout_in_context()
         contribution = read_contribution(model, layout, in_files=self.reads_parts)
-        if self._sites is not None and contribution.site not in self._sites:
-            raise ContributionError(f"site {contribution.site}: sent an update but does not train in this round.")
-        if contribution.site in self._contributions:
-            raise ContributionError(f"site {contribution.site}: sent a second update in the same round.")
+        site = contribution.site
+        if self._sites is not None and site not in self._sites:
+            raise ContributionError(f"site {site}: sent an update but does not train in this round.")
+        if site in self.contributions:
+            raise ContributionError(f"site {site}: sent a second update in the same round.")
         self.rule().check(contribution)
         self.check(contribution)
-        if not self._contributions:
-            self._round_layout = layout or ModelLayout.of(contribution.update)
-        self._contributions[contribution.site] = contribution
+        self._layout = layout or ModelLayout.of(contribution.update)
+        self.contributions = dict(sorted({**self.contributions, site: contribution}.items()))
 
     def aggregate_model(self) -> FLModel:
         """Return the step of the round as an update of the global model, with the report in its meta data.
@@ -261,15 +240,14 @@ class UpdateAggregator(ModelAggregator):
         stays as it is. The contributions are dropped. Raises ``FDGError`` if a workflow of FLARE's own gets nowhere,
         and ``PartError``, which names it, if weighting or direction raise an unforeseen error.
         """
-        self._empty_rounds = 0 if self._contributions else self._empty_rounds + 1
-        if not self._contributions:
+        self._empty_rounds = 0 if self.contributions else self._empty_rounds + 1
+        if not self.contributions:
             if self._empty_rounds == min(MAX_IDLE_ROUNDS, self._announced_rounds):
                 lost = counted(self._empty_rounds, "round")
                 raise FDGError(f"no contribution of {lost} in a row could be used; the log says why each was refused.")
             self.warning("No usable contribution in this round: the global model stays as it is.")
             return FLModel(params_type=ParamsType.DIFF, params={}, meta={META_REPORT: {"sites": []}})
-        contributions = [self._contributions[site] for site in sorted(self._contributions)]
-        rule = self.rule()
+        contributions, rule = list(self.contributions.values()), self.rule()
         with calling("weighting", rule):
             weights = rule(contributions, self._round_of or self._round_in_context())
             weights = limited_weights(weights, [contribution.num_samples for contribution in contributions])
@@ -290,60 +268,15 @@ class UpdateAggregator(ModelAggregator):
         self.reset_stats()
         return FLModel(params_type=ParamsType.DIFF, params=params, metrics=metrics, meta={META_REPORT: report})
 
-    def clip(self) -> dict[str, Any]:
-        """Shorten long updates to ``clip_to_median`` medians of the round; return the factors ``[U]`` for the report.
-
-        Every direction is a combination of the updates, so this limits how far an undetected dishonest site can pull
-        the model. Buffers are not scaled. Without ``clip_to_median``, nothing changes and the result is empty.
-        """
-        if self.facts.clip_to_median is None or not self._contributions:
-            return {}
-        sites = sorted(self._contributions)
-        parts = [self.trainable(self._contributions[site]) for site in sites]
-        lengths = [math.sqrt(inner_product(part, part)) for part in parts]
-        factors = clip_factors(lengths, self.facts.clip_to_median)
-        for site, factor in zip(sites, factors, strict=True):
-            if factor != 1.0:
-                one = self._contributions[site]
-                scaled = {name: whole(value) * factor for name, value in self.trainable(one).items()}
-                self._contributions[site] = replace(one, update={**one.update, **scaled})
-        return {"clip_factors": factors}
-
-    def gram(self, contributions: Sequence[Contribution]) -> torch.Tensor:
-        """Return the Gram matrix of the updates over the trainable parameters, float64 ``[U, U]``.
-
-        It is kept until the next round begins, so that measuring the step does not compute it again.
-        """
-        found = gram_matrix([self.trainable(contribution) for contribution in contributions])
-        self._known_gram = KnownGram(tuple(map(ref, contributions)), found)
-        return found
-
-    def known_gram(self, contributions: Sequence[Contribution]) -> torch.Tensor | None:
-        """Return the Gram matrix ``[U, U]`` of exactly these contributions if :meth:`gram` computed it, else None."""
-        known = self._known_gram
-        if known is None or len(known.contributions) != len(contributions):
-            return None
-        same = all(one() is other for one, other in zip(known.contributions, contributions, strict=True))
-        return known.matrix if same else None
-
-    def accepted(self) -> dict[str, Contribution]:
-        """Return the contributions accepted in this round, by site in sorted order; empty after aggregation."""
-        return dict(sorted(self._contributions.items()))
-
-    def drop(self, site: str) -> None:
-        """Remove a site's contribution to this round, if there is one."""
-        self._contributions.pop(site, None)
-
     def reset_stats(self) -> None:
         """Discard the contributions of the round."""
-        self._contributions: dict[str, Contribution] = {}
-        self._round_layout = ModelLayout()
+        self.contributions, self._layout = {}, None
 
     def _step(
         self, weights: torch.Tensor, coefficients: torch.Tensor, contributions: Sequence[Contribution]
     ) -> dict[str, torch.Tensor]:
         step = {}
-        for name, entry in self._round_layout.items():
+        for name, entry in (self._layout or ModelLayout()).items():
             values = [contribution.update[name] for contribution in contributions]
             if entry.kind is ParameterKind.TRAINABLE:
                 with calling("aggregator", self):
@@ -356,9 +289,27 @@ class UpdateAggregator(ModelAggregator):
                 step[name] = counters.amax(dim=0).to(entry.dtype)
         return step
 
-    def trainable(self, contribution: Contribution) -> dict[str, Values]:
+    def _trainable(self, contribution: Contribution) -> dict[str, Values]:
         """Return the trainable parameters of an update, which are the part that is matched, clipped and measured."""
-        return {name: contribution.update[name] for name in self._round_layout.names(ParameterKind.TRAINABLE)}
+        names = (self._layout or ModelLayout()).names(ParameterKind.TRAINABLE)
+        return {name: contribution.update[name] for name in names}
+
+    def _clip(self) -> dict[str, Any]:
+        """Shorten long updates to ``clip_to_median`` medians of the round; return the factors ``[U]`` for the report.
+
+        Every direction is a combination of the updates, so this limits how far an undetected dishonest site can pull
+        the model. Buffers are not scaled. Without ``clip_to_median``, nothing changes and the result is empty.
+        """
+        if self.facts.clip_to_median is None or not self.contributions:
+            return {}
+        parts = {site: self._trainable(one) for site, one in self.contributions.items()}
+        lengths = [math.sqrt(inner_product(part, part)) for part in parts.values()]
+        factors = clip_factors(lengths, self.facts.clip_to_median)
+        for (site, part), factor in zip(parts.items(), factors, strict=True):
+            if factor != 1.0:
+                one, scaled = self.contributions[site], {name: whole(value) * factor for name, value in part.items()}
+                self.contributions[site] = replace(one, update={**one.update, **scaled})
+        return {"clip_factors": factors}
 
     # --- FLARE's own workflows ---
 
@@ -387,13 +338,38 @@ class UpdateAggregator(ModelAggregator):
         number = self.fl_ctx.get_prop(AppConstants.CURRENT_ROUND, 0) if self.fl_ctx else 0
         return RoundOf(number, max(self._announced_rounds, number + 1))
 
-    def _reference(self) -> ModelLayout | None:
+    def _layout_in_context(self) -> ModelLayout | None:
         model = self.fl_ctx.get_prop(AppConstants.GLOBAL_MODEL) if self.fl_ctx else None
         weights = model.get(ModelLearnableKey.WEIGHTS) if isinstance(model, Mapping) else None
-        return ModelLayout.of(weights) if weights else self._round_layout or None
+        return ModelLayout.of(weights) if weights else None
 
 
-AGGREGATORS: ClassesOf[UpdateAggregator] = ClassesOf("aggregator", UpdateAggregator)
+def take_step(aggregator: UpdateAggregator) -> FLModel:
+    """Return the step of the round; its report includes the measurements of ``core.measures.measure_step``.
+
+    The measurements are computed here, because an aggregator may override any method: from the updates as accepted (and
+    shortened, if the run asks for it) and from the step itself. The mean uses the weights that the aggregator reports,
+    or uniform weights if it reports none.
+    """
+    clipping = aggregator._clip()
+    contributions = list(aggregator.contributions.values())
+    updates = [aggregator._trainable(contribution) for contribution in contributions]
+    result = aggregator.aggregate_model()
+    if not contributions:
+        return result
+    step = {name: torch.as_tensor(result.params[name]) for name in updates[0]}
+    sites = [contribution.site for contribution in contributions]
+    report: dict[str, Any] = {"sites": sites, "weights": {}, "coefficients": {}, **(result.meta.get(META_REPORT) or {})}
+    own = report["weights"]
+    weights = torch.tensor(own, dtype=torch.float64) if len(own) == len(sites) else uniform_weights(len(sites))
+    known, gram = aggregator._gram or ([], None)
+    gram = gram if known == [id(one) for one in contributions] else None
+    measured = measure_step(updates, step, weights, aggregator.server_lr, gram)
+    result.meta = {**result.meta, META_REPORT: {**report, **clipping, **measured}}
+    return result
+
+
+AGGREGATORS: ClassesOf[UpdateAggregator] = ClassesOf("aggregator")
 
 
 def make_aggregator(spec: str | Mapping[str, Any]) -> UpdateAggregator:

@@ -109,21 +109,26 @@ def read_contribution(model: FLModel, layout: ModelLayout | None, in_files: bool
     site = meta.get(META_SITE)
     if not isinstance(site, str) or not site:
         raise ContributionError("A contribution came without the name of an authenticated site.")
-    _check_is_update(site, model)
+    if model.params_type != ParamsType.DIFF or not isinstance(model.params, Mapping) or not model.params:
+        raise ContributionError(f"site {site}: sent no parameters, or {model.params_type}, expected a WEIGHT_DIFF.")
+    if are_lost(model.params):
+        raise ContributionError(f"site {site}: the upload of its update broke off or cannot be decoded.")
     values = {str(name): _loaded(site, name, value, in_files) for name, value in model.params.items()}
     update = {name: _as_tensor(site, name, value) for name, value in values.items()}
-    checked, length = _checked_update(site, update, layout if layout is not None else ModelLayout.of(update))
-    arrays = not any(isinstance(value, torch.Tensor | StoredTensor) for value in values.values())
-    reports = meta.get(META_CHECKED_REPORTS)
-    samples = _read_samples(site, meta.get(META_SAMPLES))
+    layout = ModelLayout.of(update) if layout is None else layout
+    if differing := sorted(layout.keys() ^ update.keys()):
+        problem = "missing" if differing[0] in layout else "not in the global model"
+        raise ContributionError(f"site {site}: parameter {shorten(differing[0])} is {problem} ({len(differing)} so).")
+    checked = {name: _checked(site, name, update[name], entry) for name, entry in layout.items()}
+    reports, training = meta.get(META_CHECKED_REPORTS), meta.get(META_REPORT)
     return Contribution(
         site=site,
-        update=checked,
-        num_samples=samples,
-        arrays=arrays,
+        update={name: value for name, (value, _) in checked.items()},
+        num_samples=_read_samples(site, meta.get(META_SAMPLES)),
+        arrays=not any(isinstance(value, torch.Tensor | StoredTensor) for value in values.values()),
         reports=reports if isinstance(reports, Mapping) else {},
-        training=_read_training(site, meta.get(META_REPORT)),
-        length=length,
+        training=None if training is None else TrainReport.read(training, f"site {site}: report", ContributionError),
+        length=math.sqrt(math.fsum(checked[name][1] for name in layout.names(ParameterKind.TRAINABLE))),
         metrics=_read_metrics(model.metrics),
     )
 
@@ -150,18 +155,8 @@ def read_model(shareable: Shareable, fl_ctx: FLContext) -> FLModel:
     return model
 
 
-def _check_is_update(site: str, model: FLModel) -> None:
-    if model.params_type != ParamsType.DIFF:
-        raise ContributionError(f"site {site}: sent {model.params_type}, expected an update (WEIGHT_DIFF).")
-    if not isinstance(model.params, Mapping) or not model.params:
-        raise ContributionError(f"site {site}: sent an update without parameters.")
-    if are_lost(model.params):
-        raise ContributionError(f"site {site}: the upload of its update broke off or cannot be decoded.")
-
-
 def _loaded(site: str, name: object, value: Any, in_files: bool) -> Any:
-    # With disk offload FLARE hands over references that load on demand.
-    if not is_reference(value):
+    if not is_reference(value):  # with disk offload FLARE hands over references that load on demand
         return value
     try:
         return open_reference(value) if in_files else value.materialize()
@@ -170,62 +165,33 @@ def _loaded(site: str, name: object, value: Any, in_files: bool) -> Any:
 
 
 def _as_tensor(site: str, name: object, value: Any) -> Values:
-    if isinstance(value, StoredTensor):
-        return value
-    if (tensor := dense_tensor(value)) is not None:
-        return tensor
-    kind = f"array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
-    raise ContributionError(f"site {site}: parameter {shorten(name)} is a {kind}, expected a dense array of numbers.")
-
-
-def _check_names(site: str, update: Mapping[str, Values], layout: ModelLayout) -> None:
-    if missing := sorted(layout.keys() - update.keys()):
-        raise ContributionError(f"site {site}: parameter {missing[0]!r} is missing ({len(missing)} in all).")
-    if extra := sorted(update.keys() - layout.keys()):
+    tensor = value if isinstance(value, StoredTensor) else dense_tensor(value)
+    if tensor is None:
+        kind = f"array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
         raise ContributionError(
-            f"site {site}: parameter {shorten(extra[0])} is not in the global model ({len(extra)} in all)."
+            f"site {site}: parameter {shorten(name)} is a {kind}, expected a dense array of numbers."
         )
-
-
-def _checked_update(site: str, update: Mapping[str, Values], layout: ModelLayout) -> tuple[dict[str, Values], float]:
-    _check_names(site, update, layout)
-    checked: dict[str, Values] = {}
-    squared_lengths: list[float] = []
-    for name, entry in layout.items():
-        checked[name], squared_length = _checked(site, name, update[name], entry)
-        if entry.kind is ParameterKind.TRAINABLE:
-            squared_lengths.append(squared_length)
-    return checked, math.sqrt(math.fsum(squared_lengths))
+    return tensor
 
 
 def _checked(site: str, name: str, value: Any, entry: Entry) -> tuple[Values, float]:
-    if tuple(value.shape) != entry.shape:
-        raise ContributionError(
-            f"site {site}: parameter {name!r} has shape {list(value.shape)}, expected {list(entry.shape)}."
-        )
-    _check_dtype(site, name, value.dtype, entry)
+    """Return a parameter as the model has it, and its squared length; 0 for a counter."""
+    is_counter = entry.kind is ParameterKind.INTEGER_BUFFER
+    real, dtype = value.dtype.is_floating_point, value.dtype
+    if tuple(value.shape) != entry.shape or (real or dtype.is_complex if is_counter else not real):
+        came, expected = f"shape {list(value.shape)} and dtype {dtype}", f"{list(entry.shape)} and {entry.dtype}"
+        raise ContributionError(f"site {site}: parameter {name!r} has {came}, expected {expected}.")
     value = value.to(entry.dtype)  # before the check: a large float64 becomes infinite here
-    if entry.kind is ParameterKind.INTEGER_BUFFER:
+    if is_counter:
         return value, 0.0
-    squared_length = _squared_length(site, name, value)
+    try:
+        squared_length = math.fsum(_length(site, name, part) ** 2 for part in _parts(value))
+    except DataError as error:
+        raise ContributionError(f"site {site}: parameter {name!r} cannot be loaded: {error}") from error
     return value.contiguous() if isinstance(value, torch.Tensor) else value, squared_length
 
 
-def _check_dtype(site: str, name: str, dtype: torch.dtype, entry: Entry) -> None:
-    is_counter = entry.kind is ParameterKind.INTEGER_BUFFER
-    fits = not (dtype.is_floating_point or dtype.is_complex) if is_counter else dtype.is_floating_point
-    if not fits:
-        raise ContributionError(f"site {site}: parameter {name!r} has dtype {dtype}, expected {entry.dtype}.")
-
-
-def _squared_length(site: str, name: str, value: Values) -> float:
-    try:
-        return math.fsum(_checked_part(site, name, part) ** 2 for part in _parts(value))
-    except DataError as error:
-        raise ContributionError(f"site {site}: parameter {name!r} cannot be loaded: {error}") from error
-
-
-def _checked_part(site: str, name: str, part: torch.Tensor) -> float:
+def _length(site: str, name: str, part: torch.Tensor) -> float:
     """Return the length of a part; refuse values that are not finite, or too large to be squared.
 
     Finite values need one pass: their length, in at least float32, is finite. Otherwise a second pass finds the reason.
@@ -234,15 +200,11 @@ def _checked_part(site: str, name: str, part: torch.Tensor) -> float:
     length = float(torch.linalg.vector_norm(part, dtype=torch.float32 if narrow else None))
     if length <= LARGEST_SQUARABLE:  # false for NaN and infinity
         return length
-    _check_values(site, name, part)
-    return float(torch.linalg.vector_norm(part, dtype=torch.float64))
-
-
-def _check_values(site: str, name: str, part: torch.Tensor) -> None:
     if count := int((~torch.isfinite(part)).sum()):
         raise NotFiniteError(f"site {site}: parameter {name!r} has {count} values that are NaN or infinite.")
     if bool((part.double().abs() > LARGEST_SQUARABLE).any()):
         raise ContributionError(f"site {site}: parameter {name!r} has values beyond {LARGEST_SQUARABLE:g}.")
+    return float(torch.linalg.vector_norm(part, dtype=torch.float64))
 
 
 def _parts(value: Values) -> Iterator[torch.Tensor]:
@@ -255,18 +217,12 @@ def _parts(value: Values) -> Iterator[torch.Tensor]:
 
 
 def _read_samples(site: str, value: Any) -> int | None:
-    if value is None:
-        return None
     number = value.item() if isinstance(value, np.generic) else value
-    if not is_number(number) or not 0 < number <= MOST_SAMPLES or number != int(number):
+    if number is not None and not (is_number(number) and 0 < number <= MOST_SAMPLES and number == int(number)):
         raise ContributionError(
             f"site {site}: number of samples is {shorten(value)}, expected a whole number above zero."
         )
-    return int(number)
-
-
-def _read_training(site: str, report: Any) -> TrainReport | None:
-    return None if report is None else TrainReport.read(report, f"site {site}: report", ContributionError)
+    return None if number is None else int(number)
 
 
 def _read_metrics(value: Any) -> dict[str, float] | None:
@@ -277,15 +233,14 @@ def _read_metrics(value: Any) -> dict[str, float] | None:
     if not isinstance(value, Mapping):
         return None
     named = {name: _number(one) for name, one in value.items() if isinstance(name, str) and len(name) <= LONGEST_NAME}
-    return dict(islice(((name, number) for name, number in named.items() if number is not None), MOST_NAMES))
+    return dict(islice(((name, number) for name, number in named.items() if math.isfinite(number)), MOST_NAMES))
 
 
-def _number(value: Any) -> float | None:
+def _number(value: Any) -> float:
     try:
-        number = float(value) if not isinstance(value, str | bytes) else math.nan
+        return math.nan if isinstance(value, str | bytes) else float(value)
     except (TypeError, ValueError, OverflowError, RuntimeError):
-        return None
-    return number if math.isfinite(number) else None
+        return math.nan
 
 
 def mean_metrics(contributions: Sequence[Contribution]) -> dict[str, float] | None:

@@ -20,10 +20,10 @@ from nvflare.apis.fl_context import FLContext
 
 from fdg_plugins.aggregators.contributions import Contribution
 from fdg_plugins.core.weighting import sample_weights, uniform_weights
-from fdg_plugins.errors import ContributionError, SettingsError, parsed_object, read_like
+from fdg_plugins.errors import ContributionError, parsed_object, read_like
 from fdg_plugins.flare.site_file import allowed_at_server
 from fdg_plugins.plugins.admission import check_allowed
-from fdg_plugins.plugins.classes import ClassesOf
+from fdg_plugins.plugins.classes import ClassesOf, parameters_of
 from fdg_plugins.plugins.methods import METHODS
 
 WEIGHTING = "weighting"
@@ -54,6 +54,7 @@ class Weighting(ABC):
     training split.
     """
 
+    role: ClassVar[str] = "weighting"
     shares: ClassVar[str | None] = None
     needs_reports: ClassVar[bool] = False
     needs_training_loss: ClassVar[bool] = False
@@ -114,7 +115,7 @@ class Samples(Weighting):
 PLAIN_WEIGHTINGS: dict[str, type[Weighting]] = {"uniform": Uniform, "samples": Samples}
 """The weightings that make no method: a setting of an aggregator."""
 
-WEIGHTINGS: ClassesOf[Weighting] = ClassesOf("weighting", Weighting, PLAIN_WEIGHTINGS)
+WEIGHTINGS: ClassesOf[Weighting] = ClassesOf("weighting", PLAIN_WEIGHTINGS)
 
 
 def make_weighting(spec: str | Mapping[str, Any]) -> Weighting:
@@ -150,7 +151,8 @@ def _name_of(spec: Any) -> str | None:
 
 def weighting_names(weighting: Any) -> list[str]:
     """Return the names of the settings of a weighting, given by name or as an object with a name; none if unknown."""
-    return list(_parameters(weighting))
+    name = _name_of(weighting)
+    return parameters_of(WEIGHTINGS[name]) if name is not None and name in WEIGHTINGS else []
 
 
 def flat_names(settings: Mapping[str, Any], given: Mapping[str, Any] = MappingProxyType({})) -> list[str]:
@@ -159,9 +161,8 @@ def flat_names(settings: Mapping[str, Any], given: Mapping[str, Any] = MappingPr
     Those of the weighting are of the one in ``given``, what is to be changed, if it names one. A name that the
     aggregator and its weighting share is the aggregator's.
     """
-    if WEIGHTING not in settings:
-        return list(settings)
-    return list(dict.fromkeys([*settings, *weighting_names(parsed_object(given.get(WEIGHTING, settings[WEIGHTING])))]))
+    weighting = parsed_object(given.get(WEIGHTING, settings.get(WEIGHTING))) if WEIGHTING in settings else None
+    return list(dict.fromkeys([*settings, *weighting_names(weighting)]))
 
 
 def folded(settings: Mapping[str, Any], in_force: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,32 +170,17 @@ def folded(settings: Mapping[str, Any], in_force: Mapping[str, Any]) -> dict[str
     if WEIGHTING not in in_force:
         return dict(settings)
     weighting = parsed_object(settings.get(WEIGHTING, in_force[WEIGHTING]))
-    own = [name for name in weighting_names(weighting) if name in settings and name not in in_force]
+    own = {name: settings[name] for name in weighting_names(weighting) if name in settings and name not in in_force}
     left = {name: value for name, value in settings.items() if name not in own}
     if own:
-        given = read_weighting(weighting, {name: settings[name] for name in own})
-        left[WEIGHTING] = {**(weighting if isinstance(weighting, Mapping) else {"name": weighting}), **given}
+        named = weighting if isinstance(weighting, Mapping) else {"name": weighting}
+        left[WEIGHTING] = {**named, **read_weighting(weighting, own)}
     elif WEIGHTING in left:
         left[WEIGHTING] = weighting
     return left
 
 
 def read_weighting(weighting: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings of a weighting with text, such as from the environment, converted to the type of its default.
-
-    Text that is not of that type stays as it is, for the weighting to refuse.
-    """
-    parameters = _parameters(weighting)
-    return {name: _read(name, value, parameters[name].default) for name, value in settings.items()}
-
-
-def _parameters(weighting: Any) -> Mapping[str, inspect.Parameter]:
-    name = _name_of(weighting)
-    return inspect.signature(WEIGHTINGS[name]).parameters if name is not None and name in WEIGHTINGS else {}
-
-
-def _read(name: str, value: Any, default: Any) -> Any:
-    try:
-        return read_like(name, value, 0.0 if default in (inspect.Parameter.empty, None) else default)
-    except SettingsError:
-        return value
+    """Return settings of a weighting with text, such as from the environment, converted to the type of its default."""
+    parameters = inspect.signature(WEIGHTINGS.known(_name_of(weighting))).parameters
+    return {name: read_like(name, value, parameters[name].default) for name, value in settings.items()}

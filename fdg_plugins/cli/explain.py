@@ -140,11 +140,12 @@ def _job(composition: "Composition", run: "Run", dataset: str, files: Sequence[s
     """Yield the part of a job's config that names the method, its variables, and the command that allows it."""
     from fdg_plugins.cli.method_settings import variables_of
     from fdg_plugins.flare.components import filters_of
+    from fdg_plugins.record.method_settings import protocol_settings
     from fdg_plugins.settings.protocol import Protocol
 
     filters = dict.fromkeys(name for record in composition.records for name in filters_of(record.key))
     fields = {name: field.default for name, field in Protocol.model_fields.items()} | run.said.protocol
-    own = {name: fields[name] for record in composition.records for name in record.protocol}
+    own = {name: fields[name] for record in composition.records for name in protocol_settings(record)}
     yield _section(f"In a job on {dataset}, every setting at its default")
     yield _indented(f'"aggregator": {json.dumps(run.aggregator)}')
     yield _indented(f'"protocol": {json.dumps({"objective": run.objective, **own})}')

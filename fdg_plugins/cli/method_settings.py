@@ -13,6 +13,7 @@ from fdg_plugins.plugins.classes import parameters_of
 from fdg_plugins.plugins.composition import Composition
 from fdg_plugins.plugins.method import Method
 from fdg_plugins.recipes.settings import JobSettings, job_settings
+from fdg_plugins.record.method_settings import protocol_settings
 from fdg_plugins.settings.protocol import PREFIX, Protocol
 
 WEIGHTING = "weighting"
@@ -57,7 +58,7 @@ def settings_in(run: Run, record: Method) -> dict[str, Any]:
     if record.objective is not None:
         found |= _without_name(run.objective)
     protocol = Protocol.model_validate(run.said.protocol)
-    found |= {name: getattr(protocol, name) for name in record.protocol}
+    found |= {name: getattr(protocol, name) for name in protocol_settings(record)}
     if GAP in record.reports:
         found[METRIC] = run.said.gap_metric
     return found
@@ -74,5 +75,5 @@ def variables_of(run: Run) -> list[str]:
     objective belongs to the aggregator.
     """
     own = [name for name in (*run.aggregator, *run.objective) if name != "name" and name not in Protocol.model_fields]
-    of_protocol = [name for record in run.said.method.records for name in record.protocol]
+    of_protocol = [name for record in run.said.method.records for name in protocol_settings(record)]
     return [PREFIX + name.upper() for name in dict.fromkeys([*own, *of_protocol])]

@@ -57,7 +57,7 @@ class ReportChannel:
     def bytes_down(self, sites: Iterable[str]) -> int:
         """Return the size of the additional tensors sent to all of ``sites``, in bytes."""
         exchange = self.exchange
-        return 0 if exchange is None else sum(count_bytes(exchange.broadcast_to(site)) for site in sites)
+        return 0 if exchange is None else sum(count_bytes(exchange.broadcast(site)) for site in sites)
 
     @staticmethod
     def read(answer: FLModel) -> CheckedReports:

@@ -192,7 +192,7 @@ class FederationController(Messenger):
         """Return the rounds of a run that begins with the initial model, after checking what the census found."""
         plan = plans.stand_in if federation.stand_in else plans.real
         check_min_sites(plan.protocol, federation)
-        aggregator.configure(plan.aggregator)
+        aggregator = aggregator.configured(plan.aggregator)
         check_reports(federation, needed_reports(plan.protocol, aggregator))
         model, weights, exchange, last_layer = initial_model(
             plan.protocol, len(federation.classes), len(federation.sources)
@@ -201,7 +201,7 @@ class FederationController(Messenger):
             check_reports(federation, {REPORT_STATISTICS: f"batch_norm {plan.protocol.batch_norm!r}"})
         counts = {site: federation.replies[site].class_counts for site in federation.sources}
         domains = {site: federation.replies[site].domain for site in federation.sources}
-        aggregator.begin_run(RunFacts(counts, last_layer, plan.protocol.clip_to_median, domains))
+        aggregator.facts = RunFacts(counts, last_layer, plan.protocol.clip_to_median, domains)
         method = Method(
             aggregator=type(aggregator).__name__, settings=aggregator.settings(), objective=plan.protocol.objective
         )

@@ -42,7 +42,7 @@ class Behind:
     @classmethod
     def of(cls, aggregator: UpdateAggregator) -> Self:
         """Return what the accepted updates say, before the aggregator takes its step."""
-        accepted = aggregator.accepted()
+        accepted = aggregator.contributions
         longest = max((one.length for one in accepted.values()), default=0.0)
         counts = accepted if aggregator.reads_effective_steps else {}
         return cls(longest, {site: one.training.effective_steps for site, one in counts.items() if one.training})
@@ -61,7 +61,7 @@ class Guard:
 
     def updates(self, aggregator: UpdateAggregator, expected: Mapping[str, Expected]) -> dict[str, str]:
         """Return the sites whose accepted updates are outliers, each with the reason."""
-        accepted = aggregator.accepted()
+        accepted = aggregator.contributions
         refused = self._counters(accepted, expected)
         if not self.ratio or not accepted:
             return refused

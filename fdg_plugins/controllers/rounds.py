@@ -289,12 +289,12 @@ class Rounds:
         """Exclude outlying updates from the round."""
         try:
             refused = self.guard.updates(self.aggregator, self._expected)
-            self.model.clamp_variances([one.update for one in self.aggregator.accepted().values()])
+            self.model.clamp_variances([one.update for one in self.aggregator.contributions.values()])
         except DataError:  # an update's file is gone; the step needs it too and reports the error
             return
         for site, reason in refused.items():
             self.messenger.warning(f"site {site}: {reason}")
-            self.aggregator.drop(site)
+            self.aggregator.contributions.pop(site, None)
             self.channel.drop(site)
             answers.refused_updates[site] = reason
             del answers.local[site]
@@ -309,7 +309,7 @@ class Rounds:
             self.channel.drop(site)
             answers.refused_reports[site] = reason
             if self.aggregator.rule().shares == exchange.report:
-                self.aggregator.drop(site)
+                self.aggregator.contributions.pop(site, None)
                 answers.refused_updates[site] = f"its weight follows from its report, which was refused: {reason}"
                 answers.local.pop(site, None)
 
@@ -317,7 +317,7 @@ class Rounds:
         """Commit the round's updates together with their reports, or neither."""
         needed = self.record.protocol.min_sites
         before, behind = self.files.checkpoint(), Behind.of(self.aggregator)
-        kept = self.aggregator.accepted() if self._keeps_local_models else {}
+        kept = dict(self.aggregator.contributions) if self._keeps_local_models else {}
         updates = {site: contribution.update for site, contribution in kept.items()}
         try:
             if len(answers.local) < needed:

@@ -130,5 +130,5 @@ class RunFiles:
             self.model.state,
             self.aggregator.state(),
             None if exchange is None else exchange.state(),
-            {} if exchange is None else exchange.tensors(),
+            {} if exchange is None else exchange.learned,
         )

@@ -17,7 +17,7 @@ import pydantic
 from pydantic_core import PydanticCustomError
 
 from fdg_plugins.errors import DataError, first_problem
-from fdg_plugins.plugins.own_dataset import Classes, Domains, FolderName, MaskValues, PlainName, TaskName, Title
+from fdg_plugins.plugins.own_dataset import FolderName, FolderNames, MaskValues, PlainName, Title
 
 DATASET_FILE = "dataset.toml"
 DOMAIN = "{domain}"
@@ -82,9 +82,9 @@ class DatasetFile(_Table):
     name: PlainName | None = None
     title: Title | None = None
     folder: Text | None = None
-    domains: Domains | None = None
-    classes: Classes | None = None
-    task: TaskName = "classification"
+    domains: FolderNames | None = None
+    classes: FolderNames | None = None
+    task: Literal["classification", "segmentation"] = "classification"
     mask_values: MaskValues | None = None
     channels: Literal[1, 3] | None = None
     dims: Literal[2, 3] | None = None

@@ -56,7 +56,7 @@ class ExchangeSendFilter(Filter):
         message = read_message(shareable)
         if current is None or message is None:
             return shareable
-        tensors = current.exchange.broadcast_to(asking_site(fl_ctx))
+        tensors = current.exchange.broadcast(asking_site(fl_ctx))
         return pack(message.main, tensors, current.round_number, shareable) if tensors else shareable
 
 

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from fdg_plugins.plugins.composition import parse_method, published
 from fdg_plugins.plugins.method import Method
 from fdg_plugins.plugins.methods import METHODS
-from fdg_plugins.plugins.target import public_path
 
 SERVER = "server"
 SITE = "site"
@@ -78,6 +77,7 @@ def _aggregators(records: Iterable[Method]) -> list[Component]:
     made = published()
     users: dict[str, list[str]] = {}
     for record in records:
-        target = METHODS.get(made[record.key].aggregator).aggregator
-        users.setdefault(public_path(target), []).append(record.key)
+        class_ = METHODS.get(made[record.key].aggregator).aggregator
+        assert class_ is not None
+        users.setdefault(f"{class_.__module__}.{class_.__qualname__}", []).append(record.key)
     return [Component(path, (SERVER,), tuple(keys)) for path, keys in users.items()]

@@ -27,7 +27,7 @@ from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound
 from fdg_plugins.plugins.fields import Share
-from fdg_plugins.plugins.method import Difference, Differences, Equation, Method, Reference, SettingSource, Together
+from fdg_plugins.plugins.method import Difference, Differences, Equation, Method, Reference, SettingSource
 from fdg_plugins.randomness import on_device, torch_generator
 
 
@@ -80,7 +80,6 @@ class LocalAmplitudeMix(LocalRisk):
 METHOD = Method(
     key="am",
     title="AM",
-    rank=14,
     line="images of a batch mix their amplitude spectra, and keep phase and label",
     reference=Reference(
         authors="Xu, Zhang, Zhang, Wang, Tian",
@@ -88,8 +87,7 @@ METHOD = Method(
         venue="CVPR",
         year=2021,
     ),
-    acts=("objective",),
-    objective=AMObjective,
+    classes=(AMObjective,),
     letters=(
         "x image, each channel on its own; F its discrete Fourier transform; A amplitude, ph phase; s "
         "share of an image's own amplitude; P probability"
@@ -146,5 +144,4 @@ METHOD = Method(
             ),
         ),
     ),
-    together=(Together(method="fedga", source="reported in FedDG-GA's paper (Tables 1 and 2)"),),
 )

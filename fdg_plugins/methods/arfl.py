@@ -123,7 +123,6 @@ def risk_of(contribution: Contribution) -> Risk:
 METHOD = Method(
     key="arfl",
     title="ARFL",
-    rank=13,
     line="weights that turn away from sites on whose training images the global model has a high loss",
     reference=Reference(
         authors="Li, Ngai, Ye, Voigt",
@@ -131,9 +130,7 @@ METHOD = Method(
         venue="ACM Transactions on Intelligent Systems and Technology",
         year=2022,
     ),
-    acts=("weighting",),
-    weighting=ARFLWeighting,
-    protocol=("gap_split",),
+    classes=(ARFLWeighting,),
     defaults=(Default(protocol={"gap_split": "train"}, source="ARFL: the loss is that of the training images"),),
     letters=(
         "Lᵤ mean loss of the model received on site u's training split; nᵤ its training samples; N "

@@ -31,7 +31,15 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import PayloadValidator, Tensors, readable
-from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, SiteRound, Trained, device_of
+from fdg_plugins.objectives.objective import (
+    ComputeGradients,
+    LocalObjective,
+    Objective,
+    Point,
+    SiteRound,
+    Trained,
+    device_of,
+)
 from fdg_plugins.plugins.fields import Positive, Share
 from fdg_plugins.plugins.method import (
     Default,
@@ -127,6 +135,7 @@ class FedADGObjective(Objective):
     """
 
     name: ClassVar[str] = "adg"
+    acts: ClassVar[tuple[Point, ...]] = ("objective", "network", "step")
     needs_labelled_images: ClassVar[bool] = True
     needs_trained: ClassVar[tuple[str, ...]] = ("generator",)
     changes_effective_steps: ClassVar[bool] = True  # the generator has a rate of its own, and no steps while warming up
@@ -309,8 +318,6 @@ METHOD = Method(
     key="fedadg",
     title="FedADG",
     part="adg",
-    part_title="ADG",
-    rank=17,
     line="features are drawn to those of a generator that all sites train, class by class",
     reference=Reference(
         authors="Zhang, Lei, Shi, Huang, Chen",
@@ -318,8 +325,7 @@ METHOD = Method(
         venue="arXiv",
         year=2021,
     ),
-    acts=("objective", "network", "step"),
-    objective=FedADGObjective,
+    classes=(FedADGObjective,),
     defaults=(
         Default(server={"server_lr": 1.0, "weighting": "uniform"}, source="FedADG's code"),
         Default(

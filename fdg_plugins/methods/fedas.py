@@ -34,21 +34,14 @@ from fdg_plugins.core.insight import ClassSums, feature_penalty
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.exchange import (
-    Exchange,
-    PayloadValidator,
-    Shapes,
-    SiteFacts,
-    Tensors,
-    WeightReports,
-    readable,
-)
+from fdg_plugins.objectives.exchange import Exchange, PayloadValidator, Shapes, SiteReport, Tensors, readable
 from fdg_plugins.objectives.objective import (
     ComputeGradients,
     FeatureBatch,
     LocalObjective,
     Objective,
     PersonalModel,
+    Point,
     Shared,
     SiteRound,
     Trained,
@@ -80,6 +73,7 @@ class FedASObjective(Objective):
     """
 
     name: ClassVar[str] = "as"
+    acts: ClassVar[tuple[Point, ...]] = ("objective", "step", "personal")
     report: ClassVar[str | None] = REPORT_FISHER_TRACE
     needs_labelled_images: ClassVar[bool] = True
     needs_shared: ClassVar[Shared] = "head"
@@ -303,7 +297,7 @@ def _float_entries(model: ExtractorClassifier) -> dict[str, torch.Tensor]:
 # --- the server ---
 
 
-class TraceReports(WeightReports):
+class TraceReports(Exchange):
     """The server side of FedAS: a site's Fisher trace, checked, as the weighting reads it.
 
     Traces are not compared: those of honest sites differ a thousandfold. What a lie gains is limited with the weights.
@@ -312,10 +306,8 @@ class TraceReports(WeightReports):
     name: ClassVar[str] = FedASObjective.name
     report: ClassVar[str] = REPORT_FISHER_TRACE
 
-    def read_report(
-        self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
-    ) -> float:
-        sent = validator.fields(report, (REPORT_FISHER_TRACE,))
+    def read_report(self, validator: PayloadValidator, report: SiteReport) -> float:
+        sent = validator.fields(report.content, (REPORT_FISHER_TRACE,))
         trace = float(validator.numbers(REPORT_FISHER_TRACE, sent[REPORT_FISHER_TRACE], (1,)))
         if trace < 0:
             validator.refuse(f"{REPORT_FISHER_TRACE!r} is {trace:g}, expected at least 0")
@@ -359,8 +351,6 @@ METHOD = Method(
     key="fedas",
     title="FedAS",
     part="as",
-    part_title="AS",
-    rank=21,
     line="the received extractor is first drawn to a site's own class means; sites weigh by their models' Fisher trace",
     reference=Reference(
         authors="Yang, Huang, Ye",
@@ -368,9 +358,7 @@ METHOD = Method(
         venue="CVPR",
         year=2024,
     ),
-    acts=("weighting", "objective", "step", "personal"),
-    weighting=FisherWeighting,
-    objective=FedASObjective,
+    classes=(FisherWeighting, FedASObjective),
     letters=(
         "z features [D]; μ_k mean features of class k at the site, by the extractor that it trained last; B_k the "
         "batch's images of class k; L_b mean cross entropy of batch b of the site's training images; w its trained "

@@ -49,7 +49,6 @@ class FedAvgAggregator(UpdateAggregator):
 METHOD = Method(
     key="fedavg",
     title="FedAvg",
-    rank=1,
     line="the weighted mean of the updates, against which every other method is measured",
     reference=Reference(
         authors="McMahan et al.",
@@ -57,8 +56,7 @@ METHOD = Method(
         venue="AISTATS",
         year=2017,
     ),
-    acts=("direction",),
-    aggregator=FedAvgAggregator,
+    classes=(FedAvgAggregator,),
     defaults=(
         Default(on="photographs", server={"server_lr": 1.0, "weighting": "samples"}, source="FedAvg"),
         Default(on="digits", server={"server_lr": 1.0, "weighting": "uniform"}, source="domains of one size"),

@@ -23,7 +23,7 @@ from pydantic import Field
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
-from fdg_plugins.objectives.objective import FineTuning, LocalObjective, Objective, PersonalModel, SiteRound
+from fdg_plugins.objectives.objective import FineTuning, LocalObjective, Objective, PersonalModel, Point, SiteRound
 from fdg_plugins.plugins.method import (
     Default,
     Difference,
@@ -33,7 +33,6 @@ from fdg_plugins.plugins.method import (
     Method,
     Reference,
     SettingSource,
-    Together,
 )
 
 Part = Literal["all", "head", "body"]
@@ -51,6 +50,7 @@ class FedBABUObjective(Objective):
     """
 
     name: ClassVar[str] = "babu"
+    acts: ClassVar[tuple[Point, ...]] = ("personal",)
     neutral: ClassVar[Mapping[str, Any] | None] = {}
     personalises: ClassVar[bool] = True
 
@@ -81,8 +81,6 @@ METHOD = Method(
     key="fedbabu",
     title="FedBABU",
     part="babu",
-    part_title="BABU",
-    rank=18,
     line="the extractor alone is trained and travels, under the initial head; each site judges a fine-tuned copy too",
     reference=Reference(
         authors="Oh, Kim, Yun",
@@ -90,9 +88,7 @@ METHOD = Method(
         venue="ICLR",
         year=2022,
     ),
-    acts=("personal",),
-    objective=FedBABUObjective,
-    protocol=("travels",),
+    classes=(FedBABUObjective,),
     defaults=(Default(protocol={"travels": "body"}, source="FedBABU: the head is never trained in the federation"),),
     letters="φ extractor; h head; h⁰ its initial value; CE mean cross entropy of a batch; E fine_tune_epochs",
     equations=(
@@ -139,5 +135,4 @@ METHOD = Method(
             reveals="how well a model fitted to the site does on its data",
         ),
     ),
-    together=(Together(method="fedomg", source="reported in FedOMG's paper (Table 1)"),),
 )

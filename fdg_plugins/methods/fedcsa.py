@@ -29,16 +29,7 @@ from fdg_plugins.core.linear import combine
 from fdg_plugins.core.stored import Values, flattened, part_of
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.methods.fedavg import FedAvgAggregator
-from fdg_plugins.plugins.method import (
-    Default,
-    Difference,
-    Differences,
-    Equation,
-    Method,
-    Reference,
-    SettingSource,
-    Together,
-)
+from fdg_plugins.plugins.method import Default, Difference, Differences, Equation, Method, Reference, SettingSource
 
 
 class FedCSAAggregator(FedAvgAggregator):
@@ -127,7 +118,6 @@ def combine_rows(weights: torch.Tensor, tensors: Sequence[Values]) -> torch.Tens
 METHOD = Method(
     key="fedcsa",
     title="FedCSA",
-    rank=12,
     line="the last layer's row of each class is averaged by who holds images of that class",
     reference=Reference(
         authors="Ma, Zhao, Cai, Jia",
@@ -135,8 +125,7 @@ METHOD = Method(
         venue="Journal of Systems Architecture",
         year=2021,
     ),
-    acts=("direction",),
-    aggregator=FedCSAAggregator,
+    classes=(FedCSAAggregator,),
     defaults=(
         Default(
             on="photographs",
@@ -185,5 +174,4 @@ METHOD = Method(
             ),
         ),
     ),
-    together=(Together(method="fedga", source="reported in FedDG-GA's paper (Tables 1 and 2), without code"),),
 )

@@ -46,7 +46,7 @@ from fdg_plugins.objectives.exchange import (
     LARGEST_VALUE,
     Exchange,
     PayloadValidator,
-    SiteFacts,
+    SiteReport,
     Tensors,
     check_counts,
     largest_length,
@@ -216,16 +216,13 @@ class InsightExchange(Exchange):
     report: ClassVar[str] = "class_means"
 
     def __init__(self, momentum: float, target: Target, num_classes: int, feature_size: int, weight_name: str) -> None:
-        super().__init__()
+        super().__init__(target=target)
         self.momentum = momentum
         self.target: Target = target
         self.num_classes = num_classes
         self.feature_size = feature_size
         self.weight_name = weight_name
         self._weight = torch.zeros(num_classes, feature_size)
-
-    def identity(self) -> dict[str, Any]:
-        return {**super().identity(), "target": self.target}
 
     def read_model(self, state: Tensors) -> None:
         """Store the last layer's weight ``[Y, D]`` of the global model, float32; ``SettingsError`` if it is missing."""
@@ -234,17 +231,14 @@ class InsightExchange(Exchange):
             raise SettingsError(f"the model has no parameter {self.weight_name!r} of shape {list(expected)}.")
         self._weight = weight.detach().cpu().float()
 
-    def read_report(
-        self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
-    ) -> SiteMeans:
-        sent = validator.fields(report, (CLASS_MEANS, CLASS_COUNTS))
+    def read_report(self, validator: PayloadValidator, report: SiteReport) -> SiteMeans:
+        sent = validator.fields(report.content, (CLASS_MEANS, CLASS_COUNTS))
         counts = validator.counts(CLASS_COUNTS, sent[CLASS_COUNTS], self.num_classes)
-        if facts is not None:
-            check_counts(validator, counts, facts)
+        check_counts(validator, counts, report.facts)
         held = counts > 0
         rows = validator.numbers(CLASS_MEANS, sent[CLASS_MEANS], (int(held.sum()), self.feature_size))
         missing = f"{CLASS_MEANS!r} came without an update of {self.weight_name!r}, expected both"
-        moved = validator.update_of(self.weight_name, update, self._weight.shape, missing)
+        moved = validator.update_of(self.weight_name, report.update, self._weight.shape, missing)
         means = torch.zeros(self.num_classes, self.feature_size)
         means[held] = rows
         site = SiteMeans(means, counts, self._weight + moved)
@@ -256,13 +250,9 @@ class InsightExchange(Exchange):
         return {CLASS_MEANS: largest_length(report.means), self.weight_name: float(torch.linalg.norm(report.weight))}
 
     def learn(self, reports: Mapping[str, SiteMeans]) -> dict[str, torch.Tensor]:
-        previous = GlobalInsight(self._learned[INSIGHT], self._learned[PRESENT]) if self._learned else None
+        previous = GlobalInsight(self.learned[INSIGHT], self.learned[PRESENT]) if self.learned else None
         counts = torch.stack([site.counts for site in reports.values()])
         insight = update_global_insight(previous, map(self._rebuilt, reports.values()), counts, self.momentum)
-        return {INSIGHT: insight.values, PRESENT: insight.present}
-
-    def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
-        insight = read_insight(validator, tensors, self.target, self.num_classes, self.feature_size)
         return {INSIGHT: insight.values, PRESENT: insight.present}
 
     def _rebuilt(self, site: SiteMeans) -> torch.Tensor:
@@ -297,8 +287,6 @@ METHOD = Method(
     key="feddim",
     title="FedDIM",
     part="dim",
-    part_title="DIM",
-    rank=3,
     line="each sample's insight, features times classifier weights, is drawn to the mean of its class over sites",
     reference=Reference(
         authors="Liao, Xie, Fu, Huang, Deng, Chen, Zheng",
@@ -306,8 +294,7 @@ METHOD = Method(
         venue="IJCAI",
         year=2025,
     ),
-    acts=("objective",),
-    objective=FedDIMObjective,
+    classes=(FedDIMObjective,),
     defaults=(
         Default(server={"server_lr": 1.0, "weighting": "uniform"}, source="FedDIM, Eq. 5: every site the same"),
         Default(

@@ -51,11 +51,7 @@ class FedGAAggregator(FedAvgAggregator):
     def __init__(self, step_size: float = 0.05, normalizer: str = "max", server_lr: Positive = 1.0) -> None:
         self.step_size = step_size
         self.normalizer = normalizer
-        super().__init__(server_lr=server_lr)
-
-    def _validate(self) -> None:
-        self.weighting = {"name": "ga", "step_size": self.step_size, "normalizer": self.normalizer}
-        super()._validate()
+        super().__init__({"name": "ga", "step_size": step_size, "normalizer": normalizer}, server_lr)
 
 
 class FedDGGAWeighting(Weighting):
@@ -103,8 +99,6 @@ METHOD = Method(
     key="fedga",
     title="FedDG-GA",
     part="ga",
-    part_title="GA",
-    rank=2,
     line="weights that follow the sites' generalization gaps: sites that the global model serves poorly gain weight",
     reference=Reference(
         authors="Zhang, Xu, Yao, Zhang, Tian, Wang",
@@ -112,10 +106,7 @@ METHOD = Method(
         venue="CVPR",
         year=2023,
     ),
-    acts=("weighting",),
-    aggregator=FedGAAggregator,
-    weighting=FedDGGAWeighting,
-    protocol=("gap_split", "batch_norm"),
+    classes=(FedGAAggregator, FedDGGAWeighting),
     defaults=(
         Default(weighting={"step_size": 0.05}, source="FedDG-GA, the paper's step"),
         Default(protocol={"batch_norm": "reestimate"}, source="ours: the gap compares models, not statistics"),

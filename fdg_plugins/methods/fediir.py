@@ -33,7 +33,7 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.batch_norm import batch_norm_buffers
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.exchange import Exchange, PayloadValidator, Phase, SiteFacts, Tensors
+from fdg_plugins.objectives.exchange import Exchange, PayloadValidator, Phase, SiteReport, Tensors
 from fdg_plugins.objectives.objective import (
     FeatureBatch,
     LocalObjective,
@@ -180,10 +180,8 @@ class GradientExchange(Exchange):
         self.ema = ema
         self.shapes = {name: tuple(shape) for name, shape in sorted(shapes.items())}
 
-    def read_report(
-        self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
-    ) -> dict[str, torch.Tensor]:
-        return read_gradient(validator, report, self.shapes)
+    def read_report(self, validator: PayloadValidator, report: SiteReport) -> dict[str, torch.Tensor]:
+        return read_gradient(validator, report.content, self.shapes)
 
     def learn(self, reports: Mapping[str, Tensors]) -> dict[str, torch.Tensor]:
         """Return ``v g + (1 - v) mean``, by the names in the report; the mean is of shortened gradients.
@@ -197,10 +195,7 @@ class GradientExchange(Exchange):
             ]
             factors = dict(zip(reports, clip_factors(lengths, MOST_TIMES), strict=True))
             reports = {site: {name: g * factors[site] for name, g in one.items()} for site, one in reports.items()}
-        return update_mean_gradient(self._learned or None, reports, self.ema)
-
-    def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
-        return read_gradient(validator, tensors, self.shapes)
+        return update_mean_gradient(self.learned or None, reports, self.ema)
 
 
 def classifier_parameters(model: ExtractorClassifier) -> dict[str, torch.nn.Parameter]:
@@ -223,8 +218,6 @@ METHOD = Method(
     key="fediir",
     title="FedIIR",
     part="iir",
-    part_title="IIR",
-    rank=4,
     line="the classifier's gradient of each batch is drawn to the mean gradient over sites",
     reference=Reference(
         authors="Guo, Guo, Cao, Wu, Chang",
@@ -232,9 +225,7 @@ METHOD = Method(
         venue="ICML",
         year=2023,
     ),
-    acts=("objective",),
-    objective=FedIIRObjective,
-    protocol=("batch_norm",),
+    classes=(FedIIRObjective,),
     defaults=(
         Default(server={"server_lr": 1.0, "weighting": "uniform"}, source="FedIIR, Algorithm 1: every site the same"),
         Default(

@@ -135,8 +135,6 @@ METHOD = Method(
     key="fedlgf",
     title="FedLGF",
     part="lgf",
-    part_title="LGF",
-    rank=19,
     line="predictions are drawn to those of heads that are perturbed against them, the own and the global one",
     reference=Reference(
         authors="Yan, Guo",
@@ -144,8 +142,7 @@ METHOD = Method(
         venue="ECCV",
         year=2024,
     ),
-    acts=("objective",),
-    objective=FedLGFObjective,
+    classes=(FedLGFObjective,),
     defaults=(
         Default(server={"server_lr": 1.0, "weighting": "uniform"}, source="FedLGF's code"),
         Default(

@@ -24,16 +24,7 @@ import torch
 from fdg_plugins.aggregators.base import UpdateAggregator
 from fdg_plugins.aggregators.contributions import Contribution, Direction
 from fdg_plugins.errors import ContributionError
-from fdg_plugins.plugins.method import (
-    Default,
-    Difference,
-    Differences,
-    Equation,
-    Method,
-    Reference,
-    SettingSource,
-    Together,
-)
+from fdg_plugins.plugins.method import Default, Difference, Differences, Equation, Method, Reference, SettingSource
 
 
 class FedNovaAggregator(UpdateAggregator):
@@ -92,7 +83,6 @@ def effective_steps_of(contributions: Sequence[Contribution]) -> torch.Tensor:
 METHOD = Method(
     key="fednova",
     title="FedNova",
-    rank=10,
     line="each update is normalized by its effective number of steps, so that more steps give no more influence",
     reference=Reference(
         authors="Wang, Liu, Liang, Joshi, Poor",
@@ -100,8 +90,7 @@ METHOD = Method(
         venue="NeurIPS",
         year=2020,
     ),
-    acts=("direction",),
-    aggregator=FedNovaAggregator,
+    classes=(FedNovaAggregator,),
     defaults=(
         Default(protocol={"keep_momentum": False}, source="FedNova: the number of steps is that of a new momentum"),
         Default(on="photographs", server={"server_lr": 1.0, "weighting": "samples"}, source="FedNova"),
@@ -153,5 +142,4 @@ METHOD = Method(
             ),
         ),
     ),
-    together=(Together(method="fedga", source="reported in FedDG-GA's paper (Tables 1 and 2), without code"),),
 )

@@ -35,16 +35,7 @@ from fdg_plugins.core.matching import (
 )
 from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.plugins.fields import NotNegative, Positive
-from fdg_plugins.plugins.method import (
-    Default,
-    Difference,
-    Differences,
-    Equation,
-    Method,
-    Reference,
-    SettingSource,
-    Together,
-)
+from fdg_plugins.plugins.method import Default, Difference, Differences, Equation, Method, Reference, SettingSource
 
 BY_DOMAIN = "domain"
 IDLE_BELOW = 1e-3  # of the longest update: what is shorter has no direction to match
@@ -151,7 +142,6 @@ class FedOMGAggregator(UpdateAggregator):
 METHOD = Method(
     key="fedomg",
     title="FedOMG",
-    rank=5,
     line="the server steps along the direction that fits all sites, found from their updates alone",
     reference=Reference(
         authors="Nguyen et al.",
@@ -159,8 +149,7 @@ METHOD = Method(
         venue="ICLR",
         year=2025,
     ),
-    acts=("direction",),
-    aggregator=FedOMGAggregator,
+    classes=(FedOMGAggregator,),
     defaults=(
         Default(
             server={"kappa": 0.5, "server_lr": 0.05, "weighting": "uniform"}, source="FedOMG, Table 4 and Algorithm 1"
@@ -269,15 +258,5 @@ METHOD = Method(
                 ours="as the code",
             ),
         )
-    ),
-    together=(
-        Together(method="fedga", source="in the authors' code, reported in neither paper"),
-        Together(
-            method="fediir",
-            source=(
-                "reported in FedOMG's paper (Table 2), with FedIIR's strength at 1e-4 on PACS, VLCS and OfficeHome "
-                "(Table 4)"
-            ),
-        ),
     ),
 )

@@ -35,7 +35,7 @@ from fdg_plugins.objectives.exchange import (
     Exchange,
     PayloadValidator,
     Shapes,
-    SiteFacts,
+    SiteReport,
     Tensors,
     check_counts,
     largest_length,
@@ -47,6 +47,7 @@ from fdg_plugins.objectives.objective import (
     LocalObjective,
     Objective,
     PersonalModel,
+    Point,
     Shared,
     SiteRound,
     Trained,
@@ -73,6 +74,7 @@ class FedPACObjective(Objective):
     """
 
     name: ClassVar[str] = "pac"
+    acts: ClassVar[tuple[Point, ...]] = ("objective", "step", "personal")
     report: ClassVar[str | None] = "class_prototypes"
     needs_labelled_images: ClassVar[bool] = True
     needs_shared: ClassVar[Shared] = "head"
@@ -281,20 +283,15 @@ class PrototypeExchange(Exchange):
         head = {name: state[name] for name in self.shapes if name in state}
         self._head = validator.per_parameter(head, self.shapes)
 
-    def broadcast(self) -> dict[str, torch.Tensor]:
-        return {name: value for name, value in self._learned.items() if name in (PROTOTYPES, PRESENT)}
+    def broadcast(self, site: str = "") -> dict[str, torch.Tensor]:
+        names = {PROTOTYPES: PROTOTYPES, PRESENT: PRESENT}
+        names |= {_head_key(site, name): f"{HEAD}{name}" for name in self.shapes}
+        return {names[name]: value for name, value in self.learned.items() if name in names}
 
-    def broadcast_to(self, site: str) -> dict[str, torch.Tensor]:
-        heads = {f"{HEAD}{name}": self._learned.get(_head_key(site, name)) for name in self.shapes}
-        return {**self.broadcast(), **{name: value for name, value in heads.items() if value is not None}}
-
-    def read_report(
-        self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
-    ) -> SiteClasses:
-        sent = validator.fields(report, (BEFORE, AFTER, CLASS_COUNTS, SQUARE))
+    def read_report(self, validator: PayloadValidator, report: SiteReport) -> SiteClasses:
+        sent = validator.fields(report.content, (BEFORE, AFTER, CLASS_COUNTS, SQUARE))
         counts = validator.counts(CLASS_COUNTS, sent[CLASS_COUNTS], self.num_classes)
-        if facts is not None:
-            check_counts(validator, counts, facts)
+        check_counts(validator, counts, report.facts)
         before, after = (self._means(validator, name, sent[name], counts) for name in (BEFORE, AFTER))
         square = float(validator.numbers(SQUARE, sent[SQUARE], (1,)))
         h = weighted_means(before, counts)
@@ -307,7 +304,7 @@ class PrototypeExchange(Exchange):
             uncertainty(before, counts, square),
             after,
             counts,
-            {name: self._head[name] + self._moved(validator, name, update) for name in self.shapes},
+            {name: self._head[name] + self._moved(validator, name, report.update) for name in self.shapes},
         )
 
     def _means(self, validator: PayloadValidator, name: str, value: Any, counts: torch.Tensor) -> torch.Tensor:
@@ -332,7 +329,7 @@ class PrototypeExchange(Exchange):
         h = torch.stack([one.h for one in found])
         samples = [int(one.counts.sum()) for one in found]
         mixtures = head_mixtures(h, limited_uncertainties([one.uncertainty for one in found], samples))
-        learned = {**self._learned, **self._prototypes(found)}
+        learned = {**self.learned, **self._prototypes(found)}
         for site, weights in zip(reports, mixtures, strict=True):
             for name in self.shapes:
                 learned[_head_key(site, name)] = combine(weights, [one.head[name] for one in found])
@@ -344,19 +341,10 @@ class PrototypeExchange(Exchange):
         means = torch.stack([one.means for one in found]).double()  # [U, Y, D]
         total = counts.sum(dim=0)
         mean = (counts[..., None] * means).sum(dim=0) / total.clamp(min=1)[:, None]
-        before = self._learned.get(PROTOTYPES, torch.zeros(self.num_classes, self.feature_size))
-        known = self._learned.get(PRESENT, torch.zeros(self.num_classes, dtype=torch.bool))
+        before = self.learned.get(PROTOTYPES, torch.zeros(self.num_classes, self.feature_size))
+        known = self.learned.get(PRESENT, torch.zeros(self.num_classes, dtype=torch.bool))
         here = total > 0
         return {PROTOTYPES: torch.where(here[:, None], mean.float(), before), PRESENT: here | known}
-
-    def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
-        names = list(tensors) if isinstance(tensors, Mapping) else []
-        sites = sorted({name.split("/", 2)[1] for name in names if name.startswith("heads/") and name.count("/") == 2})
-        heads = {_head_key(site, name): shape for site in sites for name, shape in self.shapes.items()}
-        found = validator.fields(tensors, (PROTOTYPES, PRESENT, *heads))
-        shapes = {PROTOTYPES: (self.num_classes, self.feature_size), **heads}
-        read = {name: validator.numbers(name, found[name], shape) for name, shape in shapes.items()}
-        return {**read, PRESENT: validator.flags(PRESENT, found[PRESENT], self.num_classes)}
 
 
 def _head_key(site: str, name: str) -> str:
@@ -367,8 +355,6 @@ METHOD = Method(
     key="fedpac",
     title="FedPAC",
     part="pac",
-    part_title="PAC",
-    rank=20,
     line="features of a class are drawn to its mean over all sites, and each site has a mixture of all heads",
     reference=Reference(
         authors="Xu, Tong, Huang",
@@ -376,8 +362,7 @@ METHOD = Method(
         venue="ICLR",
         year=2023,
     ),
-    acts=("objective", "step", "personal"),
-    objective=FedPACObjective,
+    classes=(FedPACObjective,),
     letters=(
         "z features [D]; c_k prototype of class k; λ strength; μᵤₖ, nᵤₖ mean features and number of site u's samples "
         "of class k; πᵤₖ, nᵤ their share and sum; hᵤ weighted means [Y, D]; Vᵤ uncertainty; αᵢ weights of site i's "

@@ -26,18 +26,9 @@ from fdg_plugins.core.norms import squared_norm
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
-from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, SiteRound
+from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, Point, SiteRound
 from fdg_plugins.plugins.fields import NotNegative
-from fdg_plugins.plugins.method import (
-    Default,
-    Difference,
-    Differences,
-    Equation,
-    Method,
-    Reference,
-    SettingSource,
-    Together,
-)
+from fdg_plugins.plugins.method import Default, Difference, Differences, Equation, Method, Reference, SettingSource
 
 
 @dataclass(frozen=True)
@@ -49,6 +40,7 @@ class FedProxObjective(Objective):
     """
 
     name: ClassVar[str] = "prox"
+    acts: ClassVar[tuple[Point, ...]] = ("step",)
     changes_effective_steps: ClassVar[bool] = True
     neutral: ClassVar[Mapping[str, Any] | None] = {"strength": 0}
 
@@ -108,8 +100,6 @@ METHOD = Method(
     key="fedprox",
     title="FedProx",
     part="prox",
-    part_title="Prox",
-    rank=6,
     line="each site's parameters are held near those it received",
     reference=Reference(
         authors="Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith",
@@ -117,8 +107,7 @@ METHOD = Method(
         venue="MLSys",
         year=2020,
     ),
-    acts=("step",),
-    objective=FedProxObjective,
+    classes=(FedProxObjective,),
     defaults=(
         Default(objective={"strength": 0.01}, source="FLARE's FedProx"),
         Default(on="photographs", objective={"strength": 0.1}, source="FedDG-GA's code"),
@@ -148,5 +137,4 @@ METHOD = Method(
             ),
         ),
     ),
-    together=(Together(method="fedga", source="reported in FedDG-GA's paper (Tables 1 and 2)"),),
 )

@@ -35,22 +35,14 @@ from fdg_plugins.objectives.objective import (
     LocalObjective,
     Objective,
     PersonalModel,
+    Point,
     SiteRound,
     Trained,
     device_of,
     to_report,
 )
 from fdg_plugins.plugins.fields import NotNegative
-from fdg_plugins.plugins.method import (
-    Difference,
-    Differences,
-    Equation,
-    Leaving,
-    Method,
-    Reference,
-    SettingSource,
-    Together,
-)
+from fdg_plugins.plugins.method import Difference, Differences, Equation, Leaving, Method, Reference, SettingSource
 
 ABSENT = -1e4  # exp of it is zero in float32
 
@@ -65,6 +57,7 @@ class FedRoDObjective(Objective):
     """
 
     name: ClassVar[str] = "rod"
+    acts: ClassVar[tuple[Point, ...]] = ("objective", "personal")
     neutral: ClassVar[Mapping[str, Any] | None] = {"balance": 0}
     needs_labelled_images: ClassVar[bool] = True
     personalises: ClassVar[bool] = True
@@ -154,8 +147,6 @@ METHOD = Method(
     key="fedrod",
     title="FedRoD",
     part="rod",
-    part_title="RoD",
-    rank=17,
     line="a generic model trained by balanced softmax, and a personal head on top of it that stays at its site",
     reference=Reference(
         authors="Chen, Chao",
@@ -163,8 +154,7 @@ METHOD = Method(
         venue="ICLR",
         year=2022,
     ),
-    acts=("objective", "personal"),
-    objective=FedRoDObjective,
+    classes=(FedRoDObjective,),
     letters=(
         "z features; o_G, o_P logits of the generic and of the personal head; sg(·) without gradient; y label; nₖ the "
         "site's training samples of class k; γ balance; CE mean cross entropy of a batch"
@@ -207,5 +197,4 @@ METHOD = Method(
             reveals="how well a model fitted to the site does on its data",
         ),
     ),
-    together=(Together(method="fedomg", source="reported in FedOMG's paper (Tables 1 and 5)"),),
 )

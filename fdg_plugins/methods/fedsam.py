@@ -25,18 +25,9 @@ from fdg_plugins.core.sharpness import sharpness_aware_gradients
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
-from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, SiteRound
+from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, Point, SiteRound
 from fdg_plugins.plugins.fields import NotNegative
-from fdg_plugins.plugins.method import (
-    Default,
-    Difference,
-    Differences,
-    Equation,
-    Method,
-    Reference,
-    SettingSource,
-    Together,
-)
+from fdg_plugins.plugins.method import Default, Difference, Differences, Equation, Method, Reference, SettingSource
 
 
 @dataclass(frozen=True)
@@ -49,6 +40,7 @@ class FedSAMObjective(Objective):
     """
 
     name: ClassVar[str] = "sam"
+    acts: ClassVar[tuple[Point, ...]] = ("step",)
     neutral: ClassVar[Mapping[str, Any] | None] = {"radius": 0}
 
     radius: NotNegative = 0.05
@@ -76,8 +68,6 @@ METHOD = Method(
     key="fedsam",
     title="FedSAM",
     part="sam",
-    part_title="SAM",
-    rank=7,
     line="each local step follows the gradient at the point nearby where the loss is about largest",
     reference=Reference(
         authors="Qu, Li, Duan, Liu, Tang, Lu",
@@ -85,8 +75,7 @@ METHOD = Method(
         venue="ICML",
         year=2022,
     ),
-    acts=("step",),
-    objective=FedSAMObjective,
+    classes=(FedSAMObjective,),
     defaults=(Default(on="photographs", beside="fedomg", objective={"radius": 0.6}, source="FedOMG, Table 4"),),
     letters=(
         "θᵤ trainable parameters of site u, all together; L mean cross entropy of a batch; g its "
@@ -122,9 +111,5 @@ METHOD = Method(
             ),
             Difference(point="clipping", code="the final gradient to norm 10, optional", ours="none"),
         ),
-    ),
-    together=(
-        Together(method="fedomg", source="reported in FedOMG's paper (Table 2), with a radius of 0.6 (Table 4)"),
-        Together(method="fedga", source="reported in FedDG-GA's paper (Tables 1 and 2)"),
     ),
 )

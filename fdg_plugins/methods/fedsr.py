@@ -31,18 +31,9 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import PayloadValidator, Tensors, readable
-from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, SiteRound, Trained
+from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, Point, SiteRound, Trained
 from fdg_plugins.plugins.fields import NotNegative
-from fdg_plugins.plugins.method import (
-    Default,
-    Difference,
-    Differences,
-    Equation,
-    Method,
-    Reference,
-    SettingSource,
-    Together,
-)
+from fdg_plugins.plugins.method import Default, Difference, Differences, Equation, Method, Reference, SettingSource
 from fdg_plugins.randomness import on_device, seeded, torch_generator
 
 SMALLEST_SCALE = 1e-6  # small, but its logarithm and its inverse square are moderate numbers in float32
@@ -106,6 +97,7 @@ class FedSRObjective(Objective):
     """
 
     name: ClassVar[str] = "sr"
+    acts: ClassVar[tuple[Point, ...]] = ("objective", "network")
     needs_labelled_images: ClassVar[bool] = True
 
     l2_strength: NotNegative = 0.01
@@ -223,8 +215,6 @@ METHOD = Method(
     key="fedsr",
     title="FedSR",
     part="sr",
-    part_title="SR",
-    rank=16,
     line=(
         "features are drawn from a Gaussian, kept short, and near a Gaussian of their class that the "
         "site keeps to itself"
@@ -235,8 +225,7 @@ METHOD = Method(
         venue="NeurIPS",
         year=2022,
     ),
-    acts=("objective", "network"),
-    objective=FedSRObjective,
+    classes=(FedSRObjective,),
     defaults=(Default(server={"server_lr": 1.0, "weighting": "uniform"}, source="FedSR's code"),),
     letters=(
         "m, s mean and scale [D] of an image's features; ε standard normal; z sample; y label; r_μ, "
@@ -279,14 +268,5 @@ METHOD = Method(
                 ours="C at least 1/128 after each step, scales at least 1e-6",
             ),
         )
-    ),
-    together=(
-        Together(
-            method="fedomg",
-            source=(
-                "reported in FedOMG's paper (Table 2), FedSR at 0.01 and 0.001 (Table 4); its released FedSR code "
-                "draws a new random head for every batch"
-            ),
-        ),
     ),
 )

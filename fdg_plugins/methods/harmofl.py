@@ -32,7 +32,7 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
-from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, Shared, SiteRound
+from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, Point, Shared, SiteRound
 from fdg_plugins.plugins.fields import NotNegative, Share
 from fdg_plugins.plugins.method import (
     Default,
@@ -43,7 +43,6 @@ from fdg_plugins.plugins.method import (
     Method,
     Reference,
     SettingSource,
-    Together,
 )
 
 
@@ -133,6 +132,7 @@ class HarmoFLObjective(Objective):
     """
 
     name: ClassVar[str] = "harmo"
+    acts: ClassVar[tuple[Point, ...]] = ("network", "step")
     needs_shared: ClassVar[Shared] = "everything"
     needs_flat_images: ClassVar[bool] = True
     neutral: ClassVar[Mapping[str, Any] | None] = {"radius": 0, "normalize": False}
@@ -188,8 +188,6 @@ METHOD = Method(
     key="harmofl",
     title="HarmoFL",
     part="harmo",
-    part_title="Harmo",
-    rank=11,
     line="every image gets the amplitude spectrum of all sites together, and steps are sharpness-aware",
     reference=Reference(
         authors="Jiang, Wang, Dou",
@@ -197,8 +195,7 @@ METHOD = Method(
         venue="AAAI",
         year=2022,
     ),
-    acts=("network", "step"),
-    objective=HarmoFLObjective,
+    classes=(HarmoFLObjective,),
     defaults=(Default(server={"server_lr": 1.0, "weighting": "uniform"}, source="HarmoFL's code"),),
     letters=(
         "x image [C, H, W]; F its discrete Fourier transform; A amplitude; Ā running amplitude; p "
@@ -289,5 +286,4 @@ METHOD = Method(
             reveals="average brightness, contrast and texture of the site's images; of a single image its amplitudes",
         ),
     ),
-    together=(Together(method="fedga", source="reported in FedDG-GA's paper (Tables 1 and 2)"),),
 )

@@ -36,7 +36,7 @@ from fdg_plugins.objectives.exchange import (
     Exchange,
     PayloadValidator,
     Shapes,
-    SiteFacts,
+    SiteReport,
     Tensors,
     parameter_shapes,
 )
@@ -44,6 +44,7 @@ from fdg_plugins.objectives.objective import (
     ComputeGradients,
     LocalObjective,
     Objective,
+    Point,
     Shared,
     SiteRound,
     Trained,
@@ -76,6 +77,7 @@ class MoFedSAMObjective(Objective):
     """
 
     name: ClassVar[str] = "mosam"
+    acts: ClassVar[tuple[Point, ...]] = ("step",)
     neutral: ClassVar[Mapping[str, Any] | None] = {"radius": 0, "beta": 1}
     report: ClassVar[str | None] = STEP_LENGTH
     needs_shared: ClassVar[Shared] = "everything"
@@ -166,23 +168,22 @@ class MomentumExchange(Exchange):
         super().__init__()
         self.shapes = {name: tuple(shape) for name, shape in sorted(shapes.items())}
 
-    def read_report(
-        self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
-    ) -> SiteDescent:
+    def read_report(self, validator: PayloadValidator, report: SiteReport) -> SiteDescent:
         """Return the update and the step length.
 
         Refuses a length other than the protocol's, and quotients beyond ``LARGEST_VALUE``.
         """
-        sent = validator.fields(report, (STEP_LENGTH,))
+        sent = validator.fields(report.content, (STEP_LENGTH,))
         length = float(validator.numbers(STEP_LENGTH, sent[STEP_LENGTH], (1,)))
         if length <= 0:
             validator.refuse(f"{STEP_LENGTH!r} is {length:g}, expected a number above 0")
+        facts = report.facts
         expected = length if facts is None else facts.steps * facts.learning_rate
         if not math.isclose(length, expected, rel_tol=FLOAT32_STEP):
             validator.refuse(f"{STEP_LENGTH!r} is {length:g}, expected {expected:g} under this protocol")
         moved = {
             name: validator.update_of(
-                name, update, shape, f"{STEP_LENGTH!r} came without an update of {name!r}, expected both"
+                name, report.update, shape, f"{STEP_LENGTH!r} came without an update of {name!r}, expected both"
             )
             for name, shape in self.shapes.items()
         }
@@ -193,16 +194,11 @@ class MomentumExchange(Exchange):
     def learn(self, reports: Mapping[str, SiteDescent]) -> dict[str, torch.Tensor]:
         return mean_descent(list(reports.values()))
 
-    def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
-        return validator.per_parameter(tensors, self.shapes)
-
 
 METHOD = Method(
     key="mofedsam",
     title="MoFedSAM",
     part="mosam",
-    part_title="MoSAM",
-    rank=8,
     line="FedSAM's gradient in each local step, mixed with what all sites did in the last round",
     reference=Reference(
         authors="Qu, Li, Duan, Liu, Tang, Lu",
@@ -210,8 +206,7 @@ METHOD = Method(
         venue="ICML",
         year=2022,
     ),
-    acts=("step",),
-    objective=MoFedSAMObjective,
+    classes=(MoFedSAMObjective,),
     defaults=(
         Default(protocol={"momentum": 0.0, "keep_momentum": False}, source="MoFedSAM, stated for plain SGD"),
         Default(

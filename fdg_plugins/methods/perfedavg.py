@@ -33,19 +33,11 @@ from fdg_plugins.objectives.objective import (
     LocalObjective,
     Objective,
     PersonalModel,
+    Point,
     SiteRound,
 )
 from fdg_plugins.plugins.fields import NotNegative, Positive
-from fdg_plugins.plugins.method import (
-    Difference,
-    Differences,
-    Equation,
-    Leaving,
-    Method,
-    Reference,
-    SettingSource,
-    Together,
-)
+from fdg_plugins.plugins.method import Difference, Differences, Equation, Leaving, Method, Reference, SettingSource
 
 SMALLEST_PART = 2  # batch normalisation cannot train on one sample
 
@@ -64,6 +56,7 @@ class PerFedAvgObjective(Objective):
     """
 
     name: ClassVar[str] = "peravg"
+    acts: ClassVar[tuple[Point, ...]] = ("objective", "step", "personal")
     neutral: ClassVar[Mapping[str, Any] | None] = {"adaptation": 0}
     personalises: ClassVar[bool] = True
 
@@ -135,8 +128,6 @@ METHOD = Method(
     key="perfedavg",
     title="Per-FedAvg",
     part="peravg",
-    part_title="PerAvg",
-    rank=19,
     line="a common model from which one step on a site's own data leads to a good one",
     reference=Reference(
         authors="Fallah, Mokhtari, Ozdaglar",
@@ -144,8 +135,7 @@ METHOD = Method(
         venue="NeurIPS",
         year=2020,
     ),
-    acts=("objective", "step", "personal"),
-    objective=PerFedAvgObjective,
+    classes=(PerFedAvgObjective,),
     letters=(
         "w parameters; L₁, L₂, L₃ losses of the parts of a batch; η learning rate; a adaptation; α = a η; H₃ Hessian "
         "of L₃ at w; δ difference"
@@ -211,5 +201,4 @@ METHOD = Method(
             reveals="how well a model fitted to the site does on its data",
         ),
     ),
-    together=(Together(method="fedomg", source="reported in FedOMG's paper (Table 1)"),),
 )

@@ -31,7 +31,7 @@ from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound, evaluating
 from fdg_plugins.plugins.fields import Share
-from fdg_plugins.plugins.method import Difference, Differences, Equation, Method, Reference, SettingSource, Together
+from fdg_plugins.plugins.method import Difference, Differences, Equation, Method, Reference, SettingSource
 from fdg_plugins.randomness import torch_generator
 
 SMALLEST_LOSS = 1e-4  # of probability, as in the authors' code; a sample that loses less is not muted
@@ -138,7 +138,6 @@ def largest(scores: torch.Tensor, fraction: float) -> torch.Tensor:
 METHOD = Method(
     key="rsc",
     title="RSC",
-    rank=15,
     line="the features that speak most for a sample's label are muted, and the site trains on the rest",
     reference=Reference(
         authors="Huang, Wang, Xing, Huang",
@@ -146,8 +145,7 @@ METHOD = Method(
         venue="ECCV",
         year=2020,
     ),
-    acts=("objective",),
-    objective=RSCObjective,
+    classes=(RSCObjective,),
     letters=(
         "F feature maps [B, D, H, W] before global average pooling; z their mean over positions; o "
         "logits; y labels; g gradient [B, D]; f feature_fraction; q batch_fraction"
@@ -208,11 +206,6 @@ METHOD = Method(
                 ours="rounded down, exactly",
             ),
             Difference(point="channels", code="1/3.2 of them", ours="feature_fraction, as for positions"),
-        ),
-    ),
-    together=(
-        Together(
-            method="fedga", source="reported in FedDG-GA's paper (Tables 1 and 2); its released scripts mute nothing"
         ),
     ),
 )

@@ -35,6 +35,7 @@ from fdg_plugins.objectives.exchange import (
     PayloadValidator,
     Shapes,
     SiteFacts,
+    SiteReport,
     Tensors,
     parameter_shapes,
     readable,
@@ -43,12 +44,13 @@ from fdg_plugins.objectives.objective import (
     ComputeGradients,
     LocalObjective,
     Objective,
+    Point,
     Shared,
     SiteRound,
     Trained,
     to_report,
 )
-from fdg_plugins.plugins.method import Default, Difference, Differences, Equation, Leaving, Method, Reference, Together
+from fdg_plugins.plugins.method import Default, Difference, Differences, Equation, Leaving, Method, Reference
 from fdg_plugins.settings.protocol import Protocol
 
 ROUNDED = 2.0**-7  # of a value: an update may have been rounded to bfloat16 after its control was computed
@@ -61,6 +63,7 @@ class SCAFFOLDObjective(Objective):
     """Cross entropy, with steps corrected by control variates. It has no settings."""
 
     name: ClassVar[str] = "scaffold"
+    acts: ClassVar[tuple[Point, ...]] = ("step",)
     neutral: ClassVar[Mapping[str, Any] | None] = {}
     neutral_when_received: ClassVar[bool] = False
     report: ClassVar[str | None] = "control_variate"
@@ -171,25 +174,20 @@ class ControlExchange(Exchange):
     report: ClassVar[str] = "control_variate"
 
     def __init__(self, shapes: Shapes, num_sites: int) -> None:
-        super().__init__()
+        super().__init__(num_sites=num_sites)
         self.shapes = {name: tuple(shape) for name, shape in sorted(shapes.items())}
         self.num_sites = num_sites
 
-    def identity(self) -> dict[str, Any]:
-        return {**super().identity(), "num_sites": self.num_sites}
-
-    def read_report(
-        self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
-    ) -> dict[str, torch.Tensor]:
-        change = validator.per_parameter(report, self.shapes)
-        if facts is not None:
-            self._check_change(validator, change, update, facts)
+    def read_report(self, validator: PayloadValidator, report: SiteReport) -> dict[str, torch.Tensor]:
+        change = validator.per_parameter(report.content, self.shapes)
+        if report.facts is not None:
+            self._check_change(validator, change, report.update, report.facts)
         return change
 
     def _check_change(
         self, validator: PayloadValidator, change: Tensors, update: Tensors | None, facts: SiteFacts
     ) -> None:
-        control = self._learned or zeros(self.shapes)
+        control = self.learned or zeros(self.shapes)
         for name, shape in self.shapes.items():
             missing = f"the change of {name!r} came without its update, expected both"
             moved = validator.update_of(name, update, shape, missing) / (facts.learning_rate * facts.effective_steps)
@@ -201,21 +199,17 @@ class ControlExchange(Exchange):
 
     def learn(self, reports: Mapping[str, Tensors]) -> dict[str, torch.Tensor]:
         """Return ``c + 1/N sum_S (c_u+ - c_u)``, summed in float64, by name."""
-        control = self._learned or zeros(self.shapes)
+        control = self.learned or zeros(self.shapes)
         factors = torch.tensor([1.0, *[1 / self.num_sites] * len(reports)], dtype=torch.float64)
         return {
             name: combine(factors, [control[name], *(change[name] for change in reports.values())])
             for name in self.shapes
         }
 
-    def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
-        return validator.per_parameter(tensors, self.shapes)
-
 
 METHOD = Method(
     key="scaffold",
     title="SCAFFOLD",
-    rank=9,
     line="each step of a site is corrected by how its own gradient differs from that of all sites",
     reference=Reference(
         authors="Karimireddy, Kale, Mohri, Reddi, Stich, Suresh",
@@ -223,8 +217,7 @@ METHOD = Method(
         venue="ICML",
         year=2020,
     ),
-    acts=("step",),
-    objective=SCAFFOLDObjective,
+    classes=(SCAFFOLDObjective,),
     defaults=(
         Default(
             protocol={"momentum": 0.0, "keep_momentum": False},
@@ -283,15 +276,6 @@ METHOD = Method(
             shape="the trainable parameters",
             reveals="the update, exactly, whatever a filter did to the update itself",
             report="control_variate",
-        ),
-    ),
-    together=(
-        Together(
-            method="fedga",
-            source=(
-                "reported in FedDG-GA's paper (Tables 1 and 2), whose code weighs the controls as well, which "
-                "is not done here"
-            ),
         ),
     ),
 )

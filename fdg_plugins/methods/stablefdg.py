@@ -45,11 +45,12 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier, check_pooled
 from fdg_plugins.models.styled import PositionAttention, StyledClassifier, stages_of, widened
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.exchange import Exchange, PayloadValidator, SiteFacts, Tensors
+from fdg_plugins.objectives.exchange import Exchange, PayloadValidator, SiteReport, Tensors
 from fdg_plugins.objectives.objective import (
     FeatureBatch,
     LocalObjective,
     Objective,
+    Point,
     Shared,
     SiteRound,
     device_of,
@@ -93,6 +94,7 @@ class StableFDGObjective(Objective):
     """
 
     name: ClassVar[str] = "stable"
+    acts: ClassVar[tuple[Point, ...]] = ("objective", "network")
     report: ClassVar[str | None] = "style_statistics"
     needs_shared: ClassVar[Shared] = "everything"
     needs_labelled_images: ClassVar[bool] = True
@@ -271,46 +273,32 @@ class StyleExchange(Exchange):
     report: ClassVar[str] = "style_statistics"
 
     def __init__(self, channels: int) -> None:
-        super().__init__()
+        super().__init__(channels=channels)
         self.channels = channels
 
-    def identity(self) -> dict[str, Any]:
-        return {**super().identity(), "channels": self.channels}
-
-    def read_report(
-        self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
-    ) -> torch.Tensor:
+    def read_report(self, validator: PayloadValidator, report: SiteReport) -> torch.Tensor:
         """Return the statistics of a site's styles, float32 ``[2, 2C]``."""
-        return read_styles(validator, report, self.channels)
+        return read_styles(validator, report.content, self.channels)
 
     def sizes(self, report: torch.Tensor) -> dict[str, float]:
         return {"mean style": float(report[0].norm()), "deviation of styles": float(report[1].norm())}
 
     def learn(self, reports: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        rounds = self._learned.get(ROUNDS, torch.zeros(1, dtype=torch.int64)) + 1
+        rounds = self.learned.get(ROUNDS, torch.zeros(1, dtype=torch.int64)) + 1
         return {ROUNDS: rounds, **{f"{OF_SITE}{site}": style for site, style in reports.items()}}
-
-    def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
-        names = [name for name in tensors if str(name).startswith(OF_SITE)]
-        found = validator.fields(tensors, (ROUNDS, *names))
-        styles = {name: validator.numbers(name, found[name], (2, 2 * self.channels)) for name in names}
-        return {ROUNDS: validator.counts(ROUNDS, found[ROUNDS], 1), **styles}
-
-    def broadcast(self) -> dict[str, torch.Tensor]:
-        return self.broadcast_to("")
 
     def published(self) -> dict[str, torch.Tensor]:
         return {}
 
-    def broadcast_to(self, site: str) -> dict[str, torch.Tensor]:
-        names = sorted(name for name in self._learned if name.startswith(OF_SITE))
+    def broadcast(self, site: str = "") -> dict[str, torch.Tensor]:
+        names = sorted(name for name in self.learned if name.startswith(OF_SITE))
         own = f"{OF_SITE}{site}"
         others = [name for name in names if name != own]
         if not others:
             return {}
         # Of sites that all have reported, the one at place i is followed by all others before its turn comes again.
-        place = sum(name < own for name in names) + int(self._learned[ROUNDS]) - 1
-        mean, deviation = self._learned[others[place % len(others)]]
+        place = sum(name < own for name in names) + int(self.learned[ROUNDS]) - 1
+        mean, deviation = self.learned[others[place % len(others)]]
         return {MEAN: mean.clone(), DEVIATION: deviation.clone()}
 
 
@@ -318,8 +306,6 @@ METHOD = Method(
     key="stablefdg",
     title="StableFDG",
     part="stable",
-    part_title="Stable",
-    rank=18,
     line="sites train on styles of other sites and on styles beyond their own, with attention over positions",
     reference=Reference(
         authors="Park, Han, Kim, Wang, Brinton, Moon",
@@ -327,8 +313,7 @@ METHOD = Method(
         venue="NeurIPS",
         year=2023,
     ),
-    acts=("objective", "network"),
-    objective=StableFDGObjective,
+    classes=(StableFDGObjective,),
     defaults=(
         Default(server={"server_lr": 1.0, "weighting": "uniform"}, source="StableFDG's code"),
         Default(

@@ -12,6 +12,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pkgutil import resolve_name
 from typing import Annotated, Any, Literal
 
 import torch
@@ -20,10 +21,17 @@ from torch import nn
 
 from fdg_plugins.errors import FDGError, SettingsError, shorten
 from fdg_plugins.plugins.fields import check_fields
-from fdg_plugins.plugins.target import Target, load_target
 
 IMAGE_SIZE = 224
 """Side, in pixels, of the images for which a network is built unless another is given."""
+
+Target = str | Any
+"""A function or class, or where it is, ``"package.module:name"`` of an installed package, which is loaded at use."""
+
+
+def load_target(target: Target) -> Any:
+    """Return the function or class."""
+    return resolve_name(target) if isinstance(target, str) else target
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,7 +38,7 @@ An objective can be combined with any weighting and any direction of ``fdg_plugi
 """
 
 from fdg_plugins.objectives.erm import OBJECTIVES, ERMObjective, make_objective, objective_settings, read_settings
-from fdg_plugins.objectives.exchange import Exchange, SiteFacts, WeightReports
+from fdg_plugins.objectives.exchange import Exchange, SiteFacts, SiteReport
 from fdg_plugins.objectives.network import (
     adapt_model,
     build_network,
@@ -73,9 +73,9 @@ __all__ = [
     "Objective",
     "PersonalModel",
     "SiteFacts",
+    "SiteReport",
     "SiteRound",
     "Trained",
-    "WeightReports",
     "adapt_model",
     "build_network",
     "check_any_network",

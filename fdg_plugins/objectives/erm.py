@@ -42,7 +42,7 @@ class ERMObjective(Objective):
         return LocalRisk(task=site.task)
 
 
-OBJECTIVES: ClassesOf[Objective] = ClassesOf("objective", Objective, {ERMObjective.name: ERMObjective})
+OBJECTIVES: ClassesOf[Objective] = ClassesOf("objective", {ERMObjective.name: ERMObjective})
 
 
 def make_objective(spec: str | Mapping[str, Any]) -> Objective:

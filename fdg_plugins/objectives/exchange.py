@@ -67,21 +67,19 @@ class PayloadValidator:
             self.refuse(f"sent {shorten(extra[0])}, expected only {wanted}")
         return value
 
-    def numbers(self, name: str, value: Any, shape: Sequence[int]) -> torch.Tensor:
-        """Return finite numbers of the given shape, float32, at most ``LARGEST_VALUE`` in magnitude."""
-        tensor = self._tensor(name, value, shape, _FLOATS, "floating-point numbers")
-        found = tensor.to(torch.float32, copy=True).contiguous()  # before the check: a float64 may become infinite
-        if bad := int((~found.isfinite()).sum()):
-            self.refuse(f"{name!r} has {bad} values that are NaN or infinite in float32, expected finite numbers")
-        if bool((found.abs() > LARGEST_VALUE).any()):
-            self.refuse(f"{name!r} has values beyond {LARGEST_VALUE:g}")
-        return found
+    def numbers(self, name: str, value: Any, shape: Sequence[int], *, double: bool = False) -> torch.Tensor:
+        """Return finite numbers of the given shape, float32, at most ``LARGEST_VALUE`` in magnitude.
 
-    def doubles(self, name: str, value: Any, shape: Sequence[int]) -> torch.Tensor:
-        """Return finite numbers of the given shape, float64; the sender must send that precision."""
-        found = self._tensor(name, value, shape, {torch.float64}, "64-bit floating-point numbers").clone().contiguous()
+        ``double``: float64, of any magnitude, for which the sender must send that precision.
+        """
+        dtypes, what = ({torch.float64}, "64-bit") if double else (_FLOATS, "floating-point")
+        found = self._tensor(name, value, shape, dtypes, f"{what} numbers")
+        # Converted before the check: a float64 may become infinite.
+        found = found.to(torch.float64 if double else torch.float32, copy=True).contiguous()
         if bad := int((~found.isfinite()).sum()):
             self.refuse(f"{name!r} has {bad} values that are NaN or infinite, expected finite numbers")
+        if not double and bool((found.abs() > LARGEST_VALUE).any()):
+            self.refuse(f"{name!r} has values beyond {LARGEST_VALUE:g}")
         return found
 
     def update_of(self, name: str, update: Any, shape: Sequence[int], missing: str) -> torch.Tensor:
@@ -139,47 +137,59 @@ class SiteFacts(NamedTuple):
     class_counts: tuple[int, ...]
 
 
+class SiteReport(NamedTuple):
+    """One site's report: its ``content`` as received, untrusted, and what belongs to it.
+
+    ``update``: the site's update by name, for reports in the phase ``"train"``. ``facts``: what the server knows about
+    the site. A report that follows from the facts, or from facts and update, must agree with them.
+    """
+
+    content: Any
+    update: Tensors | None = None
+    facts: SiteFacts | None = None
+
+
 class Exchange(ABC):
     """The server's state of one method, learned from the sites' reports in the sorted order of the sites' names.
 
     A round consists of :meth:`begin_round`, any number of :meth:`read`, and :meth:`finish` with the reports that count.
-    The learned tensors are the state. :meth:`finish` replaces them and never changes them in place, because messages
-    may still refer to them.
+    The ``learned`` tensors are the state. :meth:`finish` replaces them and never changes them in place, because
+    messages may still refer to them. A method defines :meth:`read_report` and, as far as it needs to, :meth:`learn`,
+    :meth:`sizes`, :meth:`read_model`, :meth:`broadcast` and :meth:`published`.
 
     ``name``: of the objective. ``report``: the name of the report, as declared in the method's record
-    (``fdg_plugins.plugins.reports``). ``phase``: the task whose answers carry the reports. ``"probe"`` precedes
-    training and asks for nothing else; what is learned from it is broadcast with the training task of the same round.
-    With ``"train"`` the reports come with the updates, and what is learned is broadcast in the next round.
+    (``fdg_plugins.plugins.reports``).
+
+    Args:
+        phase: the task whose answers carry the reports. ``"probe"`` precedes training and asks for nothing else; what
+            is learned from it is broadcast with the training task of the same round. With ``"train"`` the reports come
+            with the updates, and what is learned is broadcast in the next round.
+        identity: JSON values that a saved state must match to be restored.
     """
 
     name: ClassVar[str] = ""
     report: ClassVar[str] = "tensors"
 
-    def __init__(self, phase: Phase = "train") -> None:
+    def __init__(self, phase: Phase = "train", **identity: Any) -> None:
         self.phase: Phase = phase
-        self._learned: dict[str, torch.Tensor] = {}
+        self.learned: dict[str, torch.Tensor] = {}
+        self._identity = identity
         self._facts: Mapping[str, SiteFacts] = {}
         self._begun = False
 
     # --- what a method defines ---
 
-    def identity(self) -> dict[str, Any]:
-        """Return the values that a saved state must match to be restored, as a JSON value."""
-        return {"exchange": self.name}
-
     @abstractmethod
-    def read_report(
-        self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
-    ) -> Any:
-        """Return the checked content of one site's report; refuse one that cannot be used.
+    def read_report(self, validator: PayloadValidator, report: SiteReport) -> Any:
+        """Return the checked content of one site's report; ``validator`` refuses one that cannot be used."""
 
-        Args:
-            validator: refuses, naming the site.
-            report: as received; untrusted.
-            update: the site's update by name, for reports in the phase ``"train"``.
-            facts: what the server knows about the site. A report that follows from the facts, or from facts and update,
-                must agree with them.
+    def learn(self, reports: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """Return the learned tensors after the reports of one or more sites, given in the sorted order of the sites.
+
+        None by default: the reports of a round then serve the weighting of that round alone, which finds what
+        :meth:`read_report` returned in a contribution's ``reports``, under the name of the ``report``.
         """
+        return {}
 
     def sizes(self, report: Any) -> dict[str, float]:
         """Return the lengths by which :meth:`outliers` compares a checked report with the round's others, by quantity.
@@ -188,30 +198,19 @@ class Exchange(ABC):
         """
         return {}
 
-    @abstractmethod
-    def learn(self, reports: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        """Return the learned tensors after the reports of one or more sites, given in the sorted order of the sites."""
-
-    @abstractmethod
-    def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
-        """Return ``tensors`` in the form of :meth:`learn`; refuse what does not fit."""
-
     def read_model(self, state: Tensors) -> None:  # noqa: B027 - most exchanges need nothing of the model
         """Extract what the exchange needs from the global model of a round."""
 
-    def broadcast_to(self, site: str) -> dict[str, torch.Tensor]:
-        """Return the payload sent to one site: :meth:`broadcast`, unless the method sends each site another one.
+    def broadcast(self, site: str = "") -> dict[str, torch.Tensor]:
+        """Return the payload sent with the model to a ``site`` of the round; empty before anything was learned.
 
-        Then :meth:`broadcast` is what a site receives of which nothing is known. All have the same names and shapes, or
-        are empty: a site for which there is nothing receives the model alone.
+        Without a site, or for one of which nothing is known: what any site may receive. All payloads have the same
+        names and shapes, or are empty: a site for which there is nothing receives the model alone.
         """
-        return self.broadcast()
+        return dict(self.learned)
 
     def published(self) -> dict[str, torch.Tensor]:
-        """Return the learned tensors that may stand in the results, which others download: what every site receives.
-
-        What belongs to a single site must not be among them.
-        """
+        """Return the learned tensors that may stand in the results, which others download: none of a single site."""
         return self.broadcast()
 
     # --- one round ---
@@ -226,10 +225,6 @@ class Exchange(ABC):
         self._facts = facts or {}
         self._begun = True
 
-    def broadcast(self) -> dict[str, torch.Tensor]:
-        """Return the payload sent with the model to every site of the round; empty before anything was learned."""
-        return dict(self._learned)
-
     def read(self, site: str, report: Any, update: Tensors | None) -> Any:
         """Return the checked content of one site's report; :meth:`finish` receives it if the site's update is used.
 
@@ -240,7 +235,7 @@ class Exchange(ABC):
         if not self._begun:
             validator.refuse("sent a report while no round was asking for one")
         with calling("exchange", self):
-            return self.read_report(validator, report, update, self._facts.get(site))
+            return self.read_report(validator, SiteReport(report, update, self._facts.get(site)))
 
     def outliers(self, reports: Mapping[str, Any], ratio: float) -> dict[str, str]:
         """Return the sites with one of the :meth:`sizes` more than ``ratio`` times the round's median, and why."""
@@ -251,44 +246,19 @@ class Exchange(ABC):
         """Learn from the ``reports`` that count, by site, and end the round; without any, the state does not change."""
         if reports:
             with calling("exchange", self):
-                self._learned = self.learn(dict(sorted(reports.items())))
+                self.learned = self.learn(dict(sorted(reports.items())))
         self._begun = False
-
-    # --- what survives the round ---
 
     def state(self) -> dict[str, Any]:
-        """Return what must survive the round in addition to :meth:`tensors`, as a JSON value."""
-        return {"version": EXCHANGE_STATE, **self.identity(), "tensors": sorted(self._learned)}
+        """Return what must survive the round in addition to the ``learned`` tensors, as a JSON value."""
+        known = {"version": EXCHANGE_STATE, "exchange": self.name, **self._identity}
+        return {**known, "tensors": sorted(self.learned)}
 
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Return the learned tensors by name; empty before anything was learned."""
-        return dict(self._learned)
-
-    def restore(self, state: Mapping[str, Any], tensors: Tensors) -> None:
-        """Restore what :meth:`state` and :meth:`tensors` returned; raise ``SettingsError`` for what does not fit."""
-        validator = PayloadValidator("state of the exchange", SettingsError)
-        for name, expected in {"version": EXCHANGE_STATE, **self.identity(), "tensors": sorted(tensors)}.items():
-            if state.get(name) != expected:
-                validator.refuse(f"{name!r} is {shorten(state.get(name))}, expected {expected!r}")
-        self._learned = self.read_learned(validator, tensors) if tensors else {}
-        self._begun = False
-
-
-class WeightReports(Exchange):
-    """An exchange that learns and sends nothing: the checked reports of a round serve the weighting of that round.
-
-    The reports come with the updates that they weigh. What :meth:`read_report` returns is in the
-    contribution's ``reports``, under the name of the ``report``.
-    """
-
-    def learn(self, reports: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        """Return no tensors."""
-        return {}
-
-    def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
-        """Return no tensors; refuse any."""
-        validator.fields(tensors, ())
-        return {}
+    def restore(self, state: Mapping[str, Any], learned: Tensors) -> None:
+        """Restore :meth:`state` and the ``learned`` tensors; raise ``SettingsError`` for those of another exchange."""
+        self.learned = dict(learned)
+        if dict(state) != self.state():
+            raise SettingsError(f"state of the exchange is {dict(state)}, expected {self.state()}.")
 
 
 def parameter_shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
@@ -301,8 +271,10 @@ def readable(values: Iterable[torch.Tensor]) -> bool:
     return all(bool((value.abs() <= LARGEST_VALUE).all()) for value in values)
 
 
-def check_counts(validator: PayloadValidator, counts: torch.Tensor, facts: SiteFacts) -> None:
+def check_counts(validator: PayloadValidator, counts: torch.Tensor, facts: SiteFacts | None) -> None:
     """Refuse counts ``[Y]`` of the training split that contradict the census, which also counts validation images."""
+    if facts is None:
+        return
     told = counts.tolist()  # Python's integers: what a census claims of masks, times their pixels, may exceed 64 bits
     if sum(told) != facts.num_train:
         validator.refuse(f"{CLASS_COUNTS!r} add up to {sum(told)}, expected {facts.num_train} as in the census")

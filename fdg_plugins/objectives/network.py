@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The network of a run: the protocol's model, adapted by the method that trains it."""
 
-from collections.abc import Collection
 from dataclasses import replace
 
 from fdg_plugins.core.travel import ALL, Rule, Rules, rules_of, with_fixed
@@ -43,9 +42,8 @@ def check_network(model: ExtractorClassifier, protocol: Protocol) -> None:
     try:
         objective.check_network(model, image_shape(protocol))
     except SettingsError as error:
-        raise SettingsError(
-            f"objective {objective.name!r} does not go with model {protocol.model!r}: {error}"
-        ) from error
+        text = f"objective {objective.name!r} does not go with model {protocol.model!r}: {error}"
+        raise SettingsError(text) from error
 
 
 def check_any_network(protocol: Protocol) -> None:
@@ -92,10 +90,14 @@ def travel_rules(model: ExtractorClassifier, protocol: Protocol) -> Rules:
     rules = rules_of(protocol.travels, list(model.state_dict()), trainable, model.head_names)
     if fixed := fixed_names(model, protocol):
         rules = with_fixed(rules, fixed, trainable, f"trainable {protocol.trainable!r}")
-    statistics = batch_norm_buffers(model)
+    statistics = set(batch_norm_buffers(model))
     others = ((name, one) for name, one in model.named_buffers(remove_duplicate=False) if name not in statistics)
-    constants = [name for name, buffer in others if is_constant(buffer)]
-    return _with_frozen(rules, [*constants, *(statistics if protocol.batch_norm == "frozen" else [])])
+    frozen = {name for name, buffer in others if is_constant(buffer)}
+    frozen |= statistics if protocol.batch_norm == "frozen" else set()
+    return replace(
+        rules,
+        of={name: Rule.FROZEN if name in frozen and rule is Rule.SHARED else rule for name, rule in rules.of.items()},
+    )
 
 
 def fixed_names(model: ExtractorClassifier, protocol: Protocol) -> frozenset[str]:
@@ -104,13 +106,6 @@ def fixed_names(model: ExtractorClassifier, protocol: Protocol) -> frozenset[str
         return frozenset()
     trained = {*model.head_names, *(adapter_names(model) if protocol.trainable == ADAPTERS else ())}
     return frozenset(model.state_dict()) - trained
-
-
-def _with_frozen(rules: Rules, names: Collection[str]) -> Rules:
-    return replace(
-        rules,
-        of={name: Rule.FROZEN if name in names and rule is Rule.SHARED else rule for name, rule in rules.of.items()},
-    )
 
 
 def kept_names(model: ExtractorClassifier, protocol: Protocol) -> tuple[str, ...]:

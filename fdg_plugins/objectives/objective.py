@@ -23,6 +23,7 @@ from fdg_plugins.tasks import DEFAULT_TASK, Task
 Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]
 ComputeGradients = Callable[[], torch.Tensor]
 Shared = Literal["nothing", "head", "everything"]
+Point = Literal["objective", "network", "step", "personal"]
 
 
 class FeatureBatch(NamedTuple):
@@ -175,7 +176,9 @@ class Objective(ABC):
     forbids; None: nothing.
     """
 
+    role: ClassVar[str] = "objective"
     name: ClassVar[str]
+    acts: ClassVar[tuple[Point, ...]] = ("objective",)  # what it changes of a site's training, for tables
     report: ClassVar[str | None] = None
     needs_labelled_images: ClassVar[bool] = False  # whether it requires one class per image
     needs_flat_images: ClassVar[bool] = False  # whether it requires images with two sides, not volumes
@@ -237,10 +240,9 @@ class Objective(ABC):
 
         Args:
             model: a copy of the network as received, which may be changed.
-            received: the server's payload, empty if there is none.
-            site: the site, the round and the site's state.
+            received, site: as for :meth:`local`.
 
-        Raises ``SettingsError`` if the payload or the site's state does not fit.
+        Raises as :meth:`local`.
         """
         return PersonalModel(model)
 

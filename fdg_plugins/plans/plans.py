@@ -121,15 +121,9 @@ def _check_network(protocol: Protocol, spec: DatasetSpec) -> None:
 
 
 def check_settings(aggregator: UpdateAggregator, plans: Plans) -> None:
-    """Raise ``SettingsError`` if either plan has settings that the aggregator refuses or parts that are incompatible.
-
-    The aggregator keeps its current settings.
-    """
-    in_force = aggregator.settings()
+    """Raise ``SettingsError`` if either plan has settings that the aggregator refuses or incompatible parts."""
     for plan in plans:
-        aggregator.configure(plan.aggregator)
-        check_fit(plan.protocol, aggregator)
-        aggregator.configure(in_force)
+        check_fit(plan.protocol, aggregator.configured(plan.aggregator))
 
 
 def check_filters(plans: Plans, filters_of: Callable[[str], Sequence[Filter] | None]) -> None:

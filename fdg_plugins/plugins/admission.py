@@ -34,34 +34,28 @@ def admit(uses: Iterable[tuple[str, str]], files: Collection[str], custom: Path 
     """
     for setting, name in uses:
         check_allowed(setting, name, allowed)
-    if files and allowed is not None and CUSTOM not in allowed:
+    if not files:
+        return
+    if allowed is not None and CUSTOM not in allowed:
         raise SettingsError(
             f"the job brings plug-in files, which the operator does not allow here ({ALLOWED_PLUGINS} lacks "
             f"{CUSTOM!r}).",
             public=True,
         )
-    if files and custom is None:
+    if custom is None:
         raise SettingsError("the job names plugins, but has no folder custom/ that brings their code.", public=True)
-    if files and custom is not None:
-        load_files(files, custom)
+    load_files(files, custom)
 
 
 def check_allowed(setting: str, name: str, allowed: Allowed) -> None:
-    """Raise ``SettingsError`` if ``name`` comes from a plug-in that is not in ``allowed``; loads no plug-in."""
-    if not is_allowed(setting, name, allowed):
+    """Raise ``SettingsError`` if ``name`` is of a plug-in that is not in ``allowed``; loads no plug-in."""
+    origin = None if allowed is None else registry_of(setting).origin(name)
+    if origin is not None and _plain(CUSTOM if origin == FILE else origin) not in map(_plain, allowed or ()):
         used = f"{setting} {name!r} comes from"
         raise SettingsError(
-            f"{used} {registry_of(setting).origin(name)}, which the operator does not allow here ({ALLOWED_PLUGINS}).",
+            f"{used} {origin}, which the operator does not allow here ({ALLOWED_PLUGINS}).",
             public=f"{used} a plug-in that the operator does not allow here ({ALLOWED_PLUGINS}).",
         )
-
-
-def is_allowed(setting: str, name: str, allowed: Allowed) -> bool:
-    """Return whether ``name`` may be used: it is this package's, unknown, or of a distribution in ``allowed``."""
-    if allowed is None:
-        return True
-    origin = registry_of(setting).origin(name)
-    return origin is None or _plain(CUSTOM if origin == FILE else origin) in {_plain(one) for one in allowed}
 
 
 def _plain(distribution: str) -> str:

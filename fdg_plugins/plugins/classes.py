@@ -3,75 +3,61 @@
 
 import inspect
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-from fdg_plugins.errors import FDGError, SettingsError, check_settings_known, did_you_mean, shorten
-from fdg_plugins.plugins.method import Method
+from fdg_plugins.errors import SettingsError, check_settings_known, did_you_mean, shorten
+from fdg_plugins.plugins.method import Method, Role
 from fdg_plugins.plugins.methods import METHODS
-from fdg_plugins.plugins.target import load_target
 
-Role = Literal["aggregator", "weighting", "objective"]
 C = TypeVar("C")
 
 
 class ClassesOf(Mapping[str, type[C]]):
     """The classes of one role by name: those that belong to no method, then that of every method that has one.
 
-    A class is loaded when it is requested. An aggregator is named by its method's key, a weighting or objective by the
-    method's name as a part; lookups accept either name.
+    An aggregator is named by its method's key, a weighting or objective by the method's name as a part; lookups accept
+    either name.
 
     Args:
         role: the role of the classes in a method.
-        base: the class of which each is a subclass.
         plain: classes that belong to no published method.
     """
 
-    def __init__(self, role: Role, base: type[Any], plain: Mapping[str, type[C]] | None = None) -> None:
+    def __init__(self, role: Role, plain: Mapping[str, type[C]] | None = None) -> None:
         self.role: Role = role
-        self._base = base
         self._plain = dict(plain or {})
 
     def __getitem__(self, name: str) -> type[C]:
         """Return the class of that name; raise ``KeyError`` if there is none.
 
-        Raises ``SettingsError`` for a class that cannot be loaded, is not one of this role, or reports what the record
-        of its method does not declare: sites allow reports by that declaration.
+        Raises ``SettingsError`` for an objective that reports what the record of its method does not declare: sites
+        allow reports by that declaration.
         """
         if name in self._plain:
             return self._plain[name]
         method = METHODS.find(name)
-        if method is None or getattr(method, self.role) is None:
+        found = None if method is None else method.class_of(self.role)
+        if method is None or found is None:
             raise KeyError(name)
-        target = getattr(method, self.role)
-        try:
-            found: type[C] = load_target(target)
-        except FDGError:
-            raise
-        except (Exception, SystemExit) as error:  # a module of a plug-in may raise anything
-            raise self._unusable(method, f"{target!r} ({type(error).__name__}: {error})") from error
-        if not isinstance(found, type) or not issubclass(found, self._base) or inspect.isabstract(found):
-            raise self._unusable(method, str(getattr(found, "__qualname__", shorten(found))))
-        report = getattr(found, "report", None) if self.role == "objective" else None
+        report = found.report if self.role == "objective" else None
         if report is not None and report not in method.reports:
-            raise self._unusable(method, f"one that reports {shorten(report)}, of which its record has no Leaving")
+            raise SettingsError(
+                field=f"report of objective {self.name_of(method)!r}",
+                value=report,
+                expected="one of which the method's record has a Leaving",
+                public=f"objective {self.name_of(method)!r} is brought by a plug-in that cannot be used here.",
+            )
         return found
 
-    def _unusable(self, method: Method, problem: str) -> SettingsError:
-        return SettingsError(
-            f"{self.role} of method {method.key!r} is {problem}, expected a class made from {self._base.__name__} with "
-            "all that it asks for.",
-            public=f"{self.role} {self.name_of(method)!r} is brought by a plug-in that cannot be used here.",
-        )
-
     def __contains__(self, name: object) -> bool:
-        """Return whether the name is known, without loading its class."""
+        """Return whether the name is known."""
         method = None if name in self._plain else METHODS.find(name)
-        return name in self._plain or (method is not None and getattr(method, self.role) is not None)
+        return name in self._plain or (method is not None and method.class_of(self.role) is not None)
 
     def __iter__(self) -> Iterator[str]:
         """Yield every name once; of installed plug-ins, only those already requested, since no others are loaded."""
         yield from self._plain
-        yield from (self.name_of(method) for method in METHODS.loaded() if getattr(method, self.role) is not None)
+        yield from (self.name_of(method) for method in METHODS.loaded() if method.class_of(self.role) is not None)
 
     def __len__(self) -> int:
         """Return the number of classes."""

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from fdg_plugins.errors import SettingsError, shorten
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.files import SUFFIX, load_file
 
 LONGEST = 90  # of a name made of those of module and factory
@@ -53,20 +53,21 @@ def bring_factory(text: str, here: Path, folder: Path) -> FactoryFile:
     Raises:
         SettingsError: for text in another form, and for a module or factory that is not there or cannot be loaded.
     """
-    found = _PATH.fullmatch(text)
-    if found is None:
-        raise SettingsError(
-            f"model is {shorten(text)}, expected the name of a network, package.module:factory or file.py:factory."
-        )
+    if (found := _PATH.fullmatch(text)) is None:
+        expected = "the name of a network, package.module:factory or file.py:factory"
+        raise SettingsError(field="model", value=text, expected=expected)
     module, factory = found.groups()
-    stem = Path(module).stem if module.endswith(SUFFIX) else module
-    name = re.sub(r"[^a-z0-9]+", "_", f"{stem}_{factory}".lower()).strip("_")[:LONGEST]
-    name = name if name[:1].isalpha() else f"net_{name}"
+    is_file = module.endswith(SUFFIX)
+    name = re.sub(r"[^a-z0-9]+", "_", f"{Path(module).stem if is_file else module}_{factory}".lower()).strip("_")
+    name = (name if name[:1].isalpha() else f"net_{name}")[:LONGEST]
     path = folder / f"{name}{SUFFIX}"
-    if not module.endswith(SUFFIX) and _is_installed(module):
+    if not is_file and _is_installed(module):
         content, factory = '"""A network by the path of its factory."""', f'"{text}"'
     else:
-        content = _content(module, here)
+        file = here / (module if is_file else f"{module.replace('.', '/')}{SUFFIX}")
+        if not file.is_file():
+            raise SettingsError(f"model names {module!r}, which is neither an installed module nor the file {file}.")
+        content = file.read_text(encoding="utf-8")
     path.write_text(content + _RECORD.format(factory=factory, name=name), encoding="utf-8")
     try:
         load_file(path)
@@ -81,11 +82,3 @@ def _is_installed(module: str) -> bool:
         return find_spec(module) is not None
     except ModuleNotFoundError:
         return False
-
-
-def _content(module: str, here: Path) -> str:
-    """Return the text of the file of one's own that ``module`` means."""
-    file = here / (module if module.endswith(SUFFIX) else f"{module.replace('.', '/')}{SUFFIX}")
-    if not file.is_file():
-        raise SettingsError(f"model names {module!r}, which is neither an installed module nor the file {file}.")
-    return file.read_text(encoding="utf-8")

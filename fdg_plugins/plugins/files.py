@@ -16,7 +16,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
-from fdg_plugins.errors import FDGError, SettingsError, shorten
+from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.plugins.registry import FILE, Registry, registries, registry_of
 from fdg_plugins.storage import sha256_of
 
@@ -44,18 +44,10 @@ def load_files(names: Iterable[str], custom: Path) -> None:
     Raises ``SettingsError`` for a file that does not exist, is a link, or cannot be loaded.
     """
     for name in names:
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise SettingsError(
-                f"plugins has {shorten(name)}, expected names of files: lower-case letters, digits and '_'.",
-                public=True,
-            )
         path = custom / f"{name}{SUFFIX}"
-        if custom.is_symlink() or path.is_symlink() or not path.is_file():
-            raise SettingsError(
-                f"plug-in file {name}{SUFFIX} is not in the job's folder custom/, expected it there: a job that names "
-                "plugins brings their code.",
-                public=True,
-            )
+        if not _NAME.fullmatch(name) or custom.is_symlink() or path.is_symlink() or not path.is_file():
+            expected = "the names of files in the job's folder custom/: lower-case letters, digits and '_'"
+            raise SettingsError(field="plugins", value=name, expected=expected, public=True)
         load_file(path)
 
 
@@ -143,16 +135,15 @@ def _added(module: ModuleType) -> tuple[tuple[Registry[Any], Any], ...]:
     found = [(registry, record) for registry, record in found if registry.own().get(record.name) is not record]
     added: list[tuple[Registry[Any], Any]] = []
     try:
-        for registry, record in found:
-            registry.add(record)
-            added.append((registry, record))
         if not found:
             raise SettingsError(
                 f"plug-in file {module.__name__.removeprefix(PREFIX)}{SUFFIX} brings nothing, expected values of the "
-                "types Method, Network, ImageFolderSpec, SegmentationSpec or Task in the module: neither a class nor a "
-                "list of them is one.",
+                "types Method, Network, ImageFolderSpec, SegmentationSpec or Task: neither a class nor a list is one.",
                 public=True,
             )
+        for registry, record in found:
+            registry.add(record)
+            added.append((registry, record))
     except FDGError:
         _remove(module.__name__, added)
         raise

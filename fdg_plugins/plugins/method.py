@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record of a published method: every fact about it, stated once. Everything else is derived from it.
+"""The record of a published method: every fact about it, stated once. Everything else is derived from it."""
 
-A record consists of plain texts and numbers; it refers to its code by name (:mod:`fdg_plugins.plugins.target`), so
-reading one loads neither torch nor FLARE.
-"""
-
+import inspect
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.fields import check_fields
-from fdg_plugins.plugins.target import Target
 
-Point = Literal["direction", "weighting", "objective", "network", "step", "personal"]
+Role = Literal["aggregator", "weighting", "objective"]
 
 ANY_DATASET = "*"
 
@@ -82,14 +78,6 @@ class Differences:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Together:
-    """Another method, by its key, that has been combined with this one, and the publication that did so."""
-
-    method: str
-    source: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Default:
     """Settings that a job has unless told otherwise, and their source.
 
@@ -128,56 +116,73 @@ class Default:
 class Method:
     """One published method.
 
-    A method consists of at most three classes, and names those that it has: ``aggregator``, the server's rule of the
-    method alone (``fdg_plugins.aggregators.UpdateAggregator``); ``weighting``, the weights of the sites, under any
-    direction (``fdg_plugins.aggregators.Weighting``); ``objective``, what sites minimise and report, with its server
-    side (``fdg_plugins.objectives.Objective``).
-
     Args:
         key: the published name in lower case, used by jobs, commands and tables: ``"fedomg"``.
         title: the name for display: ``"FedOMG"``.
         line: what it does, in one line without a full stop.
         reference: the paper.
-        acts: where it acts: on the ``direction`` of the server's step, the ``weighting`` of the sites, the local
-            ``objective``, the ``network``, the local ``step``, the ``personal`` model of a site.
+        classes: the classes that it has, at most one of each: a subclass of ``UpdateAggregator``, the server's rule of
+            the method alone; of ``Weighting``, the weights of the sites under any direction; of ``Objective``, what
+            sites minimise and report, with its server side.
         part: its name as a part of a composition, ``"ga"`` in ``fedomg+ga``; default: the key.
-        part_title: the part's name for display, ``"GA"``; default: the title.
-        rank: its position among the methods in tables and lists; equal ranks are sorted by key.
-        protocol: fields of the protocol that only such methods read, treated as settings of the method.
         defaults: the settings of a job unless told otherwise. More specific entries override, setting by setting; a
             setting in no entry takes the default of its class.
-        letters, equations, settings, differences, leaves, together: the contents of its page.
+        letters, equations, settings, differences, leaves: the contents of its page. Fields of the protocol among the
+            ``settings`` are treated as settings of the method.
 
     Raises:
-        SettingsError: for an invalid key, a field of another type than it is to have, and a method without a class.
+        SettingsError: for an invalid key, a field of another type than it is to have, and other classes.
     """
 
     key: str
     title: str
     line: str
     reference: Reference
-    acts: tuple[Point, ...]
-    aggregator: Target | None = None
-    weighting: Target | None = None
-    objective: Target | None = None
+    classes: tuple[type[Any], ...]
     part: str = ""
-    part_title: str = ""
-    rank: int = 100
-    protocol: tuple[str, ...] = ()
     defaults: tuple[Default, ...] = ()
     letters: str = ""
     equations: tuple[Equation, ...] = ()
     settings: tuple[SettingSource, ...] = ()
     differences: Differences = Differences()
     leaves: tuple[Leaving, ...] = ()
-    together: tuple[Together, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.key, str) or not self.key.isidentifier() or self.key != self.key.lower():
             raise SettingsError(field="a method's key", value=self.key, expected="lower-case letters, digits and '_'")
         check_fields(self, f"method {self.key!r}")
-        if (self.aggregator, self.weighting, self.objective) == (None, None, None):
-            raise SettingsError(f"method {self.key!r} names no class, expected aggregator, weighting or objective.")
+        roles = [getattr(one, "role", None) for one in self.classes]
+        if not roles or None in roles or len(set(roles)) < len(roles) or any(map(inspect.isabstract, self.classes)):
+            raise SettingsError(
+                field=f"classes of method {self.key!r}",
+                value=[one.__name__ for one in self.classes],
+                expected="at most one complete UpdateAggregator, one Weighting and one Objective",
+            )
+
+    def class_of(self, role: Role) -> type[Any] | None:
+        """Return the method's aggregator, weighting or objective; None if it has none."""
+        return next((one for one in self.classes if one.role == role), None)
+
+    @property
+    def aggregator(self) -> type[Any] | None:
+        """The server's rule of the method alone."""
+        return self.class_of("aggregator")
+
+    @property
+    def weighting(self) -> type[Any] | None:
+        """The weights of the sites."""
+        return self.class_of("weighting")
+
+    @property
+    def objective(self) -> type[Any] | None:
+        """What sites minimise and report."""
+        return self.class_of("objective")
+
+    @property
+    def acts(self) -> tuple[str, ...]:
+        """Where it acts: on the direction of the server's step, the weights of the sites, or as its objective says."""
+        server = ("direction",) if self.sets_direction else ("weighting",) if self.weighting is not None else ()
+        return (*server, *(() if self.objective is None else self.objective.acts))
 
     @property
     def name(self) -> str:
@@ -195,6 +200,13 @@ class Method:
         return self.part or self.key
 
     @property
+    def part_title(self) -> str:
+        """The part's name for display, in the title's spelling: ``"GA"`` of FedDG-GA."""
+        bare = self.title.replace("Fed", "").replace("-", "")
+        start = bare.lower().find(self.part_name)
+        return self.title if start < 0 else bare[start : start + len(self.part_name)]
+
+    @property
     def sets_direction(self) -> bool:
         """Whether the aggregator has a direction of its own, and is not FedAvg's with the method's weighting."""
         return self.aggregator is not None and self.weighting is None
@@ -203,12 +215,6 @@ class Method:
     def reports(self) -> tuple[str, ...]:
         """The names that a site's ``allowed_reports`` must contain for this method."""
         return tuple(dict.fromkeys(leaving.report for leaving in self.leaves if leaving.report is not None))
-
-    @property
-    def protocol_fields(self) -> tuple[str, ...]:
-        """Fields of the protocol that are settings of the method: those that it reads or has a default for."""
-        of_defaults = (name for entry in self.defaults for name in entry.protocol)
-        return tuple(dict.fromkeys((*self.protocol, *of_defaults)))
 
     def entries_on(self, *datasets: str, beside: Collection[str]) -> list[Default]:
         """Return the defaults that apply on a data set, composed with the methods ``beside``; later ones override.

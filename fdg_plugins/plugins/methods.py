@@ -4,7 +4,6 @@
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.method import Method
 from fdg_plugins.plugins.registry import FILE, Registry
-from fdg_plugins.plugins.target import public_path
 
 REFERENCES = ("erm", "irm", "groupdro", "vrex", "iga", "fish", "fishr")
 """The names of the centralised references, which share commands and tables with methods."""
@@ -18,17 +17,16 @@ class Methods(Registry[Method]):
         if taken := {*record.names} & {*REFERENCES}:
             raise SettingsError(f"method {min(taken)!r} of {origin} has the name of a reference, expected another.")
         for other in self.loaded():
-            same = _class_name(other) == _class_name(record) is not None
-            if same and other.key != record.key and other.aggregator != record.aggregator:
-                raise SettingsError(
-                    f"aggregator {_class_name(record)} of method {record.key!r} ({origin}) is called as that of "
-                    f"method {other.key!r}, expected another name: the record of a run tells methods apart by it."
-                )
+            name = getattr(other.aggregator, "__name__", None)
+            if name == getattr(record.aggregator, "__name__", "") and other.aggregator is not record.aggregator:
+                expected = f"another name than that of method {other.key!r}: the record of a run tells methods by it"
+                raise SettingsError(field=f"aggregator of {record.key} ({origin})", value=name, expected=expected)
         super().add(record, origin)
 
 
-def _class_name(record: Method) -> str | None:
-    return None if record.aggregator is None else public_path(record.aggregator).rpartition(".")[2]
-
-
-METHODS = Methods("method", "fdg_plugins.methods", ["fdg_plugins.methods"], Method)
+_ORDER = (
+    *("fedavg", "fedga", "feddim", "fediir", "fedomg", "fedprox", "fedsam", "mofedsam", "scaffold", "fednova"),
+    *("harmofl", "fedcsa", "arfl", "am", "rsc", "fedsr", "fedadg", "fedrod", "fedbabu", "stablefdg", "fedlgf"),
+    *("perfedavg", "fedpac", "fedas"),
+)
+METHODS = Methods("method", "fdg_plugins.methods", ["fdg_plugins.methods"], Method, order=_ORDER)

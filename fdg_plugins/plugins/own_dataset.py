@@ -13,13 +13,11 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
 import pydantic
-from pydantic_core import PydanticCustomError
 
 from fdg_plugins.errors import SettingsError, first_problem, shorten
 
 LONGEST_NAME = 200
-MOST_DOMAINS = 10_000
-MOST_CLASSES = 10_000
+MOST_ENTRIES = 10_000  # domains, or classes
 LARGEST_MASK_VALUE = 65_535
 MOST_NAMES = 10  # in a message
 
@@ -37,15 +35,13 @@ def is_folder_name(name: str) -> bool:
 
 def _folder_name(name: str) -> str:
     if not is_folder_name(name):
-        raise PydanticCustomError(
-            "folder", "it should be a folder's name: no '/', no control or invisible characters, no '.' in front"
-        )
+        raise ValueError("it should be a folder's name: no '/', no control or invisible characters, no '.' in front")
     return name
 
 
 def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(names)) < len(names):
-        raise PydanticCustomError("distinct", "each name should be given once")
+        raise ValueError("each name should be given once")
     return names
 
 
@@ -53,17 +49,13 @@ FolderName = Annotated[str, pydantic.AfterValidator(_folder_name)]
 PlainName = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]
 Title = Annotated[str, pydantic.StringConstraints(max_length=LONGEST_NAME, pattern=r"^[^\p{C}\p{Zl}\p{Zp}]*$")]
 MaskValue = Annotated[int, pydantic.Field(ge=0, le=LARGEST_MASK_VALUE)]
-Domains = Annotated[
-    tuple[FolderName, ...], pydantic.Field(min_length=2, max_length=MOST_DOMAINS), pydantic.AfterValidator(_distinct)
-]
-Classes = Annotated[
-    tuple[FolderName, ...], pydantic.Field(min_length=2, max_length=MOST_CLASSES), pydantic.AfterValidator(_distinct)
+FolderNames = Annotated[
+    tuple[FolderName, ...], pydantic.Field(min_length=2, max_length=MOST_ENTRIES), pydantic.AfterValidator(_distinct)
 ]
 MaskValues = Annotated[
     tuple[Annotated[tuple[MaskValue, ...], pydantic.Field(max_length=LARGEST_MASK_VALUE + 1)], ...],
-    pydantic.Field(max_length=MOST_CLASSES),
+    pydantic.Field(max_length=MOST_ENTRIES),
 ]
-TaskName = Literal["classification", "segmentation"]
 
 
 class OwnDataset(pydantic.BaseModel):
@@ -79,9 +71,9 @@ class OwnDataset(pydantic.BaseModel):
     format: Literal[1] = 1
     name: PlainName
     title: Title = ""
-    domains: Domains
-    classes: Classes
-    task: TaskName = "classification"
+    domains: FolderNames
+    classes: FolderNames
+    task: Literal["classification", "segmentation"] = "classification"
     mask_values: MaskValues = ()
     channels: Literal[1, 3] = 3
     dims: Literal[2, 3] = 2
@@ -90,25 +82,23 @@ class OwnDataset(pydantic.BaseModel):
     @pydantic.model_validator(mode="after")
     def _of_its_task(self) -> "OwnDataset":
         """Reject settings of masks for labelled images: they would have no effect."""
-        given = self.model_fields_set & {"mask_values", "channels", "dims", "preset"}
-        if self.task == "classification" and any(getattr(self, name) != _DEFAULTS[name] for name in given):
-            raise PydanticCustomError("task", "mask_values, channels, dims and preset are for the task segmentation")
+        if self.task == "classification" and self._changed() & {"mask_values", "channels", "dims", "preset"}:
+            raise ValueError("mask_values, channels, dims and preset are for the task segmentation")
         return self
 
     @pydantic.model_serializer(mode="wrap")
     def _without_defaults(self, write: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what has its default, except the version of the format."""
-        kept = {
-            name for name in type(self).model_fields if getattr(self, name) != type(self).model_fields[name].default
-        }
-        return {name: value for name, value in write(self).items() if name in kept | {"format"}}
+        return {name: value for name, value in write(self).items() if name in self._changed() | {"format"}}
+
+    def _changed(self) -> set[str]:
+        """Return the names of the fields that do not have their defaults."""
+        return {name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default}
 
     def __str__(self) -> str:
         """Return the name."""
         return self.name
 
-
-_DEFAULTS = {name: OwnDataset.model_fields[name].default for name in ("mask_values", "channels", "dims", "preset")}
 
 DatasetRef: TypeAlias = str | OwnDataset
 """What a protocol calls its data set: a name of the catalogue, or the description of a data set of one's own."""

@@ -8,14 +8,14 @@ a requested entry is loaded. Plug-in files are loaded by callers that may run co
 
 import pkgutil
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any, Generic, Protocol, TypeVar
 
 from fdg_plugins.errors import FDGError, SettingsError, did_you_mean, shorten
-from fdg_plugins.plugins.target import load_target
 
 
 class Record(Protocol):
@@ -43,13 +43,17 @@ class Registry(Generic[R]):
         group: the group of the entry points: ``"fdg_plugins.methods"``.
         modules: the modules of this package's own records; a package stands for all of its modules.
         type_: the type of the records.
+        order: names of own records, which come first and in this order, the others by name; empty: as declared.
     """
 
-    def __init__(self, kind: str, group: str, modules: Iterable[str], type_: type[Any]) -> None:
+    def __init__(
+        self, kind: str, group: str, modules: Iterable[str], type_: type[Any], order: Sequence[str] = ()
+    ) -> None:
         self.kind = kind
         self.group = group
         self.type = type_
         self._modules = tuple(modules)
+        self._order = {name: place for place, name in enumerate(order)}
         self._own: dict[str, R] | None = None
         self._known: dict[str, tuple[R, str | None]] = {}  # record and origin (None: this package) by each name
         self._entries: dict[str, EntryPoint] | None = None
@@ -70,11 +74,10 @@ class Registry(Generic[R]):
         """Return the record of that name, or None. A plug-in is loaded when its name is requested."""
         if not isinstance(name, str):
             return None
-        self.own()
-        if name not in self._known:
-            with self._lock:
-                if name not in self._known and name in self.entries():
-                    self._load(self.entries()[name])
+        with self._lock:
+            self.own()
+            if name not in self._known and name in self.entries():
+                self._load(self.entries()[name])
         return self._known[name][0] if name in self._known else None
 
     def loaded(self) -> list[R]:
@@ -105,20 +108,18 @@ class Registry(Generic[R]):
         return (*self.own(), *sorted(others | self.entries().keys()))
 
     def origin(self, name: str) -> str | None:
-        """Return the distribution of the record of that name; None if it is this package's or unknown.
-
-        This loads no plug-in.
-        """
+        """Return the distribution of that name, without loading it; None if the record is this package's or unknown."""
         self.own()
         if name in self._known:
             return self._known[name][1]
         return _distribution(self.entries()[name]) if name in self.entries() else None
 
     def own(self) -> Mapping[str, R]:
-        """Return this package's records by name: sorted by rank and name if they have a rank, else as declared."""
+        """Return this package's records by name, in their order."""
         if self._own is None:
             found = [record for module in self._imported() for record in self.records_in(module)]
-            found.sort(key=lambda record: (record.rank, record.name) if hasattr(record, "rank") else (0, ""))
+            if self._order:
+                found.sort(key=lambda record: (self._order.get(record.name, len(self._order)), record.name))
             self._known |= {name: (record, None) for record in found for name in record.names}
             self._own = {record.name: record for record in found}
         return self._own
@@ -149,20 +150,17 @@ class Registry(Generic[R]):
 
     def remove(self, name: str) -> None:
         """Remove the record of that name, if :meth:`add` added it."""
-        self._keep(lambda record, origin: origin is None or record.name != name)
+        self._known = {key: one for key, one in self._known.items() if one[1] is None or one[0].name != name}
 
     def refresh(self) -> None:
         """Forget the installed plug-ins; they are discovered again at the next request for a name."""
         with self._lock:
-            self._keep(lambda _, origin: origin in (None, FILE))
+            self._known = {name: one for name, one in self._known.items() if one[1] in (None, FILE)}
             self._entries = None
 
     def records_in(self, module: ModuleType) -> list[R]:
         """Return the records among a module's own values, each once."""
         return list({id(value): value for value in vars(module).values() if isinstance(value, self.type)}.values())
-
-    def _keep(self, is_kept: Any) -> None:
-        self._known = {name: known for name, known in self._known.items() if is_kept(*known)}
 
     def _load(self, entry: EntryPoint) -> None:
         """Load a plug-in and add its record; raise ``SettingsError`` if it cannot be loaded or is not as announced."""
@@ -176,11 +174,9 @@ class Registry(Generic[R]):
                 f"{plugin} cannot be loaded: {type(error).__name__}: {error}.",
                 public=f"{self.kind} {entry.name!r} is brought by a plug-in that cannot be loaded here.",
             ) from error
-        if not isinstance(record, self.type):
-            raise SettingsError(f"{plugin} is a {type(record).__name__}, expected a {self.type.__name__}.")
-        if not {entry.name} <= {*record.names} <= self.entries().keys():
-            names = ", ".join(record.names)
-            raise SettingsError(f"{plugin} has a record with the names {names}, expected an entry point for each.")
+        if not isinstance(record, self.type) or not {entry.name} <= {*record.names} <= self.entries().keys():
+            wanted = f"a {self.type.__name__} of this name, with an entry point for each of its names"
+            raise SettingsError(field=plugin, value=record, expected=wanted)
         self.add(record, _distribution(entry))
 
     def _imported(self) -> Iterator[ModuleType]:
@@ -200,28 +196,22 @@ def _distribution(entry: EntryPoint) -> str:
     return entry.dist.name if entry.dist is not None else entry.value.partition(":")[0]
 
 
-# --- the kinds of plug-ins, loaded when they are requested: a process that needs no network loads none ---
-
 _METHODS = "fdg_plugins.plugins.methods:METHODS"
-_NETWORKS = "fdg_plugins.models.networks:NETWORKS"
-_DATASETS = "fdg_plugins.data.catalogue:DATASETS"
-_TASKS = "fdg_plugins.tasks.task:TASKS"
-
 REGISTRY_OF: Mapping[str, str] = {
     **dict.fromkeys(("aggregator", "weighting", "objective"), _METHODS),
-    "model": _NETWORKS,
-    "dataset": _DATASETS,
-    "task": _TASKS,
+    "model": "fdg_plugins.models.networks:NETWORKS",
+    "dataset": "fdg_plugins.data.catalogue:DATASETS",
+    "task": "fdg_plugins.tasks.task:TASKS",
 }
-"""Where the names in a job are looked up, by the setting that contains them."""
+"""Where the names in a job are looked up, by the setting; imported at use: not every process needs networks."""
 
 
 def registries() -> tuple[Registry[Any], ...]:
     """Return the registries of all kinds."""
-    return tuple(load_target(kind) for kind in (_METHODS, _NETWORKS, _DATASETS, _TASKS))
+    return tuple(map(resolve_name, dict.fromkeys(REGISTRY_OF.values())))
 
 
 def registry_of(setting: str) -> Registry[Any]:
     """Return the registry for a setting's names: ``"model"``, ``"dataset"``, ``"objective"`` and others."""
-    registry: Registry[Any] = load_target(REGISTRY_OF[setting])
+    registry: Registry[Any] = resolve_name(REGISTRY_OF[setting])
     return registry

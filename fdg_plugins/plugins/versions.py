@@ -3,11 +3,12 @@
 
 from collections.abc import Collection, Iterable
 from functools import cache
-from importlib.metadata import version
+from importlib import metadata
 
 from fdg_plugins.plugins.files import SUFFIX, digest_of, files_behind
 from fdg_plugins.plugins.registry import FILE, registry_of
 
+version = cache(metadata.version)  # which reads files
 DIGITS = 16  # of a SHA-256, enough to tell two states of a file apart
 OF_AUDIT = ("fdg-plugins", "nvflare", "torch")
 OF_SITE = (*OF_AUDIT, "torchvision")
@@ -26,13 +27,7 @@ def must_be_equal(name: str) -> bool:
 
 def installed_versions(packages: Iterable[str]) -> dict[str, str]:
     """Return the installed version of each package by name; all of them must be installed."""
-    return {name: _version(name) for name in packages}
-
-
-@cache
-def _version(package: str) -> str:
-    """Return the version of a package, which is read from files once per process."""
-    return version(package)
+    return {name: version(name) for name in packages}
 
 
 def code_of(uses: Collection[tuple[str, str]], files: Iterable[str]) -> dict[str, str]:

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recipes by the name of a method, the jobs that this project keeps, and the location of a run's results."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.plugins.composition import parse_method
-from fdg_plugins.plugins.method import Method
+from fdg_plugins.plugins.composition import COMBINED, parse_method
 from fdg_plugins.plugins.methods import METHODS as RECORDS
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.recipes.recipe import FDGRecipe
@@ -18,20 +16,7 @@ from fdg_plugins.record.run_files import RESULTS_FILE, SIMULATOR_FOLDER
 _OURS = ("fedomg+dim", "fedomg+ga+dim")
 
 
-def _composed() -> Iterator[str]:
-    """Yield the compositions in papers or their authors' code, according to the records of the methods."""
-    for record in RECORDS.own().values():
-        for together in record.together:
-            yield _composition(record, RECORDS.get(together.method))
-
-
-def _composition(record: Method, other: Method) -> str:
-    """Return the name of two methods together: one that only acts on the direction comes first."""
-    base, part = (other, record) if other.acts == ("direction",) else (record, other)
-    return parse_method(f"{base.key}+{part.part or part.key}").name
-
-
-COMPOSITIONS = tuple(dict.fromkeys([*_composed(), *_OURS]))
+COMPOSITIONS = (*(parse_method("+".join(pair)).name for pair in COMBINED), *_OURS)
 # The methods with kept jobs, and those with kept jobs on RotatedMNIST and on the retinal vessels too.
 METHODS = (*RECORDS.own(), *COMPOSITIONS)
 _ON_ROTATED_MNIST = ("fedavg", "fedomg", "feddim", "fediir")

@@ -19,8 +19,8 @@ from fdg_plugins.filters.gap import GapFilters, gap_filters
 from fdg_plugins.messages import REPORT_GAP
 from fdg_plugins.objectives import ERMObjective, Objective, make_objective, objective_settings, read_settings
 from fdg_plugins.plans.plans import check_settings, make_plans
-from fdg_plugins.plugins.classes import read_spec
-from fdg_plugins.plugins.composition import Composition, weighting_parts
+from fdg_plugins.plugins.classes import parameters_of, read_spec
+from fdg_plugins.plugins.composition import Composition, parts
 from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset
 from fdg_plugins.settings.defaults import dataset_protocol, method_defaults
 from fdg_plugins.settings.protocol import Protocol, check_unshared, part_settings
@@ -113,7 +113,7 @@ def _with_weighting(method: Composition, name: str | None, settings: Mapping[str
     check_settings_known(f"weighting {name!r}", sorted(settings), weighting_names(name))
     if method.weighting not in (None, name):
         raise SettingsError(f"weighting is {name!r}, but that of method {method.name!r} is {method.weighting!r}.")
-    return method.plus(name) if name in weighting_parts() and method.weighting is None else method
+    return method.plus(name) if name in parts("weighting") and method.weighting is None else method
 
 
 def _with_objective(method: Composition, name: str | None) -> Composition:
@@ -127,7 +127,7 @@ def _with_objective(method: Composition, name: str | None) -> Composition:
 
 def _server_names(method: Composition) -> list[str]:
     """Return the names of the settings of the aggregator, and of the weighting that is part of the method."""
-    names = AGGREGATORS[method.aggregator].setting_names()
+    names = parameters_of(AGGREGATORS[method.aggregator])
     if method.weighting is None:
         return names
     return list(dict.fromkeys([*(name for name in names if name != "weighting"), *weighting_names(method.weighting)]))
@@ -138,7 +138,6 @@ def _aggregator(method: Composition, settings: dict[str, Any]) -> tuple[UpdateAg
     if method.weighting is not None and method.aggregator == method.direction:  # the weighting itself is a setting
         own = {name: settings.pop(name) for name in weighting_names(method.weighting) if name in settings}
         settings["weighting"] = {"name": method.weighting, **read_weighting(method.weighting, own)}
-    aggregator = make_aggregator(method.aggregator)
-    aggregator.configure(settings)
+    aggregator = make_aggregator(method.aggregator).configured(settings)
     checked = aggregator.settings()
     return aggregator, {"name": method.aggregator, **{name: checked[name] for name in settings}}

@@ -12,16 +12,17 @@ from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS
 from fdg_plugins.aggregators.weightings import PLAIN_WEIGHTINGS
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.objectives import OBJECTIVES
+from fdg_plugins.plugins.classes import parameters_of
 from fdg_plugins.plugins.composition import (
     Composition,
     find_method,
     parse_method,
+    parts,
     published,
     title_of,
-    weighting_parts,
 )
+from fdg_plugins.plugins.method import Method as Published
 from fdg_plugins.plugins.methods import METHODS
-from fdg_plugins.plugins.target import public_path
 from fdg_plugins.record.run_record import Method, RunRecord
 from fdg_plugins.settings.defaults import method_defaults
 from fdg_plugins.settings.protocol import Protocol
@@ -39,7 +40,7 @@ def federated_name(method: Method) -> str:
     """
     made = Composition(method.aggregator)
     for record in METHODS.loaded():
-        if record.aggregator is not None and public_path(record.aggregator).rpartition(".")[2] == method.aggregator:
+        if record.aggregator is not None and record.aggregator.__name__ == method.aggregator:
             made = published()[record.key]
             break
     name, _ = named_part(method.settings.get("weighting", ""))
@@ -84,7 +85,7 @@ def method_settings(record: RunRecord) -> dict[str, Any]:
     settings = {**_defaults(aggregator), **own}
     if "weighting" in settings:
         name, own = named_part(settings.pop("weighting"))
-        settings |= {} if name in weighting_parts() else {"weighting": name}  # the method is named after it
+        settings |= {} if name in parts("weighting") else {"weighting": name}  # the method is named after it
         settings |= {**_defaults(WEIGHTINGS.get(name)), **own}
     objective, given = named_part(record.method.objective)
     taken = {*settings, *Protocol.model_fields}
@@ -122,7 +123,15 @@ def federated_defaults(record: RunRecord) -> dict[str, Any] | None:
 def method_fields(record: RunRecord) -> list[str]:
     """Return the fields of a run's protocol that are settings of its method."""
     found = [find_method(part) for part in federated_name(record.method).split("+")]
-    return list(dict.fromkeys(name for one in found if one is not None for name in one.protocol_fields))
+    records = [one for one in found if one is not None]
+    of_defaults = [name for one in records for entry in one.defaults for name in entry.protocol]
+    return list(dict.fromkeys([*(name for one in records for name in protocol_settings(one)), *of_defaults]))
+
+
+def protocol_settings(record: Published) -> tuple[str, ...]:
+    """Return the fields of the protocol that only such methods read: the settings in a record that no class has."""
+    own = {name for class_ in record.classes for name in parameters_of(class_)}
+    return tuple(one.name for one in record.settings if one.name in Protocol.model_fields and one.name not in own)
 
 
 def differing(settings: Sequence[Mapping[str, Any]], apart_from: Collection[str] = ()) -> set[str]:

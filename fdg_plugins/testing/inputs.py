@@ -11,6 +11,7 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from safetensors.torch import load_file, save_file
 
 from fdg_plugins.aggregators import Contribution, RunFacts, UpdateAggregator, take_step
+from fdg_plugins.aggregators.contributions import read_contribution
 from fdg_plugins.core.layout import ModelLayout, ParameterKind
 from fdg_plugins.errors import FDGError
 from fdg_plugins.messages import (
@@ -127,17 +128,9 @@ def message(site: str, params: Mapping[str, Any], *, steps: int | None = None, n
 
 
 def contributions(sites: Iterable[str] = SITES, number: int = 0) -> list[Contribution]:
-    """Return the checked contributions of sites, sorted by name."""
-    return [
-        Contribution(
-            site=site,
-            update=dict(random_update(0)),
-            num_samples=SITES[site],
-            reports={REPORT_GAP: gap_of(site, number)},
-            training=training_report(site, STEPS[site]),
-        )
-        for site in sorted(sites)
-    ]
+    """Return the checked contributions of sites, sorted by name, with equal updates."""
+    update = random_update(0)
+    return [read_contribution(message(site, update, number=number), None) for site in sorted(sites)]
 
 
 @dataclass(frozen=True)

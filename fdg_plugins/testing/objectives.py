@@ -3,7 +3,7 @@
 
 import copy
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,16 +14,7 @@ from safetensors.torch import load, save
 from fdg_plugins.core.steps import effective_steps
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.models import ExtractorClassifier, build_model
-from fdg_plugins.objectives import (
-    Exchange,
-    LocalObjective,
-    Objective,
-    SiteRound,
-    Trained,
-    WeightReports,
-    make_objective,
-    see,
-)
+from fdg_plugins.objectives import Exchange, LocalObjective, Objective, SiteRound, Trained, make_objective, see
 from fdg_plugins.tasks import DEFAULT_TASK
 from fdg_plugins.testing.inputs import refusal_of, same_bits, settings_have_names_of_their_own
 
@@ -55,20 +46,30 @@ def make_batches(channels: int = 3, seed: int = 0, sizes: Sequence[int] = (4, 5)
     ]
 
 
+def begin(objective: Objective, *named: str, seed: int = 0) -> tuple[ExtractorClassifier, list[Batch]]:
+    """Return the network of a site, by name and head if ``named``, and the site's batches."""
+    model = network(objective, *named)
+    return model, make_batches(channels_of(model), seed)
+
+
 def train(
     model: ExtractorClassifier, local: LocalObjective, batches: Sequence[Batch], momentum: float = 0.0
 ) -> Trained:
     """Train ``model`` in place as a site does; return its update and numbers of steps."""
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+    before = bits(model)
     own = [*model.parameters(), *local.parameters()]
     optimizer = torch.optim.SGD(own, lr=RATE, momentum=momentum, weight_decay=5e-4)
     local.observe_received(model, see(model, batches), CLASSES)
     local.begin(model)
-    for images, labels in _epochs(model, local, batches):
+    for number in range(EPOCHS * len(batches)):
+        if number % len(batches) == 0:  # an epoch begins
+            model.train()
+            local.prepare(model)
+        of_step = batches[number % len(batches)]
 
-        def compute_gradients(images: torch.Tensor = images, labels: torch.Tensor = labels) -> torch.Tensor:
+        def compute_gradients(batch: Batch = of_step) -> torch.Tensor:
             optimizer.zero_grad(set_to_none=True)
-            loss = local.loss(model, images, labels)
+            loss = local.loss(model, *batch)
             loss.backward()
             return loss.detach()
 
@@ -79,11 +80,9 @@ def train(
     return Trained(update, steps, effective_steps(steps, momentum))
 
 
-def _epochs(model: ExtractorClassifier, local: LocalObjective, batches: Sequence[Batch]) -> Iterator[Batch]:
-    for _ in range(EPOCHS):
-        model.train()
-        local.prepare(model)
-        yield from batches
+def bits(model: ExtractorClassifier) -> Tensors:
+    """Return a copy of the state dict."""
+    return {name: value.clone() for name, value in model.state_dict().items()}
 
 
 def by_hand(model: ExtractorClassifier, batches: Sequence[Batch]) -> Tensors:
@@ -104,8 +103,7 @@ def site_round(site: str = "photo", number: int = 0) -> SiteRound:
 
 def report_of(objective: Objective, received: Tensors, seed: int) -> tuple[Tensors, Tensors]:
     """Return the report and the update of a site, with its own images, in one round."""
-    model = network(objective)
-    batches = make_batches(channels_of(model), seed)
+    model, batches = begin(objective, seed=seed)
     report = objective.report_received(model, see(model, batches), CLASSES)
     local = objective.local(received, model, site_round(f"site-{seed}"))
     trained = train(model, local, batches)
@@ -155,14 +153,11 @@ def neutral_settings_are_fedavg_to_the_bit(class_: ObjectiveClass) -> None:
         return
     objective = class_(**class_.neutral)
     sent = received_by(objective) if class_.neutral_when_received else {}
-    for name, head in NETWORKS:
-        model = network(objective, name, head)
-        batches = make_batches(channels_of(model))
+    for named, received in ((NETWORKS[0], {}), (NETWORKS[0], sent), (NETWORKS[1], {})):
+        model, batches = begin(objective, *named)
         expected = by_hand(copy.deepcopy(model), batches)
-        for received in [{}, sent] if name == NETWORKS[0][0] else [{}]:
-            own = copy.deepcopy(model)
-            train(own, objective.local(received, own, site_round()), batches)
-            assert same_bits(own.state_dict(), expected)
+        train(model, objective.local(received, model, site_round()), batches)
+        assert same_bits(model.state_dict(), expected)
 
 
 def what_is_not_neutral_is_not_fedavg(class_: ObjectiveClass) -> None:
@@ -170,8 +165,7 @@ def what_is_not_neutral_is_not_fedavg(class_: ObjectiveClass) -> None:
     objective = class_()
     if class_.neutral == {} and objective.exchange(network(objective), CLASSES) is None:
         return
-    model = network(objective)
-    batches = make_batches(channels_of(model))
+    model, batches = begin(objective)
     expected = by_hand(copy.deepcopy(model), batches)
     train(model, objective.local(received_by(objective), model, site_round()), batches)
     assert not same_bits(model.state_dict(), expected)
@@ -185,29 +179,23 @@ def the_loss_is_a_finite_scalar_that_trains(class_: ObjectiveClass) -> None:
     """
     objective = class_()
     sent = received_by(objective)
-    for dtype in (torch.float32, torch.bfloat16):
-        model = network(objective)
-        batches = make_batches(channels_of(model))
+    for autocast in (False, True):
+        model, batches = begin(objective)
         local = objective.local(sent, model, site_round())
         local.observe_received(model, see(model, batches), CLASSES)
         missing = set(dict(model.named_parameters()))
         for _ in range(1 + objective.more_epochs):
             local.prepare(model)
-            missing -= _with_gradient(model, local, batches[0], dtype)
+            model.zero_grad(set_to_none=True)
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                loss = local.loss(model, *batches[0])
+            assert (loss.shape, loss.dtype) == ((), torch.float32)
+            assert all(parameter.grad is None for parameter in model.parameters())
+            loss.backward()
+            found = {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
+            assert all(bool(gradient.isfinite().all()) for gradient in found.values())
+            missing -= set(found)
         assert not missing
-
-
-def _with_gradient(model: ExtractorClassifier, local: LocalObjective, batch: Batch, dtype: torch.dtype) -> set[str]:
-    model.zero_grad(set_to_none=True)
-    with torch.autocast("cpu", torch.bfloat16, enabled=dtype is torch.bfloat16):
-        loss = local.loss(model, *batch)
-    assert loss.shape == ()
-    assert loss.dtype == torch.float32
-    assert all(parameter.grad is None for parameter in model.parameters())
-    loss.backward()
-    found = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
-    assert all(bool(gradient.isfinite().all()) for gradient in found.values())
-    return set(found)
 
 
 def reports_change_nothing_and_are_plain_tensors(class_: ObjectiveClass) -> None:
@@ -216,18 +204,13 @@ def reports_change_nothing_and_are_plain_tensors(class_: ObjectiveClass) -> None
     They are the same under autocast.
     """
     objective = class_()
-    model = network(objective)
-    batches = make_batches(channels_of(model))
+    model, batches = begin(objective)
     model.extractor.eval()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    modes = [module.training for module in model.modules()]
-    reports = []
+    before, modes, reports = bits(model), [module.training for module in model.modules()], []
     for autocast in (False, True):
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            seen = [see(model, batches) for _ in range(2)]
-            reports.append(
-                objective.report_received(model, seen[0], CLASSES) | objective.report_trained(model, seen[1], CLASSES)
-            )
+            report = objective.report_received(model, see(model, batches), CLASSES)
+            reports.append(report | objective.report_trained(model, see(model, batches), CLASSES))
             local = objective.local({}, model, site_round())
             local.observe_received(model, see(model, batches), CLASSES)
             local.observe_trained(model, see(model, batches), CLASSES)
@@ -294,13 +277,13 @@ def a_broken_report_is_refused_by_its_site(class_: ObjectiveClass) -> None:
         refused = refusal_of(partial(exchange.read, "site-7", tensors, update), ContributionError)
         assert refused.startswith("site site-7: "), what
     exchange.finish({})
-    assert exchange.tensors() == {}
+    assert exchange.learned == {}
 
 
 def the_order_of_reports_changes_no_bit(class_: ObjectiveClass) -> None:
     """The server learns the same for any order of reports; a report that was read but not used leaves no trace.
 
-    It learns nothing exactly if the reports serve a weighting alone (``WeightReports``).
+    It learns nothing exactly if the reports serve a weighting alone (no ``learn``).
     """
     objective = class_()
     found = []
@@ -312,7 +295,8 @@ def the_order_of_reports_changes_no_bit(class_: ObjectiveClass) -> None:
         read = {site: exchange.read(site, *reports[site]) for site in order}
         exchange.finish({site: report for site, report in read.items() if site != "site-9"})
         found.append((exchange.broadcast(), exchange.state()))
-    assert bool(found[0][0]) is not isinstance(exchange, WeightReports)
+    assert exchange is not None
+    assert bool(found[0][0]) is (type(exchange).learn is not Exchange.learn)
     assert same_bits(found[0][0], found[1][0])
     assert found[0][1] == found[1][1]
 
@@ -323,7 +307,7 @@ def a_state_that_was_saved_goes_on_as_if_unbroken(class_: ObjectiveClass) -> Non
     unbroken, other = learned(objective), begun(objective)
     if unbroken is None or other is None:
         return
-    other.restore(json.loads(json.dumps(unbroken.state(), allow_nan=False)), unbroken.tensors())
+    other.restore(json.loads(json.dumps(unbroken.state(), allow_nan=False)), unbroken.learned)
     assert same_bits(other.broadcast(), unbroken.broadcast())
     report, update = report_of(objective, unbroken.broadcast(), 9)
     for exchange in (unbroken, other):
@@ -336,38 +320,34 @@ def a_state_that_was_saved_goes_on_as_if_unbroken(class_: ObjectiveClass) -> Non
 def a_repeated_round_has_the_same_bits(class_: ObjectiveClass) -> None:
     """The same site in the same round draws the same random numbers and keeps the same state."""
     objective = class_()
-    sent, states, kept = received_by(objective), [], []
-    for _ in range(2):
-        model = network(objective)
-        local = objective.local(sent, model, site_round(number=3))
-        trained = train(model, local, make_batches(channels_of(model)))
-        states.append({name: value.clone() for name, value in model.state_dict().items()})
-        kept.append(local.memory(trained))
-    assert same_bits(*states)
-    assert same_bits(*kept)
+    sent = received_by(objective)
+    assert same_bits(*(_round(objective, sent, site_round(number=3)) for _ in range(2)))
 
 
 def the_next_round_goes_on_with_what_was_kept(class_: ObjectiveClass) -> None:
     """What a site has kept survives a file, and makes a difference in the site's next round."""
     objective = class_()
-    sent, model = received_by(objective), network(objective)
-    batches = make_batches(channels_of(model))
-    local = objective.local(sent, model, site_round())
-    memory = local.memory(train(model, local, batches))
+    sent = received_by(objective)
+    memory = _memory_of(_round(objective, sent, site_round()))
     if not memory:
         return
-    kept, without = (_round_after(objective, sent, stored) for stored in (load(save(memory)), {}))
+    later = site_round(number=1)
+    kept, without = (_round(objective, sent, replace(later, memory=one)) for one in (load(save(memory)), {}))
     assert all(bool(value.isfinite().all()) for value in kept.values())
     assert not same_bits(kept, without)
 
 
-def _round_after(objective: Objective, sent: Tensors, memory: Tensors) -> Tensors:
-    model = network(objective)
-    batches = make_batches(channels_of(model), 1)
-    local = objective.local(sent, model, replace(site_round(number=1), memory=memory))
+def _round(objective: Objective, sent: Tensors, site: SiteRound) -> Tensors:
+    """Return the model of a site after a round, its report and what it keeps."""
+    model, batches = begin(objective, seed=site.number)
+    local = objective.local(sent, model, site)
     trained = train(model, local, batches)
     found = {"model": model.state_dict(), "report": local.report(trained), "kept": local.memory(trained)}
     return {f"{what} {name}": value.clone() for what, values in found.items() for name, value in values.items()}
+
+
+def _memory_of(found: Tensors) -> Tensors:
+    return {name.removeprefix("kept "): value for name, value in found.items() if name.startswith("kept ")}
 
 
 def a_site_has_a_model_of_its_own_if_it_says_so(class_: ObjectiveClass) -> None:
@@ -375,17 +355,16 @@ def a_site_has_a_model_of_its_own_if_it_says_so(class_: ObjectiveClass) -> None:
     objective = class_()
     if not class_.personalises:
         return
-    sent, images = received_by(objective), make_batches(channels_of(network(objective)))[0][0]
-    local = objective.local({}, trained := network(objective), site_round())
-    memory = local.memory(train(trained, local, make_batches(channels_of(trained))))
+    sent, (model, batches) = received_by(objective), begin(objective)
+    images, names = batches[0][0], {name for name, _ in model.named_parameters()}
+    memory = _memory_of(_round(objective, {}, site_round()))
     for site in (site_round(), replace(site_round(number=1), memory=memory)):
         for received in ({}, sent):
             own = objective.personal(network(objective), received, site)
             logits = own.network.eval()(images)
             assert logits.shape == (len(images), CLASSES)
             assert bool(logits.isfinite().all())
-            parameters = {name for name, _ in trained.named_parameters()}
-            assert own.tuning is None or set() < set(own.tuning.parameters) <= parameters
+            assert own.tuning is None or set() < set(own.tuning.parameters) <= names
 
 
 OBJECTIVE_CONTRACT: tuple[Callable[[ObjectiveClass], None], ...] = (

@@ -80,8 +80,8 @@ def read_payload(
 def _read_layer(
     validator: PayloadValidator, fields: Mapping[str, Any], layer: str, form: NormLayer, num_train: int
 ) -> ChannelSums:
-    sums = validator.doubles(f"{layer}.{SUMS}", fields[f"{layer}.{SUMS}"], (form.channels,))
-    squares = validator.doubles(f"{layer}.{SQUARES}", fields[f"{layer}.{SQUARES}"], (form.channels,))
+    sums = validator.numbers(f"{layer}.{SUMS}", fields[f"{layer}.{SUMS}"], (form.channels,), double=True)
+    squares = validator.numbers(f"{layer}.{SQUARES}", fields[f"{layer}.{SQUARES}"], (form.channels,), double=True)
     count = int(validator.counts(f"{layer}.{COUNT}", fields[f"{layer}.{COUNT}"], 1))
     if count != form.positions * num_train:
         validator.refuse(

@@ -14,35 +14,11 @@ from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.model import make_model_learnable
 from nvflare.app_common.app_constant import AppConstants
 
-from fdg_plugins.aggregators import RunFacts, UpdateAggregator
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.messages import META_SAMPLES
-from fdg_plugins.methods.fedavg import FedAvgAggregator
 from tests.aggregators.trained_sites import training_report
 
 Params = dict[str, Any]
-
-# With class counts of every site that the tests name, FedCSA's weights are those of all classes alike.
-FACTS = RunFacts(dict.fromkeys(("a", "b", "c", "art", "photo", "sketch", "stranger", "cartoon"), (5, 5)), ("none",))
-
-
-class AnyAggregator:
-    """Makes an aggregator as its class would, at the begin of a run, with those of the settings that it has."""
-
-    def __init__(self, kind: type[UpdateAggregator]) -> None:
-        self.kind = kind
-
-    def __call__(self, **settings: Any) -> UpdateAggregator:
-        known = self.kind.setting_names()
-        aggregator = self.kind(**{name: value for name, value in settings.items() if name in known})
-        aggregator.begin_run(FACTS)
-        return aggregator
-
-
-@pytest.fixture
-def one_aggregator() -> AnyAggregator:
-    """One of them, for what the base class alone sees to; the contract suite asks every one for the gist of it."""
-    return AnyAggregator(FedAvgAggregator)
 
 
 @pytest.fixture
@@ -110,7 +86,7 @@ def make_message() -> Callable[..., Shareable]:
         sent_for: Any = 0,
     ) -> Shareable:
         with_samples = {} if samples is None else {META_SAMPLES: samples}
-        told = {**training_report(4.0, losses=(1.0, 0.5)), **with_samples}
+        told = {**training_report(4.0, 4, losses=(1.0, 0.5)), **with_samples}
         message = DXO(kind, data=params, meta={**told, **(meta or {})}).to_shareable()
         if site is not None:
             message.set_peer_props({ReservedKey.IDENTITY_NAME: site})

@@ -1,25 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One site's contribution: read as it was sent, or refused in one sentence that names site and parameter."""
+"""One site's contribution, in memory or in FLARE's files: read as it was sent, or refused by site and parameter."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
 from fdg_plugins.aggregators.contributions import read_contribution
 from fdg_plugins.core.layout import ModelLayout, ParameterKind
 from fdg_plugins.core.stored import Stored
-from fdg_plugins.messages import META_SAMPLES, META_SITE
+from fdg_plugins.errors import ContributionError
+from tests.aggregators.trained_sites import contribution
 
 Params = dict[str, Any]
-
-
-def model_of(params: Params, site: Any = "photo", samples: Any = 10, **meta: Any) -> FLModel:
-    with_samples = {} if samples is None else {META_SAMPLES: samples}
-    return FLModel(params_type=ParamsType.DIFF, params=params, meta={META_SITE: site, **with_samples, **meta})
 
 
 def loaded(value: torch.Tensor | Stored) -> torch.Tensor:
@@ -28,32 +24,19 @@ def loaded(value: torch.Tensor | Stored) -> torch.Tensor:
     return value
 
 
-def single(value: Any) -> FLModel:
-    return model_of({"w": value})
-
-
-# --- what is read ---
-
-
 @pytest.mark.parametrize("tensors", [False, True])
-def test_a_contribution_holds_what_was_sent(
+def test_a_contribution_holds_what_was_sent_and_the_length_of_its_trainable_parameters(
     make_update: Callable[..., Params], layout: ModelLayout, tensors: bool
 ) -> None:
     sent = make_update(1, tensors)
-    contribution = read_contribution(model_of(sent), layout)
-    assert (contribution.site, contribution.num_samples, contribution.arrays) == ("photo", 10, not tensors)
-    assert list(contribution.update) == list(layout)
-    for name, value in contribution.update.items():
+    found = read_contribution(contribution("photo", sent), layout)
+    assert (found.site, found.num_samples, found.arrays) == ("photo", 10, not tensors)
+    assert list(found.update) == list(layout)
+    for name, value in found.update.items():
         assert (tuple(value.shape), value.dtype) == (layout[name].shape, layout[name].dtype)
         np.testing.assert_array_equal(loaded(value).numpy(), np.asarray(sent[name]))
-
-
-def test_the_length_of_a_contribution_is_that_of_its_trainable_parameters(
-    make_update: Callable[..., Params], layout: ModelLayout
-) -> None:
-    sent = make_update(1, True)
-    trainable = torch.cat([sent[name].reshape(-1).double() for name in layout.names(ParameterKind.TRAINABLE)])
-    assert read_contribution(model_of(sent), layout).length == pytest.approx(float(trainable.norm()), rel=1e-6)
+    trainable = [np.asarray(sent[name], np.float64).ravel() for name in layout.names(ParameterKind.TRAINABLE)]
+    assert found.length == pytest.approx(float(np.linalg.norm(np.concatenate(trainable))), rel=1e-6)
 
 
 def test_numbers_are_read_in_the_models_dtype_however_they_are_laid_out() -> None:
@@ -71,11 +54,22 @@ def test_numbers_are_read_in_the_models_dtype_however_they_are_laid_out() -> Non
     ]
     for value in cases:
         layout = ModelLayout.of({"w": torch.zeros(2, 3)})
-        update = loaded(read_contribution(single(value), layout).update["w"])
+        update = loaded(read_contribution(contribution("photo", {"w": value}), layout).update["w"])
         assert update.dtype == torch.float32
         assert update.is_contiguous()
         assert not update.requires_grad
         assert update.tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
 
 
-# --- what is refused ---
+@pytest.mark.parametrize("content", [b"", b"12345678", b"\x02\0\0\0\0\0\0\0{}"])
+def test_a_file_that_is_not_sound_is_refused_by_site_and_parameter(
+    offload: Callable[[Mapping[str, Any]], Params],
+    make_update: Callable[..., Params],
+    layout: ModelLayout,
+    content: bytes,
+) -> None:
+    update = offload(make_update(1, True))
+    Path(update["conv.weight"].file_path).write_bytes(content)
+    with pytest.raises(ContributionError) as caught:
+        read_contribution(contribution("photo", update), layout, in_files=True)
+    assert str(caught.value).startswith("site photo: parameter 'conv.weight' cannot be loaded: ")

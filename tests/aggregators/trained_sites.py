@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Contributions that say how the site trained, as this package's executor sends them."""
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
@@ -22,23 +22,21 @@ UPDATES = {
 LAYOUT = ModelLayout.of(UPDATES["art"])
 
 
-def evaluation(loss: Any, split: str = "train") -> dict[str, Any]:
-    return {"split": split, "loss": loss, "accuracy": 0.5, "count": 10}
+def vector(*values: float) -> dict[str, Any]:
+    """An update of one parameter."""
+    return {"w": np.asarray(values, np.float64)}
 
 
-def training_report(effective_steps: Any = 1.0, steps: int | None = None, losses: tuple[Any, Any] | None = None) -> Any:
-    """What a site says of its training; ``losses`` on its training split, of the model received and of its own.
-
-    As many steps as may have gone so far, unless they are given.
-    """
-    known = isinstance(effective_steps, float) and 1 <= effective_steps < math.inf
+def training_report(effective_steps: Any = 1.0, steps: int = 1, losses: tuple[Any, Any] | None = None) -> Any:
+    """What a site says of its training; ``losses`` on its training split, of the model received and of its own."""
+    split = {"split": "train", "accuracy": 0.5, "count": 10}
     report = {
         "domain": "photo",
-        "steps": steps if steps is not None else int(effective_steps) if known else 1,
+        "steps": steps,
         "effective_steps": effective_steps,
         "learning_rate": 0.1,
         "seconds": 0.5,
-        "training_split": None if losses is None else tuple(evaluation(loss) for loss in losses),
+        "training_split": None if losses is None else tuple({**split, "loss": loss} for loss in losses),
     }
     return {META_REPORT: report}
 
@@ -46,9 +44,8 @@ def training_report(effective_steps: Any = 1.0, steps: int | None = None, losses
 def contribution(site: str, params: Any, samples: int | None = 10, said: bool = True, **report: Any) -> FLModel:
     """A contribution of ``params`` with a report of its training, without one if ``said`` is false."""
     meta = {META_SITE: site, **({} if samples is None else {META_SAMPLES: samples})}
-    return FLModel(
-        params_type=ParamsType.DIFF, params=params, meta={**meta, **(training_report(**report) if said else {})}
-    )
+    told = training_report(**report) if said else {}
+    return FLModel(params_type=ParamsType.DIFF, params=params, meta={**meta, **told})
 
 
 def aggregate(aggregator: UpdateAggregator, contributions: Iterable[FLModel]) -> FLModel:
@@ -62,3 +59,8 @@ def report_of(result: FLModel) -> dict[str, Any]:
     """Return what an aggregator reports of a round."""
     report: dict[str, Any] = result.meta[META_REPORT]
     return report
+
+
+def weights_of(result: FLModel) -> dict[str, float]:
+    """Return the weights of a round by site."""
+    return dict(zip(report_of(result)["sites"], report_of(result)["weights"], strict=True))

@@ -96,8 +96,8 @@ def kept(promise: Promise, member: type[Weighting]) -> bool:
     ("bad", "broken"),
     [
         (Deaf, {"what_it_reads_changes_its_weights"}),
-        (Heavy, {"weights_lie_on_the_simplex", "sites_that_say_the_same_weigh_the_same"}),
-        (FirstOnly, {"sites_that_say_the_same_weigh_the_same", "permuted_sites_permute_the_weights"}),
+        (Heavy, {"weights_lie_on_the_simplex", "order_and_names_make_no_difference"}),
+        (FirstOnly, {"order_and_names_make_no_difference"}),
         (Forgetful, {"a_state_that_was_saved_goes_on_as_if_unbroken"}),
         (Secretive, {"what_it_reports_can_be_recorded"}),
     ],

@@ -63,7 +63,7 @@ def longest_received(exchange: Exchange, reports: Reports, objective: Objective)
             read[site] = exchange.read(site, *sent)
     outliers = exchange.outliers(read, 10.0)
     exchange.finish({site: report for site, report in read.items() if site not in outliers})
-    received = [exchange.broadcast_to(site) for site in sorted(reports)[1:]]
+    received = [exchange.broadcast(site) for site in sorted(reports)[1:]]
     return max((float(value.double().norm()) for tensors in received for value in tensors.values()), default=0.0)
 
 

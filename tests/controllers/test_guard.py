@@ -225,7 +225,7 @@ def test_with_clipping_no_site_drags_any_direction_farther_than_some_medians(
     steps = {}
     for name, script in (("honest", all_well()), ("lie", spoiled(LIAR, of_liar({"w": torch.tensor([0.0, 30.0])})))):
         rule = aggregator()
-        rule.begin_run(rule.facts._replace(clip_to_median=1.0))
+        rule.facts = rule.facts._replace(clip_to_median=1.0)
         rounds, _ = make_rounds(tmp_path, script, rule)
         finished, _ = rounds.run_round(1)
         assert finished.aggregation is not None

@@ -16,8 +16,8 @@ from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.errors import ContributionError, FDGError
 from fdg_plugins.messages import META_CHECKED_REPORTS, META_SAMPLES, TASK_PROBE, TASK_TRAIN
 from fdg_plugins.methods.fedavg import FedAvgAggregator
-from fdg_plugins.objectives import Exchange, SiteFacts
-from fdg_plugins.objectives.exchange import PayloadValidator, Tensors
+from fdg_plugins.objectives import Exchange, SiteReport
+from fdg_plugins.objectives.exchange import PayloadValidator
 from fdg_plugins.plugins.reports import CheckedReports
 from tests.controllers.rounds_stubs import Answer, all_well, make_rounds
 
@@ -31,13 +31,8 @@ class Sum(Exchange):
         super().__init__(phase)
         self.fails = fails
 
-    def identity(self) -> dict[str, Any]:
-        return {"exchange": "sum"}
-
-    def read_report(
-        self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
-    ) -> Any:
-        return validator.numbers("number", report, (1,))
+    def read_report(self, validator: PayloadValidator, report: SiteReport) -> Any:
+        return validator.numbers("number", report.content, (1,))
 
     def sizes(self, report: Any) -> dict[str, float]:
         return {"number": float(report)}
@@ -46,9 +41,6 @@ class Sum(Exchange):
         if self.fails:
             raise FDGError("nothing can be learned.")
         return {"sum": torch.stack(list(reports.values())).sum(dim=0)}
-
-    def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
-        return {"sum": validator.numbers("sum", tensors["sum"], (1,))}
 
 
 NUMBERS = {"cartoon": 1.0, "photo-1": 10.0, "photo-2": 100.0}

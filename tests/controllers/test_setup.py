@@ -19,7 +19,7 @@ def plans(
     stand_in: dict[str, Any] | None = None,
     environment: dict[str, str] | None = None,
 ) -> Plans:
-    return make_plans(job or {}, stand_in or {}, environment or {}, FedOMGAggregator.setting_names())
+    return make_plans(job or {}, stand_in or {}, environment or {}, list(FedOMGAggregator().settings()))
 
 
 def test_the_stand_in_replaces_what_the_job_says_only_on_the_stand_in() -> None:

@@ -79,7 +79,7 @@ def test_a_site_that_claims_to_be_certain_of_everything_has_no_mixture_to_itself
         reports[site] = exchange.read(site, told(means, square, counts), update)
     exchange.finish(reports)
     for site in SITES:
-        share = float(exchange.broadcast_to(site)[f"{HEAD}classifier.weight"][0, 0])
+        share = float(exchange.broadcast(site)[f"{HEAD}classifier.weight"][0, 0])
         assert share <= 10 / 14 + 1e-6
 
 
@@ -131,7 +131,7 @@ def test_prototypes_weigh_samples_and_each_site_gets_a_mixture_of_its_own(model:
     reports = round_of(exchange, model, cartoon=0.0, photo=1.0)
     counts = torch.stack([report[CLASS_COUNTS] for report in reports.values()]).double()
     means = torch.stack([report[AFTER] for report in reports.values()]).double()
-    sent = {site: exchange.broadcast_to(site) for site in (*reports, "new")}
+    sent = {site: exchange.broadcast(site) for site in (*reports, "new")}
     expected = (counts[..., None] * means).sum(dim=0) / counts.sum(dim=0)[:, None]
     torch.testing.assert_close(sent["new"][PROTOTYPES], expected.float())
     assert sent["new"].keys() == {PROTOTYPES, PRESENT} == exchange.broadcast().keys()
@@ -148,21 +148,21 @@ def test_an_absent_sites_mixture_and_a_lacking_class_stay(linear_model: Extracto
     exchange = make_objective("pac").exchange(model, CLASSES)
     assert exchange is not None
     round_of(exchange, model, cartoon=0.0, photo=1.0)
-    kept = exchange.broadcast_to("photo")
+    kept = exchange.broadcast("photo")
     exchange.begin_round(model.state_dict())
     images, _ = make_batches(model, seed=5)[0]
     report = report_of(model, [(images, torch.tensor([0, 0, 1, 1]))])
     assert report[BEFORE].shape == (2, model.feature_size)
     exchange.finish({"cartoon": exchange.read("cartoon", report, dict(model.state_dict()))})
-    later = exchange.broadcast_to("photo")
+    later = exchange.broadcast("photo")
     assert torch.equal(later[PROTOTYPES][2], kept[PROTOTYPES][2])
     assert bool(later[PRESENT].all())
     assert not torch.equal(later[PROTOTYPES][0], kept[PROTOTYPES][0])
     assert all(torch.equal(later[name], value) for name, value in kept.items() if name.startswith(HEAD))
     restored = make_objective("pac").exchange(model, CLASSES)
     assert restored is not None
-    restored.restore(exchange.state(), exchange.tensors())
-    assert same(restored.broadcast_to("photo"), later)
+    restored.restore(exchange.state(), exchange.learned)
+    assert same(restored.broadcast("photo"), later)
 
 
 def test_a_site_starts_from_its_mixture_keeps_what_it_trained_and_is_judged_with_that(

@@ -197,5 +197,3 @@ def test_what_does_not_fit_is_refused_in_one_sentence_that_says_where_it_came_fr
     of_round = ReportRound(exchange, {})
     with pytest.raises(ContributionError, match=rf"^site photo: {message}.*\.$"):
         of_round.accept("photo", broken, None)
-    with pytest.raises(SettingsError, match=r"^state of the exchange: "):
-        exchange.restore({**exchange.state(), "tensors": sorted(broken)}, broken)

@@ -144,7 +144,7 @@ def exchange_after(*rounds: Iterable[str]) -> StyleExchange:
 
 def source_of(exchange: Exchange, site: str) -> str:
     """The site whose style ``site`` is sent."""
-    sent = exchange.broadcast_to(site)
+    sent = exchange.broadcast(site)
     return next(letter for letter in "abcdef" if same(sent, payload(style(ord(letter), 2))))
 
 

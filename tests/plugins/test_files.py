@@ -60,7 +60,7 @@ def test_the_same_content_is_loaded_once_and_another_takes_its_place(custom: Pat
 
 def test_two_records_of_one_name_are_refused_and_leave_no_trace(custom: Path) -> None:
     load_file(write(custom / "first.py"))
-    with pytest.raises(SettingsError, match="'mine' is brought by"):
+    with pytest.raises(SettingsError):
         load_file(write(custom / "other.py", size=3))
     assert NETWORKS.get("mine").extractor(2)[1] == 12
     both = write(custom / "both.py", name="two")
@@ -92,32 +92,22 @@ def test_a_job_loads_nothing_but_files_of_its_own_folder(custom: Path, monkeypat
     assert not [name for name in sys.modules if name.startswith("fdg_custom_")]
 
 
-@pytest.mark.parametrize(
-    ("code", "public"),
-    [
-        ("x = 3", "brings nothing"),
-        ("raise ValueError('secret')", "bad.py cannot be loaded: ValueError."),
-        ("raise SystemExit", "bad.py cannot be loaded: SystemExit."),
-        ("def", "bad.py cannot be loaded: SyntaxError."),
-    ],
-)
-def test_a_file_that_brings_nothing_or_fails_is_refused(custom: Path, code: str, public: str) -> None:
+@pytest.mark.parametrize("code", ["x = 3", "raise ValueError('secret')", "raise SystemExit", "def"])
+def test_a_file_that_brings_nothing_or_fails_is_refused(custom: Path, code: str) -> None:
     (custom / "bad.py").write_text(code, encoding="utf-8")
     with pytest.raises(SettingsError) as error:
         load_file(custom / "bad.py")
-    assert public in error.value.public
-    assert str(custom) not in error.value.public
+    assert "bad.py" in error.value.public
+    assert not any(word in error.value.public for word in (str(custom), "secret"))
     assert "fdg_custom_bad" not in sys.modules
 
 
 def test_two_files_of_one_name_are_refused_because_one_would_replace_the_other(tmp_path: Path) -> None:
     one, other = tmp_path / "a" / "mine.py", tmp_path / "b" / "mine.py"
     check_names_differ([one, tmp_path / "b" / "other.py", one])
-    with pytest.raises(SettingsError, match="have the same name"):
+    with pytest.raises(SettingsError):
         make_recipe("fedavg", plugins=[one, other])
 
-
-# --- methods ---
 
 METHOD = """
 from fdg_plugins.aggregators import Weighting
@@ -138,40 +128,34 @@ class Silent(Objective):
     def local(self, received, model, site=None):
         return None
 
-MINE = Method(
-    key="{key}", title="Mine", line="FedAvg", acts=("{acts}",), {given},
-    reference=Reference(authors="nobody", title="none", venue="none", year=2026),
-)
+PAPER = Reference(authors="nobody", title="none", venue="none", year=2026)
+MINE = Method(key="{key}", title="Mine", line="FedAvg", classes=({given},), reference=PAPER)
 """
 
 
-def write_method(path: Path, key: str, name: str, acts: str = "direction", given: str = "") -> Path:
-    path.write_text(METHOD.format(key=key, name=name, acts=acts, given=given or f"aggregator={name}"), encoding="utf-8")
+def write_method(path: Path, key: str, name: str, given: str = "") -> Path:
+    path.write_text(METHOD.format(key=key, name=name, given=given or name), encoding="utf-8")
     return path
 
 
-@pytest.mark.parametrize(("key", "name"), [("fish", "MineAggregator"), ("mine", "FedOMGAggregator")])
-def test_a_method_cannot_pass_for_another_in_records_and_tables(tmp_path: Path, key: str, name: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "name", "given"),
+    [("fish", "Mine", ""), ("mine", "FedOMGAggregator", ""), ("mine", "Mine", "int"), ("mine", "Mine", "Misspelt")],
+)
+def test_a_method_cannot_pass_for_another_or_have_a_class_without_a_role(
+    tmp_path: Path, key: str, name: str, given: str
+) -> None:
     path = tmp_path / "fishing.py"
     with pytest.raises(SettingsError):
-        load_file(write_method(path, key, name))
+        load_file(write_method(path, key, name, given))
     assert METHODS.find("mine") is None
     load_file(write_method(path, "mine", "MineAggregator"))
     assert METHODS.get("mine").title == "Mine"
     assert tuple(ALGORITHMS) == REFERENCES
 
 
-@pytest.mark.parametrize(
-    ("acts", "given"),
-    [
-        ("weighting", "weighting=int"),
-        ("weighting", "weighting=Misspelt"),
-        ("objective", "objective=Silent"),
-        ("weighting", "weighting='json:Rule'"),
-    ],
-)
-def test_a_class_that_cannot_play_its_role_is_refused_in_one_sentence(custom: Path, acts: str, given: str) -> None:
-    load_file(write_method(custom / "rule.py", "rule", "Rule", acts, given))
-    with pytest.raises(SettingsError, match=f"^{acts} of method 'rule' is ") as refused:
+def test_an_objective_whose_report_the_record_does_not_declare_is_refused(custom: Path) -> None:
+    load_file(write_method(custom / "rule.py", "rule", "Rule", "Silent"))
+    with pytest.raises(SettingsError) as refused:
         make_recipe("rule", "pacs")
-    assert refused.value.public == f"{acts} 'rule' is brought by a plug-in that cannot be used here."
+    assert refused.value.public == "objective 'rule' is brought by a plug-in that cannot be used here."

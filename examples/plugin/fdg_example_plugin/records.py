@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this plug-in brings: one record each. Reading them loads neither torch nor the code that they name."""
+"""What this plug-in brings: one record each."""
 
+from fdg_example_plugin.fedproto import FedProtoObjective
 from fdg_plugins.data.specs import ImageFolderSpec
 from fdg_plugins.models.network import Network
 from fdg_plugins.plugins.method import (
@@ -18,7 +19,6 @@ FEDPROTO = Method(
     key="fedproto",
     title="FedProto",
     part="proto",
-    part_title="Proto",
     line="features are held near the mean features that all sites have of the same class",
     reference=Reference(
         authors="Tan, Long, Liu, Zhou, Lu, Jiang, Zhang",
@@ -26,8 +26,7 @@ FEDPROTO = Method(
         venue="AAAI",
         year=2022,
     ),
-    acts=("objective",),
-    objective="fdg_example_plugin.fedproto:FedProtoObjective",
+    classes=(FedProtoObjective,),
     defaults=(Default(objective={"strength": 1.0}, source="the paper's code"),),
     letters="h(x) features of an image; C_y prototype of its class: mean features over all sites; λ strength",
     equations=(Equation(formula="CE + λ mean ‖h(x) - C_y‖² / D", meaning="what a site minimises, C being fixed"),),

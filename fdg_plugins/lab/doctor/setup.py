@@ -19,6 +19,7 @@ from fdg_plugins.models import check_model_name, model_names
 from fdg_plugins.models.pretrained import cache_folder
 from fdg_plugins.models.torchvision_networks import imagenet_file_name
 from fdg_plugins.objectives import OBJECTIVES, objective_settings
+from fdg_plugins.plugins.classes import parameters_of
 from fdg_plugins.plugins.own_dataset import shorten_names
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, environment_settings, make_protocol, part_settings
 from fdg_plugins.settings.site_config import read_site_config
@@ -64,7 +65,7 @@ def _use_variable(name: str, environment: Mapping[str, str]) -> None:
         statsd_address(alone)
         chosen_tracker(None, alone)
         return
-    server = {setting for make in AGGREGATORS.values() for setting in make.setting_names()}
+    server = {setting for make in AGGREGATORS.values() for setting in parameters_of(make)}
     own = {setting for objective in OBJECTIVES for setting in objective_settings(objective)}
     own |= {setting for weighting in WEIGHTINGS for setting in weighting_names(weighting)}
     protocol = make_protocol([part_settings(environment_settings(alone), server, own, "environment").protocol])
