@@ -75,7 +75,7 @@ def _of_travels(protocol: Protocol, objective: Objective, aggregator: UpdateAggr
         names = [name for name, _ in model.named_parameters() if name.startswith(f"{part}.")]
         if names and all(rules.of[name] is Rule.FROZEN for name in names):
             by = "trainable" if fixed_names(model, protocol).issuperset(names) else setting
-            yield by, f"one that trains some parameters of the {part}, which {ours} trains on its own"
+            yield by, f"one that trains some of its parameters: {ours} trains the {part} on its own"
     if not all(rules.of[name] is Rule.SHARED for name in model.head_names):
         for whose, needs in ((ours, objective.needs_shared == "head"), (server, aggregator.needs_head)):
             if needs:
