@@ -26,7 +26,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -91,8 +91,7 @@ class Epochs:
         return self.scope if self.count is None else (*self.scope, number)
 
 
-@dataclass(frozen=True)
-class Crop:
+class Crop(NamedTuple):
     """A rectangle within an image, in pixels."""
 
     top: int
@@ -140,7 +139,6 @@ def _draw_crop(numbers: Iterator[float], height: int, width: int, smallest: floa
 
 
 def _between(number: float, low: float, high: float) -> float:
-    """Map ``number`` in [0, 1) linearly to [low, high)."""
     return low + (high - low) * number
 
 

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One domain of a data set at a site: found, listed in a fixed order, split, divided among sites, and checked.
 
-Opening a domain of image folders reads folder names only; looking for damaged images is a separate, slower step. An
-image is damaged if Pillow, or nibabel, refuses to decode it: an empty or truncated file, a file that is not an image,
-most garbled files; a mask is decoded with its image. A JPEG with a garbled middle may still be decoded, to wrong
-pixels, as in any viewer; it counts as sound. Images that come in one array are read, rotated and kept in memory when
-the domain is opened.
+Opening a domain of image folders reads names only; looking for damaged images is a separate, slower step. An image is
+damaged if Pillow, or nibabel, refuses to decode it; a mask is decoded with its image. A garbled JPEG that is decoded to
+wrong pixels, as in any viewer, counts as sound. Images that come in one array are read when the domain is opened.
 """
 
 from collections.abc import Callable, Collection, Hashable
@@ -58,13 +56,10 @@ class DataRoot(NamedTuple):
 def find_data_root(dataset: DatasetRef, data_root: Path | None, cache: Path | None) -> DataRoot:
     """Return the data root that a site configures for ``dataset``, or the stand-in if it configures none.
 
-    The stand-ins of PACS, CelebA and the vessels are drawn below ``cache`` (default: this user's cache of the package).
-    Those of RotatedMNIST, MNIST, EMNIST and CIFAR are the digits that come with scikit-learn; requested by its own
-    name, RotatedDigits is not a stand-in.
-
+    PACS, CelebA and the vessels are drawn below ``cache`` (default: this user's cache of the package). For MNIST, EMNIST
+    and CIFAR stand the digits that come with scikit-learn; requested by its own name, RotatedDigits is no stand-in.
     Raises DataError for a configured root that does not exist (such a site never falls back to a stand-in), for a
-    data set in it whose preparation has not ended, and for a missing root if the data set has no stand-in. Raises
-    SettingsError for an unknown data set.
+    data set in it whose preparation has not ended, and for a missing root if the data set has no stand-in.
     """
     spec = dataset_spec(dataset)
     if not spec.needs_data_root:
@@ -148,9 +143,7 @@ def open_domain(
 ) -> DomainData:
     """List and split the images of a domain below ``data_root``, in the layout of the data set's record.
 
-    Without a data root, RotatedDigits replaces RotatedMNIST; the name of the split shows this. Image folders use the
-    official lists if they exist below the data set's folder; otherwise, a 90/10 split that depends only on ``seed``
-    and the names of the images.
+    Without a data root, RotatedDigits replaces RotatedMNIST; the name of the split shows this.
 
     Args:
         max_samples: how many images of the domain to keep, chosen by ``seed`` in proportion to the classes.

@@ -180,7 +180,7 @@ def list_domain(data_root: Path, spec: ImageFolderSpec, domain: str, rules: File
     images: list[Sample] = []
     skipped: list[Sample] = []
     for sample in sorted(found, key=lambda sample: sample.file):
-        is_out = sample.stem in spec.known_bad or rules.excludes(sample.file)
+        is_out = without_suffix(sample.file) in spec.known_bad or rules.excludes(sample.file)
         (skipped if is_out else images).append(sample)
     if not images:
         raise DataError(f"no usable image of domain {domain!r} in {base / domain}; expected <class>/<image> there.")
@@ -274,9 +274,9 @@ def _official_line(images: Sequence[Sample], skipped: Sequence[Sample], spec: Im
     """
     by_path: dict[str, list[Sample]] = {}
     for sample in images:
-        for key in (sample.file, sample.stem):
+        for key in (sample.file, without_suffix(sample.file)):
             by_path.setdefault(key, []).append(sample)
-    absent = {*spec.known_bad, *(sample.stem for sample in skipped)}
+    absent = {*spec.known_bad, *(without_suffix(sample.file) for sample in skipped)}
 
     def read(line: str) -> Sample | None:
         file, number = [*line.rsplit(maxsplit=1), ""][:2]

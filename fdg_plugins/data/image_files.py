@@ -29,6 +29,7 @@ Example = tuple[torch.Tensor, torch.Tensor]
 V = TypeVar("V")
 
 
+@dataclass
 class ImageDataset(Dataset[Any]):
     """Samples by index, ``times`` times: first all of the first epoch, then all of the second.
 
@@ -39,17 +40,10 @@ class ImageDataset(Dataset[Any]):
 
     in_memory: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        samples: Sequence[Sample],
-        load: Callable[[Sample, int, int], Example],
-        times: int = 1,
-        largest_batch: int | None = None,
-    ) -> None:
-        self.samples = tuple(samples)
-        self.load = load
-        self.times = times
-        self.largest_batch = largest_batch
+    samples: Sequence[Sample]
+    load: Callable[[Sample, int, int], Example]
+    times: int = 1
+    largest_batch: int | None = None
 
     def __len__(self) -> int:
         return len(self.samples) * self.times
@@ -99,6 +93,10 @@ SizedSample = tuple[Sample, int]
 """An image, and the side of the square to which it is scaled; 0: the size of its file."""
 
 
+Finish = Callable[[V, Sample, int, int], Example]
+"""Makes an example of what is read, its sample, the number of the epoch, and the sample's position."""
+
+
 class FileSource(ImageSource, Generic[V]):
     """Images in files below ``folder``, of at most ``max_pixels`` each; the first are kept up to ``memory`` bytes.
 
@@ -124,16 +122,11 @@ class FileSource(ImageSource, Generic[V]):
         """Return the bytes of what is kept of a file."""
 
     def dataset(
-        self,
-        samples: Sequence[Sample],
-        size: int,
-        finish: Callable[[V, Sample, int, int], Example],
-        times: int = 1,
-        largest_batch: int | None = None,
+        self, samples: Sequence[Sample], size: int, finish: Finish[V], times: int = 1, largest: int | None = None
     ) -> ImageDataset:
-        """Return a dataset whose examples ``finish`` makes of what is read, sample, number of the epoch, position."""
+        """Return a dataset of ``samples`` whose examples ``finish`` makes of what is read."""
         self.keep((sample, size) for sample in samples)
-        return ImageDataset(samples, partial(self._load, size, finish), times, largest_batch)
+        return ImageDataset(samples, partial(self._load, size, finish), times, largest)
 
     def keep(self, keys: Iterable[SizedSample]) -> None:
         """Read the files that are not kept, up to the first that does not fit; broken ones are left to readers."""
@@ -150,9 +143,7 @@ class FileSource(ImageSource, Generic[V]):
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
             self._kept.update(zip(chosen, pool.map(self.read, chosen), strict=True))
 
-    def _load(
-        self, size: int, finish: Callable[[V, Sample, int, int], Example], sample: Sample, number: int, position: int
-    ) -> Example:
+    def _load(self, size: int, finish: Finish[V], sample: Sample, number: int, position: int) -> Example:
         kept = self._kept.get((sample, size))
         return finish(self.read((sample, size)) if kept is None else kept, sample, number, position)
 
@@ -227,7 +218,7 @@ def _with_attribute(pixels: np.ndarray, sample: Sample, number: int, position: i
 class ImageArray(ImageSource):
     """Images in memory, ``pixels: uint8 [N, S, S]`` if grey, ``[N, 3, S, S]`` in colour.
 
-    ``rows`` maps the ``file`` of a sample to its row.
+    ``rows`` maps the ``file`` of a sample to its row. Datasets have images float32 ``[C, S, S]`` in [0, 1] and labels.
     """
 
     pixels: torch.Tensor
@@ -235,7 +226,7 @@ class ImageArray(ImageSource):
 
     def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> "ArrayImages":
         """Return the images as they are, once per epoch."""
-        return ArrayImages(self, samples, image_size, times=len(epochs))
+        return ArrayImages(self, samples, image_size, len(epochs))
 
     def evaluation(self, samples: Sequence[Sample], image_size: int) -> "ArrayImages":
         """Return the images as they are."""
@@ -246,7 +237,7 @@ class ImageArray(ImageSource):
 
 
 class ArrayImages(ImageDataset):
-    """Samples in memory as ``(image float32 [C, S, S] in [0, 1], label)``, resized only if their size differs."""
+    """Samples of an array, resized only if their size differs; a batch is taken at once."""
 
     in_memory: ClassVar[bool] = True
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader
 
 from fdg_plugins.core.steps import batches_per_epoch
 from fdg_plugins.data.augmentation import USUAL, AugmentationRanges, Epochs, Scope, normalised
@@ -52,27 +52,16 @@ class ImageBatches(DataLoader[Any]):
             yield normalised(images) if images.dtype == torch.uint8 else images, targets
 
 
-class ShuffledBatches(Sampler[list[int]]):
-    """Indices in [0, count) in a seeded order, in batches; each pass yields the same batches.
+def shuffled_batches(count: int, batch_size: int, seed: int, scope: Scope) -> list[list[int]]:
+    """Return the indices in [0, count) in a seeded order, in batches.
 
     The last batch is kept however small it is, except that a single left-over sample joins the preceding batch,
     because batch normalisation cannot train on one sample.
     """
-
-    def __init__(self, count: int, batch_size: int, *, seed: int, scope: Scope) -> None:
-        self.count = count
-        self.batch_size = batch_size
-        self.seed = seed
-        self.scope = scope
-
-    def __len__(self) -> int:
-        return batches_per_epoch(self.count, self.batch_size)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        order = torch.randperm(self.count, generator=torch_generator(self.seed, *self.scope, "shuffle")).tolist()
-        for number in range(len(self)):
-            end = self.count if number == len(self) - 1 else (number + 1) * self.batch_size
-            yield order[number * self.batch_size : end]
+    order = torch.randperm(count, generator=torch_generator(seed, *scope, "shuffle")).tolist()
+    last = batches_per_epoch(count, batch_size) - 1
+    starts = range(0, (last + 1) * batch_size, batch_size)
+    return [order[start : count if number == last else start + batch_size] for number, start in enumerate(starts)]
 
 
 def training_epochs(
@@ -93,17 +82,17 @@ def training_epochs(
     read ahead into the next one. Consume the batches of an epoch before requesting the next epoch.
     """
     count = len(data.train)
-
-    def epoch_of(number: int) -> ShuffledBatches:
-        return ShuffledBatches(count, batch_size, seed=seed, scope=(*scope, number))
-
     dataset = data.images.training(data.train, image_size, Epochs(seed, scope, epochs, augmentation))
     # The indices of an epoch address one of the repetitions of the same samples that the dataset has.
-    sampler = ([n * count + index for index in batch] for n in range(epochs) for batch in epoch_of(n))
+    sampler = (
+        [number * count + index for index in batch]
+        for number in range(epochs)
+        for batch in shuffled_batches(count, batch_size, seed, (*scope, number))
+    )
     generator = torch_generator(seed, "workers")
     batches = iter(ImageBatches(dataset, workers, device, batch_sampler=sampler, generator=generator))
-    for number in range(epochs):
-        yield itertools.islice(batches, len(epoch_of(number)))
+    for _ in range(epochs):
+        yield itertools.islice(batches, batches_per_epoch(count, batch_size))
 
 
 def training_batches(
@@ -120,11 +109,11 @@ def training_batches(
     """Return the training images of ``data`` in batches, augmented and shuffled by ``seed`` and ``scope``.
 
     The loader is for one epoch: include the epoch in ``scope`` and build a new loader for the next. Batches have
-    ``batch_size`` samples except the last (see ``ShuffledBatches``). Images held in an array are not augmented
+    ``batch_size`` samples except the last (see ``shuffled_batches``). Images held in an array are not augmented
     and need no workers.
     """
     dataset = data.images.training(data.train, image_size, Epochs(seed, scope, ranges=augmentation))
-    sampler = ShuffledBatches(len(data.train), batch_size, seed=seed, scope=scope)
+    sampler = shuffled_batches(len(data.train), batch_size, seed, scope)
     generator = torch_generator(seed, *scope, "workers")
     return ImageBatches(dataset, workers, device, batch_sampler=sampler, generator=generator)
 
@@ -161,14 +150,14 @@ def reported_batches(
 
     They are those of :func:`evaluation_batches`, unless a site trains on crops: then they are one crop of each image,
     drawn by ``seed`` and ``scope``. ``shuffled``: in an order drawn by them, in the batches of
-    :class:`ShuffledBatches`, for results that depend on the batches: in their own order, images of one class stand
+    :func:`shuffled_batches`, for results that depend on the batches: in their own order, images of one class stand
     together.
     """
     dataset = data.images.reported(data.train, image_size, Epochs(seed, scope))
     if not shuffled:
         return _in_order(dataset, batch_size, workers, device)
     size = min(batch_size, dataset.largest_batch or batch_size)
-    sampler = ShuffledBatches(len(data.train), size, seed=seed, scope=scope)
+    sampler = shuffled_batches(len(data.train), size, seed, scope)
     return ImageBatches(dataset, workers, device, batch_sampler=sampler, generator=torch_generator(seed, "workers"))
 
 

@@ -34,11 +34,7 @@ ListPath = Annotated[str, pydantic.AfterValidator(_by_domain)]
 Text = Annotated[str, pydantic.StringConstraints(min_length=1, max_length=1_000)]
 
 
-class _Table(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
-
-
-class Parts(_Table):
+class Parts(pydantic.BaseModel, frozen=True, extra="forbid"):
     """The folders in each domain that divide it: ``<domain>/<train>/<class>/<image>``. Images of ``test`` never train.
 
     Without ``validation``, a tenth of the training images, drawn by the seed, validates.
@@ -60,7 +56,7 @@ class Parts(_Table):
         return self
 
 
-class Lists(_Table):
+class Lists(pydantic.BaseModel, frozen=True, extra="forbid"):
     """The lists of images that divide each domain, as paths below the data set's folder; images in none never train.
 
     A list has a line ``<class>/<image>`` or ``<domain>/<class>/<image>`` for each image.
@@ -75,7 +71,7 @@ class Lists(_Table):
         return {part: path.replace(DOMAIN, domain) for part, path in given.items() if path is not None}
 
 
-class DatasetFile(_Table):
+class DatasetFile(pydantic.BaseModel, frozen=True, extra="forbid"):
     """The content of ``dataset.toml``; everything may be omitted."""
 
     format: Literal[1] = 1

@@ -43,20 +43,20 @@ class PairFiles(FileSource[Pair]):
 
     def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
         """Return pairs whose sides are ``image_size``; new draws in each epoch."""
-        transform = self.preset.drawn(self.form.dims, image_size)
+        transform = self.preset.drawn(self.form.spec.dims, image_size)
         finish = partial(_drawn, transform, "augmentation", epochs)
         return self.dataset(samples, self._size(image_size), finish, len(epochs))
 
     def evaluation(self, samples: Sequence[Sample], image_size: int) -> ImageDataset:
         """Return whole images; unless the preset scales them, they are of any size, and come one by one."""
         at_once = self._at_once(image_size) if self.preset.whole else 1
-        return self.dataset(samples, self._size(image_size), _example, largest_batch=at_once)
+        return self.dataset(samples, self._size(image_size), _example, largest=at_once)
 
     def reported(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
         """Return whole images if the preset scales them, else one crop of each, of the size of training."""
         if self.preset.whole:
             return self.evaluation(samples, image_size)
-        transform = self.preset.drawn(self.form.dims, image_size, only_crop=True)
+        transform = self.preset.drawn(self.form.spec.dims, image_size, only_crop=True)
         finish = partial(_drawn, transform, "report", epochs)
         return self.dataset(samples, 0, finish, len(epochs), self._at_once(image_size))
 
@@ -74,7 +74,7 @@ class PairFiles(FileSource[Pair]):
         """Return the bytes of both, from the header of the image."""
         sample, size = key
         sides = (size,) * 2 if size else self.form.size_of(self.folder / sample.file)
-        return int(np.prod(sides)) * (VALUE_BYTES * self.form.channels + MASK_BYTES)
+        return int(np.prod(sides)) * (VALUE_BYTES * self.form.spec.channels + MASK_BYTES)
 
     def _pixels(self, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
         assert isinstance(sample, PairSample)
@@ -84,7 +84,7 @@ class PairFiles(FileSource[Pair]):
         return image_size if self.preset.whole else 0  # crops are taken of images in the size of their files
 
     def _at_once(self, image_size: int) -> int:
-        return max(1, EVALUATED_PIXELS // image_size**self.form.dims)
+        return max(1, EVALUATED_PIXELS // image_size**self.form.spec.dims)
 
 
 def _example(pair: Pair, sample: Sample, number: int, position: int) -> Example:

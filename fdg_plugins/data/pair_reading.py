@@ -51,16 +51,6 @@ class PairForm:
     max_pixels: int = MOST_PIXELS
     in_bytes: bool = False
 
-    @property
-    def dims(self) -> int:
-        """The number of axes of an image."""
-        return self.spec.dims
-
-    @property
-    def channels(self) -> int:
-        """The number of channels of an image."""
-        return self.spec.channels
-
     def read(self, image: Path, mask: Path) -> tuple[np.ndarray, np.ndarray]:
         """Return the image, float32 ``[C, *S]``, and its mask of class numbers, int16 ``[1, *S]``.
 
@@ -83,9 +73,9 @@ class PairForm:
     def image(self, path: Path) -> np.ndarray:
         """Return an image, float32 ``[C, *S]``; raises as :meth:`read` does."""
         values = self._volume(path) if is_nifti(path.name) else self._photograph(path)
-        shaped = values[..., np.newaxis] if values.ndim == self.dims else values
-        if shaped.ndim != self.dims + 1 or shaped.shape[-1] not in (1, self.channels):
-            expected = f"{self.dims} axes and {self.channels} channels"
+        shaped = values[..., np.newaxis] if values.ndim == self.spec.dims else values
+        if shaped.ndim != self.spec.dims + 1 or shaped.shape[-1] not in (1, self.spec.channels):
+            expected = f"{self.spec.dims} axes and {self.spec.channels} channels"
             raise DamagedError(path, f"has the shape {values.shape}, expected {expected}")
         pixels = np.ascontiguousarray(np.moveaxis(shaped, -1, 0), dtype=np.float32)
         if not np.isfinite(pixels).all():
@@ -95,13 +85,13 @@ class PairForm:
             if low < high <= 1 or np.mean((pixels < 0) | (pixels > 255)) > MOST_CUT_OFF:
                 expected = "0 to 255 for a preset of photographs; mri_patches and ct_patches take others"
                 raise DamagedError(path, f"has values from {low:g} to {high:g}, expected {expected}")
-        return pixels if len(pixels) == self.channels else np.repeat(pixels, self.channels, axis=0)
+        return pixels if len(pixels) == self.spec.channels else np.repeat(pixels, self.spec.channels, axis=0)
 
     def mask(self, path: Path) -> np.ndarray:
         """Return the class numbers of a mask, int16 ``[*S]``; raises as :meth:`read` does."""
         values = self._volume(path) if is_nifti(path.name) else self._label_map(path)
-        if values.ndim != self.dims:
-            raise DamagedError(path, f"has the shape {values.shape}, expected {self.dims} axes")
+        if values.ndim != self.spec.dims:
+            raise DamagedError(path, f"has the shape {values.shape}, expected {self.spec.dims} axes")
         table = np.full(LARGEST_MASK_VALUE + 2, -1, dtype=np.int16)  # the last is that of all other values
         for value, number in self.spec.class_of_value.items():
             table[value] = number
@@ -119,7 +109,7 @@ class PairForm:
     def size_of(self, image: Path) -> tuple[int, ...]:
         """Return the spatial size of an image, from its header; raises as :meth:`read` does."""
         if is_nifti(image.name):
-            return tuple(self._open(image).shape[: self.dims])
+            return tuple(self._open(image).shape[: self.spec.dims])
         with open_image(image, self.max_pixels, formats=FORMATS) as opened:
             return opened.height, opened.width
 
@@ -141,7 +131,7 @@ class PairForm:
         """Return the pixels in 8 bits, ``[H, W]`` or ``[H, W, 3]``."""
         with self._picture(path) as image:
             pixels = to_rgb(image, path)
-        return np.asarray(pixels.convert("L") if self.channels == 1 else pixels)
+        return np.asarray(pixels.convert("L") if self.spec.channels == 1 else pixels)
 
     def _label_map(self, path: Path) -> np.ndarray:
         """Return the values as they are in the file; channels must be equal, and transparency is ignored."""
@@ -161,10 +151,10 @@ class PairForm:
         """Return the values, ``[*S]`` or ``[*S, C]``, without further axes of length 1."""
         opened = self._open(path)
         with decoding(path):
-            if self.oriented and self.dims == 3:
+            if self.oriented and self.spec.dims == 3:
                 opened = load_extra("nibabel", "a NIfTI file").as_closest_canonical(opened)
             values = np.asarray(opened.dataobj)
-        while values.ndim > self.dims and values.shape[-1] == 1:
+        while values.ndim > self.spec.dims and values.shape[-1] == 1:
             values = values[..., 0]
         return values
 

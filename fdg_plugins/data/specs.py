@@ -25,15 +25,14 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 class DatasetSpec:
     """The record of a data set; the position of a class in ``classes`` is its label at every site.
 
-    ``channels`` is 3 for colour and 1 for grey images, ``dims`` 2 for images and 3 for volumes; images with masks may
-    have other numbers of channels, such as the sequences of an MR. ``folder`` holds the files below a data root; it is
-    empty if ``needs_data_root`` is false, because an installed package then supplies the images. The ``families`` of
-    the data set determine the protocol and the method settings; ``protocol`` and ``stand_in_protocol`` override some of
-    them. ``task`` names the task of its labels (``fdg_plugins.tasks``). ``described``: a user's own data set, of which
-    the job brings the description; a data root then is its folder.
+    ``channels`` is 3 for colour and 1 for grey images, ``dims`` 2 for images and 3 for volumes. ``folder`` holds the
+    files below a data root; it is empty if ``needs_data_root`` is false, because an installed package then supplies the
+    images. The ``families`` of the data set determine the protocol and the method settings; ``protocol`` and
+    ``stand_in_protocol`` override some of them. ``task`` names the task of its labels (``fdg_plugins.tasks``).
+    ``described``: a user's own data set, of which the job brings the description; a data root then is its folder.
 
-    Raises ``SettingsError`` for a field of another type, for names that are not those of folders or not different, and
-    for a family that is nearly one with a protocol.
+    Raises ``SettingsError`` for a field of another type, names that are not those of folders or not different, and a
+    family that is nearly one with a protocol.
     """
 
     family_of_kind: ClassVar[str | None] = None
@@ -263,10 +262,6 @@ class Sample:
     file: str
     label: int
 
-    @property
-    def stem(self) -> str:
-        """The path without the suffix of the file name, e.g. ``photo/dog/056_0001``."""
-        return without_suffix(self.file)
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,6 @@ from functools import cached_property
 from heapq import heapify, heappop, heappush
 from itertools import product
 
-import numpy as np
-
 from fdg_plugins.core.domains import split_indices
 from fdg_plugins.data.specs import DatasetSpec, Listing, Sample
 from fdg_plugins.errors import DataError, SettingsError
@@ -173,27 +171,16 @@ def _thinned(
         return everything
     strata = TASKS.get(spec.task).strata(spec.classes)
     if max_samples < len(strata):
-        raise SettingsError(
-            site=f"domain {domain!r}",
-            field="max_samples",
-            value=max_samples,
-            expected=f"at least {len(strata)}, one per class",
-            public=True,
-        )
+        where, least = f"domain {domain!r}", f"at least {len(strata)}, one per class"
+        raise SettingsError(site=where, field="max_samples", value=max_samples, expected=least, public=True)
     quotas = shares([len(members) for members in _by_stratum(everything, spec)], max_samples, 2)
     groups = zip(*(_by_stratum(part, spec) for part in parts), strict=True)
     kept: list[Sample] = []
     for name, quota, of_parts in zip(strata, quotas, groups, strict=True):
-        kept += _drawn(of_parts, quota, numpy_generator(seed, "subsample", spec.name, domain, name))
+        generator = numpy_generator(seed, "subsample", spec.name, domain, name)
+        for group, count in zip(of_parts, shares([len(group) for group in of_parts], quota, 1), strict=True):
+            kept += [group[i] for i in generator.permutation(len(group))[:count]]
     return kept
-
-
-def _drawn(groups: Sequence[Sequence[Sample]], total: int, generator: np.random.Generator) -> list[Sample]:
-    """Return at most ``total`` samples, drawn from the groups in proportion to their sizes."""
-    counts = shares([len(group) for group in groups], total, 1)
-    return [
-        group[i] for group, count in zip(groups, counts, strict=True) for i in generator.permutation(len(group))[:count]
-    ]
 
 
 def _thinning_suffix(count: int, max_samples: int | None) -> str:

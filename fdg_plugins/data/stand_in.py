@@ -206,21 +206,18 @@ def draw_portrait(part: str, *, fair: bool, has_attribute: bool, index: int) -> 
 
 
 def _draw_pacs(folder: Path, count: int) -> None:
-    for domain, class_name in product(PACS.domains, PACS.classes):
-        target = folder / PACS.folder / domain / class_name
-        target.mkdir(parents=True)
-        for index in range(count):
-            draw(domain, class_name, index).save(target / f"{index:03d}.png")
+    for domain, class_name, index in product(PACS.domains, PACS.classes, range(count)):
+        place = folder / PACS.folder / domain / class_name
+        place.mkdir(parents=True, exist_ok=True)
+        draw(domain, class_name, index).save(place / f"{index:03d}.png")
 
 
 def _draw_vessels(folder: Path, count: int) -> None:
-    for domain in VESSELS.domains:
-        places = [folder / VESSELS.folder / domain / part for part in ("images", "masks")]
-        for place in places:
-            place.mkdir(parents=True)
-        for index in range(count):
-            for place, picture in zip(places, draw_pair(domain, index), strict=True):
-                picture.save(place / f"{index:03d}.png")
+    for domain, index in product(VESSELS.domains, range(count)):
+        for part, picture in zip(("images", "masks"), draw_pair(domain, index), strict=True):
+            place = folder / VESSELS.folder / domain / part
+            place.mkdir(parents=True, exist_ok=True)
+            picture.save(place / f"{index:03d}.png")
 
 
 def _draw_celeba(folder: Path, _: int) -> None:

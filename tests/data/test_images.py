@@ -15,7 +15,8 @@ from PIL import Image
 from fdg_plugins.data import PACS, DomainData, ImageBatches, open_domain, training_batches
 from fdg_plugins.data.augmentation import Epochs, normalised
 from fdg_plugins.data.image_files import ImageFiles
-from fdg_plugins.data.images import ShuffledBatches
+from fdg_plugins.core.steps import batches_per_epoch
+from fdg_plugins.data.images import shuffled_batches
 from fdg_plugins.errors import DataError
 
 SIZE = 16
@@ -54,10 +55,9 @@ def folder_of(data: DomainData) -> Path:
 @settings(derandomize=True, deadline=None)
 @given(count=st.integers(0, 70), batch_size=st.integers(1, 20))
 def test_batches_hold_every_index_once_and_never_one_left_over(count: int, batch_size: int) -> None:
-    sampler = ShuffledBatches(count, batch_size, seed=0, scope=())
-    batches = list(sampler)
+    batches = shuffled_batches(count, batch_size, 0, ())
     assert sorted(index for batch in batches for index in batch) == list(range(count))
-    assert len(batches) == len(sampler)
+    assert len(batches) == batches_per_epoch(count, batch_size)
     assert all(len(batch) == batch_size for batch in batches[:-1])
     if len(batches) > 1 and batch_size > 1:
         assert 2 <= len(batches[-1]) <= batch_size + 1
