@@ -263,7 +263,6 @@ class Sample:
     label: int
 
 
-
 @dataclass(frozen=True)
 class PairSample(Sample):
     """An image with a mask, the POSIX path below the data set's folder; its pixels have classes, and ``label`` is 0.

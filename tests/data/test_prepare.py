@@ -4,8 +4,8 @@
 import gzip
 import hashlib
 import json
-import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -155,23 +155,15 @@ def test_what_is_not_the_data_set_is_refused_by_name(
 # --- going on after an interruption -----------------------------------------------------------------------
 
 
-def test_after_an_interruption_runs_are_refused_and_a_second_call_goes_on(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root, module = tmp_path / "root", sys.modules[prepare.__module__]
-    put = vars(module)["_put"]
-    copied: list[Any] = []
+def test_after_an_interruption_runs_are_refused_and_a_second_call_goes_on(photos: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
 
-    def interrupted(item: Any, *where: Any, **how: Any) -> bool:
-        if len(copied) == 5:
-            raise KeyboardInterrupt
-        copied.append(item)
-        return bool(put(item, *where, **how))
+    def interrupted(items: Iterable[Any], what: str, total: int) -> Iterable[Any]:
+        yield from islice(items, 5)
+        raise KeyboardInterrupt
 
-    with monkeypatch.context() as broken:
-        broken.setattr(module, "_put", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            prepared("pacs", photos, root)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(PACS, photos, root, any_counts=True, track=interrupted)
     assert len(dict(content_below(root / "pacs"))) == 5
     with pytest.raises(DataError) as refused:
         find_data_root("pacs", root, None)

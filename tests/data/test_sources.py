@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Folders and archives as sources: what they list and read, and that every unsafe or broken one is refused."""
 
-import io
 import os
 import random
 import stat
@@ -47,7 +46,7 @@ def test_a_folder_an_archive_and_a_folder_of_archives_are_read_alike(kind: str, 
 
 
 @pytest.mark.parametrize("kind", ARCHIVES)
-@pytest.mark.parametrize("name", ["../out.jpg", "top/../../out.jpg", "/etc/out.jpg"])
+@pytest.mark.parametrize("name", ["top/../../out.jpg", "/etc/out.jpg"])
 def test_no_archive_writes_outside(kind: str, name: str, tmp_path: Path) -> None:
     archive = ARCHIVES[kind](tmp_path / kind, {**FILES, name: b"bad"})
     with suppress(DataError):
@@ -76,17 +75,13 @@ def test_a_link_in_a_zip_archive_is_no_link_afterwards(tmp_path: Path) -> None:
 
 
 def test_more_than_the_disk_or_an_image_has_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bomb = tmp_path / "bomb.tar.gz"
-    with tarfile.open(bomb, "w:gz") as archive:
-        member = tarfile.TarInfo("1.jpg")
-        member.size = 2_000_000
-        archive.addfile(member, io.BytesIO(bytes(member.size)))
-    write_zip(tmp_path / "bomb.zip", {"1.jpg": bytes(2_000_000)})
+    bombs = [make(tmp_path / f"bomb-{kind}", {"1.jpg": bytes(2_000_000)}) for kind, make in ARCHIVES.items()]
     with monkeypatch.context() as small:
         small.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=10**6))
-        for path in (bomb, tmp_path / "bomb.zip"):
-            with pytest.raises(DataError):
+        for path in bombs:
+            with pytest.raises(DataError) as caught:
                 content(path)
+            assert "disk" in str(caught.value)
     monkeypatch.setattr(sources, "MAX_FILE_BYTES", 299)
     with pytest.raises(DataError):
         content(write_files(tmp_path / "source", FILES))
@@ -115,12 +110,10 @@ def test_an_encrypted_archive_and_what_is_none_are_refused(tmp_path: Path) -> No
     changed = bytearray(path.read_bytes())
     for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         changed[changed.index(signature) + offset] |= 1  # the flag of encryption, in both headers
-    for broken in (bytes(changed), b"no archive at all"):
-        path.write_bytes(broken)
+    for broken in (bytes(changed), b"no archive at all", None):
+        path.unlink() if broken is None else path.write_bytes(broken)
         with pytest.raises(DataError):
             content(path)
-    with pytest.raises(DataError):
-        content(tmp_path / "away")
 
 
 def test_links_that_leave_a_folder_are_refused_and_pipes_are_passed_over(tmp_path: Path) -> None:

@@ -84,7 +84,6 @@ def test_one_folder_of_archives_becomes_four_domains_of_pairs(done: tuple[Path, 
 @pytest.mark.parametrize(
     ("place", "image", "mask"),
     [
-        ("chase_db1/images/Image_02L.jpg", CHASE["Image_02L.jpg"], CHASE["Image_02L_1stHO.png"]),
         ("hrf/images/02_dr.jpg", HRF["images/02_dr.JPG"], HRF["manual1/02_dr.tif"]),
         ("stare/images/im0002.png", gzip.decompress(STARE["im0002.ppm.gz"]), mask(2, "PPM", "RGB")),
     ],
@@ -96,7 +95,6 @@ def test_the_pixels_are_those_of_the_published_files(
     for path, content in ((file, image), (file.parents[1] / "masks" / f"{file.stem}.png", mask)):
         with Image.open(path) as found, Image.open(io.BytesIO(content)) as expected:
             np.testing.assert_array_equal(np.asarray(found.convert("RGB")), np.asarray(expected.convert("RGB")))
-    assert file.suffix == ".png" or file.read_bytes() == image
 
 
 @pytest.mark.parametrize(
