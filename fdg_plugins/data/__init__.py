@@ -10,8 +10,8 @@ A site finds its data root, opens its domain once and builds a loader for every 
 
 ``catalogue`` has the data sets, ``specs`` their records. A domain is listed by names (``folders``, ``pairs``,
 ``published``, ``attributes``; a user's own by ``own_folder`` and ``own_files``), split (``splits``, ``skew``), and
-opened (``domains``). ``decoding`` and ``pair_reading`` read a file, ``image_files`` and ``pair_files`` make datasets of
-samples, by ``augmentation`` and ``presets``, and ``images`` makes batches. Only files below the data root are read.
+opened (``domains``). ``decoding`` reads a file, ``image_files`` with ``augmentation``, or ``presets`` of images with
+masks, make datasets of samples, and ``images`` makes batches. Only files below the data root are read.
 """
 
 from fdg_plugins.data.augmentation import AugmentationRanges

@@ -21,24 +21,15 @@ def list_attributed(root: Path, spec: AttributeSpec, domain: str) -> Listing:
     Raises DataError for lists that are missing, no text, or have a line of another form, an image that only one of them
     names or that is not in the folder, links that leave the data root, and a class without images.
     """
-    names: list[str]
-    rows: list[tuple[int, list[str]]]
-    (_, count), (_, names), *rows = [*_lines(root, spec, spec.attribute_list), (0, []), (0, [])]
+    (_, _), (_, header), *_ = [*read_lines(root, root / spec.folder / spec.attribute_list), (0, ""), (0, "")]
+    names = header.split()
     if not {spec.target, spec.attribute} <= {*names}:
-        raise _odd(spec.attribute_list, 2, f"the names of attributes, {spec.target} and {spec.attribute} among them")
+        expected = f"names of attributes, {spec.target} and {spec.attribute} among them"
+        raise DataError(site=spec.attribute_list, field="line 2", value=header, expected=expected)
     target, attribute = names.index(spec.target), names.index(spec.attribute)
-    attributes = {}
-    for number, (image, *values) in rows[:-2]:
-        if len(values) != len(names) or not {HAS, HAS_NOT}.issuperset(values):
-            raise _odd(spec.attribute_list, number, f"{HAS} or {HAS_NOT} for each of {len(names)} attributes")
-        attributes[image] = (int(values[target] == HAS_NOT), int(values[attribute] == HAS))
-    if count != [str(len(attributes))]:
-        raise _odd(spec.attribute_list, 1, f"the number of images, and {len(attributes):,} are listed")
-    parts = {}
-    for number, (image, *values) in _lines(root, spec, spec.part_list):
-        if len(values) != 1 or image in parts:
-            raise _odd(spec.part_list, number, "the name of an image, each once, and the number of its part")
-        parts[image] = values[0]
+    rows = _rows(root, spec, spec.attribute_list, 2, len(names))
+    attributes = {name: (int(row[target] == HAS_NOT), int(row[attribute] == HAS)) for name, row in rows.items()}
+    parts = {name: part for name, (part,) in _rows(root, spec, spec.part_list, 0, 1).items()}
     if odd := sorted(attributes.keys() ^ parts.keys()):
         raise DataError(f"image {odd[0]} is in only one of {spec.attribute_list} and {spec.part_list}.")
     chosen = sorted(name for name, part in parts.items() if part == spec.parts[domain])
@@ -52,9 +43,13 @@ def list_attributed(root: Path, spec: AttributeSpec, domain: str) -> Listing:
     return Listing(samples)
 
 
-def _lines(root: Path, spec: AttributeSpec, name: str) -> list[tuple[int, list[str]]]:
-    return [(number, line.split()) for number, line in read_lines(root, root / spec.folder / name)]
-
-
-def _odd(name: str, number: int, expected: str) -> DataError:
-    return DataError(f"list {name}, line {number}: expected {expected}.")
+def _rows(root: Path, spec: AttributeSpec, name: str, start: int, columns: int) -> dict[str, list[str]]:
+    """Return the numbers after the name of an image in the lines of a list, by that name."""
+    found = {}
+    for number, line in read_lines(root, root / spec.folder / name)[start:]:
+        image, *values = line.split()
+        if len(values) != columns or not all(value.lstrip("-").isdecimal() for value in values) or image in found:
+            expected = f"the name of an image, each once, and {columns} numbers"
+            raise DataError(site=f"list {name}", field=f"line {number}", value=line, expected=expected)
+        found[image] = values
+    return found

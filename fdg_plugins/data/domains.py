@@ -17,9 +17,8 @@ from fdg_plugins.data.decoding import MOST_PIXELS, DamagedError
 from fdg_plugins.data.folders import existing_root, is_folder, is_unfinished, list_domain, rules_of
 from fdg_plugins.data.image_files import AttributeFiles, ImageFiles, ImageSource
 from fdg_plugins.data.own_files import NO_RULES
-from fdg_plugins.data.pair_files import PairFiles
 from fdg_plugins.data.pairs import list_pairs
-from fdg_plugins.data.presets import preset_of
+from fdg_plugins.data.presets import PairFiles, preset_of
 from fdg_plugins.data.published import published_domain, rotated_domain
 from fdg_plugins.data.skew import EQUAL, EQUAL_PARTS, Partition, site_splits
 from fdg_plugins.data.specs import (
@@ -56,10 +55,10 @@ class DataRoot(NamedTuple):
 def find_data_root(dataset: DatasetRef, data_root: Path | None, cache: Path | None) -> DataRoot:
     """Return the data root that a site configures for ``dataset``, or the stand-in if it configures none.
 
-    PACS, CelebA and the vessels are drawn below ``cache`` (default: this user's cache of the package). For MNIST, EMNIST
-    and CIFAR stand the digits that come with scikit-learn; requested by its own name, RotatedDigits is no stand-in.
-    Raises DataError for a configured root that does not exist (such a site never falls back to a stand-in), for a
-    data set in it whose preparation has not ended, and for a missing root if the data set has no stand-in.
+    PACS, CelebA and the vessels are drawn below ``cache`` (default: this user's cache of the package); for MNIST,
+    EMNIST and CIFAR, scikit-learn's digits stand in. Raises DataError for a configured root that does not exist (such
+    a site never falls back to a stand-in), for a data set in it whose preparation has not ended, and for a missing root
+    if the data set has no stand-in.
     """
     spec = dataset_spec(dataset)
     if not spec.needs_data_root:
@@ -159,9 +158,9 @@ def open_domain(
             same domain share the decoded images.
         dataset_file: what says more about the files of a described data set, by default ``dataset.toml`` in the root.
 
-    Raises SettingsError for an unknown data set, domain or preset, too small a ``max_samples`` or an impossible
-    ``part``. Raises DataError for a data root, folders or files that are missing, broken, empty or unexpected, for
-    links that leave the data root, for lists that do not match the images, and for a class with too few images left.
+    Raises SettingsError for an unknown data set, domain or preset, too small a ``max_samples`` or too many parts.
+    Raises DataError for a data root, folders or files that are missing, broken, empty or unexpected, for links that
+    leave the data root, for lists that do not match the images, and for a class with too few images left.
     """
     spec = dataset_spec(dataset)
     if domain not in spec.domains:
@@ -173,30 +172,30 @@ def open_domain(
     shared = shared or SharedDomains()
     files = _Files(data_root, dataset_file, image_memory, max_pixels, preset)
     key = (dataset, domain, files, seed, max_samples, frozenset(left_out))
-
-    def opened() -> DomainData:
-        used, images, listing = _listed(spec, domain, files)
-        split = split_of(listing, used, domain, seed=seed, max_samples=max_samples, left_out=left_out)
-        damaged = tuple(sample.file for sample in listing.images if sample.file in left_out)
-        parts = (split.train, split.validation, split.test, split.name, split.digest)
-        return DomainData(spec.name, domain, images, spec.classes, *parts, listing.skipped, damaged, listing.unused)
-
-    whole = shared.once(key, opened)
+    whole = shared.once(key, lambda: _open(*key))
     if part is None:
         return whole
-    number, count = part
-    if not 1 <= number <= count:
-        where, expected = f"domain {domain!r}", f"a number from 1 to {count}"
-        raise SettingsError(site=where, field="part", value=number, expected=expected, public=True)
     split = Split(whole.train, whole.validation, whole.test, whole.split)
     if partition.kind == EQUAL:
         own = part_of(split, spec, domain, part, seed=seed)
     else:
+        number, count = part
         shares = shared.once((*key, count, partition), lambda: site_splits(split, spec, domain, count, partition, seed))
         own = shares.split_of(number)
     return replace(
         whole, train=own.train, validation=own.validation, test=own.test, split=own.name, split_hash=own.digest
     )
+
+
+def _open(
+    dataset: DatasetRef, domain: str, files: "_Files", seed: int, max_samples: int | None, left_out: frozenset[str]
+) -> DomainData:
+    spec, images, listing = _listed(dataset_spec(dataset), domain, files)
+    split = split_of(listing, spec, domain, seed=seed, max_samples=max_samples, left_out=left_out)
+    parts = (split.train, split.validation, split.test, split.name, split.digest)
+    damaged = tuple(sample.file for sample in listing.images if sample.file in left_out)
+    name = dataset_spec(dataset).name
+    return DomainData(name, domain, images, spec.classes, *parts, listing.skipped, damaged, listing.unused)
 
 
 class _Files(NamedTuple):

@@ -11,7 +11,9 @@ import os
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated
+
+import pydantic
 
 from fdg_plugins.data.folders import (
     check_names,
@@ -25,7 +27,7 @@ from fdg_plugins.data.folders import (
 )
 from fdg_plugins.data.own_files import NO_RULES, FileRules
 from fdg_plugins.data.specs import Given, Listing, PairSample, SegmentationSpec
-from fdg_plugins.errors import DataError, shorten, visible
+from fdg_plugins.errors import DataError, first_problem, shorten, visible
 from fdg_plugins.storage import read_json
 
 PARTS = ("images", "masks")
@@ -125,65 +127,55 @@ def find_data_list(root: Path, spec: SegmentationSpec, domain: str) -> Path | No
     return found[0] if found else None
 
 
+class _Entry(pydantic.BaseModel):
+    image: str
+    label: str | None = None
+
+
+class _DataList(pydantic.BaseModel):
+    training: Annotated[list[_Entry], pydantic.Field(min_length=1)]
+    validation: list[_Entry] = []
+    test: list[_Entry] = []
+    testing: list[_Entry] = []
+
+
 def _listed(root: Path, path: Path, spec: SegmentationSpec, domain: str, rules: FileRules) -> Listing:
-    parts = read_data_list(root, path, spec, domain)
-    every = _in_order([pair for part in parts.values() for pair in part])
-    skipped = {pair.file for pair in every if rules.excludes(pair.file) or rules.excludes(pair.mask)}
-    train, validation, test = (
-        _in_order([pair for pair in parts[key] if pair.file not in skipped]) or None
-        for key in ("training", "validation", "test")
-    )
-    images = tuple(pair for pair in every if pair.file not in skipped)
-    given = None if validation is None and test is None else Given("list", train or (), validation, test)
-    return Listing(images, tuple(sorted(skipped)), given=given)
+    """Return the pairs that the list at ``path`` names, divided as it says.
 
-
-def read_data_list(root: Path, path: Path, spec: SegmentationSpec, domain: str) -> dict[str, list[PairSample]]:
-    """Return the pairs that the list at ``path`` names for ``training``, ``validation`` and ``test``.
-
-    The last two may be empty. Raises DataError, naming list and entry, if the list cannot be read or has another form,
-    if a file is missing, named twice or outside the data root.
+    Raises DataError if the list cannot be read or has another form, if a file is missing, named twice or outside the
+    data root.
     """
     refuse_outside(root, path)
     where = f"data list of domain {domain!r}"
-    if path.stat().st_size > LARGEST_LIST or not isinstance(content := read_json(path), dict):
-        raise DataError(f"{where} is not a JSON object of at most {LARGEST_LIST:,} bytes.")
+    try:
+        content = _DataList.model_validate(read_json(path) if path.stat().st_size <= LARGEST_LIST else None)
+    except pydantic.ValidationError as error:
+        raise DataError(f"{where}: {first_problem(error)}") from error
     bases = (path.parent, root / spec.folder, root)
-    parts: dict[str, list[PairSample]] = {"training": [], "validation": [], "test": []}
-    for key in (*parts, "testing"):
-        entries = content.get(key, [])
-        if not isinstance(entries, list):
-            raise DataError(f"{where}: {key!r} is not a list of images with labels.")
-        for number, entry in enumerate(entries, 1):
-            if key.startswith("test") and isinstance(entry, dict) and "label" not in entry:
-                continue
-            parts["test" if key == "testing" else key].append(
-                _listed_pair(entry, bases, f"{where}, {key}, entry {number}")
-            )
-    counts = Counter(pair.file for part in parts.values() for pair in part)
-    if twice := [file for file, count in counts.items() if count > 1]:
+    tests = [entry for entry in (*content.test, *content.testing) if entry.label is not None]
+    listed = [
+        [_pair(*(_listed_file(name, bases, where) for name in (entry.image, entry.label))) for entry in entries]
+        for entries in (content.training, content.validation, tests)
+    ]
+    every = _in_order([pair for part in listed for pair in part])
+    if twice := [file for file, count in Counter(pair.file for pair in every).items() if count > 1]:
         raise DataError(f"{where} names {visible(twice[0])} twice.")
-    if not parts["training"]:
-        raise DataError(f"{where} names no training images.")
-    return parts
+    skipped = {pair.file for pair in every if rules.excludes(pair.file) or rules.excludes(pair.mask)}
+    train, validation, test = (_in_order([pair for pair in part if pair.file not in skipped]) for part in listed)
+    given = Given("list", train, validation or None, test or None) if validation or test else None
+    return Listing(tuple(pair for pair in every if pair.file not in skipped), tuple(sorted(skipped)), given=given)
 
 
-def _listed_pair(entry: Any, bases: tuple[Path, Path, Path], where: str) -> PairSample:
-    """Return the pair that an entry of a list names; paths are below one of the ``bases``, the last the data root."""
-    named: list[Any] = [entry.get(key) if isinstance(entry, dict) else None for key in ("image", "label")]
-    if not all(isinstance(name, str) for name in named):
-        raise DataError(f'{where} is {shorten(entry)}; expected {{"image": "<path>", "label": "<path>"}}.')
-    files = []
-    for name in named:
-        path = PurePosixPath(name)
-        check_names(bases[0], [name])
-        is_below = not path.is_absolute() and not any(part.startswith(".") for part in path.parts)
-        base = next((base for base in bases if is_below and is_file(base / path)), None)
-        if base is None or not path.name.lower().endswith(PAIR_SUFFIXES):
-            raise DataError(
-                f"{where} names {shorten(name)}; expected a file, neither hidden nor above the list, that ends in "
-                f"{', '.join(PAIR_SUFFIXES)}."
-            )
-        refuse_outside(bases[-1], base / path)
-        files.append(PurePosixPath(os.path.relpath(base / path, bases[1])).as_posix())
-    return _pair(*files)
+def _listed_file(name: str | None, bases: tuple[Path, Path, Path], where: str) -> str:
+    """Return a file of a list as a path below the data set's folder, the second of the ``bases``; root is the last."""
+    path = PurePosixPath(name or "")
+    check_names(bases[0], path.parts)
+    is_below = not path.is_absolute() and not any(part.startswith(".") for part in path.parts)
+    base = next((base for base in bases if is_below and is_file(base / path)), None)
+    if base is None or not path.name.lower().endswith(PAIR_SUFFIXES):
+        raise DataError(
+            f"{where} names {shorten(name)}; expected a file, neither hidden nor above the list, that ends in "
+            f"{', '.join(PAIR_SUFFIXES)}."
+        )
+    refuse_outside(bases[-1], base / path)
+    return PurePosixPath(os.path.relpath(base / path, bases[1])).as_posix()

@@ -20,7 +20,7 @@ from typer.testing import Result
 import fdg_plugins
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.data.catalogue import DATASETS
-from fdg_plugins.data.pair_reading import PairForm
+from fdg_plugins.data.decoding import PairForm
 from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.analysis import bundle

@@ -20,8 +20,6 @@ FOLDERS = {
         "OfficeHomeDataset_10072016",
         {"art": "Art", "clipart": "Clipart", "product": "Product", "real_world": "Real World"},
     ),
-    "terraincognita": ("terra_incognita", {f"location_{place}": f"location_{place}" for place in (38, 43, 46, 100)}),
-    "domainnet": ("domain_net", {"clipart": "clipart", "real": "real"}),
     "domainnet10": ("domain_net", {"clipart": "clipart", "real": "real"}),
 }
 """By data set: the folder that its archive holds, and what the domains are called in it; of DomainNet two of six."""

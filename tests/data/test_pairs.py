@@ -97,15 +97,14 @@ def test_a_list_without_validation_is_split_by_the_seed(domain: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "named"),
     [
-        *(("{", "JSON"), ([], "JSON"), ({"training": {}}, "'training'"), ({}, "names no training images")),
+        *(("{", "JSON"), ([], "data list of"), ({"training": {}}, "training"), ({}, "'training' is missing")),
         ({"training": entries(range(2)), "test": entries(range(2, 4)), "testing": entries(range(3, 4))}, "03.png"),
-        ({"training": ["images/00.png"]}, "training, entry 1"),
-        ({"training": [{"image": ["images/00.png"], "label": "masks/00.png"}]}, "training, entry 1"),
+        ({"training": ["images/00.png"]}, "training.0"),
+        ({"training": [{"image": ["images/00.png"], "label": "masks/00.png"}]}, "training.0.image"),
         ({"training": entries(range(2)), "validation": entries(range(1, 3))}, "01.png"),
-        ({"training": entries(range(99, 100))}, "'images/99.png'"),
         *(
-            ({"training": [{"image": path, "label": "masks/00.png"}]}, "training, entry 1 names")
-            for path in ("/etc/a.png", "../../../a.png", "images/../00.png", "images/.a.png", "images/00.npy")
+            ({"training": [{"image": path, "label": "masks/00.png"}]}, f"names '{path}'")
+            for path in ("/etc/a.png", "../../../a.png", "images/../00.png", "images/.a.png", "images/00.npy", "99.png")
         ),
     ],
 )

@@ -213,13 +213,6 @@ def test_other_numbers_leave_no_manifest_unless_they_are_accepted(
     assert read_manifest(tmp_path / "root", PACS) == accepted.manifest
 
 
-def test_a_stand_in_is_not_mixed_with_images(photos: Path, tmp_path: Path) -> None:
-    for place in ("root", "other/pacs"):
-        write_files(tmp_path / place, {"STAND-IN.json": b"{}"})
-        with pytest.raises(DataError):
-            prepared("pacs", photos, tmp_path / place.removesuffix("/pacs"))
-
-
 FILES = {
     **{"photo/dog/1.jpg": image(1), "photo/dog/2.jpg": image(2), "sketch/person/1.png": image(3)},
     "splits/photo_train_kfold.txt": b"photo/dog/1.jpg 1\n",

@@ -6,10 +6,10 @@ The manifest has size and SHA-256 of every file in the data set's folder, but fo
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import pydantic
 
@@ -28,16 +28,11 @@ Counts = Mapping[str, Mapping[str, int]]
 
 PAIRS = "pairs"
 
-T = TypeVar("T")
+Track = Callable[[Iterable[Any], str, int], Iterable[Any]]
+"""Shows the progress of a long loop: yields the elements, given also what is done with them and their number."""
 
 
-class Track(Protocol):
-    """Shows the progress of a long loop: yields the ``total`` elements of ``items``; ``what`` is done with them."""
-
-    def __call__(self, items: Iterable[T], what: str, total: int) -> Iterable[T]: ...
-
-
-def untracked(items: Iterable[T], what: str, total: int) -> Iterable[T]:
+def untracked(items: Iterable[Any], what: str, total: int) -> Iterable[Any]:
     """Return ``items`` and show nothing."""
     return items
 

@@ -8,8 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from fdg_plugins.data.decoding import MOST_PIXELS, UPRIGHT, DamagedError, check_image, ignored_orientation, open_image
-from fdg_plugins.data.pair_reading import PairForm
+from fdg_plugins.data.decoding import (
+    MOST_PIXELS,
+    UPRIGHT,
+    DamagedError,
+    PairForm,
+    check_image,
+    ignored_orientation,
+    open_image,
+)
 from fdg_plugins.data.presets import PRESETS
 from fdg_plugins.data.specs import PairSample, Sample, SegmentationSpec
 from fdg_plugins.storage import sha256_of

@@ -80,8 +80,12 @@ def _found(spec: KnownSpec, source: Source) -> tuple[list[Item], tuple[str, ...]
         published = [Item(file, str(places[name])) for file, name in names.items() if name in places]
         return published, (), f"the files {', '.join(places)}, with or without .gz"
     if isinstance(spec, AttributeSpec):
-        expected = f"the files {spec.attribute_list} and {spec.part_list}, and {spec.image_folder}/<image>"
-        return list(_attributed_files(spec, source)), (), expected
+        lists = [spec.attribute_list, spec.part_list]
+        paths = [PurePosixPath(file) for file in source.files]
+        attributed = [Item(str(path), path.name) for path in paths if path.name in lists]
+        images = (path for path in paths if path.parent.name == spec.image_folder)
+        attributed += [Item(str(path), f"{spec.image_folder}/{path.name}") for path in images]
+        return attributed, (), f"the files {' and '.join(lists)}, and {spec.image_folder}/<image>"
     if isinstance(spec, SegmentationSpec):
         return mask_items(spec, source)
     items = list(_sorted_images(spec, source.files))
@@ -117,14 +121,6 @@ def _sorted_images(spec: ImageFolderSpec, files: Iterable[str]) -> Iterator[Item
             # The name of the part comes before it, where images of several parts come together.
             prefix = f"{part}_" if is_part and part in _SPLITS and not name.startswith(f"{part}_") else ""
             yield Item(file, f"{domain}/{class_name}/{prefix}{name}")
-
-
-def _attributed_files(spec: AttributeSpec, source: Source) -> Iterator[Item]:
-    for path in map(PurePosixPath, source.files):
-        if path.name in (spec.attribute_list, spec.part_list):
-            yield Item(str(path), path.name)
-        elif path.parent.name == spec.image_folder and path.name.lower().endswith(IMAGE_SUFFIXES):
-            yield Item(str(path), f"{spec.image_folder}/{path.name}")
 
 
 def _annotated_images(spec: ImageFolderSpec, source: Source) -> tuple[list[Item], tuple[str, ...]]:
