@@ -98,7 +98,6 @@ def test_lists_divide_the_domains_and_images_in_none_never_train(photos: Path, r
         ('domains = ["../x", "y", "z"]', "domains"),
         ('[lists]\ntrain = "../{domain}.txt"', "lists.train"),
         ('[lists]\ntrain = "{domain}.txt"\n[parts]\ntrain = "train"', "not both"),
-        ('[parts]\ntrain = "x"\ntest = "x"', "different folders"),
         ('task = "segmentation"', "names no classes"),
     ],
 )

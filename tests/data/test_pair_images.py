@@ -11,10 +11,9 @@ import pytest
 import torch
 from PIL import ExifTags, Image
 
-from fdg_plugins.data import DomainData, PairSample, find_damaged, open_domain, training_batches
+from fdg_plugins.data import DomainData, find_damaged, open_domain, training_batches
 from fdg_plugins.data.decoding import DamagedError, PairForm
 from fdg_plugins.data.pairs import list_pairs
-from fdg_plugins.errors import DataError
 from fdg_plugins.lab.preparation.facts import mask_facts
 from tests.data.pair_drawings import draw_photo, draw_volume, eyes, known
 
@@ -62,20 +61,6 @@ def test_workers_memory_and_repetition_change_no_bit(root: Path, preset: str, wo
         for one, other in zip(epoch(reference, number), epoch(data, number, workers), strict=True):
             assert torch.equal(one[0], other[0])
             assert torch.equal(one[1], other[1])
-
-
-@pytest.mark.parametrize(("workers", "memory", "part"), [(0, 0, "images"), (2, 2**20, "masks")])
-def test_a_bad_file_is_one_sentence_with_or_without_workers(root: Path, workers: int, memory: int, part: str) -> None:
-    data = opened(root, image_memory=memory)
-    sample = data.train[3]
-    assert isinstance(sample, PairSample)
-    bad = root / "eyes" / (sample.file if part == "images" else sample.mask)
-    bad.write_bytes(bad.read_bytes()[:100])
-    with pytest.raises(DataError) as caught:
-        epoch(data, workers=workers)
-    assert bad.name in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert caught.value.public == "an image of the split cannot be read."
 
 
 # --- files ------------------------------------------------------------------------------------------

@@ -11,11 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from torchvision.datasets import MNIST
 
 from fdg_plugins.data import DATASETS, ROTATED_MNIST, PublishedSpec, find_data_root, open_domain, training_batches
 from fdg_plugins.data.image_files import ImageArray
-from fdg_plugins.data.published import deal, published_domain, read_mnist_part, rotate
+from fdg_plugins.data.published import deal, published_domain, rotate
 from fdg_plugins.data.specs import FILES_OF, files_of
 from fdg_plugins.lab.preparation.checks import count_images
 from tests.data.conftest import Refused, move_out
@@ -95,14 +94,6 @@ def test_without_a_data_root_digits_stand_in_for_every_class(name: str, tmp_path
     data = open_domain(root.path, name, "test", seed=0)
     batch, _ = next(iter(training_batches(data, image_size=spec.size, batch_size=4, seed=0, scope=("x",))))
     assert batch.shape == (4, spec.channels, spec.size, spec.size)
-
-
-def test_mnist_is_what_torchvision_reads(mnist_root: Path) -> None:
-    for part, is_train in (("train", True), ("test", False)):
-        images, labels = read_mnist_part(mnist_root, part, 28)
-        expected = MNIST(root=mnist_root / "mnist", train=is_train, download=False)
-        assert torch.equal(images, expected.data)
-        assert torch.equal(labels, expected.targets)
 
 
 @pytest.mark.parametrize("name", ["train-images-idx3-ubyte", "t10k-labels-idx1-ubyte"])

@@ -88,11 +88,6 @@ def test_celeba_is_drawn_with_its_lists(tmp_path: Path, monkeypatch: pytest.Monk
         assert [counts[group] for group in ((1, 0), (1, 1), (0, 0), (0, 1))] == list(FEW[part])
 
 
-def test_other_counts_do_not_mix(tmp_path: Path) -> None:
-    assert files_below(one_per_class(tmp_path)) == complete(1)
-    assert files_below(ensure_stand_in(tmp_path, images_per_class=2)) == complete(2)
-
-
 def test_several_at_once_make_one_complete_folder_once_and_leave_nothing_behind(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         (root,) = set(pool.map(one_per_class, [tmp_path] * 4))
