@@ -31,10 +31,10 @@ MOST_PIXELS = 50_000_000
 # Pillow selects the decoder by content, not by suffix: these are all the formats a misnamed image may turn out to have.
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
 PAIR_FORMATS = ("JPEG", "PNG", "TIFF")
-# Exceptions of Pillow's and nibabel's decoders on broken files.
+# Exceptions of Pillow's, nibabel's and torchvision's readers on broken files.
 DECODE_ERRORS = (
     *(OSError, SyntaxError, ValueError, EOFError, LookupError, ArithmeticError, TypeError, AttributeError),
-    *(RuntimeError, MemoryError, struct.error, zlib.error),
+    *(AssertionError, RuntimeError, MemoryError, struct.error, zlib.error),
 )
 LARGEST_DEEP = 2**16 - 1  # the largest value of an image of more than 8 bits
 LEAST_DEEP = 2**12  # an image whose values stay below is of 12 bits or fewer: its upper 8 of 16 bits are nearly black

@@ -141,12 +141,10 @@ def rules_of(root: Path, given: Path | None) -> FileRules:
 
     Raises DataError for a file that cannot be used, and for one in the data root that is a link out of it.
     """
-    path = root / DATASET_FILE if given is None else given
-    if given is None and not path.is_file():
-        return NO_RULES
+    path = given or root / DATASET_FILE
     if given is None:
         refuse_outside(root, path)
-    return read_dataset_file(path).rules
+    return NO_RULES if given is None and not path.is_file() else read_dataset_file(path).rules
 
 
 # --- classes in folders ---

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from fdg_plugins.data.catalogue import DATASETS
-from fdg_plugins.data.decoding import MOST_PIXELS, read_image
+from fdg_plugins.data.decoding import MOST_PIXELS, decoding, read_image
 from fdg_plugins.data.folders import image_names, is_folder, refuse_outside, resolved
 from fdg_plugins.data.image_files import ImageArray
 from fdg_plugins.data.specs import FILES_OF, Listing, PublishedSpec, RotatedSpec, Sample
@@ -34,9 +34,6 @@ MNIST_PARTS = ("train", "test")
 
 Arrays = tuple[torch.Tensor, torch.Tensor]
 Read = TypeVar("Read")
-
-# What readers raise for files that have another format or end too early.
-_FORMAT_ERRORS = (AssertionError, IndexError, KeyError, OSError, RuntimeError, TypeError, ValueError)
 
 
 def published_domain(
@@ -66,7 +63,7 @@ def _in_files(root: Path, spec: PublishedSpec, domain: str) -> Arrays:
     """Return images uint8 ``[N, S, S]`` or ``[N, 3, S, S]``, labels int64 ``[N]`` of a part below a resolved root."""
     files = FILES_OF[spec.source][domain]
     if spec.channels == 1:
-        return read_idx(root, spec.title, files[0], spec.size, len(spec.classes))
+        return read_idx(root, files[0], spec.size, len(spec.classes))
     of_labels = 2 if spec.source == "cifar100" else 1
     shape = (-1, of_labels + 3 * spec.size**2)
 
@@ -75,7 +72,7 @@ def _in_files(root: Path, spec: PublishedSpec, domain: str) -> Arrays:
 
     parts = []
     for (name,) in files:
-        records = _read(root, spec.title, name, records_in)
+        records = _read(root, name, records_in)
         labels = records[:, of_labels - 1].long()
         _check_labels(root / name, labels, len(spec.classes))
         parts.append((records[:, of_labels:].reshape(-1, 3, spec.size, spec.size).contiguous(), labels))
@@ -135,19 +132,19 @@ def read_digits(size: int) -> Arrays:
 
 def read_mnist_part(root: Path, part: str, size: int) -> Arrays:
     """Return images uint8 ``[N, size, size]`` and labels int64 ``[N]`` of one of ``MNIST_PARTS``, as ``read_idx``."""
-    return read_idx(root, "MNIST", FILES_OF["mnist"][part][0], size, 10)
+    return read_idx(root, FILES_OF["mnist"][part][0], size, 10)
 
 
-def read_idx(root: Path, title: str, names: tuple[str, ...], size: int, num_classes: int) -> Arrays:
+def read_idx(root: Path, names: tuple[str, ...], size: int, num_classes: int) -> Arrays:
     """Return images uint8 ``[N, size, size]`` and labels int64 ``[N]`` of a file of images and its file of labels.
 
-    ``names`` are their paths below the resolved ``root``, ``title`` is that of the data set. Raises DataError, naming
-    the file, for missing or broken files, images of another size, and other labels than those of the classes.
+    ``names`` are their paths below the resolved ``root``. Raises DataError, naming the file, for missing or broken
+    files, images of another size, and other labels than those of the classes.
     """
     from torchvision.datasets.mnist import read_image_file, read_label_file
 
-    images = _read(root, title, names[0], lambda path: read_image_file(str(path)))
-    labels = _read(root, title, names[1], lambda path: read_label_file(str(path)))
+    images = _read(root, names[0], lambda path: read_image_file(str(path)))
+    labels = _read(root, names[1], lambda path: read_label_file(str(path)))
     if images.shape != (expected := (len(labels), size, size)):
         raise DataError(field=f"shape of file {root / names[0]}", value=[*images.shape], expected=f"{[*expected]}")
     _check_labels(root / names[1], labels, num_classes)
@@ -159,18 +156,11 @@ def _check_labels(path: Path, labels: torch.Tensor, num_classes: int) -> None:
         raise DataError(field=f"a label of file {path}", value=int(labels.max()), expected=f"0 to {num_classes - 1}")
 
 
-def _read(root: Path, title: str, name: str, reader: Callable[[Path], Read]) -> Read:
-    """Return what ``reader`` makes of the file ``name`` below the resolved ``root``.
-
-    Raises DataError for a file that is missing, out of the root, or not what the reader expects.
-    """
-    path = root / name
-    refuse_outside(root, path)
-    try:
-        return reader(path)
-    except _FORMAT_ERRORS as error:
-        problem = f"cannot be read ({type(error).__name__}); expected {title}'s undamaged, uncompressed file."
-        raise DataError(f"file {path} {problem}", public=f"{title}'s file {path.name} {problem}") from error
+def _read(root: Path, name: str, reader: Callable[[Path], Read]) -> Read:
+    """Return what ``reader`` makes of a file below the resolved ``root``; raise DataError if it is not as expected."""
+    refuse_outside(root, root / name)
+    with decoding(root / name):
+        return reader(root / name)
 
 
 def rotated_domain(data_root: Path | None, spec: RotatedSpec, domain: str) -> tuple[ImageArray, Listing]:
