@@ -144,7 +144,7 @@ def rules_of(root: Path, given: Path | None) -> FileRules:
     path = given or root / DATASET_FILE
     if given is None:
         refuse_outside(root, path)
-    return NO_RULES if given is None and not path.is_file() else read_dataset_file(path).rules
+    return NO_RULES if given is None and not path.is_file() else read_dataset_file(path)
 
 
 # --- classes in folders ---

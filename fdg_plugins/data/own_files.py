@@ -8,10 +8,9 @@ by each participant from its own file and never leaves it.
 
 import tomllib
 import unicodedata
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import pydantic
 from pydantic_core import PydanticCustomError
@@ -44,11 +43,6 @@ class Parts(pydantic.BaseModel, frozen=True, extra="forbid"):
     validation: FolderName | None = None
     test: FolderName | None = None
 
-    @property
-    def folders(self) -> tuple[str, ...]:
-        """The folders that are named, each once."""
-        return tuple(dict.fromkeys(filter(None, (self.train, self.validation, self.test))))
-
 
 class Lists(pydantic.BaseModel, frozen=True, extra="forbid"):
     """The lists of images that divide each domain, as paths below the data set's folder; images in none never train.
@@ -66,7 +60,11 @@ class Lists(pydantic.BaseModel, frozen=True, extra="forbid"):
 
 
 class DatasetFile(pydantic.BaseModel, frozen=True, extra="forbid"):
-    """The content of ``dataset.toml``; everything may be omitted."""
+    """The content of ``dataset.toml``; everything may be omitted.
+
+    ``exclude``: patterns of paths ``<domain>/<class>/<image>``, in which ``*`` stands for any characters and ``?``
+    for one. ``parts`` and ``lists`` divide each domain; at most one of them is given.
+    """
 
     format: Literal[1] = 1
     name: PlainName | None = None
@@ -90,30 +88,15 @@ class DatasetFile(pydantic.BaseModel, frozen=True, extra="forbid"):
             raise PydanticCustomError("parts", "either parts or lists divide a domain of classes, not both")
         return self
 
-    @property
-    def rules(self) -> "FileRules":
-        """What the file says about images."""
-        return FileRules(self.exclude, self.parts, self.lists)
-
-
-@dataclass(frozen=True)
-class FileRules:
-    """What a participant's own file says about its images.
-
-    ``exclude``: patterns of paths ``<domain>/<class>/<image>``, in which ``*`` stands for any characters and ``?``
-    for one. ``parts`` and ``lists`` divide each domain; at most one of them is given. ``matched``: the patterns that
-    have matched a path.
-    """
-
-    exclude: tuple[str, ...] = ()
-    parts: Parts | None = None
-    lists: Lists | None = None
-    matched: set[str] = field(default_factory=set, compare=False)
+    _matched: set[str] = pydantic.PrivateAttr(default_factory=set)
 
     @property
     def part_folders(self) -> tuple[str, ...]:
-        """The folders between domain and class; ``""`` alone if there is none."""
-        return ("",) if self.parts is None else self.parts.folders
+        """The folders between domain and class, each once; ``""`` alone if there is none."""
+        parts = self.parts
+        return (
+            ("",) if parts is None else tuple(dict.fromkeys(filter(None, (parts.train, parts.validation, parts.test))))
+        )
 
     def excludes(self, path: str) -> bool:
         """Return whether a path below the data set's folder is left out; that of a folder ends with ``/``.
@@ -123,14 +106,17 @@ class FileRules:
         name = unicodedata.normalize("NFC", path)
         patterns = {pattern: unicodedata.normalize("NFC", pattern).replace("[", "[[]") for pattern in self.exclude}
         found = {pattern for pattern, plain in patterns.items() if fnmatchcase(name, plain)}
-        self.matched.update(found)
+        self._matched.update(found)
         return bool(found)
 
     @property
     def idle(self) -> list[str]:
         """The patterns that have matched nothing so far."""
-        return [pattern for pattern in self.exclude if pattern not in self.matched]
+        return [pattern for pattern in self.exclude if pattern not in self._matched]
 
+
+FileRules: TypeAlias = DatasetFile
+"""What a participant's own file says about its images: the last three fields."""
 
 NO_RULES = FileRules()
 

@@ -66,11 +66,9 @@ def own_data(place: str | Path, folder: str | Path | None = None) -> OwnData:
 
 
 def _described(root: Path, content: DatasetFile, file: Path | None) -> OwnData:
-    rules = content.rules
-    present = [name for name in content.domains or _folders(root) if not rules.excludes(f"{name}/")]
-    found = (
-        _found_pairs(root, content, present) if content.task == "segmentation" else _found_classes(root, rules, present)
-    )
+    present = [name for name in content.domains or _folders(root) if not content.excludes(f"{name}/")]
+    find = _found_pairs if content.task == "segmentation" else _found_classes
+    found = find(root, content, present)
     classes = content.classes or tuple(sorted({name for names in found.values() for name in names}))
     _check_found(root, found, classes, content)
     plain = plain_name(root.name)
@@ -85,7 +83,7 @@ def _described(root: Path, content: DatasetFile, file: Path | None) -> OwnData:
     absent = {domain: tuple(name for name in classes if name not in names) for domain, names in found.items()}
     ignored = () if content.domains else tuple(name for name in present if name not in found)
     lacking = {domain: names for domain, names in absent.items() if names}
-    return OwnData(dataset, root, file, lacking, ignored, rules)
+    return OwnData(dataset, root, file, lacking, ignored, content)
 
 
 def _folders(folder: Path) -> list[str]:
