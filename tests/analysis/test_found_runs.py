@@ -2,18 +2,24 @@
 """Finding runs: where records may lie, and what is left out with which reason."""
 
 import gzip
+import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fdg_plugins.errors import DataError
-from fdg_plugins.lab.analysis import find_runs, runs
+from fdg_plugins.lab.analysis import RULES, build_table, find_runs, runs
+from fdg_plugins.lab.analysis.figures import make_pictures
 from fdg_plugins.record.run_record import Method
 from tests.analysis.run_stubs import FEDOMG, finished, keep, run
 from tests.controllers.federation_stubs import round_record
+from tests.figures.figure_stubs import FEDAVG, Site, figure_run, judged, one_round
+from tests.figures.figure_stubs import keep as keep_run
+from tests.scripts import load_script
 
 
 def write(folder: Path, record: Any) -> Path:
@@ -147,3 +153,29 @@ def test_find_runs_keeps_a_reference_that_has_steps(tmp_path: Path) -> None:
     reference = run("erm", Method(aggregator="erm", settings={}))
     keep(reference, tmp_path)
     assert [one.record for one in find_runs([tmp_path], 50).runs] == [reference.record]
+
+
+def test_find_runs_reads_a_packed_study_as_its_records(tmp_path: Path) -> None:
+    """The CSV files give the table and the figures of the records; the manifest names these."""
+    sites = {"cartoon": Site(weight=0.25), "art_painting": Site(own_loss=None, with_mean=0.7)}
+    rounds = [one_round(1, sites), one_round(2, sites, moved=False), one_round(3, sites)]
+    scores = [{name: judged(accuracy=one / 10) for name in ("photo", "sketch", *sites)} for one in (1, 7, 2, 4)]
+    for seed in range(2):
+        one = figure_run(FEDAVG, "photo", seed, scores[seed:], rounds[: 3 - seed], protocol={"rounds": 3})
+        keep_run(one, tmp_path / "full" / "study" / f"seed{seed}")
+    script = load_script(Path(__file__).parents[2] / "docs" / "pack_records.py")
+    script.main(tmp_path / "full", tmp_path / "packed", tmp_path / "records.tar")
+    full, packed = (find_runs([tmp_path / form / "study"]).runs for form in ("full", "packed"))
+    with_folders = [replace(one, folder=other.folder) for one, other in zip(packed, full, strict=True)]
+    assert build_table(with_folders, tuple(RULES)).csv() == build_table(full, tuple(RULES)).csv()
+    for kind in ("convergence", "weights", "cosines"):
+        assert [vars(one) for one in make_pictures(kind, with_folders)] == [
+            vars(one) for one in make_pictures(kind, full)
+        ]
+    assert [one.folder.name for one in find_runs([tmp_path / "packed" / "study" / "*1"]).runs] == ["seed1"]
+    manifest = json.loads((tmp_path / "packed" / "MANIFEST.json").read_text(encoding="utf-8"))
+    content = (tmp_path / "full/study/seed0/results.json").read_bytes()
+    named = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    assert manifest["records"]["study/seed0/results.json"] == named
+    (tmp_path / "packed" / "study" / "sites.csv.gz").write_bytes(gzip.compress(b"run,round\n")[:-9])
+    assert len(find_runs([tmp_path / "packed"]).left_out) == 1

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.analysis.names import is_centralised, method_name
+from fdg_plugins.lab.analysis.studies import SELECTIONS_FILE, unpack
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.record.run_files import COMPRESSED_RESULTS_FILE, RESULTS_FILE
 from fdg_plugins.record.run_record import SCHEMA_VERSION, RunRecord
@@ -72,33 +73,46 @@ class FoundRuns:
 
 
 def find_runs(paths: Iterable[Path], rounds: int | None = None) -> FoundRuns:
-    """Return the runs whose ``results.json``, or else ``results.json.gz``, is at or below ``paths``.
+    """Return the runs at or below ``paths``: of a ``results.json``, a ``results.json.gz`` or a study's CSV files.
 
-    Links are not followed. Unfinished and unreadable runs, and those of another schema version, are left out; a run
-    below two of the paths is returned once. Raises ``DataError`` for a path that does not exist.
+    A path below a study names its runs, also by a pattern such as ``pacs/*-seed0``. Links are not followed. Unfinished
+    and unreadable runs, and those of another schema version, are left out; a run below two of the paths is returned
+    once. Raises ``DataError`` for a path that does not exist.
 
     ``rounds``: return federated runs, unfinished ones too, as if they had ended after so many rounds; those with fewer
     are left out.
     """
-    runs: dict[Path, Run] = {}
+    runs: dict[tuple[Path, Path | None], Run] = {}
     left_out: dict[Path, str] = {}
     empty: list[Path] = []
-    seen: set[Path] = set()
+    seen: set[tuple[Path, Path]] = set()
     for path in paths:
-        if not path.exists():
-            raise DataError(f"path {path} does not exist; expected a folder of runs or a {RESULTS_FILE}.")
-        files = [path] if path.is_file() else list(_files_below(path, left_out))
+        files = list(_files_at(path, left_out))
         if not files:
             empty.append(path)
         for file in files:
-            if file.resolve() in seen:
-                continue
-            seen.add(file.resolve())
             try:
-                runs[file] = _finished(Run(file.parent, _read(file), file=file), rounds)
+                found = read_runs(file)
             except DataError as error:
                 left_out[file.parent] = str(error)
-    return FoundRuns(tuple(runs[file] for file in sorted(runs)), tuple(sorted(left_out.items())), tuple(empty))
+                continue
+            for run in found if path.exists() else [one for one in found if one.folder.match(str(path))]:
+                place = run.folder.resolve(), file.resolve()
+                if place in seen:
+                    continue
+                seen.add(place)
+                try:
+                    runs[run.folder, run.file] = _finished(run, rounds)
+                except DataError as error:
+                    left_out[run.folder] = str(error)
+    return FoundRuns(tuple(runs[place] for place in sorted(runs)), tuple(sorted(left_out.items())), tuple(empty))
+
+
+def read_runs(file: Path) -> list[Run]:
+    """Return the run of a record, or those of a study; raise ``DataError`` if it cannot be read."""
+    if file.name == SELECTIONS_FILE:
+        return [Run(file.parent / name, record, file=file) for name, record in unpack(file)]
+    return [Run(file.parent, _read(file), file=file)]
 
 
 def grouped(runs: Iterable[Run], key: Callable[[Run], Key]) -> dict[Key, list[Run]]:
@@ -149,11 +163,20 @@ def _finished(run: Run, rounds: int | None) -> Run:
     return run
 
 
-def _files_below(folder: Path, left_out: dict[Path, str]) -> Iterator[Path]:
+def _files_at(path: Path, left_out: dict[Path, str]) -> Iterator[Path]:
+    """Yield the records and studies at or below a path, or the study above it."""
+    if not path.exists():
+        studies = [study for parent in path.parents if (study := parent / SELECTIONS_FILE).is_file()]
+        if not studies:
+            raise DataError(f"path {path} does not exist; expected a folder of runs or a {RESULTS_FILE}.")
+        yield studies[0]
+    elif path.is_file():
+        yield path
+
     def note(error: OSError) -> None:
         left_out[Path(error.filename)] = f"folder cannot be read: {error.strerror}."
 
-    for place, _, files in os.walk(folder, onerror=note):
-        own = [name for name in (RESULTS_FILE, COMPRESSED_RESULTS_FILE) if name in files]
+    for place, _, files in os.walk(path, onerror=note) if path.is_dir() else ():
+        own = [name for name in (RESULTS_FILE, COMPRESSED_RESULTS_FILE, SELECTIONS_FILE) if name in files]
         if own and not (file := Path(place) / own[0]).is_symlink():
             yield file
