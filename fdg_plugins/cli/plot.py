@@ -78,7 +78,7 @@ def plot(
             if len(kinds) == 1:
                 raise
             say(f"{name} is left out: {' '.join(str(error).split())}", style="yellow", on_stderr=True)
-    for note in dict.fromkeys([*notes, *(note for picture in made for note in picture.notes)]):
+    for note in notes:
         say(f"Note: {note}", style="yellow", on_stderr=True)
     if not made:
         raise DataError(f"these runs allow no figure of the kinds {', '.join(kinds)}.")

@@ -121,15 +121,7 @@ def report(
     else:
         rules = tuple(RULES) if selection is Selection.ALL else (selection or Selection.SOURCE_VALIDATION,)
         table = build_table(runs, tuple(map(str, rules)), against and against.value, tuple(dict.fromkeys(choose or [])))
-    match _SUFFIXES[suffix]:
-        case Format.CSV:
-            written = table.csv(paired=paired)
-        case Format.MARKDOWN:
-            written = table.markdown(paired=paired)
-        case Format.LATEX:
-            written = table.latex(paired=paired)
-        case Format.TERMINAL:
-            written = table.text(paired=paired)
+    written = table.text(_SUFFIXES[suffix].value, paired=paired)
     if to is not None:
         write_output(to, written.encode(), "--to")
         say(f"{to}: written")

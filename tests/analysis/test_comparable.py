@@ -128,9 +128,9 @@ def test_plug_ins_are_the_same_in_all_runs_of_a_method_and_others_have_a_note() 
 
 def test_without_repeats() -> None:
     first, other, copy = run("a"), run("b", seed=1), run("c", started="later", seconds=5.0)
-    assert without_repeats([first, other, copy]) == ((first, other), [(copy, first)])
+    assert without_repeats([first, other, copy]) == (first, other)
     runs = (run("a", FEDOMG), run("b", fedomg(kappa=0.1)), run("c", FEDAVG))
-    assert without_repeats(runs) == (runs, [])
+    assert without_repeats(runs) == runs
     with pytest.raises(SettingsError, match="runs/a and runs/b"):
         without_repeats([run("a", FEDOMG, accuracies=(0.5,)), run("b", FEDOMG, accuracies=(0.6,))])
 

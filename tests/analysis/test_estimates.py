@@ -14,7 +14,7 @@ def test_estimate_by_hand() -> None:
     # Deviations -0.1, 0, 0.1: squares sum to 0.02, over n - 1 = 2 gives 0.01.
     assert (found.mean, found.std, found.count) == pytest.approx((0.6, 0.1, 3))
     assert list(found.by_seed.items()) == [(0, 0.5), (1, 0.6), (2, 0.7)]
-    assert found.text(100, 1) == "60.0 ± 10.0"
+    assert found.text(100) == "60.0 ± 10.0"
     assert estimate({4: 0.25}) == Estimate(0.25, None, 1, {4: 0.25})
     assert estimate({}) is None
 
@@ -25,27 +25,25 @@ def test_average_is_over_the_domains_within_each_seed_that_has_all() -> None:
     assert average({"a": {0: 0.2}, "b": {}}) == {}
 
 
-@pytest.mark.parametrize(("theirs", "within"), [(0.75, False), (0.76, True), (0.84, True), (0.85, False)])
-def test_difference_within_two_standard_errors(theirs: float, within: bool) -> None:
-    # 0.03^2 / 9 + 0.04^2 / 4 = 0.0001 + 0.0004; twice the error is 0.0447
-    found = difference(Estimate(0.80, 0.03, 9), Estimate(theirs, 0.04, 4))
-    assert found.value == pytest.approx(0.80 - theirs)
-    assert found.standard_error == pytest.approx(math.sqrt(0.0005))
-    assert found.within_two is within
-
-
 @pytest.mark.parametrize(
-    ("ours", "theirs", "known"),
+    ("ours", "theirs", "error", "verdict"),
     [
-        (Estimate(0.8, None, 1), Estimate(0.8, 0.1, 3), False),
-        (Estimate(0.8, 0.1, 3), Estimate(0.8, None, 3), False),
-        (Estimate(0.8, 0.1, 3), Estimate(0.8, 0.1, 1), False),
-        (Estimate(0.8, 0.1, 2), Estimate(0.8, 0.1, 3), True),  # two runs are too few for a verdict
+        # 0.03^2 / 9 + 0.04^2 / 4 = 0.0001 + 0.0004; twice the error is 0.0447
+        (Estimate(0.80, 0.03, 9), Estimate(0.75, 0.04, 4), math.sqrt(0.0005), "no"),
+        (Estimate(0.80, 0.03, 9), Estimate(0.76, 0.04, 4), math.sqrt(0.0005), "yes"),
+        (Estimate(0.80, 0.03, 9), Estimate(0.84, 0.04, 4), math.sqrt(0.0005), "yes"),
+        (Estimate(0.80, 0.03, 9), Estimate(0.85, 0.04, 4), math.sqrt(0.0005), "no"),
+        (Estimate(0.8, None, 1), Estimate(0.8, 0.1, 3), None, "unknown"),
+        (Estimate(0.8, 0.1, 3), Estimate(0.8, None, 3), None, "unknown"),
+        (Estimate(0.8, 0.1, 3), Estimate(0.8, 0.1, 1), None, "unknown"),
+        (Estimate(0.8, 0.1, 2), Estimate(0.8, 0.2, 4), math.sqrt(0.015), "unknown"),  # two runs are too few
     ],
 )
-def test_difference_without_verdict(ours: Estimate, theirs: Estimate, known: bool) -> None:
+def test_difference(ours: Estimate, theirs: Estimate, error: float | None, verdict: str) -> None:
     found = difference(ours, theirs)
-    assert (found.standard_error is not None, found.within_two, found.verdict) == (known, None, "unknown")
+    assert found.value == pytest.approx(ours.mean - theirs.mean)
+    assert found.standard_error == (None if error is None else pytest.approx(error))
+    assert found.verdict == verdict
 
 
 def test_span_of_numbers() -> None:

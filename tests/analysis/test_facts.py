@@ -110,8 +110,6 @@ def test_missing_evaluations_and_shortened_runs_have_notes() -> None:
     short = run("a", protocol={"rounds": 10})
     cut = replace(run("b", FEDOMG, protocol={"rounds": 10}), planned=30)
     assert "10 to 30 rounds" in notes_on_runs([short, cut])[0]
-    first, copy = run("a"), run("b")
-    assert notes_on_runs([first], [(copy, first)]) == ["runs/b repeats runs/a and is counted once."]
 
 
 def test_rules_for_batch_norm_have_a_note_where_the_network_has_it() -> None:

@@ -167,7 +167,7 @@ def test_find_runs_reads_a_packed_study_as_its_records(tmp_path: Path) -> None:
     script.main(tmp_path / "full", tmp_path / "packed", tmp_path / "records.tar")
     full, packed = (find_runs([tmp_path / form / "study"]).runs for form in ("full", "packed"))
     with_folders = [replace(one, folder=other.folder) for one, other in zip(packed, full, strict=True)]
-    assert build_table(with_folders, tuple(RULES)).csv() == build_table(full, tuple(RULES)).csv()
+    assert build_table(with_folders, tuple(RULES)).text("csv") == build_table(full, tuple(RULES)).text("csv")
     for kind in ("convergence", "weights", "cosines"):
         assert [vars(one) for one in make_pictures(kind, with_folders)] == [
             vars(one) for one in make_pictures(kind, full)

@@ -44,7 +44,7 @@ def test_over_seeds_where_there_are_finite_values() -> None:
     ]
 
 
-def test_captions_and_notes() -> None:
+def test_captions() -> None:
     assert caption_of([figure_run(seed=3)]) == (
         "PACS, ImageNet weights, resnet18, 224 px, 2 rounds, 3 source sites; one seed (3)"
     )
@@ -53,8 +53,6 @@ def test_captions_and_notes() -> None:
     assert "at most 300 images per domain in some runs" in caption
     assert "STAND-IN" in caption
     assert caption.endswith("over seeds 3, 4")
-    (chart,) = charts("convergence", [figure_run(name="one"), figure_run(name="other")])
-    assert chart.notes == ("runs/other repeats runs/one and is counted once.",)
     with pytest.raises(SettingsError, match="local_epochs of the protocol"):
         charts("convergence", [figure_run(), figure_run(seed=1, protocol={"local_epochs": 1})])
 

@@ -66,15 +66,11 @@ def test_a_setting_is_chosen_and_its_name_is_in_the_files(tmp_path: Path) -> Non
     assert (tmp_path / "sensitivity-server_lr.png").exists()
 
 
-def test_copies_absences_and_unreadable_runs_are_named(sweep: Path, tmp_path: Path) -> None:
-    copy = sweep / "copy"
-    copy.mkdir()
-    (copy / "results.json").write_bytes((sweep / "0" / "results.json").read_bytes())
+def test_absences_and_unreadable_runs_are_named(sweep: Path, tmp_path: Path) -> None:
     (sweep / "1" / "results.json").write_text("{", encoding="utf-8")
     result = command("convergence", sweep, "--to", tmp_path / "figures")
     assert result.exit_code == 0
     assert f"Warning: {sweep / '1'} is left out" in result.stderr
-    assert f"Note: {copy} repeats {sweep / '0'} and is counted once." in result.stderr
     rounds = [one_round(1, {"art_painting": Site(), "cartoon": Site()}), one_round(2, {"cartoon": Site()})]
     run = keep(figure_run(rounds=rounds, scores=[{"cartoon": judged(), "photo": judged()}] * 3), tmp_path / "run")
     result = command("all", run.folder, "--to", tmp_path / "figures")

@@ -47,20 +47,26 @@ def choose(group: Group) -> tuple[Group, list[Chosen]]:
     values = {_values(run, group.chosen) for run in group.runs}
     kept: list[Run] = []
     found: list[Chosen] = []
-    for members in grouped(group.runs, lambda run: run.target).values():
-        by_value = grouped(members, lambda run: _values(run, group.chosen))
-        scores, seeds = _scores(by_value)
-        if not seeds or set(by_value) != values:
-            expected = ", ".join(_text(one) for one in sorted(values, key=_order))
+    for target, members in grouped(group.runs, lambda run: run.target).items():
+        by_value = {
+            value: {
+                run.seed: score
+                for run in members
+                if _values(run, group.chosen) == value and (score := source_score(run.record)) is not None
+            }
+            for value in sorted(values, key=_order)
+        }
+        if not (seeds := sorted(set.intersection(*map(set, by_value.values())))):
             raise DataError(
-                f"{group.title} with {members[0].target} held out has no seed with a score on source validation for "
-                f"every value of {', '.join(group.chosen)}: {expected}."
+                f"{group.title} with {target} held out has no seed with a score on source validation for every value "
+                f"of {', '.join(group.chosen)}: {', '.join(map(_text, by_value))}."
             )
+        scores = {value: statistics.fmean(own[seed] for seed in seeds) for value, own in by_value.items()}
         kind = members[0].record.score
         # Of equal means the first, also where the sums that they came from were rounded otherwise.
         best = max(scores, key=lambda value: round(kind.goodness(scores[value]), EQUAL_DIGITS))
-        kept += by_value[best]
-        found.append(Chosen(members[0].target, group.chosen, best, scores, seeds))
+        kept += [run for run in members if _values(run, group.chosen) == best]
+        found.append(Chosen(target, group.chosen, best, scores, tuple(seeds)))
     return replace(group, runs=tuple(kept)), found
 
 
@@ -78,20 +84,6 @@ def note_on(group: Group, found: Sequence[Chosen], score: ScoreKind) -> str:
 
 def _values(run: Run, settings: Sequence[str]) -> Values:
     return tuple(value_of(run, setting) for setting in settings)
-
-
-def _scores(by_value: Mapping[Values, Sequence[Run]]) -> tuple[dict[Values, float], tuple[int, ...]]:
-    """Return the mean score on source validation of each value, and the seeds over which it is taken."""
-    by_seed = {
-        value: {run.seed: score for run in runs if (score := source_score(run.record)) is not None}
-        for value, runs in by_value.items()
-    }
-    seeds = tuple(sorted(set.intersection(*(set(own) for own in by_seed.values()))))
-    if not seeds:
-        return {}, ()
-    return {
-        value: statistics.fmean(by_seed[value][seed] for seed in seeds) for value in sorted(by_seed, key=_order)
-    }, seeds
 
 
 def _order(value: Values) -> tuple[tuple[bool, float, str], ...]:

@@ -15,6 +15,7 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.analysis.names import default_settings, method_order, method_title
 from fdg_plugins.lab.analysis.runs import Run, grouped
 from fdg_plugins.lab.centralised.plan import SCHEDULE_SETTINGS, SHARED_SETTINGS
+from fdg_plugins.messages import CensusReply
 from fdg_plugins.models.pretrained import OWN_FILE
 from fdg_plugins.plugins.versions import is_plugin
 from fdg_plugins.record.method_settings import differing, method_fields, method_settings
@@ -31,29 +32,21 @@ FREE_FIELDS = {
     "enable_tensor_disk_offload",
 }
 
-Copies = Sequence[tuple[Run, Run]]  # runs that repeat another one, each with it
-
 
 @dataclass(frozen=True)
 class Group:
     """The runs of one method with its settings.
 
-    ``title`` names it and the settings that distinguish it from other groups or from its defaults; ``chosen``: the
-    settings apart from which it was grouped and of which its runs have several values.
+    ``title`` names it and the settings that distinguish it from other groups or from its defaults; ``label`` also the
+    ``chosen`` ones, those apart from which it was grouped and of which its runs have several values: ``FedOMG (kappa
+    chosen)``.
     """
 
     method: str
     title: str
+    label: str
     runs: tuple[Run, ...]
     chosen: tuple[str, ...] = ()
-
-    @property
-    def label(self) -> str:
-        """The title, and which settings were chosen among several values: ``FedOMG (kappa chosen)``."""
-        if not self.chosen:
-            return self.title
-        words = f"{', '.join(self.chosen)} chosen)"
-        return f"{self.title[:-1]}, {words}" if self.title.endswith(")") else f"{self.title} ({words}"
 
     @property
     def is_reference(self) -> bool:
@@ -74,9 +67,9 @@ def group_runs(runs: Sequence[Run], apart_from: Collection[str] = (), *, beside_
     """
     shown: dict[str, set[str]] = {}
     for (method, _), members in grouped(runs, lambda run: (run.method, str(run.dataset))).items():
-        settings = [method_settings(run.record) for run in members]
         default = default_settings(members[0].record) if beside_defaults else None
-        shown.setdefault(method, set()).update(differing([*settings, *([] if default is None else [default])]))
+        settings = [*(method_settings(run.record) for run in members), *([default] if default is not None else [])]
+        shown.setdefault(method, set()).update(differing(settings))
 
     def key(run: Run) -> tuple[Any, ...]:
         own = method_settings(run.record)
@@ -87,8 +80,11 @@ def group_runs(runs: Sequence[Run], apart_from: Collection[str] = (), *, beside_
         chosen = tuple(name for name in apart_from if len({value_of(run, name) for run in members}) > 1)
         own = method_settings(members[0].record)
         words = [f"{name} {own.get(name, 'unset')}" for name in sorted(shown[method].difference(chosen))]
-        title = method_title(method) + (f" ({', '.join(words)})" if words else "")
-        found.append(Group(method, title, tuple(members), chosen))
+        told = [*words, *([f"{', '.join(chosen)} chosen"] if chosen else [])]
+        title, label = (
+            f"{method_title(method)} ({', '.join(of)})" if of else method_title(method) for of in (words, told)
+        )
+        found.append(Group(method, title, label, tuple(members), chosen))
     return sorted(found, key=lambda group: (method_order(group.method), group.label))
 
 
@@ -141,27 +137,26 @@ def check_comparable(runs: Sequence[Run], apart_from: Collection[str] = ()) -> N
                 )
 
 
-def without_repeats(runs: Sequence[Run], apart_from: Sequence[str] = ()) -> tuple[tuple[Run, ...], Copies]:
-    """Return the runs without duplicates, and each duplicate with the run that represents it.
+def without_repeats(runs: Sequence[Run], apart_from: Sequence[str] = ()) -> tuple[Run, ...]:
+    """Return the runs without duplicates.
 
     Raises ``SettingsError`` for two runs of one method, held-out domain, seed and values of ``apart_from`` with
     different results.
     """
     kept: dict[tuple[Any, ...], Run] = {}
-    copies: list[tuple[Run, Run]] = []
     for run in runs:
         settings = (*method_settings(run.record).items(), *(value_of(run, name) for name in apart_from))
         first = kept.setdefault((run.method, settings, str(run.dataset), run.target, run.seed), run)
-        if first is run:
-            continue
-        one, other = ([found.model_dump_json() for found in each.record.evaluations] for each in (first, run))
-        if one != other:
+        if first is not run and _results(first) != _results(run):
             raise SettingsError(
                 f"two runs of {run.method}, held-out domain {run.target}, seed {run.seed} differ in their results: "
                 f"{first.folder} and {run.folder}; expected one of them."
             )
-        copies.append((run, first))
-    return tuple(kept.values()), copies
+    return tuple(kept.values())
+
+
+def _results(run: Run) -> list[str]:
+    return [one.model_dump_json() for one in run.record.evaluations]
 
 
 def _facts(run: Run, apart_from: Collection[str]) -> Iterator[tuple[str, Any]]:
@@ -170,7 +165,14 @@ def _facts(run: Run, apart_from: Collection[str]) -> Iterator[tuple[str, Any]]:
     yield "the stand-in", "used" if record.stand_in else "not used"
     yield "data", record.data
     yield "data set", run.dataset
-    yield from _settings_facts(run, {*FREE_FIELDS, *method_fields(record), *apart_from})
+    free = {*FREE_FIELDS, *method_fields(record), *apart_from}
+    for name, value in record.protocol.model_dump(exclude=free).items():
+        if not run.is_reference or name not in SCHEDULE_SETTINGS:
+            shared = name in SHARED_SETTINGS or not run.is_reference
+            yield f"{name} of the {'protocol' if shared else 'centralised runs'}", value
+    for name in SCHEDULE_SETTINGS if run.is_reference else ():  # in place of the protocol's
+        if name not in free:
+            yield f"{name} of the centralised runs", record.method.settings.get(name)
     yield "the source of the initial weights", record.initial_weights.label
     if record.initial_weights.label == OWN_FILE:  # each network has a file of its own
         yield f"the SHA-256 of the pretrained file of {record.protocol.model}", record.initial_weights.sha256
@@ -179,38 +181,23 @@ def _facts(run: Run, apart_from: Collection[str]) -> Iterator[tuple[str, Any]]:
         yield f"the version of {name}, with {run.method},", version
     domains = {reply.domain for reply in record.census.values()} - {run.target}
     yield f"the list of source domains with {run.target} held out", " and ".join(sorted(domains))
-    yield from _splits(run)
+    for domain, replies in sorted(grouped(record.census.values(), lambda reply: reply.domain).items()):
+        yield from _split(run, domain, replies)
 
 
-def _settings_facts(run: Run, free: set[str]) -> Iterator[tuple[str, Any]]:
-    """Yield the fields of the protocol that must agree; of a centralised run its schedule stands in their place."""
-    protocol = run.record.protocol.model_dump(exclude=free)
-    kind = "centralised runs" if run.is_reference else "protocol"
-    for name, value in protocol.items():
-        if not run.is_reference or name not in SCHEDULE_SETTINGS:
-            yield f"{name} of the {'protocol' if name in SHARED_SETTINGS else kind}", value
-    for name in SCHEDULE_SETTINGS if run.is_reference else ():
-        if name not in free:
-            yield f"{name} of the centralised runs", run.record.method.settings.get(name)
-
-
-def _splits(run: Run) -> Iterator[tuple[str, Any]]:
-    """Yield the splits by domain and role, and what ``auto`` meant; the seed in a split's name is no difference."""
-    by_seed = f" under seed {run.seed}" if run.record.protocol.partition != "equal" else ""
-    sites: dict[tuple[str, str], list[Any]] = {}
-    for reply in run.record.census.values():
-        role = "held-out" if reply.domain == run.target else "source"
-        sites.setdefault((role, reply.domain), []).append(reply)
-    for (role, domain), replies in sorted(sites.items()):
-        where = f"of the {role} domain {domain}"
-        names = sorted(re.sub(rf"@{run.seed}(-[0-9a-f]{{16}})?\b", "@seed", reply.split) for reply in replies)
-        yield f"the split {where}", ", ".join(names)
-        counts = sorted((reply.num_train, reply.num_validation, reply.num_test) for reply in replies)
-        yield f"the number of training, validation and test images {where}{by_seed if role == 'source' else ''}", counts
-        if run.record.protocol.precision == AUTO:
-            yield f"the precision {where}", ", ".join(sorted(str(reply.precision) for reply in replies))
-        hashes = sorted(reply.split_hash for reply in replies)
-        yield f"the hash of the split {where} under seed {run.seed}", ", ".join(hashes)
+def _split(run: Run, domain: str, replies: Sequence[CensusReply]) -> Iterator[tuple[str, Any]]:
+    """Yield the split of a domain, and what ``auto`` meant; the seed in a split's name is no difference."""
+    role = "held-out" if domain == run.target else "source"
+    where = f"of the {role} domain {domain}"
+    by_seed = f" under seed {run.seed}" if role == "source" and run.record.protocol.partition != "equal" else ""
+    names = (re.sub(rf"@{run.seed}(-[0-9a-f]{{16}})?\b", "@seed", reply.split) for reply in replies)
+    yield f"the split {where}", ", ".join(sorted(names))
+    counts = sorted((reply.num_train, reply.num_validation, reply.num_test) for reply in replies)
+    yield f"the number of training, validation and test images {where}{by_seed}", counts
+    if run.record.protocol.precision == AUTO:
+        yield f"the precision {where}", ", ".join(sorted(str(reply.precision) for reply in replies))
+    hashes = sorted(reply.split_hash for reply in replies)
+    yield f"the hash of the split {where} under seed {run.seed}", ", ".join(hashes)
 
 
 def _plugins(run: Run) -> dict[str, str]:

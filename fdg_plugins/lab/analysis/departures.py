@@ -52,21 +52,20 @@ def departures(runs: Sequence[Run], row: PrintedRow, chosen: Collection[str] = (
     what all these papers have in common (:data:`USUAL`), the method's own server learning rate unless it was
     ``chosen``, and what the paper's protocol says of training, as far as it says it and it is not the method's own.
     """
-    run, paper, dataset = runs[0], row.paper.key, str(runs[0].dataset)
+    record, paper, dataset = runs[0].record, row.paper.key, str(runs[0].dataset)
     published = {
         "model": NETWORKS.get(row.backbone),
-        "image_size": dataset_protocol(dataset).protocol.get("image_size", run.record.protocol.image_size),
+        "image_size": dataset_protocol(dataset).protocol.get("image_size", record.protocol.image_size),
         "weights": "imagenet" if row.backbone in OF_IMAGENET else SCRATCH,
     }
     other = OTHER_IMAGES.get((paper, dataset))
     found = [*([other] if other else []), *_of_material(runs, published)]
-    if run.is_reference:
+    if runs[0].is_reference:
         return found
     protocols = PAPER_PROTOCOLS.get(paper, {})
     of_paper = protocols.get(dataset, protocols.get(PRINTED_DATASETS[dataset], {}))
-    method = parse_method(run.method)
-    defaults, settings = method_defaults(method, dataset), method_settings(run.record)
-    own = {name for name in method_fields(run.record) if name in defaults.demanded or name not in of_paper}
+    method, settings = parse_method(runs[0].method), method_settings(record)
+    defaults = method_defaults(method, dataset)
     rate = settings.get(SERVER_LR)
     if SERVER_LR not in chosen and rate not in (None, defaults.server.get(SERVER_LR, PLAIN_SERVER_LR)):
         found.append(f"{SERVER_LR} {rate:g}")
@@ -75,12 +74,13 @@ def departures(runs: Sequence[Run], row: PrintedRow, chosen: Collection[str] = (
     is_other = plain not in (None, defaults.server.get(WEIGHTING)) and weighting not in (None, plain)
     if method.is_plain_mean and is_other:
         found.append(f"{WEIGHTING} {weighting}")
-    found += _of_settings(run.record.protocol, of_paper, own)
+    own = {name for name in method_fields(record) if name in defaults.demanded or name not in of_paper}
+    found += _of_settings(record.protocol, of_paper, own)
     sources = sorted({len(run.record.sources) for run in runs})
     if sources != [len(dataset_spec(dataset).domains) - 1]:
         found.append(f"{' or '.join(map(str, sources))} source sites")
-    if run.record.protocol.sites_per_round is not None:
-        found.append(f"{run.record.protocol.sites_per_round} sites per round")
+    if record.protocol.sites_per_round is not None:
+        found.append(f"{record.protocol.sites_per_round} sites per round")
     return [*found, *_of_updates(runs, named=True)]
 
 
@@ -94,29 +94,27 @@ def departures_of_sites(runs: Sequence[Run]) -> list[str]:
     found: dict[str, None] = {}
     for run in runs:
         protocol, sites = run.record.protocol, len(run.record.sources)
-        of_run = [
-            *([f"{sites} sites"] if sites != published["sites_per_domain"] else []),
-            *_of_material([run], {**published, "weights": SCRATCH}),
-            *_of_settings(protocol, {**published, "partition": protocol.partition}, method_fields(run.record)),
-            *_of_updates([run], named=False),
-        ]
-        found |= dict.fromkeys(of_run)
+        found |= dict.fromkeys([f"{sites} sites"] if sites != published["sites_per_domain"] else [])
+        found |= dict.fromkeys(_of_material([run], {**published, "weights": SCRATCH}))
+        expected = {**published, "partition": protocol.partition}
+        found |= dict.fromkeys(_of_settings(protocol, expected, method_fields(run.record)))
+        found |= dict.fromkeys(_of_updates([run], named=False))
     return list(found)
 
 
 def _of_material(runs: Sequence[Run], published: Mapping[str, Any]) -> Iterator[str]:
     """Yield what network, weights and images are, as far as they are not as published or not all that there are."""
     record, protocol = runs[0].record, runs[0].record.protocol
-    if protocol.model != published["model"]:
-        yield protocol.model
-    if protocol.image_size != published["image_size"]:
-        yield f"{protocol.image_size} px"
-    if record.initial_weights.label != published["weights"]:
-        yield record.initial_weights.label
-    if protocol.trained:
-        yield protocol.trained
-    if protocol.max_samples_per_domain is not None:
-        yield f"at most {protocol.max_samples_per_domain} images per domain"
+    most = protocol.max_samples_per_domain
+    for text, differs in (
+        (protocol.model, protocol.model != published["model"]),
+        (f"{protocol.image_size} px", protocol.image_size != published["image_size"]),
+        (record.initial_weights.label, record.initial_weights.label != published["weights"]),
+        (protocol.trained, protocol.trained),
+        (f"at most {most} images per domain", most is not None),
+    ):
+        if differs:
+            yield text
     yield from missing_images(runs, certain=published.get("partition") is None).values()
 
 
@@ -132,10 +130,13 @@ def _of_settings(protocol: Protocol, published: Mapping[str, Any], own: Collecti
 def _of_updates(runs: Sequence[Run], *, named: bool) -> Iterator[str]:
     """Yield whose updates lacked or had noise in some rounds, and how many rounds were in vain or are still to come."""
     yield from (f"{planned} rounds planned" for planned in sorted({run.planned for run in runs if run.planned}))
-    without, noise = ({site for run in runs for site in of(run.record)} for of in (absences, noised))
+    without, noise = (
+        " and ".join(sorted(sites)[:MOST_NAMED]) if named or not sites else "some sites"
+        for sites in ({site for run in runs for site in of(run.record)} for of in (absences, noised))
+    )
     if without:
-        yield f"rounds without {' and '.join(sorted(without)[:MOST_NAMED]) if named else 'some sites'}"
+        yield f"rounds without {without}"
     if idle := max(len(run.record.idle_rounds()) for run in runs):
         yield f"{idle} rounds that left the model unchanged"
     if noise:
-        yield f"noise on the updates of {' and '.join(sorted(noise)[:MOST_NAMED]) if named else 'some sites'}"
+        yield f"noise on the updates of {noise}"

@@ -8,11 +8,9 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.analysis.choosing import choose, note_on
 from fdg_plugins.lab.analysis.comparable import (
-    Copies,
     Group,
     check_comparable,
     check_varies,
@@ -24,19 +22,28 @@ from fdg_plugins.lab.analysis.estimates import LEAST_RUNS, Difference, Estimate,
 from fdg_plugins.lab.analysis.facts import (
     commonest_in_domains,
     described,
+    known_domains,
     line_facts,
     missing_images,
     note_on_batch_norm,
     notes_on_runs,
-    seeds_in_words,
     versions_in_words,
 )
 from fdg_plugins.lab.analysis.names import default_settings, method_title
-from fdg_plugins.lab.analysis.pairing import Scores, bases, compare
+from fdg_plugins.lab.analysis.pairing import Scores, compare
 from fdg_plugins.lab.analysis.papers import AVERAGE, Paper, PrintedRow, printed_rows
 from fdg_plugins.lab.analysis.runs import Run
 from fdg_plugins.lab.analysis.selection import ORACLE, RULES, SOURCE_VALIDATION, target_score
-from fdg_plugins.lab.analysis.table import CHOSEN, DIFFERENCE, NOT_COMPARABLE, OURS, PRINTED, Row, Table
+from fdg_plugins.lab.analysis.table import (
+    CHOSEN,
+    DIFFERENCE,
+    NOT_COMPARABLE,
+    OURS,
+    PRINTED,
+    Row,
+    Table,
+    seeds_in_words,
+)
 from fdg_plugins.plugins.composition import BASE
 from fdg_plugins.record.method_settings import differing, method_settings
 from fdg_plugins.settings.protocol import Protocol
@@ -60,29 +67,46 @@ def build_table(
     check_comparable(runs, apart_from=choosing)
     if against is not None:
         _check_against(runs[0], choosing)
-    kept, copies = without_repeats(runs, apart_from=choosing)
-    found = [choose(group) for group in group_runs(kept, apart_from=choosing)]
+    found = [choose(group) for group in group_runs(without_repeats(runs, choosing), choosing)]
+    groups = [group for group, _ in found]
+    writer = _Writer(groups, rules, against)
+    rows = tuple(row for group in groups for row in writer.rows(group))
+    kept, score, scores = (
+        writer.runs,
+        writer.score,
+        [_scores(group, rows) for group in groups if not group.is_reference],
+    )
+    rule = RULES[rules[0]] if len(rules) == 1 else "by several rules"
     picked = [(group, chosen) for group, chosen in found if chosen]
-    writer = _Writer([group for group, _ in found], rules, against)
-    rows = tuple(row for group in writer.groups for row in writer.rows(group))
-    notes = [*writer.notes(), *(note_on(group, chosen, writer.score) for group, chosen in picked)]
-    lines = [
-        {
-            **line_facts(group.runs),
-            "kind": CHOSEN,
-            "method": group.method,
-            "label": group.label,
-            "selection": SOURCE_VALIDATION,
-            "target": one.target,
-            "seeds": len(one.seeds),
-            "mean": one.scores[one.value],
-            "values": ";".join(f"{one.named(value)}:{score}" for value, score in one.scores.items()),
-            "note": one.named(one.value),
-        }
-        for group, chosen in picked
-        for one in chosen
-    ]
-    return writer.table(rows, (*notes, *writer.notes_on_data(copies)), lines)
+    return Table(
+        caption=f"{score.heading}{score.unit}, {seeds_in_words(rows, (run.seed for run in kept))}: {described(kept)}; "
+        f"selection: {rule}; {versions_in_words(kept)}.",
+        head=("method", *writer.head),
+        columns={column: {"target": column} for column in (*writer.domains, AVERAGE)},
+        rows=rows,
+        notes=(
+            *writer.notes(),
+            *(note_on(group, chosen, score) for group, chosen in picked),
+            *_notes_on_images(kept, writer.domains),
+            *notes_on_runs(kept),
+            *note_on_batch_norm(groups),
+        ),
+        score=score,
+        facts=line_facts(kept),
+        rules=("selection", RULES),
+        comparison=compare(scores, score),
+        chosen=[
+            {
+                **line_facts(group.runs),
+                **{"kind": CHOSEN, "method": group.method, "label": group.label, "selection": SOURCE_VALIDATION},
+                **{"target": one.target, "seeds": len(one.seeds), "mean": one.scores[one.value]},
+                "values": ";".join(f"{one.named(value)}:{score}" for value, score in one.scores.items()),
+                "note": one.named(one.value),
+            }
+            for group, chosen in picked
+            for one in chosen
+        ],
+    )
 
 
 def _check_against(run: Run, choosing: Sequence[str]) -> None:
@@ -94,41 +118,34 @@ def _check_against(run: Run, choosing: Sequence[str]) -> None:
 
 
 class _Writer:
-    """Writes one table; collects the notes on the way."""
+    """Writes the rows of one table; collects papers, and remarks with what each is on, on the way."""
 
     def __init__(self, groups: Sequence[Group], rules: Sequence[str], against: str | None) -> None:
-        self.groups, self.rules, self.against = groups, rules, against
+        self.rules, self.against = rules, against
         self.runs = [run for group in groups for run in group.runs]
-        self.score = self.runs[0].record.score
-        self.domains = _domains(self.runs)
+        self.score, self.domains = self.runs[0].record.score, _domains(self.runs)
         self.papers: dict[str, Paper] = {}
         self.remarks: dict[str, list[str]] = {}
-        self.reasons: dict[str, list[str]] = {}
-        self.seeds: set[frozenset[int]] = set()
-        self.unprinted: list[str] = []
         self.has_differences = False
 
-    # --- rows ---
+    @property
+    def head(self) -> list[str]:
+        """The titles of the columns between the method and the numbers."""
+        return (["selection"] if len(self.rules) > 1 else []) + (["whose"] if self.against else [])
 
     def rows(self, group: Group) -> Iterator[Row]:
         """Yield our rows, one per rule, and for each paper its row followed by the differences."""
         facts = line_facts(group.runs)
         ours = {rule: self._cells(group.runs, rule) for rule in self.rules}
         for rule, cells in ours.items():
-            self.seeds |= {frozenset(cell.by_seed) for cell in cells.values()}
             rivals = None if rule == ORACLE else (group.is_reference, rule)
-            yield self._row(OURS, group, rule, "ours", cells, facts, rivals=rivals)
+            yield self._row(OURS, group, group.label, rule, "ours", cells, facts, rivals=rivals)
             for kind in group.runs[0].record.task.derived_kinds:
-                derived = self._cells(group.runs, rule, kind.name)
-                yield self._row(kind.name, group, rule, "ours", derived, facts, score=kind.title)
-        if self.against is None:
-            return
-        printed = printed_rows(str(group.runs[0].dataset), group.method, self.against)
-        shown = [row for row in printed if any(row.cells.keys() & cells.keys() for cells in ours.values())]
-        if not shown and not group.is_reference:
-            self.unprinted.append(group.label)
-        for row in shown:
-            yield from self._theirs(group, row, ours, facts)
+                derived, title = self._cells(group.runs, rule, kind.name), f"{group.label}, {kind.title}"
+                yield self._row(kind.name, group, title, rule, "ours", derived, facts)
+        for row in printed_rows(str(group.runs[0].dataset), group.method, self.against) if self.against else ():
+            if any(row.cells.keys() & cells.keys() for cells in ours.values()):
+                yield from self._theirs(group, row, ours, facts)
 
     def _theirs(
         self, group: Group, row: PrintedRow, ours: Mapping[str, Mapping[str, Estimate]], facts: Mapping[str, Any]
@@ -139,39 +156,39 @@ class _Writer:
             of = [column for column, cell in row.cells.items() if text in cell.notes]
             where = "" if len(of) == len(row.cells) else f" on {', '.join(of)}"
             self.remarks.setdefault(text, []).append(f"{title}{where} ({paper.title} paper)")
-        reasons = departures(group.runs, row, group.chosen)
-        self.has_differences |= not reasons
+        reasons = ", ".join(departures(group.runs, row, group.chosen))
         if reasons:
-            self.reasons.setdefault(", ".join(reasons), []).append(f"{group.label} ({paper.title} paper)")
+            text = f"{NOT_COMPARABLE}, {reasons}"
+            self.remarks.setdefault(text, []).append(f"{group.label} ({paper.title} paper)")
+        self.has_differences |= not reasons
         source = {"paper": paper.key, "tables": ";".join(map(str, row.tables)), "backbone": row.backbone}
         tables = f"table{'s' if len(row.tables) > 1 else ''} {', '.join(map(str, row.tables))}"
         whose = f"{paper.title} paper, {tables}, {row.backbone}{f', {NOT_COMPARABLE}' if reasons else ''}"
-        yield self._row(PRINTED, group, "as printed", whose, row.cells, {**source, "selection": None}, label=title)
+        yield self._row(PRINTED, group, title, "as printed", whose, row.cells, {**source, "selection": None})
         for rule, cells in ours.items():
-            found: dict[str, Estimate | Difference] = {
+            found = {
                 column: difference(cell, row.cells[column]) for column, cell in cells.items() if column in row.cells
             }
-            verdict = {"within_two_standard_errors": NOT_COMPARABLE, "note": ", ".join(reasons)} if reasons else {}
-            whose = f"ours minus {paper.title} paper, within 2 SE"
-            fields = {**facts, **source, **verdict}
-            yield self._row(DIFFERENCE, group, rule, whose, found, fields, in_text=not reasons)
+            verdict = {"within_two_standard_errors": NOT_COMPARABLE, "note": reasons} if reasons else {}
+            whose, fields = f"ours minus {paper.title} paper, within 2 SE", {**facts, **source, **verdict}
+            yield self._row(DIFFERENCE, group, group.label, rule, whose, found, fields, in_text=not reasons)
 
     def _row(
         self,
         kind: str,
         group: Group,
+        title: str,
         rule: str,
         whose: str,
-        cells: Mapping[str, Estimate] | Mapping[str, Estimate | Difference],
+        cells: Mapping[str, Estimate] | Mapping[str, Difference],
         fields: Mapping[str, Any],
-        label: str = "",
         **options: Any,
     ) -> Row:
-        words = ([RULES.get(rule, rule)] if len(self.rules) > 1 else []) + ([] if self.against is None else [whose])
+        label = title if kind == PRINTED else group.label
+        words = [word for name, word in (("selection", RULES.get(rule, rule)), ("whose", whose)) if name in self.head]
         fields = {"selection": rule, **fields}
-        reference = group.is_reference
         return Row(
-            kind, group.method, label or group.label, tuple(words), cells, fields, is_reference=reference, **options
+            kind, group.method, label, (title, *words), cells, fields, is_reference=group.is_reference, **options
         )
 
     def _cells(self, runs: Sequence[Run], rule: str, derived: str | None = None) -> dict[str, Estimate]:
@@ -182,69 +199,31 @@ class _Writer:
         found = {column: estimate(by_seed) for column, by_seed in (*values.items(), (AVERAGE, average(values)))}
         return {column: cell for column, cell in found.items() if cell is not None}
 
-    # --- what stands above and below ---
-
-    def table(self, rows: Sequence[Row], notes: Sequence[str], chosen: Sequence[Mapping[str, Any]]) -> Table:
-        """Return the table of all rows."""
-        counted = len(self.seeds) > 1
-        seeds = frozenset().union(*self.seeds) or {run.seed for run in self.runs}
-        rule = RULES[self.rules[0]] if len(self.rules) == 1 else "by several rules"
-        scores = [_scores(group, rows) for group in self.groups if not group.is_reference]
-        found = bases(scores)
-        unpaired = len(found) > 1 and sum(one.by_default for one in found) != 1
-        why = [f"No paired differences: of {len(found)} FedAvgs, not one has the default settings."] if unpaired else []
-        selection = ["selection"] if len(self.rules) > 1 else []
-        return Table(
-            caption=f"{self.score.heading}{self.score.unit}, {seeds_in_words(seeds, counted=counted)}: "
-            f"{described(self.runs)}; selection: {rule}; {versions_in_words(self.runs)}.",
-            head=("method", *selection, *([] if self.against is None else ["whose"])),
-            columns={column: {"target": column} for column in (*self.domains, AVERAGE)},
-            rows=tuple(rows),
-            notes=(*notes, *why),
-            score=self.score,
-            facts=line_facts(self.runs),
-            rules=("selection", RULES),
-            comparison=compare(scores, self.score) if scores else None,
-            counted=counted,
-            chosen=chosen,
-        )
-
-    def notes(self) -> list[str]:
-        """Return the notes on rules and papers; call this after all rows are written."""
-        notes = []
-        if ORACLE in self.rules:
-            notes.append("The oracle looks at the held-out domain to choose the model: it is not a result.")
-        notes += [f"{', '.join(of)}: {NOT_COMPARABLE}, {why}." for why, of in self.reasons.items()]
+    def notes(self) -> Iterator[str]:
+        """Yield the notes on papers; call this after all rows are written."""
+        for text, of in self.remarks.items():
+            yield f"{', '.join(of)}: {text}."
         if self.has_differences:
-            notes.append(
+            yield (
                 "Below a printed row: ours minus theirs, the standard error (SE) of the difference, sqrt(s1²/n1 + "
                 "s2²/n2), and whether the difference lies within two of them; unknown where a deviation is not known "
                 f"or there are fewer than {LEAST_RUNS} seeds."
             )
-        notes += [f"{', '.join(of)}: {text}." for text, of in self.remarks.items()]
-        notes += [
-            f"{paper.title} paper: {paper.reference}; mean of {paper.runs} runs; selection: {paper.selection}."
-            for paper in self.papers.values()
-        ]
-        return notes + ([f"No printed number: {', '.join(self.unprinted)}."] if self.unprinted else [])
+        for paper in self.papers.values():
+            yield f"{paper.title} paper: {paper.reference}; mean of {paper.runs} runs; selection: {paper.selection}."
 
-    def notes_on_data(self, copies: Copies) -> list[str]:
-        """Return the notes on the images, and on what runs lacked."""
-        notes = []
-        shares = commonest_in_domains(self.runs)
-        found = {name: shares[name] for name in map(_domain, self.domains) if name in shares}
-        if found:
-            parts = [f"{_column(name)} {100 * share:.1f}" for name, share in found.items()]
-            parts += [f"on average {100 * statistics.fmean(found.values()):.1f}"] if len(found) > 1 else []
-            words = "Always naming the held-out domain's commonest class is right in this percentage of its images"
-            notes.append(f"{words}: {', '.join(parts)}.")
-        for run in self.runs:
-            if lacking := [RULES[rule] for rule in self.rules if target_score(run.record, rule) is None]:
-                notes.append(f"{run.folder} has no score for {', '.join(lacking)} and is missing there.")
-        missing = missing_images(self.runs)
-        if judged := [missing[run.target] for run in self.runs if run.target in missing]:
-            notes.append(f"Not judged on all images of the held-out domain: {', '.join(dict.fromkeys(judged))}.")
-        return notes + notes_on_runs(self.runs, copies) + note_on_batch_norm(self.groups)
+
+def _notes_on_images(runs: Sequence[Run], columns: Sequence[str]) -> Iterator[str]:
+    """Yield the accuracy of a constant answer, and which images of the held-out domains were not used."""
+    shares = {_column(domain): share for domain, share in commonest_in_domains(runs).items()}
+    if found := {column: shares[column] for column in columns if column in shares}:
+        parts = [f"{column} {100 * share:.1f}" for column, share in found.items()]
+        parts += [f"on average {100 * statistics.fmean(found.values()):.1f}"] if len(found) > 1 else []
+        words = "Always naming the held-out domain's commonest class is right in this percentage of its images"
+        yield f"{words}: {', '.join(parts)}."
+    missing = missing_images(runs)
+    if judged := dict.fromkeys(missing[run.target] for run in runs if run.target in missing):
+        yield f"Not judged on all images of the held-out domain: {', '.join(judged)}."
 
 
 def _scores(group: Group, rows: Sequence[Row]) -> Scores:
@@ -272,16 +251,10 @@ def is_default_fedavg(group: Group) -> bool:
 
 def _domains(runs: Sequence[Run]) -> tuple[str, ...]:
     """Return the domains' columns in the catalogue's order; for an unknown data set, of those that the sites named."""
-    try:
-        domains = dataset_spec(runs[0].dataset).domains
-    except SettingsError:
-        domains = tuple(sorted({reply.domain for run in runs for reply in run.record.census.values()}))
+    named = sorted({reply.domain for run in runs for reply in run.record.census.values()})
+    domains = known_domains(runs[0].dataset) or named
     others = sorted({run.target for run in runs}.difference(domains))  # of another version of the data set
     return tuple(map(_column, (*domains, *others)))
-
-
-def _domain(column: str) -> str:
-    return AVERAGE if column == _column(AVERAGE) else column
 
 
 def _column(domain: str) -> str:

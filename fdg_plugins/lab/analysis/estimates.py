@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fdg_plugins.errors import counted
+
 LEAST_RUNS = 3  # below, a deviation is so uncertain that a verdict which rests on it would say nothing
 
 
@@ -28,15 +30,10 @@ class Estimate:
         """The squared standard error of the mean, ``std^2 / count``; None if it is unknown."""
         return None if self.std is None or self.count < 2 else self.std**2 / self.count
 
-    @property
-    def standard_error(self) -> float | None:
-        """The standard error of the mean, ``std / sqrt(count)``; None if it is unknown."""
-        return None if self.squared_error is None else math.sqrt(self.squared_error)
-
-    def text(self, factor: float, digits: int) -> str:
+    def text(self, factor: float) -> str:
         """Return mean and deviation, multiplied by ``factor``: ``53.1 ± 0.4``."""
-        deviation = "" if self.std is None else f" ± {factor * self.std:.{digits}f}"
-        return f"{factor * self.mean:.{digits}f}{deviation}"
+        deviation = "" if self.std is None else f" ± {factor * self.std:.1f}"
+        return f"{factor * self.mean:.1f}{deviation}"
 
     def numbers(self) -> dict[str, Any]:
         """Return the fields of a line of numbers; ``values`` are ``seed:value``, separated by semicolons."""
@@ -45,7 +42,7 @@ class Estimate:
             "mean": self.mean,
             "std": self.std,
             "values": ";".join(f"{seed}:{value}" for seed, value in self.by_seed.items()) or None,
-            "standard_error": self.standard_error,
+            "standard_error": None if self.squared_error is None else math.sqrt(self.squared_error),
             "note": "; ".join(self.notes) or None,
         }
 
@@ -65,11 +62,10 @@ def average(domains: Mapping[str, Mapping[int, float]]) -> dict[int, float]:
     return {seed: statistics.fmean(by_seed[seed] for by_seed in domains.values()) for seed in sorted(seeds)}
 
 
-def span(values: Iterable[int], noun: str = "") -> str:
+def span(values: Iterable[int], noun: str, several: str = "") -> str:
     """Return the smallest and the largest of the values, with their noun: ``2 to 5 rounds``, ``1 round``."""
-    found = sorted(set(values))
-    text = " to ".join(f"{value:,}" for value in dict.fromkeys((found[0], found[-1])))
-    return f"{text} {noun}{'' if found == [1] else 's'}" if noun else text
+    low, high = min(found := list(values)), max(found)
+    return ("" if low == high else f"{low:,} to ") + counted(high, noun, several)
 
 
 @dataclass(frozen=True)
@@ -81,32 +77,24 @@ class Difference:
 
     value: float
     standard_error: float | None
-    runs: int = LEAST_RUNS
-
-    @property
-    def within_two(self) -> bool | None:
-        """Whether the difference is at most twice its standard error; None if that is unknown, or for two runs."""
-        if self.standard_error is None or self.runs < LEAST_RUNS:
-            return None
-        return abs(self.value) <= 2 * self.standard_error
+    runs: int
 
     @property
     def verdict(self) -> str:
-        """``yes`` if it is within two standard errors, ``no``, or ``unknown``."""
-        return {True: "yes", False: "no", None: "unknown"}[self.within_two]
+        """``yes`` if it is within two standard errors, ``no``, or ``unknown``, as it is for two runs."""
+        if self.standard_error is None or self.runs < LEAST_RUNS:
+            return "unknown"
+        return "yes" if abs(self.value) <= 2 * self.standard_error else "no"
 
-    def text(self, factor: float, digits: int) -> str:
+    def text(self, factor: float) -> str:
         """Return the difference, its standard error and the verdict: ``-1.2 (SE 0.4) no``."""
-        error = "" if self.standard_error is None else f" (SE {factor * self.standard_error:.{digits}f})"
-        return f"{factor * self.value:+.{digits}f}{error} {self.verdict}"
+        error = "" if self.standard_error is None else f" (SE {factor * self.standard_error:.1f})"
+        return f"{factor * self.value:+.1f}{error} {self.verdict}"
 
     def numbers(self) -> dict[str, Any]:
         """Return the fields of a line of numbers."""
-        return {
-            "mean": self.value,
-            "standard_error": self.standard_error,
-            "within_two_standard_errors": self.verdict,
-        }
+        names = ("mean", "standard_error", "within_two_standard_errors")
+        return dict(zip(names, (self.value, self.standard_error, self.verdict), strict=True))
 
 
 def difference(ours: Estimate, theirs: Estimate) -> Difference:

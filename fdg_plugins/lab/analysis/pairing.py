@@ -6,14 +6,12 @@ all methods have the same images, split and initial weights, so what differs bet
 hard for all, drops out of a difference within cells.
 """
 
-import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
-from fdg_plugins.lab.analysis.estimates import Estimate, estimate
 from fdg_plugins.lab.analysis.render import Sheet
 from fdg_plugins.plugins.composition import BASE
 from fdg_plugins.tasks import ScoreKind
@@ -21,13 +19,9 @@ from fdg_plugins.tasks import ScoreKind
 LEAST_PAIRS = 2
 NONE = "-"
 
-Place = tuple[str, int]  # held-out domain, or data set, skew and participation; and seed
-Cells = Mapping[Place, float]
 
-
-@dataclass(frozen=True)
-class Scores:
-    """One method's scores in its cells, by what is compared: the selection rule, or the images.
+class Scores(NamedTuple):
+    """One method's scores by what is compared (the selection rule, or the images), and by place and seed.
 
     ``by_default``: whether it is FedAvg with its defaults on the data set.
     """
@@ -35,139 +29,105 @@ class Scores:
     method: str
     label: str
     by_default: bool
-    cells: Mapping[str, Cells]
-
-
-@dataclass(frozen=True)
-class Paired:
-    """One method in comparison with the others, under one ``rule`` of selection or on the images of that name.
-
-    ``rank``: mean over the comparison's common cells, 1 is best and equal scores share their ranks; None without such
-    cells. ``difference``: mean over the ``pairs`` of its score minus FedAvg's, with its standard error if there are at
-    least two; None for FedAvg itself and without pairs. ``by_images``: the estimate from the mean of each held-out
-    domain or skewed data set, whose pairs share images.
-    """
-
-    method: Scores
-    rule: str
-    rank: float | None
-    difference: Estimate | None
-    by_images: Estimate | None
-    pairs: Cells
-
-    @property
-    def is_clustered(self) -> bool:
-        """Whether pairs share images, so that the error over them is another than that over pairs."""
-        over = self.by_images
-        return over is not None and over.standard_error is not None and over.count < len(self.pairs)
+    cells: Mapping[str, Mapping[tuple[str, int], float]]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The methods of a table compared with ``base``: ``common`` is the number of cells that all have, by rule.
+    """The methods of a table compared with the FedAvg that is called ``base``.
 
-    ``paired``: in words what the runs of a pair have in common; ``images``: that of which all cells have the same
-    images.
+    ``rows`` has a line per rule and method: its mean ``rank`` over the ``common`` cells that all have, 1 is best and
+    equal scores share their ranks; the number of ``pairs``, the mean ``difference`` of its score to FedAvg's over them
+    with its standard error ``se``, and ``se_over``, the error where the mean of each of the ``places`` is one value;
+    ``values`` are ``place/seed:difference``. ``paired``: in words what the runs of a pair have in common; ``images``:
+    that of which all cells have the same images.
     """
 
-    base: Scores
-    rows: tuple[Paired, ...]
-    common: Mapping[str, int]
+    base: str
+    rows: pd.DataFrame
     paired: str
     images: str
 
-    def sheet(self, score: ScoreKind, data: str, rules: tuple[str, Mapping[str, str]], digits: int) -> Sheet:
+    def sheet(self, score: ScoreKind, data: str, rules: tuple[str, Mapping[str, str]]) -> Sheet:
         """Return the ranks and differences as text; ``rules``: what is compared apart, and each of it in words."""
-        clustered = any(row.is_clustered for row in self.rows)
-        counts = " and ".join(dict.fromkeys(map(str, self.common.values())))
-        frame = pd.DataFrame([self._row(row, rules, score.factor, digits) for row in self.rows])
-        unused = ([] if len(self.common) > 1 else [rules[0]]) + ([] if clustered else [f"SE over {self.images}s"])
+        rows, over = self.rows, f"SE over {self.images}s"
+        clustered = bool((rows["se_over"].notna() & (rows["places"] < rows["pairs"])).any())
+        counts = " and ".join(dict.fromkeys(map(str, rows["common"])))
+        texts = {
+            "method": rows["label"],
+            rules[0]: rows["rule"].map(lambda rule: rules[1].get(rule, rule)),
+            "mean rank": rows["rank"].map("{:.2f}".format, na_action="ignore"),
+            f"minus {self.base}": (score.factor * rows["difference"]).map("{:+.1f}".format, na_action="ignore"),
+            "SE": (score.factor * rows["se"]).map("{:.1f}".format, na_action="ignore"),
+            over: (score.factor * rows["se_over"]).map("{:.1f}".format, na_action="ignore"),
+            "pairs": rows["pairs"].replace(0, NONE).map(str),
+        }
+        several = rows["rule"].nunique() > 1
+        unused = ([] if several else [rules[0]]) + ([] if clustered else [over])
         note = f"The SE takes the pairs as independent, though those of one {self.images} share its images"
-        over = f"; the SE over {self.images}s takes the mean of each as one value" if clustered else ""
+        also = f"; the SE over {self.images}s takes the mean of each as one value" if clustered else ""
         return Sheet(
-            f"{score.title}{score.unit}, {data}, paired with {self.base.label}: mean difference over the pairs of runs "
-            f"with the same {self.paired}, its standard error (SE), and the mean rank (1 is the best) over the "
-            f"{counts} such cells that all methods have.",
-            frame.drop(columns=unused),
-            1 + (len(self.common) > 1),
-            [f"{note}{over}."],
+            f"{score.title}{score.unit}, {data}, paired with {self.base}: mean difference over the pairs of runs with "
+            f"the same {self.paired}, its standard error (SE), and the mean rank (1 is the best) over the {counts} "
+            "such cells that all methods have.",
+            pd.DataFrame(texts).astype(object).fillna(NONE).drop(columns=unused),
+            1 + several,
+            [f"{note}{also}."],
         )
 
-    def _row(self, row: Paired, rules: tuple[str, Mapping[str, str]], factor: float, digits: int) -> dict[str, str]:
-        difference, errors = row.difference, []
-        for one in (difference, row.by_images):
-            error = None if one is None else one.standard_error
-            errors.append(NONE if error is None else f"{factor * error:.{digits}f}")
-        return {
-            "method": row.method.label,
-            rules[0]: rules[1].get(row.rule, row.rule),
-            "mean rank": NONE if row.rank is None else f"{row.rank:.2f}",
-            f"minus {self.base.label}": NONE if difference is None else f"{factor * difference.mean:+.{digits}f}",
-            "SE": errors[0],
-            f"SE over {self.images}s": errors[1],
-            "pairs": NONE if difference is None else str(len(row.pairs)),
-        }
-
-    def lines(self) -> Iterator[tuple[Paired, dict[str, Any]]]:
-        """Yield each mean rank and difference with the fields of its line; ``values``: ``place/seed:difference``."""
-        for row in self.rows:
-            if row.rank is not None:
-                yield row, {"kind": "mean_rank", "mean": row.rank, "pairs": self.common[row.rule]}
-            if row.difference is not None:
-                values = ";".join(f"{place}/{seed}:{value}" for (place, seed), value in row.pairs.items())
-                numbers = {"mean": row.difference.mean, "standard_error": row.difference.standard_error}
-                yield row, {"kind": "paired_difference", **numbers, "pairs": len(row.pairs), "values": values}
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """Yield method, label, rule and numbers of each mean rank and difference."""
+        for row in self.rows.astype(object).where(self.rows.notna(), None).to_dict("records"):
+            names = {name: row[name] for name in ("method", "label", "rule")}
+            if row["rank"] is not None:
+                yield {**names, "kind": "mean_rank", "mean": row["rank"], "pairs": row["common"]}
+            if row["pairs"]:
+                numbers = {"mean": row["difference"], "standard_error": row["se"], "values": row["values"]}
+                yield {**names, "kind": "paired_difference", **numbers, "pairs": row["pairs"]}
 
 
 def compare(
     methods: Sequence[Scores],
     score: ScoreKind,
     paired: tuple[str, str] = ("seed and held-out domain", "domain"),
-    images: Callable[[str], str] = lambda place: place,
+    images: Callable[[str], str] = str,
 ) -> Comparison | None:
-    """Return the comparison of methods, whose cells are by the same rules, with FedAvg; None if there is none.
+    """Return the comparison of methods with FedAvg; None if there is none, or no method shares two cells with it.
 
-    That is so if there is not one FedAvg, or one among several with the default settings, and if no method shares two
-    cells with it. ``paired``: as in :class:`Comparison`. ``images``: names the images on which the cells of a place are
-    judged; by default each place has its own.
+    Of several FedAvgs, it is the one with the default settings. ``paired``: as in :class:`Comparison`. ``images``:
+    names the images on which the cells of a place are judged; by default each place has its own.
     """
-    candidates = bases(methods)
-    candidates = candidates if len(candidates) == 1 else [one for one in candidates if one.by_default]
-    if len(candidates) != 1:
+    bases = [one for one in methods if one.method == BASE]
+    bases = bases if len(bases) == 1 else [one for one in bases if one.by_default]
+    if len(bases) != 1:
         return None
-    base, rows, common = candidates[0], list[Paired](), dict[str, int]()
-    for rule, of_base in base.cells.items():
-        cells = [one.cells[rule] for one in methods]
-        shared = sorted(set.intersection(*(set(own) for own in cells)))
-        common[rule] = len(shared)
-        ranks = mean_ranks(cells, shared, score) if shared else [None] * len(methods)
-        for one, own, rank in zip(methods, cells, ranks, strict=True):
-            pairs = {} if one is base else {at: own[at] - of_base[at] for at in sorted(own) if at in of_base}
-            by_images: dict[str, list[float]] = {}
-            for (place, _), value in pairs.items():
-                by_images.setdefault(images(place), []).append(value)
-            means = estimate(dict(enumerate(map(statistics.fmean, by_images.values()))))
-            rows.append(Paired(one, rule, rank, estimate(dict(enumerate(pairs.values()))), means, pairs))
-    if all(len(row.pairs) < LEAST_PAIRS for row in rows):
+    (base,) = bases
+    rows = []
+    for rule in base.cells:
+        lines = [(*at, one.label, value) for one in methods for at, value in one.cells[rule].items()]
+        found = pd.DataFrame(lines, columns=["place", "seed", "label", "value"])
+        cells = found.pivot(index=["place", "seed"], columns="label", values="value")
+        cells = cells.reindex(columns=[one.label for one in methods])
+        common = cells.dropna()
+        ranks = (score.goodness(1.0) * common).rank(axis="columns", ascending=False).mean()
+        for one in methods:
+            pairs = (cells[one.label] - cells[base.label]).dropna() if one is not base else pd.Series(dtype=float)
+            places = pairs.groupby([images(place) for place, _ in pairs.index]).mean() if len(pairs) else pairs
+            rows.append(
+                {
+                    "method": one.method,
+                    "label": one.label,
+                    "rule": rule,
+                    "rank": ranks[one.label],
+                    "common": len(common),
+                    "difference": pairs.mean(),
+                    "se": pairs.sem(),
+                    "se_over": places.sem(),
+                    "places": len(places),
+                    "pairs": len(pairs),
+                    "values": ";".join(f"{place}/{seed}:{value}" for (place, seed), value in pairs.items()),
+                }
+            )
+    if all(row["pairs"] < LEAST_PAIRS for row in rows):
         return None
-    return Comparison(base, tuple(rows), common, *paired)
-
-
-def bases(methods: Sequence[Scores]) -> list[Scores]:
-    """Return FedAvg, several times if its settings differ among the runs."""
-    return [one for one in methods if one.method == BASE]
-
-
-def mean_ranks(cells: Sequence[Cells], common: Sequence[Place], score: ScoreKind) -> list[float]:
-    """Return the mean rank of each method over the ``common`` cells, of which there is one at least."""
-    by_cell = [_ranks([score.goodness(own[at]) for own in cells]) for at in common]
-    return [statistics.fmean(ranks[number] for ranks in by_cell) for number in range(len(cells))]
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    """Return the rank of each value, 1 for the largest; equal values share the mean of their ranks.
-
-    >>> _ranks([0.5, 0.7, 0.5])
-    [2.5, 1.0, 2.5]
-    """
-    return [sum(other > value for other in values) + (values.count(value) + 1) / 2 for value in values]
+    return Comparison(base.label, pd.DataFrame(rows), *paired)

@@ -5,15 +5,13 @@ The papers' names are those of ``data/paper-results.csv``, which are lower-case 
 their parts have names there that this package understands, or has no counterpart for.
 """
 
+import csv
 import functools
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, NamedTuple
-
-import pandas as pd
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.analysis.estimates import Estimate
@@ -74,8 +72,8 @@ class PrintedNumber(NamedTuple):
     @property
     def is_one_site_per_source(self) -> bool:
         """Whether each source domain is one site, all sites train in every round, and nothing else is varied."""
-        found = re.fullmatch(r"clients=(\d+),sampled=(\d+)", self.setting)
-        return found is not None and {int(count) for count in found.groups()} == {DOMAINS[self.dataset] - 1}
+        sources = DOMAINS[self.dataset] - 1
+        return self.setting == f"clients={sources},sampled={sources}"
 
 
 @dataclass(frozen=True)
@@ -91,8 +89,7 @@ class PrintedRow:
 @functools.cache
 def papers() -> dict[str, Paper]:
     """Return the papers by key, such as ``feddg-ga``."""
-    rows = _read("papers.csv")
-    return {row["paper"]: Paper(row.pop("paper"), runs=int(row.pop("runs")), **row) for row in rows}
+    return {row["paper"]: Paper(row.pop("paper"), runs=int(row.pop("runs")), **row) for row in _read("papers.csv")}
 
 
 @functools.cache
@@ -127,19 +124,17 @@ def printed_rows(dataset: str, method: str, against: str = ALL_PAPERS) -> tuple[
     """
     if against not in {ALL_PAPERS, *papers()}:
         raise SettingsError(field="paper", value=against, expected=f"one of {', '.join((ALL_PAPERS, *papers()))}")
-    asked = list(papers()) if against == ALL_PAPERS else [against]
-    on_dataset = [
-        one for one in printed_numbers() if one.paper in asked and one.dataset == PRINTED_DATASETS.get(dataset)
-    ]
-    if not on_dataset:
-        expected = f"one on which {', '.join(papers()[key].title for key in asked)} print numbers"
+    asked = [papers()[key] for key in papers() if against in (ALL_PAPERS, key)]
+    on_dataset = [one for one in printed_numbers() if one.dataset == PRINTED_DATASETS.get(dataset)]
+    if not {one.paper for one in on_dataset} & {paper.key for paper in asked}:
+        expected = f"one on which {', '.join(paper.title for paper in asked)} print numbers"
         raise SettingsError(field="data set", value=dataset, expected=f"{expected}: {', '.join(PRINTED_DATASETS)}")
-    numbers = [one for one in on_dataset if method_of(one.method) == method and one.is_one_site_per_source]
-    rows = [[number for number in numbers if number.paper == key] for key in asked]
-    return tuple(_row(row) for row in rows if row)
+    numbers = [one for one in on_dataset if one.is_one_site_per_source and method_of(one.method) == method]
+    by_paper = [(paper, [one for one in numbers if one.paper == paper.key]) for paper in asked]
+    return tuple(_row(paper, of_paper) for paper, of_paper in by_paper if of_paper)
 
 
-def _row(numbers: Sequence[PrintedNumber]) -> PrintedRow:
+def _row(paper: Paper, numbers: Sequence[PrintedNumber]) -> PrintedRow:
     """Return one paper's row: its fullest table, completed by numbers and deviations from its other tables."""
     sizes = Counter(number.table for number in numbers)
     taken: dict[str, PrintedNumber] = {}
@@ -147,23 +142,18 @@ def _row(numbers: Sequence[PrintedNumber]) -> PrintedRow:
         known = taken.setdefault(number.test_domain, number)
         if known.std is None and number.std is not None and known.mean == number.mean:
             taken[number.test_domain] = number
-    first = numbers[0]
-    paper = papers()[first.paper]
-    remarks = [text for key, text in REMARKS.items() if key == (first.paper, first.dataset)]
-    prefix = ANGLE if first.dataset == "rotatedmnist" else ""
+    dataset = numbers[0].dataset
+    remark = [REMARKS[paper.key, dataset]] if (paper.key, dataset) in REMARKS else []
     cells = {
-        domain if domain == AVERAGE else prefix + domain: Estimate(
-            number.mean, number.std, paper.runs, notes=(*number.notes, *remarks)
+        ANGLE + domain if dataset == "rotatedmnist" and domain != AVERAGE else domain: Estimate(
+            number.mean, number.std, paper.runs, notes=(*number.notes, *remark)
         )
         for domain, number in taken.items()
     }
-    return PrintedRow(paper, tuple(sorted({number.table for number in taken.values()})), first.backbone, cells)
+    return PrintedRow(paper, tuple(sorted({one.table for one in taken.values()})), numbers[0].backbone, cells)
 
 
 def _read(name: str) -> list[dict[str, Any]]:
     """Return the lines of a file of this package as text, an empty field as empty text."""
     with (files("fdg_plugins.lab.analysis") / "data" / name).open(encoding="utf-8") as file:
-        return [
-            {str(key): value for key, value in row.items()}
-            for row in pd.read_csv(file, dtype=str, keep_default_na=False).to_dict("records")
-        ]
+        return list(csv.DictReader(file))

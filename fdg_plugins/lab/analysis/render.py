@@ -2,12 +2,12 @@
 """Tables of text as a terminal, Markdown and LaTeX show them; pandas lays them out."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pandas as pd
 
-BEST = re.compile(r"\*\*(.+?)\*\*")  # the best of a column
+TERMINAL, MARKDOWN, LATEX = "terminal", "markdown", "latex"
 _LATEX = str.maketrans(
     {
         **{sign: rf"\{sign}" for sign in "&%$#_{}"},
@@ -22,7 +22,10 @@ _LATEX = str.maketrans(
 
 
 class Sheet(NamedTuple):
-    """A caption, a table of text of which the first ``words`` columns are words, and notes below."""
+    """A caption, a table of text of which the first ``words`` columns are words, and notes below.
+
+    The best of a column stands between ``**``.
+    """
 
     caption: str
     frame: pd.DataFrame
@@ -30,42 +33,35 @@ class Sheet(NamedTuple):
     notes: Sequence[str]
 
 
-def as_text(sheets: Sequence[Sheet]) -> str:
-    """Return caption, aligned rows and notes of each table; the best of a column stands between ``**``."""
-    return "\n\n".join("\n".join([one.caption, _grid(one, "simple", str), *one.notes]) for one in sheets) + "\n"
+def rendered(sheets: Sequence[Sheet], form: str) -> str:
+    """Return tables one below the other, for a terminal, in Markdown, or in LaTeX with rules of the package booktabs.
 
-
-def as_markdown(sheets: Sequence[Sheet]) -> str:
-    """Return the same in the dialect of GitHub and most other readers."""
+    Markup in names is escaped.
+    """
+    if form == LATEX:
+        return "% needs \\usepackage{booktabs}\n" + "\n".join(map(_latex_table, sheets))
     parts: list[str] = []
     for one in sheets:
-        parts += [_markdown(one.caption), _grid(one, "pipe", _markdown)]
-        parts += ["\n".join(f"- {_markdown(note)}" for note in one.notes)] if one.notes else []
+        escape, mark = (_markdown, "- ") if form == MARKDOWN else (str, "")
+        frame = one.frame.rename(columns=escape).map(lambda text, escape=escape: _keep_best(escape(text)))
+        sides = ["left"] * one.words + ["right"] * (len(frame.columns) - one.words)
+        style = "pipe" if form == MARKDOWN else "simple"
+        grid = frame.to_markdown(index=False, tablefmt=style, disable_numparse=True, colalign=sides)
+        notes = ["\n".join(f"{mark}{escape(note)}" for note in one.notes)] if one.notes else []
+        parts.append(("\n\n" if form == MARKDOWN else "\n").join([escape(one.caption), grid, *notes]))
     return "\n\n".join(parts) + "\n"
 
 
-def as_latex(sheets: Sequence[Sheet]) -> str:
-    """Return ``table`` environments with rules from the package booktabs, which the document must load."""
-    return "% needs \\usepackage{booktabs}\n" + "\n".join(map(_environment, sheets))
-
-
-def _environment(sheet: Sheet) -> str:
-    frame = _mapped(sheet.frame, _latex)
+def _latex_table(sheet: Sheet) -> str:
+    frame = sheet.frame.rename(columns=_latex).map(_latex)
     columns = "l" * sheet.words + "r" * (len(frame.columns) - sheet.words)
-    text = frame.to_latex(index=False, column_format=columns, caption=_latex(sheet.caption), position="t")
+    text = str(frame.to_latex(index=False, column_format=columns, caption=_latex(sheet.caption), position="t"))
     notes = "".join(f"\\par\\footnotesize {_latex(note)}\n" for note in sheet.notes)
     return text.replace("\\end{table}\n", f"{notes}\\end{{table}}\n")
 
 
-def _grid(sheet: Sheet, form: str, escape: Callable[[str], str]) -> str:
-    frame = _mapped(sheet.frame, escape)
-    sides = ["left"] * sheet.words + ["right"] * (len(frame.columns) - sheet.words)
-    return str(frame.to_markdown(index=False, tablefmt=form, disable_numparse=True, colalign=sides))
-
-
-def _mapped(frame: pd.DataFrame, escape: Callable[[str], str]) -> pd.DataFrame:
-    """Return the table with every name and cell escaped; the marks of the best are kept."""
-    return frame.rename(columns=escape).map(lambda text: re.sub(r"\\\*\\\*", "**", escape(text)))
+def _keep_best(text: str) -> str:
+    return text.replace(r"\*\*", "**")
 
 
 def _markdown(text: str) -> str:
@@ -76,4 +72,4 @@ def _markdown(text: str) -> str:
 def _latex(text: str) -> str:
     """Return ``text`` with LaTeX's special characters escaped, a minus and quotes as it sets them, the best in bold."""
     escaped = re.sub('"([^"]*)"', r"``\1''", text.translate(_LATEX))
-    return BEST.sub(r"\\textbf{\1}", re.sub(r"^-(?=\d)", "$-$", escaped))
+    return re.sub(r"\*\*(.+?)\*\*", r"\\textbf{\1}", re.sub(r"^-(?=\d)", "$-$", escaped))

@@ -18,6 +18,7 @@ from fdg_plugins.record.run_record import SCHEMA_VERSION, RunRecord
 from fdg_plugins.storage import parse_json
 
 Key = TypeVar("Key", bound=Hashable)
+Item = TypeVar("Item")
 LARGEST = 2**30  # bytes of an uncompressed record; one of 1,000 sites and 800 rounds has less than half of it
 
 
@@ -115,11 +116,11 @@ def read_runs(file: Path) -> list[Run]:
     return [Run(file.parent, _read(file), file=file)]
 
 
-def grouped(runs: Iterable[Run], key: Callable[[Run], Key]) -> dict[Key, list[Run]]:
-    """Return the runs by their ``key``, in the order in which the keys first occur."""
-    groups: dict[Key, list[Run]] = {}
-    for run in runs:
-        groups.setdefault(key(run), []).append(run)
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Return the items by their ``key``, in the order in which the keys first occur."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
     return groups
 
 

@@ -11,12 +11,12 @@ worst group's accuracy, have rows of their own.
 
 import re
 import statistics
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.lab.analysis.comparable import Group, check_comparable, group_runs, value_of, without_repeats
+from fdg_plugins.lab.analysis.comparable import Group, check_comparable, group_runs, without_repeats
 from fdg_plugins.lab.analysis.departures import departures_of_sites
 from fdg_plugins.lab.analysis.domains import is_default_fedavg
 from fdg_plugins.lab.analysis.estimates import Estimate, estimate
@@ -25,7 +25,6 @@ from fdg_plugins.lab.analysis.facts import (
     line_facts,
     missing_images,
     notes_on_runs,
-    seeds_in_words,
     versions_in_words,
 )
 from fdg_plugins.lab.analysis.names import method_title
@@ -33,8 +32,7 @@ from fdg_plugins.lab.analysis.pairing import Scores, compare
 from fdg_plugins.lab.analysis.papers import ALL_PAPERS, method_of, printed_numbers
 from fdg_plugins.lab.analysis.runs import Run, grouped
 from fdg_plugins.lab.analysis.selection import LAST, selected
-from fdg_plugins.lab.analysis.table import NOT_COMPARABLE, OURS, PRINTED, Row, Table
-from fdg_plugins.record.method_settings import differing, method_settings
+from fdg_plugins.lab.analysis.table import NOT_COMPARABLE, OURS, PRINTED, Row, Table, seeds_in_words
 from fdg_plugins.record.run_record import domain_sums
 from fdg_plugins.tasks import TASKS, ScoreKind, SumAndCount
 
@@ -59,6 +57,11 @@ class Column(NamedTuple):
     def title(self) -> str:
         """The heading, such as ``CIFAR-10 alpha=0.1``."""
         return f"{dataset_spec(self.dataset).title.split(' (')[0]} {self.skew}"
+
+    @property
+    def derived_kinds(self) -> Sequence[ScoreKind]:
+        """The scores that the task of the data set derives."""
+        return TASKS.get(dataset_spec(self.dataset).task).derived_kinds
 
 
 PAPERS_COLUMNS = tuple(Column(dataset, f"alpha={alpha:g}") for alpha in ALPHAS for dataset in DATASETS)
@@ -96,71 +99,68 @@ def build_sites_table(runs: Sequence[Run], against: str | None = None) -> Table:
     in_columns = grouped(runs, column_of)
     for members in in_columns.values():
         check_comparable(members, apart_from=("sites_per_round",))
-    kept, copies = without_repeats(runs, apart_from=_OF_PLACE)
+    kept = without_repeats(runs, apart_from=_OF_PLACE)
     groups = group_runs(kept)
-    ordered = dict.fromkeys((*(one for one in PAPERS_COLUMNS if one in in_columns), *in_columns))
-    columns = {one.title: {"dataset": one.dataset, "skew": one.skew} for one in ordered}
-    rows = [
-        row
-        for share in sorted({*map(participation_of, kept)}, reverse=True)
-        for row in _rows(groups, ordered, share, against)
-    ]
-    ours = [cell for row in rows if row.kind == OURS for cell in row.cells.values()]
-    seeds = {frozenset(cell.by_seed) for cell in ours if isinstance(cell, Estimate)}
-    counted = len(seeds) > 1
-    over = seeds_in_words(frozenset().union(*seeds) or {run.seed for run in kept}, counted=counted)
+    columns = {one: in_columns[one] for one in (*(one for one in PAPERS_COLUMNS if one in in_columns), *in_columns)}
+    shares = sorted({*map(participation_of, kept)}, reverse=True)
+    rows = tuple(row for share in shares for group in groups for row in _rows(group, [*columns], share, against))
     facts = filter(None, (_by_column(kept, fact) for fact in (_network, _images, lambda run: versions_in_words([run]))))
     data = ", ".join(dict.fromkeys(run.record.data for run in kept))
-    score = kept[0].record.score
+    score, scores = kept[0].record.score, list(map(_scores, groups))
+    over = seeds_in_words(rows, (run.seed for run in kept))
     return Table(
         caption=f"Accuracy of the last model, percent, {over}: {data}; {', '.join(facts)}.",
         head=("method", "participation", "on"),
-        columns=columns,
-        rows=tuple(rows),
-        notes=(*_notes(kept, groups, against), *notes_on_runs(kept, copies)),
+        columns={one.title: {"dataset": one.dataset, "skew": one.skew} for one in columns},
+        rows=rows,
+        notes=(*_notes(kept, columns, against), *notes_on_runs(kept)),
         score=score,
         facts=line_facts(kept),
         rules=("on", {}),
-        comparison=compare([_scores(group) for group in groups], score, PAIRED, lambda place: place.partition("/")[0]),
-        counted=counted,
+        comparison=compare(scores, score, PAIRED, lambda place: place.partition("/")[0]),
     )
 
 
-def _rows(
-    groups: Sequence[Group], columns: Collection[Column], participation: float, against: str | None
-) -> Iterator[Row]:
-    """Yield our rows under one participation, and the paper's."""
-    for group in groups:
-        runs = [run for run in group.runs if participation_of(run) == participation]
-        if not runs:
-            continue
-        by_title = {column.title: members for column, members in grouped(runs, column_of).items()}
-        facts = {title: line_facts(members) for title, members in by_title.items()}
-        fields = {**line_facts(group.runs), "selection": LAST, "participation": participation}
-        for what, kind in _kinds(runs):
-            yield Row(
-                OURS,
-                group.method,
-                group.label,
-                (f"{participation:g}", what),
-                {title: cell for title, members in by_title.items() if (cell := _over_seeds(members, what))},
-                {**fields, "on": what},
-                facts,
-                empty=frozenset(column.title for column in columns if not _has_row(column, kind)),
-                rivals=(participation, what) if kind is None else None,
-            )
-        if against and (printed := printed_cells(group.method, participation)):
-            words = (f"{participation:g}", "FedOMG paper, as printed")
-            reasons = {title: departures_of_sites(members) for title, members in by_title.items()}
-            yield Row(
-                PRINTED,
-                group.method,
-                method_title(group.method),  # without settings of ours
-                words,
-                printed,
-                {"paper": PAPER, "participation": participation, "rounds": ROUNDS, "sites": SITES},
-                {title: {"note": f"{NOT_COMPARABLE}: {', '.join(of)}"} for title, of in reasons.items() if of},
-            )
+def _rows(group: Group, columns: Sequence[Column], participation: float, against: str | None) -> Iterator[Row]:
+    """Yield our rows of a method under one participation, and the paper's."""
+    runs = [run for run in group.runs if participation_of(run) == participation]
+    if not runs:
+        return
+    by_title = {column.title: members for column, members in grouped(runs, column_of).items()}
+    facts = {title: line_facts(members) for title, members in by_title.items()}
+    fields = {**line_facts(group.runs), "selection": LAST, "participation": participation}
+    found = {run.folder: own_and_published(run) for run in runs}
+    places = (OWN, PUBLISHED, *([PERSONAL] if any(PERSONAL in own for own in found.values()) else []))
+    derived = dict.fromkeys(kind for run in runs for kind in run.record.task.derived_kinds)
+    for kind, place in ((kind, place) for kind in (None, *derived) for place in places):
+        what = place if kind is None else derived_on(kind, place)
+        cells = {
+            title: estimate({run.seed: found[run.folder][what] for run in members if what in found[run.folder]})
+            for title, members in by_title.items()
+        }
+        yield Row(
+            OURS,
+            group.method,
+            group.label,
+            (group.label, f"{participation:g}", what),
+            {title: cell for title, cell in cells.items() if cell},
+            {**fields, "on": what},
+            facts,
+            empty=frozenset(column.title for column in columns if kind and kind not in column.derived_kinds),
+            rivals=None if kind else (participation, what),
+        )
+    if against and (printed := printed_cells(group.method, participation)):
+        title = method_title(group.method)  # without settings of ours
+        reasons = {one: ", ".join(departures_of_sites(members)) for one, members in by_title.items()}
+        yield Row(
+            PRINTED,
+            group.method,
+            title,
+            (title, f"{participation:g}", "FedOMG paper, as printed"),
+            printed,
+            {"paper": PAPER, "participation": participation, "rounds": ROUNDS, "sites": SITES},
+            {one: {"note": f"{NOT_COMPARABLE}: {of}"} for one, of in reasons.items() if of},
+        )
 
 
 def printed_cells(method: str, participation: float) -> dict[str, Estimate]:
@@ -203,8 +203,8 @@ def own_and_published(run: Run) -> dict[str, float]:
     task, values = run.record.task, dict[str, float]()
     for place, sums in _pooled(run).items():
         total, count = sums[run.record.score.name]
-        values[place] = total / count
         derived = task.derived(sums)
+        values[place] = total / count
         values |= {derived_on(kind, place): derived[kind.name] for kind in task.derived_kinds if kind.name in derived}
     return values
 
@@ -219,12 +219,10 @@ def _pooled(run: Run) -> dict[str, dict[str, SumAndCount]]:
 
     With those of the sites' own models, if all sources have one.
     """
-    found = selected(run.record, LAST)
+    if (found := selected(run.record, LAST)) is None:
+        return {}
     pooled: dict[str, dict[str, SumAndCount]] = {}
-    if found is None:
-        return pooled
-    own_models = {} if found.personal is None else found.personal.sites
-    for place, scores in ((OWN, found.sites), (PERSONAL, own_models)):
+    for place, scores in ((OWN, found.sites), (PERSONAL, found.personal.sites if found.personal else {})):
         if all(site in scores for site in run.record.sources):
             own = {site: scores[site] for site in run.record.sources}
             pooled[place] = domain_sums(own, dict.fromkeys(own, place))[place]
@@ -236,38 +234,17 @@ def _pooled(run: Run) -> dict[str, dict[str, SumAndCount]]:
 # --- of several ---
 
 
-def _over_seeds(runs: Sequence[Run], what: str) -> Estimate | None:
-    """Return the mean over seeds of what :func:`own_and_published` calls ``what``."""
-    values = {run.seed: own_and_published(run).get(what) for run in runs}
-    return estimate({seed: value for seed, value in values.items() if value is not None})
-
-
-def _kinds(runs: Sequence[Run]) -> list[tuple[str, ScoreKind | None]]:
-    """Return what our rows of ``runs`` are of: the accuracies (None), and each score that a task derives."""
-    kinds = dict.fromkeys(kind for run in runs for kind in run.record.task.derived_kinds)
-    has_own_models = any(PERSONAL in _pooled(run) for run in runs)
-    places = (OWN, PUBLISHED, *([PERSONAL] if has_own_models else []))
-    plain: list[tuple[str, ScoreKind | None]] = [(place, None) for place in places]
-    return plain + [(derived_on(kind, place), kind) for kind in kinds for place in places]
-
-
-def _has_row(column: Column, kind: ScoreKind | None) -> bool:
-    """Return whether runs in a column have the score of a row: the accuracy (None), or one that their task derives."""
-    return kind is None or kind in TASKS.get(dataset_spec(column.dataset).task).derived_kinds
-
-
 def _scores(group: Group) -> Scores:
     """Return the accuracies of a method's global models, for its comparison.
 
     A cell is a data set, skew and participation, ``cifar10/alpha=0.1/0.4``, with a seed. Sites' own models are left
     out: FedAvg has none.
     """
-    measured = [
-        (run, "/".join((*column_of(run), f"{participation_of(run):g}")), own_and_published(run)) for run in group.runs
-    ]
-    cells = {
-        what: {(place, run.seed): own[what] for run, place, own in measured if what in own} for what in (OWN, PUBLISHED)
+    measured = {
+        ("/".join((*column_of(run), f"{participation_of(run):g}")), run.seed): own_and_published(run)
+        for run in group.runs
     }
+    cells = {what: {at: own[what] for at, own in measured.items() if what in own} for what in (OWN, PUBLISHED)}
     return Scores(group.method, group.label, is_default_fedavg(group), cells)
 
 
@@ -284,57 +261,42 @@ def _by_column(runs: Sequence[Run], fact: Callable[[Run], str]) -> str:
 
 
 def _network(run: Run) -> str:
-    record = run.record
-    trained = f", {record.protocol.trained}" if record.protocol.trained else ""
-    return f"{record.protocol.model} ({record.initial_weights.label}{trained})"
+    trained = f", {run.record.protocol.trained}" if run.record.protocol.trained else ""
+    return f"{run.record.protocol.model} ({run.record.initial_weights.label}{trained})"
 
 
 def _images(run: Run) -> str:
-    most = run.record.protocol.max_samples_per_domain
-    return (
-        " and ".join(missing_images([run], certain=False).values())
-        if most is None
-        else f"at most {most} images per domain"
-    )
+    if (most := run.record.protocol.max_samples_per_domain) is not None:
+        return f"at most {most} images per domain"
+    return " and ".join(missing_images([run], certain=False).values())
 
 
-def _notes(runs: Sequence[Run], groups: Sequence[Group], against: str | None) -> Iterator[str]:
+def _notes(runs: Sequence[Run], columns: Mapping[Column, Sequence[Run]], against: str | None) -> Iterator[str]:
     """Yield what a reader must know to compare the numbers."""
-    trained = (
-        _by_column(runs, fact)
-        for fact in (lambda run: f"rounds {run.record.protocol.rounds}", lambda run: f"sites {len(run.record.sources)}")
-    )
+    rounds = _by_column(runs, lambda run: f"rounds {run.record.protocol.rounds}")
+    sites = _by_column(runs, lambda run: f"sites {len(run.record.sources)}")
     yield (
-        f"Ours: {', '.join(trained)}. A site trains on three quarters of its images and is judged on the rest ({OWN}: "
+        f"Ours: {rounds}, {sites}. A site trains on three quarters of its images and is judged on the rest ({OWN}: "
         f"correct over all sites, divided by their number); no site has the {PUBLISHED}."
     )
-    for group in groups:  # settings that have the default of each data set, which is not the same on all
-        for name in sorted(differing([method_settings(run.record) for run in group.runs])):
-            words = _by_column(group.runs, lambda run, name=name: str(value_of(run, name)))  # type: ignore[misc]
-            yield f"{group.label}: {name} {words}."
-    in_columns = grouped(runs, column_of)
     if against is not None:
         yield (
             f"The paper: Tables 1 and 5, rounds {ROUNDS}, sites {SITES}, mean of {RUNS} runs; how a site's images are "
             "split, and on which of them accuracy is measured, is not stated. The caption of Table 1 says 20 % of the "
             "sites per round; its numbers are those of Table 5 for all."
         )
-        for column in (column for column in PAPERS_COLUMNS if column in in_columns):
-            if reasons := departures_of_sites(in_columns[column]):
-                yield f"{column.title} is not comparable with the paper: {', '.join(reasons)}."
+        for column, members in columns.items():
+            if column in PAPERS_COLUMNS and (reasons := departures_of_sites(members)):
+                yield f"{column.title} is {NOT_COMPARABLE} with the paper: {', '.join(reasons)}."
     shares = {
         column.title: statistics.fmean(found)
-        for column, members in in_columns.items()
+        for column, members in columns.items()
         if (found := [share for run in members if (share := commonest_at_sites(run)) is not None])
     }
     if shares:
         words = "Always naming the site's own commonest class is right in about this percentage of the"
         yield f"{words} {OWN}: {', '.join(f'{title} {100 * share:.1f}' for title, share in shares.items())}."
     for run in runs:
-        pooled, last = _pooled(run), selected(run.record, LAST)
-        expected = (OWN, PUBLISHED, *([PERSONAL] if last is not None and last.personal is not None else []))
-        for what in (what for what in expected if what not in pooled):
-            yield f"{run.folder} has no accuracy on the {what}, and is missing there."
-        for place, sums in pooled.items():
+        for place, sums in _pooled(run).items():
             if parts := run.record.task.left_out(sums, run.record.classes):
                 yield f"{run.folder} has no image of {', nor of '.join(parts)} among the {place}: not counted there."

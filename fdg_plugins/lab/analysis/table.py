@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A table of results: rows of means over seeds, written as text for readers and as lines of numbers for programs."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,13 +9,14 @@ import pandas as pd
 
 from fdg_plugins.lab.analysis.estimates import Difference, Estimate
 from fdg_plugins.lab.analysis.pairing import NONE, Comparison
-from fdg_plugins.lab.analysis.render import Sheet, as_latex, as_markdown, as_text
+from fdg_plugins.lab.analysis.render import TERMINAL, Sheet, rendered
 from fdg_plugins.tasks import ScoreKind
 
 OURS, PRINTED, DIFFERENCE, CHOSEN, NOTE = "ours", "printed", "difference", "chosen", "note"
 NOT_COMPARABLE = "not comparable"
 MISSING = "missing"
 REFERENCES = "Centralised references (pooled source data)"
+CSV = "csv"
 
 FIELDS = (
     *("kind", "method", "label", "selection", "paper", "tables", "backbone", "participation", "on"),
@@ -24,8 +25,6 @@ FIELDS = (
     *("rounds", "steps", "sites", "max_samples_per_domain", "version"),
 )
 
-Cells = Mapping[str, Estimate | Difference]
-
 
 @dataclass(frozen=True)
 class Row:
@@ -33,8 +32,7 @@ class Row:
 
     Args:
         kind: ``ours``, ``printed``, ``difference``, or the name of a score that the task derives.
-        method, label: the method's name, and how it is called; ``score``: the title of the score that the task derives.
-        words: the texts between the label and the numbers.
+        method, label: the method's name, and how it is called; ``words``: the texts left of the numbers.
         cells: by column; a column of ``empty`` has none by nature, any other that is left out is missing.
         fields: of all lines of the row; ``by_column``: of the lines of a column.
         rivals: rows with the same rivals compete for the best of each column; None: this one does not.
@@ -45,14 +43,29 @@ class Row:
     method: str
     label: str
     words: tuple[str, ...]
-    cells: Cells
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    cells: Mapping[str, Estimate | Difference]
+    fields: Mapping[str, Any]
     by_column: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     empty: frozenset[str] = frozenset()
     rivals: Hashable = None
-    score: str = ""
     in_text: bool = True
     is_reference: bool = False
+
+
+def seeds_of(rows: Iterable[Row]) -> set[frozenset[int]]:
+    """Return the sets of seeds over which our cells are; if there are several, cells state their number of seeds."""
+    cells = [cell for row in rows if row.kind == OURS for cell in row.cells.values()]
+    return {frozenset(cell.by_seed) for cell in cells if isinstance(cell, Estimate)}
+
+
+def seeds_in_words(rows: Iterable[Row], seeds: Iterable[int]) -> str:
+    """Return what the numbers of a table are over; ``seeds``: those of the runs, for a table without numbers."""
+    found = seeds_of(rows)
+    listed = [str(seed) for seed in sorted(frozenset().union(*found) or set(seeds))]
+    if len(listed) == 1 and len(found) < 2:
+        return f"one seed ({listed[0]})"
+    number = " (their number in brackets)" if len(found) > 1 else ""
+    return f"mean ± standard deviation over seeds {', '.join(listed)}{number}"
 
 
 @dataclass(frozen=True)
@@ -60,8 +73,7 @@ class Table:
     """A table. ``head``: the titles of the columns of words; ``columns``: of the numbers, with the fields of each.
 
     ``facts``: the fields of the lines of notes; ``chosen``: lines of what was chosen on source validation; ``rules``:
-    what the comparison is made apart for, and each of it in words. ``counted``: whether cells state their number of
-    seeds.
+    what the comparison is made apart for, and each of it in words.
     """
 
     caption: str
@@ -73,27 +85,19 @@ class Table:
     facts: Mapping[str, Any]
     rules: tuple[str, Mapping[str, str]]
     comparison: Comparison | None = None
-    counted: bool = False
     chosen: Sequence[Mapping[str, Any]] = ()
 
-    def text(self, digits: int = 1, *, paired: bool = True) -> str:
-        """Return the table for a terminal, with scores to ``digits`` decimals and fractions in percent.
+    def text(self, form: str = TERMINAL, *, paired: bool = True) -> str:
+        """Return the table in the ``form`` terminal, markdown, latex or csv; but for CSV, fractions are in percent.
 
         ``paired``: whether the comparison with FedAvg follows below, if there is one.
         """
-        return as_text(self._sheets(digits, paired))
-
-    def markdown(self, digits: int = 1, *, paired: bool = True) -> str:
-        """Return the table in Markdown."""
-        return as_markdown(self._sheets(digits, paired))
-
-    def latex(self, digits: int = 1, *, paired: bool = True) -> str:
-        """Return the table in LaTeX."""
-        return as_latex(self._sheets(digits, paired))
-
-    def csv(self, *, paired: bool = True) -> str:
-        """Return :meth:`numbers` as CSV with a header."""
-        return self.numbers(paired=paired).to_csv(index=False, lineterminator="\n")
+        if form == CSV:
+            return str(self.numbers(paired=paired).to_csv(index=False, lineterminator="\n"))
+        sheets = [Sheet(self.caption, self._frame(), len(self.head), self.notes)]
+        if paired and self.comparison is not None:
+            sheets.append(self.comparison.sheet(self.score, str(self.facts["data"]), self.rules))
+        return rendered(sheets, form)
 
     def numbers(self, *, paired: bool = True) -> pd.DataFrame:
         """Return a line per row and column, unrounded; fractions stay fractions, what does not apply is empty.
@@ -104,28 +108,21 @@ class Table:
         note has a line of the kind ``note``. ``paired``: whether lines of the kinds ``mean_rank`` and
         ``paired_difference`` follow; their ``pairs`` is the number of cells, ``values`` are ``place/seed:difference``.
         """
-        lines: list[Mapping[str, Any]] = [line for row in self.rows for line in self._lines(row)]
-        lines += [*self.chosen, *({**self.facts, "kind": NOTE, "note": note} for note in self.notes)]
+        lines = [
+            {
+                **{"kind": row.kind, "method": row.method, "label": row.label, **self.columns[column]},
+                **(row.cells[column].numbers() if column in row.cells else {"seeds": 0}),
+                **{**row.fields, **row.by_column.get(column, {})},
+            }
+            for row in self.rows
+            for column in self.columns
+            if column in row.cells or not (column in row.empty or row.kind in (PRINTED, DIFFERENCE))
+        ]
+        lines += [*map(dict, self.chosen), *({**self.facts, "kind": NOTE, "note": note} for note in self.notes)]
         if paired and self.comparison is not None:
-            own = {row.label: row.fields for row in self.rows if row.kind == OURS}
-            for row, line in self.comparison.lines():
-                names = {"method": row.method.method, "label": row.method.label}
-                at = {"participation": None, self.rules[0]: row.rule}
-                lines.append({**own[row.method.label], **names, **at, **line})
+            fields = {row.label: {**row.fields, "participation": None} for row in self.rows if row.kind == OURS}
+            lines += [{**fields[one["label"]], **one, self.rules[0]: one["rule"]} for one in self.comparison.lines()]
         return pd.DataFrame(lines, columns=FIELDS, dtype=object)
-
-    def _lines(self, row: Row) -> list[dict[str, Any]]:
-        lines = []
-        for column in (column for column in self.columns if column not in row.empty):
-            if column in row.cells:
-                numbers = row.cells[column].numbers()
-            elif row.kind in (PRINTED, DIFFERENCE):
-                continue
-            else:
-                numbers = {"seeds": 0}
-            names = {"kind": row.kind, "method": row.method, "label": row.label, **self.columns[column]}
-            lines.append({**names, **numbers, **row.fields, **row.by_column.get(column, {})})
-        return lines
 
     @property
     def shown(self) -> list[str]:
@@ -133,54 +130,35 @@ class Table:
         ours = [row for row in self.rows if row.kind == OURS]
         return [one for one in self.columns if any(one in row.cells for row in ours)] or list(self.columns)
 
-    def _sheets(self, digits: int, paired: bool) -> list[Sheet]:
-        left_out = [column for column in self.columns if column not in self.shown]
-        notes = [f"Left out, since no run has a score there: {', '.join(left_out)}."] if left_out else []
-        found = [Sheet(self.caption, self._frame(digits), len(self.head), [*notes, *self.notes])]
-        if paired and self.comparison is not None:
-            found.append(self.comparison.sheet(self.score, str(self.facts["data"]), self.rules, digits))
-        return found
-
-    def _frame(self, digits: int) -> pd.DataFrame:
-        best, head = self._best(digits), [*self.head, *self.shown]
+    def _frame(self) -> pd.DataFrame:
+        best, head = self._best(), [*self.head, *self.shown]
         lines: list[list[str]] = []
         heading = [[f"{REFERENCES}:", *[""] * (len(head) - 1)]]
         for row in (row for row in self.rows if row.in_text):
             if row.is_reference:
                 lines, heading = [*lines, *heading], []
-            texts = [self._text(row, column, digits) for column in self.shown]
-            for place, column in enumerate(self.shown):
-                mean = self._mean(row, column, digits)
-                if mean is not None and mean == best.get((row.rivals, column)):
-                    texts[place] = f"**{texts[place]}**"
-            lines.append([f"{row.label}, {row.score}" if row.score else row.label, *row.words, *texts])
+            lines.append([*row.words, *(self._text(row, column, best) for column in self.shown)])
         return pd.DataFrame(lines, columns=head)
 
-    def _text(self, row: Row, column: str, digits: int) -> str:
+    def _text(self, row: Row, column: str, best: Mapping[tuple[Hashable, str], float]) -> str:
         cell = row.cells.get(column)
         if cell is None:
             return NONE if row.kind in (PRINTED, DIFFERENCE) or column in row.empty else MISSING
-        text = cell.text(self.score.factor, digits)
-        if self.counted and isinstance(cell, Estimate) and row.kind != PRINTED:
-            return f"{text} ({cell.count})"
-        return text
+        text = cell.text(self.score.factor)
+        if isinstance(cell, Difference):
+            return text
+        if len(seeds_of(self.rows)) > 1 and row.kind != PRINTED:
+            text = f"{text} ({cell.count})"
+        return f"**{text}**" if self._rounded(cell) == best.get((row.rivals, column)) else text
 
-    def _mean(self, row: Row, column: str, digits: int) -> str | None:
-        """Return a mean as shown, if the row competes for the best of the column."""
-        cell = row.cells.get(column)
-        if row.rivals is None or not isinstance(cell, Estimate):
-            return None
-        return f"{self.score.factor * cell.mean:.{digits}f}"
+    def _rounded(self, cell: Estimate) -> float:
+        return float(f"{self.score.goodness(self.score.factor * cell.mean):.1f}")
 
-    def _best(self, digits: int) -> dict[tuple[Hashable, str], str]:
+    def _best(self) -> dict[tuple[Hashable, str], float]:
         """Return the best mean of each column among rivals, as shown; none where there is only one."""
-        means: dict[tuple[Hashable, str], list[str]] = {}
-        for row in self.rows:
-            for column in row.cells:
-                if (text := self._mean(row, column, digits)) is not None:
-                    means.setdefault((row.rivals, column), []).append(text)
-        return {
-            at: max(found, key=lambda text: self.score.goodness(float(text)))
-            for at, found in means.items()
-            if len(found) > 1
-        }
+        means: dict[tuple[Hashable, str], list[float]] = {}
+        for row in (row for row in self.rows if row.rivals is not None):
+            for column, cell in row.cells.items():
+                if isinstance(cell, Estimate):
+                    means.setdefault((row.rivals, column), []).append(self._rounded(cell))
+        return {at: max(found) for at, found in means.items() if len(found) > 1}

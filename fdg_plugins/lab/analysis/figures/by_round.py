@@ -6,18 +6,18 @@ FedIIR paper, Fig. 5 and 6). The server's numbers are an update's cosine with th
 weight in the step.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from fdg_plugins.data.site_names import site_names
-from fdg_plugins.lab.analysis.comparable import Group
 from fdg_plugins.lab.analysis.estimates import span
-from fdg_plugins.lab.analysis.facts import grouped_census
 from fdg_plugins.lab.analysis.figures.material import Material, caption_of, over_seeds, score_panel, slug
 from fdg_plugins.lab.analysis.figures.picture import Chart, Line, Panel
 from fdg_plugins.lab.analysis.figures.style import domain_looks
 from fdg_plugins.lab.analysis.runs import Run
 from fdg_plugins.lab.analysis.selection import judged_by_all
+from fdg_plugins.record.run_record import AggregationRecord
 
 TARGET = "held-out domain"
 SOURCES = "source validation"
@@ -58,7 +58,7 @@ def convergence(runs: Sequence[Run]) -> tuple[Chart, ...]:
     runs, score = material.runs, material.runs[0].record.score
     steps = [run.record.method.settings["checkpoint_every"] for run in runs if run.is_reference]
     caption = caption_of(runs)
-    caption += f"; {span(steps)} steps of a reference count as a round" if steps else ""
+    caption += f"; {span(steps, 'step')} of a reference count as a round" if steps else ""
     if any(
         one.after_round in sources_by_round(run) and not judged_by_all(run.record, one)
         for run in runs
@@ -71,7 +71,6 @@ def convergence(runs: Sequence[Run]) -> tuple[Chart, ...]:
             title=f"{score.title} of the global model after each round",
             caption=caption,
             origin=material.origin,
-            notes=material.notes,
             x_label="round",
             panels=tuple(
                 score_panel(
@@ -108,10 +107,10 @@ def cosines(runs: Sequence[Run]) -> tuple[Chart, ...]:
     not comparable.
     """
 
-    def quantities(group: Group) -> list[str]:
-        one, other = (_numbers(group, quantity) for quantity in (WITH_DIRECTION, WITH_MEAN))
-        same = one.keys() == other.keys() and all(abs(value - other[at]) <= SAME for at, value in one.items())
-        return [WITH_DIRECTION] if same else [WITH_DIRECTION, WITH_MEAN]
+    def quantities(found: Sequence[AggregationRecord]) -> tuple[str, ...]:
+        pairs = [(one.cosines_with_direction, one.cosines_with_mean) for one in found]
+        same = all(abs(value - mean.get(site, math.inf)) <= SAME for own, mean in pairs for site, value in own.items())
+        return (WITH_DIRECTION,) if same else (WITH_DIRECTION, WITH_MEAN)
 
     return _charts("cosines", "Cosine of each site's update", runs, quantities, (-1.0, 1.0))
 
@@ -123,60 +122,53 @@ def weights(runs: Sequence[Run]) -> tuple[Chart, ...]:
     ``SettingsError`` if the runs are not comparable.
     """
 
-    def quantities(group: Group) -> list[str]:
-        return [GAMMA, WEIGHT] if any(_numbers(group, GAMMA)) else [WEIGHT]
+    def quantities(found: Sequence[AggregationRecord]) -> tuple[str, ...]:
+        return (GAMMA, WEIGHT) if any(one.gamma for one in found) else (WEIGHT,)
 
     return _charts("weights", "Weight of each site's update", runs, quantities, (0.0, 1.0))
 
 
 def site_by_round(run: Run, site: str, quantity: str) -> dict[float, float]:
     """Return a site's number in each round that used its update."""
-    rounds = [finished for finished in run.record.rounds if finished.aggregation is not None]
-    found = {one.round: (getattr(one.aggregation, FIELDS[quantity]) or {}).get(site) for one in rounds}
-    return {number: value for number, value in found.items() if value is not None}
-
-
-def _numbers(group: Group, quantity: str) -> dict[tuple[str, str, float], float]:
-    """Return a number of all sites of all runs by run, site and round."""
-    return {
-        (str(run.folder), site, number): value
-        for run in group.runs
-        for site in run.record.sources
-        for number, value in site_by_round(run, site, quantity).items()
+    found = {
+        one.round: (getattr(one.aggregation, FIELDS[quantity]) or {}).get(site)
+        for one in run.record.rounds
+        if one.aggregation is not None
     }
+    return {number: value for number, value in found.items() if value is not None}
 
 
 def _charts(
     kind: str,
     title: str,
     runs: Sequence[Run],
-    quantities_of: Callable[[Group], list[str]],
+    quantities_of: Callable[[Sequence[AggregationRecord]], tuple[str, ...]],
     bounds: tuple[float, float],
 ) -> tuple[Chart, ...]:
     material = Material(runs)
     charts: dict[str, Chart] = {}
     for group, _ in material.groups:
-        quantities = quantities_of(group)
+        quantities = quantities_of(
+            [one.aggregation for run in group.runs for one in run.record.rounds if one.aggregation is not None]
+        )
         name = f"{kind}-{slug(group.title)}"
         name = name if name not in charts else f"{name}-{len(charts) + 1}"  # other signs may give an equal name
-        panels = tuple(
-            Panel(
-                f"held out: {target}",
-                kind.removesuffix("s"),
-                tuple(line for quantity in quantities for line in _sites(group.held_out(target), quantity)),
-                bounds=bounds,
-            )
-            for target in material.targets
-        )
         charts[name] = Chart(
             name=name,
             title=f"{title}, {group.title}{f' ({quantities[0]})' if len(quantities) == 1 else ''}",
             caption=caption_of(group.runs),
             origin=material.origin,
-            notes=material.notes,
             x_label="round",
-            panels=panels,
-            quantities=tuple(quantities),
+            panels=tuple(
+                Panel(
+                    f"held out: {target}",
+                    kind.removesuffix("s"),
+                    tuple(line for quantity in quantities for line in _sites(group.held_out(target), quantity)),
+                    bounds=bounds,
+                )
+                for target in material.targets
+            ),
+            quantities=quantities,
         )
     return tuple(charts.values())
 
@@ -186,7 +178,7 @@ def _sites(runs: Sequence[Run], quantity: str) -> Iterator[Line]:
     records = {site: run.record for run in runs for site in run.record.sources}
     for site, record in sorted(records.items()):
         domain = record.census[site].domain
-        alike = [other for other in grouped_census(record)[domain] if other in record.sources]
+        alike = [other for other in record.sources if record.census[other].domain == domain]
         label = domain if site_names([domain]) == (site,) else site
         label = f"{domain} ({len(alike)} sites)" if len(alike) > 1 else label
         look = domain_looks(record.protocol.dataset, (reply.domain for reply in record.census.values()))[domain]

@@ -7,7 +7,7 @@ is printed, so text has the same size in every figure.
 
 import io
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Literal, get_args
@@ -26,6 +26,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 from fdg_plugins.lab.analysis.estimates import Estimate
 from fdg_plugins.lab.analysis.figures.picture import Chart, Counts, Line, Panel, Picture, Scale
 from fdg_plugins.lab.analysis.figures.style import GREY
+from fdg_plugins.lab.analysis.runs import grouped
 
 FORMATS = ("png", "svg")
 COLUMN_INCHES = 3.3  # a column of a paper with two
@@ -65,14 +66,9 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-def draw(picture: Picture, width: float = COLUMN_INCHES) -> Figure:
+def draw(picture: Chart | Counts, width: float = COLUMN_INCHES) -> Figure:
     """Return the figure in a width in inches, by default that of a paper's column."""
-    match picture:
-        case Chart():
-            return _draw_chart(picture, width)
-        case Counts():
-            return _draw_counts(picture, width)
-    raise TypeError(f"there is no drawing for a {type(picture).__name__}.")
+    return _draw_chart(picture, width) if isinstance(picture, Chart) else _draw_counts(picture, width)
 
 
 def render(figure: Figure, picture: Picture, form: str) -> bytes:
@@ -94,13 +90,15 @@ def new_figure(picture: Picture, width: float, height: float, handles: Sequence[
 
     Title and caption are above the contents, the legend of ``handles`` is below them.
     """
-    caption = textwrap.wrap(picture.title, int(LETTERS * width)) + textwrap.wrap(picture.caption, int(LETTERS * width))
-    labels = [textwrap.wrap(str(handle.get_label()), int(LETTERS * width) - 6) for handle in handles]
-    longest = max((len(line) for lines in labels for line in lines), default=1)
-    columns = max(1, int(LETTERS * width / (longest + 6)))
-    for handle, lines in zip(handles, labels, strict=True):
-        handle.set_label("\n".join(lines))
-    rows = sum(map(len, labels)) / columns + bool(handles)
+    letters = int(LETTERS * width)
+    caption = [*textwrap.wrap(picture.title, letters), *textwrap.wrap(picture.caption, letters)]
+    lines = longest = 0
+    for handle in handles:
+        label = textwrap.wrap(str(handle.get_label()), letters - 6)
+        handle.set_label("\n".join(label))
+        lines, longest = lines + len(label), max(longest, *map(len, label))
+    columns = max(1, letters // (longest + 6))
+    rows = lines / columns + bool(handles)
     figure = Figure(figsize=(width, height + LINE_INCHES * (len(caption) + rows)))
     FigureCanvasAgg(figure)
     figure.suptitle("\n".join(caption), color="#222222")
@@ -126,33 +124,27 @@ def _draw_chart(chart: Chart, width: float) -> Figure:
     columns = -(-count // rows)
     with style():
         figure = new_figure(chart, width, PANEL_HEIGHT * rows, _legend(chart))
-        grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-        for place, axes in enumerate(grid.flat):
-            if place >= count:
-                axes.remove()
-                continue
-            panel, is_lowest = chart.panels[place], place + columns >= count
+        grid = list(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
+        for axes in grid[count:]:
+            axes.remove()
+        for place, (axes, panel) in enumerate(zip(grid, chart.panels, strict=False)):
             _draw_panel(axes, chart, panel)
+            is_lowest = place + columns >= count
             title = textwrap.fill(panel.title, int(LETTERS * width / columns) - 5)
             mark_axes(axes, title, chart.x_label if is_lowest else "", "" if place % columns else panel.y_label)
             axes.tick_params(labelbottom=is_lowest)
-        _set_scale(grid[0, 0], chart, width / columns)
-        for axes, panel in zip(figure.axes, chart.panels, strict=False):  # scaled together
+        _set_scale(grid[0], chart, width / columns)
+        for axes, panel in zip(grid, chart.panels, strict=False):  # scaled together
             low, high = axes.get_ylim()
             axes.set_ylim(max(low, panel.bounds[0]), min(high, panel.bounds[1]))
     return figure
 
 
 def _draw_panel(axes: Axes, chart: Chart, panel: Panel) -> None:
-    alike: dict[tuple[str, str], list[Line]] = {}
-    for line in panel.lines:
-        alike.setdefault((line.label, line.quantity), []).append(line)
     drawn = 0
-    for lines in alike.values():
-        is_second = lines[0].quantity in chart.quantities[1:]
-        if len(lines) > MANY_SITES:
-            lines = [_summarised(axes, lines, spread=not is_second)]
-        for line in lines:
+    for (_, quantity), alike in grouped(panel.lines, lambda line: (line.label, line.quantity)).items():
+        is_second = quantity in chart.quantities[1:]
+        for line in [_summarised(axes, alike, spread=not is_second)] if len(alike) > MANY_SITES else alike:
             if is_second or line.is_constant:
                 axes.plot(*_means(line), linestyle=DOTTED if is_second else LEVEL, color=line.look.colour)
             else:
@@ -172,30 +164,23 @@ def _summarised(axes: Axes, lines: Sequence[Line], *, spread: bool) -> Line:
 
     Where few sites have all the weight, the quartiles alone would say that none has any.
     """
-    means = pd.DataFrame(
-        {number: dict(zip(*_means(line), strict=True)) for number, line in enumerate(lines)}
-    ).sort_index()
+    means = pd.DataFrame([dict(zip(*_means(line), strict=True)) for line in lines]).sort_index(axis="columns")
     for low, high, alpha in ((0.0, 1.0, 0.07), (0.25, 0.75, 0.15)) if spread else ():
-        edges = (means.quantile(share, axis=1) for share in (low, high))
-        axes.fill_between(means.index, *edges, color=lines[0].look.colour, alpha=alpha, linewidth=0)
-    medians = means.median(axis=1)
+        edges = means.quantile([low, high])
+        axes.fill_between(means.columns, *edges.to_numpy(), color=lines[0].look.colour, alpha=alpha, linewidth=0)
+    medians = means.median()
     return replace(lines[0], points={x: Estimate(float(value), None, len(lines)) for x, value in medians.items()})
 
 
 def _draw_marked(axes: Axes, line: Line, place: int) -> None:
-    # The lines of a panel have their markers at different rounds, so none hides another's.
+    """Draw a line with its marker, at other rounds than those of the other lines, so that none hides another's."""
     every = max(1, len(line.points) // MARKERS_PER_LINE)
-    axes.plot(
-        *_means(line),
-        color=line.look.colour,
-        marker=line.look.marker,
-        markevery=(place % every, every),
-        clip_on=False,  # a marker on the edge of the axes is drawn whole
-    )
+    marks = {"marker": line.look.marker, "markevery": (place % every, every)}
+    axes.plot(*_means(line), color=line.look.colour, clip_on=False, **marks)  # a marker on the edge is drawn whole
 
 
 def _draw_deviation(axes: Axes, line: Line, bounds: tuple[float, float], *, as_band: bool) -> None:
-    x, mean = (np.array(values) for values in _means(line))
+    x, mean = map(np.array, _means(line))
     deviation = np.array([point.std or 0.0 for point in line.points.values()])
     low, high = np.clip(mean - deviation, *bounds), np.clip(mean + deviation, *bounds)
     if as_band:
@@ -214,7 +199,7 @@ def _set_scale(axes: Axes, chart: Chart, inches: float) -> None:
     if chart.scale is Scale.ROUNDS:
         axes.xaxis.set_major_locator(MaxNLocator(nbins=TICKS, integer=True, steps=[1, 2, 5, 10]))
         return
-    places = chart.places
+    places = sorted({x for line in chart.lines for x in line.points})
     if chart.scale is Scale.LOG:
         axes.set_xscale("log")
     elif chart.scale is Scale.ZERO_AND_LOG:
@@ -229,21 +214,14 @@ def _set_scale(axes: Axes, chart: Chart, inches: float) -> None:
 
 def _legend(chart: Chart) -> list[Artist]:
     """Return the handles of the compared lines, of the quantities if there are two, and of chance."""
-    compared = {line.label: line for line in reversed(chart.lines)}
-    marked: Mapping[str, Any] = {
-        label: {"linestyle": LEVEL} if line.is_constant else {"marker": line.look.marker}
-        for label, line in sorted(compared.items(), key=lambda item: [one.label for one in chart.lines].index(item[0]))
-    }
-    handles: list[Artist] = [
-        Line2D([], [], color=compared[label].look.colour, label=label, **look) for label, look in marked.items()
-    ]
+    handles: list[Artist] = []
+    for label, (line, *_) in grouped(chart.lines, lambda line: line.label).items():
+        look: dict[str, Any] = {"linestyle": LEVEL} if line.is_constant else {"marker": line.look.marker}
+        handles.append(Line2D([], [], color=line.look.colour, label=label, **look))
     if len(chart.quantities) > 1:
-        handles += [
-            Line2D([], [], color=GREY, linestyle=stroke, label=name)
-            for stroke, name in zip((SOLID, DOTTED), chart.quantities, strict=True)
-        ]
-    chances = sorted({panel.chance for panel in chart.panels if panel.chance is not None})
-    if chances:
+        strokes = zip((SOLID, DOTTED), chart.quantities, strict=True)
+        handles += [Line2D([], [], color=GREY, linestyle=stroke, label=name) for stroke, name in strokes]
+    if chances := sorted({panel.chance for panel in chart.panels if panel.chance is not None}):
         values = "-".join(dict.fromkeys(f"{100 * one:.0f}" for one in (chances[0], chances[-1])))
         handles.append(Line2D([], [], color=GREY, linestyle=CHANCE, label=f"commonest class {values} %"))
     return handles

@@ -25,8 +25,7 @@ class Material:
 
     def __init__(self, runs: Sequence[Run], apart_from: Sequence[str] = ()) -> None:
         check_comparable(runs, apart_from)
-        self.runs, copies = without_repeats(runs, apart_from)
-        self.notes = tuple(f"{copy.folder} repeats {first.folder} and is counted once." for copy, first in copies)
+        self.runs = without_repeats(runs, apart_from)
         groups = group_runs(self.runs, apart_from, beside_defaults=False)
         self.groups: list[tuple[Group, Look]] = list(
             zip(groups, method_looks([one.method for one in groups]), strict=True)

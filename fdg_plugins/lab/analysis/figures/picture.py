@@ -24,16 +24,12 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """The fields that all figures share. ``name`` is the file name without suffix; ``caption`` describes the numbers.
-
-    ``notes`` inform the author of the figure about runs that were left out.
-    """
+    """The fields that all figures share; ``name`` is the file name without suffix."""
 
     name: str
     title: str
     caption: str
     origin: Origin
-    notes: tuple[str, ...] = ()
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield the numbers, one dictionary per line; all have the same keys."""
@@ -104,24 +100,18 @@ class Chart(Picture):
         """The lines of all panels."""
         return [line for panel in self.panels for line in panel.lines]
 
-    @property
-    def places(self) -> list[float]:
-        """All values of ``x``, sorted."""
-        return sorted({x for line in self.lines for x in line.points})
-
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield a line for each point: mean and standard deviation (empty for one seed) over ``seeds`` runs."""
-        for panel in self.panels:
-            for line in panel.lines:
-                for x, point in line.points.items():
-                    numbers = point.numbers()
-                    yield {
-                        "panel": panel.title,
-                        "line": line.name or line.label,
-                        "quantity": line.quantity or panel.y_label,
-                        self.x_label: self.categories[int(x)] if self.categories else x,
-                        **{name: numbers[name] for name in ("mean", "std", "seeds", "values")},
-                    }
+        for panel, line in ((one, line) for one in self.panels for line in one.lines):
+            for x, point in line.points.items():
+                numbers = point.numbers()
+                yield {
+                    "panel": panel.title,
+                    "line": line.name or line.label,
+                    "quantity": line.quantity or panel.y_label,
+                    self.x_label: self.categories[int(x)] if self.categories else x,
+                    **{name: numbers[name] for name in ("mean", "std", "seeds", "values")},
+                }
 
 
 @dataclass(frozen=True, kw_only=True)

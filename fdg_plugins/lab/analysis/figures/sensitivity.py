@@ -8,10 +8,10 @@ paper (strength and momentum) and Table 3 of the FedDG-GA paper (step size).
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.lab.analysis.comparable import Group, check_varies, value_of, varied_settings
 from fdg_plugins.lab.analysis.estimates import average, estimate
+from fdg_plugins.lab.analysis.facts import known_domains
 from fdg_plugins.lab.analysis.figures.material import Material, caption_of, finite, score_panel
 from fdg_plugins.lab.analysis.figures.picture import Chart, Line, Scale
 from fdg_plugins.lab.analysis.figures.style import Look
@@ -32,24 +32,27 @@ def sensitivity(runs: Sequence[Run], setting: str | None, rule: str) -> tuple[Ch
     if setting is None:
         varied = varied_settings(runs)
         if len(varied) != 1:
-            raise SettingsError(
-                field="setting", value=None, expected=f"one that varies: {', '.join(varied) or 'none does'}"
-            )
+            expected = f"one that varies: {', '.join(varied) or 'none does'}"
+            raise SettingsError(field="setting", value=None, expected=expected)
         setting = varied[0]
     check_varies(runs, setting)
     material = Material(runs, (setting,))
-    kept, score = material.runs, material.runs[0].record.score
-    axis = _Axis([value_of(run, setting) for run in kept])
-    shown: dict[str, tuple[str, ...]] = {f"held out: {target}": (target,) for target in material.targets}
-    if len(material.targets) > 1 and set(material.targets) == set(_all_domains(kept[0])):
-        shown[AVERAGE] = material.targets
+    kept, score, targets = material.runs, material.runs[0].record.score, material.targets
+    values = {value for run in kept if (value := value_of(run, setting)) is not None}
+    scale, categories = _scale(values)
+    # On an axis of categories, a value is at the rank of its text.
+    places: dict[Any, Any] = {one: categories.index(str(one)) if categories else one for one in values}
+    shown: dict[str, tuple[str, ...]] = {f"held out: {target}": (target,) for target in targets}
+    domains = known_domains(kept[0].dataset) or {reply.domain for reply in kept[0].record.census.values()}
+    if len(targets) > 1 and {*targets} == {*domains}:
+        shown[AVERAGE] = targets
     panels = tuple(
         score_panel(
-            [run for run in kept if run.target in domains],
+            [run for run in kept if run.target in of],
             title,
-            [line for group, look in material.groups for line in _lines(group, look, setting, axis, rule, domains)],
+            [line for group, look in material.groups for line in _lines(group, look, setting, places, rule, of)],
         )
-        for title, domains in shown.items()
+        for title, of in shown.items()
     )
     if not any(panel.lines for panel in panels):
         raise DataError(f"no run has a score on its held-out domain for the rule {rule}.")
@@ -59,58 +62,41 @@ def sensitivity(runs: Sequence[Run], setting: str | None, rule: str) -> tuple[Ch
             title=f"{score.heading} against {setting}",
             caption=f"{caption_of(kept)}; selection: {RULES[rule]}",
             origin=material.origin,
-            notes=material.notes,
             x_label=setting,
             panels=panels,
-            scale=axis.scale,
-            categories=axis.categories,
+            scale=scale,
+            categories=categories,
         ),
     )
 
 
-class _Axis:
-    """Values of a setting as positions on an axis: the values if all are numbers, else their rank as text."""
-
-    def __init__(self, values: Sequence[Any]) -> None:
-        known = set(values) - {None}
-        numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in known)
-        self.categories = () if numeric else tuple(sorted({str(value) for value in known}))
-        self.places: tuple[float, ...] = tuple(sorted(known)) if numeric else tuple(range(len(self.categories)))
-        positive = [place for place in self.places if place > 0]
-        if not numeric:
-            self.scale = Scale.CATEGORIES
-        elif min(self.places) < 0 or not positive or max(positive) / min(positive) <= DECADE:
-            self.scale = Scale.LINEAR
-        else:
-            self.scale = Scale.LOG if len(positive) == len(self.places) else Scale.ZERO_AND_LOG
-
-    def place(self, value: Any) -> float:
-        return float(self.categories.index(str(value)) if self.categories else value)
+def _scale(values: set[Any]) -> tuple[Scale, tuple[str, ...]]:
+    """Return the scale of an axis of ``values``, and these as texts if not all are numbers."""
+    if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values):
+        return Scale.CATEGORIES, tuple(sorted(map(str, values)))
+    positive = [value for value in values if value > 0]
+    if min(values) < 0 or not positive or max(positive) / min(positive) <= DECADE:
+        return Scale.LINEAR, ()
+    return (Scale.LOG if len(positive) == len(values) else Scale.ZERO_AND_LOG), ()
 
 
-def _all_domains(run: Run) -> tuple[str, ...]:
-    try:
-        return dataset_spec(run.dataset).domains
-    except SettingsError:
-        return tuple(reply.domain for reply in run.record.census.values())
-
-
-def _lines(group: Group, look: Look, setting: str, axis: _Axis, rule: str, targets: Sequence[str]) -> Iterator[Line]:
+def _lines(
+    group: Group, look: Look, setting: str, places: dict[Any, Any], rule: str, targets: Sequence[str]
+) -> Iterator[Line]:
     """Yield the line of the runs with the setting, and the level line of those without it.
 
     Over several held-out domains, a score is averaged within each seed.
     """
-    by_value = grouped(group.runs, lambda run: value_of(run, setting))
     found = {
         value: estimate(average({target: _by_seed(runs, rule, target) for target in targets}))
-        for value, runs in by_value.items()
+        for value, runs in grouped(group.runs, lambda run: value_of(run, setting)).items()
     }
-    points = {axis.place(value): score for value, score in found.items() if value is not None and score is not None}
+    points = {places[value]: score for value, score in found.items() if value is not None and score is not None}
     if points:
         yield Line(group.title, look, dict(sorted(points.items())))
     if (level := found.get(None)) is not None:
         label = f"{group.title}, {setting} unset" if points else group.title
-        yield Line(label, look, dict.fromkeys(axis.places, level), is_constant=True)
+        yield Line(label, look, dict.fromkeys(sorted(places.values()), level), is_constant=True)
 
 
 def _by_seed(runs: Sequence[Run], rule: str, target: str) -> dict[int, float]:

@@ -11,8 +11,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fdg_plugins.data import dataset_spec
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.lab.analysis.facts import known_domains
 from fdg_plugins.plugins.own_dataset import DatasetRef
 
 BLUE, VERMILLION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
@@ -72,7 +71,7 @@ def _spare_look(taken: Sequence[Look]) -> Look:
 
 def domain_order(dataset: DatasetRef, domains: Iterable[str]) -> tuple[str, ...]:
     """Return ``domains`` without repetitions in the order of the data set, unknown domains last."""
-    known = _known_domains(dataset)
+    known = known_domains(dataset)
     return tuple(sorted(set(domains), key=lambda name: (known.index(name) if name in known else len(known), name)))
 
 
@@ -81,13 +80,6 @@ def domain_looks(dataset: DatasetRef, domains: Iterable[str]) -> dict[str, Look]
 
     Domains that the package does not know are numbered by name, after those that it knows.
     """
-    known, shown = _known_domains(dataset), set(domains)
+    known, shown = known_domains(dataset), set(domains)
     numbers = {name: number for number, name in enumerate((*known, *sorted(shown.difference(known))))}
     return {name: numbered_look(numbers[name]) for name in domain_order(dataset, shown)}
-
-
-def _known_domains(dataset: DatasetRef) -> tuple[str, ...]:
-    try:
-        return dataset_spec(dataset).domains
-    except SettingsError:
-        return ()
