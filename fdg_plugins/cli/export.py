@@ -181,4 +181,4 @@ def export_bundle(
     runs = runs_below([run])
     if len(runs) > 1:
         raise SettingsError(f"there are {len(runs)} finished runs below {run}, expected the folder of one.")
-    say(f"{write_bundle(runs[0], to, 'source_validation', nifti=nifti)}: written")
+    say(f"{write_bundle(runs[0], to, nifti=nifti)}: written")

@@ -280,14 +280,14 @@ def test_the_bundle_describes_itself_and_keeps_its_weights_as_plain_tensors(tmp_
             {"dataset": "pacs", "task": "classification", "model": "convnet", "normalization": "default"},
             "expected 'segmentation'",
         ),
-        ({"model": "own_unet"}, "has the model 'own_unet', expected one of monai_unet"),
-        ({"head": "two_layer"}, "has the head 'two_layer', expected 'linear' for a bundle."),
+        ({"model": "own_unet"}, "model is 'own_unet', expected one of monai_unet"),
+        ({"head": "two_layer"}, "head is 'two_layer', expected 'linear' for a bundle."),
         (
             {"travels": "extractor"},
-            "left 'classifier.weight' to each site, and its own models have it as it was before",
+            "travels is 'extractor', expected one that leaves no parameter to each site",
         ),
-        ({"travels": {"personal": ["*running_*"]}, "normalization": "batch"}, "running_mean' to each site"),
-        ({"trainable": "adapters"}, "has trained adapters, expected MONAI's network as it is for a bundle."),
+        ({"travels": {"personal": ["*running_*"]}, "normalization": "batch"}, "leaves no parameter to each site"),
+        ({"trainable": "adapters"}, "trainable is 'adapters', expected MONAI's network as it is for a bundle."),
     ],
 )
 def test_what_has_no_bundle_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:

@@ -5,21 +5,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fdg_plugins.controllers import RunRecord
 from fdg_plugins.lab.analysis import Run
 from fdg_plugins.lab.analysis.estimates import estimate
 from fdg_plugins.lab.analysis.figures.picture import Chart, Line, Origin, Panel
 from fdg_plugins.lab.analysis.figures.style import numbered_look
-from fdg_plugins.messages import CensusReply, Evaluation
-from fdg_plugins.record.run_record import AggregationRecord, InitialWeights, LocalRecord, Method, RoundRecord
-from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.messages import Evaluation
+from fdg_plugins.record.run_record import AggregationRecord, LocalRecord, Method, RoundRecord
+from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDGA, census_reply, finished
 
-DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
-CLASSES = ("dog", "elephant")
+__all__ = ["DOMAINS", "FEDAVG", "FEDGA"]
+
 ORIGIN = Origin(data="STAND-IN for PACS", stand_in=True, initial_weights="from scratch")
-
-FEDAVG = Method(aggregator="FedAvgAggregator", settings={"weighting": "samples", "server_lr": 1.0})
-FEDGA = Method(aggregator="FedGAAggregator", settings={"step_size": 0.05, "normalizer": "max", "server_lr": 1.0})
 
 
 def fedomg(kappa: float = 0.5, **settings: Any) -> Method:
@@ -100,26 +96,16 @@ def figure_run(
     """
     held = dict(domains or {domain: domain for domain in DOMAINS})
     fields: dict[str, Any] = {
-        "stand_in": False,
-        "data": "PACS",
-        "started": "2030-01-01T00:00:00+00:00",
-        "protocol": Protocol(**{"target": target, "seed": seed, "rounds": 2, **(protocol or {})}),
-        "method": method,
-        "initial_weights": InitialWeights(label="imagenet"),
-        "versions": {"fdg-plugins": "0.1.0"},
-        "classes": CLASSES,
-        "sources": tuple(site for site, domain in held.items() if domain != target),
         "held_out": tuple(site for site, domain in held.items() if domain == target),
         "census": {site: census_reply(domain, seed) for site, domain in held.items()},
         "rounds": list(rounds),
     }
-    record = RunRecord(**{**fields, **changes})
+    own = {"rounds": 2, **(protocol or {})}
+    record = finished(method, target, seed, (), protocol=own, **{**fields, **changes})
+    record.sources = tuple(site for site, domain in held.items() if domain != target)
     for after_round, found in enumerate(scores or [dict.fromkeys(held, judged())] * 2):
         record.add_evaluation(after_round, found)
-    record.choices = record.choose(
-        {"last": "global_model.safetensors", "source_validation": "global_model_selected.safetensors"}
-    )
-    record.status = "finished"
+    record.choices = record.choose({})
     settings = "-".join(f"{key}{value}" for key, value in method.settings.items())
     return Run(Path("runs") / (name or f"{method.aggregator}-{settings}-{target}-{seed}-{protocol}"), record)
 
@@ -129,25 +115,6 @@ def with_accuracy(method: Method, target: str, seed: int, accuracy: float, **cha
     sources = [domain for domain in DOMAINS if domain != target]
     scores = {**{domain: judged(accuracy=0.5) for domain in sources}, target: judged(accuracy=accuracy)}
     return figure_run(method, target, seed, [scores], **changes)
-
-
-def census_reply(domain: str, seed: int, **changes: Any) -> CensusReply:
-    """Return what a site says of itself."""
-    fields: dict[str, Any] = {
-        "domain": domain,
-        "dataset": "pacs",
-        "stand_in": False,
-        "classes": CLASSES,
-        "class_counts": (5, 5),
-        "num_train": 8,
-        "num_validation": 2,
-        "num_test": 10,
-        "split": f"pacs/90-10@{seed}",
-        "split_hash": f"{domain} {seed}",
-        "device": "cpu",
-        "versions": {},
-    }
-    return CensusReply(**{**fields, **changes})
 
 
 def keep(run: Run, folder: Path) -> Run:

@@ -20,23 +20,24 @@ from fdg_plugins.data import dataset_spec
 from fdg_plugins.data.presets import Preset, preset_of
 from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.lab.analysis.kept_models import Chosen, empty_model, global_model
 from fdg_plugins.lab.analysis.runs import Run
+from fdg_plugins.lab.analysis.selection import SOURCE_VALIDATION
+from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.monai_networks import DEFINED, monai_definition
-from fdg_plugins.objectives import travel_rules
+from fdg_plugins.objectives import build_network, travel_rules
+from fdg_plugins.record.run_files import SELECTED_FILE
 from fdg_plugins.record.text import marks
 from fdg_plugins.settings.protocol import ADAPTERS
-from fdg_plugins.storage import write_json
+from fdg_plugins.storage import load_tensors, write_json
 from fdg_plugins.tasks.segmentation import OVERLAP
 
 NETWORK, HEAD = "extractor.network.", "classifier."
 LARGEST_BYTE = 255
 MONAI_SIGNS = ("$", "@", "%")  # with which a text of a config is code, a reference, or a text from elsewhere
-PACKAGES = ("monai", "torch", "numpy")
 
 
-def write_bundle(run: Run, folder: Path, rule: str, *, nifti: bool = False) -> Path:
-    """Write the bundle of the global model that the selection ``rule`` chose to the new ``folder``; return it.
+def write_bundle(run: Run, folder: Path, *, nifti: bool = False) -> Path:
+    """Write the bundle of the global model selected on source validation to the new ``folder``; return it.
 
     ``nifti``: whether images with two sides are NIfTI files, which a run's record does not say; volumes always are.
 
@@ -44,9 +45,8 @@ def write_bundle(run: Run, folder: Path, rule: str, *, nifti: bool = False) -> P
     model that the run did not keep.
     """
     spec = _spec(run)
-    chosen = global_model(run, rule)
-    weights = bundle_weights(chosen.state, run.record.protocol.model, spec.dims)
-    configs = {"inference.json": inference(run, spec, nifti=nifti), "metadata.json": metadata(run, spec, chosen)}
+    weights = bundle_weights(_selected_model(run), run.record.protocol.model, spec.dims)
+    configs = {"inference.json": inference(run, spec, nifti=nifti), "metadata.json": metadata(run, spec)}
     if folder.exists():
         raise DataError(f"{folder} exists, expected the name of a new folder for the bundle.")
     try:
@@ -58,37 +58,56 @@ def write_bundle(run: Run, folder: Path, rule: str, *, nifti: bool = False) -> P
             for name, content in configs.items():
                 write_json(made / "configs" / name, content)
             made.rename(folder)
-    except OSError as error:
-        raise DataError(f"folder {folder} cannot be written: {error.strerror}.") from error
-    except RuntimeError as error:  # torch's, of a full disk
-        raise DataError(f"folder {folder} cannot be written: {error}.") from error
+    except (OSError, RuntimeError) as error:  # torch's, of a full disk
+        raise DataError(f"folder {folder} cannot be written: {getattr(error, 'strerror', error)}.") from error
     return folder
 
 
 def _spec(run: Run) -> SegmentationSpec:
     """Return the record of the run's data set; raise ``SettingsError`` if no bundle can be made of the run."""
     protocol, spec = run.record.protocol, dataset_spec(run.record.protocol.dataset)
-    if not isinstance(spec, SegmentationSpec):
-        raise SettingsError(f"run {run.folder} has the task {protocol.task!r}, expected 'segmentation' for a bundle.")
-    if protocol.model not in DEFINED:
-        raise SettingsError(
-            f"run {run.folder} has the model {protocol.model!r}, expected one of {', '.join(DEFINED)} for a bundle."
-        )
-    if odd := [name for name in spec.classes if name.startswith(MONAI_SIGNS)]:
-        raise SettingsError(
-            f"run {run.folder} has the class {odd[0]!r}, which MONAI would evaluate: expected names that do not begin "
-            f"with {', '.join(MONAI_SIGNS)}, for a bundle."
-        )
-    if protocol.head != "linear":
-        raise SettingsError(f"run {run.folder} has the head {protocol.head!r}, expected 'linear' for a bundle.")
-    if protocol.trainable == ADAPTERS:
-        raise SettingsError(f"run {run.folder} has trained adapters, expected MONAI's network as it is for a bundle.")
-    if protocol.travels != ALL and (kept := travel_rules(empty_model(run), protocol).names(Rule.PERSONAL)):
-        raise SettingsError(
-            f"run {run.folder} left {kept[0]!r} to each site, and its own models have it as it was before round 1: "
-            "expected one that shares or freezes all parameters, for a bundle."
-        )
+
+    def check(is_right: bool, field: str, value: object, expected: str) -> None:
+        if not is_right:
+            raise SettingsError(site=f"run {run.folder}", field=field, value=value, expected=f"{expected} for a bundle")
+
+    is_segmentation = isinstance(spec, SegmentationSpec)
+    check(is_segmentation, "task", protocol.task, "'segmentation'")
+    assert isinstance(spec, SegmentationSpec)
+    check(protocol.model in DEFINED, "model", protocol.model, f"one of {', '.join(DEFINED)}")
+    names = f"names without {', '.join(MONAI_SIGNS)} at the start, which MONAI would evaluate,"
+    check(not any(name.startswith(MONAI_SIGNS) for name in spec.classes), "classes", spec.classes, names)
+    check(protocol.head == "linear", "head", protocol.head, "'linear'")
+    check(protocol.trainable != ADAPTERS, "trainable", protocol.trainable, "MONAI's network as it is")
+    personal = travel_rules(_network(run), protocol).names(Rule.PERSONAL) if protocol.travels != ALL else ()
+    check(not personal, "travels", protocol.travels, "one that leaves no parameter to each site")
     return spec
+
+
+def _network(run: Run) -> ExtractorClassifier:
+    return build_network(run.record.protocol, len(run.record.classes))
+
+
+def _selected_model(run: Run) -> dict[str, torch.Tensor]:
+    """Return the global model that was selected on source validation.
+
+    Raises ``DataError`` if the file is missing, unreadable or of another network: a record may come from elsewhere.
+    """
+    if not (file := run.folder / SELECTED_FILE).is_file():
+        raise DataError(
+            f"run {run.folder} kept no {file.name}; expected it beside the record (a sweep: --keep-models)."
+        )
+    state = load_tensors(file)
+    expected, found = (
+        {name: tuple(value.shape) for name, value in tensors.items()} for tensors in (_network(run).state_dict(), state)
+    )
+    if found != expected:
+        name = min(set(expected.items()) ^ set(found.items()))[0]
+        raise DataError(
+            f"file {file} does not hold {run.record.protocol.model}: parameter {name!r} has shape {found.get(name)}, "
+            f"expected {expected.get(name)}."
+        )
+    return state
 
 
 def bundle_weights(state: Mapping[str, torch.Tensor], model: str, dims: int) -> dict[str, torch.Tensor]:
@@ -246,12 +265,21 @@ def _values(spec: SegmentationSpec) -> list[int]:
     return [values[0] for values in spec.mask_values] or list(range(len(spec.classes)))
 
 
-def metadata(run: Run, spec: SegmentationSpec, chosen: Chosen) -> dict[str, Any]:
+def metadata(run: Run, spec: SegmentationSpec) -> dict[str, Any]:
     """Return ``metadata.json`` in the form of MONAI's schema."""
     record = run.record
-    side = [record.protocol.image_size] * spec.dims
-    packages = {name: version(name) for name in PACKAGES}
+    packages = {name: version(name) for name in ("monai", "torch", "numpy")}
     mark = f"[{marks(record)}] " if record.stand_in else ""
+    domains = sorted({record.census[site].domain for site in record.sources})
+    chosen = next(one.after_round for one in record.choices if one.rule == SOURCE_VALIDATION)
+    image = {
+        "type": "image",
+        "dtype": "float32",
+        "spatial_shape": [record.protocol.image_size] * spec.dims,
+        "is_patch_data": True,
+    }
+    channels = {str(number): f"channel {number}" for number in range(spec.channels)}
+    classes = {str(number): name for number, name in enumerate(spec.classes)}
     return {
         "version": "0.1.0",
         "changelog": {"0.1.0": f"exported from the run {record.run}"},
@@ -260,43 +288,32 @@ def metadata(run: Run, spec: SegmentationSpec, chosen: Chosen) -> dict[str, Any]
         "numpy_version": packages["numpy"],
         "required_packages_version": {"nibabel": version("nibabel")},
         "task": f"segmentation of {', '.join(spec.classes[1:])} in {record.data}",
-        "description": f"{mark}trained by {run.method} on {', '.join(_sources(run))}; held out: {run.target}; the "
-        f"global model after round {chosen.after_round}, chosen by {chosen.rule}.",
+        "description": f"{mark}trained by {run.method} on {', '.join(domains)}; held out: {run.target}; the global "
+        f"model after round {chosen}, chosen by {SOURCE_VALIDATION}.",
         "authors": "",
         "copyright": "",
         "intended_use": "research; not a medical device",
         "network_data_format": {
             "inputs": {
                 "image": {
-                    "type": "image",
+                    **image,
                     "format": "magnitude",
                     "num_channels": spec.channels,
-                    "spatial_shape": side,
-                    "dtype": "float32",
                     "value_range": [0, 1],
-                    "is_patch_data": True,
-                    "channel_def": {str(number): f"channel {number}" for number in range(spec.channels)},
+                    "channel_def": channels,
                 }
             },
             "outputs": {
                 "pred": {
-                    "type": "image",
+                    **image,
                     "format": "segmentation",
                     "num_channels": len(spec.classes),
-                    "spatial_shape": side,
-                    "dtype": "float32",
                     "value_range": [],
-                    "is_patch_data": True,
-                    "channel_def": {str(number): name for number, name in enumerate(spec.classes)},
+                    "channel_def": classes,
                 }
             },
         },
     }
-
-
-def _sources(run: Run) -> list[str]:
-    """Return the domains on which the run trained, sorted."""
-    return sorted({reply.domain for site, reply in run.record.census.items() if site in run.record.sources})
 
 
 def _transform(name: str, keys: str = "image", **settings: object) -> dict[str, Any]:

@@ -83,14 +83,12 @@ def find_runs(paths: Iterable[Path], rounds: int | None = None) -> FoundRuns:
     ``rounds``: return federated runs, unfinished ones too, as if they had ended after so many rounds; those with fewer
     are left out.
     """
-    runs: dict[tuple[Path, Path | None], Run] = {}
+    runs: dict[tuple[Path, Path], Run] = {}
     left_out: dict[Path, str] = {}
     empty: list[Path] = []
-    seen: set[tuple[Path, Path]] = set()
     for path in paths:
         files = list(_files_at(path, left_out))
-        if not files:
-            empty.append(path)
+        empty += [path] if not files else []
         for file in files:
             try:
                 found = read_runs(file)
@@ -98,15 +96,12 @@ def find_runs(paths: Iterable[Path], rounds: int | None = None) -> FoundRuns:
                 left_out[file.parent] = str(error)
                 continue
             for run in found if path.exists() else [one for one in found if one.folder.match(str(path))]:
-                place = run.folder.resolve(), file.resolve()
-                if place in seen:
-                    continue
-                seen.add(place)
                 try:
-                    runs[run.folder, run.file] = _finished(run, rounds)
+                    runs.setdefault((run.folder.resolve(), file.resolve()), _finished(run, rounds))
                 except DataError as error:
                     left_out[run.folder] = str(error)
-    return FoundRuns(tuple(runs[place] for place in sorted(runs)), tuple(sorted(left_out.items())), tuple(empty))
+    in_order = sorted(runs.values(), key=lambda run: (run.folder, run.file))
+    return FoundRuns(tuple(in_order), tuple(sorted(left_out.items())), tuple(empty))
 
 
 def read_runs(file: Path) -> list[Run]:

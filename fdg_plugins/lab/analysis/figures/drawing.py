@@ -66,9 +66,12 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-def draw(picture: Chart | Counts, width: float = COLUMN_INCHES) -> Figure:
+def draw(picture: Picture, width: float = COLUMN_INCHES) -> Figure:
     """Return the figure in a width in inches, by default that of a paper's column."""
-    return _draw_chart(picture, width) if isinstance(picture, Chart) else _draw_counts(picture, width)
+    if isinstance(picture, Counts):
+        return _draw_counts(picture, width)
+    assert isinstance(picture, Chart)
+    return _draw_chart(picture, width)
 
 
 def render(figure: Figure, picture: Picture, form: str) -> bytes:
@@ -175,8 +178,8 @@ def _summarised(axes: Axes, lines: Sequence[Line], *, spread: bool) -> Line:
 def _draw_marked(axes: Axes, line: Line, place: int) -> None:
     """Draw a line with its marker, at other rounds than those of the other lines, so that none hides another's."""
     every = max(1, len(line.points) // MARKERS_PER_LINE)
-    marks = {"marker": line.look.marker, "markevery": (place % every, every)}
-    axes.plot(*_means(line), color=line.look.colour, clip_on=False, **marks)  # a marker on the edge is drawn whole
+    look: dict[str, Any] = {"color": line.look.colour, "marker": line.look.marker}
+    axes.plot(*_means(line), markevery=(place % every, every), clip_on=False, **look)  # whole also on the edge
 
 
 def _draw_deviation(axes: Axes, line: Line, bounds: tuple[float, float], *, as_band: bool) -> None:
