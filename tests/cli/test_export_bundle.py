@@ -103,7 +103,7 @@ def finished_run(folder: Path, dataset: str = "vessels", **changes: Any) -> Extr
     )
     record.add_evaluation(0, {domain: judged(record.score.name) for domain in (target, *sources)})
     record.choices = record.choose(
-        {"last": "global_model.safetensors", "source_validation": "global_model.safetensors"}
+        {"last": "global_model.safetensors", "source_validation": "global_model_selected.safetensors"}
     )
     record.status = "finished"
     folder.mkdir()
@@ -113,7 +113,7 @@ def finished_run(folder: Path, dataset: str = "vessels", **changes: Any) -> Extr
     model = build_network(protocol, 2).eval()
     with torch.no_grad():  # neither class everywhere
         model.last_layer.weight.mul_(50)
-    save_tensors(folder / "global_model.safetensors", model.state_dict())
+    save_tensors(folder / "global_model_selected.safetensors", model.state_dict())
     return model
 
 

@@ -76,9 +76,8 @@ class FoundRuns:
 def find_runs(paths: Iterable[Path], rounds: int | None = None) -> FoundRuns:
     """Return the runs at or below ``paths``: of a ``results.json``, a ``results.json.gz`` or a study's CSV files.
 
-    A path below a study names its runs, also by a pattern such as ``pacs/*-seed0``. Links are not followed. Unfinished
-    and unreadable runs, and those of another schema version, are left out; a run below two of the paths is returned
-    once. Raises ``DataError`` for a path that does not exist.
+    Links are not followed. Unfinished and unreadable runs, and those of another schema version, are left out; a run
+    below two of the paths is returned once. Raises ``DataError`` for a path that does not exist.
 
     ``rounds``: return federated runs, unfinished ones too, as if they had ended after so many rounds; those with fewer
     are left out.
@@ -95,7 +94,7 @@ def find_runs(paths: Iterable[Path], rounds: int | None = None) -> FoundRuns:
             except DataError as error:
                 left_out[file.parent] = str(error)
                 continue
-            for run in found if path.exists() else [one for one in found if one.folder.match(str(path))]:
+            for run in found:
                 try:
                     runs.setdefault((run.folder.resolve(), file.resolve()), _finished(run, rounds))
                 except DataError as error:
@@ -160,19 +159,17 @@ def _finished(run: Run, rounds: int | None) -> Run:
 
 
 def _files_at(path: Path, left_out: dict[Path, str]) -> Iterator[Path]:
-    """Yield the records and studies at or below a path, or the study above it."""
-    if not path.exists():
-        studies = [study for parent in path.parents if (study := parent / SELECTIONS_FILE).is_file()]
-        if not studies:
-            raise DataError(f"path {path} does not exist; expected a folder of runs or a {RESULTS_FILE}.")
-        yield studies[0]
-    elif path.is_file():
-        yield path
+    """Yield the records and studies at or below a path."""
 
     def note(error: OSError) -> None:
         left_out[Path(error.filename)] = f"folder cannot be read: {error.strerror}."
 
-    for place, _, files in os.walk(path, onerror=note) if path.is_dir() else ():
+    if not path.exists():
+        raise DataError(f"path {path} does not exist; expected a folder of runs or a {RESULTS_FILE}.")
+    if path.is_file():
+        yield path
+        return
+    for place, _, files in os.walk(path, onerror=note):
         own = [name for name in (RESULTS_FILE, COMPRESSED_RESULTS_FILE, SELECTIONS_FILE) if name in files]
         if own and not (file := Path(place) / own[0]).is_symlink():
             yield file
