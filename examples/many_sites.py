@@ -17,7 +17,7 @@ import os
 import shutil
 from pathlib import Path
 
-from fdg_plugins.core.domains import allot_sites
+from fdg_plugins.core.partition import allot_sites
 from fdg_plugins.data import dataset_spec, find_data_root, open_domain
 from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.storage import read_json, write_json

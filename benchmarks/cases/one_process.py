@@ -22,7 +22,7 @@ import psutil
 from cases.flare import BENCHMARKS, environment, run_command
 from cases.measure import Goal, Row
 from cases.whole_job import DATASET, QUICK, REAL, REAL_SAMPLES, export, loop_command
-from fdg_plugins.core.domains import allot_sites
+from fdg_plugins.core.partition import allot_sites
 from fdg_plugins.data import dataset_spec, find_data_root, open_domain
 from fdg_plugins.lab.sweep.kinds import ONE_PROCESS
 from fdg_plugins.recipes import make_recipe

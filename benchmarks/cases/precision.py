@@ -10,7 +10,7 @@ import torch
 from cases.local_step import CLASSES, our_training
 from cases.measure import Row, interleave, lap
 from cases.training import random_batch
-from fdg_plugins.models import build_model, input_channels
+from fdg_plugins.models import NETWORKS, build_model
 from fdg_plugins.training.loop import DevicePolicy
 
 CPU = torch.device("cpu")
@@ -37,7 +37,7 @@ def rows(quick: bool = False) -> list[Row]:
 
 def _rows(network: str, *, samples: int, pixels: int, count: int, repetitions: int) -> list[Row]:
     images, labels = random_batch(samples, pixels, CLASSES)
-    batches = [(images[:, : input_channels(network)], labels)] * count
+    batches = [(images[:, : NETWORKS.get(network).channels], labels)] * count
     passes = {
         way: our_training(policy.place(build_model(network, CLASSES, seed=0)), batches, policy)
         for way, policy in WAYS.items()

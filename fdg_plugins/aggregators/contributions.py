@@ -21,10 +21,9 @@ from nvflare.app_common.aggregators.weighted_aggregation_helper import WeightedA
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
-from fdg_plugins.core.dense import dense_tensor
 from fdg_plugins.core.layout import Entry, ModelLayout, ParameterKind
 from fdg_plugins.core.linear import LARGEST_SQUARABLE
-from fdg_plugins.core.stored import Values
+from fdg_plugins.core.stored import Values, dense_tensor
 from fdg_plugins.errors import LONGEST_QUOTE, ContributionError, DataError, is_number, one_line, shorten
 from fdg_plugins.flare.broken_uploads import are_lost
 from fdg_plugins.flare.peers import authenticated_site

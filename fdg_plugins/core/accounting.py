@@ -21,7 +21,6 @@ Every result is rounded up by more than its numerical error, so the true value n
 
 import math
 from collections.abc import Iterable
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -62,8 +61,14 @@ def gaussian_noise_multiplier(epsilon: float, delta: float, releases: int) -> fl
     It is rounded up: :func:`gaussian_epsilon` of that many releases with it is at most ``epsilon``. Raises
     ``SettingsError`` naming the value out of range, also if no float is large or small enough.
     """
-    epsilon, delta = _positive("epsilon", epsilon), checked_delta(delta)
-    _check_releases(releases)
+    _between("epsilon", epsilon), checked_delta(delta)
+    if not isinstance(releases, int) or not 1 <= releases <= MOST_RELEASES:
+        raise SettingsError(
+            field="the number of releases",
+            value=releases,
+            expected=f"a whole number from 1 to {MOST_RELEASES}",
+            public=True,
+        )
     sigma = SENSITIVITY * math.sqrt(releases) / _mu_of_epsilon(epsilon, delta)
     while epsilon_of_mu(mu_of_equal(releases, sigma), delta) > epsilon:
         sigma *= 1 + 1e-14
@@ -86,7 +91,7 @@ def releases_left(spent_mu: float, noise_multiplier: float, max_epsilon: float, 
 
     At most ``MOST_RELEASES``. Raises ``SettingsError`` naming the value out of range.
     """
-    max_epsilon = _positive("max_epsilon", max_epsilon)
+    _between("max_epsilon", max_epsilon)
 
     def fits(count: int) -> bool:
         together = _up(math.hypot(spent_mu, mu_of_equal(count, noise_multiplier)))
@@ -103,18 +108,18 @@ def releases_left(spent_mu: float, noise_multiplier: float, max_epsilon: float, 
 
 def composed_mu(noise_multipliers: Iterable[float]) -> float:
     """Return ``2 sqrt(sum 1 / sigma_t^2)``, rounded up: the mu of the mechanism composed of all releases."""
-    ratios = [SENSITIVITY / _positive("noise multiplier", sigma) for sigma in noise_multipliers]
+    ratios = [SENSITIVITY / _between("noise multiplier", sigma) for sigma in noise_multipliers]
     return _up(math.hypot(*sorted(ratios))) if ratios else 0.0  # sorted: the bits do not depend on the order
 
 
 def mu_of_equal(releases: int, noise_multiplier: float) -> float:
     """Return the mu of ``releases`` releases with equal noise, rounded up."""
-    return _up(SENSITIVITY * math.sqrt(releases) / _positive("noise multiplier", noise_multiplier))
+    return _up(SENSITIVITY * math.sqrt(releases) / _between("noise multiplier", noise_multiplier))
 
 
 def epsilon_of_mu(mu: float, delta: float) -> float:
     """Return the smallest epsilon of a Gaussian mechanism with ``mu`` >= 0 at ``delta`` in (0, 1), rounded up."""
-    delta = checked_delta(delta)
+    checked_delta(delta)
     half = mu / 2
     if half == 0 or _keeps(0.0, half, delta):
         return 0.0
@@ -163,40 +168,13 @@ def _up(value: float) -> float:
     return value
 
 
-def _check_releases(releases: object) -> None:
-    if not isinstance(releases, int) or isinstance(releases, bool) or not 1 <= releases <= MOST_RELEASES:
-        expected = f"a whole number from 1 to {MOST_RELEASES}"
-        raise SettingsError(f"the number of releases is {_shown(releases)}, expected {expected}.", public=True)
-
-
-def _positive(what: str, value: float) -> float:
-    """Return ``value`` if it is a finite number above zero."""
-    number = _number(value)
-    if not 0 < number < math.inf:
-        raise SettingsError(f"{what} is {_shown(value)}, expected a finite number above zero.", public=True)
-    return number
-
-
 def checked_delta(delta: float) -> float:
-    """Return delta as a float; raise ``SettingsError`` unless it is in (0, 1)."""
-    number = _number(delta)
-    if not 0 < number < 1:
-        expected = "a number between 0 and 1, both excluded"
-        raise SettingsError(f"delta is {_shown(delta)}, expected {expected}.", public=True)
-    return number
+    """Return delta; raise ``SettingsError`` unless it is in (0, 1)."""
+    return _between("delta", delta, 1, "a number between 0 and 1, both excluded")
 
 
-def _number(value: object) -> float:
-    """Return a real number as a float, infinite if it is too large; NaN for anything else."""
-    if not isinstance(value, Real) or isinstance(value, bool):
-        return math.nan
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, Real) and not isinstance(value, bool):
-        return f"{_number(value):g}"
-    return repr(value)[:80]
+def _between(what: str, value: float, limit: float = math.inf, expected: str = "a finite number above zero") -> float:
+    """Return ``value`` if it is a number above zero and below ``limit``."""
+    if not isinstance(value, int | float) or not 0 < value < limit:
+        raise SettingsError(field=what, value=value, expected=expected, public=True)
+    return value

@@ -76,11 +76,6 @@ class _Target(NamedTuple):
     vector: np.ndarray
     is_point: bool
 
-    @property
-    def is_feasible(self) -> bool:
-        """Return whether this is a point without negative weights."""
-        return self.is_point and bool((self.vector >= 0).all())
-
 
 @dataclass(frozen=True)
 class _Problem:
@@ -171,7 +166,7 @@ def _settled(problem: _Problem, start: np.ndarray, support: np.ndarray) -> np.nd
             target = part.stationary()
         except np.linalg.LinAlgError:
             break
-        if target.is_feasible:
+        if target.is_point and (target.vector >= 0).all():
             settled = np.zeros_like(start)
             settled[support] = target.vector / target.vector.sum()
             return settled

@@ -12,9 +12,8 @@ Equations. A site's gap is what averaging costs it, positive if the global model
   -> :func:`adjust_weights`
 - ``d_r = (1 - r/R) d`` -> :func:`decayed_step`
 
-Shapes: N sites known to the server, U sites in the round. The weights ``[N]`` cover all known sites and lie on the
-simplex; :func:`weights_of_round` extracts the ``[U]`` of a round. Vectors may also be given as mappings from site to
-value. The result does not depend on the order of the sites.
+Shapes: mappings from site to value. The weights cover all N sites known to the server and lie on the simplex;
+:func:`weights_of_round` extracts those of a round. The result does not depend on the order of the sites.
 
 Participation: only sites that report a finite gap are adjusted. They redistribute the weight that they held together,
 which may be zero; every other site keeps its weight to the bit.
@@ -25,17 +24,12 @@ clip every reporting site to zero.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import overload
-
-import torch
 
 from fdg_plugins.core.weighting import check_weights
 
 # A loss is non-negative, hence at least as large as the gap computed from it, and has the precision of float32.
 # Gaps that differ by less than the rounding of the largest one count as equal.
 EQUAL_GAPS = 2.0**-23
-
-Gap = float | None
 
 
 def loss_gap(global_loss: float, local_loss: float) -> float:
@@ -69,45 +63,30 @@ def decayed_step(step_size: float, round_number: int, total_rounds: int) -> floa
     return (1 - round_number / total_rounds) * step_size
 
 
-@overload
 def adjust_weights(
-    weights: Mapping[str, float], gaps: Mapping[str, Gap], step_size: float, normalizer: str = "max"
-) -> dict[str, float]: ...
-
-
-@overload
-def adjust_weights(
-    weights: torch.Tensor | Sequence[float],
-    gaps: torch.Tensor | Sequence[Gap],
-    step_size: float,
-    normalizer: str = "max",
-) -> torch.Tensor: ...
-
-
-def adjust_weights(
-    weights: torch.Tensor | Sequence[float] | Mapping[str, float],
-    gaps: torch.Tensor | Sequence[Gap] | Mapping[str, Gap],
-    step_size: float,
-    normalizer: str = "max",
-) -> torch.Tensor | dict[str, float]:
-    """Return the weights of all known sites after Eq. 3: float64 ``[N]``, or a mapping if mappings are given.
+    weights: Mapping[str, float], gaps: Mapping[str, float | None], step_size: float, normalizer: str = "max"
+) -> dict[str, float]:
+    """Return the weights of all known sites after Eq. 3.
 
     ``weights``: of every known site, on the simplex. ``gaps``: of the sites that report one; a site without a gap has
-    None, a non-finite number or, in a mapping, no entry. ``step_size``: d_r >= 0, the most that a site gains before
-    renormalisation; zero changes nothing. ``normalizer``: ``"max"`` (paper) or ``"max_abs"`` (authors' code).
+    None, a non-finite number, or no entry. ``step_size``: d_r >= 0, the most that a site gains before renormalisation;
+    zero changes nothing. ``normalizer``: ``"max"`` (paper) or ``"max_abs"`` (authors' code).
 
     >>> adjust_weights({"art": 0.5, "photo": 0.5}, {"art": 3.0, "photo": 1.0}, 0.25)
     {'art': 0.75, 'photo': 0.25}
     """
-    if isinstance(weights, Mapping) and isinstance(gaps, Mapping):
-        sites = sorted(weights)
-        adjusted = _adjusted(
-            [weights[site] for site in sites], [gaps.get(site) for site in sites], step_size, normalizer
-        )
-        return dict(zip(sites, adjusted, strict=True))
-    if isinstance(weights, Mapping) or isinstance(gaps, Mapping):
-        raise TypeError("Of weights and gaps, one is a mapping of sites and the other is a vector.")
-    return torch.tensor(_adjusted(weights, gaps, step_size, normalizer), dtype=torch.float64)
+    check_weights(list(weights.values()), len(weights))
+    values = {site: weights[site] for site in sorted(weights)}
+    gap_of = {site: float(gap) for site in values if (gap := gaps.get(site)) is not None and math.isfinite(gap)}
+    normalise, ceiling = NORMALIZERS[normalizer]
+    moves = {site: step_size * move for site, move in zip(gap_of, normalise(list(gap_of.values())), strict=True)}
+    moved = {site: min(max(values[site] + move, 0.0), ceiling) for site, move in moves.items()}
+    total = math.fsum(moved.values())
+    if not any(moves.values()) or total == 0:
+        return values
+    # If every site reports, renormalising to one also removes the rounding of earlier rounds.
+    share = 1.0 if len(moved) == len(values) else math.fsum(values[site] for site in moved)
+    return {site: share * (moved[site] / total) if site in moved else value for site, value in values.items()}
 
 
 def with_new_sites(weights: Mapping[str, float], sites: Iterable[str]) -> dict[str, float]:
@@ -133,34 +112,6 @@ def weights_of_round(weights: Mapping[str, float], sites: Iterable[str]) -> dict
     {'cartoon': 0.5, 'sketch': 0.5}
     """
     return _normalised({site: weights[site] for site in sorted(set(sites))})
-
-
-def _adjusted(
-    weights: torch.Tensor | Sequence[float], gaps: torch.Tensor | Sequence[Gap], step_size: float, normalizer: str
-) -> list[float]:
-    values = check_weights(weights, len(gaps)).tolist()
-    found = _finite(gaps)
-    normalise, ceiling = NORMALIZERS[normalizer]
-    moves = {site: step_size * move for site, move in zip(found, normalise(list(found.values())), strict=True)}
-    moved = {site: min(max(values[site] + move, 0.0), ceiling) for site, move in moves.items()}
-    total = math.fsum(moved.values())
-    if not any(moves.values()) or total == 0:
-        return values
-    return _rescaled(values, moved, total)
-
-
-def _rescaled(values: list[float], moved: Mapping[int, float], total: float) -> list[float]:
-    """Return ``values`` with ``moved``, of sum ``total``, rescaled to the weight that these sites held together."""
-    # If every site reports, renormalising to one also removes the rounding of earlier rounds.
-    share = 1.0 if len(moved) == len(values) else math.fsum(values[site] for site in moved)
-    return [share * (moved[site] / total) if site in moved else value for site, value in enumerate(values)]
-
-
-def _finite(gaps: torch.Tensor | Sequence[Gap]) -> dict[int, float]:
-    """Return the finite gaps by position."""
-    listed = gaps.detach().tolist() if isinstance(gaps, torch.Tensor) else gaps
-    numbers = {site: float(gap) for site, gap in enumerate(listed) if gap is not None}
-    return {site: gap for site, gap in numbers.items() if math.isfinite(gap)}
 
 
 def _relative_to_largest(gaps: Sequence[float]) -> list[float]:

@@ -7,8 +7,10 @@ inputs, whatever the sites' shares. All sums are float64, and sites are added in
 has the same bits for any order of arrival.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 import torch
 
@@ -54,12 +56,4 @@ def pooled(by_site: Mapping[str, ChannelSums]) -> ChannelSums:
     >>> mean.item(), variance.item()
     (3.0, 7.0)
     """
-    return total(by_site[site] for site in sorted(by_site))
-
-
-def total(parts: Iterable[ChannelSums]) -> ChannelSums:
-    """Return the sum of at least one part, in the order given."""
-    first, *others = parts
-    for other in others:
-        first = first + other
-    return first
+    return reduce(add, (by_site[site] for site in sorted(by_site)))

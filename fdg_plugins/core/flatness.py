@@ -35,8 +35,6 @@ Kind = Literal["weight", "singular"]
 Draw = Callable[[tuple[int, ...]], torch.Tensor]
 Deltas = Mapping[str, torch.Tensor]
 
-KINDS = ("singular", "weight")
-
 
 class _Factors(NamedTuple):
     """A weight ``U diag(S) V'``: U ``[O, K]``, S ``[K]``, V' ``[K, I]``."""
@@ -97,10 +95,7 @@ class Perturbed:
 
 
 def _decomposed(weight: torch.Tensor) -> _Factors:
-    """Return the decomposition of a weight ``[O, I]``, of NaN if the weight is not finite, which has none.
-
-    Training that diverges then ends in a loss of NaN, as under any other objective, and not in an error.
-    """
+    """Return the decomposition of a weight ``[O, I]``, of NaN if it is not finite: a loss of NaN, and no error."""
     try:
         return _Factors(*torch.linalg.svd(weight, full_matrices=False))
     except RuntimeError:  # of LAPACK or cuSOLVER

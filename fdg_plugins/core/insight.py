@@ -7,11 +7,11 @@ Matrix" (FedDIM), IJCAI 2025.
 Equations (number in the paper -> here), for the last layer ``o = W z + b``, whose bias is not used:
 
 - Eq. 2, 3, ``I[d, y] = W[y, d] z[d]``; summed over d, these are the logits -> :func:`insight_matrix`
-- Eq. 4, ``I_u^(k)``, the mean over a site's samples of class k -> :class:`ClassSums`, :func:`insight_from_means`
+- Eq. 4, ``I_u^(k)``, the mean over a site's samples of class k -> :class:`ClassSums`, :func:`insight_matrix`
 - Eq. 5, 6, mean over sites and ``(1 - m) previous + m mean`` -> :func:`update_global_insight`
 - Eq. 7, ``1/B sum_i |I_i - J^(y_i)|^2``, J the global insight -> :func:`insight_penalty`; the caller multiplies it by
   the strength lambda
-- Table 3, the same distance between features or logits -> :func:`feature_penalty`, :func:`logit_penalty`
+- Table 3, the same distance between features, or logits -> :func:`feature_penalty`
 
 Two exact identities make this cheap. All samples of a mean share W, so ``I_u^(k)[d, y] = W_u[y, d] zbar_{u,k}[d]``, and
 a site sends class means ``[Y, D]`` instead of insights ``[Y, D, Y]``. And
@@ -54,6 +54,8 @@ class GlobalInsight:
 def insight_matrix(features: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Return ``I[b, d, y] = weight[y, d] * features[b, d]``, ``[B, D, Y]``; summed over d, the logits without bias.
 
+    Of the mean features ``[Y, D]`` of each class, it is the mean insight of each class (Eq. 4).
+
     >>> insight_matrix(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0]])).tolist()
     [[[3.0], [8.0]]]
     """
@@ -95,11 +97,6 @@ class ClassSums:
         sums, counts = (values.cpu() for values in self.result())
         held = counts > 0
         return (sums[held] / counts[held, None]).float(), counts
-
-
-def insight_from_means(means: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Return the mean insight ``[Y, D, Y]`` of each class from its mean features ``[Y, D]`` and the weight: Eq. 4."""
-    return insight_matrix(means, weight)
 
 
 def update_global_insight(
@@ -189,8 +186,8 @@ def feature_penalty(
 ) -> torch.Tensor:
     """Return ``1/B sum_i |z_i - zbar^(y_i)|^2``, a scalar (Table 3); ``shares [B]`` in place of ``1/B`` if given.
 
-    ``features [B, D]``, ``labels [B]``; ``global_features [Y, D]``: the global mean features of each class;
-    ``present [Y]``: samples of other classes contribute zero, but count in B.
+    ``features [B, D]``, or logits ``[B, Y]``, and ``labels [B]``; ``global_features``: their global mean for each
+    class. ``present [Y]``: samples of other classes contribute zero, but count in B.
 
     >>> z, labels = torch.tensor([[4.0, 4.0]]), torch.tensor([0])
     >>> feature_penalty(z, labels, torch.tensor([[1.0, 0.0]]), present=torch.tensor([True])).item()
@@ -199,21 +196,6 @@ def feature_penalty(
     dtype = _working_dtype(features)
     distances = features.to(dtype) - global_features.detach().to(dtype)[labels]
     return _mean_of_present(distances.square().sum(dim=1), present[labels], shares)
-
-
-def logit_penalty(
-    logits: torch.Tensor,
-    labels: torch.Tensor,
-    global_logits: torch.Tensor,
-    present: torch.Tensor,
-    shares: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """Return ``1/B sum_i |o_i - obar^(y_i)|^2``, a scalar (Table 3); ``shares [B]`` in place of ``1/B`` if given.
-
-    ``logits [B, Y]``, ``labels [B]``; ``global_logits [Y, Y]``: the global mean logits of each class. A site's mean
-    logits are ``class_means @ W'``; use the bias in both or in neither.
-    """
-    return feature_penalty(logits, labels, global_logits, present, shares)
 
 
 class _MeanSquaredDistance(torch.autograd.Function):

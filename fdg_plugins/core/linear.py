@@ -12,7 +12,7 @@ Shapes: an update is ``[P]``, or a mapping from parameter name to a tensor of th
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 
@@ -23,6 +23,8 @@ Update = Values | Mapping[str, Values]
 BLOCK = 1 << 14  # terms added into one float64 sum
 LARGEST_SQUARABLE = 1e140  # above this, the squared length of a float64 update overflows
 CHUNK = BLOCK << 1  # terms converted to float64 at a time, per thread: 256 KiB per operand
+ROW = 64  # squares added in float32; of many more, rounding errors of one sign would exceed 1e-6 of the sum
+SMALLEST = 1e-18  # of a sum in which squares that are too small for float32, below 1e-37 each, do not count
 
 
 def inner_product(first: Update, second: Update) -> float:
@@ -74,34 +76,21 @@ def aligned(update: Update, others: Sequence[Update]) -> Iterator[tuple[Values, 
 
     Raises ``ValueError`` if two updates have different names or shapes.
     """
-    if any(isinstance(update, Mapping) != isinstance(other, Mapping) for other in others):
-        raise ValueError("Of two updates, one is a mapping of parameters and the other is one tensor.")
-    if not isinstance(update, Mapping):
-        yield _of_one_shape(_single(update), [_single(other) for other in others])
-        return
-    mappings = _of_same_names(update, others)
-    for name in sorted(update):
-        yield _of_one_shape(update[name], [other[name] for other in mappings])
+    first, *rest = (_named(one) for one in (update, *others))
+    for other in rest:
+        if different := set(first) ^ set(other):
+            raise ValueError(f"Two updates differ in their parameters: {min(different)!r} is in only one of them.")
+    for name in sorted(first):
+        tensors = [other[name] for other in rest]
+        if shapes := {tuple(tensor.shape) for tensor in tensors} - {tuple(first[name].shape)}:
+            raise ValueError(f"Two updates differ in shape: {list(first[name].shape)} and {list(shapes.pop())}.")
+        yield first[name], tensors
 
 
-def _of_same_names(update: Mapping[str, Values], others: Sequence[Update]) -> list[Mapping[str, Values]]:
-    mappings = [other for other in others if isinstance(other, Mapping)]
-    for other in mappings:
-        if update.keys() != other.keys():
-            name = min(set(update) ^ set(other))
-            raise ValueError(f"Two updates differ in their parameters: {name!r} is in only one of them.")
-    return mappings
-
-
-def _single(update: Update) -> Values:
-    return update if isinstance(update, Stored) else torch.as_tensor(update)
-
-
-def _of_one_shape(tensor: Values, others: list[Values]) -> tuple[Values, list[Values]]:
-    for other in others:
-        if tensor.shape != other.shape:
-            raise ValueError(f"Two updates differ in shape: {list(tensor.shape)} and {list(other.shape)}.")
-    return tensor, others
+def _named(update: Update) -> Mapping[str, Values]:
+    if isinstance(update, Mapping):
+        return update
+    return {"": update if isinstance(update, Stored) else torch.as_tensor(update)}
 
 
 def _block_sums(left: Values, right: Values) -> Iterator[torch.Tensor]:
@@ -119,3 +108,41 @@ def _block_sums(left: Values, right: Values) -> Iterator[torch.Tensor]:
 def _chunks(length: int) -> Iterator[slice]:
     step = CHUNK * torch.get_num_threads()
     return (slice(start, min(start + step, length)) for start in range(0, length, step))
+
+
+@torch.no_grad()
+def squared_norm(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
+    """Return the sum of the squares of all elements of one or more tensors, a float64 scalar on their device.
+
+    It has no graph, and a relative error below 1e-6. The sums are over rows and blocks of fixed length, so the result
+    has the same bits for any number of threads. It does not synchronise with an accelerator.
+
+    >>> squared_norm([torch.tensor([3.0]), torch.tensor([[4.0]])]).item()
+    25.0
+    """
+    flat = [tensor.reshape(-1) for tensor in tensors]
+    if all(values.dtype == torch.float32 and values.device.type == "cpu" for values in flat):
+        # Converting each element to float64 takes a CPU many times longer.
+        norms = torch.cat([torch.linalg.vector_norm(row, dim=1) for values in flat for row in _as_rows(values, ROW)])
+        total = _total(norms.to(torch.float64).square())
+        if SMALLEST < total.item() < math.inf:
+            return total
+    return _total(torch.cat([_sums_of_blocks(values.to(torch.float64).square()) for values in flat]))
+
+
+def _total(sums: torch.Tensor) -> torch.Tensor:
+    """Return the sum of ``sums`` ``[P]``, a scalar."""
+    while len(sums) > 1:
+        sums = _sums_of_blocks(sums)
+    return sums[0]
+
+
+def _sums_of_blocks(values: torch.Tensor) -> torch.Tensor:
+    """Return the sums of the blocks of ``values`` ``[P]``, each computed within one thread."""
+    return torch.cat([rows.sum(dim=1) for rows in _as_rows(values, BLOCK)])
+
+
+def _as_rows(values: torch.Tensor, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return ``values`` ``[P]`` as rows of ``length``, and the rest as a single row."""
+    whole = len(values) // length * length
+    return values[:whole].view(-1, length), values[whole:].view(1, -1)

@@ -107,7 +107,7 @@ def match(
         return Matching(torch.from_numpy(p.copy()), _objective(matrix, rooted, p, kappa, p), 0.0)
     # In these units |g_FL| and the longest update are one, whatever the scale of the updates.
     unit = longest * reference_length
-    matched = _indices(sites, len(p))
+    matched = np.arange(len(p)) if sites is None else np.flatnonzero(np.asarray(sites, dtype=bool))
     linear = (matrix @ p / unit)[matched]
     part = rooted[np.ix_(matched, matched)] / longest**2
     minimum = _linear_minimum(linear) if kappa == 0 else _minimum(part, linear, kappa)
@@ -234,13 +234,6 @@ def _damped(matrix: np.ndarray, damping: float) -> np.ndarray:
     if damping == 0:
         return matrix
     return matrix + damping * np.sqrt(matrix.diagonal().clip(min=0.0)).mean() ** 2
-
-
-def _indices(sites: torch.Tensor | np.ndarray | None, count: int) -> np.ndarray:
-    """Return the indices of the sites in a mask ``[U]``; all without one."""
-    if sites is None:
-        return np.arange(count)
-    return np.flatnonzero(np.asarray(sites, dtype=bool))
 
 
 def _length(matrix: np.ndarray, weights: np.ndarray) -> float:

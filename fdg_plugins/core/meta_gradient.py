@@ -18,14 +18,13 @@ difference is exact where L_3 is quadratic.
 Buffers: those of the pass at w; no other pass changes them.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
 
-from fdg_plugins.core.norms import squared_norm
-from fdg_plugins.core.sharpness import unchanged_buffers
+from fdg_plugins.core.linear import squared_norm
+from fdg_plugins.core.sharpness import moved, unchanged_buffers
 
 SMALLEST_NORM = 1e-30  # of v, below which parameters move by less; float32 still has the factor
 WHOLE = None
@@ -50,7 +49,7 @@ def meta_gradients(
     loss = compute_gradients(0)
     parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
     with unchanged_buffers(model):
-        with _moved(parameters, _gradients(parameters), -alpha):
+        with moved(parameters, _gradients(parameters), -alpha):
             compute_gradients(1)
         v = _gradients(parameters)
         if difference is not None:
@@ -68,7 +67,7 @@ def _hessian_product(
     factor = difference / squared_norm(v).sqrt().clamp_min(SMALLEST_NORM)  # a tensor: its value is not waited for
     found: list[Gradients] = []
     for sign in (1, -1):
-        with _moved(parameters, v, sign * factor):
+        with moved(parameters, v, sign * factor):
             compute_gradients(2)
         found.append(_gradients(parameters))
     return [(forward - backward) / (2 * factor) for forward, backward in zip(*found, strict=True)]
@@ -77,21 +76,3 @@ def _hessian_product(
 def _gradients(parameters: Sequence[nn.Parameter]) -> Gradients:
     """Return copies of the gradients; a missing one counts as zero."""
     return [torch.zeros_like(one) if one.grad is None else one.grad.detach().clone() for one in parameters]
-
-
-@contextmanager
-def _moved(parameters: Sequence[nn.Parameter], along: Gradients, factor: float | torch.Tensor) -> Iterator[None]:
-    """Move ``parameters`` by ``factor`` times ``along``; on exit, restore them to the bit."""
-    before = [parameter.detach().clone() for parameter in parameters]
-    try:
-        with torch.no_grad():
-            for parameter, direction in zip(parameters, along, strict=True):
-                if isinstance(factor, torch.Tensor):
-                    parameter.addcmul_(direction, factor)
-                else:
-                    parameter.add_(direction, alpha=factor)
-        yield
-    finally:
-        with torch.no_grad():
-            for parameter, value in zip(parameters, before, strict=True):
-                parameter.copy_(value)

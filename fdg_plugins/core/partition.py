@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Dividing one pool of labelled images over many sites: alike, by a Dirichlet law of the labels, or in shards.
+r"""Dividing images over many sites: one pool alike, by a Dirichlet law of the labels, or in shards; or whole domains.
 
-References: Hsu, Qi, Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual
-Classification", 2019, for the Dirichlet law; McMahan, Moore, Ramage, Hampson, y Arcas, "Communication-Efficient
-Learning of Deep Networks from Decentralized Data", AISTATS 2017, for the shards ("pathological" in later papers).
+References: Guo, Guo, Cao, Wu, Chang (FedIIR), ICML 2023, Algorithm 2, for domains; Hsu, Qi, Brown, "Measuring the
+Effects of Non-Identical Data Distribution for Federated Visual Classification", 2019, for the Dirichlet law; McMahan,
+Moore, Ramage, Hampson, y Arcas, "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS
+2017, for the shards ("pathological" in later papers).
 
 Equations: for each class y, ``q_y ~ Dir(alpha, ..., alpha)`` over the N sites, and the images of the class are cut at
 the cumulative sums of q_y -> :func:`dirichlet_parts`. Images sorted by label are cut into 2 N shards, and each site
-gets two at random -> :func:`shard_parts`. A random partition into equal parts -> :func:`equal_parts`.
+gets two at random -> :func:`shard_parts`. A random partition into equal parts -> :func:`equal_parts`. Every domain gets
+one site, and each further site goes to the domain with the most samples per site -> :func:`allot_sites`; a domain is
+then split at random among its sites -> :func:`split_indices`.
 
 Shapes: labels ``[M]`` of M images; a part is an int64 vector of indices in [0, M), sorted. The parts are disjoint and
 have every image.
@@ -18,10 +21,13 @@ sites that have most. With one site, it has everything.
 
 Differences: Hsu et al. draw a mixture of classes for each site instead of one of sites for each class, and give all
 sites equally many images. Public benchmarks that draw per class repeat the draw until every site has enough images;
-this ends only if alpha and the pool are large enough, so here images move instead, as few as possible.
+this ends only if alpha and the pool are large enough, so here images move instead, as few as possible. FedIIR's code
+breaks ties by the order of the domains and drops the samples that do not divide evenly; here ties are broken by name
+and every sample belongs to a site.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 
 import numpy as np
 
@@ -33,10 +39,8 @@ def dirichlet_parts(
 ) -> list[np.ndarray]:
     """Return the images of each of ``sites``: each class divided in proportions drawn from Dir(alpha).
 
-    Raises ``ValueError`` for an alpha that is not positive, and for fewer than ``least`` images per site.
+    Raises ``ValueError`` for fewer than ``least`` images per site.
     """
-    if not (np.isfinite(alpha) and alpha > 0):
-        raise ValueError(f"alpha must be a positive number, got {alpha}.")
     _check_enough(len(labels), sites, least)
     parts: list[list[np.ndarray]] = [[] for _ in range(sites)]
     for label in np.unique(labels):
@@ -81,7 +85,44 @@ def equal_parts(labels: np.ndarray, sites: int, least: int, generator: np.random
     [3, 2, 2]
     """
     _check_enough(len(labels), sites, least)
-    return [np.sort(part) for part in np.array_split(generator.permutation(len(labels)), sites)]
+    return split_indices(len(labels), sites, generator)
+
+
+def split_indices(count: int, parts: int, generator: np.random.Generator) -> list[np.ndarray]:
+    """Return a random partition of ``range(count)`` into ``parts`` vectors of indices, each sorted.
+
+    Sizes differ by at most one, the larger parts first. The partition follows from the state of ``generator``.
+
+    >>> [len(part) for part in split_indices(7, 3, np.random.default_rng(0))]
+    [3, 2, 2]
+    """
+    if not 1 <= parts <= count:
+        raise ValueError(f"Expected between 1 and {count} parts of {count} samples, got {parts}.")
+    return [np.sort(part) for part in np.array_split(generator.permutation(count), parts)]
+
+
+def allot_sites(domain_sizes: Mapping[str, int], num_sites: int) -> dict[str, int]:
+    """Return the number of sites of each domain, by name; no domain gets more sites than it has samples.
+
+    Raises ``ValueError`` for an empty domain, or if ``num_sites`` is below the number of domains or above that of
+    samples.
+
+    >>> allot_sites({"art": 100, "photo": 300}, 4)
+    {'art': 1, 'photo': 3}
+    """
+    if empty := sorted(domain for domain, size in domain_sizes.items() if size < 1):
+        raise ValueError(f"domain {empty[0]}: has {domain_sizes[empty[0]]} samples, expected at least one.")
+    if not 1 <= len(domain_sizes) <= num_sites <= sum(domain_sizes.values()):
+        raise ValueError(
+            f"Expected from {len(domain_sizes)} sites, one for each domain, to {sum(domain_sizes.values())}, one for "
+            f"each sample, got {num_sites}."
+        )
+    allotted = dict.fromkeys(sorted(domain_sizes), 1)
+    for _ in range(num_sites - len(allotted)):
+        # max returns the first of equals, which is the first by name
+        largest = max(allotted, key=lambda domain: Fraction(domain_sizes[domain], allotted[domain]))
+        allotted[largest] += 1
+    return allotted
 
 
 def _check_enough(images: int, sites: int, least: int) -> None:

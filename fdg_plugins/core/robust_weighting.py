@@ -30,14 +30,9 @@ def risk_weights(losses: Sequence[float], samples: Sequence[int], regularisation
     ``losses``: finite; alpha depends on their scale. ``samples``: above zero. ``regularisation``: lambda > 0, in units
     of a loss times a number of samples. Sites with equal losses have the same weight per sample.
 
-    Raises ``ValueError`` without sites, for vectors of different lengths, and for a value out of range.
-
     >>> risk_weights([0.25, 0.75], [100, 100], regularisation=100.0).tolist()
     [0.75, 0.25]
     """
-    _check_sites(losses, samples)
-    if not regularisation > 0:
-        raise ValueError(f"The regularisation is {regularisation}, expected a number above 0.")
     lowest, total = min(losses), math.fsum(samples)
     excess = [loss - lowest for loss in losses]
     shares = [count / total for count in samples]  # used instead of counts, to avoid products of large numbers
@@ -69,12 +64,3 @@ def _threshold(excess: Sequence[float], shares: Sequence[float], regularisation:
 def _activity(above: float, threshold: float) -> float:
     """Return ``max(eta - L, 0) / (eta - min L)``: one at the smallest loss, even if lambda underflows."""
     return 1 - above / threshold if above < threshold else float(above == 0)
-
-
-def _check_sites(losses: Sequence[float], samples: Sequence[int]) -> None:
-    if not 0 < len(losses) == len(samples):
-        raise ValueError(f"Expected a loss and a number of samples of each site, got {len(losses)} and {len(samples)}.")
-    if not all(math.isfinite(loss) for loss in losses):
-        raise ValueError(f"Expected finite losses, got {list(losses)}.")
-    if not all(0 < count < math.inf for count in samples):
-        raise ValueError(f"Expected a positive number of samples from every site, got {list(samples)}.")

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from fdg_plugins.core.norms import squared_norm
+from fdg_plugins.core.linear import squared_norm
 
 SMALLEST_NORM = 1e-7  # added to the norm: a zero gradient causes no division by zero
 
@@ -49,16 +49,26 @@ def sharpness_aware_gradients(
 @contextmanager
 def ascended(parameters: Sequence[nn.Parameter], radius: float) -> Iterator[None]:
     """Move ``parameters``, each with a gradient, to ``w + e``; on exit, restore them to the bit."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    with moved(parameters, gradients, radius / (squared_norm(gradients).sqrt() + SMALLEST_NORM)):
+        yield
+
+
+@contextmanager
+def moved(
+    parameters: Sequence[nn.Parameter], along: Sequence[torch.Tensor], factor: float | torch.Tensor
+) -> Iterator[None]:
+    """Move ``parameters`` by ``factor`` times ``along``; on exit, restore them to the bit."""
     received = [parameter.detach().clone() for parameter in parameters]
     try:
         with torch.no_grad():
-            gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-            scale = radius / (squared_norm(gradients).sqrt() + SMALLEST_NORM)
-            for parameter, gradient in zip(parameters, gradients, strict=True):
-                parameter.addcmul_(gradient, scale)  # without a tensor for e
+            for parameter, direction in zip(parameters, along, strict=True):
+                if isinstance(factor, torch.Tensor):  # its value is not waited for
+                    parameter.addcmul_(direction, factor)
+                else:
+                    parameter.add_(direction, alpha=factor)
         yield
-    finally:
-        # Restored from a copy, because (w + e) - e equals w only up to rounding.
+    finally:  # from a copy, because (w + e) - e equals w only up to rounding
         _copy_back(parameters, received)
 
 

@@ -45,8 +45,7 @@ def images_of(amplitude: torch.Tensor, phase: torch.Tensor, width: int) -> torch
 
 def mean_amplitude(images: torch.Tensor) -> torch.Tensor:
     """Return the mean amplitude ``[C, H, F]`` of a batch ``[B, C, H, W]``."""
-    amplitude, _ = amplitude_and_phase(images)
-    return amplitude.mean(dim=0)
+    return amplitude_and_phase(images)[0].mean(dim=0)
 
 
 def centred_band(height: int, width: int, fraction: float) -> torch.Tensor:

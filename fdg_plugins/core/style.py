@@ -24,8 +24,6 @@ Nothing here waits for an accelerator, and all random numbers are arguments. Sty
 through them. Arguments are not changed in place.
 """
 
-from typing import NamedTuple
-
 import torch
 
 SMALLEST_VARIANCE = 1e-6  # as in the authors' code
@@ -116,17 +114,10 @@ def _squared_distances(points: torch.Tensor, centres: torch.Tensor) -> torch.Ten
     return (points[:, None] - centres[None]).square().sum(dim=2)
 
 
-class _Groups(NamedTuple):
-    """The samples of a batch by class: ``order [B]`` sorts them, and class y begins at ``starts[y]``."""
-
-    order: torch.Tensor
-    starts: torch.Tensor
-    counts: torch.Tensor
-
-
-def _groups(labels: torch.Tensor, num_classes: int) -> _Groups:
+def _groups(labels: torch.Tensor, num_classes: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return an order ``[B]`` of the samples by class, where each class begins in it, and their numbers ``[Y]``."""
     counts = (labels[:, None] == torch.arange(num_classes, device=labels.device)).sum(dim=0)
-    return _Groups(labels.argsort(stable=True), counts.cumsum(0) - counts, counts)
+    return labels.argsort(stable=True), counts.cumsum(0) - counts, counts
 
 
 def oversample(labels: torch.Tensor, num_classes: int, number: int) -> torch.Tensor:

@@ -102,18 +102,14 @@ def with_fixed(rules: Rules, fixed: Collection[str], trainable: Collection[str],
 def _by_patterns(travels: Mapping[str, Sequence[str]], names: Sequence[str]) -> dict[str, Rule]:
     found = dict.fromkeys(names, Rule.SHARED)
     for rule, pattern in ((Rule(rule), pattern) for rule, patterns in travels.items() for pattern in patterns):
-        for name in _matched(pattern, names):
+        matched = [name for name in names if _matches(pattern, name)]
+        if not matched:
+            _refuse(f"has the pattern {shorten(pattern)}, which names nothing of the network")
+        for name in matched:
             if found[name] not in (Rule.SHARED, rule):
                 _refuse(f"makes {name!r} both personal and frozen, expected one of them")
             found[name] = rule
     return found
-
-
-def _matched(pattern: str, names: Sequence[str]) -> list[str]:
-    matched = [name for name in names if _matches(pattern, name)]
-    if not matched:
-        _refuse(f"has the pattern {shorten(pattern)}, which names nothing of the network")
-    return matched
 
 
 def _matches(pattern: str, name: str) -> bool:

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reference weights p ``[U]`` of a round's sites: non-negative, with sum one, in the order in which sites are given."""
+"""Reference weights p ``[U]`` of a round's sites: non-negative, with sum one, in the order in which sites are given.
 
-from collections.abc import Sequence
+:func:`fisher_weights` are FedAS's (Yang, Huang, Ye, CVPR 2024): ``T_u / sum_v T_v``, with ``T = sum_b |grad_w L_b|^2``
+over batches b of a site's training images, L_b the mean negative log-likelihood and w the site's trained model.
+"""
+
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -66,15 +70,29 @@ def check_weights(weights: torch.Tensor | Sequence[float], count: int) -> torch.
     values = torch.as_tensor(weights, dtype=torch.float64, device="cpu").detach()
     if values.shape != (count,):
         raise ValueError(f"Expected one weight for each of {count} sites, got shape {list(values.shape)}.")
-    if not is_on_simplex(values):
+    if not bool((values >= 0).all()) or abs(float(values.sum()) - 1.0) > SUM_TOLERANCE:
         raise ValueError(f"Weights must be non-negative and sum to one, got {values.tolist()}.")
     return values
 
 
-def is_on_simplex(weights: torch.Tensor) -> bool:
-    """Return whether ``weights [U]`` are non-negative numbers with sum one, up to rounding.
+def squared_length(gradients: Iterable[torch.Tensor]) -> torch.Tensor:
+    """Return the sum of squares over all gradients, a float64 scalar on their device.
 
-    >>> is_on_simplex(torch.tensor([0.25, 0.75])), is_on_simplex(torch.tensor([1.25, -0.25]))
-    (True, False)
+    >>> squared_length([torch.tensor([3.0]), torch.tensor([[4.0]])]).item()
+    25.0
     """
-    return bool((weights >= 0).all()) and abs(float(weights.sum()) - 1.0) <= SUM_TOLERANCE
+    squares = [gradient.detach().double().square().sum() for gradient in gradients]
+    return torch.stack(squares).sum()
+
+
+def fisher_weights(traces: Sequence[float], samples: Sequence[int]) -> torch.Tensor:
+    """Return ``T_u / sum_v T_v``, float64 ``[U]``, from traces of at least 0; weights by samples if all are zero.
+
+    >>> fisher_weights([1.0, 3.0], [10, 10]).tolist()
+    [0.25, 0.75]
+    """
+    values = torch.tensor(traces, dtype=torch.float64)
+    if not bool(values.any()):
+        return sample_weights(samples)
+    scores = values / values.max()  # whose sum is finite, and not a denormal number, at any scale
+    return scores / scores.sum()

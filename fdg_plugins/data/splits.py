@@ -13,7 +13,7 @@ from functools import cached_property
 from heapq import heapify, heappop, heappush
 from itertools import product
 
-from fdg_plugins.core.domains import split_indices
+from fdg_plugins.core.partition import split_indices
 from fdg_plugins.data.specs import DatasetSpec, Listing, Sample
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.randomness import numpy_generator

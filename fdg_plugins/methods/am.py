@@ -1,18 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""AM (amplitude mix): images of a batch mix their amplitude spectra, and keep their phase and label.
+"""AM (amplitude mix): images of a batch mix their amplitude spectra, and keep their phase and label.
 
-Equations; the mathematics is in ``fdg_plugins.core.spectrum``. If a batch is mixed, with ``s ~ U(0, 1)`` drawn for each
-image and the partners a random permutation of the batch:
-
-- ``x' = Re F^-1((s |F(x)| + (1 - s) |F(partner)|) e^(i angle F(x)))`` ->
-  ``mix_amplitudes``, :meth:`LocalAmplitudeMix.augmented`
-- cross entropy of x' with the label of x -> :class:`LocalAmplitudeMix`
+Equations: ``fdg_plugins.core.spectrum``, and the record below. With a probability, a batch is replaced by its mixture,
+the partners being a random permutation of the batch -> :meth:`LocalAmplitudeMix.augmented`.
 
 Shapes: images ``[B, C, H, W]``, normalised as the data set yields them; the whole spectrum is mixed.
 
-Participation: as under FedAvg; nothing is exchanged and nothing is kept between rounds.
-
-Buffers: averaged as under FedAvg; BatchNorm sees the mixed images.
+Participation, buffers: as under FedAvg; nothing is exchanged or kept. BatchNorm sees the mixed images.
 """
 
 from collections.abc import Mapping
@@ -26,18 +20,14 @@ from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound
+from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import Share
-from fdg_plugins.plugins.method import Difference, Differences, Equation, Method, Reference, SettingSource
 from fdg_plugins.randomness import on_device, torch_generator
 
 
 @dataclass(frozen=True)
 class AMObjective(Objective):
-    """Cross entropy of images whose amplitude spectra are mixed within the batch.
-
-    Args:
-        probability: that a batch is mixed, in [0, 1]; zero is FedAvg, bit for bit. 0.5 in FedDG-GA's code.
-    """
+    """Cross entropy of images whose amplitude spectra are mixed within the batch."""
 
     name: ClassVar[str] = "am"
     needs_flat_images: ClassVar[bool] = True
@@ -55,17 +45,12 @@ class AMObjective(Objective):
 
 @dataclass(frozen=True)
 class LocalAmplitudeMix(LocalRisk):
-    """The task's loss of a batch, which is mixed with the given probability.
-
-    Each call of :meth:`loss` draws anew from ``generator``, on the CPU, so the mixture does not depend on the device. A
-    step that computes the loss of one batch twice (SAM) would see two mixtures; no method here combines the two.
-    """
+    """The task's loss of a batch, which is mixed with the given probability; every call draws anew, on the CPU."""
 
     probability: float
     generator: torch.Generator
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the mean loss of images ``[B, C, H, W]``, possibly mixed, and the task's targets."""
         return super().loss(model, self.augmented(images), targets)
 
     def augmented(self, images: torch.Tensor) -> torch.Tensor:
@@ -77,15 +62,12 @@ class LocalAmplitudeMix(LocalRisk):
         return mix_amplitudes(images, on_device(partners, images.device), on_device(shares, images.device))
 
 
-METHOD = Method(
+METHOD = method.Method(
     key="am",
     title="AM",
     line="images of a batch mix their amplitude spectra, and keep phase and label",
-    reference=Reference(
-        authors="Xu, Zhang, Zhang, Wang, Tian",
-        title="A Fourier-based Framework for Domain Generalization",
-        venue="CVPR",
-        year=2021,
+    reference=method.Reference(
+        "Xu, Zhang, Zhang, Wang, Tian", "A Fourier-based Framework for Domain Generalization", "CVPR", 2021
     ),
     classes=(AMObjective,),
     letters=(
@@ -93,54 +75,46 @@ METHOD = Method(
         "share of an image's own amplitude; P probability"
     ),
     equations=(
-        Equation(
-            formula="A(x) = |F(x)|,   ph(x) = angle F(x)",
-            meaning="over height and width, the whole spectrum of the normalised image",
+        method.Equation(
+            "A(x) = |F(x)|,   ph(x) = angle F(x)", "over height and width, the whole spectrum of the normalised image"
         ),
-        Equation(
-            formula="A' = s A(x) + (1 − s) A(partner),   s ~ U(0, 1)",
-            meaning="s for each image; partners are a random permutation of the site's batch",
+        method.Equation(
+            "A' = s A(x) + (1 − s) A(partner),   s ~ U(0, 1)",
+            "s for each image; partners are a random permutation of the site's batch",
         ),
-        Equation(
-            formula="x' = Re F⁻¹(A' exp(i ph(x)))",
-            meaning="what is trained on, with the label of x; nothing is clipped",
-        ),
+        method.Equation("x' = Re F⁻¹(A' exp(i ph(x)))", "what is trained on, with the label of x; nothing is clipped"),
     ),
     settings=(
-        SettingSource(
-            name="probability",
+        method.SettingSource(
+            "probability",
             symbol="P",
             paper="1: every batch, beside the original",
             code="0.5",
             remark="that a batch is mixed; 0 is FedAvg, bit for bit",
         ),
     ),
-    differences=Differences(
+    differences=method.Differences(
         compared="FedDG-GA's code",
-        remark="Not implemented: the variant in which sites exchange amplitudes once and mix with those of others "
-        "(Liu, Chen, Qin, Dou, Heng, FedDG, CVPR 2021), because it sends spectra of single images.",
+        remark=(
+            "Not implemented: the variant in which sites exchange amplitudes once and mix with those of "
+            "others (Liu, Chen, Qin, Dou, Heng, FedDG, CVPR 2021), because it sends spectra of single images."
+        ),
         rows=(
-            Difference(
-                point="s", paper="what the partner gives is U(0, η), η a setting", code="U(0, 1)", ours="U(0, 1)"
+            method.Difference(
+                "s", paper="what the partner gives is U(0, η), η a setting", code="U(0, 1)", ours="U(0, 1)"
             ),
-            Difference(point="consistency between teacher and student", paper="yes", code="–", ours="–"),
-            Difference(
-                point="partner",
+            method.Difference("consistency between teacher and student", paper="yes", code="–", ours="–"),
+            method.Difference(
+                "partner",
                 paper="another image of the pooled sources",
                 code="a permutation of the site's batch, by a helper that its module lacks",
                 ours="a permutation of the site's batch",
             ),
-            Difference(
-                point="input",
+            method.Difference(
+                "input",
                 paper="pixels, clipped to their range",
                 code="normalised tensor, not clipped",
                 ours="normalised tensor, not clipped",
-            ),
-            Difference(
-                point="which batches",
-                paper="all, beside the originals",
-                code="with probability 0.5, in their place",
-                ours="with probability, in their place",
             ),
         ),
     ),

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """ARFL: weights that turn away from sites on whose training images the global model has a high loss.
 
-Equations: minimise ``sum_u alpha_u L_u + lambda/2 sum_u alpha_u^2 / n_u`` over the simplex, with
-``lambda = strength * sum_u n_u`` -> :func:`~fdg_plugins.core.robust_weighting.risk_weights`.
+Equations: :func:`~fdg_plugins.core.robust_weighting.risk_weights`, with ``lambda = strength * sum_u n_u``.
 
-Shapes: losses L, samples n and weights alpha ``[N]`` of the N sites seen so far; of a round, weights ``[U]`` and
-updates ``[U, P]``.
+Shapes: losses L, samples n and weights alpha ``[N]`` of the N sites seen so far; of a round, weights ``[U]``.
 
 Participation: the problem covers all sites seen so far. An absent site enters with the loss and the number of samples
 that it last reported; a site that was never seen, or that takes no further part in the run, does not enter. The weights
@@ -25,17 +23,8 @@ from fdg_plugins.aggregators.weightings import ONLY_ROUND, RoundOf, Weighting
 from fdg_plugins.core.robust_weighting import risk_weights
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import REPORT_TRAINING_LOSS
+from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import Positive, check_parameters
-from fdg_plugins.plugins.method import (
-    Default,
-    Difference,
-    Differences,
-    Equation,
-    Leaving,
-    Method,
-    Reference,
-    SettingSource,
-)
 
 
 class Risk(NamedTuple):
@@ -46,12 +35,7 @@ class Risk(NamedTuple):
 
 
 class ARFLWeighting(Weighting):
-    """Weights in closed form from training losses (ARFL). Works with any direction.
-
-    Args:
-        strength: c_lambda > 0; lambda is c_lambda times the number of samples of all sites seen so far. Towards zero,
-            all weight goes to the smallest loss; towards infinity, the weights become those by samples.
-    """
+    """Weights in closed form from training losses (ARFL). Works with any direction."""
 
     shares = REPORT_TRAINING_LOSS
     needs_training_loss = True
@@ -120,72 +104,73 @@ def risk_of(contribution: Contribution) -> Risk:
     return Risk(loss, contribution.num_samples)
 
 
-METHOD = Method(
+METHOD = method.Method(
     key="arfl",
     title="ARFL",
     line="weights that turn away from sites on whose training images the global model has a high loss",
-    reference=Reference(
-        authors="Li, Ngai, Ye, Voigt",
-        title="Auto-weighted Robust Federated Learning with Corrupted Data Sources",
-        venue="ACM Transactions on Intelligent Systems and Technology",
-        year=2022,
+    reference=method.Reference(
+        "Li, Ngai, Ye, Voigt",
+        "Auto-weighted Robust Federated Learning with Corrupted Data Sources",
+        "ACM Transactions on Intelligent Systems and Technology",
+        2022,
     ),
     classes=(ARFLWeighting,),
-    defaults=(Default(protocol={"gap_split": "train"}, source="ARFL: the loss is that of the training images"),),
+    defaults=(method.Default(protocol={"gap_split": "train"}, source="ARFL: the loss is that of the training images"),),
     letters=(
-        "Lᵤ mean loss of the model received on site u's training split; nᵤ its training samples; N "
-        "all sites seen so far; α their weights; c strength; λ = c Σᵤ nᵤ, a sum over N; pᵤ = nᵤ / Σᵥ nᵥ"
+        "Lᵤ mean loss of the model received on site u's training split; nᵤ its training samples; N all "
+        "sites seen so far; α their weights; c strength; λ = c Σᵤ nᵤ, a sum over N; pᵤ = nᵤ / Σᵥ nᵥ"
     ),
     equations=(
-        Equation(
-            formula="minimise  Σᵤ αᵤ Lᵤ + λ/2 Σᵤ αᵤ² / nᵤ   over  α ≥ 0, Σᵤ αᵤ = 1",
-            meaning="the problem of which α is the solution, over all sites seen so far",
+        method.Equation(
+            "minimise  Σᵤ αᵤ Lᵤ + λ/2 Σᵤ αᵤ² / nᵤ   over  α ≥ 0, Σᵤ αᵤ = 1",
+            "the problem of which α is the solution, over all sites seen so far",
         ),
-        Equation(formula="αᵤ = nᵤ max(η − Lᵤ, 0) / λ", meaning="its solution"),
-        Equation(
-            formula="η_p = (Σ nᵢ Lᵢ + λ) / Σ nᵢ   over the p smallest losses",
-            meaning="η is the last of them before the first that is below the p-th loss",
+        method.Equation("αᵤ = nᵤ max(η − Lᵤ, 0) / λ", "its solution"),
+        method.Equation(
+            "η_p = (Σ nᵢ Lᵢ + λ) / Σ nᵢ   over the p smallest losses",
+            "η is the last of them before the first that is below the p-th loss",
         ),
     ),
     settings=(
-        SettingSource(
-            name="strength",
+        method.SettingSource(
+            "strength",
             symbol="c",
             paper="not established; FedDG-GA, which compares with it: not stated",
             code="1",
-            remark="above 0; belongs to the scale of the loss, the mean cross entropy",
+            remark=(
+                "above 0; belongs to the scale of the loss, the mean cross entropy: towards 0 all weight goes to "
+                "the smallest loss, towards infinity the weights are those by samples"
+            ),
         ),
-        SettingSource(
-            name="gap_split",
+        method.SettingSource(
+            "gap_split",
             paper="training data",
             code="training data",
             remark="must be train, so that sites evaluate on their training split",
         ),
     ),
-    differences=Differences(
+    differences=method.Differences(
         rows=(
-            Difference(
-                point="when a loss is measured",
+            method.Difference(
+                "when a loss is measured",
                 code="after a round, of its outcome, by the sites of that round, in a trip of its own",
-                ours=(
-                    "with the update, of the model received: the same loss in the same round where all sites take part"
-                ),
+                ours="with the update, of the model received: the same in the same round where all sites take part",
             ),
-            Difference(
-                point="with some of the sites in a round",
+            method.Difference(
+                "with some of the sites in a round",
                 code="a site drawn now has the loss of when it was drawn last",
                 ours="a site drawn now has that of now; one drawn only in the last round, of one model before",
             ),
-            Difference(
-                point="weights of the first round", code="by samples", ours="from the losses of the initial model"
+            method.Difference(
+                "weights of the first round", code="by samples", ours="from the losses of the initial model"
             ),
         )
     ),
     leaves=(
-        Leaving(
-            what="loss, accuracy, count on the training split, of both models",
-            shape="6 numbers",
-            reveals="how well either model does on the site's data",
+        method.Leaving(
+            "loss, accuracy, count on the training split, of both models",
+            "6 numbers",
+            "how well either model does on the site's data",
             report="training_loss",
         ),
     ),

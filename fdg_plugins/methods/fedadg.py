@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""FedADG: features are drawn to those of a generator that all sites train, class by class.
+"""FedADG: features are drawn to those of a generator that all sites train, class by class.
 
-Steps on one batch, in the order of the authors' code -> here, with F the extractor, C the head, G the generator, D the
+Steps on one batch, in the order of the authors' code, with F the extractor, C the head, G the generator, D the
 discriminator, z = F(x), g = G(u, y) and u uniform on [0, 1), drawn once per batch:
 
 - (a) D: ``mean (1 - D(g, y))^2 + D(z, y)^2`` -> :meth:`LocalAdversarial.discriminator_loss`
-- (b) F and C: ``w CE(C(z), y) + (1 - w) mean (1 - D(z, y))^2``, with smoothed labels
-- (c) G: ``mean (D(g, y) - t)^2``, t = 0; (b) and (c) -> :meth:`LocalAdversarial.loss`
-- E_0 epochs of smoothed cross entropy alone come before -> ``warmup``
-
-D separates generated features (1) from real ones (0), so (b) draws features towards the generated ones, and (c) the
-generated ones towards the features. The loss of G depends neither on F nor on C, so (b) and (c) take one backward pass.
+- (b) F and C: ``w CE(C(z), y) + (1 - w) mean (1 - D(z, y))^2``, with smoothed labels, and
+  (c) G: ``mean (D(g, y) - t)^2``, in one backward pass, since the three do not meet -> :meth:`LocalAdversarial.loss`
 
 Shapes: features and noise ``[B, D]``, labels ``[B]``, codes of labels ``[B, Y]``.
 
@@ -27,10 +23,9 @@ from typing import Any, ClassVar, Literal, cast
 import torch
 from torch import nn
 
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.exchange import PayloadValidator, Tensors, readable
+from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import (
     ComputeGradients,
     LocalObjective,
@@ -39,18 +34,10 @@ from fdg_plugins.objectives.objective import (
     SiteRound,
     Trained,
     device_of,
+    kept_state,
 )
+from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import Positive, Share
-from fdg_plugins.plugins.method import (
-    Default,
-    Difference,
-    Differences,
-    Equation,
-    Leaving,
-    Method,
-    Reference,
-    SettingSource,
-)
 from fdg_plugins.randomness import on_device, seeded, torch_generator
 
 CODE = 0.7  # the value that marks the class, as in FedADG's code
@@ -70,10 +57,6 @@ class FeatureGenerator(nn.Module):
     """Noise ``[B, D]``, uniform on [0, 1), and a code ``[B, Y]`` -> features ``[B, D]``, at least 0.
 
     Two linear layers with ``2 D`` units between them: at D = 2048, the sizes of FedADG's code.
-
-    Args:
-        size: D.
-        num_classes: Y.
     """
 
     def __init__(self, size: int, num_classes: int) -> None:
@@ -84,7 +67,6 @@ class FeatureGenerator(nn.Module):
         self.size = size
 
     def forward(self, noise: torch.Tensor, code: torch.Tensor) -> torch.Tensor:
-        """Return features ``[B, D]``."""
         features: torch.Tensor = self.layers(torch.cat([noise, code], dim=1))
         return features
 
@@ -93,10 +75,6 @@ class FeatureDiscriminator(nn.Module):
     """Features ``[B, D]`` and a code ``[B, Y]`` -> a number in (0, 1) for each: 1 for generated features, 0 for real.
 
     A projection without bias to ``D / 2``, to which the code is appended, and two linear layers.
-
-    Args:
-        size: D.
-        num_classes: Y.
     """
 
     def __init__(self, size: int, num_classes: int) -> None:
@@ -106,7 +84,6 @@ class FeatureDiscriminator(nn.Module):
         self.layers = nn.Sequential(nn.Linear(hidden + num_classes, hidden), nn.LeakyReLU(), nn.Linear(hidden, 1))
 
     def forward(self, features: torch.Tensor, code: torch.Tensor) -> torch.Tensor:
-        """Return the numbers ``[B]``."""
         scores: torch.Tensor = self.layers(torch.cat([self.projection(features), code], dim=1))
         return scores.sigmoid()[:, 0]
 
@@ -121,18 +98,7 @@ class GeneratingClassifier(ExtractorClassifier):
 
 @dataclass(frozen=True)
 class FedADGObjective(Objective):
-    """Cross entropy, and features that a discriminator cannot tell from those of a shared generator.
-
-    With ``classification_weight`` 1 there is neither generator nor discriminator; with ``smoothing`` 0 as well it is
-    FedAvg, bit for bit.
-
-    Args:
-        classification_weight: w in [0, 1], the weight of the cross entropy, 1 - w being that of the features.
-        smoothing: share of a label that is spread over the other classes, in [0, 1].
-        warmup: share of a round's epochs, in [0, 1] and rounded down, with cross entropy alone.
-        adversary_rate: learning rate of G and D relative to the site's, above 0; 0.7 in the authors' code.
-        generator_target: t, what the generator wants D to say: 0 (the authors' code) or 1.
-    """
+    """Cross entropy, and features that a discriminator cannot tell from those of a shared generator."""
 
     name: ClassVar[str] = "adg"
     acts: ClassVar[tuple[Point, ...]] = ("objective", "network", "step")
@@ -162,9 +128,7 @@ class FedADGObjective(Objective):
         with seeded(site.seed, site.site, self.name, "discriminator"):
             discriminator = FeatureDiscriminator(model.feature_size, model.last_layer.out_features)
         if site.memory:
-            validator = PayloadValidator(f"memory of site {site.site}", SettingsError)
-            shapes = {name: tuple(value.shape) for name, value in discriminator.state_dict().items()}
-            discriminator.load_state_dict(validator.per_parameter(site.memory, shapes))
+            discriminator.load_state_dict(dict(site.memory))
         discriminator.to(device_of(model))
         return LocalAdversarial(
             self.smoothing,
@@ -189,7 +153,6 @@ class LocalSmoothed(LocalRisk):
     smoothing: float
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the smoothed cross entropy of images ``[B, C, H, W]`` and labels ``[B]``, a scalar."""
         return self.classification_loss(model, model.features(images), targets)
 
     def classification_loss(
@@ -219,12 +182,8 @@ class Turn:
 class LocalAdversarial(LocalSmoothed):
     """One round of FedADG. All that D and G compute is in float32, even under autocast.
 
-    Args:
-        settings: of the method.
-        discriminator: D, on the model's device.
-        discriminator_optimizer, generator_optimizer: of D, and of G, which the site's own optimizer leaves alone.
-        noise: draws u, on the CPU.
-        warm_epochs: the number of epochs with cross entropy alone, at the beginning of the round.
+    D is on the model's device; ``noise`` draws u, on the CPU. The site's own optimizer leaves D and G alone. The first
+    ``warm_epochs`` epochs have cross entropy alone.
     """
 
     settings: FedADGObjective
@@ -239,14 +198,13 @@ class LocalAdversarial(LocalSmoothed):
         self.turn.epochs += 1
 
     @property
-    def is_warming_up(self) -> bool:
-        """Whether this epoch is one with cross entropy alone."""
+    def _is_warming_up(self) -> bool:
         return self.turn.epochs <= self.warm_epochs and self.warm_epochs > 0
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return (b) plus (c) of images ``[B, C, H, W]`` and labels ``[B]``, a scalar; in D's turn (a)."""
         network = cast("GeneratingClassifier", model)
-        if self.is_warming_up:
+        if self._is_warming_up:
             return super().loss(model, images, targets)
         if self.turn.of_discriminator:
             self.turn.features = network.features(images)
@@ -284,7 +242,7 @@ class LocalAdversarial(LocalSmoothed):
         self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
     ) -> torch.Tensor:
         self.turn.generator_loss = None
-        if not self.is_warming_up:
+        if not self._is_warming_up:
             self._step_of_discriminator(compute_gradients)
         loss = compute_gradients()
         self.generator_optimizer.step()  # of no effect without gradients
@@ -293,8 +251,7 @@ class LocalAdversarial(LocalSmoothed):
         return loss if self.turn.generator_loss is None else loss - self.turn.generator_loss
 
     def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
-        kept = {name: value.cpu().clone() for name, value in self.discriminator.state_dict().items()}
-        return kept if readable(kept.values()) else {}
+        return kept_state(self.discriminator)
 
     def _step_of_discriminator(self, compute_gradients: ComputeGradients) -> None:
         self.discriminator_optimizer.zero_grad(set_to_none=True)
@@ -314,21 +271,18 @@ class LocalAdversarial(LocalSmoothed):
         return on_device(torch.rand(len(code), network.generator.size, generator=self.noise), code.device)
 
 
-METHOD = Method(
+METHOD = method.Method(
     key="fedadg",
     title="FedADG",
     part="adg",
     line="features are drawn to those of a generator that all sites train, class by class",
-    reference=Reference(
-        authors="Zhang, Lei, Shi, Huang, Chen",
-        title="Federated Learning with Domain Generalization",
-        venue="arXiv",
-        year=2021,
+    reference=method.Reference(
+        "Zhang, Lei, Shi, Huang, Chen", "Federated Learning with Domain Generalization", "arXiv", 2021
     ),
     classes=(FedADGObjective,),
     defaults=(
-        Default(server={"server_lr": 1.0, "weighting": "uniform"}, source="FedADG's code"),
-        Default(
+        method.Default(server={"server_lr": 1.0, "weighting": "uniform"}, source="FedADG's code"),
+        method.Default(
             objective={
                 "classification_weight": 0.85,
                 "smoothing": 0.01,
@@ -338,78 +292,89 @@ METHOD = Method(
             },
             source="FedADG's code for PACS",
         ),
-        Default(on="vlcs", objective={"smoothing": 0.2}, source="FedADG's code"),
+        method.Default(on="vlcs", objective={"smoothing": 0.2}, source="FedADG's code"),
     ),
     letters=(
-        "F extractor; C head; z = F(x) features [D]; y label; G generator, g = G(u, y), u uniform on [0, 1)^D, one "
-        "draw per batch; D discriminator: 1 generated, 0 real; w classification_weight; t generator_target; CE cross "
-        "entropy with smoothed labels: 1 − ε of the right class, ε/(Y − 1) of each other one; ε smoothing"
+        "F extractor; C head; z = F(x) features [D]; y label; G generator, g = G(u, y), u uniform on [0, "
+        "1)^D, one draw per batch; D discriminator: 1 generated, 0 real; w classification_weight; t "
+        "generator_target; CE cross entropy with smoothed labels: 1 − ε of the right class, ε/(Y − 1) of "
+        "each other one; ε smoothing"
     ),
     equations=(
-        Equation(formula="D: mean (1 − D(g, y))² + D(z, y)²", meaning="first step of a batch; only D moves"),
-        Equation(
-            formula="F, C: w CE(C(z), y) + (1 − w) mean (1 − D(z, y))²",
-            meaning="second step: features that D takes for generated ones",
+        method.Equation("D: mean (1 − D(g, y))² + D(z, y)²", "first step of a batch; only D moves"),
+        method.Equation(
+            "F, C: w CE(C(z), y) + (1 − w) mean (1 − D(z, y))²", "second step: features that D takes for generated ones"
         ),
-        Equation(formula="G: mean (D(g, y) − t)²", meaning="third step: generated features that D takes for real ones"),
+        method.Equation("G: mean (D(g, y) − t)²", "third step: generated features that D takes for real ones"),
     ),
     settings=(
-        SettingSource(
-            name="classification_weight",
+        method.SettingSource(
+            "classification_weight",
             symbol="w",
             paper="not established",
             code="0.85",
             remark="1 has no adversary, and with smoothing 0 is FedAvg, bit for bit",
         ),
-        SettingSource(name="smoothing", symbol="ε", paper="not established", code="0.01; 0.2 for VLCS"),
-        SettingSource(
-            name="warmup",
+        method.SettingSource(
+            "smoothing",
+            symbol="ε",
+            paper="not established",
+            code="0.01; 0.2 for VLCS",
+            remark="share of a label that is spread over the other classes",
+        ),
+        method.SettingSource(
+            "warmup",
             paper="not established",
             code="3 of 10 epochs",
             remark="share of a round's epochs with cross entropy alone, rounded down",
         ),
-        SettingSource(
-            name="adversary_rate",
+        method.SettingSource(
+            "adversary_rate",
             paper="not established",
             code="0.007 beside 0.01; 0.0007 beside 0.001 for VLCS",
             remark="learning rate of G and D, relative to the site's",
         ),
-        SettingSource(name="generator_target", symbol="t", paper="not established", code="0", remark="or 1"),
+        method.SettingSource(
+            "generator_target",
+            symbol="t",
+            paper="not established",
+            code="0",
+            remark="what the generator wants D to say: 0 or 1",
+        ),
     ),
-    differences=Differences(
+    differences=method.Differences(
         remark=(
-            "The FDG benchmark's code detaches the generated features in the generator's own step, so that its "
-            "generator never trains; this is not reproduced."
+            "The FDG benchmark's code detaches the generated features in the generator's own step, so that "
+            "its generator never trains; this is not reproduced."
         ),
         rows=(
-            Difference(point="target of the generator", code="0", ours="generator_target, 0 by default"),
-            Difference(
-                point="sizes of generator and discriminator",
+            method.Difference(
+                "sizes of generator and discriminator",
                 code="noise 2048, 4096 and 1024 units, at 2048 features",
                 ours="D, 2 D and D/2 for D features: the same at 2048",
             ),
-            Difference(
-                point="initial weights of generator and discriminator",
+            method.Difference(
+                "initial weights of generator and discriminator",
                 code="Xavier uniform with gain 0.5; Kaiming uniform",
                 ours="torch's, 1/√6 of the latter",
             ),
-            Difference(
-                point="features in the discriminator's step",
+            method.Difference(
+                "features in the discriminator's step",
                 code="in evaluation mode, by a pass of their own",
                 ours="those of the next step, in training mode: one pass of the extractor",
             ),
-            Difference(
-                point="model that a site sends",
+            method.Difference(
+                "model that a site sends",
                 code="meant to be the epoch of best validation; the last one, because references are kept",
                 ours="the last epoch",
             ),
         ),
     ),
     leaves=(
-        Leaving(
-            what="the generator of features, within the update",
-            shape="2 D (2 D + Y) numbers and 3 D biases, for D features and Y classes",
-            reveals="what the features of each class look like at the site: anyone who has it can draw such features",
+        method.Leaving(
+            "the generator of features, within the update",
+            "2 D (2 D + Y) numbers and 3 D biases, for D features and Y classes",
+            "what the features of each class look like at the site: anyone who has it can draw such features",
         ),
     ),
 )

@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""FedAS: a site draws the received extractor to the class means of its own last one before it trains it.
+"""FedAS: a site draws the received extractor to the class means of its own last one before it trains it.
 
-Algorithm -> here, with features z, mu_k the mean features of class k by the extractor that the site trained last:
-
-- parameter alignment: the extractor alone, by plain SGD along ``sum_k mean_{i: y_i = k} |z_i - mu_k|^2 / D``
-  -> :func:`alignment_loss`
-- then extractor and personal head, by cross entropy -> :class:`LocalAlignment`
-- ``T = sum_b |grad L_b|^2`` of the trained model, the report -> :func:`fisher_trace` over :func:`equal_batches`
-- client synchronisation: weights in proportion to T -> :mod:`fdg_plugins.methods.fedas`
+- parameter alignment: the extractor alone, by plain SGD -> :func:`alignment_loss`; then extractor and personal head, by
+  cross entropy -> :class:`LocalAlignment`
+- the report: the Fisher trace T of the trained model -> :func:`fisher_trace` over :func:`equal_batches`
+- client synchronisation: weights in proportion to T -> :class:`FisherWeighting`
 
 Shapes: class means mu ``[Y, D]``, held ``[Y]``: classes of which the site has images; T a scalar.
 
@@ -29,12 +26,12 @@ from pydantic import Field
 
 from fdg_plugins.aggregators.contributions import Contribution
 from fdg_plugins.aggregators.weightings import ONLY_ROUND, RoundOf, Weighting
-from fdg_plugins.core.fisher import fisher_weights, squared_length
 from fdg_plugins.core.insight import ClassSums, feature_penalty
-from fdg_plugins.errors import ContributionError, SettingsError
+from fdg_plugins.core.weighting import fisher_weights, squared_length
+from fdg_plugins.errors import ContributionError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.exchange import Exchange, PayloadValidator, Shapes, SiteReport, Tensors, readable
+from fdg_plugins.objectives.exchange import Exchange, PayloadValidator, SiteReport, Tensors, readable
 from fdg_plugins.objectives.objective import (
     ComputeGradients,
     FeatureBatch,
@@ -49,8 +46,8 @@ from fdg_plugins.objectives.objective import (
     evaluating,
     to_report,
 )
+from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import NotNegative
-from fdg_plugins.plugins.method import Difference, Differences, Equation, Leaving, Method, Reference, SettingSource
 from fdg_plugins.tasks import DEFAULT_TASK, Task
 
 Batch = tuple[torch.Tensor, torch.Tensor]  # images [B, C, H, W] and labels [B]
@@ -61,16 +58,7 @@ MODEL, MEANS, HELD = "model/", "class_means", "classes_held"
 
 @dataclass(frozen=True)
 class FedASObjective(Objective):
-    """Alignment of the extractor to the site's own class means, then cross entropy with a personal head.
-
-    Args:
-        align_epochs: epochs of the alignment, before the protocol's ``local_epochs``; 1 in the authors' code. With
-            zero, and before a site has kept a model, training is FedAvg's, bit for bit.
-        align_lr: learning rate of the alignment, at least 0; 0.01 in the authors' code.
-        fisher_batch: images of a batch whose gradient is squared, from 1 to 64; 16 in the authors' code, the batch of
-            its training. Images left over after the last whole batch do not count. With 1, T is the trace of the
-            empirical Fisher information, at one backward pass per image.
-    """
+    """Alignment of the extractor to the site's own class means, then cross entropy with a personal head."""
 
     name: ClassVar[str] = "as"
     acts: ClassVar[tuple[Point, ...]] = ("objective", "step", "personal")
@@ -92,21 +80,24 @@ class FedASObjective(Objective):
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
         self.refuse_payload(received)
-        kept, device = read_kept(model, site), device_of(model)
-        if kept is None:
+        if not site.memory:
             return LocalAlignment(self, {}, _Notes(), task=site.task)
-        head = {name: kept.model[name].to(device) for name in model.head_names if name in kept.model}
-        return LocalAlignment(self, head, _Notes(means=kept.means.to(device)), task=site.task)
+        kept, device = _kept_model(site), device_of(model)
+        head = {name: kept[name].to(device) for name in model.head_names if name in kept}
+        means = ClassMeans(site.memory[MEANS].to(device), site.memory[HELD].to(device))
+        return LocalAlignment(self, head, _Notes(means=means), task=site.task)
 
     def personal(self, model: ExtractorClassifier, received: Tensors, site: SiteRound = SiteRound()) -> PersonalModel:
         self.refuse_payload(received)
-        kept = read_kept(model, site)
-        if kept is not None:
-            model.load_state_dict({**model.state_dict(), **kept.model})
+        model.load_state_dict({**model.state_dict(), **_kept_model(site)})
         return PersonalModel(model)
 
     def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
         return TraceReports()
+
+
+def _kept_model(site: SiteRound) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(MODEL): value for name, value in site.memory.items() if name.startswith(MODEL)}
 
 
 # --- a site's training ---
@@ -118,14 +109,10 @@ class ClassMeans(NamedTuple):
     means: torch.Tensor
     held: torch.Tensor
 
-    def to(self, device: torch.device) -> "ClassMeans":
-        """Return both on a device."""
-        return ClassMeans(self.means.to(device), self.held.to(device))
-
 
 @dataclass
 class _Notes:
-    """What a round notes: the epoch, the class means to align to, and of the trained model its means, T and state."""
+    """The epoch, the class means to align to, and of the trained model what is kept and its T."""
 
     epoch: int = 0
     means: ClassMeans | None = None
@@ -135,13 +122,7 @@ class _Notes:
 
 @dataclass(frozen=True)
 class LocalAlignment(LocalRisk):
-    """The two phases of one round.
-
-    Args:
-        settings: epochs and rate of the alignment, batch of the Fisher trace.
-        head: that the site trained last, by name in the state dict, on the model's device; empty before that.
-        notes: what the round notes.
-    """
+    """The two phases of one round; ``head``: that the site trained last, by name, on the model's device, or empty."""
 
     settings: FedASObjective
     head: Tensors
@@ -161,13 +142,12 @@ class LocalAlignment(LocalRisk):
         self.notes.epoch += 1
 
     @property
-    def aligns(self) -> bool:
-        """Whether the extractor is aligned in this epoch."""
+    def _aligns(self) -> bool:
         return self.notes.epoch <= self.settings.align_epochs
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the alignment of images and labels ``[B]`` in its epochs, then their cross entropy, a scalar."""
-        if not self.aligns or self.notes.means is None:
+        if not self._aligns or self.notes.means is None:
             return super().loss(model, images, targets)
         return alignment_loss(model.features(images), targets, self.notes.means)
 
@@ -175,7 +155,7 @@ class LocalAlignment(LocalRisk):
         self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
     ) -> torch.Tensor:
         loss = compute_gradients()
-        if not self.aligns:
+        if not self._aligns:
             optimizer.step()
             return loss
         with torch.no_grad():
@@ -195,16 +175,11 @@ class LocalAlignment(LocalRisk):
         trace = fisher_trace(model, equal_batches(noted(), self.settings.fisher_batch), self.task)
         means = class_means_of(total)
         self.notes.trace = trace.reshape(1).float()
-        self.notes.kept = to_report(
-            {
-                **{f"{MODEL}{name}": value.detach().clone() for name, value in _float_entries(model).items()},
-                MEANS: means.means,
-                HELD: means.held,
-            }
-        )
+        floats = {name: value for name, value in model.state_dict().items() if value.is_floating_point()}
+        kept = {f"{MODEL}{name}": value.detach().clone() for name, value in floats.items()}
+        self.notes.kept = to_report({**kept, MEANS: means.means, HELD: means.held})
 
     def report(self, trained: Trained) -> dict[str, torch.Tensor]:
-        """Return T, float32 ``[1]``."""
         return {} if self.notes.trace is None else to_report({REPORT_FISHER_TRACE: self.notes.trace})
 
     def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
@@ -263,37 +238,6 @@ def fisher_trace(model: ExtractorClassifier, batches: Iterable[Batch], task: Tas
     return total
 
 
-# --- what a site keeps ---
-
-
-class Kept(NamedTuple):
-    """What a site kept: the floating-point entries of its trained model, by name, and its class means."""
-
-    model: dict[str, torch.Tensor]
-    means: ClassMeans
-
-
-def read_kept(model: ExtractorClassifier, site: SiteRound) -> Kept | None:
-    """Return what the site kept, None before it has trained; raise ``SettingsError`` if that does not fit ``model``."""
-    if not site.memory:
-        return None
-    validator = PayloadValidator(f"site {site.site}: its memory of objective 'as'", SettingsError)
-    shapes: Shapes = {f"{MODEL}{name}": tuple(value.shape) for name, value in _float_entries(model).items()}
-    found = validator.fields(site.memory, (*shapes, MEANS, HELD))
-    num_classes = model.last_layer.out_features
-    return Kept(
-        {name.removeprefix(MODEL): validator.numbers(name, found[name], shape) for name, shape in shapes.items()},
-        ClassMeans(
-            validator.numbers(MEANS, found[MEANS], (num_classes, model.feature_size)),
-            validator.flags(HELD, found[HELD], num_classes),
-        ),
-    )
-
-
-def _float_entries(model: ExtractorClassifier) -> dict[str, torch.Tensor]:
-    return {name: value for name, value in model.state_dict().items() if value.is_floating_point()}
-
-
 # --- the server ---
 
 
@@ -322,7 +266,7 @@ class FisherWeighting(Weighting):
     example_reports = (0.5, 2.0, 0.0)
 
     def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:
-        """Return the weights of the round's sites, float64 ``[U]``; raise ``ContributionError`` as :meth:`check`."""
+        """Return the weights of the round's sites, float64 ``[U]``."""
         for contribution in contributions:
             self.check(contribution)
         samples = [contribution.num_samples or 0 for contribution in contributions]
@@ -331,74 +275,75 @@ class FisherWeighting(Weighting):
     def check(self, contribution: Contribution) -> None:
         trace_of(contribution)
         if contribution.num_samples is None:
-            raise ContributionError(
-                f"site {contribution.site}: did not say its number of samples, which gives its weight if all Fisher "
-                "traces are zero."
-            )
+            raise ContributionError(f"site {contribution.site}: did not say its number of samples.")
 
 
 def trace_of(contribution: Contribution) -> float:
-    """Return the checked trace of a contribution; raise ``ContributionError``, naming the site, if there is none."""
+    """Return the checked trace of a contribution; raise ``ContributionError`` if there is none."""
     trace = contribution.reports.get(REPORT_FISHER_TRACE)
     if not isinstance(trace, float) or not 0 <= trace < math.inf:
-        raise ContributionError(
-            f"site {contribution.site}: there is no usable Fisher trace of its model, from which its weight follows."
-        )
+        raise ContributionError(f"site {contribution.site}: there is no usable Fisher trace of its model.")
     return trace
 
 
-METHOD = Method(
+METHOD = method.Method(
     key="fedas",
     title="FedAS",
     part="as",
-    line="the received extractor is first drawn to a site's own class means; sites weigh by their models' Fisher trace",
-    reference=Reference(
-        authors="Yang, Huang, Ye",
-        title="FedAS: Bridging Inconsistency in Personalized Federated Learning",
-        venue="CVPR",
-        year=2024,
+    line=(
+        "the received extractor is first drawn to a site's own class means; sites weigh by their models' Fisher trace"
+    ),
+    reference=method.Reference(
+        "Yang, Huang, Ye", "FedAS: Bridging Inconsistency in Personalized Federated Learning", "CVPR", 2024
     ),
     classes=(FisherWeighting, FedASObjective),
     letters=(
-        "z features [D]; μ_k mean features of class k at the site, by the extractor that it trained last; B_k the "
-        "batch's images of class k; L_b mean cross entropy of batch b of the site's training images; w its trained "
-        "model; Tᵤ Fisher trace of site u; η rate of the alignment; CE mean cross entropy of a batch"
+        "z features [D]; μ_k mean features of class k at the site, by the extractor that it trained last; "
+        "B_k the batch's images of class k; L_b mean cross entropy of batch b of the site's training "
+        "images; w its trained model; Tᵤ Fisher trace of site u; η rate of the alignment; CE mean cross "
+        "entropy of a batch"
     ),
     equations=(
-        Equation(
-            formula="Σ_k 1/|B_k| Σ_{i ∈ B_k} ‖zᵢ − μ_k‖² / D",
-            meaning="what the extractor minimises in the first epochs, the head having no part in it",
+        method.Equation(
+            "Σ_k 1/|B_k| Σ_{i ∈ B_k} ‖zᵢ − μ_k‖² / D",
+            "what the extractor minimises in the first epochs, the head having no part in it",
         ),
-        Equation(formula="CE", meaning="what extractor and the site's own head minimise then"),
-        Equation(formula="Tᵤ = Σ_b ‖∇_w L_b‖²", meaning="of the trained model, in evaluation mode"),
-        Equation(formula="Tᵤ / Σᵥ Tᵥ", meaning="the weight of site u"),
+        method.Equation("CE", "what extractor and the site's own head minimise then"),
+        method.Equation("Tᵤ = Σ_b ‖∇_w L_b‖²", "of the trained model, in evaluation mode"),
+        method.Equation("Tᵤ / Σᵥ Tᵥ", "the weight of site u"),
     ),
     settings=(
-        SettingSource(
-            name="align_epochs", paper="not established", code="1", remark="0: no alignment; beside local_epochs"
+        method.SettingSource(
+            "align_epochs",
+            paper="not established",
+            code="1",
+            remark="epochs of the alignment, before local_epochs; 0: none, which is FedAvg's training",
         ),
-        SettingSource(name="align_lr", symbol="η", paper="not established", code="0.01", remark="of plain SGD"),
-        SettingSource(
-            name="fisher_batch",
+        method.SettingSource("align_lr", symbol="η", paper="not established", code="0.01", remark="of plain SGD"),
+        method.SettingSource(
+            "fisher_batch",
             paper="not established",
             code="the training batch, 16",
-            remark="images whose mean gradient is squared, 1 to 64",
+            remark=(
+                "images whose mean gradient is squared, 1 to 64; 1 is the empirical Fisher information, at a "
+                "backward pass an image"
+            ),
         ),
     ),
-    differences=Differences(
+    differences=method.Differences(
         compared="authors' code, PFLlib",
         rows=(
-            Difference(
-                point="the model that is aligned",
+            method.Difference(
+                "the model that is aligned",
                 paper="the received one, at each site",
                 code="one object, by the sites of the round in turn",
                 ours="the received one, at each site",
             ),
-            Difference(
-                point="class means of a new site", code="by the initial extractor", ours="by the received extractor"
+            method.Difference(
+                "class means of a new site", code="by the initial extractor", ours="by the received extractor"
             ),
-            Difference(
-                point="T",
+            method.Difference(
+                "T",
                 paper="trace of the Fisher information",
                 code=(
                     "mean gradients of whole batches, squared and summed, an incomplete last one dropped; also of "
@@ -406,9 +351,9 @@ METHOD = Method(
                 ),
                 ours="the same, of the sites that train; fewer images than a batch are one",
             ),
-            Difference(point="all T zero", code="divides by zero", ours="weights by samples"),
-            Difference(
-                point="an unseen domain",
+            method.Difference("all T zero", code="divides by zero", ours="weights by samples"),
+            method.Difference(
+                "an unseen domain",
                 paper="not defined",
                 code="not defined",
                 ours="the global model, whose head is the weighted mean of the heads",
@@ -416,19 +361,12 @@ METHOD = Method(
         ),
     ),
     leaves=(
-        Leaving(
-            what="sum of the squared gradients of the trained model over batches of training images",
-            shape="1 number",
-            reveals=(
-                "how far the site's model is from fitting its images; grows with their number and with wrong labels"
-            ),
+        method.Leaving(
+            "sum of the squared gradients of the trained model over batches of training images",
+            "1 number",
+            "how far the site's model is from fitting its images; grows with their number and with wrong labels",
             report="fisher_trace",
         ),
-        Leaving(
-            what="loss, accuracy, count on validation, of the site's own model",
-            shape="3 numbers",
-            when="every round in which the site trains or judges a model, and once after the last",
-            reveals="how well a model fitted to the site does on its data",
-        ),
+        method.OWN_MODEL,
     ),
 )

@@ -1,17 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""FedBABU: the sites train the extractor under a head that never changes; a site fine-tunes a copy to have its own.
-
-Algorithm -> here:
+"""FedBABU: the sites train the extractor under a head that never changes; a site fine-tunes a copy to have its own.
 
 - the head keeps its initial value at server and sites -> the protocol's ``travels`` ``body``
-  (:mod:`fdg_plugins.core.travel`)
-- a site minimises its loss over the extractor: :class:`~fdg_plugins.objectives.erm.LocalRisk` on what is not frozen
+  (:mod:`fdg_plugins.core.travel`); a site minimises its loss over the rest
 - at evaluation a site fine-tunes a copy of the model and discards it -> :meth:`FedBABUObjective.personal`
 
-Participation: as under FedAvg. Nothing is kept, so absent and new sites need no rule. The held-out domain is judged by
-the extractor and the initial head, without fine-tuning.
-
-Buffers: averaged as under FedAvg; those of the fine-tuned copy are discarded with it.
+Participation, buffers: as under FedAvg; nothing is kept. The held-out domain is judged by the extractor and the initial
+head, without fine-tuning.
 """
 
 from collections.abc import Mapping
@@ -24,30 +19,14 @@ from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import FineTuning, LocalObjective, Objective, PersonalModel, Point, SiteRound
-from fdg_plugins.plugins.method import (
-    Default,
-    Difference,
-    Differences,
-    Equation,
-    Leaving,
-    Method,
-    Reference,
-    SettingSource,
-)
+from fdg_plugins.plugins import method
 
 Part = Literal["all", "head", "body"]
 
 
 @dataclass(frozen=True)
 class FedBABUObjective(Objective):
-    """The task's loss; a site's own model is the received one after fine-tuning.
-
-    Args:
-        fine_tune_epochs: passes over a site's training split; with 0 its own model is the received one.
-        fine_tune: the parameters that are fine-tuned: ``"all"``, as in the authors' code, ``"head"`` or ``"body"``.
-
-    That the head is fixed in training is the protocol's ``travels`` ``body``; with ``all`` this is FedAvg's training.
-    """
+    """The task's loss; a site's own model is the received one after fine-tuning."""
 
     name: ClassVar[str] = "babu"
     acts: ClassVar[tuple[Point, ...]] = ("personal",)
@@ -77,62 +56,54 @@ def parameters_of(model: ExtractorClassifier, part: Part) -> tuple[str, ...]:
     return tuple(name for name in names if part == "all" or (name in head) == (part == "head"))
 
 
-METHOD = Method(
+METHOD = method.Method(
     key="fedbabu",
     title="FedBABU",
     part="babu",
-    line="the extractor alone is trained and travels, under the initial head; each site judges a fine-tuned copy too",
-    reference=Reference(
-        authors="Oh, Kim, Yun",
-        title="FedBABU: Toward Enhanced Representation for Federated Image Classification",
-        venue="ICLR",
-        year=2022,
+    line=("the extractor alone is trained and travels, under the initial head; each site judges a fine-tuned copy too"),
+    reference=method.Reference(
+        "Oh, Kim, Yun", "FedBABU: Toward Enhanced Representation for Federated Image Classification", "ICLR", 2022
     ),
     classes=(FedBABUObjective,),
-    defaults=(Default(protocol={"travels": "body"}, source="FedBABU: the head is never trained in the federation"),),
+    defaults=(
+        method.Default(protocol={"travels": "body"}, source="FedBABU: the head is never trained in the federation"),
+    ),
     letters="φ extractor; h head; h⁰ its initial value; CE mean cross entropy of a batch; E fine_tune_epochs",
     equations=(
-        Equation(
-            formula="min_φ CE(h⁰(φ(x)), y)", meaning="what a site minimises, with h⁰ at all sites and in all rounds"
-        ),
-        Equation(
-            formula="(φᵤ, hᵤ) = SGD_E(φ, h⁰)",
-            meaning="a site's own model: E epochs on its training split from the received one, judged and discarded",
+        method.Equation("min_φ CE(h⁰(φ(x)), y)", "what a site minimises, with h⁰ at all sites and in all rounds"),
+        method.Equation(
+            "(φᵤ, hᵤ) = SGD_E(φ, h⁰)",
+            "a site's own model: E epochs on its training split from the received one, judged and discarded",
         ),
     ),
     settings=(
-        SettingSource(
-            name="fine_tune_epochs",
+        method.SettingSource(
+            "fine_tune_epochs",
             symbol="E",
             paper="not established",
             code="5; PFLlib, FedOMG 10",
-            remark="0: the received model itself",
+            remark="passes over a site's training split; 0: the received model itself",
         ),
-        SettingSource(name="fine_tune", paper="all, head or body", code="all", remark="all, head or body"),
-        SettingSource(name="travels", paper="body", code="body", remark="all is FedAvg with fine-tuning at evaluation"),
+        method.SettingSource("fine_tune", paper="all, head or body", code="all", remark="all, head or body"),
+        method.SettingSource(
+            "travels", paper="body", code="body", remark="all is FedAvg with fine-tuning at evaluation"
+        ),
     ),
-    differences=Differences(
+    differences=method.Differences(
         rows=(
-            Difference(
-                point="when sites fine-tune",
+            method.Difference(
+                "when sites fine-tune",
                 paper="at evaluation",
                 code="at evaluation; PFLlib: the site's live model, after the last round",
                 ours="whenever a model is judged, on a copy",
             ),
-            Difference(
-                point="under FedOMG",
+            method.Difference(
+                "under FedOMG",
                 paper="FedOMG's Table 1, without details",
                 code="not released",
                 ours="FedOMG's step on the extractor",
             ),
         )
     ),
-    leaves=(
-        Leaving(
-            what="loss, accuracy, count on validation, of the site's own model",
-            shape="3 numbers",
-            when="every round in which the site trains or judges a model, and once after the last",
-            reveals="how well a model fitted to the site does on its data",
-        ),
-    ),
+    leaves=(method.OWN_MODEL,),
 )

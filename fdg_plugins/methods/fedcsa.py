@@ -1,13 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """FedCSA: FedAvg, except that each class's row of the last layer has weights from the sites' shares of that class.
 
-Equations, with a the reference weights, ``n_{u,k}`` the images of class k at site u and ``r_{u,k} = n_{u,k} / n_u``:
-
-- all parameters but those of the last layer: ``sum_u a_u Delta_u``, as FedAvg
-- row k of the last layer's weight and bias: ``sum_u w_{u,k} Delta_u[k]``, ``w_{u,k} = a_u r_{u,k} / sum_v a_v r_{v,k}``
-  -> :func:`class_weights`; if no site of the round with a weight has class k, ``w_{u,k} = a_u``
-
-If a is by samples, ``w_{u,k}`` is the site's share of the round's images of class k.
+With a the reference weights and ``r_{u,k}`` the share of class k at site u, all other parameters move by
+``sum_u a_u Delta_u``, and row k of the last layer's weight and bias by ``sum_u w_{u,k} Delta_u[k]``
+-> :func:`class_weights`. If a is by samples, ``w_{u,k}`` is the site's share of the round's images of class k.
 
 Shapes: U sites of the round, Y classes; a ``[U]``, r ``[U, Y]``, w ``[U, Y]`` with columns that sum to one.
 
@@ -29,16 +25,11 @@ from fdg_plugins.core.linear import combine
 from fdg_plugins.core.stored import Values, flattened, part_of
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.methods.fedavg import FedAvgAggregator
-from fdg_plugins.plugins.method import Default, Difference, Differences, Equation, Method, Reference, SettingSource
+from fdg_plugins.plugins import method
 
 
 class FedCSAAggregator(FedAvgAggregator):
-    """The weighted mean of the updates, with separate weights for each class's row of the last layer.
-
-    Args:
-        weighting: reference weights a: ``"samples"``, ``"uniform"``, or ``{"name": ..., settings}``.
-        server_lr: eta_g > 0, the factor of the step; one in the paper.
-    """
+    """The weighted mean of the updates, with separate weights for each class's row of the last layer."""
 
     needs_head = True
     whole_updates: ClassVar[bool] = False  # each row of the last layer has weights of its own
@@ -115,60 +106,49 @@ def combine_rows(weights: torch.Tensor, tensors: Sequence[Values]) -> torch.Tens
     return torch.cat(rows).view(shape)
 
 
-METHOD = Method(
+METHOD = method.Method(
     key="fedcsa",
     title="FedCSA",
     line="the last layer's row of each class is averaged by who holds images of that class",
-    reference=Reference(
-        authors="Ma, Zhao, Cai, Jia",
-        title="Fast-convergent federated learning with class-weighted aggregation",
-        venue="Journal of Systems Architecture",
-        year=2021,
+    reference=method.Reference(
+        "Ma, Zhao, Cai, Jia",
+        "Fast-convergent federated learning with class-weighted aggregation",
+        "Journal of Systems Architecture",
+        2021,
     ),
     classes=(FedCSAAggregator,),
-    defaults=(
-        Default(
-            on="photographs",
-            server={"server_lr": 1.0, "weighting": "samples"},
-            source="FedCSA in FedDG-GA's description",
-        ),
-        Default(on="digits", server={"server_lr": 1.0, "weighting": "uniform"}, source="domains of one size"),
-        Default(on="label_skew", server={"weighting": "samples"}, source="FedAvg"),
-    ),
+    defaults=method.BY_SAMPLES,
     letters=(
-        "Δᵤ update of site u (local − global); nᵤ,ₖ its images of class k; nᵤ all its images; a "
-        "reference weights; η server_lr"
+        "Δᵤ update of site u (local − global); nᵤ,ₖ its images of class k; nᵤ all its images; a reference "
+        "weights; η server_lr"
     ),
     equations=(
-        Equation(
-            formula="rᵤ,ₖ = nᵤ,ₖ / nᵤ", meaning="share of class k at site u, from the images that the census counted"
-        ),
-        Equation(formula="wᵤ,ₖ = aᵤ rᵤ,ₖ / Σᵥ aᵥ rᵥ,ₖ", meaning="weights of row k of the last layer's weight and bias"),
-        Equation(
-            formula="θ⁺ = θ + η Σᵤ aᵤ Δᵤ\nθ⁺[k] = θ[k] + η Σᵤ wᵤ,ₖ Δᵤ[k]",
-            meaning="step of the server, of all else and of row k",
+        method.Equation("rᵤ,ₖ = nᵤ,ₖ / nᵤ", "share of class k at site u, from the images that the census counted"),
+        method.Equation("wᵤ,ₖ = aᵤ rᵤ,ₖ / Σᵥ aᵥ rᵥ,ₖ", "weights of row k of the last layer's weight and bias"),
+        method.Equation(
+            "θ⁺ = θ + η Σᵤ aᵤ Δᵤ\nθ⁺[k] = θ[k] + η Σᵤ wᵤ,ₖ Δᵤ[k]", "step of the server, of all else and of row k"
         ),
     ),
     settings=(
-        SettingSource(
-            name="weighting",
+        method.SettingSource(
+            "weighting",
             symbol="a",
             paper="not established",
             remark=(
-                "samples: wᵤ,ₖ are shares of the images of class k; uniform: of the sites' shares; or an "
-                "object with a name and settings, such as ga"
+                "samples: wᵤ,ₖ are shares of the images of class k; uniform: of the sites' shares; or an object "
+                "with a name and settings, such as ga"
             ),
         ),
-        SettingSource(
-            name="server_lr", symbol="η", paper="not established", remark="factor of the step; 1 steps as far as FedAvg"
+        method.SettingSource(
+            "server_lr", symbol="η", paper="not established", remark="factor of the step; 1 steps as far as FedAvg"
         ),
     ),
-    differences=Differences(
+    differences=method.Differences(
         compared="",
         remark="No code of the authors was compared; none is known.",
         rows=(
-            Difference(
-                point="rule",
+            method.Difference(
+                "rule",
                 paper="two strategies, whose exact form is not established",
                 ours="FedDG-GA's description of it, one sentence",
             ),

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""FedDIM: each sample's insight, features times classifier weights, is drawn to the mean of its class over sites.
+"""FedDIM: each sample's insight, features times classifier weights, is drawn to the mean of its class over sites.
 
 Equations (number in the paper -> here); the mathematics is in ``fdg_plugins.core.insight``:
 
-- Eq. 4, ``I_u^(k)`` over the site's training split -> :meth:`FedDIMObjective.report_trained` sends class means,
-  :class:`InsightExchange` rebuilds the insight from them and from the site's updated weights, exactly
-- Eq. 5, 6, mean over sites and momentum -> :class:`InsightExchange`
-- Eq. 7, ``CE + lambda/B sum_i |I_i - J^(y_i)|^2`` -> :class:`LocalInsight`
-- Table 3, ``lambda = 0``, ``m = 0``, ``m = 1``, features or logits in place of insights -> the settings
+- Eq. 4 -> :meth:`FedDIMObjective.report_trained` sends class means, :class:`InsightExchange` rebuilds the insight from
+  them and from the site's updated weights, exactly; Eq. 5, 6 -> :class:`InsightExchange`
+- Eq. 7 -> :class:`LocalInsight`; Table 3 -> the settings
 
 Shapes: features z ``[B, D]`` enter the last linear layer, whose weight W is ``[Y, D]`` and whose bias is not used;
 class means ``[K, D]`` of the K classes that a site has, counts ``[Y]``, the global insight J ``[Y, D, Y]``
@@ -32,9 +30,8 @@ from fdg_plugins.core.insight import (
     GlobalInsight,
     class_shares,
     feature_penalty,
-    insight_from_means,
+    insight_matrix,
     insight_penalty,
-    logit_penalty,
     squared_norms,
     update_global_insight,
 )
@@ -60,17 +57,8 @@ from fdg_plugins.objectives.objective import (
     evaluating,
     to_report,
 )
+from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import NotNegative, Share
-from fdg_plugins.plugins.method import (
-    Default,
-    Difference,
-    Differences,
-    Equation,
-    Leaving,
-    Method,
-    Reference,
-    SettingSource,
-)
 from fdg_plugins.tasks import DEFAULT_TASK, Task
 
 CLASS_MEANS = "class_means"
@@ -82,15 +70,7 @@ Target = Literal["insight", "feature", "logit"]
 
 @dataclass(frozen=True)
 class FedDIMObjective(Objective):
-    """Cross entropy plus the squared distance of each sample from the global insight of its class.
-
-    Args:
-        strength: lambda >= 0, the factor of the penalty, relative to the *mean* cross entropy of the batch (the paper
-            prints a sum); zero is FedAvg, bit for bit.
-        insight_momentum: m in [0, 1], the share of the round's mean in the global insight: 0 keeps the first value, 1
-            has no memory.
-        target: what is pulled together: ``"insight"`` (FedDIM), ``"feature"`` or ``"logit"`` (Table 3).
-    """
+    """Cross entropy plus the squared distance of each sample from the global insight of its class."""
 
     name: ClassVar[str] = "dim"
     neutral: ClassVar[Mapping[str, Any] | None] = {"strength": 0}
@@ -141,7 +121,6 @@ def means_report(
 ) -> dict[str, torch.Tensor]:
     """Return the report on batches of features ``[B, D]`` and labels ``[B]``, read once, summed in float64.
 
-    Mean features, float32 ``[K, D]``, of the K classes that occur, in their order, and class counts, int64 ``[Y]``.
     ``weight [Y, D]``: of the last layer, for its length D and its device.
     """
     total = ClassSums(num_classes, weight.shape[1], weight.device)
@@ -165,7 +144,6 @@ class LocalInsight(LocalRisk):
     norms: torch.Tensor | None = None
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return ``CE + lambda * penalty`` of images ``[B, C, H, W]`` and the task's targets, a scalar."""
         features = model.penultimate(images)
         logits = model.last_layer(features)
         penalty = self.penalty(*self.task.samples_of(features, targets), model.last_layer.weight)
@@ -181,7 +159,7 @@ class LocalInsight(LocalRisk):
             return feature_penalty(features, labels, values, present, shares)
         with torch.autocast(features.device.type, enabled=False):
             logits = features.to(weight.dtype) @ weight.t()  # without bias, as at the server
-        return logit_penalty(logits, labels, values, present, shares)
+        return feature_penalty(logits, labels, values, present, shares)
 
 
 def local_insight(strength: float, target: Target, insight: GlobalInsight, task: Task = DEFAULT_TASK) -> LocalInsight:
@@ -204,12 +182,7 @@ class SiteMeans(NamedTuple):
 class InsightExchange(Exchange):
     """The server side of FedDIM: receives class means, and broadcasts the global insight.
 
-    Args:
-        momentum: m of Eq. 6, in [0, 1].
-        target: what is averaged: ``"insight"``, ``"feature"`` or ``"logit"``.
-        num_classes: Y.
-        feature_size: D, the number of inputs of the last linear layer.
-        weight_name: name of that layer's weight ``[Y, D]`` in the state dict.
+    ``momentum``: m of Eq. 6. ``target``: what is averaged. ``weight_name``: of the last layer's weight ``[Y, D]``.
     """
 
     name: ClassVar[str] = FedDIMObjective.name
@@ -225,7 +198,6 @@ class InsightExchange(Exchange):
         self._weight = torch.zeros(num_classes, feature_size)
 
     def read_model(self, state: Tensors) -> None:
-        """Store the last layer's weight ``[Y, D]`` of the global model, float32; ``SettingsError`` if it is missing."""
         weight, expected = state.get(self.weight_name), (self.num_classes, self.feature_size)
         if weight is None or tuple(weight.shape) != expected:
             raise SettingsError(f"the model has no parameter {self.weight_name!r} of shape {list(expected)}.")
@@ -257,7 +229,7 @@ class InsightExchange(Exchange):
 
     def _rebuilt(self, site: SiteMeans) -> torch.Tensor:
         if self.target == "insight":
-            return insight_from_means(site.means, site.weight)
+            return insight_matrix(site.means, site.weight)
         if self.target == "feature":
             return site.means
         return (site.means.double() @ site.weight.double().t()).float()
@@ -283,108 +255,109 @@ def read_insight(
     return GlobalInsight(values, validator.flags(PRESENT, found[PRESENT], num_classes))
 
 
-METHOD = Method(
+METHOD = method.Method(
     key="feddim",
     title="FedDIM",
     part="dim",
-    line="each sample's insight, features times classifier weights, is drawn to the mean of its class over sites",
-    reference=Reference(
-        authors="Liao, Xie, Fu, Huang, Deng, Chen, Zheng",
-        title="Federated Domain Generalization with Decision Insight Matrix",
-        venue="IJCAI",
-        year=2025,
+    line=("each sample's insight, features times classifier weights, is drawn to the mean of its class over sites"),
+    reference=method.Reference(
+        "Liao, Xie, Fu, Huang, Deng, Chen, Zheng",
+        "Federated Domain Generalization with Decision Insight Matrix",
+        "IJCAI",
+        2025,
     ),
     classes=(FedDIMObjective,),
     defaults=(
-        Default(server={"server_lr": 1.0, "weighting": "uniform"}, source="FedDIM, Eq. 5: every site the same"),
-        Default(
+        method.Default(server={"server_lr": 1.0, "weighting": "uniform"}, source="FedDIM, Eq. 5: every site the same"),
+        method.Default(
             objective={"strength": 0.01, "insight_momentum": 0.5, "target": "insight"},
             source="ours: the paper prints neither",
         ),
     ),
     letters=(
-        "z features [D] that enter the last layer; W its weight [Y, D]; B batch; J⁽ᵏ⁾ global insight "
-        "of class k [D, Y]; λ strength; m insight_momentum"
+        "z features [D] that enter the last layer; W its weight [Y, D]; B batch; J⁽ᵏ⁾ global insight of "
+        "class k [D, Y]; λ strength; m insight_momentum"
     ),
     equations=(
-        Equation(
+        method.Equation(
+            "I[d, y] = W[y, d] z[d]",
+            "insight of a sample; its sums over d are the logits without bias",
             number="Eq. 2, 3",
-            formula="I[d, y] = W[y, d] z[d]",
-            meaning="insight of a sample; its sums over d are the logits without bias",
         ),
-        Equation(
+        method.Equation(
+            "Iᵤ⁽ᵏ⁾ = mean of I over site u's samples of class k",
+            "rebuilt by the server from the site's class means: Iᵤ⁽ᵏ⁾[d, y] = Wᵤ[y, d] z̄ᵤ,ₖ[d]",
             number="Eq. 4",
-            formula="Iᵤ⁽ᵏ⁾ = mean of I over site u's samples of class k",
-            meaning="rebuilt by the server from the site's class means: Iᵤ⁽ᵏ⁾[d, y] = Wᵤ[y, d] z̄ᵤ,ₖ[d]",
         ),
-        Equation(
+        method.Equation(
+            "J⁽ᵏ⁾ ← (1 − m) J⁽ᵏ⁾ + m meanᵤ Iᵤ⁽ᵏ⁾",
+            "global insight; the first time it is the mean itself",
             number="Eq. 5, 6",
-            formula="J⁽ᵏ⁾ ← (1 − m) J⁽ᵏ⁾ + m meanᵤ Iᵤ⁽ᵏ⁾",
-            meaning="global insight; the first time it is the mean itself",
         ),
-        Equation(
+        method.Equation(
+            "CE + λ/B Σᵢ ‖Iᵢ − J⁽ʸⁱ⁾‖²",
+            "what a site minimises, J of the sample's class being fixed for the round",
             number="Eq. 7",
-            formula="CE + λ/B Σᵢ ‖Iᵢ − J⁽ʸⁱ⁾‖²",
-            meaning="what a site minimises, J of the sample's class being fixed for the round",
         ),
     ),
     settings=(
-        SettingSource(
-            name="strength",
+        method.SettingSource(
+            "strength",
             symbol="λ",
             paper="not printed; grid 1e-4 to 1, of which 1 hurts",
             remark=(
                 "the default is our choice; stands beside the mean cross entropy of a batch; 0 is FedAvg, bit for bit"
             ),
         ),
-        SettingSource(
-            name="insight_momentum",
+        method.SettingSource(
+            "insight_momentum",
             symbol="m",
             paper="not printed; grid 0.1 to 0.9",
-            remark="the default is our choice; 0 keeps the first value, 1 has no memory",
+            remark=(
+                "share of the round's mean in the global insight; the default is our choice; 0 keeps the first "
+                "value, 1 has no memory"
+            ),
         ),
-        SettingSource(name="target", paper="insight; feature and logit in Table 3", remark="what is drawn together"),
+        method.SettingSource("target", paper="insight; feature and logit in Table 3", remark="what is drawn together"),
     ),
-    differences=Differences(
+    differences=method.Differences(
         compared="",
         remark="No code of the authors was compared.",
         rows=(
-            Difference(
-                point="a site sends",
+            method.Difference(
+                "a site sends",
                 paper="insight matrices, classes × features × classes",
                 ours="class means and counts; the server rebuilds the matrices, exactly",
             ),
-            Difference(
-                point="mean over sites (Eq. 5)",
+            method.Difference(
+                "mean over sites (Eq. 5)",
                 paper="over all sites of the round",
                 ours="over those that have the class: the same if all do",
             ),
-            Difference(
-                point="cross entropy in Eq. 7",
+            method.Difference(
+                "cross entropy in Eq. 7",
                 paper="a sum over the batch",
                 ours="its mean: the same effect takes a λ smaller by the factor of the batch size",
             ),
-            Difference(
-                point="weights in Eq. 4",
+            method.Difference(
+                "weights in Eq. 4",
                 paper="the site's",
                 ours="global + update, the same up to rounding and to what a filter did to the update",
             ),
         ),
     ),
     leaves=(
-        Leaving(
-            what="mean feature vector of each class",
-            shape="classes held × features",
-            reveals=(
-                "a mean of few samples is close to a sample's own features; of one sample it is them. All sites "
-                "receive what follows from the mean of a class that one site of a round holds alone"
-            ),
+        method.Leaving(
+            "mean feature vector of each class",
+            "classes held × features",
+            "a mean of few samples is close to a sample's own features; of one sample it is them. All sites "
+            "receive what follows from the mean of a class that one site of a round holds alone",
             report="class_means",
         ),
-        Leaving(
-            what="number of samples of each class",
-            shape="classes",
-            reveals="class shares, which the census told before; with masks the number of pixels of each class, which "
+        method.Leaving(
+            "number of samples of each class",
+            "classes",
+            "class shares, which the census told before; with masks the number of pixels of each class, which "
             "it did not tell",
             report="class_means",
         ),

@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""FedIIR: the gradient of each batch with respect to the classifier is drawn to the mean gradient over sites.
+"""FedIIR: the gradient of each batch with respect to the classifier is drawn to the mean gradient over sites.
 
-Equations (section of the paper -> here); the mathematics is in ``fdg_plugins.core.alignment``. With omega the
-classifier's parameters, theta all, R_u the mean cross entropy of site u:
+Equations (section of the paper -> here); the mathematics is in ``fdg_plugins.core.alignment``:
 
-- 3.3, ``grad_omega R_u(theta)`` over the training split -> :meth:`FedIIRObjective.report_received`
-- App. C, ``g <- v g + (1 - v) mean_u grad_omega R_u(theta)``, from zero -> :class:`GradientExchange`
-- Algorithm 1, ``R_u(theta; batch) + gamma/2 |grad_omega R_u(theta; batch) - g|^2``, g fixed for the round
-  -> :class:`LocalAlignment`
+- 3.3, the gradient over the training split -> :meth:`FedIIRObjective.report_received`
+- App. C, the moving average g -> :class:`GradientExchange`; Algorithm 1, the loss -> :class:`LocalAlignment`
 
 Shapes: gradients by the classifier's names in the state dict, each with its parameter's shape: for a linear classifier,
 weight ``[Y, D]`` and bias ``[Y]``.
@@ -43,17 +40,8 @@ from fdg_plugins.objectives.objective import (
     evaluating,
     to_report,
 )
+from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import NotNegative, Share
-from fdg_plugins.plugins.method import (
-    Default,
-    Difference,
-    Differences,
-    Equation,
-    Leaving,
-    Method,
-    Reference,
-    SettingSource,
-)
 
 GRADIENT = "gradient/"
 FACTORS = {"paper": 0.5, "released": 1.0}
@@ -61,17 +49,7 @@ FACTORS = {"paper": 0.5, "released": 1.0}
 
 @dataclass(frozen=True)
 class FedIIRObjective(Objective):
-    """Cross entropy plus the squared distance of the classifier's gradient from the mean over sites.
-
-    Args:
-        strength: gamma >= 0; zero is FedAvg, bit for bit.
-        ema: v in [0, 1], the weight of the previous mean gradient; 0.95 in FedIIR's Table 3, 0 has no memory.
-        frozen_batchnorm: whether BatchNorm stays in evaluation mode during training: its affine parameters are trained.
-        probe: ``"extra_task"``: gradients are requested before each round's training, as in the paper;
-            ``"previous_round"``: they come with the updates, which saves a trip, and are used one round late, so they
-            belong to the previous model.
-        variant: the penalty's factor: ``"paper"`` gamma/2, ``"released"`` gamma (authors' code).
-    """
+    """Cross entropy plus the squared distance of the classifier's gradient from the mean over sites."""
 
     name: ClassVar[str] = "iir"
     neutral: ClassVar[Mapping[str, Any] | None] = {"strength": 0}
@@ -154,7 +132,6 @@ class LocalAlignment(LocalRisk):
     mean_gradient: Mapping[str, torch.Tensor]
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return ``CE + factor * |grad_omega CE - g|^2`` of images ``[B, C, H, W]`` and targets, a scalar."""
         features = model.features(images)
         with torch.autocast(features.device.type, enabled=False):
             logits = model.classifier(features.to(model.last_layer.weight.dtype))
@@ -164,13 +141,7 @@ class LocalAlignment(LocalRisk):
 
 
 class GradientExchange(Exchange):
-    """The server side of FedIIR: receives each site's classifier gradient, and broadcasts their moving average.
-
-    Args:
-        ema: v, in [0, 1].
-        shapes: of the classifier's parameters, by name in the state dict.
-        phase: ``"probe"``, or ``"train"`` for gradients that come with the updates.
-    """
+    """The server side of FedIIR: receives each site's classifier gradient, and broadcasts their moving average."""
 
     name: ClassVar[str] = FedIIRObjective.name
     report: ClassVar[str] = "classifier_gradient"
@@ -214,102 +185,101 @@ def read_gradient(
     }
 
 
-METHOD = Method(
+METHOD = method.Method(
     key="fediir",
     title="FedIIR",
     part="iir",
     line="the classifier's gradient of each batch is drawn to the mean gradient over sites",
-    reference=Reference(
-        authors="Guo, Guo, Cao, Wu, Chang",
-        title="Out-of-Distribution Generalization of Federated Learning via Implicit Invariant Relationships",
-        venue="ICML",
-        year=2023,
+    reference=method.Reference(
+        "Guo, Guo, Cao, Wu, Chang",
+        "Out-of-Distribution Generalization of Federated Learning via Implicit Invariant Relationships",
+        "ICML",
+        2023,
     ),
     classes=(FedIIRObjective,),
     defaults=(
-        Default(server={"server_lr": 1.0, "weighting": "uniform"}, source="FedIIR, Algorithm 1: every site the same"),
-        Default(
+        method.Default(
+            server={"server_lr": 1.0, "weighting": "uniform"}, source="FedIIR, Algorithm 1: every site the same"
+        ),
+        method.Default(
             objective={"strength": 0.01, "ema": 0.95, "probe": "extra_task"}, source="FedIIR, Table 3, RotatedMNIST"
         ),
-        Default(protocol={"batch_norm": "reestimate"}, source="ours: the probe sees the network that is trained"),
-        Default(on="photographs", protocol={"batch_norm": "frozen"}, source="FedIIR's code"),
-        Default(on="segmentation", protocol={"batch_norm": "reestimate"}, source="ours: from scratch"),
-        Default(on="photographs", objective={"strength": 0.001}, source="FedIIR, Table 3, PACS"),
-        Default(on="vlcs", objective={"strength": 0.005}, source="FedIIR, Table 3"),
-        Default(on="officehome", objective={"strength": 0.0005}, source="FedIIR, Table 3"),
-        Default(on="photographs", beside="fedomg", objective={"strength": 0.0001}, source="FedOMG, Table 4"),
+        method.Default(
+            protocol={"batch_norm": "reestimate"}, source="ours: the probe sees the network that is trained"
+        ),
+        method.Default(on="photographs", protocol={"batch_norm": "frozen"}, source="FedIIR's code"),
+        method.Default(on="segmentation", protocol={"batch_norm": "reestimate"}, source="ours: from scratch"),
+        method.Default(on="photographs", objective={"strength": 0.001}, source="FedIIR, Table 3, PACS"),
+        method.Default(on="vlcs", objective={"strength": 0.005}, source="FedIIR, Table 3"),
+        method.Default(on="officehome", objective={"strength": 0.0005}, source="FedIIR, Table 3"),
+        method.Default(on="photographs", beside="fedomg", objective={"strength": 0.0001}, source="FedOMG, Table 4"),
     ),
-    letters="θ all parameters; ω those of the classifier; Rᵤ mean loss of site u; g mean gradient; v ema; γ strength",
+    letters=("θ all parameters; ω those of the classifier; Rᵤ mean loss of site u; g mean gradient; v ema; γ strength"),
     equations=(
-        Equation(
+        method.Equation(
+            "∇_ω Rᵤ(θ)",
+            "gradient over the whole training split, at the model received, in a task of its own (probe)",
             number="3.3",
-            formula="∇_ω Rᵤ(θ)",
-            meaning="gradient over the whole training split, at the model received, in a task of its own (probe)",
         ),
-        Equation(
-            number="App. C",
-            formula="g ← v g + (1 − v) meanᵤ ∇_ω Rᵤ(θ)",
-            meaning="mean gradient at the server, from zero",
-        ),
-        Equation(
+        method.Equation("g ← v g + (1 − v) meanᵤ ∇_ω Rᵤ(θ)", "mean gradient at the server, from zero", number="App. C"),
+        method.Equation(
+            "Rᵤ(θ; batch) + γ/2 ‖∇_ω Rᵤ(θ; batch) − g‖²",
+            "what a site minimises, g being fixed for the round",
             number="Algorithm 1",
-            formula="Rᵤ(θ; batch) + γ/2 ‖∇_ω Rᵤ(θ; batch) − g‖²",
-            meaning="what a site minimises, g being fixed for the round",
         ),
     ),
     settings=(
-        SettingSource(
-            name="strength",
+        method.SettingSource(
+            "strength",
             symbol="γ",
             paper="Table 3: 1e-2 RotatedMNIST, 5e-3 VLCS, 1e-3 PACS, 5e-4 OfficeHome; FedOMG's Table 4: 1e-4",
             remark="0 is FedAvg under the same batch_norm, bit for bit",
         ),
-        SettingSource(
-            name="ema", symbol="v", paper="0.95 (Table 3)", remark="share of the earlier mean gradient; 0 has no memory"
+        method.SettingSource(
+            "ema", symbol="v", paper="0.95 (Table 3)", remark="share of the earlier mean gradient; 0 has no memory"
         ),
-        SettingSource(
-            name="frozen_batchnorm",
+        method.SettingSource(
+            "frozen_batchnorm",
             paper="not said",
             code="true: BatchNorm trains in evaluation mode for ever",
             remark="BatchNorm keeps the statistics received and normalises by them in training",
         ),
-        SettingSource(
-            name="batch_norm",
+        method.SettingSource(
+            "batch_norm",
             paper="not said",
             code="frozen: statistics never change",
             remark="whose statistics probe and penalty see",
         ),
-        SettingSource(
-            name="probe",
+        method.SettingSource(
+            "probe",
             paper="extra_task: before each round's training (Algorithm 1)",
             code="extra_task",
             remark="previous_round sends gradients with the updates: saves the trip, one round late",
         ),
-        SettingSource(
-            name="variant",
+        method.SettingSource(
+            "variant",
             paper="paper: factor γ/2",
             code="released: factor γ",
             remark="Table 3's strengths are those of the code, which applies them with the factor γ",
         ),
     ),
-    differences=Differences(
+    differences=method.Differences(
         rows=(
-            Difference(point="factor of the penalty", paper="γ/2", code="γ", ours="γ/2, or variant released"),
-            Difference(
-                point="mean gradient",
+            method.Difference(
+                "mean gradient",
                 paper="mean over sites of full-batch gradients",
                 code="mean over the batches of all sites",
                 ours="as the paper; a batch weighs by its samples, every site the same",
             ),
-            Difference(point="mode in which it is taken", paper="not said", code="evaluation", ours="evaluation"),
-            Difference(
-                point="BatchNorm in training",
+            method.Difference("mode in which it is taken", paper="not said", code="evaluation", ours="evaluation"),
+            method.Difference(
+                "BatchNorm in training",
                 paper="not said",
                 code="evaluation mode for ever",
                 ours="as the code on photographs (batch_norm frozen); elsewhere training mode",
             ),
-            Difference(
-                point="initial weights of the head",
+            method.Difference(
+                "initial weights of the head",
                 paper="not said",
                 code="Kaiming normal, standard deviation √(2/D) for D inputs",
                 ours="torch's, uniform, standard deviation √(1/3D), as for every method",
@@ -317,18 +287,12 @@ METHOD = Method(
         )
     ),
     leaves=(
-        Leaving(
-            what="gradient of the mean loss over the training split, by the classifier",
-            shape="the classifier",
-            reveals="mixed features of the samples, shares of the classes",
+        method.Leaving(
+            "gradient of the mean loss over the training split, by the classifier",
+            "the classifier",
+            "mixed features of the samples, shares of the classes",
             report="classifier_gradient",
         ),
-        Leaving(
-            what="sums, sums of squares and counts of the inputs of each BatchNorm layer over the training images",
-            shape="2 numbers per channel, 1 per layer",
-            when="only with batch_norm reestimate and a network with BatchNorm: every round, once after the last",
-            reveals="means and variances of features over all training images",
-            report="normalization_statistics",
-        ),
+        method.NORMALIZATION,
     ),
 )

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """FedNova: each update is divided by its effective number of local steps, so more steps do not pull harder.
 
-Equations. ``|a_u|`` (the paper's ``||a_u||_1``) is the displacement of site u's steps under a constant unit gradient,
-divided by its learning rate: tau for plain SGD, and with momentum
-:func:`~fdg_plugins.core.steps.effective_steps`. With ``tau_eff = sum_u p_u |a_u|``:
-
-- ``theta+ = theta + server_lr * tau_eff * sum_u p_u Delta_u / |a_u|`` -> :func:`normalized_coefficients`
+Equations: the effective steps ``|a_u|`` (the paper's ``||a_u||_1``) -> :func:`~fdg_plugins.core.steps.effective_steps`;
+with ``tau_eff = sum_u p_u |a_u|``, the step ``server_lr * tau_eff * sum_u p_u Delta_u / |a_u|``
+-> :func:`normalized_coefficients`.
 
 Shapes: updates Delta ``[U, P]``; p, ``|a|`` and the coefficients ``[U]``.
 
@@ -24,16 +22,11 @@ import torch
 from fdg_plugins.aggregators.base import UpdateAggregator
 from fdg_plugins.aggregators.contributions import Contribution, Direction
 from fdg_plugins.errors import ContributionError
-from fdg_plugins.plugins.method import Default, Difference, Differences, Equation, Method, Reference, SettingSource
+from fdg_plugins.plugins import method
 
 
 class FedNovaAggregator(UpdateAggregator):
-    """The weighted mean of normalised updates, rescaled to the weighted mean number of effective steps.
-
-    Args:
-        weighting: reference weights p: ``"samples"`` (the paper), ``"uniform"``, or ``{"name": ..., settings}``.
-        server_lr: eta_g > 0, the factor of the step; one in the paper.
-    """
+    """The weighted mean of normalised updates, rescaled to the weighted mean number of effective steps."""
 
     reads_parts: ClassVar[bool] = True
     reads_effective_steps: ClassVar[bool] = True
@@ -80,62 +73,53 @@ def effective_steps_of(contributions: Sequence[Contribution]) -> torch.Tensor:
     return torch.tensor(reported, dtype=torch.float64)
 
 
-METHOD = Method(
+METHOD = method.Method(
     key="fednova",
     title="FedNova",
-    line="each update is normalized by its effective number of steps, so that more steps give no more influence",
-    reference=Reference(
-        authors="Wang, Liu, Liang, Joshi, Poor",
-        title="Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization",
-        venue="NeurIPS",
-        year=2020,
+    line=("each update is normalized by its effective number of steps, so that more steps give no more influence"),
+    reference=method.Reference(
+        "Wang, Liu, Liang, Joshi, Poor",
+        "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization",
+        "NeurIPS",
+        2020,
     ),
     classes=(FedNovaAggregator,),
     defaults=(
-        Default(protocol={"keep_momentum": False}, source="FedNova: the number of steps is that of a new momentum"),
-        Default(on="photographs", server={"server_lr": 1.0, "weighting": "samples"}, source="FedNova"),
-        Default(on="digits", server={"server_lr": 1.0, "weighting": "uniform"}, source="domains of one size"),
-        Default(on="label_skew", server={"weighting": "samples"}, source="FedAvg"),
-        Default(
-            on="segmentation",
-            protocol={"optimizer": "sgd", "learning_rate": 0.05},
-            source="ours: SGD where others use Adam; the rate was not tuned",
+        method.Default(
+            protocol={"keep_momentum": False}, source="FedNova: the number of steps is that of a new momentum"
         ),
+        *method.BY_SAMPLES,
+        method.SGD_ON_SEGMENTATION,
     ),
     letters=(
-        "Δᵤ update of site u (local − global); τᵤ its steps; m momentum of its SGD; aᵤ displacement "
-        "of its steps under a constant unit gradient, over the learning rate (the paper's ‖aᵤ‖₁); p "
+        "Δᵤ update of site u (local − global); τᵤ its steps; m momentum of its SGD; aᵤ displacement of "
+        "its steps under a constant unit gradient, over the learning rate (the paper's ‖aᵤ‖₁); p "
         "reference weights; η server_lr"
     ),
     equations=(
-        Equation(
-            formula="aᵤ = τᵤ,   with momentum (τᵤ − m (1 − m^τᵤ) / (1 − m)) / (1 − m)",
-            meaning="what a site reports as its effective steps",
+        method.Equation(
+            "aᵤ = τᵤ,   with momentum (τᵤ − m (1 − m^τᵤ) / (1 − m)) / (1 − m)",
+            "what a site reports as its effective steps",
         ),
-        Equation(formula="τ_eff = Σᵤ pᵤ aᵤ", meaning="steps of the mean site, over the sites of the round"),
-        Equation(formula="θ⁺ = θ + η τ_eff Σᵤ pᵤ Δᵤ / aᵤ", meaning="step of the server"),
+        method.Equation("τ_eff = Σᵤ pᵤ aᵤ", "steps of the mean site, over the sites of the round"),
+        method.Equation("θ⁺ = θ + η τ_eff Σᵤ pᵤ Δᵤ / aᵤ", "step of the server"),
     ),
     settings=(
-        SettingSource(
-            name="weighting",
-            symbol="p",
-            paper="numbers of samples",
-            remark="samples, uniform, or an object with a name and settings, such as ga",
-        ),
-        SettingSource(name="server_lr", symbol="η", paper="1", remark="factor of the step"),
+        method.WEIGHTING,
+        method.SettingSource("server_lr", symbol="η", paper="1", remark="factor of the step"),
     ),
-    differences=Differences(
+    differences=method.Differences(
         compared="authors' code, Flower",
         rows=(
-            Difference(point="weights p", code="Flower: over all sites", ours="over the sites of the round"),
-            Difference(
-                point="scale of the step",
+            method.Difference("weights p", code="Flower: over all sites", ours="over the sites of the round"),
+            method.Difference(
+                "scale of the step",
                 paper="τ_eff",
                 code="Flower: scales that are made to sum to one, so that τ_eff cancels",
                 ours="τ_eff",
             ),
-            Difference(
-                point="proximal term",
+            method.Difference(
+                "proximal term",
                 paper="aᵤ = (1 − (1 − lr μ)^τᵤ) / (lr μ), without momentum",
                 code="authors: with momentum the increments of both are added, which normalises neither",
                 ours="refused",

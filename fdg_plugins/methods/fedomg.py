@@ -1,12 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """FedOMG: the server steps along a direction that suits all sites, found from their updates alone.
 
-Equations:
-
-- Eq. 15, weights gamma of the matched update -> :func:`fdg_plugins.core.matching.match`
-- Eq. 16, ``d = g_FL + kappa |g_FL| / |Gamma* g| Gamma* g`` -> :func:`fdg_plugins.core.matching.invariant_coefficients`
-- the means of groups of sites in place of the sites -> :func:`fdg_plugins.core.grouping.match_groups`
-- Eq. 17, ``theta+ = theta + server_lr * d`` -> :class:`FedOMGAggregator`
+Equations: Eq. 15 -> :func:`fdg_plugins.core.matching.match`, with groups of sites in place of sites
+-> :func:`fdg_plugins.core.grouping.match_groups`; Eq. 16 -> :func:`fdg_plugins.core.matching.invariant_coefficients`.
 
 Shapes: updates ``[U, P]``, their Gram matrix ``[U, U]``, reference weights p and gamma ``[U]``, d ``[P]``.
 
@@ -34,8 +30,8 @@ from fdg_plugins.core.matching import (
     moving_sites,
 )
 from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import NotNegative, Positive
-from fdg_plugins.plugins.method import Default, Difference, Differences, Equation, Method, Reference, SettingSource
 
 BY_DOMAIN = "domain"
 IDLE_BELOW = 1e-3  # of the longest update: what is shorter has no direction to match
@@ -44,17 +40,8 @@ IDLE_BELOW = 1e-3  # of the longest update: what is shorter has no direction to 
 class FedOMGAggregator(UpdateAggregator):
     """On-server matching of the updates.
 
-    Args:
-        kappa: radius of the search around the mean update, relative to its length; at least zero, which is FedAvg.
-        server_lr: eta_g > 0, the factor of the step. With one, the step is as long as FedAvg's, plus kappa.
-        rescale: whether to divide the direction by ``1 + kappa**2``, as the authors' code does.
-        weighting: reference weights p: ``"uniform"`` (Algorithm 1), ``"samples"`` (section 4.2), or
-            ``{"name": ..., settings}``.
-        damping: delta >= 0 under the roots of Eq. 15 and 16, relative to the squared mean length of the updates; 0 as
-            printed, ``"released"`` for the 1e-4 of the authors' code. Above zero, the direction changes continuously
-            with the updates, except where one becomes idle.
-        grouping: what is matched: ``"none"``, the sites' updates, as printed, or ``"domain"``, the mean update of each
-            domain, for federations with many sites per domain. The report then says what that loses.
+    With ``damping`` above zero, the direction changes continuously with the updates, except where one becomes idle.
+    With ``grouping`` by domain, the report says what that loses.
     """
 
     reads_parts: ClassVar[bool] = True
@@ -139,120 +126,97 @@ class FedOMGAggregator(UpdateAggregator):
         return relative_loss(value, self._match(gram, weights, None)[0].objective)
 
 
-METHOD = Method(
+METHOD = method.Method(
     key="fedomg",
     title="FedOMG",
     line="the server steps along the direction that fits all sites, found from their updates alone",
-    reference=Reference(
-        authors="Nguyen et al.",
-        title="Federated Domain Generalization with Data-free On-server Matching Gradient",
-        venue="ICLR",
-        year=2025,
+    reference=method.Reference(
+        "Nguyen et al.", "Federated Domain Generalization with Data-free On-server Matching Gradient", "ICLR", 2025
     ),
     classes=(FedOMGAggregator,),
     defaults=(
-        Default(
+        method.Default(
             server={"kappa": 0.5, "server_lr": 0.05, "weighting": "uniform"}, source="FedOMG, Table 4 and Algorithm 1"
         ),
-        Default(on="digits", server={"server_lr": 1.0}, source="ours: no paper has FedOMG on digits"),
-        Default(on="label_skew", server={"server_lr": 1.0}, source="ours: from scratch, the paper states none"),
-        Default(on="segmentation", server={"server_lr": 1.0}, source="ours: from scratch, no paper segments"),
+        method.Default(on="digits", server={"server_lr": 1.0}, source="ours: no paper has FedOMG on digits"),
+        method.Default(on="label_skew", server={"server_lr": 1.0}, source="ours: from scratch, the paper states none"),
+        method.Default(on="segmentation", server={"server_lr": 1.0}, source="ours: from scratch, no paper segments"),
     ),
     letters=(
-        "gᵤ update of site u (local − global); p reference weights; g_FL = Σᵤ pᵤ gᵤ; γ weights that "
-        "are sought; κ kappa; η server_lr"
+        "gᵤ update of site u (local − global); p reference weights; g_FL = Σᵤ pᵤ gᵤ; γ weights that are "
+        "sought; κ kappa; η server_lr"
     ),
     equations=(
-        Equation(
+        method.Equation(
+            "γ* = argmin F(γ)  over  γ ≥ 0, Σᵤ γᵤ = 1\nF(γ) = ⟨Γg, g_FL⟩ + κ ‖g_FL‖ ‖Γg‖,   Γg = Σᵤ γᵤ gᵤ",
+            "weights of the updates; needs no more of them than their Gram matrix",
             number="Eq. 15",
-            formula="γ* = argmin F(γ)  over  γ ≥ 0, Σᵤ γᵤ = 1\nF(γ) = ⟨Γg, g_FL⟩ + κ ‖g_FL‖ ‖Γg‖,   Γg = Σᵤ γᵤ gᵤ",
-            meaning="weights of the updates; needs no more of them than their Gram matrix",
         ),
-        Equation(
-            number="Eq. 16",
-            formula="d = g_FL + κ ‖g_FL‖ / ‖Γ*g‖ · Γ*g",
-            meaning="direction, with Γ*g the matched update of γ*",
+        method.Equation(
+            "d = g_FL + κ ‖g_FL‖ / ‖Γ*g‖ · Γ*g", "direction, with Γ*g the matched update of γ*", number="Eq. 16"
         ),
-        Equation(number="Eq. 17", formula="θ⁺ = θ + η d", meaning="step of the server"),
+        method.Equation("θ⁺ = θ + η d", "step of the server", number="Eq. 17"),
     ),
     settings=(
-        SettingSource(
-            name="kappa",
+        method.SettingSource(
+            "kappa",
             symbol="κ",
             paper="0.5 on PACS, VLCS and OfficeHome (Table 4)",
             code="0.25 (default of the code for federated learning)",
             remark="radius of the search around g_FL, relative to its length; 0 is FedAvg",
         ),
-        SettingSource(
-            name="server_lr",
+        method.SettingSource(
+            "server_lr",
             symbol="η",
             paper="0.05 (Table 4), beside a pretrained network",
             code="0.5",
             remark="1 steps as far as FedAvg, plus kappa; 0.05 is very slow from scratch",
         ),
-        SettingSource(
-            name="rescale",
+        method.SettingSource(
+            "rescale",
             paper="d as in Eq. 16",
             code="d divided by 1 + κ²",
             remark="true divides as the authors' code does",
         ),
-        SettingSource(
-            name="damping",
+        method.SettingSource(
+            "damping",
             paper="none",
             code="1e-4 under each root, after dividing by the mean length",
             remark="relative to the squared mean length of the updates; 0 as printed, released as in the code",
         ),
-        SettingSource(
-            name="grouping",
+        method.SettingSource(
+            "grouping",
             paper="none: one site per domain",
             code="none",
             remark="domain matches the mean update of each domain, so that a domain of many sites has one vote",
         ),
-        SettingSource(
-            name="weighting",
+        method.SettingSource(
+            "weighting",
             symbol="p",
             paper="uniform in Algorithm 1, sample counts in section 4.2",
             code="three different pre-scalings of the updates",
             remark="uniform, samples, or an object with a name and settings, such as ga",
         ),
     ),
-    differences=Differences(
+    differences=method.Differences(
         rows=(
-            Difference(
-                point="sign of the step",
-                paper="minus, although updates point from global to local",
-                code="plus",
-                ours="plus",
+            method.Difference(
+                "sign of the step", paper="minus, although updates point from global to local", code="plus", ours="plus"
             ),
-            Difference(
-                point="solution of Eq. 15",
+            method.Difference(
+                "solution of Eq. 15",
                 paper="–",
                 code="21 steps of SGD on a softmax",
                 ours="to optimality, with the duality gap as certificate",
             ),
-            Difference(
-                point="roots of Eq. 15 and 16",
-                paper="as printed",
-                code="1e-4 added",
-                ours="as printed; the other with damping released",
+            method.Difference(
+                "sites whose update is almost zero", paper="not mentioned", code="matched", ours="not matched"
             ),
-            Difference(
-                point="sites whose update is almost zero", paper="not mentioned", code="matched", ours="not matched"
+            method.Difference(
+                "BatchNorm's buffers", paper="not mentioned", code="never aggregated", ours="averaged with p"
             ),
-            Difference(
-                point="scale of d", paper="Eq. 16", code="divided by 1 + κ²", ours="Eq. 16; the other with rescale"
-            ),
-            Difference(
-                point="weights p",
-                paper="sample counts (4.2), uniform (Algorithm 1)",
-                code="three different pre-scalings",
-                ours="weighting",
-            ),
-            Difference(
-                point="BatchNorm's buffers", paper="not mentioned", code="never aggregated", ours="averaged with p"
-            ),
-            Difference(
-                point="SGD's momentum, weight decay, schedule",
+            method.Difference(
+                "SGD's momentum, weight decay, schedule",
                 paper="not stated",
                 code="0.9; 5e-4; times 0.1 after 80 % of the rounds",
                 ours="as the code",

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""FedPAC: features of a class are drawn to the class's mean over all sites, and each site has a mixture of all heads.
+"""FedPAC: features of a class are drawn to the class's mean over all sites, and each site has a mixture of all heads.
 
-Algorithm -> here, with z features, c_k the global mean features of class k, lambda the strength:
-
-- one epoch of the head alone, then the extractor alone, by ``CE + lambda / D |z - c_y|^2`` -> :class:`LocalAlignment`
-- class means of the received extractor and their uncertainty -> :meth:`FedPACObjective.report_received`
-- class means of the trained extractor -> :meth:`FedPACObjective.report_trained`
-- ``c_k = sum_u n_uk mu_uk / sum_u n_uk``, and for each site its mixture of heads -> :class:`PrototypeExchange`,
+- epochs of the head alone, then of the extractor alone, drawn to the prototypes -> :class:`LocalAlignment`
+- class means of the received extractor and their uncertainty -> :meth:`FedPACObjective.report_received`; class means of
+  the trained extractor -> :meth:`FedPACObjective.report_trained`
+- prototypes, and for each site its mixture of heads -> :class:`PrototypeExchange`,
   :mod:`fdg_plugins.core.head_combination`
 
 Shapes: class means ``[K, D]`` of the K classes that a site holds, counts ``[Y]``, prototypes c ``[Y, D]``.
@@ -54,8 +52,8 @@ from fdg_plugins.objectives.objective import (
     device_of,
     to_report,
 )
+from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import NotNegative
-from fdg_plugins.plugins.method import Difference, Differences, Equation, Leaving, Method, Reference, SettingSource
 
 BEFORE, AFTER = "means_before", "means_after"
 SQUARE = "mean_square"
@@ -66,12 +64,7 @@ ROUNDING = 1e-5  # relative, of a mean square of float32 numbers
 
 @dataclass(frozen=True)
 class FedPACObjective(Objective):
-    """Cross entropy of the head alone, then, for the extractor alone, with features drawn to the global class means.
-
-    Args:
-        strength: lambda >= 0, the factor of the mean squared distance; zero leaves the cross entropy. 1 in the paper.
-        head_epochs: epochs of the head alone, before the protocol's ``local_epochs`` of the extractor; 1 in the paper.
-    """
+    """Cross entropy of the head alone, then, for the extractor alone, with features drawn to the global class means."""
 
     name: ClassVar[str] = "pac"
     acts: ClassVar[tuple[Point, ...]] = ("objective", "step", "personal")
@@ -90,47 +83,41 @@ class FedPACObjective(Objective):
         return int(self.head_epochs)
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        sent = self.payload_validator()
-        payload = read_payload(sent, received, model) if received else None
-        kept = _kept_head(model, site)
-        head = payload.head if payload is not None and payload.head else kept
+        payload = read_payload(self.payload_validator(), received, model) if received else None
         state, device = model.state_dict(), device_of(model)
         received_head = {name: state[name].detach().clone() for name in model.head_names}
-        head = {name: value.to(device) for name, value in head.items()}
-        prototypes = None if payload is None else payload.prototypes.to(device)
-        present = None if payload is None else payload.present.to(device)
+        if payload is None:
+            return LocalAlignment(self, _on(device, site.memory), received_head, task=site.task)
+        head = _on(device, payload.head or site.memory)
+        prototypes, present = payload.prototypes.to(device), payload.present.to(device)
         return LocalAlignment(self, head, received_head, prototypes, present, task=site.task)
 
     def personal(self, model: ExtractorClassifier, received: Tensors, site: SiteRound = SiteRound()) -> PersonalModel:
         if received:
             read_payload(self.payload_validator(), received, model)
-        model.load_state_dict({**model.state_dict(), **_kept_head(model, site)})
+        model.load_state_dict({**model.state_dict(), **site.memory})
         return PersonalModel(model)
 
     def report_received(
         self, model: ExtractorClassifier, seen: Iterable[FeatureBatch], num_classes: int
     ) -> dict[str, torch.Tensor]:
         """Return class means ``[K, D]``, counts ``[Y]`` and the mean squared length of the received features."""
-        found = _statistics(seen, num_classes, model)
-        return to_report({BEFORE: found.means, CLASS_COUNTS: found.counts, SQUARE: found.square.reshape(1)})
+        means, counts, square = _statistics(seen, num_classes, model)
+        return to_report({BEFORE: means, CLASS_COUNTS: counts, SQUARE: square.reshape(1)})
 
     def report_trained(
         self, model: ExtractorClassifier, seen: Iterable[FeatureBatch], num_classes: int
     ) -> dict[str, torch.Tensor]:
         """Return class means ``[K, D]`` of the trained extractor's features."""
-        return to_report({AFTER: _statistics(seen, num_classes, model).means})
+        return to_report({AFTER: _statistics(seen, num_classes, model)[0]})
 
     def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
         return PrototypeExchange(num_classes, model.feature_size, head_shapes(model))
 
 
-class _Statistics(NamedTuple):
-    means: torch.Tensor
-    counts: torch.Tensor
-    square: torch.Tensor
-
-
-def _statistics(seen: Iterable[FeatureBatch], num_classes: int, model: ExtractorClassifier) -> _Statistics:
+def _statistics(
+    seen: Iterable[FeatureBatch], num_classes: int, model: ExtractorClassifier
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return means ``[K, D]`` of the classes held, counts ``[Y]``, mean squared length, summed in float64."""
     device = device_of(model)
     total = ClassSums(num_classes, model.feature_size, device)
@@ -140,7 +127,7 @@ def _statistics(seen: Iterable[FeatureBatch], num_classes: int, model: Extractor
         total.add(features, labels)
         square = square + features.double().square().sum()
     means, counts = total.means_of_held()
-    return _Statistics(means, counts, (square / counts.sum()).float())
+    return means, counts, (square / counts.sum()).float()
 
 
 # --- a site's training ---
@@ -155,18 +142,15 @@ class _Phase:
 class LocalAlignment(LocalRisk):
     """The two phases of one round.
 
-    Args:
-        settings: strength and epochs of the head.
-        head: with which the training starts, by name in the state dict; empty: the received one.
-        received: the head of the received model, by name.
-        prototypes: c ``[Y, D]`` and ``present [Y]``, on the model's device; None before there are any.
+    ``head``: with which the training starts, by name in the state dict; empty: the ``received`` one. ``prototypes``:
+    c ``[Y, D]`` and ``present [Y]``, on the model's device; None before there are any.
     """
 
     settings: FedPACObjective
     head: Tensors
     received: Tensors
-    prototypes: torch.Tensor | None
-    present: torch.Tensor | None
+    prototypes: torch.Tensor | None = None
+    present: torch.Tensor | None = None
     phase: _Phase = field(default_factory=_Phase)
 
     def begin(self, model: ExtractorClassifier) -> None:
@@ -176,8 +160,7 @@ class LocalAlignment(LocalRisk):
         self.phase.epoch += 1
 
     @property
-    def trains_head(self) -> bool:
-        """Whether the head is trained in this epoch, and not the extractor."""
+    def _trains_head(self) -> bool:
         return self.phase.epoch <= self.settings.head_epochs
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -185,10 +168,10 @@ class LocalAlignment(LocalRisk):
 
         In the head's phase the features have no graph: the pass backwards, most of a step, would serve nothing.
         """
-        with torch.no_grad() if self.trains_head else nullcontext():
+        with torch.no_grad() if self._trains_head else nullcontext():
             features = model.features(images)
         loss = self.task.loss(model.classifier(features).float(), targets)
-        if self.trains_head or self.settings.strength == 0 or self.prototypes is None or self.present is None:
+        if self._trains_head or self.settings.strength == 0 or self.prototypes is None or self.present is None:
             return loss
         distance = feature_penalty(features, targets, self.prototypes, self.present)
         return loss + self.settings.strength / features.shape[1] * distance
@@ -199,7 +182,7 @@ class LocalAlignment(LocalRisk):
         loss = compute_gradients()
         head = set(model.head_names)
         for name, parameter in model.named_parameters():
-            if (name in head) != self.trains_head:
+            if (name in head) != self._trains_head:
                 parameter.grad = None
         optimizer.step()
         return loss
@@ -209,17 +192,14 @@ class LocalAlignment(LocalRisk):
         return to_report(kept) if readable(kept.values()) else {}
 
 
+def _on(device: torch.device, tensors: Tensors) -> dict[str, torch.Tensor]:
+    return {name: value.to(device) for name, value in tensors.items()}
+
+
 def head_shapes(model: ExtractorClassifier) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the head's entries, by name in the state dict."""
     state = model.state_dict()
     return {name: tuple(state[name].shape) for name in model.head_names}
-
-
-def _kept_head(model: ExtractorClassifier, site: SiteRound) -> dict[str, torch.Tensor]:
-    if not site.memory:
-        return {}
-    kept = PayloadValidator(f"site {site.site}: its memory of objective 'pac'", SettingsError)
-    return kept.per_parameter(site.memory, head_shapes(model))
 
 
 class Payload(NamedTuple):
@@ -262,10 +242,7 @@ class SiteClasses(NamedTuple):
 class PrototypeExchange(Exchange):
     """The server side of FedPAC: receives class means, and sends prototypes and to each site its mixture of heads.
 
-    Args:
-        num_classes: Y.
-        feature_size: D.
-        shapes: of the head's entries, by name in the state dict.
+    ``shapes``: of the head's entries, by name in the state dict.
     """
 
     name: ClassVar[str] = FedPACObjective.name
@@ -304,7 +281,10 @@ class PrototypeExchange(Exchange):
             uncertainty(before, counts, square),
             after,
             counts,
-            {name: self._head[name] + self._moved(validator, name, report.update) for name in self.shapes},
+            {
+                name: value + validator.update_of(name, report.update, self.shapes[name], f"no update of {name!r} came")
+                for name, value in self._head.items()
+            },
         )
 
     def _means(self, validator: PayloadValidator, name: str, value: Any, counts: torch.Tensor) -> torch.Tensor:
@@ -312,9 +292,6 @@ class PrototypeExchange(Exchange):
         means = torch.zeros(self.num_classes, self.feature_size)
         means[held] = validator.numbers(name, value, (int(held.sum()), self.feature_size))
         return means
-
-    def _moved(self, validator: PayloadValidator, name: str, update: Tensors | None) -> torch.Tensor:
-        return validator.update_of(name, update, self.shapes[name], f"the report came without an update of {name!r}")
 
     def sizes(self, report: SiteClasses) -> dict[str, float]:
         """Return the lengths of the longest class mean after training, of the longest before it, and of the head.
@@ -351,61 +328,61 @@ def _head_key(site: str, name: str) -> str:
     return f"heads/{site}/{name}"
 
 
-METHOD = Method(
+METHOD = method.Method(
     key="fedpac",
     title="FedPAC",
     part="pac",
-    line="features of a class are drawn to its mean over all sites, and each site has a mixture of all heads",
-    reference=Reference(
-        authors="Xu, Tong, Huang",
-        title="Personalized Federated Learning with Feature Alignment and Classifier Collaboration",
-        venue="ICLR",
-        year=2023,
+    line=("features of a class are drawn to its mean over all sites, and each site has a mixture of all heads"),
+    reference=method.Reference(
+        "Xu, Tong, Huang",
+        "Personalized Federated Learning with Feature Alignment and Classifier Collaboration",
+        "ICLR",
+        2023,
     ),
     classes=(FedPACObjective,),
     letters=(
-        "z features [D]; c_k prototype of class k; λ strength; μᵤₖ, nᵤₖ mean features and number of site u's samples "
-        "of class k; πᵤₖ, nᵤ their share and sum; hᵤ weighted means [Y, D]; Vᵤ uncertainty; αᵢ weights of site i's "
-        "mixture; CE mean cross entropy of a batch"
+        "z features [D]; c_k prototype of class k; λ strength; μᵤₖ, nᵤₖ mean features and number of site "
+        "u's samples of class k; πᵤₖ, nᵤ their share and sum; hᵤ weighted means [Y, D]; Vᵤ uncertainty; "
+        "αᵢ weights of site i's mixture; CE mean cross entropy of a batch"
     ),
     equations=(
-        Equation(formula="CE", meaning="what the head minimises in the first epochs, the extractor being fixed"),
-        Equation(formula="CE + λ/D mean ‖z − c_y‖²", meaning="what the extractor minimises then, the head being fixed"),
-        Equation(formula="c_k = Σᵤ nᵤₖ μᵤₖ / Σᵤ nᵤₖ", meaning="prototype, of the features after the training"),
-        Equation(
-            formula="hᵤ[k] = πᵤₖ μᵤₖ\nVᵤ = (E‖z‖² − ‖hᵤ‖²) / nᵤ", meaning="of the features of the received extractor"
-        ),
-        Equation(
-            formula="min αᵢ′ (diag(V) + Dᵢ) αᵢ,   Dᵢ[j, l] = ⟨hᵢ − hⱼ, hᵢ − hₗ⟩",
-            meaning="over the simplex; site i's next head is Σⱼ αᵢⱼ headⱼ",
+        method.Equation("CE", "what the head minimises in the first epochs, the extractor being fixed"),
+        method.Equation("CE + λ/D mean ‖z − c_y‖²", "what the extractor minimises then, the head being fixed"),
+        method.Equation("c_k = Σᵤ nᵤₖ μᵤₖ / Σᵤ nᵤₖ", "prototype, of the features after the training"),
+        method.Equation("hᵤ[k] = πᵤₖ μᵤₖ\nVᵤ = (E‖z‖² − ‖hᵤ‖²) / nᵤ", "of the features of the received extractor"),
+        method.Equation(
+            "min αᵢ′ (diag(V) + Dᵢ) αᵢ,   Dᵢ[j, l] = ⟨hᵢ − hⱼ, hᵢ − hₗ⟩",
+            "over the simplex; site i's next head is Σⱼ αᵢⱼ headⱼ",
         ),
     ),
     settings=(
-        SettingSource(
-            name="strength", symbol="λ", paper="1", code="1", remark="0: no alignment, head and extractor alternate"
+        method.SettingSource(
+            "strength", symbol="λ", paper="1", code="1", remark="0: no alignment, head and extractor alternate"
         ),
-        SettingSource(name="head_epochs", paper="1", code="1", remark="beside the protocol's local_epochs"),
+        method.SettingSource(
+            "head_epochs", paper="1", code="1", remark="epochs of the head alone, beside the protocol's local_epochs"
+        ),
     ),
-    differences=Differences(
+    differences=method.Differences(
         compared="authors' code, PFLlib",
         rows=(
-            Difference(
-                point="optimiser of the head",
+            method.Difference(
+                "optimiser of the head",
                 code="authors: a rate of its own, 0.1; PFLlib: that of the extractor",
                 ours="that of the extractor, also its momentum",
             ),
-            Difference(point="prototypes", code="authors: weighted; PFLlib: not", ours="weighted"),
-            Difference(
-                point="quadratic program", code="cvxpy; eigenvalues below zero clipped", ours="active sets, exact"
+            method.Difference("prototypes", code="authors: weighted; PFLlib: not", ours="weighted"),
+            method.Difference(
+                "quadratic program", code="cvxpy; eigenvalues below zero clipped", ours="active sets, exact"
             ),
-            Difference(
-                point="a site's own model",
+            method.Difference(
+                "a site's own model",
                 paper="received extractor, mixture of heads",
                 code="the same",
                 ours="received extractor, the head that the site trained last",
             ),
-            Difference(
-                point="an unseen domain",
+            method.Difference(
+                "an unseen domain",
                 paper="not defined",
                 code="not defined",
                 ours="the mean of the heads, which is the head of the global model",
@@ -413,32 +390,25 @@ METHOD = Method(
         ),
     ),
     leaves=(
-        Leaving(
-            what="mean feature vector of each class, of the received and of the trained extractor",
-            shape="2 × classes held × features",
-            reveals=(
-                "a mean of few samples is close to a sample's own features; of one sample it is them. All sites "
-                "receive the mean of a class that one site of a round holds alone"
-            ),
+        method.Leaving(
+            "mean feature vector of each class, of the received and of the trained extractor",
+            "2 × classes held × features",
+            "a mean of few samples is close to a sample's own features; of one sample it is them. All sites "
+            "receive the mean of a class that one site of a round holds alone",
             report="class_prototypes",
         ),
-        Leaving(
-            what="number of samples of each class in training",
-            shape="classes",
-            reveals="class shares, which the census told before",
+        method.Leaving(
+            "number of samples of each class in training",
+            "classes",
+            "class shares, which the census told before",
             report="class_prototypes",
         ),
-        Leaving(
-            what="mean squared length of the features",
-            shape="1 number",
-            reveals="how much the features of the classes vary",
+        method.Leaving(
+            "mean squared length of the features",
+            "1 number",
+            "how much the features of the classes vary",
             report="class_prototypes",
         ),
-        Leaving(
-            what="loss, accuracy, count on validation, of the site's own model",
-            shape="3 numbers",
-            when="every round in which the site trains or judges a model, and once after the last",
-            reveals="how well a model fitted to the site does on its data",
-        ),
+        method.OWN_MODEL,
     ),
 )

@@ -1,19 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""FedProx: a penalty on the squared distance keeps a site's parameters near those it received.
+"""FedProx: a penalty on the squared distance keeps a site's parameters near those it received.
 
-Equation, with theta the parameters received and theta_u those of site u, trainable parameters only:
-
-- ``CE + mu/2 |theta_u - theta|^2`` -> :class:`LocalProximal`, the distance and its gradient
-  ``theta_u - theta`` -> :func:`add_proximal_gradients`
+Equation: ``CE + mu/2 |theta_u - theta|^2`` -> :class:`LocalProximal`, over the trainable parameters.
 
 Shapes: theta and theta_u have each parameter's own shape; the term is a scalar.
 
-Participation: as under FedAvg; nothing is exchanged and nothing is kept between rounds.
+Participation, buffers: as under FedAvg; nothing is exchanged or kept. The term does not include buffers.
 
 Degenerate cases: ``mu = 0`` is FedAvg. A site that takes a single step takes FedAvg's for any mu, because the gradient
 of the term is zero at theta.
-
-Buffers: averaged as under FedAvg; the term does not include them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,22 +17,18 @@ from typing import Any, ClassVar
 
 import torch
 
-from fdg_plugins.core.norms import squared_norm
+from fdg_plugins.core.linear import squared_norm
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, Point, SiteRound
+from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import NotNegative
-from fdg_plugins.plugins.method import Default, Difference, Differences, Equation, Method, Reference, SettingSource
 
 
 @dataclass(frozen=True)
 class FedProxObjective(Objective):
-    """Cross entropy plus the squared distance of the parameters from those received.
-
-    Args:
-        strength: mu >= 0; zero is FedAvg, bit for bit. 0.1 in FedDG-GA's code, 0.01 in FLARE's own.
-    """
+    """Cross entropy plus the squared distance of the parameters from those received."""
 
     name: ClassVar[str] = "prox"
     acts: ClassVar[tuple[Point, ...]] = ("step",)
@@ -96,42 +87,39 @@ def add_proximal_gradients(
     return (0.5 * squared_norm(differences)).float()
 
 
-METHOD = Method(
+METHOD = method.Method(
     key="fedprox",
     title="FedProx",
     part="prox",
     line="each site's parameters are held near those it received",
-    reference=Reference(
-        authors="Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith",
-        title="Federated Optimization in Heterogeneous Networks",
-        venue="MLSys",
-        year=2020,
+    reference=method.Reference(
+        "Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith", "Federated Optimization in Heterogeneous Networks", "MLSys", 2020
     ),
     classes=(FedProxObjective,),
     defaults=(
-        Default(objective={"strength": 0.01}, source="FLARE's FedProx"),
-        Default(on="photographs", objective={"strength": 0.1}, source="FedDG-GA's code"),
+        method.Default(objective={"strength": 0.01}, source="FLARE's FedProx"),
+        method.Default(on="photographs", objective={"strength": 0.1}, source="FedDG-GA's code"),
     ),
-    letters="θ parameters received, trainable ones; θᵤ those of site u; CE mean cross entropy of a batch; μ strength",
-    equations=(Equation(formula="CE + μ/2 ‖θᵤ − θ‖²", meaning="what a site minimises, θ being fixed for the round"),),
+    letters=("θ parameters received, trainable ones; θᵤ those of site u; CE mean cross entropy of a batch; μ strength"),
+    equations=(method.Equation("CE + μ/2 ‖θᵤ − θ‖²", "what a site minimises, θ being fixed for the round"),),
     settings=(
-        SettingSource(
-            name="strength",
+        method.SettingSource(
+            "strength",
             symbol="μ",
             paper="of FedProx: not established; FedDIM, which compares with it: not stated",
             code="FedDG-GA 0.1; FLARE 0.01; PFLlib 0; FedDG benchmark: grid 1e-3, 1e-2, 1e-1",
             remark="0 is FedAvg, bit for bit",
         ),
     ),
-    differences=Differences(
+    differences=method.Differences(
         compared="FedDG-GA, FedDG benchmark",
         rows=(
-            Difference(
-                point="the term",
+            method.Difference(
+                "the term",
                 paper="μ/2 times the squared norm of all parameters together",
                 code=(
-                    "FedDG-GA: its gradient, in the momentum buffer, which is the same; FedDG benchmark: norms of "
-                    "the tensors, not squared, which is another method"
+                    "FedDG-GA: its gradient, in the momentum buffer, which is the same; FedDG benchmark: norms of the "
+                    "tensors, not squared, which is another method"
                 ),
                 ours="as the paper; its gradient μ (θᵤ − θ) is added to that of the loss",
             ),

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""FedRoD: a generic head, trained as if all classes were equally frequent, and on top of it a head of each site's own.
+"""FedRoD: a generic head, trained as if all classes were equally frequent, and on top of it a head of each site's own.
 
-Terms -> here, with features z, logits o_G of the generic and o_P of the personal head, n_k the site's training samples
-of class k, and sg(.) without gradient:
+With features z, logits o_G of the generic and o_P of the personal head, n_k the site's training samples of class k:
 
-- ``o_P`` is computed from ``sg(z)``, and ``CE(sg(o_G) + o_P, y)`` trains the personal head alone
+- ``CE(sg(o_G) + o_P, y)`` trains the personal head alone, which reads z without gradient
 - ``CE(o_G + gamma log n_k, y)``, balanced softmax, trains extractor and generic head -> :func:`log_shares`
 - the site's own prediction, ``o_G + o_P`` -> :class:`TwoHeads`
 
@@ -27,10 +26,9 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.exchange import PayloadValidator, Tensors, readable
+from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import (
     LocalObjective,
     Objective,
@@ -39,22 +37,17 @@ from fdg_plugins.objectives.objective import (
     SiteRound,
     Trained,
     device_of,
-    to_report,
+    kept_state,
 )
+from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import NotNegative
-from fdg_plugins.plugins.method import Difference, Differences, Equation, Leaving, Method, Reference, SettingSource
 
 ABSENT = -1e4  # exp of it is zero in float32
 
 
 @dataclass(frozen=True)
 class FedRoDObjective(Objective):
-    """Balanced softmax for extractor and generic head, cross entropy for a personal head on top of them.
-
-    Args:
-        balance: gamma >= 0, the factor of log n_k; 1 is the balanced softmax of the paper. With zero, extractor and
-            generic head train as under FedAvg, bit for bit.
-    """
+    """Balanced softmax for extractor and generic head, cross entropy for a personal head on top of them."""
 
     name: ClassVar[str] = "rod"
     acts: ClassVar[tuple[Point, ...]] = ("objective", "personal")
@@ -95,8 +88,7 @@ class LocalRobustDecoupling(LocalRisk):
         return self.task.loss(generic + self.shift, targets) + self.task.loss(generic.detach() + own, targets)
 
     def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
-        kept = to_report({name: value.clone() for name, value in self.head.state_dict().items()})
-        return kept if readable(kept.values()) else {}
+        return kept_state(self.head)
 
 
 class TwoHeads(nn.Module):
@@ -127,74 +119,65 @@ def log_shares(counts: Sequence[int], num_classes: int, balance: float = 1.0) ->
 
 
 def personal_head(model: ExtractorClassifier, site: SiteRound) -> nn.Module:
-    """Return the head that the site kept, on the model's device; a new one gives logits of zero.
-
-    Raises ``SettingsError`` if what the site kept does not fit the model.
-    """
+    """Return the head that the site kept, on the model's device; a new one gives logits of zero."""
     head = copy.deepcopy(model.classifier).requires_grad_(True)
     with torch.no_grad():
         last = [layer for layer in head.modules() if isinstance(layer, nn.Linear)][-1]
         for parameter in last.parameters():
             parameter.zero_()
     if site.memory:
-        validator = PayloadValidator(f"site {site.site}: its memory of objective 'rod'", SettingsError)
-        shapes = {name: tuple(value.shape) for name, value in head.state_dict().items()}
-        head.load_state_dict(validator.per_parameter(site.memory, shapes))
+        head.load_state_dict(dict(site.memory))
     return head
 
 
-METHOD = Method(
+METHOD = method.Method(
     key="fedrod",
     title="FedRoD",
     part="rod",
-    line="a generic model trained by balanced softmax, and a personal head on top of it that stays at its site",
-    reference=Reference(
-        authors="Chen, Chao",
-        title="On Bridging Generic and Personalized Federated Learning for Image Classification",
-        venue="ICLR",
-        year=2022,
+    line=("a generic model trained by balanced softmax, and a personal head on top of it that stays at its site"),
+    reference=method.Reference(
+        "Chen, Chao", "On Bridging Generic and Personalized Federated Learning for Image Classification", "ICLR", 2022
     ),
     classes=(FedRoDObjective,),
     letters=(
-        "z features; o_G, o_P logits of the generic and of the personal head; sg(·) without gradient; y label; nₖ the "
-        "site's training samples of class k; γ balance; CE mean cross entropy of a batch"
+        "z features; o_G, o_P logits of the generic and of the personal head; sg(·) without gradient; y "
+        "label; nₖ the site's training samples of class k; γ balance; CE mean cross entropy of a batch"
     ),
     equations=(
-        Equation(formula="CE(o_G + γ log nₖ, y)", meaning="balanced softmax, for extractor and generic head"),
-        Equation(formula="CE(sg(o_G) + o_P, y)", meaning="for the personal head alone, which reads sg(z)"),
-        Equation(formula="o_G + o_P", meaning="the site's own prediction; elsewhere o_G is the prediction"),
+        method.Equation("CE(o_G + γ log nₖ, y)", "balanced softmax, for extractor and generic head"),
+        method.Equation("CE(sg(o_G) + o_P, y)", "for the personal head alone, which reads sg(z)"),
+        method.Equation("o_G + o_P", "the site's own prediction; elsewhere o_G is the prediction"),
     ),
     settings=(
-        SettingSource(name="balance", symbol="γ", paper="1", code="PFLlib: 1", remark="0: the generic model is FedAvg"),
+        method.SettingSource(
+            "balance",
+            symbol="γ",
+            paper="1",
+            code="PFLlib: 1",
+            remark="factor of log nₖ; 0: the generic model is FedAvg",
+        ),
     ),
-    differences=Differences(
+    differences=method.Differences(
         compared="PFLlib, FedOMG",
         rows=(
-            Difference(
-                point="start of the personal head",
+            method.Difference(
+                "start of the personal head",
                 code="a copy of the initial generic head",
                 ours="its last layer at zero: the generic prediction",
             ),
-            Difference(
-                point="hyper-network for the personal head",
+            method.Difference(
+                "hyper-network for the personal head",
                 paper="the second form",
                 code="not implemented",
                 ours="not implemented",
             ),
-            Difference(
-                point="under FedOMG",
+            method.Difference(
+                "under FedOMG",
                 paper="FedOMG's Tables 1 and 5, without details",
                 code="updates scaled by their share of the samples, the result times N, of all sites",
                 ours="FedOMG's step on extractor and generic head, of the sites of the round",
             ),
         ),
     ),
-    leaves=(
-        Leaving(
-            what="loss, accuracy, count on validation, of the site's own model",
-            shape="3 numbers",
-            when="every round in which the site trains or judges a model, and once after the last",
-            reveals="how well a model fitted to the site does on its data",
-        ),
-    ),
+    leaves=(method.OWN_MODEL,),
 )

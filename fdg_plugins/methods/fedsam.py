@@ -1,18 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""FedSAM: each local step follows the gradient at the nearby point where the loss is about largest.
+"""FedSAM: each local step follows the gradient at the nearby point where the loss is about largest.
 
-Equations, with L the mean cross entropy of a batch; the mathematics is in ``fdg_plugins.core.sharpness``:
+Equations: ``fdg_plugins.core.sharpness`` -> :meth:`LocalSharpnessAware.step`.
 
-- ``e = rho g / (|g|_2 + 1e-7)``, ``g = grad L(theta_u)`` over all trainable parameters jointly
-- ``g~ = grad L(theta_u + e)``, with which the optimiser steps from theta_u -> :meth:`LocalSharpnessAware.step`
+Shapes: the ascent and all gradients have each parameter's own shape.
 
-Shapes: e and all gradients have each parameter's own shape.
-
-Participation: as under FedAvg; nothing is exchanged and nothing is kept between rounds.
-
-Degenerate cases: ``rho = 0`` is FedAvg, with one pass per step.
-
-Buffers: averaged as under FedAvg; BatchNorm's running statistics see each batch once, at theta_u.
+Participation, buffers: as under FedAvg; nothing is exchanged or kept. BatchNorm's running statistics see each batch
+once, at theta_u.
 """
 
 from collections.abc import Mapping
@@ -26,18 +20,13 @@ from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, Point, SiteRound
+from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import NotNegative
-from fdg_plugins.plugins.method import Default, Difference, Differences, Equation, Method, Reference, SettingSource
 
 
 @dataclass(frozen=True)
 class FedSAMObjective(Objective):
-    """Cross entropy, minimised by sharpness-aware steps.
-
-    Args:
-        radius: rho >= 0, the length of e over all parameters together, in the units of the parameters; zero is FedAvg,
-            bit for bit.
-    """
+    """Cross entropy, minimised by sharpness-aware steps."""
 
     name: ClassVar[str] = "sam"
     acts: ClassVar[tuple[Point, ...]] = ("step",)
@@ -64,36 +53,31 @@ class LocalSharpnessAware(LocalRisk):
         return loss
 
 
-METHOD = Method(
+METHOD = method.Method(
     key="fedsam",
     title="FedSAM",
     part="sam",
     line="each local step follows the gradient at the point nearby where the loss is about largest",
-    reference=Reference(
-        authors="Qu, Li, Duan, Liu, Tang, Lu",
-        title="Generalized Federated Learning via Sharpness Aware Minimization",
-        venue="ICML",
-        year=2022,
+    reference=method.Reference(
+        "Qu, Li, Duan, Liu, Tang, Lu", "Generalized Federated Learning via Sharpness Aware Minimization", "ICML", 2022
     ),
     classes=(FedSAMObjective,),
-    defaults=(Default(on="photographs", beside="fedomg", objective={"radius": 0.6}, source="FedOMG, Table 4"),),
+    defaults=(method.Default(on="photographs", beside="fedomg", objective={"radius": 0.6}, source="FedOMG, Table 4"),),
     letters=(
         "θᵤ trainable parameters of site u, all together; L mean cross entropy of a batch; g its "
         "gradient; e ascent; ρ radius"
     ),
     equations=(
-        Equation(
-            formula="e = ρ g / (‖g‖ + 1e-7),   g = ∇L(θᵤ)",
-            meaning="ascent of length ρ, the norm over all trainable parameters jointly",
+        method.Equation(
+            "e = ρ g / (‖g‖ + 1e-7),   g = ∇L(θᵤ)", "ascent of length ρ, the norm over all trainable parameters jointly"
         ),
-        Equation(
-            formula="g̃ = ∇L(θᵤ + e)",
-            meaning="gradient of the same batch at the ascended point, with which the optimiser steps from θᵤ",
+        method.Equation(
+            "g̃ = ∇L(θᵤ + e)", "gradient of the same batch at the ascended point, with which the optimiser steps from θᵤ"
         ),
     ),
     settings=(
-        SettingSource(
-            name="radius",
+        method.SettingSource(
+            "radius",
             symbol="ρ",
             paper="of FedSAM: not established; FedOMG's Table 4: 0.6; FedDG-GA, which compares with it: not stated",
             code="FedOMG and FL-Simulator: 0.1",
@@ -103,13 +87,13 @@ METHOD = Method(
             ),
         ),
     ),
-    differences=Differences(
+    differences=method.Differences(
         compared="FedOMG, FL-Simulator",
         rows=(
-            Difference(
-                point="batches in BatchNorm's running statistics", code="FedOMG: three times each", ours="once, at θᵤ"
+            method.Difference(
+                "batches in BatchNorm's running statistics", code="FedOMG: three times each", ours="once, at θᵤ"
             ),
-            Difference(point="clipping", code="the final gradient to norm 10, optional", ours="none"),
+            method.Difference("clipping", code="the final gradient to norm 10, optional", ours="none"),
         ),
     ),
 )

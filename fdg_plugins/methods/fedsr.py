@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""FedSR: features are sampled from a Gaussian that is kept short and close to a Gaussian of the class at the site.
+"""FedSR: features are sampled from a Gaussian that is kept short and close to a Gaussian of the class at the site.
 
-Terms of the authors' code -> here; (m, s) are mean and scale of an image's features, ``eps`` is standard normal:
+Terms of the authors' code -> here; (m, s) are mean and scale of an image's features:
 
 - ``z = m + s eps``, from which the head computes the logits -> :class:`GaussianLayer`
-- ``L2R = mean_b |z_b|`` -> :func:`mean_length`
-- ``CMI = mean_b KL( N(C m, (C s)^2) || N(r_mu[y], softplus(r_sigma[y])^2) )`` -> :class:`ClassReferences`
-- ``CE + a_L2 L2R + a_CMI CMI`` -> :meth:`LocalSimpleRepresentation.loss`
+- L2R -> :func:`mean_length`; CMI -> :class:`ClassReferences`; ``CE + a_L2 L2R + a_CMI CMI``
+  -> :meth:`LocalSimpleRepresentation.loss`
 
 Shapes: features ``[B, D]``; m, s, z ``[B, D']``, here with D' = D, so that the classifier does not change; r_mu and
 r_sigma ``[Y, D']``; C a scalar.
@@ -30,14 +29,22 @@ from torch.nn.functional import softplus
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
-from fdg_plugins.objectives.exchange import PayloadValidator, Tensors, readable
-from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, Point, SiteRound, Trained
+from fdg_plugins.objectives.exchange import Tensors
+from fdg_plugins.objectives.objective import (
+    ComputeGradients,
+    LocalObjective,
+    Objective,
+    Point,
+    SiteRound,
+    Trained,
+    kept_state,
+)
+from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import NotNegative
-from fdg_plugins.plugins.method import Default, Difference, Differences, Equation, Method, Reference, SettingSource
 from fdg_plugins.randomness import on_device, seeded, torch_generator
 
 SMALLEST_SCALE = 1e-6  # small, but its logarithm and its inverse square are moderate numbers in float32
-SMALLEST_FACTOR = 1 / 128  # exact in float32, so a C at the limit is accepted when it is restored
+SMALLEST_FACTOR = 1 / 128
 
 Norm = Literal["norm", "squared"]
 
@@ -47,10 +54,6 @@ class GaussianLayer(nn.Module):
 
     The output of the layer is the mean, in both modes, so a network that contains it is deterministic. A method that
     trains on samples draws them from :meth:`distribution`.
-
-    Args:
-        inputs: D.
-        outputs: D'.
     """
 
     def __init__(self, inputs: int, outputs: int) -> None:
@@ -59,39 +62,26 @@ class GaussianLayer(nn.Module):
 
     @property
     def out_features(self) -> int:
-        """``D'``, the number of coordinates."""
         return self.linear.out_features // 2
 
     def distribution(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return mean and scale (standard deviation), ``[B, D']`` each, of ``features: [B, D]``; every scale is > 0.
-
-        Computed in the parameters' precision, even under autocast.
-        """
+        """Return mean and scale, ``[B, D']`` each, of features ``[B, D]``, in the parameters' precision."""
         with torch.autocast(features.device.type, enabled=False):
             mean, raw = self.linear(features.to(self.linear.weight.dtype)).chunk(2, dim=1)
             return mean, positive(raw)
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """Return the mean ``[B, D']`` of ``features: [B, D]``."""
         return self.distribution(features)[0]
 
 
 def positive(raw: torch.Tensor) -> torch.Tensor:
-    """Return ``softplus(raw) = log(1 + exp(raw))``, but at least ``SMALLEST_SCALE``; same shape as ``raw``.
-
-    Below that bound (raw < -13.8), the gradient is zero.
-    """
+    """Return ``softplus(raw) = log(1 + exp(raw))``, but at least ``SMALLEST_SCALE``, below which it has no gradient."""
     return softplus(raw).clamp_min(SMALLEST_SCALE)
 
 
 @dataclass(frozen=True)
 class FedSRObjective(Objective):
     """Cross entropy of sampled features, plus their length and their divergence from the class's Gaussian.
-
-    Args:
-        l2_strength: a_L2 >= 0, factor of the length; 0.01 in the authors' code and in FedOMG's Table 4.
-        cmi_strength: a_CMI >= 0, factor of the divergence.
-        norm: the length of a sample: ``"norm"``, Euclidean, as in the authors' code, or ``"squared"``.
 
     With both factors zero, the sampling remains: FedAvg of a network with noise in its features.
     """
@@ -116,19 +106,14 @@ class FedSRObjective(Objective):
         gaussian, _ = parts(model)
         references = ClassReferences(model.last_layer.out_features, gaussian.out_features)
         if site.memory:
-            references.restore(PayloadValidator(f"memory of site {site.site}", SettingsError), site.memory)
+            references.load_state_dict(dict(site.memory))
         generator = torch_generator(site.seed, site.site, site.number, self.name)
         on_device = references.to(gaussian.linear.weight.device)
         return LocalSimpleRepresentation(self, on_device, generator, task=site.task)
 
 
 class ClassReferences(nn.Module):
-    """The parameters that a site trains and keeps: one Gaussian for each class, and the factor C of the features.
-
-    Args:
-        num_classes: Y.
-        size: D'.
-    """
+    """The parameters that a site trains and keeps: a Gaussian ``[D']`` for each class, and the factor C of features."""
 
     def __init__(self, num_classes: int, size: int) -> None:
         super().__init__()
@@ -136,17 +121,10 @@ class ClassReferences(nn.Module):
         self.raw_scale = nn.Parameter(torch.ones(num_classes, size))
         self.factor = nn.Parameter(torch.ones(()))
 
-    def restore(self, validator: PayloadValidator, tensors: Tensors) -> None:
-        shapes = {name: tuple(value.shape) for name, value in self.state_dict().items()}
-        kept = validator.per_parameter(tensors, shapes)
-        if kept["factor"].item() < SMALLEST_FACTOR:
-            validator.refuse(f"'factor' is {kept['factor'].item():g}, expected at least {SMALLEST_FACTOR:g}")
-        self.load_state_dict(kept)
-
     def divergence(self, mean: torch.Tensor, scale: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return CMI, the mean KL divergence over the batch from each sample's Gaussian to that of its class, a scalar.
 
-        ``mean`` and ``scale``: m and s, each ``[B, D']``; ``labels [B]``.
+        ``mean``, ``scale``: m and s, ``[B, D']`` each; ``labels [B]``.
         """
         m, s = self.factor * mean, self.factor * scale
         r_mu, r = self.mean[labels], positive(self.raw_scale)[labels]
@@ -156,10 +134,7 @@ class ClassReferences(nn.Module):
 
 @dataclass(frozen=True)
 class LocalSimpleRepresentation(LocalRisk):
-    """One round of FedSR. ``generator``, on the CPU, draws the noise.
-
-    Both penalties are computed in float32 even under autocast.
-    """
+    """One round of FedSR. ``generator``, on the CPU, draws the noise. Penalties are float32, even under autocast."""
 
     settings: FedSRObjective
     references: ClassReferences
@@ -191,8 +166,7 @@ class LocalSimpleRepresentation(LocalRisk):
         return loss
 
     def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
-        kept = {name: value.cpu().clone() for name, value in self.references.state_dict().items()}
-        return kept if readable(kept.values()) else {}
+        return kept_state(self.references)
 
 
 def parts(model: ExtractorClassifier) -> tuple[GaussianLayer, nn.Sequential]:
@@ -211,59 +185,62 @@ def mean_length(samples: torch.Tensor, norm: Norm) -> torch.Tensor:
     return samples.norm(dim=1).mean() if norm == "norm" else samples.square().sum(dim=1).mean()
 
 
-METHOD = Method(
+METHOD = method.Method(
     key="fedsr",
     title="FedSR",
     part="sr",
     line=(
-        "features are drawn from a Gaussian, kept short, and near a Gaussian of their class that the "
-        "site keeps to itself"
+        "features are drawn from a Gaussian, kept short, and near a Gaussian of their class that the site "
+        "keeps to itself"
     ),
-    reference=Reference(
-        authors="Nguyen, Torr, Lim",
-        title="FedSR: A Simple and Effective Domain Generalization Method for Federated Learning",
-        venue="NeurIPS",
-        year=2022,
+    reference=method.Reference(
+        "Nguyen, Torr, Lim",
+        "FedSR: A Simple and Effective Domain Generalization Method for Federated Learning",
+        "NeurIPS",
+        2022,
     ),
     classes=(FedSRObjective,),
-    defaults=(Default(server={"server_lr": 1.0, "weighting": "uniform"}, source="FedSR's code"),),
+    defaults=(method.Default(server={"server_lr": 1.0, "weighting": "uniform"}, source="FedSR's code"),),
     letters=(
-        "m, s mean and scale [D] of an image's features; ε standard normal; z sample; y label; r_μ, "
-        "r_σ references [Y, D]; C factor; α l2_strength; β cmi_strength"
+        "m, s mean and scale [D] of an image's features; ε standard normal; z sample; y label; r_μ, r_σ "
+        "references [Y, D]; C factor; α l2_strength; β cmi_strength"
     ),
     equations=(
-        Equation(formula="z = m + s ε", meaning="features that the head reads in training; in evaluation it reads m"),
-        Equation(formula="L2R = mean_B ‖z‖", meaning="length of the features"),
-        Equation(
-            formula="CMI = mean_B KL( N(C m, (C s)²) ‖ N(r_μ[y], softplus(r_σ[y])²) )",
-            meaning="divergence from the class's reference, summed over the coordinates",
+        method.Equation("z = m + s ε", "features that the head reads in training; in evaluation it reads m"),
+        method.Equation("L2R = mean_B ‖z‖", "length of the features"),
+        method.Equation(
+            "CMI = mean_B KL( N(C m, (C s)²) ‖ N(r_μ[y], softplus(r_σ[y])²) )",
+            "divergence from the class's reference, summed over the coordinates",
         ),
-        Equation(
-            formula="CE(head(z), y) + α L2R + β CMI", meaning="what a site minimises, over the model, r_μ, r_σ and C"
-        ),
+        method.Equation("CE(head(z), y) + α L2R + β CMI", "what a site minimises, over the model, r_μ, r_σ and C"),
     ),
     settings=(
-        SettingSource(name="l2_strength", symbol="α", paper="FedOMG's Table 4: 0.01", code="0.01"),
-        SettingSource(
-            name="cmi_strength", symbol="β", paper="FedOMG's Table 4: 0.001", code="0.001 (README); 5e-4 (command line)"
+        method.SettingSource(
+            "l2_strength", symbol="α", paper="FedOMG's Table 4: 0.01", code="0.01", remark="factor of the length"
         ),
-        SettingSource(
-            name="norm",
+        method.SettingSource(
+            "cmi_strength",
+            symbol="β",
+            paper="FedOMG's Table 4: 0.001",
+            code="0.001 (README); 5e-4 (command line)",
+            remark="factor of the divergence",
+        ),
+        method.SettingSource(
+            "norm",
             paper="not established; the abstract says L2-norm regularizer",
             code="norm: not squared",
             remark="squared, as in the FDG benchmark's code",
         ),
     ),
-    differences=Differences(
+    differences=method.Differences(
         rows=(
-            Difference(point="length", code="mean norm", ours="norm, or squared"),
-            Difference(
-                point="evaluation",
+            method.Difference(
+                "evaluation",
                 code="log of the mean softmax over 20 samples of z",
                 ours="by the mean m: one answer for an image",
             ),
-            Difference(
-                point="positive C and scales",
+            method.Difference(
+                "positive C and scales",
                 code="not ensured",
                 ours="C at least 1/128 after each step, scales at least 1e-6",
             ),

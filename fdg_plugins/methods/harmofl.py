@@ -1,13 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""HarmoFL: every image gets one amplitude spectrum, that of all sites together, and steps are sharpness-aware.
+"""HarmoFL: every image gets one amplitude spectrum, that of all sites together, and steps are sharpness-aware.
 
-Equations (here), with A an image's amplitude and v, L, alpha the settings:
-
-- ``Abar <- (1 - v) Abar + v mean_batch A``, from the first batch's mean; in the band of half-width
-  ``floor(L min(H, W))``, ``A' = Abar``, phase kept -> :class:`AmplitudeNormalization`
-- Abar: the mean over sites -> the server's average of float buffers, of which Abar is one
-- ``w - eta grad L(w + e)``, ``e = alpha grad L(w) / |grad L(w)|`` -> :class:`LocalHarmonized`, with
-  ``fdg_plugins.core.sharpness``
+Equations: the running amplitude Abar, which replaces an image's own in a band -> :class:`AmplitudeNormalization`; its
+mean over sites is the server's average of float buffers, of which Abar is one; steps -> :class:`LocalHarmonized`, with
+``fdg_plugins.core.sharpness``.
 
 Shapes: images ``[B, C, H, W]`` of one size; Abar float32 ``[C, H, W // 2 + 1]``.
 
@@ -33,17 +29,8 @@ from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, Point, Shared, SiteRound
+from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import NotNegative, Share
-from fdg_plugins.plugins.method import (
-    Default,
-    Difference,
-    Differences,
-    Equation,
-    Leaving,
-    Method,
-    Reference,
-    SettingSource,
-)
 
 
 class AmplitudeNormalization(nn.Module):
@@ -53,11 +40,6 @@ class AmplitudeNormalization(nn.Module):
     unchanged. In training mode, while ``collects`` is set, it is the running mean ``(1 - v) amplitude + v batch mean``,
     starting with the first batch; each batch is normalised with the mean that it has just updated. Otherwise, and once
     ``frozen``, the buffer never changes. Outside the band it stays zero, so unused values do not leave a site.
-
-    Args:
-        image_shape: ``(C, H, W)``; images of another shape raise a SettingsError.
-        band: L in [0, 0.5], half-width of the band as a fraction of the shorter side: 0 is the mean of each channel.
-        momentum: v in [0, 1], the batch's share of the running mean; 0 keeps the first batch's.
     """
 
     amplitude: torch.Tensor
@@ -80,17 +62,12 @@ class AmplitudeNormalization(nn.Module):
         return self.amplitude.any()
 
     def freeze_if_known(self) -> None:
-        """Freeze a spectrum that is known now; one that is not can be collected."""
         self.frozen.copy_(self.known)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the images ``[B, C, H, W]`` normalised, in at least float32."""
         if images.shape[1:] != self.image_shape:
-            raise SettingsError(
-                f"images of shape {list(images.shape[1:])} came to a network whose amplitude spectrum is of "
-                f"{list(self.image_shape)}, expected those.",
-                public=True,
-            )
+            came = list(images.shape[1:])
+            raise SettingsError(field="the shape of images", value=came, expected=f"{self.image_shape}", public=True)
         if self.collects and self.training:
             self._collect(images)
         return torch.where(self.known, replace_amplitude(images, self.amplitude, self.band), images)
@@ -113,23 +90,12 @@ class AmplitudeNormalizedClassifier(ExtractorClassifier):
         self.normalization = normalization
 
     def features(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the features ``[B, D]`` of the normalised ``images: [B, C, H, W]``."""
         return super().features(self.normalization(images))
 
 
 @dataclass(frozen=True)
 class HarmoFLObjective(Objective):
-    """Cross entropy of amplitude-normalised images, minimised by sharpness-aware steps.
-
-    With ``radius`` 0 and ``normalize`` false it is FedAvg, bit for bit, and the network is not adapted.
-
-    Args:
-        radius: alpha >= 0, the length of the perturbation over all parameters together; 0 takes plain steps.
-        amplitude_momentum: v in [0, 1], the share of a batch in the running amplitude; 0 keeps that of the first batch.
-        band: L in [0, 0.5], the half-width of the band that is replaced, as a fraction of the shorter side: 0, as in
-            the authors' code, replaces only the mean of each channel (DC), 0.5 the whole spectrum of a square image.
-        normalize: whether amplitudes are normalised.
-    """
+    """Cross entropy of amplitude-normalised images, minimised by sharpness-aware steps."""
 
     name: ClassVar[str] = "harmo"
     acts: ClassVar[tuple[Point, ...]] = ("network", "step")
@@ -184,58 +150,56 @@ class LocalHarmonized(LocalRisk):
             self.collecting.collects = collects
 
 
-METHOD = Method(
+METHOD = method.Method(
     key="harmofl",
     title="HarmoFL",
     part="harmo",
     line="every image gets the amplitude spectrum of all sites together, and steps are sharpness-aware",
-    reference=Reference(
-        authors="Jiang, Wang, Dou",
-        title="HarmoFL: Harmonizing Local and Global Drifts in Federated Learning on Heterogeneous Medical Images",
-        venue="AAAI",
-        year=2022,
+    reference=method.Reference(
+        "Jiang, Wang, Dou",
+        "HarmoFL: Harmonizing Local and Global Drifts in Federated Learning on Heterogeneous Medical Images",
+        "AAAI",
+        2022,
     ),
     classes=(HarmoFLObjective,),
-    defaults=(Default(server={"server_lr": 1.0, "weighting": "uniform"}, source="HarmoFL's code"),),
+    defaults=(method.Default(server={"server_lr": 1.0, "weighting": "uniform"}, source="HarmoFL's code"),),
     letters=(
-        "x image [C, H, W]; F its discrete Fourier transform; A amplitude; Ā running amplitude; p "
-        "weights of the sites; w parameters; η learning rate; v amplitude_momentum; L band; α radius"
+        "x image [C, H, W]; F its discrete Fourier transform; A amplitude; Ā running amplitude; p weights "
+        "of the sites; w parameters; η learning rate; v amplitude_momentum; L band; α radius"
     ),
     equations=(
-        Equation(formula="A = |F(x)| / (H W)", meaning="of each channel; at frequency zero the absolute mean"),
-        Equation(
-            formula="Āᵤ ← (1 − v) Āᵤ + v mean A",
-            meaning=(
-                "over a site's batches of the first round, from the first batch's mean; each is normalised with it"
-            ),
+        method.Equation("A = |F(x)| / (H W)", "of each channel; at frequency zero the absolute mean"),
+        method.Equation(
+            "Āᵤ ← (1 − v) Āᵤ + v mean A",
+            "over a site's batches of the first round, from the first batch's mean; each is normalised with it",
         ),
-        Equation(formula="Ā = Σᵤ pᵤ Āᵤ", meaning="by the server, as for every float buffer; frozen from then on"),
-        Equation(
-            formula="A' = Ā in the band,   x' = Re F⁻¹(A' exp(i angle F(x)))",
-            meaning="band: frequencies up to floor(L min(H, W)) along both sides",
+        method.Equation("Ā = Σᵤ pᵤ Āᵤ", "by the server, as for every float buffer; frozen from then on"),
+        method.Equation(
+            "A' = Ā in the band,   x' = Re F⁻¹(A' exp(i angle F(x)))",
+            "band: frequencies up to floor(L min(H, W)) along both sides",
         ),
-        Equation(
-            formula="w ← w − η ∇L(w + e),   e = α ∇L(w) / |∇L(w)|",
-            meaning="one step, over all parameters together; the gradient goes through the site's SGD",
+        method.Equation(
+            "w ← w − η ∇L(w + e),   e = α ∇L(w) / |∇L(w)|",
+            "one step, over all parameters together; the gradient goes through the site's SGD",
         ),
     ),
     settings=(
-        SettingSource(
-            name="radius",
+        method.SettingSource(
+            "radius",
             symbol="α",
             paper="not established",
             code="0.05",
             remark="distance of the perturbed weights; 0 takes plain steps",
         ),
-        SettingSource(
-            name="amplitude_momentum",
+        method.SettingSource(
+            "amplitude_momentum",
             symbol="v",
             paper="not established",
             code="0.1, cut to 0 by its type",
             remark="a batch's share; 0 keeps the first batch's mean",
         ),
-        SettingSource(
-            name="band",
+        method.SettingSource(
+            "band",
             symbol="L",
             paper="not established",
             code="0",
@@ -244,46 +208,44 @@ METHOD = Method(
                 "spectrum of a square image"
             ),
         ),
-        SettingSource(
-            name="normalize",
+        method.SettingSource(
+            "normalize",
             paper="true",
             code="true",
             remark="false leaves the network as it is: FedSAM, and with radius 0 FedAvg, bit for bit",
         ),
     ),
-    differences=Differences(
+    differences=method.Differences(
         rows=(
-            Difference(
-                point="what is replaced",
+            method.Difference(
+                "what is replaced",
                 paper="amplitudes; that it is the whole spectrum is not established",
                 code="the mean of each channel",
                 ours="band, 0 by default",
             ),
-            Difference(
-                point="images",
-                code="in [0, 1]",
-                ours="normalised tensors; the phase at frequency zero, 0 or π, is kept",
+            method.Difference(
+                "images", code="in [0, 1]", ours="normalised tensors; the phase at frequency zero, 0 or π, is kept"
             ),
-            Difference(point="first round", code="every pass collects, the perturbed one too", ours="each batch once"),
-            Difference(
-                point="BatchNorm",
+            method.Difference("first round", code="every pass collects, the perturbed one too", ours="each batch once"),
+            method.Difference(
+                "BatchNorm",
                 code="no running statistics, also in evaluation",
                 ours="the network's; running statistics are those of the unperturbed pass",
             ),
-            Difference(
-                point="optimiser's momentum",
+            method.Difference(
+                "optimiser's momentum",
                 code="kept from round to round",
                 ours="starts anew each round, unless keep_momentum",
             ),
-            Difference(point="evaluation before Ā is frozen", code="collects too", ours="never collects"),
+            method.Difference("evaluation before Ā is frozen", code="collects too", ours="never collects"),
         )
     ),
     leaves=(
-        Leaving(
-            what="running mean of the training images' amplitudes, within the update",
-            shape="channels × frequencies in the band",
+        method.Leaving(
+            "running mean of the training images' amplitudes, within the update",
+            "channels × frequencies in the band",
+            "average brightness, contrast and texture of the site's images; of a single image its amplitudes",
             when="in the first round",
-            reveals="average brightness, contrast and texture of the site's images; of a single image its amplitudes",
         ),
     ),
 )

@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""MoFedSAM: each local step mixes the sharpness-aware gradient with the mean descent of the previous round.
+"""MoFedSAM: each local step mixes the sharpness-aware gradient with the mean descent of the previous round.
 
-Equations, with Delta_u = theta_u - theta the update of site u, tau_u its steps, eta_u its learning rate:
-
-- ``g~``, FedSAM's gradient -> ``fdg_plugins.core.sharpness``
-- ``theta_u <- theta_u - eta_u (beta g~ + (1 - beta) m)`` -> :class:`LocalMomentumSharpnessAware`, :func:`mix_gradients`
-- ``m = - mean_u Delta_u / (tau_u eta_u)``, zero in round 0 -> :class:`MomentumExchange`, :func:`mean_descent`
+Equations: the step -> :class:`LocalMomentumSharpnessAware`, :func:`mix_gradients`; the mean descent
+``m = - mean_u Delta_u / (tau_u eta_u)``, zero in round 0 -> :class:`MomentumExchange`, :func:`mean_descent`.
 
 Shapes: m by the trainable parameters' names in the state dict, each of its parameter's shape, with the sign and the
 scale of a gradient; ``tau_u eta_u`` is ``[1]``, a length in parameters per unit gradient.
@@ -50,17 +47,8 @@ from fdg_plugins.objectives.objective import (
     Trained,
     to_report,
 )
+from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import NotNegative
-from fdg_plugins.plugins.method import (
-    Default,
-    Difference,
-    Differences,
-    Equation,
-    Leaving,
-    Method,
-    Reference,
-    SettingSource,
-)
 from fdg_plugins.settings.protocol import Protocol
 
 STEP_LENGTH = "step_length"
@@ -69,12 +57,7 @@ FLOAT32_STEP = 2.0**-22  # relative: the length is sent as float32
 
 @dataclass(frozen=True)
 class MoFedSAMObjective(Objective):
-    """Cross entropy, with steps that mix the sharpness-aware gradient with the descent of the previous round.
-
-    Args:
-        radius: rho >= 0, as in FedSAM; zero uses the plain gradient in place of g~. FedOMG's Table 4: 0.6.
-        beta: in (0, 1], the share of the site's own gradient; 1 is FedSAM, bit for bit, and with ``radius`` 0 FedAvg.
-    """
+    """Cross entropy, with steps that mix the sharpness-aware gradient with the descent of the previous round."""
 
     name: ClassVar[str] = "mosam"
     acts: ClassVar[tuple[Point, ...]] = ("step",)
@@ -120,7 +103,6 @@ class LocalMomentumSharpnessAware(LocalSharpnessAware):
         return loss
 
     def report(self, trained: Trained) -> dict[str, torch.Tensor]:
-        """Return ``tau_u eta_u``, float32 ``[1]``."""
         length = trained.steps * self.learning_rate
         return to_report({STEP_LENGTH: torch.tensor([length], dtype=torch.float32)})
 
@@ -155,11 +137,7 @@ def mean_descent(sites: Sequence[SiteDescent]) -> dict[str, torch.Tensor]:
 
 
 class MomentumExchange(Exchange):
-    """The server side of MoFedSAM: receives updates and step lengths, and broadcasts m.
-
-    Args:
-        shapes: of the trainable parameters, by name in the state dict.
-    """
+    """The server side of MoFedSAM: receives updates and step lengths, and broadcasts m."""
 
     name: ClassVar[str] = MoFedSAMObjective.name
     report: ClassVar[str] = STEP_LENGTH
@@ -169,10 +147,7 @@ class MomentumExchange(Exchange):
         self.shapes = {name: tuple(shape) for name, shape in sorted(shapes.items())}
 
     def read_report(self, validator: PayloadValidator, report: SiteReport) -> SiteDescent:
-        """Return the update and the step length.
-
-        Refuses a length other than the protocol's, and quotients beyond ``LARGEST_VALUE``.
-        """
+        """Return the update and the step length, which must be the protocol's."""
         sent = validator.fields(report.content, (STEP_LENGTH,))
         length = float(validator.numbers(STEP_LENGTH, sent[STEP_LENGTH], (1,)))
         if length <= 0:
@@ -181,10 +156,9 @@ class MomentumExchange(Exchange):
         expected = length if facts is None else facts.steps * facts.learning_rate
         if not math.isclose(length, expected, rel_tol=FLOAT32_STEP):
             validator.refuse(f"{STEP_LENGTH!r} is {length:g}, expected {expected:g} under this protocol")
+        missing = f"{STEP_LENGTH!r} came without an update of"
         moved = {
-            name: validator.update_of(
-                name, report.update, shape, f"{STEP_LENGTH!r} came without an update of {name!r}, expected both"
-            )
+            name: validator.update_of(name, report.update, shape, f"{missing} {name!r}")
             for name, shape in self.shapes.items()
         }
         if max(float(value.abs().max()) for value in moved.values()) / length > LARGEST_VALUE:
@@ -195,86 +169,79 @@ class MomentumExchange(Exchange):
         return mean_descent(list(reports.values()))
 
 
-METHOD = Method(
+METHOD = method.Method(
     key="mofedsam",
     title="MoFedSAM",
     part="mosam",
     line="FedSAM's gradient in each local step, mixed with what all sites did in the last round",
-    reference=Reference(
-        authors="Qu, Li, Duan, Liu, Tang, Lu",
-        title="Generalized Federated Learning via Sharpness Aware Minimization",
-        venue="ICML",
-        year=2022,
+    reference=method.Reference(
+        "Qu, Li, Duan, Liu, Tang, Lu", "Generalized Federated Learning via Sharpness Aware Minimization", "ICML", 2022
     ),
     classes=(MoFedSAMObjective,),
     defaults=(
-        Default(protocol={"momentum": 0.0, "keep_momentum": False}, source="MoFedSAM, stated for plain SGD"),
-        Default(
-            on="segmentation",
-            protocol={"optimizer": "sgd", "learning_rate": 0.05},
-            source="ours: SGD where others use Adam; the rate was not tuned",
-        ),
-        Default(objective={"radius": 0.05}, source="ours: as FedSAM's; from scratch, 0.6 stays at chance"),
-        Default(objective={"beta": 0.6}, source="FedOMG, Table 4"),
-        Default(on="photographs", objective={"radius": 0.6}, source="FedOMG, Table 4"),
+        method.Default(protocol={"momentum": 0.0, "keep_momentum": False}, source="MoFedSAM, stated for plain SGD"),
+        method.SGD_ON_SEGMENTATION,
+        method.Default(objective={"radius": 0.05}, source="ours: as FedSAM's; from scratch, 0.6 stays at chance"),
+        method.Default(objective={"beta": 0.6}, source="FedOMG, Table 4"),
+        method.Default(on="photographs", objective={"radius": 0.6}, source="FedOMG, Table 4"),
     ),
     letters=(
-        "θᵤ trainable parameters of site u; Δᵤ its update (local − global); τᵤ its steps; ηᵤ its "
-        "learning rate; g̃ FedSAM's gradient; m mean descent of the last round; ρ radius; β beta"
+        "θᵤ trainable parameters of site u; Δᵤ its update (local − global); τᵤ its steps; ηᵤ its learning "
+        "rate; g̃ FedSAM's gradient; m mean descent of the last round; ρ radius; β beta"
     ),
     equations=(
-        Equation(
-            formula="θᵤ ← θᵤ − ηᵤ (β g̃ + (1 − β) m)",
-            meaning="local step, m being fixed for the round; weight decay is the optimiser's, beside it",
+        method.Equation(
+            "θᵤ ← θᵤ − ηᵤ (β g̃ + (1 − β) m)",
+            "local step, m being fixed for the round; weight decay is the optimiser's, beside it",
         ),
-        Equation(
-            formula="m ← − meanᵤ Δᵤ / (τᵤ ηᵤ)",
-            meaning="at the server, over the sites of the round, each counting the same; zero in the first round",
+        method.Equation(
+            "m ← − meanᵤ Δᵤ / (τᵤ ηᵤ)",
+            "at the server, over the sites of the round, each counting the same; zero in the first round",
         ),
     ),
     settings=(
-        SettingSource(
-            name="radius",
+        method.SettingSource(
+            "radius",
             symbol="ρ",
             paper="of MoFedSAM: not established; FedOMG's Table 4: 0.6",
             code="FL-Simulator: 0.1",
             remark="0 takes the plain gradient in place of g̃",
         ),
-        SettingSource(
-            name="beta",
+        method.SettingSource(
+            "beta",
             symbol="β",
             paper="of MoFedSAM: not established; FedOMG's Table 4: 0.6, and that it is this beta is not established",
             code="FL-Simulator: 0.1 (named alpha); FedOMG: none",
-            remark="above 0, at most 1, which is FedSAM, bit for bit",
+            remark="share of the site's own gradient, above 0, at most 1, which is FedSAM, bit for bit",
         ),
     ),
-    differences=Differences(
+    differences=method.Differences(
         compared="FL-Simulator, FedOMG",
         rows=(
-            Difference(
-                point="momentum in FedOMG's rows",
+            method.Difference(
+                "momentum in FedOMG's rows",
                 paper="a momentum parameter of 0.6 (FedOMG's Table 4)",
                 code="FedOMG: plain SAM with SGD, momentum 0.9, no beta",
                 ours="fedsam without and mofedsam with it",
             ),
-            Difference(
-                point="momentum of the optimiser", code="FedOMG: 0.9", ours="refused: m would lose a gradient's scale"
+            method.Difference(
+                "momentum of the optimiser", code="FedOMG: 0.9", ours="refused: m would lose a gradient's scale"
             ),
-            Difference(
-                point="weight decay",
+            method.Difference(
+                "weight decay",
                 code="not established",
                 ours=(
                     "the optimiser's; what it did is also part of m, so that at a constant gradient it counts 1/β times"
                 ),
             ),
-            Difference(point="clipping", code="the final gradient to norm 10, optional", ours="none"),
+            method.Difference("clipping", code="the final gradient to norm 10, optional", ours="none"),
         ),
     ),
     leaves=(
-        Leaving(
-            what="step length: steps times learning rate",
-            shape="1 number",
-            reveals="nothing that steps and learning rate did not tell",
+        method.Leaving(
+            "step length: steps times learning rate",
+            "1 number",
+            "nothing that steps and learning rate did not tell",
             report="step_length",
         ),
     ),

@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Per-FedAvg: the sites look for a common model from which one step on a site's own data leads to a good one.
-
-Algorithm -> here:
+"""Per-FedAvg: the sites look for a common model from which one step on a site's own data leads to a good one.
 
 - a local step along the gradient after adaptation, first order or with the Hessian's product
-  -> :mod:`fdg_plugins.core.meta_gradient`, :class:`LocalMetaLearning`
-- the parts of a batch on which its gradients are taken -> :class:`BatchPart`
+  -> :mod:`fdg_plugins.core.meta_gradient`, :class:`LocalMetaLearning`, on parts of a batch -> :class:`BatchPart`
 - a site's own model: the received one after steps of adaptation -> :meth:`PerFedAvgObjective.personal`
 
 Shapes: a batch ``[B, ...]`` is cut into two parts of ``B / 2``, or three of ``B / 3`` for the form with the Hessian.
 
-Participation: as under FedAvg. Nothing is kept. The held-out domain is judged by the received model, because adaptation
+Participation: as under FedAvg; nothing is kept. The held-out domain is judged by the received model, because adaptation
 needs labels.
 
 Buffers: averaged as under FedAvg; in a step, those of the first part's pass.
@@ -36,8 +33,8 @@ from fdg_plugins.objectives.objective import (
     Point,
     SiteRound,
 )
+from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import NotNegative, Positive
-from fdg_plugins.plugins.method import Difference, Differences, Equation, Leaving, Method, Reference, SettingSource
 
 SMALLEST_PART = 2  # batch normalisation cannot train on one sample
 
@@ -46,14 +43,7 @@ Form = Literal["first_order", "hessian_product"]
 
 @dataclass(frozen=True)
 class PerFedAvgObjective(Objective):
-    """The task's loss after one step of adaptation.
-
-    Args:
-        adaptation: alpha over the learning rate, at least 0. 1 in public code. Zero is FedAvg, bit for bit.
-        form: ``"first_order"``, or ``"hessian_product"``, which takes four gradients per step in place of two.
-        difference: the length by which parameters move for the product with the Hessian; not established, ours.
-        adaptation_steps: steps of length alpha that a site takes on its training split to have its own model.
-    """
+    """The task's loss after one step of adaptation."""
 
     name: ClassVar[str] = "peravg"
     acts: ClassVar[tuple[Point, ...]] = ("objective", "step", "personal")
@@ -124,81 +114,75 @@ class LocalMetaLearning(LocalRisk):
         return self.task.loss(model(self.part.of(images)).float(), self.part.of(targets))
 
 
-METHOD = Method(
+METHOD = method.Method(
     key="perfedavg",
     title="Per-FedAvg",
     part="peravg",
     line="a common model from which one step on a site's own data leads to a good one",
-    reference=Reference(
-        authors="Fallah, Mokhtari, Ozdaglar",
-        title=("Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic Meta-Learning Approach"),
-        venue="NeurIPS",
-        year=2020,
+    reference=method.Reference(
+        "Fallah, Mokhtari, Ozdaglar",
+        "Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic Meta-Learning Approach",
+        "NeurIPS",
+        2020,
     ),
     classes=(PerFedAvgObjective,),
     letters=(
-        "w parameters; L₁, L₂, L₃ losses of the parts of a batch; η learning rate; a adaptation; α = a η; H₃ Hessian "
-        "of L₃ at w; δ difference"
+        "w parameters; L₁, L₂, L₃ losses of the parts of a batch; η learning rate; a adaptation; α = a η; "
+        "H₃ Hessian of L₃ at w; δ difference"
     ),
     equations=(
-        Equation(formula="w′ = w − α grad L₁(w)", meaning="step of adaptation, plain SGD"),
-        Equation(formula="w⁺ = w − η v,   v = grad L₂(w′)", meaning="first-order form of a site's step"),
-        Equation(
-            formula="w⁺ = w − η (v − α H₃ v)",
-            meaning="form with the Hessian; H₃ v by a central difference over the length δ",
+        method.Equation("w′ = w − α grad L₁(w)", "step of adaptation, plain SGD"),
+        method.Equation("w⁺ = w − η v,   v = grad L₂(w′)", "first-order form of a site's step"),
+        method.Equation(
+            "w⁺ = w − η (v − α H₃ v)", "form with the Hessian; H₃ v by a central difference over the length δ"
         ),
-        Equation(formula="w − α grad L(w)", meaning="a site's own model, from the received one; judged and discarded"),
+        method.Equation("w − α grad L(w)", "a site's own model, from the received one; judged and discarded"),
     ),
     settings=(
-        SettingSource(
-            name="adaptation",
+        method.SettingSource(
+            "adaptation",
             symbol="a",
             paper="not established",
             code="PFLlib, FedOMG: 1, α is the learning rate",
-            remark="0 is FedAvg, bit for bit",
+            remark="α over the learning rate; 0 is FedAvg, bit for bit",
         ),
-        SettingSource(name="form", paper="both", code="PFLlib: first_order", remark="first_order or hessian_product"),
-        SettingSource(
-            name="difference",
+        method.SettingSource("form", paper="both", code="PFLlib: first_order", remark="first_order or hessian_product"),
+        method.SettingSource(
+            "difference",
             symbol="δ",
             paper="not established",
-            remark="used by hessian_product, which needs float32 (precision): in bfloat16 it is mostly rounding; the "
-            "default is ours",
+            remark=(
+                "used by hessian_product, which needs float32 (precision): in bfloat16 it is mostly rounding; the "
+                "default is ours"
+            ),
         ),
-        SettingSource(name="adaptation_steps", paper="1", remark="steps to a site's own model"),
+        method.SettingSource("adaptation_steps", paper="1", remark="steps to a site's own model"),
     ),
-    differences=Differences(
+    differences=method.Differences(
         compared="PFLlib",
         rows=(
-            Difference(
-                point="batches of a step",
+            method.Difference(
+                "batches of a step",
                 paper="two or three, drawn independently",
                 code="two of the protocol's size",
                 ours="two or three parts of one batch of the protocol's size",
             ),
-            Difference(
-                point="momentum of the step",
+            method.Difference(
+                "momentum of the step",
                 paper="none",
                 code="none",
                 ours="the protocol's, 0.9 by default: a step is up to ten times as long",
             ),
-            Difference(
-                point="training per round", paper="once", code="twice: the server calls it a second time", ours="once"
+            method.Difference(
+                "training per round", paper="once", code="twice: the server calls it a second time", ours="once"
             ),
-            Difference(
-                point="under FedOMG",
+            method.Difference(
+                "under FedOMG",
                 paper="FedOMG's Table 1, without details",
                 code="not released",
                 ours="FedOMG's step on all parameters",
             ),
         ),
     ),
-    leaves=(
-        Leaving(
-            what="loss, accuracy, count on validation, of the site's own model",
-            shape="3 numbers",
-            when="every round in which the site trains or judges a model, and once after the last",
-            reveals="how well a model fitted to the site does on its data",
-        ),
-    ),
+    leaves=(method.OWN_MODEL,),
 )

@@ -1,22 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""RSC: the features on which a site's classifier relies most are muted, and it trains on the rest.
+"""RSC: the features on which a site's classifier relies most are muted, and it trains on the rest.
 
 Steps on one batch (authors' code -> here), with F the feature maps before global average pooling, z their mean over
 positions and o the logits of z:
 
-- ``g = d sum_b o[b, y_b] / dz`` -> :func:`label_gradient`. Pooling distributes it evenly, ``dF = g / HW`` everywhere,
-  so the mean over positions needs no gradient of the map
-- what to mute: the channels of largest ``g``, or the positions of largest ``sum_c F_c g_c`` -> :func:`largest`,
-  :func:`spatial_scores`
-- for which samples: those whose label loses most probability through muting -> :meth:`LocalSelfChallenge.kept`
-- ``CE`` of the muted features, with the gradient through the original maps -> :meth:`LocalSelfChallenge.loss`
+- ``g = d sum_b o[b, y_b] / dz`` -> :func:`label_gradient`. Pooling distributes it evenly, so the mean over positions
+  needs no gradient of the map
+- what to mute: the channels of largest ``g``, or the positions of largest ``sum_c F_c g_c`` -> :func:`largest`; for the
+  samples whose label loses most probability through muting -> :meth:`LocalSelfChallenge.kept`
 
 Shapes: maps ``[B, D, H, W]``, features and their gradient ``[B, D]``, labels ``[B]``.
 
-Participation: as under FedAvg; nothing is exchanged and nothing is kept between rounds.
-
-Buffers: averaged as under FedAvg. The extractor runs once per step, unmuted, so BatchNorm's statistics are updated
-once.
+Participation, buffers: as under FedAvg; nothing is exchanged or kept. The extractor runs once per step, unmuted, so
+BatchNorm's statistics are updated once.
 """
 
 from collections.abc import Mapping
@@ -30,8 +26,8 @@ from fdg_plugins.models import ExtractorClassifier, check_pooled
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound, evaluating
+from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import Share
-from fdg_plugins.plugins.method import Difference, Differences, Equation, Method, Reference, SettingSource
 from fdg_plugins.randomness import torch_generator
 
 SMALLEST_LOSS = 1e-4  # of probability, as in the authors' code; a sample that loses less is not muted
@@ -41,14 +37,7 @@ Variant = Literal["feature", "spatial_channel"]
 
 @dataclass(frozen=True)
 class RSCObjective(Objective):
-    """Cross entropy of samples without the features that contribute most to their labels' logits.
-
-    Args:
-        variant: ``"spatial_channel"`` mutes positions or channels, with equal chance for each batch, as in the authors'
-            code; ``"feature"`` always mutes channels, as in DomainBed.
-        feature_fraction: share of the positions or channels that is muted, in [0, 1], rounded down; zero is FedAvg.
-        batch_fraction: share of the batch's samples that are muted, in [0, 1], rounded down; zero is FedAvg.
-    """
+    """Cross entropy of samples without the features that contribute most to their labels' logits."""
 
     name: ClassVar[str] = "rsc"
     neutral: ClassVar[Mapping[str, Any] | None] = {"feature_fraction": 0}
@@ -80,7 +69,6 @@ class LocalSelfChallenge(LocalRisk):
     generator: torch.Generator
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the loss of images ``[B, C, H, W]`` and labels ``[B]`` without the muted features, a scalar."""
         maps = model.feature_map(images)
         features = model.pool(maps * self.kept(model, maps, targets))
         return self.task.loss(model.classifier(features).float(), targets)
@@ -135,15 +123,12 @@ def largest(scores: torch.Tensor, fraction: float) -> torch.Tensor:
     return torch.zeros_like(scores, dtype=torch.bool).scatter_(1, order[:, :count], True)
 
 
-METHOD = Method(
+METHOD = method.Method(
     key="rsc",
     title="RSC",
     line="the features that speak most for a sample's label are muted, and the site trains on the rest",
-    reference=Reference(
-        authors="Huang, Wang, Xing, Huang",
-        title="Self-Challenging Improves Cross-Domain Generalization",
-        venue="ECCV",
-        year=2020,
+    reference=method.Reference(
+        "Huang, Wang, Xing, Huang", "Self-Challenging Improves Cross-Domain Generalization", "ECCV", 2020
     ),
     classes=(RSCObjective,),
     letters=(
@@ -151,61 +136,60 @@ METHOD = Method(
         "logits; y labels; g gradient [B, D]; f feature_fraction; q batch_fraction"
     ),
     equations=(
-        Equation(
-            formula="g = d Σ_b o[b, y_b] / dz",
-            meaning="what each feature adds to the label's logit, with the head in evaluation mode",
+        method.Equation(
+            "g = d Σ_b o[b, y_b] / dz", "what each feature adds to the label's logit, with the head in evaluation mode"
         ),
-        Equation(
-            formula="positions: Σ_c F_c g_c, the top ⌊f H W⌋\nchannels: g, the top ⌊f D⌋",
-            meaning="what is muted in each sample, either with equal chance for each batch",
+        method.Equation(
+            "positions: Σ_c F_c g_c, the top ⌊f H W⌋\nchannels: g, the top ⌊f D⌋",
+            "what is muted in each sample, either with equal chance for each batch",
         ),
-        Equation(
-            formula="p_before(y) − p_after(y), the top ⌊q B⌋ above 1e-4",
-            meaning="the samples that stay muted: those whose label loses most probability",
+        method.Equation(
+            "p_before(y) − p_after(y), the top ⌊q B⌋ above 1e-4",
+            "the samples that stay muted: those whose label loses most probability",
         ),
-        Equation(formula="CE(head(pool(F · mask)), y)", meaning="what a site minimises"),
+        method.Equation("CE(head(pool(F · mask)), y)", "what a site minimises"),
     ),
     settings=(
-        SettingSource(
-            name="variant",
+        method.SettingSource(
+            "variant",
             code="spatial_channel; feature in DomainBed",
-            remark="feature mutes channels alone, and has no bound of 1e-4",
+            remark=(
+                "spatial_channel mutes positions or channels, with equal chance; feature channels alone, without "
+                "a bound of 1e-4"
+            ),
         ),
-        SettingSource(
-            name="feature_fraction",
+        method.SettingSource(
+            "feature_fraction",
             symbol="f",
             code="1/3 of the positions, 1/3.2 of the channels; DomainBed: 1/3",
-            remark="0 is FedAvg, bit for bit",
+            remark="share that is muted, rounded down; 0 is FedAvg, bit for bit",
         ),
-        SettingSource(
-            name="batch_fraction",
+        method.SettingSource(
+            "batch_fraction",
             symbol="q",
             code="0.3, plus 0.2 every 10 epochs; FedDG-GA's code and DomainBed: 1/3",
-            remark="0 is FedAvg, bit for bit",
+            remark="share of the samples that are muted, rounded down; 0 is FedAvg, bit for bit",
         ),
     ),
-    differences=Differences(
+    differences=method.Differences(
         remark="RSC is a method for pooled data; FedDG-GA's paper compares with it as local training.",
         rows=(
-            Difference(
-                point="FedDG-GA's scripts for RSC",
+            method.Difference(
+                "FedDG-GA's scripts for RSC",
                 paper="RSC",
                 code="call the network without labels and flag: nothing is muted, plain FedAvg",
                 ours="RSC",
             ),
-            Difference(
-                point="score of a position",
-                code=(
-                    "Σ_c F_c times the gradient's mean; FedDG-GA's: the gradient alone, which is the same everywhere"
-                ),
+            method.Difference(
+                "score of a position",
+                code="Σ_c F_c times the gradient's mean; FedDG-GA's: the gradient alone, which is the same everywhere",
                 ours="Σ_c F_c g_c, as the authors' code",
             ),
-            Difference(
-                point="number of features",
+            method.Difference(
+                "number of features",
                 code="rounded up, fewer if scores are equal; DomainBed: at or above the percentile",
                 ours="rounded down, exactly",
             ),
-            Difference(point="channels", code="1/3.2 of them", ours="feature_fraction, as for positions"),
         ),
     ),
 )

@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""SCAFFOLD: each step of a site is corrected by the difference between its own gradient and that of all sites.
+"""SCAFFOLD: each step of a site is corrected by the difference between its own gradient and that of all sites.
 
-Equations, with c the server's control variate, c_u the site's, Delta_u = theta_u - theta its update, eta_u its learning
-rate and a_u its effective number of steps (for plain SGD, the number of steps tau_u):
-
-- ``g = grad CE + c - c_u`` in every step -> :class:`LocalControlVariates`, :func:`correct_gradients`
-- option II, ``c_u+ = c_u - c - Delta_u / (eta_u a_u)``; the site sends ``c_u+ - c_u`` -> :func:`control_change`
-- ``c+ = c + 1/N sum_S (c_u+ - c_u)``, N all sites, S those of the round -> :class:`ControlExchange`
+Equations, with c the server's control variate and c_u the site's: the step -> :class:`LocalControlVariates`,
+:func:`correct_gradients`; option II, whose change the site sends -> :func:`control_change`; the mean over all N sites
+-> :class:`ControlExchange`.
 
 Shapes: c and c_u by the trainable parameters' names in the state dict, each of its parameter's shape, with the sign and
 the scale of a gradient.
@@ -34,7 +31,6 @@ from fdg_plugins.objectives.exchange import (
     Exchange,
     PayloadValidator,
     Shapes,
-    SiteFacts,
     SiteReport,
     Tensors,
     parameter_shapes,
@@ -50,7 +46,7 @@ from fdg_plugins.objectives.objective import (
     Trained,
     to_report,
 )
-from fdg_plugins.plugins.method import Default, Difference, Differences, Equation, Leaving, Method, Reference
+from fdg_plugins.plugins import method
 from fdg_plugins.settings.protocol import Protocol
 
 ROUNDED = 2.0**-7  # of a value: an update may have been rounded to bfloat16 after its control was computed
@@ -76,9 +72,8 @@ class SCAFFOLDObjective(Objective):
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
         shapes = parameter_shapes(model)
-        sent = self.payload_validator()
-        kept = PayloadValidator(f"site {site.site}: its memory of objective 'scaffold'", SettingsError)
-        server, own = control_variate(sent, received, shapes), control_variate(kept, site.memory, shapes)
+        server = self.payload_validator().per_parameter(received, shapes) if received else zeros(shapes)
+        own = site.memory or zeros(shapes)
         correction: dict[str, torch.Tensor] = {}
         if received or site.memory:
             parameters = dict(model.named_parameters())
@@ -93,11 +88,8 @@ class SCAFFOLDObjective(Objective):
 class LocalControlVariates(LocalRisk):
     """The task's loss with steps along ``grad CE + c - c_u``.
 
-    Args:
-        server: c, by name, float32 on the CPU.
-        own: c_u, by name, float32 on the CPU.
-        correction: ``c - c_u`` on the model's device; empty if both are zero.
-        learning_rate: eta_u.
+    ``server``, ``own``: c and c_u by name, float32 on the CPU. ``correction``: their difference on the model's device;
+    empty if both are zero.
     """
 
     server: Tensors
@@ -114,7 +106,6 @@ class LocalControlVariates(LocalRisk):
         return loss
 
     def report(self, trained: Trained) -> dict[str, torch.Tensor]:
-        """Return ``c_u+ - c_u``, float32, by name."""
         return to_report(self._change(trained))
 
     def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
@@ -152,23 +143,13 @@ def control_change(update: Tensors, server: Tensors, length: float) -> dict[str,
     return {name: -(control + update[name].float() / length) for name, control in server.items()}
 
 
-def control_variate(validator: PayloadValidator, tensors: Tensors, shapes: Shapes) -> dict[str, torch.Tensor]:
-    """Return the control variate in ``tensors``, float32, by name; zeros if there is none yet."""
-    return validator.per_parameter(tensors, shapes) if tensors else zeros(shapes)
-
-
 def zeros(shapes: Shapes) -> dict[str, torch.Tensor]:
     """Return a control variate of zeros, float32, by name."""
     return {name: torch.zeros(tuple(shape)) for name, shape in shapes.items()}
 
 
 class ControlExchange(Exchange):
-    """The server side of SCAFFOLD: receives the changes of the sites' control variates, and broadcasts c.
-
-    Args:
-        shapes: of the trainable parameters, by name in the state dict.
-        num_sites: N, the number of sites that train in any round of the run.
-    """
+    """The server side of SCAFFOLD: receives the changes of the control variates of N sites, and broadcasts c."""
 
     name: ClassVar[str] = SCAFFOLDObjective.name
     report: ClassVar[str] = "control_variate"
@@ -179,23 +160,21 @@ class ControlExchange(Exchange):
         self.num_sites = num_sites
 
     def read_report(self, validator: PayloadValidator, report: SiteReport) -> dict[str, torch.Tensor]:
-        change = validator.per_parameter(report.content, self.shapes)
-        if report.facts is not None:
-            self._check_change(validator, change, report.update, report.facts)
-        return change
-
-    def _check_change(
-        self, validator: PayloadValidator, change: Tensors, update: Tensors | None, facts: SiteFacts
-    ) -> None:
+        change, facts = validator.per_parameter(report.content, self.shapes), report.facts
+        if facts is None:
+            return change
         control = self.learned or zeros(self.shapes)
         for name, shape in self.shapes.items():
             missing = f"the change of {name!r} came without its update, expected both"
-            moved = validator.update_of(name, update, shape, missing) / (facts.learning_rate * facts.effective_steps)
+            moved = validator.update_of(name, report.update, shape, missing) / (
+                facts.learning_rate * facts.effective_steps
+            )
             slack = ROUNDED * moved.abs() + FLOAT_SLACK * control[name].abs()
             if not bool(((change[name] + control[name] + moved).abs() <= slack + TINY).all()):
                 validator.refuse(
                     f"the change of {name!r} does not follow from its update, expected -(c + update / length)"
                 )
+        return change
 
     def learn(self, reports: Mapping[str, Tensors]) -> dict[str, torch.Tensor]:
         """Return ``c + 1/N sum_S (c_u+ - c_u)``, summed in float64, by name."""
@@ -207,63 +186,57 @@ class ControlExchange(Exchange):
         }
 
 
-METHOD = Method(
+METHOD = method.Method(
     key="scaffold",
     title="SCAFFOLD",
     line="each step of a site is corrected by how its own gradient differs from that of all sites",
-    reference=Reference(
-        authors="Karimireddy, Kale, Mohri, Reddi, Stich, Suresh",
-        title="SCAFFOLD: Stochastic Controlled Averaging for Federated Learning",
-        venue="ICML",
-        year=2020,
+    reference=method.Reference(
+        "Karimireddy, Kale, Mohri, Reddi, Stich, Suresh",
+        "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning",
+        "ICML",
+        2020,
     ),
     classes=(SCAFFOLDObjective,),
     defaults=(
-        Default(
+        method.Default(
             protocol={"momentum": 0.0, "keep_momentum": False},
             server={"server_lr": 1.0, "weighting": "uniform"},
             source="SCAFFOLD, Algorithm 1: plain SGD, every site the same",
         ),
-        Default(
-            on="segmentation",
-            protocol={"optimizer": "sgd", "learning_rate": 0.05},
-            source="ours: SGD where others use Adam; the rate was not tuned",
-        ),
+        method.SGD_ON_SEGMENTATION,
     ),
     letters=(
         "Δᵤ update of site u (local − global); ηᵤ its learning rate; aᵤ how far its steps went (its "
-        "number of steps, for plain SGD); cᵤ its control variate; c the server's; S sites of the "
-        "round; N all sites that train in the run; CE mean cross entropy of a batch"
+        "number of steps, for plain SGD); cᵤ its control variate; c the server's; S sites of the round; N "
+        "all sites that train in the run; CE mean cross entropy of a batch"
     ),
     equations=(
-        Equation(
-            formula="g = grad CE + c − cᵤ", meaning="gradient of a local step, c and cᵤ being fixed for the round"
-        ),
-        Equation(
+        method.Equation("g = grad CE + c − cᵤ", "gradient of a local step, c and cᵤ being fixed for the round"),
+        method.Equation(
+            "cᵤ⁺ = cᵤ − c − Δᵤ / (ηᵤ aᵤ)",
+            "the mean gradient along the way, after the training; cᵤ⁺ − cᵤ is sent, cᵤ⁺ stays at the site",
             number="option II",
-            formula="cᵤ⁺ = cᵤ − c − Δᵤ / (ηᵤ aᵤ)",
-            meaning="the mean gradient along the way, after the training; cᵤ⁺ − cᵤ is sent, cᵤ⁺ stays at the site",
         ),
-        Equation(formula="c⁺ = c + 1/N Σ_S (cᵤ⁺ − cᵤ)", meaning="at the server; c and all cᵤ are zero at the start"),
+        method.Equation("c⁺ = c + 1/N Σ_S (cᵤ⁺ − cᵤ)", "at the server; c and all cᵤ are zero at the start"),
     ),
-    differences=Differences(
+    differences=method.Differences(
         compared="FedDG-GA",
         rows=(
-            Difference(point="option", paper="I, the gradient at the model received, or II", code="II", ours="II"),
-            Difference(
-                point="control of a site",
+            method.Difference("option", paper="I, the gradient at the model received, or II", code="II", ours="II"),
+            method.Difference(
+                "control of a site",
                 paper="update over learning rate times steps",
                 code="without the learning rate: at 1e-3 a thousand times too small, nearly FedAvg",
                 ours="as the paper",
             ),
-            Difference(
-                point="momentum",
+            method.Difference(
+                "momentum",
                 paper="none",
                 code="0.9, on the corrected gradient",
                 ours="the protocol's; with it aᵤ is FedNova's number of effective steps",
             ),
-            Difference(
-                point="c at the server",
+            method.Difference(
+                "c at the server",
                 paper="mean of the changes, times the share of sites in the round",
                 code="mean of cᵤ with the weights of the sites",
                 ours="as the paper, under any weights",
@@ -271,10 +244,10 @@ METHOD = Method(
         ),
     ),
     leaves=(
-        Leaving(
-            what="change of the control variate",
-            shape="the trainable parameters",
-            reveals="the update, exactly, whatever a filter did to the update itself",
+        method.Leaving(
+            "change of the control variate",
+            "the trainable parameters",
+            "the update, exactly, whatever a filter did to the update itself",
             report="control_variate",
         ),
     ),

@@ -1,19 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""StableFDG: sites train on styles of other sites and on styles beyond their own, with attention over positions.
+"""StableFDG: sites train on styles of other sites and on styles beyond their own, with attention over positions.
 
 Steps on one batch, as in the authors' code -> here; the mathematics is in ``fdg_plugins.core.style``, the attention in
 ``fdg_plugins.models.styled``:
 
-- sharing: after the first stage, with probability p_s, a share of the batch gets styles drawn from the Gaussian of
-  another site, the rest the centres of the batch's own -> :meth:`StyleChanges.shared`
-- exploration: after each stage, with probability p_e each; the first active one appends samples of rare classes, whose
-  styles are moved away from the batch's mean -> :meth:`StyleChanges.extended`; every active one mixes styles within the
-  batch -> :meth:`StyleChanges.mixed`
-- attention: the features are the mean over positions, and the mean by weights that follow from the queries of the image
-  and of another one of its class -> ``PositionAttention``
-- ``CE`` of all samples, appended ones included -> :meth:`LocalStyles.loss`
-- the report: mean and standard deviation over a site's images of their styles after the first stage, by the model as
-  received -> :meth:`StableFDGObjective.report_received`; what each site receives of it -> :class:`StyleExchange`
+- sharing: after the first stage, a share of the batch gets styles drawn from the Gaussian of another site, the rest the
+  centres of the batch's own -> :meth:`StyleChanges.shared`
+- exploration: after each stage; the first active one appends samples of rare classes, whose styles are moved away from
+  the batch's mean -> :meth:`StyleChanges.extended`; every active one mixes styles -> :meth:`StyleChanges.mixed`
+- ``CE`` of all samples, appended ones included, with attention -> :meth:`LocalStyles.loss`
+- the report: mean and deviation over a site's images of their styles after the first stage
+  -> :meth:`StableFDGObjective.report_received`; what each site receives of it -> :class:`StyleExchange`
 
 Shapes: maps ``[B, C, H, W]``; styles ``[B, 2C]``; a site's report, and what it receives, two of ``[2C]``.
 
@@ -57,17 +54,8 @@ from fdg_plugins.objectives.objective import (
     evaluating,
     to_report,
 )
+from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import NotNegative, Positive, Share
-from fdg_plugins.plugins.method import (
-    Default,
-    Difference,
-    Differences,
-    Equation,
-    Leaving,
-    Method,
-    Reference,
-    SettingSource,
-)
 from fdg_plugins.randomness import numpy_generator, on_device, seeded
 
 QUERIES = 30  # channels of queries and keys, as in the authors' code
@@ -79,19 +67,7 @@ ROUNDS = "rounds"
 
 @dataclass(frozen=True)
 class StableFDGObjective(Objective):
-    """Cross entropy of samples with shared and explored styles, with attention over positions.
-
-    With both probabilities 0 and no attention it is FedAvg, bit for bit.
-
-    Args:
-        sharing_probability: p_s in [0, 1], that a batch gets shared styles; 0.5 in the authors' code.
-        shared_fraction: share of the batch, in [0, 1], that gets styles of another site, rounded down.
-        exploration_probability: p_e in [0, 1], that a stage explores styles; 0.5 in the authors' code.
-        exploration_level: l >= 0, how far explored styles move away from the mean, relative to their distance.
-        oversampling: number of appended samples, as a share of the batch in [0, 1], rounded down.
-        mixing: the parameter of the Beta distribution of the mixture, above 0; 0.1 in the authors' code.
-        attention: whether the network gets the attention.
-    """
+    """Cross entropy of samples with shared and explored styles, with attention over positions."""
 
     name: ClassVar[str] = "stable"
     acts: ClassVar[tuple[Point, ...]] = ("objective", "network")
@@ -177,13 +153,7 @@ def read_styles(validator: PayloadValidator, tensors: Any, channels: int) -> tor
 
 @dataclass(frozen=True)
 class LocalStyles(LocalRisk):
-    """One round of StableFDG.
-
-    Args:
-        settings: of the method.
-        others: styles of another site ``[2, 2C]``, on the model's device; None: of none.
-        generator: draws what is changed; every call of :meth:`loss` draws anew.
-    """
+    """One round of StableFDG. ``others``: styles of another site ``[2, 2C]``; None: of none."""
 
     settings: StableFDGObjective
     others: torch.Tensor | None
@@ -201,13 +171,7 @@ class LocalStyles(LocalRisk):
 
 
 class StyleChanges:
-    """What happens to one batch on its way through the stages; ``labels`` grow with the batch.
-
-    Args:
-        local: the round.
-        network: the network that is trained.
-        labels: of the batch, ``[B]``.
-    """
+    """What happens to one batch on its way through the stages; ``labels [B]`` grow with the batch."""
 
     def __init__(self, local: LocalStyles, network: StyledClassifier, labels: torch.Tensor) -> None:
         self.settings, self.others, self.generator = local.settings, local.others, local.generator
@@ -263,11 +227,7 @@ def whole_part(fraction: float, size: int) -> int:
 
 
 class StyleExchange(Exchange):
-    """The server side of StableFDG: receives statistics of styles, and sends each site those of one other site.
-
-    Args:
-        channels: C, of the first stage.
-    """
+    """The server side of StableFDG: receives statistics of styles, and sends each site those of one other site."""
 
     name: ClassVar[str] = StableFDGObjective.name
     report: ClassVar[str] = "style_statistics"
@@ -277,7 +237,6 @@ class StyleExchange(Exchange):
         self.channels = channels
 
     def read_report(self, validator: PayloadValidator, report: SiteReport) -> torch.Tensor:
-        """Return the statistics of a site's styles, float32 ``[2, 2C]``."""
         return read_styles(validator, report.content, self.channels)
 
     def sizes(self, report: torch.Tensor) -> dict[str, float]:
@@ -302,21 +261,21 @@ class StyleExchange(Exchange):
         return {MEAN: mean.clone(), DEVIATION: deviation.clone()}
 
 
-METHOD = Method(
+METHOD = method.Method(
     key="stablefdg",
     title="StableFDG",
     part="stable",
-    line="sites train on styles of other sites and on styles beyond their own, with attention over positions",
-    reference=Reference(
-        authors="Park, Han, Kim, Wang, Brinton, Moon",
-        title="StableFDG: Style and Attention Based Learning for Federated Domain Generalization",
-        venue="NeurIPS",
-        year=2023,
+    line=("sites train on styles of other sites and on styles beyond their own, with attention over positions"),
+    reference=method.Reference(
+        "Park, Han, Kim, Wang, Brinton, Moon",
+        "StableFDG: Style and Attention Based Learning for Federated Domain Generalization",
+        "NeurIPS",
+        2023,
     ),
     classes=(StableFDGObjective,),
     defaults=(
-        Default(server={"server_lr": 1.0, "weighting": "uniform"}, source="StableFDG's code"),
-        Default(
+        method.Default(server={"server_lr": 1.0, "weighting": "uniform"}, source="StableFDG's code"),
+        method.Default(
             objective={
                 "sharing_probability": 0.5,
                 "shared_fraction": 0.5,
@@ -330,108 +289,105 @@ METHOD = Method(
         ),
     ),
     letters=(
-        "x feature map [C, H, W] of an image; s its style (μ; σ) [2C]; m, d mean and deviation of another site's "
-        "styles; b size of the batch; f shared_fraction; l exploration_level; o oversampling; β mixing; q, k queries "
-        "and keys [30, H, W], of length 1 at each position; a attention [1, H, W]"
+        "x feature map [C, H, W] of an image; s its style (μ; σ) [2C]; m, d mean and deviation of another "
+        "site's styles; b size of the batch; f shared_fraction; l exploration_level; o oversampling; β "
+        "mixing; q, k queries and keys [30, H, W], of length 1 at each position; a attention [1, H, W]"
     ),
     equations=(
-        Equation(formula="μ = mean x,   σ = √(var x + 1e-6)", meaning="style of an image, over the positions"),
-        Equation(formula="x' = σ' (x − μ)/σ + μ'", meaning="the image with another style s' = (μ'; σ')"),
-        Equation(
-            formula="s' = centres of the batch's styles,   s' ~ N(m, d²)",
-            meaning=(
-                "sharing, after the first stage: b − ⌊f b⌋ samples by k-means++ and one step of Lloyd's, and ⌊f b⌋"
-            ),
+        method.Equation("μ = mean x,   σ = √(var x + 1e-6)", "style of an image, over the positions"),
+        method.Equation("x' = σ' (x − μ)/σ + μ'", "the image with another style s' = (μ'; σ')"),
+        method.Equation(
+            "s' = centres of the batch's styles,   s' ~ N(m, d²)",
+            "sharing, after the first stage: b − ⌊f b⌋ samples by k-means++ and one step of Lloyd's, and ⌊f b⌋",
         ),
-        Equation(
-            formula="s' = s + l (s − mean s)",
-            meaning="exploration: the style of ⌊o b⌋ appended samples, rarest classes first",
+        method.Equation(
+            "s' = s + l (s − mean s)", "exploration: the style of ⌊o b⌋ appended samples, rarest classes first"
         ),
-        Equation(
-            formula="s' = λ s + (1 − λ) s_partner,   λ ~ Beta(β, β)",
-            meaning="mixture at every active stage, with a random permutation of the batch",
+        method.Equation(
+            "s' = λ s + (1 − λ) s_partner,   λ ~ Beta(β, β)",
+            "mixture at every active stage, with a random permutation of the batch",
         ),
-        Equation(
-            formula="a = softmax( k · mean (q + q_pair)/2 )",
-            meaning="over the positions of the last map; the pair is the next image of the class, in evaluation itself",
+        method.Equation(
+            "a = softmax( k · mean (q + q_pair)/2 )",
+            "over the positions of the last map; the pair is the next image of the class, in evaluation itself",
         ),
-        Equation(formula="CE(head([mean x; Σ a x]), y)", meaning="what a site minimises, over the extended batch"),
+        method.Equation("CE(head([mean x; Σ a x]), y)", "what a site minimises, over the extended batch"),
     ),
     settings=(
-        SettingSource(
-            name="sharing_probability", paper="not established", code="0.5", remark="of each batch; 0 shares nothing"
+        method.SettingSource(
+            "sharing_probability", paper="not established", code="0.5", remark="of each batch; 0 shares nothing"
         ),
-        SettingSource(
-            name="shared_fraction",
+        method.SettingSource(
+            "shared_fraction",
             symbol="f",
             paper="not established",
             code="16 of 32",
             remark="share of the batch, rounded down",
         ),
-        SettingSource(
-            name="exploration_probability",
+        method.SettingSource(
+            "exploration_probability",
             paper="not established",
             code="0.5",
             remark="of each stage and batch; 0 explores nothing",
         ),
-        SettingSource(
-            name="exploration_level",
+        method.SettingSource(
+            "exploration_level",
             symbol="l",
             paper="not established",
             code="3",
-            remark="0 keeps the styles of appended samples",
+            remark="how far explored styles move from the mean, relative to their distance; 0 keeps them",
         ),
-        SettingSource(
-            name="oversampling",
+        method.SettingSource(
+            "oversampling",
             symbol="o",
             paper="not established",
             code="32 of 32",
             remark="share of the batch, rounded down; 0 appends nothing",
         ),
-        SettingSource(name="mixing", symbol="β", paper="not established", code="0.1"),
-        SettingSource(
-            name="attention",
+        method.SettingSource(
+            "mixing", symbol="β", paper="not established", code="0.1", remark="of the Beta distribution of the mixture"
+        ),
+        method.SettingSource(
+            "attention",
             paper="true",
             code="true",
             remark="false leaves the network as it is: with both probabilities 0 FedAvg, bit for bit",
         ),
     ),
-    differences=Differences(
+    differences=method.Differences(
         rows=(
-            Difference(
-                point="styles received",
+            method.Difference(
+                "styles received",
                 code="of a random other site, a derangement of the round's",
                 ours="of another site in each round, in turn; from the last round's reports",
             ),
-            Difference(
-                point="class with one sample in the batch",
+            method.Difference(
+                "class with one sample in the batch",
                 code="a second, class-balanced batch supplies another, at the cost of one more pass",
                 ours="the sample itself, with its explored style",
             ),
-            Difference(
-                point="number of styles",
+            method.Difference(
+                "number of styles",
                 code="16 and 32, which need batches of more than 16",
                 ours="shares of the batch, of any size",
             ),
-            Difference(
-                point="stages",
+            method.Difference(
+                "stages",
                 code="the first three layers of a ResNet",
                 ours="the last three sizes of map before the smallest: the same in a ResNet",
             ),
-            Difference(
-                point="negative deviations", code="drawn ones become 0, explored ones stay", ours="both become 0"
+            method.Difference(
+                "negative deviations", code="drawn ones become 0, explored ones stay", ours="both become 0"
             ),
         )
     ),
     leaves=(
-        Leaving(
-            what="mean and deviation, over the training images, of the styles after the first stage",
-            shape="2 × 2 × channels",
-            reveals=(
-                "average brightness, contrast and texture of the images as the first layers see them, and how much "
-                "they vary; of a single image its style. The server passes it on to one other site, or to several "
-                "if more sites train than reported in the round before"
-            ),
+        method.Leaving(
+            "mean and deviation, over the training images, of the styles after the first stage",
+            "2 × 2 × channels",
+            "average brightness, contrast and texture of the images as the first layers see them, and how "
+            "much they vary; of a single image its style. The server passes it on to one other site, or to "
+            "several if more sites train than reported in the round before",
             report="style_statistics",
         ),
     ),

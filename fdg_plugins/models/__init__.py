@@ -12,13 +12,11 @@
 
 The head, as the protocol calls the classifier, is one linear layer by default:
 
-    >>> from fdg_plugins.models import HEADS, input_channels
+    >>> from fdg_plugins.models import HEADS
     >>> HEADS
     ('linear', 'two_layer')
     >>> build_model("groupnorm_convnet", num_classes=10, seed=1, head="two_layer").last_weight_name
     'classifier.2.weight'
-    >>> input_channels("groupnorm_convnet")
-    1
 
 A custom network is a record in an installed plug-in or in a plug-in file; ``Network`` documents its fields:
 
@@ -38,11 +36,7 @@ from fdg_plugins.models.registry import (
     ExtractorClassifier,
     build_model,
     check_features,
-    check_head,
-    check_model_name,
     check_pooled,
-    input_channels,
-    is_small_model,
     model_names,
     parameter_kinds,
 )
@@ -55,11 +49,7 @@ __all__ = [
     "PretrainedRecord",
     "build_model",
     "check_features",
-    "check_head",
-    "check_model_name",
     "check_pooled",
-    "input_channels",
-    "is_small_model",
     "load_pretrained",
     "model_names",
     "network_of",

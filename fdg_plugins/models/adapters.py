@@ -44,11 +44,8 @@ def add_adapters(model: ExtractorClassifier, rank: int, image_shape: tuple[int, 
     peft = load_extra("peft", _PURPOSE, EXTRA)
     layers = _adaptable(model, image_shape)
     if not layers:
-        raise SettingsError(
-            f"{_PURPOSE} (FDG_TRAINABLE) needs linear layers or ungrouped convolutions outside attention, of which the "
-            "model's extractor has none.",
-            public=True,
-        )
+        needs = "linear layers or ungrouped convolutions outside attention"
+        raise SettingsError(f"{_PURPOSE} needs {needs}, of which the model's extractor has none.", public=True)
     # As a pattern of whole names: in a list, "conv1" would also mean "layer1.0.conv1".
     targets = "|".join(re.escape(name) for name in layers)
     config = peft.LoraConfig(r=rank, lora_alpha=rank, target_modules=targets)
@@ -65,23 +62,18 @@ def adapter_names(model: nn.Module) -> tuple[str, ...]:
 def _adaptable(model: ExtractorClassifier, image_shape: tuple[int, ...]) -> list[str]:
     layers = dict(model.extractor.named_modules())
     attention = tuple(f"{name}." for name, layer in layers.items() if isinstance(layer, nn.MultiheadAttention))
-    can: dict[str, nn.Module] = {
-        name: layer
+    can = [
+        name
         for name, layer in layers.items()
         if name and isinstance(layer, _LAYERS) and getattr(layer, "groups", 1) == 1 and not name.startswith(attention)
-    }
-    ran = _that_run(model, can, image_shape) if can else set()
-    return [name for name in can if name in ran]
-
-
-def _that_run(model: ExtractorClassifier, layers: dict[str, nn.Module], image_shape: tuple[int, ...]) -> set[str]:
+    ]
     ran: set[str] = set()
 
     def note(name: str, *_: object) -> None:
         ran.add(name)
 
     with examined(model), ExitStack() as hooks:
-        for name, layer in layers.items():
-            hooks.callback(layer.register_forward_pre_hook(partial(note, name)).remove)
+        for name in can:
+            hooks.callback(layers[name].register_forward_pre_hook(partial(note, name)).remove)
         model.features(torch.zeros(1, *image_shape))
-    return ran
+    return [name for name in can if name in ran]

@@ -2,7 +2,8 @@
 """The BatchNorm layers of a network: their names, their running statistics, and passes that normalise by the batch."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fdg_plugins.core.batch_statistics import ChannelSums, channel_sums
+from fdg_plugins.models.network import evaluation_mode
 
 MEAN, VARIANCE = "running_mean", "running_var"
 
@@ -41,23 +43,16 @@ def batch_norm_buffers(model: nn.Module) -> list[str]:
 
 @contextmanager
 def normalising_by_batch(model: nn.Module, layers: Iterable[_BatchNorm]) -> Iterator[None]:
-    """Put ``model`` into evaluation mode, but let ``layers`` normalise by the batch and leave their statistics alone.
-
-    On exit, every module has its mode back.
-    """
-    modes = [(module, module.training) for module in model.modules()]
-    chosen = list(layers)
-    tracking = [layer.track_running_stats for layer in chosen]
-    try:
-        model.eval()
-        for layer in chosen:
-            layer.training, layer.track_running_stats = True, False
-        yield
-    finally:
-        for layer, tracks in zip(chosen, tracking, strict=True):
-            layer.track_running_stats = tracks
-        for module, training in modes:
-            module.training = training
+    """Put ``model`` into evaluation mode, but let ``layers`` normalise by the batch and keep their statistics."""
+    tracking = {layer: layer.track_running_stats for layer in layers}
+    with evaluation_mode(model):
+        try:
+            for layer in tracking:
+                layer.training, layer.track_running_stats = True, False
+            yield
+        finally:
+            for layer, tracks in tracking.items():
+                layer.track_running_stats = tracks
 
 
 @contextmanager
@@ -65,19 +60,14 @@ def counting_inputs(layers: Mapping[str, _BatchNorm]) -> Iterator[dict[str, Chan
     """Yield the sums over the inputs of each layer that meanwhile has some, by its name."""
     found: dict[str, ChannelSums] = {}
 
-    def adding(name: str) -> "torch.utils.hooks.RemovableHandle":
-        def add(layer: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
-            sums = channel_sums(inputs[0])
-            found[name] = found[name] + sums if name in found else sums
+    def add(name: str, layer: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        sums = channel_sums(inputs[0])
+        found[name] = found[name] + sums if name in found else sums
 
-        return layers[name].register_forward_pre_hook(add)
-
-    handles = [adding(name) for name in layers]
-    try:
+    with ExitStack() as hooks:
+        for name, layer in layers.items():
+            hooks.callback(layer.register_forward_pre_hook(partial(add, name)).remove)
         yield found
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def norm_layers(model: nn.Module, names: Iterable[str], image: torch.Tensor) -> dict[str, NormLayer]:

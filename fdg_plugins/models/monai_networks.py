@@ -52,17 +52,13 @@ _SMALLEST_WITH_INSTANCE = {"monai_basic_unet": 32, "monai_densenet121": 61}  # b
 
 
 class DenseNetwork(nn.Module):
-    """A network from images ``[B, C, *S]`` to features ``[B, *S, D]``, channels last.
-
-    ``network``: a module that returns them channels first.
-    """
+    """A network from images ``[B, C, *S]`` to features ``[B, *S, D]``, which ``network`` returns channels first."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the features ``[B, *S, D]`` of ``images: [B, C, *S]``."""
         features: torch.Tensor = self.network(images)
         return features.movedim(1, -1)
 
@@ -84,11 +80,7 @@ def monai_unet(channels: int, dims: int, norm: str) -> nn.Module:
 
 
 def monai_basic_unet(channels: int, dims: int, norm: str, image_size: int = IMAGE_SIZE) -> nn.Module:
-    """Return a U-Net of five levels with 32 to 256 channels: 2.0 million parameters in 2-D.
-
-    Raises ``SettingsError`` for images of ``image_size`` pixels on which instance normalization, its default, cannot
-    train.
-    """
+    """Return a U-Net of five levels with 32 to 256 channels and, by default, instance normalization: 2.0 million."""
     _check_positions("monai_basic_unet", "instance" if norm == "default" else norm, image_size)
     return DenseNetwork(_built("monai_basic_unet", channels, dims, norm))
 
@@ -103,21 +95,15 @@ def monai_dynunet(channels: int, dims: int, norm: str) -> nn.Module:
 
 
 def monai_densenet121(channels: int, dims: int, norm: str, image_size: int = IMAGE_SIZE) -> nn.Module:
-    """Return the DenseNet-121 with a head, ``class_layers.out``, that is to be replaced: 7.0 million parameters.
-
-    Raises ``SettingsError`` for images of ``image_size`` pixels on which instance normalization cannot train.
-    """
+    """Return the DenseNet-121 with a head, ``class_layers.out``, that is to be replaced: 7.0 million parameters."""
     _check_positions("monai_densenet121", norm, image_size)
     return _built("monai_densenet121", channels, dims, norm)
 
 
 def _check_positions(name: str, norm: str, image_size: int) -> None:
     if norm == "instance" and image_size < (smallest := _SMALLEST_WITH_INSTANCE[name]):
-        raise SettingsError(
-            f"image_size (FDG_IMAGE_SIZE) is {image_size}, expected at least {smallest} for model {name!r} with "
-            "instance normalization, which cannot train on a single position.",
-            public=True,
-        )
+        expected = f"at least {smallest} for model {name!r}, as instance normalization cannot train on one position"
+        raise SettingsError(field="image_size", value=image_size, expected=expected, public=True)
 
 
 def _built(name: str, channels: int, dims: int, norm: str) -> nn.Module:

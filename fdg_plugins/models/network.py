@@ -10,7 +10,8 @@
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pkgutil import resolve_name
 from typing import Annotated, Any, Literal
@@ -19,7 +20,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from fdg_plugins.errors import FDGError, SettingsError, shorten
+from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.plugins.fields import check_fields
 
 IMAGE_SIZE = 224
@@ -75,7 +76,7 @@ class Network:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.isidentifier():
-            raise SettingsError(f"a network's name is {shorten(self.name)}, expected letters, digits and '_'.")
+            raise SettingsError(field="a network's name", value=self.name, expected="letters, digits and '_'")
         check_fields(self, f"network {self.name!r}")
         if isinstance(self.build, nn.Module):
             raise SettingsError(field=f"build of network {self.name!r}", value=self.build, expected="its function")
@@ -107,8 +108,7 @@ class Network:
     ) -> tuple[nn.Module, int]:
         """Return the network without its head, and the number of features ``D`` that the head expects.
 
-        ``channels``: of the images; default: 3. Raises SettingsError if the factory returns no module,
-        there is no linear layer, the head is not linear, or a plug-in's network returns something else than its output.
+        ``channels``: of the images; default: 3. Raises SettingsError for a network that is not as its record says.
         """
         given = {"num_classes": num_classes, "dims": dims, "norm": norm, "image_size": image_size}
         given |= {"channels": channels or 3} if self.channels is None else {}
@@ -118,20 +118,16 @@ class Network:
             self._check_output(module, images)
             return module, self.features
         name = self.head or _last_linear(self.name, module)
-        layer = self._linear_layer(name, module)
+        layer = dict(module.named_modules()).get(name)
+        if not isinstance(layer, nn.Linear) or not name:
+            raise SettingsError(
+                f"the head {name!r} of model {self.name!r} is {type(layer).__name__}, expected a linear layer.",
+                public=True,
+            )
         self._check_output(module, images, name)
         parent, _, last = name.rpartition(".")
         setattr(module.get_submodule(parent), last, nn.Identity())
         return module, layer.in_features
-
-    def _linear_layer(self, name: str, module: nn.Module) -> nn.Linear:
-        layer = dict(module.named_modules()).get(name)
-        if not isinstance(layer, nn.Linear) or not name:
-            what = "is not there" if layer is None else f"is a {type(layer).__name__}"
-            raise SettingsError(
-                f"the head {name!r} of model {self.name!r} {what}, expected a linear layer.", public=True
-            )
-        return layer
 
     def _check_output(self, module: nn.Module, images: torch.Tensor, head: str | None = None) -> None:
         """Raise ``SettingsError`` unless a plug-in's network returns a tensor, which is the output of its head.
@@ -142,32 +138,23 @@ class Network:
         if _is_own(self.build) or images.dim() > 4 or images.is_meta:
             return
         try:
-            output, of_head = _outputs(module, images, None if head is None else module.get_submodule(head))
-        except Exception:  # noqa: BLE001 - the code of a plug-in, and images that it may not be made for
+            with plugin_code("the pass"):
+                output, of_head = _outputs(module, images, None if head is None else module.get_submodule(head))
+        except FDGError:
             return
         if not isinstance(output, torch.Tensor):
-            wanted = "features" if head is None else "logits"
-            raise SettingsError(
-                f"model {self.name!r} returns {_a(type(output).__name__)}, expected {wanted}.", public=True
-            )
-        if head is not None and (of_head is None or not torch.equal(output, of_head)):
-            does = "does not call" if of_head is None else "computes something after"
+            what, wanted = f"returns {type(output).__name__}", "a tensor of features or logits"
+        elif head is not None and (of_head is None or not torch.equal(output, of_head)):
+            what = f"{'does not call' if of_head is None else 'computes something after'} its head {head!r}"
             taken = "" if self.head else "; that is its last linear layer, and the field head names another"
-            raise SettingsError(
-                f"model {self.name!r} {does} its head {head!r}, expected the head's logits as its output{taken}.",
-                public=True,
-            )
+            wanted = f"the head's logits as its output{taken}"
+        else:
+            return
+        raise SettingsError(f"model {self.name!r} {what}, expected {wanted}.", public=True)
 
     def _built(self, given: Mapping[str, Any]) -> nn.Module:
-        try:
+        with plugin_code(f"model {self.name!r} cannot be built"):
             module = _call(load_target(self.build), given)
-        except FDGError:
-            raise
-        except Exception as error:  # the code of a plug-in may raise anything
-            raise SettingsError(
-                f"model {self.name!r} cannot be built: {type(error).__name__}: {error}.",
-                public=f"model {self.name!r} cannot be built: {type(error).__name__}.",
-            ) from error
         if not isinstance(module, nn.Module):
             raise SettingsError(
                 f"model {self.name!r} is built as a {type(module).__name__}, expected a torch.nn.Module.", public=True
@@ -175,17 +162,37 @@ class Network:
         return module
 
 
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Put ``model`` into evaluation mode; on exit, restore the mode of every module."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        model.eval()
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+@contextmanager
+def plugin_code(what: str) -> Iterator[None]:
+    """Raise ``SettingsError``, which begins with ``what``, for anything that the code of a network raises."""
+    try:
+        yield
+    except FDGError:
+        raise
+    except Exception as error:
+        kind = f"{what}: {type(error).__name__}"
+        raise SettingsError(f"{kind}: {' '.join(str(error).split())}.", public=f"{kind}.") from error
+
+
 def network_of(build: Target, *, name: str) -> Network:
     """Return the record of a factory that has none: its head is the last linear layer.
 
-    Its images have 3 channels, or any number if the factory has the argument ``channels``. Raises SettingsError for a
-    factory that is not there, or that cannot be called.
+    Its images have 3 channels, or any number if the factory has the argument ``channels``.
     """
-    try:
+    with plugin_code(f"model {name!r} has no factory at {build!r}"):
         factory = load_target(build)
-    except AttributeError as error:
-        module, _, wanted = str(build).partition(":")
-        raise SettingsError(f"module {module!r} has no {wanted!r}, expected a function or class there.") from error
     if not callable(factory):
         raise SettingsError(f"model {name!r} is built by a {type(factory).__name__}, expected a function or class.")
     record = Network(name=name, build=build)
@@ -193,10 +200,7 @@ def network_of(build: Target, *, name: str) -> Network:
 
 
 def _call(build: Callable[..., Any], given: Mapping[str, Any]) -> Any:
-    """Return what the factory builds from the arguments it names; another required one is the number of classes.
-
-    Raises ``SettingsError`` for a factory with several others, of which only one can be that.
-    """
+    """Return what the factory builds from the arguments it names; another required one is the number of classes."""
     parameters = inspect.signature(build).parameters
     many = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     required = {name for name, one in parameters.items() if one.default is inspect.Parameter.empty}
@@ -233,8 +237,7 @@ def _is_own(build: Target) -> bool:
 def _outputs(module: nn.Module, images: torch.Tensor, head: nn.Module | None) -> tuple[Any, torch.Tensor | None]:
     """Return what a network makes of ``images``, and the output of its head in that pass, None if it was not called.
 
-    The head's output is replaced by numbers of both signs, of which no activation, mask or scale is the identity. Modes
-    and parameters of the network are left as they are.
+    The head's output is replaced by numbers of both signs, of which no activation, mask or scale is the identity.
     """
     seen: list[torch.Tensor] = []
 
@@ -242,18 +245,8 @@ def _outputs(module: nn.Module, images: torch.Tensor, head: nn.Module | None) ->
         seen.append(torch.linspace(-1, 2, output.numel(), dtype=output.dtype).view(output.shape))
         return seen[-1]
 
-    modes = [(one, one.training) for one in module.modules()]
-    hook = None if head is None else head.register_forward_hook(replaced)
-    try:
-        with torch.no_grad():
-            output = module.eval()(images)
-    finally:
-        if hook is not None:
-            hook.remove()
-        for one, mode in modes:
-            one.training = mode
+    with torch.no_grad(), evaluation_mode(module), ExitStack() as hooks:
+        if head is not None:
+            hooks.callback(head.register_forward_hook(replaced).remove)
+        output = module(images)
     return output, seen[-1] if seen else None
-
-
-def _a(noun: str) -> str:
-    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"

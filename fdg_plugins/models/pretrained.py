@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import safetensors.torch
 import torch
 
+from fdg_plugins.core.stored import dense_tensor
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.models.networks import NETWORKS
-from fdg_plugins.models.registry import ExtractorClassifier, check_model_name
+from fdg_plugins.models.registry import ExtractorClassifier
 from fdg_plugins.models.torchvision_networks import imagenet_file_name, resize_positions
 
 IMAGENET = "imagenet"
-MODES = ("none", "auto", IMAGENET)
 _EXTRACTOR, _WRAPPED = "extractor.", "network."
 _UNFIT = "the pretrained weights do not fit the network."
 
@@ -55,19 +55,16 @@ def load_pretrained(
     """Load weights into ``model.extractor``, in place, and return their origin; the classifier is unchanged.
 
     ``mode`` is ``none`` (do nothing), ``imagenet`` (weights must be found) or ``auto`` (use them if found). The weights
-    are read from ``file`` (``.pth`` or ``.safetensors``), which must exist if given, or else from torchvision's cache.
-    For a network without ImageNet weights whose record names its head or output, ``auto`` takes a ``file`` of other
-    weights: of this extractor, of a whole network of this package, or of MONAI's network. Head or output are left out
-    if they do not fit, because another task has other classes. The position embeddings of a vision transformer are
-    interpolated to the size of its images. ``norm`` is the network's kind of normalization: weights for batch
-    normalization are no ImageNet weights of another.
-    The digest must equal ``sha256`` if given; a file in the cache must match the digits in its name. The origin is
-    ``imagenet`` if the digest begins with the digits in the name of torchvision's file for the network, or if the mode
-    asserts it, as for a file of the same weights in another format; else ``pretrained file``.
+    are read from ``file`` (``.pth`` or ``.safetensors``), or else from torchvision's cache. For a network without
+    ImageNet weights whose record names its head or output, ``auto`` takes a ``file`` of other weights: of this
+    extractor, of a whole network of this package, or of MONAI's network. Head or output are left out if they do not
+    fit, because another task has other classes. The position embeddings of a vision transformer are interpolated.
+    ``norm``: the network's normalization; ImageNet weights are for batch normalization only. The digest must equal
+    ``sha256`` if given; a file in the cache must match the digits in its name. The origin is ``imagenet`` if the digest
+    begins with the digits in the name of torchvision's file, or if the mode asserts it; else ``pretrained file``.
 
-    Raises SettingsError for an unknown mode, model or digest format and for a model without such weights.
-    Raises DataError for a file that is missing, has another digest, does not fit the extractor, or contains
-    non-finite numbers.
+    Raises SettingsError for an unknown model or digest format, and for a model without such weights, DataError for a
+    file that is missing, has another digest, does not fit the extractor, or contains non-finite numbers.
     """
     found = read_weights(name, mode, file, sha256, norm)
     if found is None:
@@ -89,12 +86,9 @@ class Weights(NamedTuple):
 def read_weights(
     name: str, mode: str, file: Path | None = None, sha256: str | None = None, norm: str = "default"
 ) -> Weights | None:
-    """Return the weights that :func:`load_pretrained` loads with the same arguments; None if it loads none.
-
-    Raises as it does, but for what does not fit the network, which is not needed.
-    """
-    check_model_name(name)
-    _check_settings(mode, sha256)
+    """Return the weights that :func:`load_pretrained` loads with the same arguments; None if it loads none."""
+    if sha256 is not None and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
+        raise SettingsError(field="sha256 of the pretrained weights", value=sha256, expected="64 hexadecimal digits")
     path = None if mode == "none" else _find_file(name, mode, file, imagenet_file_name(name, norm))
     if path is None:
         return None
@@ -111,18 +105,8 @@ def cache_folder() -> Path:
     return Path(torch.hub.get_dir()) / "checkpoints"
 
 
-def _check_settings(mode: str, sha256: str | None) -> None:
-    if mode not in MODES:
-        raise SettingsError(f"pretrained mode {mode!r} is unknown; expected one of: {', '.join(MODES)}.")
-    if sha256 is not None and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
-        raise SettingsError(f"sha256 of the pretrained weights is {sha256!r}; expected 64 hexadecimal digits.")
-
-
 def _find_file(name: str, mode: str, file: Path | None, file_name: str | None) -> Path | None:
-    """Return the file to load, or None if there is none and ``mode`` allows that.
-
-    ``file_name``: of the network's ImageNet weights; None: there are none.
-    """
+    """Return the file to load, None if there is none; ``file_name``: of the ImageNet weights, None without any."""
     network = NETWORKS.get(name)
     takes_files = file_name is not None or (mode == "auto" and bool(network.output or network.head))
     if not takes_files and (mode != "auto" or file is not None):
@@ -171,10 +155,7 @@ def _tensors(path: Path, content: bytes) -> dict[str, torch.Tensor]:
 
 
 def _named_as(expected: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return those of ``tensors`` that belong to the extractor, by its names.
-
-    A file of a whole network has them below ``extractor.``; a file of MONAI's network lacks the prefix ``network.``.
-    """
+    """Return the extractor's tensors: below ``extractor.`` in a whole network; MONAI's file lacks ``network.``."""
     own = {key.removeprefix(_EXTRACTOR): value for key, value in tensors.items() if key.startswith(_EXTRACTOR)}
     found = own or dict(tensors)
     lacks = all(key.startswith(_WRAPPED) for key in expected) and not any(key.startswith(_WRAPPED) for key in found)
@@ -198,32 +179,24 @@ def _load(model: ExtractorClassifier, path: Path, tensors: dict[str, torch.Tenso
         if key.endswith("num_batches_tracked"):  # BatchNorm's counters, which torchvision's published files predate
             tensors.setdefault(key, torch.zeros_like(value))
     tensors = _with_head(expected, tensors, head)
-    if strange := sorted(expected.keys() ^ tensors.keys()):
-        problem = "lack the entry" if strange[0] in expected else "have the unexpected entry"
-        raise DataError(
-            f"pretrained weights {path} {problem} {strange[0]}; expected exactly those of the extractor.", public=_UNFIT
-        )
+    for key in sorted(expected.keys() | tensors.keys()):
+        came, wanted = (list(one[key].shape) if key in one else None for one in (tensors, expected))
+        if came != wanted:
+            raise DataError(
+                f"pretrained weights {path} have {key} of shape {came}; the extractor's is {wanted}.", public=_UNFIT
+            )
     for key, value in expected.items():
-        if tensors[key].shape != value.shape:
-            shapes = f"{list(tensors[key].shape)}; expected {list(value.shape)}"
-            raise DataError(f"pretrained weights {path} have {key} of shape {shapes}.", public=_UNFIT)
         tensors[key] = _converted(path, key, tensors[key], value.dtype)
     model.extractor.load_state_dict(tensors)
 
 
 def _converted(path: Path, key: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    is_plain = tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
+    dense = dense_tensor(tensor)
     is_real = not (tensor.dtype.is_complex or tensor.dtype == torch.bool)
-    if not (is_plain and is_real and tensor.dtype.is_floating_point == dtype.is_floating_point):
-        came = str(tensor.dtype).removeprefix("torch.") if is_plain else "another kind of tensor"
-        kind = "floating-point" if dtype.is_floating_point else "integer"
-        raise DataError(
-            f"pretrained weights {path} have {key} as {came}; expected plain {kind} numbers.", public=_UNFIT
-        )
-    converted = tensor.to(dtype)
-    if count := int((~torch.isfinite(converted)).sum()):
-        raise DataError(
-            f"pretrained weights {path} have {count:,} values in {key} that are NaN or infinite; expected finite ones.",
-            public=_UNFIT,
-        )
-    return converted
+    if dense is None or not is_real or tensor.dtype.is_floating_point != dtype.is_floating_point:
+        problem = f"as {tensor.dtype} ({tensor.layout}); expected dense numbers like {dtype}"
+    elif count := int((~torch.isfinite(converted := dense.to(dtype))).sum()):
+        problem = f"with {count:,} values that are NaN or infinite; expected finite ones"
+    else:
+        return converted
+    raise DataError(f"pretrained weights {path} have {key} {problem}.", public=_UNFIT)

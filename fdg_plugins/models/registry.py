@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fdg_plugins.core.layout import ParameterKind
-from fdg_plugins.errors import FDGError, SettingsError, shorten
-from fdg_plugins.models.network import IMAGE_SIZE
+from fdg_plugins.errors import SettingsError, shorten
+from fdg_plugins.models.network import IMAGE_SIZE, evaluation_mode, plugin_code
 from fdg_plugins.models.networks import NETWORKS
 from fdg_plugins.randomness import seeded, torch_generator
 
@@ -84,11 +84,9 @@ class ExtractorClassifier(nn.Module):
         with nullcontext() if self.training else self._uncompiled():
             features = (self._compiled or _extract)(self.extractor, images)
         if features.shape[-1] != self.feature_size:
-            raise SettingsError(
-                f"the model's features have the shape {list(features.shape)}, expected [{len(images)}, "
-                f"{self.feature_size}], which its head reads.",
-                public=True,
-            )
+            expected = f"{self.feature_size} values in the last dimension, which its head reads"
+            came = list(features.shape)
+            raise SettingsError(f"the model's features have the shape {came}, expected {expected}.", public=True)
         return features
 
     def penultimate(self, images: torch.Tensor) -> torch.Tensor:
@@ -106,11 +104,14 @@ class ExtractorClassifier(nn.Module):
         ``pool(feature_map(images))`` equals the uncompiled features, bit for bit. Raises SettingsError if the extractor
         has no AdaptiveAvgPool2d.
         """
+        return self._before_pooling(images, self.features)
+
+    def _before_pooling(self, images: torch.Tensor, run: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         maps: list[torch.Tensor] = []
         hook = self._pooling().register_forward_pre_hook(lambda _, inputs: maps.append(inputs[0]))
         try:
             with self._uncompiled():
-                self.features(images)
+                run(images)
         finally:
             hook.remove()
         return maps[-1]
@@ -137,9 +138,7 @@ class ExtractorClassifier(nn.Module):
     def _pooling(self) -> nn.AdaptiveAvgPool2d:
         layers = [layer for layer in self.extractor.modules() if isinstance(layer, nn.AdaptiveAvgPool2d)]
         if not layers:
-            raise SettingsError(
-                "the model's extractor has no AdaptiveAvgPool2d, expected one that gives its features.", public=True
-            )
+            raise SettingsError("the model's extractor has no AdaptiveAvgPool2d, whose output it takes.", public=True)
         return layers[-1]
 
     def _linear_layers(self) -> list[nn.Linear]:
@@ -151,10 +150,9 @@ def _extract(extractor: nn.Module, images: torch.Tensor) -> torch.Tensor:
 
 
 def _has_buffer(prefix: str, module: nn.Module, names: Collection[str]) -> bool:
-    """Return whether one of ``names`` is a buffer of ``module`` itself, whose name is ``prefix``.
+    """Return whether one of ``names`` is a buffer of ``module`` itself, whose name is ``prefix``, and no constant.
 
-    Constants do not count: a mask is frozen in any network, and holds no statistics that training would move. Those of
-    BatchNorm do, without a look at their values, for which an accelerator would have to be waited for.
+    BatchNorm's are none, without a look at their values, for which an accelerator would have to be waited for.
     """
     buffers = [buffer for name, buffer in module.named_buffers(prefix, recurse=False) if name in names]
     return any(isinstance(module, _BatchNorm) or not is_constant(buffer) for buffer in buffers)
@@ -179,30 +177,6 @@ def model_names() -> tuple[str, ...]:
     return tuple(sorted(NETWORKS.names()))
 
 
-def is_small_model(name: str) -> bool:
-    """Return whether the model's record says that its state dict, for few classes, takes less than 2 MiB."""
-    return NETWORKS.get(name).small
-
-
-def check_model_name(name: str) -> None:
-    """Raise SettingsError, listing the known models, if ``name`` is not one of them."""
-    NETWORKS.get(name)
-
-
-def check_head(head: str) -> None:
-    """Raise SettingsError, listing the known heads, if ``head`` is not one of them."""
-    if head not in _CLASSIFIERS:
-        raise SettingsError(f"head {shorten(head)} is unknown; expected one of: {', '.join(HEADS)}.", public=True)
-
-
-def input_channels(name: str) -> int | None:
-    """Return the number of image channels of a model: 1 for grey, 3 for colour, None for any.
-
-    Raises SettingsError for an unknown model.
-    """
-    return NETWORKS.get(name).channels
-
-
 def build_model(
     name: str,
     num_classes: int,
@@ -217,18 +191,14 @@ def build_model(
     """Return the model on the CPU, its random parameters determined by ``seed`` alone; global generators are restored.
 
     ``channels``, ``dims``, ``image_size`` and ``norm``: channels and number of sides of the images, their side in
-    pixels, and the kind of normalization, for a network that is built for them; any other network ignores them.
+    pixels, and the kind of normalization, for a network that is built for them. The extractor's initial parameters do
+    not depend on ``head``, nor, for this package's networks, on ``num_classes``.
 
-    The extractor's initial parameters do not depend on ``head``, nor, for this package's networks, on ``num_classes``.
-    A plug-in's network may be built with its own head of ``num_classes``, which is then discarded.
-
-    Raises SettingsError for an unknown name or head, for fewer than one class, and for a network that contradicts its
-    record.
+    Raises SettingsError for an unknown name or head, and for a network that contradicts its record.
     """
     network = NETWORKS.get(name)
-    check_head(head)
-    if num_classes < 1:
-        raise SettingsError(f"num_classes is {num_classes} for model {name}; expected at least 1.", public=True)
+    if head not in _CLASSIFIERS:
+        raise SettingsError(f"head {shorten(head)} is unknown; expected one of: {', '.join(HEADS)}.", public=True)
     with seeded(seed, "model", name, "extractor"):
         extractor, feature_size = network.extractor(
             num_classes, channels=channels, dims=dims, norm=norm, image_size=image_size
@@ -243,28 +213,16 @@ def check_features(
 ) -> None:
     """Raise SettingsError unless the model returns one feature vector per image of ``image_size`` pixels per side.
 
-    A ``dense`` model returns a vector per pixel. Model and global generators are left unchanged. An error of the
-    network's own code, for images of a size that it cannot take, is a SettingsError too.
+    A ``dense`` model returns a vector per pixel. Model and global generators are left unchanged.
     """
     sides = [image_size] * dims
-    with examined(model):
-        images = torch.zeros(2, channels, *sides)
-        try:
-            features = model.features(images)
-        except FDGError:
-            raise
-        except Exception as error:  # the code of a plug-in, which may raise anything
-            text = " ".join(str(error).split())
-            raise SettingsError(
-                f"the model cannot take images of shape {list(images.shape[1:])}: {type(error).__name__}: {text}.",
-                public=f"the model cannot take images of shape {list(images.shape[1:])}: {type(error).__name__}.",
-            ) from error
+    with examined(model), plugin_code(f"the model cannot take images of shape {[channels, *sides]}"):
+        features = model.features(torch.zeros(2, channels, *sides))
     expected = [2, *(sides if dense else []), model.feature_size]
     if list(features.shape) != expected:
+        came, per = list(features.shape), "pixel" if dense else "image"
         raise SettingsError(
-            f"the model's features have the shape {list(features.shape)}, expected {expected}: one vector per "
-            f"{'pixel' if dense else 'image'}.",
-            public=True,
+            f"the model's features have the shape {came}, expected {expected}: one vector per {per}.", public=True
         )
 
 
@@ -278,23 +236,17 @@ def check_pooled(model: ExtractorClassifier, image_shape: tuple[int, ...]) -> No
         pooled = model.pool(model.feature_map(images))
         is_pooled = torch.equal(pooled, model.features(images))
     if not is_pooled:
+        expected = "a network without layers between pooling and head"
         raise SettingsError(
-            "the model's features are not the output of its global average pooling, expected a network without layers "
-            "between pooling and head.",
-            public=True,
+            f"the model's features are not the output of its global average pooling, expected {expected}.", public=True
         )
 
 
 @contextmanager
 def examined(model: ExtractorClassifier) -> Iterator[None]:
     """Put ``model`` in evaluation mode within the block, without gradients; no global generator is changed."""
-    training = model.training
-    with torch.no_grad(), seeded(0, "model", "features"):
-        model.eval()
-        try:
-            yield
-        finally:
-            model.train(training)
+    with torch.no_grad(), seeded(0, "model", "features"), evaluation_mode(model):
+        yield
 
 
 def is_constant(buffer: torch.Tensor) -> bool:

@@ -4,6 +4,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -11,7 +12,8 @@ import torch
 from torch import nn
 from torch.nn.functional import normalize
 
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.models.network import plugin_code
 from fdg_plugins.models.registry import ExtractorClassifier, examined
 
 MOST_STAGES = 3
@@ -34,20 +36,21 @@ def stages_of(model: ExtractorClassifier, image_shape: tuple[int, ...]) -> tuple
     stages are its first three layers of blocks. Raises SettingsError if there is none.
     """
     ran: list[tuple[str, torch.Tensor]] = []
+
+    def note(name: str, module: nn.Module, inputs: object, output: object) -> None:
+        if isinstance(output, torch.Tensor):
+            ran.append((name, output))
+
     with examined(model), ExitStack() as hooks:
         for name, module in model.extractor.named_modules():
-            note = _note(name, ran)
-            hooks.callback(module.register_forward_hook(note).remove)
+            hooks.callback(module.register_forward_hook(partial(note, name)).remove)
         smallest = model.feature_map(torch.zeros(1, *image_shape))
     by_size = (candidates for _, candidates in sorted(_by_size(ran, smallest).items()))
     carrying = (next((one for one in each if _carries(model, one, image_shape)), None) for each in by_size)
     found = list(islice((stage for stage in carrying if stage is not None), MOST_STAGES))
     if not found:
-        raise SettingsError(
-            "the model has no feature map that is larger than its last one, and from which all that follows is "
-            "computed, expected one whose style can be changed.",
-            public=True,
-        )
+        what = "has no feature map that is larger than its last one, and from which all that follows is computed"
+        raise SettingsError(f"the model {what}, expected one whose style can be changed.", public=True)
     return tuple(found[::-1])
 
 
@@ -64,20 +67,12 @@ def _carries(model: ExtractorClassifier, stage: Stage, image_shape: tuple[int, .
     module = model.extractor.get_submodule(stage.name)
     hook = module.register_forward_hook(lambda _, inputs, maps: torch.cat([maps, maps]))
     try:
-        with examined(model):
+        with examined(model), plugin_code("the pass"):
             return len(model.feature_map(torch.zeros(2, *image_shape))) == 4
-    except Exception:  # noqa: BLE001 - a plug-in's network may raise anything, such as where a shortcut has two images
+    except FDGError:  # such as where a shortcut has two images
         return False
     finally:
         hook.remove()
-
-
-def _note(name: str, ran: list[tuple[str, torch.Tensor]]) -> Callable[[nn.Module, object, object], None]:
-    def note(module: nn.Module, inputs: object, output: object) -> None:
-        if isinstance(output, torch.Tensor):
-            ran.append((name, output))
-
-    return note
 
 
 class PositionAttention(nn.Module):
@@ -128,14 +123,7 @@ class StyledClassifier(ExtractorClassifier):
 
     def feature_map(self, images: torch.Tensor) -> torch.Tensor:
         """Return the last feature map ``[B, D, H', W']``, by a pass without compiled code."""
-        maps: list[torch.Tensor] = []
-        hook = self._pooling().register_forward_pre_hook(lambda _, inputs: maps.append(inputs[0]))
-        try:
-            with self._uncompiled():
-                self.extractor(images)
-        finally:
-            hook.remove()
-        return maps[-1]
+        return self._before_pooling(images, self.extractor)
 
     def pool(self, maps: torch.Tensor, pairs: torch.Tensor | None = None) -> torch.Tensor:
         """Return the features of feature maps ``[B, D, H', W']``; ``pairs``: as :class:`PositionAttention` has them.
@@ -168,18 +156,15 @@ class StyledClassifier(ExtractorClassifier):
 
         Compiled code does not see it: use :meth:`feature_map`.
         """
+
+        def hook(number: int, module: nn.Module, inputs: object, maps: torch.Tensor) -> torch.Tensor:
+            return change(number, maps)
+
         with ExitStack() as hooks:
             for number, stage in enumerate(self.stages):
                 module = self.extractor.get_submodule(stage.name)
-                hooks.callback(module.register_forward_hook(_changing(number, change)).remove)
+                hooks.callback(module.register_forward_hook(partial(hook, number)).remove)
             yield
-
-
-def _changing(number: int, change: ChangeMaps) -> Callable[[nn.Module, object, torch.Tensor], torch.Tensor]:
-    def hook(module: nn.Module, inputs: object, maps: torch.Tensor) -> torch.Tensor:
-        return change(number, maps)
-
-    return hook
 
 
 def widened(classifier: nn.Linear | nn.Sequential, inputs: int) -> nn.Linear | nn.Sequential:

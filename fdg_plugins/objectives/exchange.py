@@ -18,8 +18,8 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from fdg_plugins.core.dense import dense_tensor
 from fdg_plugins.core.outliers import far_above_median
+from fdg_plugins.core.stored import dense_tensor
 from fdg_plugins.errors import ContributionError, FDGError, SettingsError, calling, shorten
 from fdg_plugins.messages import MOST_SAMPLES
 

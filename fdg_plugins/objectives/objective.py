@@ -15,7 +15,7 @@ import torch
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives.exchange import Exchange, PayloadValidator, Tensors
+from fdg_plugins.objectives.exchange import Exchange, PayloadValidator, Tensors, readable
 from fdg_plugins.plugins.fields import check_fields
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import DEFAULT_TASK, Task
@@ -313,6 +313,12 @@ class Objective(ABC):
         Raises ``SettingsError`` if the method cannot read such a head, or has no such side.
         """
         raise SettingsError(f"objective {self.name!r} says that it is hosted, but has no hosted_exchange.")
+
+
+def kept_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return the state of ``module`` for :meth:`LocalObjective.memory`; nothing if it could not be read again."""
+    kept = to_report({name: value.clone() for name, value in module.state_dict().items()})
+    return kept if readable(kept.values()) else {}
 
 
 def device_of(model: torch.nn.Module) -> torch.device:

@@ -11,7 +11,7 @@ from fdg_plugins.data import DatasetSpec, check_preset, dataset_spec
 from fdg_plugins.errors import SettingsError, shorten
 from fdg_plugins.filters import ExchangeCheckFilter, RoundedUpdateReceiveFilter
 from fdg_plugins.messages import TASK_PROBE, TASK_TRAIN
-from fdg_plugins.models import NETWORKS, check_model_name
+from fdg_plugins.models import NETWORKS
 from fdg_plugins.objectives import OBJECTIVES, make_objective, objective_settings, read_settings
 from fdg_plugins.settings.protocol import (
     Overrides,
@@ -68,7 +68,7 @@ def _plan(base: Overrides, layer: Overrides, operator: Overrides) -> Plan:
     overridden = read_settings(name, {**layer.objective, **operator.objective})
     objective = make_objective({**protocol.objective, **overridden}).settings()
     protocol = protocol.model_copy(update={"objective": objective})
-    check_model_name(protocol.model)
+    NETWORKS.get(protocol.model)
     spec = dataset_spec(protocol.dataset)
     check_preset(protocol.preset, spec)
     _check_fits(protocol, spec)

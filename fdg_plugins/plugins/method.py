@@ -3,7 +3,7 @@
 
 import inspect
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 from fdg_plugins.errors import SettingsError
@@ -14,7 +14,7 @@ Role = Literal["aggregator", "weighting", "objective"]
 ANY_DATASET = "*"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Reference:
     """The paper: authors, title, venue and year."""
 
@@ -24,27 +24,29 @@ class Reference:
     year: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Equation:
     """A formula of one or more lines, its meaning, and its number in the paper (None: unnumbered)."""
 
     formula: str
     meaning: str
+    _: KW_ONLY
     number: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class SettingSource:
     """The sources of a setting's value: the paper and the authors' code. The default is the value that jobs run."""
 
     name: str
+    _: KW_ONLY
     symbol: str | None = None
     paper: str | None = None
     code: str | None = None
     remark: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Leaving:
     """Data that a site sends in addition to its update: its shape, when it is sent, and what it reveals.
 
@@ -54,15 +56,17 @@ class Leaving:
     what: str
     shape: str
     reveals: str
+    _: KW_ONLY
     when: str = "every round in which the site trains"
     report: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Difference:
     """A point on which the paper, other code and this package differ; ``code`` is None if no code was compared."""
 
     point: str
+    _: KW_ONLY
     ours: str
     paper: str = "not established"
     code: str | None = None
@@ -223,3 +227,36 @@ class Method:
         """
         places = [(name, company) for company in (None, *sorted(beside)) for name in (ANY_DATASET, *datasets)]
         return [entry for place in places for entry in self.defaults if (entry.on, entry.beside) == place]
+
+
+# What several records state alike.
+
+BY_SAMPLES = (
+    Default(on="photographs", server={"server_lr": 1.0, "weighting": "samples"}, source="FedAvg"),
+    Default(on="digits", server={"server_lr": 1.0, "weighting": "uniform"}, source="domains of one size"),
+    Default(on="label_skew", server={"weighting": "samples"}, source="FedAvg"),
+)
+SGD_ON_SEGMENTATION = Default(
+    on="segmentation",
+    protocol={"optimizer": "sgd", "learning_rate": 0.05},
+    source="ours: SGD where others use Adam; the rate was not tuned",
+)
+WEIGHTING = SettingSource(
+    "weighting",
+    symbol="p",
+    paper="numbers of samples",
+    remark="samples, uniform, or an object with a name and settings, such as ga",
+)
+NORMALIZATION = Leaving(
+    "sums, sums of squares and counts of the inputs of each BatchNorm layer over the training images",
+    "2 numbers per channel, 1 per layer",
+    "means and variances of features over all training images",
+    when="only with batch_norm reestimate and a network with BatchNorm: every round, once after the last",
+    report="normalization_statistics",
+)
+OWN_MODEL = Leaving(
+    "loss, accuracy, count on validation, of the site's own model",
+    "3 numbers",
+    "how well a model fitted to the site does on its data",
+    when="every round in which the site trains or judges a model, and once after the last",
+)

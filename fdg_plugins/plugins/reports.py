@@ -11,7 +11,7 @@ else. The workflow commits an update and its reports together.
 
 from typing import Any
 
-from fdg_plugins.plugins.method import Leaving
+from fdg_plugins.plugins.method import NORMALIZATION, Leaving
 
 REPORT_LOCAL_MODEL = "local_model"
 REPORT_STATISTICS = "normalization_statistics"
@@ -25,13 +25,7 @@ OF_SETTINGS = (
         reveals="what the update tells, to whoever downloads the results",
         report=REPORT_LOCAL_MODEL,
     ),
-    Leaving(
-        what="sums, sums of squares and counts of the inputs of each BatchNorm layer over the training images",
-        shape="2 numbers per channel, 1 per layer",
-        when="only with batch_norm reestimate: every round in which the site trains, once after the last",
-        reveals="means and variances of features over all training images",
-        report=REPORT_STATISTICS,
-    ),
+    NORMALIZATION,
     Leaving(
         what="loss, accuracy, count on the training split, of both models",
         shape="6 numbers",

@@ -14,7 +14,7 @@ from fdg_plugins.data.site_names import part_sites
 from fdg_plugins.data.skew import EQUAL
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.trackers import check_tracker
-from fdg_plugins.models import is_small_model
+from fdg_plugins.models import NETWORKS
 from fdg_plugins.objectives import check_any_network, check_brought_network
 from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.plugins.files import check_names_differ, files_behind, load_file
@@ -99,7 +99,7 @@ class FDGRecipe(Recipe):
                 made.gap,
                 made.protocol.get("update_precision") == "bfloat16",
                 # FLARE can offload to files only tensors that arrive in chunks.
-                is_small_model(made.protocol["model"]) and not made.protocol.get("enable_tensor_disk_offload"),
+                NETWORKS.get(made.protocol["model"]).small and not made.protocol.get("enable_tensor_disk_offload"),
             )
         )
         self._job: FederationJob

@@ -30,11 +30,9 @@ class Classification(Task):
     score: ScoreKind = ACCURACY
 
     def loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the mean cross entropy of logits ``[B, Y]`` and labels ``[B]``."""
         return cross_entropy(logits, targets)
 
     def summed_loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the summed cross entropy of logits ``[B, Y]`` and labels ``[B]``."""
         return cross_entropy(logits, targets, reduction="sum")
 
     def sums(self, logits: torch.Tensor, targets: torch.Tensor) -> Mapping[str, Sum]:
@@ -42,30 +40,24 @@ class Classification(Task):
         return {ACCURACY.name: Sum((logits.argmax(dim=1) == targets).sum(), len(targets))}
 
     def complaint(self, sums: Mapping[str, SumAndCount], images: int, num_classes: int) -> str | None:
-        """Return what is wrong with a site's score: its range, or a count other than the evaluated images."""
         if (found := super().complaint(sums, images, num_classes)) is not None:
             return found
         count = sums[self.score.name][1]
         return None if count == images else f"its {self.score.name} is over {count} images, expected {images}"
 
     def samples_of(self, features: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return both unchanged: features ``[B, D]``, labels ``[B]``."""
         return features, targets
 
     def samples_per_image(self, image_size: int, dims: int = 2) -> int:
-        """Return 1."""
         return 1
 
     def strata(self, classes: Sequence[str]) -> tuple[str, ...]:
-        """Return the classes."""
         return tuple(classes)
 
     def stratum(self, image: Stratified) -> int:
-        """Return the image's label."""
         return image.label
 
     def class_counts(self, images: Iterable[Any], num_classes: int) -> tuple[int, ...]:
-        """Return how many images have each label, ``[Y]``; the counts sum to the number of images."""
         counts = Counter(image.label for image in images)
         return tuple(counts[label] for label in range(num_classes))
 

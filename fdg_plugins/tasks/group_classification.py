@@ -40,15 +40,12 @@ class GroupClassification(Classification):
     name: str = "group_classification"
 
     def loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the mean cross entropy of logits ``[B, Y]`` and the labels among the targets."""
         return super().loss(logits, labels_of(targets))
 
     def summed_loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the summed cross entropy of logits ``[B, Y]`` and the labels among the targets."""
         return super().summed_loss(logits, labels_of(targets))
 
     def sums(self, logits: torch.Tensor, targets: torch.Tensor) -> Mapping[str, Sum]:
-        """Return the accuracy, and that of each group, of logits ``[B, Y]`` and targets ``[B, 2]``."""
         labels, attributes = targets.unbind(dim=1)
         correct = logits.argmax(dim=1) == labels
         sums = dict(super().sums(logits, labels))
@@ -58,22 +55,14 @@ class GroupClassification(Classification):
         return sums
 
     def kinds(self, num_classes: int) -> tuple[ScoreKind, ...]:
-        """Return the accuracy over all images, and that of each group."""
-        groups = [
-            ScoreKind(name, f"Accuracy of class {label}, attribute {attribute}")
-            for label, attribute, name in _groups(num_classes)
-        ]
-        return (ACCURACY, *groups)
+        groups = _groups(num_classes)
+        return (ACCURACY, *(ScoreKind(name, f"Accuracy of class {y}, attribute {a}") for y, a, name in groups))
 
     def may_lack(self, num_classes: int) -> frozenset[str]:
-        """Return the accuracies of the groups: a site may have no image of one."""
         return frozenset(name for _, _, name in _groups(num_classes))
 
     def complaint(self, sums: Mapping[str, SumAndCount], images: int, num_classes: int) -> str | None:
-        """Return what is wrong with a site's scores: names, ranges, counts, or groups that are not all of its images.
-
-        Every image is of one group, so images and correct images add up to those of the accuracy.
-        """
+        """Every image is of one group, so images and correct images add up to those of the accuracy."""
         if (found := super().complaint(sums, images, num_classes)) is not None:
             return found
         groups = [one for name, one in sums.items() if name != ACCURACY.name]
@@ -86,7 +75,6 @@ class GroupClassification(Classification):
         return None
 
     def derived(self, sums: Mapping[str, SumAndCount]) -> Mapping[str, float]:
-        """Return the lowest accuracy of a group; groups without images are left out."""
         each = [correct / count for name, (correct, count) in sums.items() if name != ACCURACY.name]
         return {WORST_GROUP.name: min(each)} if each else {}
 
@@ -99,7 +87,6 @@ class GroupClassification(Classification):
         )
 
     def remarks(self, sums: Mapping[str, SumAndCount], classes: Sequence[str]) -> tuple[str, ...]:
-        """Return which group is the worst, the first of equals, and which groups have no image."""
         missing = self.left_out(sums, classes)
         absent = (f"no image of {', nor of '.join(missing)}",) if missing else ()
         judged = [one for one in _groups(len(classes)) if one[2] in sums]
@@ -111,7 +98,6 @@ class GroupClassification(Classification):
         return (f"worst group class {classes[label]}, attribute {attribute} ({value} of {images:,} images)", *absent)
 
     def samples_of(self, features: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the features ``[B, D]`` unchanged, and the labels ``[B]`` among the targets."""
         return features, labels_of(targets)
 
 
@@ -119,7 +105,7 @@ GROUP_CLASSIFICATION = GroupClassification()
 
 
 def labels_of(targets: torch.Tensor) -> torch.Tensor:
-    """Return the labels ``[B]`` among targets ``[B]``, labels alone, or ``[B, 2]``, labels and attributes."""
+    """Return the labels ``[B]`` among targets ``[B]``, or ``[B, 2]``: labels and attributes."""
     return targets if targets.dim() == 1 else targets[:, 0]
 
 

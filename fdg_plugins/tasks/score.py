@@ -25,7 +25,6 @@ class ScoreKind:
 
     ``name`` is used in records, TensorBoard tags and axes of figures (``"accuracy"``), ``title`` at the start of
     captions (``"Accuracy"``). Values are from ``lowest`` to ``highest``, and displayed in percent if ``percent``.
-    Raises SettingsError for a field of another type, and unless ``lowest`` is below ``highest``.
     """
 
     name: str
@@ -38,8 +37,7 @@ class ScoreKind:
     def __post_init__(self) -> None:
         check_fields(self)
         if not self.lowest < self.highest:
-            expected = f"a number below highest, {self.highest:g}"
-            raise SettingsError(site=f"score {self.name!r}", field="lowest", value=self.lowest, expected=expected)
+            raise SettingsError(field="lowest", value=self.lowest, expected=f"a number below {self.highest:g}")
 
     @property
     def factor(self) -> float:

@@ -75,8 +75,7 @@ class Segmentation(Task):
         return _dice_ce()(logits.movedim(-1, 1), targets.unsqueeze(1))
 
     def summed_loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return B times the loss: Dice is computed per image, and all images of a batch have one size, so that the
-        sums of batches add up exactly."""
+        """Return B times the loss; Dice is computed per image, so sums of batches add up exactly."""
         return self.loss(logits, targets) * len(targets)
 
     @torch.no_grad()
@@ -98,21 +97,14 @@ class Segmentation(Task):
         return sums
 
     def kinds(self, num_classes: int) -> tuple[ScoreKind, ...]:
-        """Return the Dice scores, and the fractions of voxels by outcome."""
-        dice = [ScoreKind(name, f"Dice of class {number}") for number, name in _by_class("dice", num_classes)]
-        voxels = [
-            ScoreKind(f"{kind}_{number}", f"{kind.replace('_', ' ').capitalize()} of class {number}")
-            for number in range(1, num_classes)
-            for kind in _KINDS_OF_VOXELS
-        ]
-        return (DICE, *dice, *voxels)
+        numbers = [number for number, _ in _by_class("dice", num_classes)]
+        of_voxels = [(kind, number) for number in range(1, num_classes) for kind in _KINDS_OF_VOXELS]
+        each = [*(("dice", number) for number in numbers), *of_voxels]
+        named = (ScoreKind(f"{kind}_{n}", f"{kind.replace('_', ' ').capitalize()} of class {n}") for kind, n in each)
+        return (DICE, *named)
 
     def complaint(self, sums: Mapping[str, SumAndCount], images: int, num_classes: int) -> str | None:
-        """Return what is wrong with a site's scores: names, ranges, counts, or voxels that cannot be.
-
-        Dice is counted over images; voxels are whole numbers over the same count, at least one per image, and every
-        voxel has one true and one predicted class.
-        """
+        """Dice is over images; voxels are whole numbers over one count, each with one true and one predicted class."""
         if (found := super().complaint(sums, images, num_classes)) is not None:
             return found
         for name, (_, count) in sums.items():
@@ -135,21 +127,17 @@ class Segmentation(Task):
     # --- how methods read a network ---
 
     def samples_of(self, features: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the features of every pixel, ``[S, D]``, and their classes ``[S]``."""
         return features.flatten(0, -2), targets.flatten()
 
     def samples_per_image(self, image_size: int, dims: int = 2) -> int:
-        """Return the number of pixels or voxels."""
         return image_size**dims
 
     # --- data ---
 
     def strata(self, classes: Sequence[str]) -> tuple[str, ...]:
-        """Return one stratum: images have no class."""
         return ("images",)
 
     def stratum(self, image: Stratified) -> int:
-        """Return 0."""
         return 0
 
     def class_counts(self, images: Iterable[Any], num_classes: int) -> tuple[int, ...]:

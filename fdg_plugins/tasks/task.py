@@ -59,7 +59,6 @@ class Task(ABC):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names that refer to this task."""
         return (self.name,)
 
     def check_packages(self) -> None:
@@ -74,8 +73,8 @@ class Task(ABC):
     ) -> torch.Tensor:
         """Return the model's logits for a batch that is evaluated; a model's features are computed in the same way.
 
-        ``size``: the side of the images that the model is trained on, None if they are of any size; a task whose images
-        may be larger puts their logits together from windows of that size.
+        ``size``: the side of the images that the model is trained on, None if they are of any size; logits of larger
+        images are put together from windows of that size.
         """
         return model(images)
 
@@ -100,10 +99,7 @@ class Task(ABC):
         return frozenset()
 
     def complaint(self, sums: Mapping[str, SumAndCount], images: int, num_classes: int) -> str | None:
-        """Return a description of the first problem in a site's scores over ``images`` images; None if there is none.
-
-        Checks the names and that every score is in its range.
-        """
+        """Return the first problem in a site's scores over ``images`` images: names, ranges; None if there is none."""
         kinds = {kind.name: kind for kind in self.kinds(num_classes)}
         if not set(kinds) - self.may_lack(num_classes) <= set(sums) <= set(kinds):
             return f"its scores are {', '.join(sorted(sums)) or 'none'}, expected {', '.join(kinds)}"

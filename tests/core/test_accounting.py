@@ -8,8 +8,6 @@ import mpmath
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.integrate import quad
-from scipy.stats import norm
 
 from fdg_plugins.core.accounting import (
     composed_mu,
@@ -65,14 +63,6 @@ def test_delta_is_kept_at_the_result_and_at_nothing_noticeably_smaller_over_the_
     assert positive > 200
 
 
-def test_delta_is_kept_at_the_edges_of_the_ways_of_computation() -> None:
-    for mu in [1e-9, 0.3, 0.999, 1.0, 1.001, 7.0, 1e6]:
-        for delta in [1e-300, 1e-5, 0.5, 0.999, 1 - 1e-15]:
-            epsilon = epsilon_of_mu(mu, delta)
-            assert exact_delta(epsilon, mu) <= delta
-            assert epsilon == 0.0 or exact_delta(epsilon * (1 - 1e-9), mu) > delta
-
-
 def test_it_agrees_with_googles_accountant_that_knows_no_closed_form() -> None:
     noise = (3.0, 5.0, 8.0)
     composed = None
@@ -83,19 +73,6 @@ def test_it_agrees_with_googles_accountant_that_knows_no_closed_form() -> None:
         composed = one if composed is None else composed.compose(one)
     assert composed is not None
     assert gaussian_epsilon(noise, 1e-5) == pytest.approx(composed.get_epsilon_for_delta(1e-5), rel=1e-4)
-
-
-@pytest.mark.parametrize("sigma", [1.0, 3.0, 10.0])
-@pytest.mark.parametrize("delta", [1e-3, 1e-6])
-def test_the_two_distributions_themselves_spend_delta_by_integration(sigma: float, delta: float) -> None:
-    epsilon = gaussian_epsilon([sigma], delta)
-    start = (epsilon * sigma**2 + SENSITIVITY**2 / 2) / SENSITIVITY  # where the log of the ratio of densities passes it
-
-    def excess(x: float) -> float:
-        return float(norm.pdf(x, SENSITIVITY, sigma) - math.exp(epsilon) * norm.pdf(x, 0.0, sigma))
-
-    spent, _ = quad(excess, start, max(start, SENSITIVITY) + 40 * sigma, points=[start + sigma], limit=200)
-    assert spent == pytest.approx(delta, rel=1e-6)
 
 
 # --- its inverses ---

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Classifier gradients: squared distances that can be trained on, and a mean that forgets at the stated rate."""
 
-from itertools import permutations
-
 import pytest
 import torch
 from torch import nn
@@ -78,28 +76,6 @@ def test_the_whole_objective_has_the_gradient_of_finite_differences_in_every_par
             assert parameter.grad.view(-1)[position].item() == pytest.approx((above - below) / (2 * step), abs=1e-8)
 
 
-def test_at_the_mean_the_penalty_and_its_gradient_are_zero() -> None:
-    network = Network()
-    mean = classifier_gradient(network.loss(), network.omega())
-    penalty = gradient_alignment_penalty(network.loss(), network.omega(), mean)
-    penalty.backward()
-    assert penalty.item() == 0.0
-    assert all(value.grad is not None and value.grad.abs().max() == 0 for value in network.parameters())
-
-
-def test_a_factor_of_zero_leaves_loss_and_gradients_to_the_bit() -> None:
-    plain, aligned = Network(), Network()
-    plain.loss().backward()
-    loss = aligned.loss()
-    total = loss + 0.0 * gradient_alignment_penalty(loss, aligned.omega(), like(aligned.omega(), 2))
-    total.backward()
-    assert total.item() == plain.loss().item()
-    for first, second in zip(plain.parameters(), aligned.parameters(), strict=True):
-        assert first.grad is not None
-        assert second.grad is not None
-        assert torch.equal(first.grad, second.grad)
-
-
 # --- the mean over sites and rounds ---
 
 
@@ -113,21 +89,3 @@ def test_the_mean_gradient_by_hand() -> None:
     first = update_mean_gradient(None, sites, 0.75)
     assert first["w"].item() == 0.75
     assert update_mean_gradient(first, sites, 0.75)["w"].item() == 1.3125
-
-
-def test_a_decay_of_zero_is_the_mean_of_the_round_and_of_one_site_its_gradient() -> None:
-    assert update_mean_gradient(single(9.0), {"a": single(2.0), "b": single(5.0)}, 0.0)["w"].item() == 3.5
-    gradient = like(Network().omega(), 1)
-    updated = update_mean_gradient(None, {"a": gradient}, 0.0)
-    assert all(torch.equal(updated[name], gradient[name]) for name in gradient)
-
-
-def test_the_order_in_which_sites_and_parameters_arrived_does_not_matter_to_the_bit() -> None:
-    omega = Network(2).omega()
-    sites = {f"site-{number}": like(omega, number) for number in range(4)}
-    first = update_mean_gradient(like(omega, 9), sites, 0.3)
-    for order in permutations(sites):
-        shuffled = {site: dict(reversed(sites[site].items())) for site in order}
-        other = update_mean_gradient(like(omega, 9), shuffled, 0.3)
-        assert list(other) == sorted(omega)
-        assert all(torch.equal(other[name], first[name]) for name in first)

@@ -1,16 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gram matrices against inner products, in any cut into segments and panels, order of names and number of threads."""
 
-from random import Random
-
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fdg_plugins.core import gram, gram_matrix, inner_product
 
-REPEATABLE = settings(derandomize=True, deadline=None)
 PANEL, SEGMENT = 8, 32
 AROUND_PANELS = (1, 7, 8, 9, 31, 32, 33, 40, 63, 64, 65, 100)
 
@@ -47,19 +42,6 @@ def test_it_holds_the_product_of_every_pair_in_float64() -> None:
         assert product.dtype == torch.float64
         lengths = product.diagonal().sqrt()
         assert float(((product - by_pairs(updates)).abs() / lengths.outer(lengths)).max()) <= 1e-13
-
-
-@REPEATABLE
-@given(seed=st.integers(0, 2**31), count=st.integers(1, 6), permuted=st.randoms(use_true_random=False))
-def test_it_is_symmetric_to_the_bit_and_permutes_with_its_sites(seed: int, count: int, permuted: Random) -> None:
-    rows = vectors(500, count, seed)
-    product = gram_matrix(rows)
-    assert torch.equal(product, product.T)
-    order = list(range(count))
-    permuted.shuffle(order)
-    torch.testing.assert_close(
-        gram_matrix([rows[index] for index in order]), product[order][:, order], rtol=1e-13, atol=1e-11
-    )
 
 
 @pytest.mark.usefixtures("threads")

@@ -1,28 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The layout of a state dict: kind, shape and dtype of every entry, by rule or as declared."""
 
-import numpy as np
 import torch
 
-from fdg_plugins.core.layout import Entry, ModelLayout, ParameterKind, guess_kind
+from fdg_plugins.core.layout import ParameterKind, guess_kind
 
 TRAINABLE, FLOAT_BUFFER, INTEGER_BUFFER = (
     ParameterKind.TRAINABLE,
     ParameterKind.FLOAT_BUFFER,
     ParameterKind.INTEGER_BUFFER,
 )
-
-
-def test_arrays_and_tensors_have_the_same_layout() -> None:
-    arrays = {
-        "w": np.zeros((2, 3), np.float16),
-        "bn.running_var": np.ones(3),
-        "n": np.array(4, np.int32),
-        "scalar": np.float64(1),
-    }
-    tensors = {name: torch.as_tensor(value) for name, value in arrays.items()}
-    assert ModelLayout.of(arrays) == ModelLayout.of(tensors)
-    assert ModelLayout.of(arrays)["n"] == Entry(INTEGER_BUFFER, (), torch.int32)
 
 
 def test_a_guessed_kind_depends_on_dtype_first_and_the_end_of_the_name_second() -> None:

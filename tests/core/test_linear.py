@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from fdg_plugins.core import combine, inner_product, linear
+from fdg_plugins.core.linear import BLOCK, squared_norm
+from tests.random_tensors import normal
 
 SMALL_BLOCK, SMALL_CHUNK = 8, 32
 AROUND_SMALL_BLOCKS = (0, 1, 7, 8, 9, 31, 32, 33, 40, 41, 63, 64, 65, 100)
@@ -45,18 +47,6 @@ def test_an_inner_product_counts_every_element_once_whatever_the_blocks() -> Non
         assert_sum(inner_product(first, second), products(first, second))
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 7])
-def test_an_inner_product_and_a_combination_have_the_same_bits_whatever_fits_a_cache(
-    chunk: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tensors = vectors(5 * linear.BLOCK + 3, count=3)
-    coefficients = torch.tensor([0.1, 0.2, 0.7])
-    product, total = inner_product(*tensors[:2]), combine(coefficients, tensors)
-    monkeypatch.setattr(linear, "CHUNK", chunk * linear.BLOCK)
-    assert inner_product(*tensors[:2]) == product
-    assert torch.equal(combine(coefficients, tensors), total)
-
-
 def test_products_are_taken_in_float64_whatever_the_dtype() -> None:
     cases: list[torch.dtype] = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
     for dtype in cases:
@@ -67,13 +57,6 @@ def test_products_are_taken_in_float64_whatever_the_dtype() -> None:
 
 
 # --- combinations ---
-
-
-def test_a_combination_pairs_each_coefficient_with_its_tensor() -> None:
-    tensors = [torch.tensor([1.0, 10.0]), torch.tensor([100.0, 1000.0]), torch.tensor([-1.0, 0.5])]
-    # 2 * 1 - 3 * 100 + 0.5 * (-1) = -298.5 and 2 * 10 - 3 * 1000 + 0.5 * 0.5 = -2979.75
-    total = combine(torch.tensor([2.0, -3.0, 0.5]), tensors)
-    assert torch.equal(total, torch.tensor([-298.5, -2979.75]))
 
 
 def test_a_combination_keeps_dtype_and_shape_and_adds_in_float64() -> None:
@@ -90,3 +73,33 @@ def test_a_combination_keeps_dtype_and_shape_and_adds_in_float64() -> None:
         torch.testing.assert_close(
             total.double(), expected, rtol=tolerance, atol=1e-15 if dtype != torch.float16 else 1e-7
         )
+
+
+# --- squared norms ---
+
+
+def test_a_squared_norm_is_the_sum_of_all_squares_of_all_tensors_whatever_their_sizes() -> None:
+    for size in [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 7]:
+        tensors = [normal(1, size), normal(2, 3, 2), torch.tensor(2.0)]
+        expected = sum(float((tensor.double() ** 2).sum()) for tensor in tensors)
+        result = squared_norm(tensors)
+        assert (result.shape, result.dtype) == ((), torch.float64)
+        assert result.item() == pytest.approx(expected, rel=1e-6)
+        assert squared_norm([tensor.double() for tensor in tensors]).item() == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+def test_scales_at_which_float32_has_no_squares_are_legal(scale: float) -> None:
+    assert squared_norm([torch.tensor([3.0, 4.0]) * scale]).sqrt().item() == pytest.approx(5 * scale, rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.usefixtures("threads")
+def test_the_number_of_threads_changes_no_bit(dtype: torch.dtype) -> None:
+    tensors = [normal(1, 40 * BLOCK + 5), normal(2, 2 * BLOCK), normal(3, 300, 129), normal(4, 7)]
+    tensors = [tensor.to(dtype) for tensor in tensors]
+    results = []
+    for threads in (1, 2, 3, 8):
+        torch.set_num_threads(threads)
+        results.append(squared_norm(tensors))
+    assert all(torch.equal(result, results[0]) for result in results)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fdg_plugins.core.gram import gram_matrix, inner_products
-from fdg_plugins.core.measures import cosines, measure_step
+from fdg_plugins.core.measures import measure_step
 
 UPDATES = [{"a": torch.tensor([7.0]), "b": torch.tensor([0.0])}, {"a": torch.tensor([0.0]), "b": torch.tensor([7.0])}]
 P = torch.tensor([3 / 7, 4 / 7], dtype=torch.float64)
@@ -31,11 +31,3 @@ def test_inner_products_are_those_of_the_gram_matrix() -> None:
     products = inner_products(rows[0], list(rows))
     torch.testing.assert_close(products, rows.double() @ rows[0].double())
     assert inner_products(rows[0], []).tolist() == []
-
-
-def test_cosines_are_clamped_and_zero_where_a_length_is_zero() -> None:
-    values = cosines(
-        torch.tensor([6.0, -6.1, 0.0, 3.0], dtype=torch.float64), torch.tensor([3.0, 3.0, 0.0, 3.0]).double(), 2.0
-    )
-    assert values == [1.0, -1.0, 0.0, 0.5]
-    assert cosines(torch.zeros(2).double(), torch.ones(2).double(), 0.0) == [0.0, 0.0]

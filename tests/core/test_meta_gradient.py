@@ -59,21 +59,6 @@ def losses_of(model: nn.Module, batches: list[torch.Tensor]) -> Callable[[int | 
     return compute
 
 
-def test_it_is_the_derivative_of_the_loss_after_the_step_where_the_parts_are_one() -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
-    images = torch.randn(5, 3, dtype=torch.float64)
-    meta_gradients(model, losses_of(model, [images] * 3), ALPHA, 1e-4)
-    names = [name for name, _ in model.named_parameters()]
-    first = torch.autograd.grad(model(images).square().mean(), list(model.parameters()), create_graph=True)
-    adapted = {name: w - ALPHA * g for name, w, g in zip(names, model.parameters(), first, strict=True)}
-    after = torch.func.functional_call(model, adapted, (images,)).square().mean()
-    exact = torch.autograd.grad(after, list(model.parameters()))
-    for parameter, expected in zip(model.parameters(), exact, strict=True):
-        assert parameter.grad is not None
-        torch.testing.assert_close(parameter.grad, expected, rtol=1e-5, atol=1e-8)
-
-
 def test_parameters_keep_their_bits_and_buffers_are_those_of_the_first_pass() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)).train()

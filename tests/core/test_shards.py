@@ -5,23 +5,11 @@ import numpy as np
 import torch
 
 from fdg_plugins.core import add_grams, combine, gram_matrix, make_shards, shard_of
-from fdg_plugins.core.stored import Stored
 
 EXACT, ROUNDED = 5e-16, 2e-15  # relative to the lengths of the updates; a whole Gram matrix is within the second
 SHAPES = {"conv.weight": (16, 9, 5), "bias": (3,), "head.weight": (7, 101), "a": ()}
 SIZES = {name: torch.Size(shape).numel() for name, shape in SHAPES.items()}
 COUNTS = (1, 2, 7, 64)
-
-
-class InFile(Stored):
-    """A tensor that counts what is read of it."""
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self._flat, self.shape, self.dtype, self.elements = tensor.reshape(-1), tensor.shape, tensor.dtype, 0
-
-    def read(self, start: int, stop: int) -> torch.Tensor:
-        self.elements += stop - start
-        return self._flat[start:stop]
 
 
 def make_updates(count: int = 6, common: float = 1.0) -> list[dict[str, torch.Tensor]]:
@@ -42,17 +30,6 @@ def in_long_doubles(updates: list[dict[str, torch.Tensor]]) -> torch.Tensor:
 def distance(first: torch.Tensor, second: torch.Tensor) -> float:
     lengths = second.diagonal().sqrt()
     return float(((first - second).abs() / lengths.outer(lengths)).max())
-
-
-def test_the_shards_have_every_coordinate_once() -> None:
-    for count in COUNTS:
-        shards = make_shards(SIZES, count)
-        assert len(shards) == count
-        for name, size in SIZES.items():
-            covered = [number for shard in shards if name in shard for number in range(size)[shard[name]]]
-            assert covered == list(range(size))
-        lengths = [sum(part.stop - part.start for part in shard.values()) for shard in shards]
-        assert max(lengths) - min(lengths) <= 1
 
 
 def test_the_sum_of_the_shards_is_the_gram_matrix() -> None:
@@ -80,14 +57,3 @@ def test_the_steps_of_the_shards_are_the_parts_of_the_whole_step() -> None:
             ]
             whole = combine(coefficients, [update[name] for update in updates])
             assert torch.equal(torch.cat(parts), whole.reshape(-1))
-
-
-def test_of_stored_updates_a_shard_reads_its_own_part_only() -> None:
-    updates = make_updates(2)
-    stored = [{name: InFile(value) for name, value in update.items()} for update in updates]
-    shard = make_shards(SIZES, 4)[2]
-    parts = [shard_of(update, shard) for update in stored]
-    assert all(one.elements == 0 for update in stored for one in update.values())
-    assert torch.equal(gram_matrix(parts), gram_matrix([shard_of(update, shard) for update in updates]))
-    read = sum(one.elements for one in stored[0].values())
-    assert read == sum(part.stop - part.start for part in shard.values())

@@ -7,9 +7,7 @@ import torch
 from torch.fft import fft2, fftshift, ifft2, ifftshift
 
 from fdg_plugins.core.spectrum import (
-    amplitude_and_phase,
     centred_band,
-    images_of,
     mean_amplitude,
     mix_amplitudes,
     replace_amplitude,
@@ -46,17 +44,6 @@ def replaced_by_definition(images: torch.Tensor, amplitude: torch.Tensor, fracti
     return ifft2(ifftshift(own, dim=(-2, -1)) * torch.exp(1j * spectrum.angle())).real
 
 
-# --- the transform ---
-
-
-def test_amplitude_and_phase_give_the_images_back() -> None:
-    for size in SIZES:
-        images = noise(3, 2, *size)
-        amplitude, phase = amplitude_and_phase(images)
-        assert amplitude.shape == phase.shape == (3, 2, size[0], size[1] // 2 + 1)
-        torch.testing.assert_close(images_of(amplitude, phase, size[1]), images)
-
-
 # --- the band ---
 
 
@@ -84,14 +71,6 @@ def test_replacing_is_what_the_definition_says() -> None:
             torch.testing.assert_close(ours, replaced_by_definition(images, full, fraction))
 
 
-def test_an_amplitude_that_agrees_in_the_band_changes_nothing() -> None:
-    for fraction in FRACTIONS:
-        image, band = noise(1, 3, 16, 16), centred_band(16, 16, fraction)
-        own, _ = amplitude_and_phase(image)
-        elsewhere = torch.where(band, own[0], 100.0)
-        torch.testing.assert_close(replace_amplitude(image, elsewhere, band), image)
-
-
 # --- mixed ---
 
 PARTNERS, SHARES = torch.tensor([2, 0, 3, 1]), torch.tensor([0.1, 0.9, 0.0, 0.5], dtype=torch.float64)
@@ -102,17 +81,3 @@ def test_mixing_is_what_the_definition_says() -> None:
         images = noise(4, 3, *size)
         expected = mixed_by_definition(images, PARTNERS, SHARES)
         torch.testing.assert_close(mix_amplitudes(images, PARTNERS, SHARES), expected)
-
-
-# --- precision, and what is left as it was ---
-
-
-def test_bfloat16_and_autocast_do_not_lower_the_precision() -> None:
-    images = noise(4, 3, 16, 16).bfloat16()
-    amplitude, band = mean_amplitude(noise(2, 3, 16, 16).float()), centred_band(16, 16, 0.2)
-    expected = mix_amplitudes(images.float(), PARTNERS, SHARES), replace_amplitude(images.float(), amplitude, band)
-    with torch.autocast("cpu", torch.bfloat16):
-        ours = mix_amplitudes(images, PARTNERS, SHARES), replace_amplitude(images, amplitude, band)
-    for one, other in zip(ours, expected, strict=True):
-        assert one.dtype == torch.float32
-        assert torch.equal(one, other)

@@ -5,9 +5,7 @@ import pytest
 import torch
 
 from fdg_plugins.core.style import (
-    draw_styles,
     explore_styles,
-    mix_styles,
     next_of_class,
     oversample,
     restyle,
@@ -38,31 +36,11 @@ def test_a_change_of_style_keeps_the_order_of_the_positions_and_changes_no_argum
 # --- drawing, exploring, mixing ---
 
 
-def test_drawn_styles_are_gaussian_and_no_deviation_is_negative() -> None:
-    summary = torch.tensor([[2.0, 0.1], [3.0, 1.0]])
-    drawn = draw_styles(summary, normal(2, 20_000, 2))
-    assert drawn[:, 0].mean().item() == pytest.approx(2.0, abs=0.1)
-    assert drawn[:, 0].std().item() == pytest.approx(3.0, abs=0.1)
-    assert drawn[:, 1].min().item() == 0.0
-    assert bool((drawn[:, 0] < 0).any())
-    zero = torch.stack([summary[0], torch.zeros(2)])
-    assert torch.equal(draw_styles(zero, normal(3, 5, 2)), summary[0].expand(5, 2))
-
-
 def test_exploring_moves_away_from_the_mean_by_a_multiple_of_the_distance() -> None:
     styles = torch.tensor([[1.0, 4.0], [3.0, 2.0]])  # their mean is (2, 3)
     assert torch.equal(explore_styles(styles, styles, 0.0), styles)
     assert explore_styles(styles, styles, 3.0).tolist() == [[-2.0, 7.0], [6.0, 0.0]]  # 2 + 3 * (2 - 3) is below zero
     assert torch.equal(explore_styles(styles[:1], styles[:1], 3.0), styles[:1])
-
-
-def test_mixtures_lie_between_both_styles() -> None:
-    styles, partners = styles_of(MAPS), torch.tensor([1, 0, 3, 2])
-    assert torch.equal(mix_styles(styles, partners, torch.ones(4)), styles)
-    torch.testing.assert_close(mix_styles(styles, partners, torch.zeros(4)), styles[partners])
-    torch.testing.assert_close(
-        mix_styles(styles, partners, torch.full((4,), 0.25)), (styles + 3 * styles[partners]) / 4
-    )
 
 
 # --- centres ---

@@ -1,33 +1,79 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reference weights: on the simplex, in the order given, refused where they cannot be."""
+"""Weights of sites: on the simplex, in the order given, and for ARFL and FedAS solutions with known limits."""
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fdg_plugins.core import sample_weights, uniform_weights
+from fdg_plugins.core.robust_weighting import risk_weights
+from fdg_plugins.core.weighting import fisher_weights, squared_length
 
 REPEATABLE = settings(derandomize=True, deadline=None)
-COUNTS = st.lists(st.integers(1, 10**9), min_size=1, max_size=50)
-
-
-def assert_on_simplex(weights: torch.Tensor, count: int) -> None:
-    assert weights.dtype == torch.float64
-    assert weights.shape == (count,)
-    assert bool((weights >= 0).all())
-    assert abs(weights.sum().item() - 1) <= 1e-12
-
-
-def test_uniform_weights_are_equal_and_on_the_simplex() -> None:
-    for count in [1, 2, 3, 7, 100]:
-        weights = uniform_weights(count)
-        assert_on_simplex(weights, count)
-        assert weights.tolist() == [1 / count] * count
+LOSSES = st.floats(0, 1e3)
+SITES = st.lists(st.tuples(LOSSES, st.integers(1, 10**6)), min_size=1, max_size=8)
+STRENGTHS = st.floats(1e-9, 1e9)
+SAMPLES = [60, 10, 30]
 
 
 @REPEATABLE
-@given(counts=COUNTS)
-def test_sample_weights_are_on_the_simplex_and_proportional(counts: list[int]) -> None:
+@given(counts=st.lists(st.integers(1, 10**9), min_size=1, max_size=50))
+def test_weights_by_samples_and_uniform_ones_are_in_proportion(counts: list[int]) -> None:
     weights = sample_weights(counts)
-    assert_on_simplex(weights, len(counts))
+    assert (weights.dtype, weights.shape) == (torch.float64, (len(counts),))
     torch.testing.assert_close(weights * sum(counts), torch.tensor(counts, dtype=torch.float64), rtol=1e-12, atol=0.0)
+    assert uniform_weights(len(counts)).tolist() == [1 / len(counts)] * len(counts)
+
+
+# --- ARFL ---
+
+
+@REPEATABLE
+@given(sites=SITES, strength=STRENGTHS)
+def test_the_weights_lie_on_the_simplex_and_fulfil_the_conditions_of_the_optimum(
+    sites: list[tuple[float, int]], strength: float
+) -> None:
+    losses, samples = [loss for loss, _ in sites], [count for _, count in sites]
+    regularisation = strength * sum(samples)
+    alpha = risk_weights(losses, samples, regularisation)
+    assert alpha.dtype == torch.float64
+    assert alpha.shape == (len(sites),)
+    assert bool((alpha >= 0).all())
+    assert alpha.sum().item() == pytest.approx(1.0, abs=1e-12)
+    # Where a site has weight, loss + lambda alpha / n is one value eta; elsewhere the loss alone is not below it.
+    slopes = [loss + regularisation * a / n for loss, n, a in zip(losses, samples, alpha.tolist(), strict=True)]
+    eta = min(slopes)
+    tolerance = 1e-9 * (1 + max(losses) + strength)
+    for slope, a in zip(slopes, alpha.tolist(), strict=True):
+        assert slope >= eta
+        assert slope <= eta + tolerance or a == 0
+
+
+@REPEATABLE
+@given(loss=LOSSES, samples=st.lists(st.integers(1, 10**9), min_size=1, max_size=8), strength=STRENGTHS)
+def test_equal_losses_weigh_by_samples_to_the_bit(loss: float, samples: list[int], strength: float) -> None:
+    alpha = risk_weights([loss] * len(samples), samples, strength * sum(samples))
+    assert alpha.tolist() == sample_weights(samples).tolist()
+
+
+# --- FedAS ---
+
+
+def test_weights_are_in_proportion_to_the_traces_whatever_their_scale() -> None:
+    for scale in [1e-300, 1e-10, 1.0, 1e10, 1e300]:
+        weights = fisher_weights([3 * scale, 1 * scale, 4 * scale], SAMPLES)
+        assert weights.dtype == torch.float64
+        torch.testing.assert_close(weights, torch.tensor([3, 1, 4], dtype=torch.float64) / 8, rtol=1e-12, atol=0)
+
+
+def test_equal_traces_weigh_alike_whatever_the_samples_and_none_weigh_by_samples() -> None:
+    torch.testing.assert_close(fisher_weights([0.7] * 3, SAMPLES), torch.full((3,), 1 / 3, dtype=torch.float64))
+    assert fisher_weights([0.0] * 3, SAMPLES).tolist() == [0.6, 0.1, 0.3]
+
+
+def test_a_squared_length_is_that_of_all_gradients_as_one_vector_in_float64() -> None:
+    generator = torch.Generator().manual_seed(0)
+    gradients = [1e20 * torch.randn(shape, generator=generator) for shape in ((3, 2), (4,), ())]
+    whole = torch.cat([gradient.double().reshape(-1) for gradient in gradients])
+    torch.testing.assert_close(squared_length(gradients), whole @ whole)

@@ -141,7 +141,7 @@ def registries() -> dict[str, Callable[[Any], Any]]:
     """Return what reads a job's names and settings once the run has begun."""
     from fdg_plugins.aggregators import make_aggregator, make_weighting
     from fdg_plugins.data import dataset_spec
-    from fdg_plugins.models import check_model_name
+    from fdg_plugins.models import NETWORKS
     from fdg_plugins.objectives import make_objective
     from fdg_plugins.plans.plans import make_plans
     from fdg_plugins.settings.protocol import Protocol
@@ -155,7 +155,7 @@ def registries() -> dict[str, Callable[[Any], Any]]:
         "make_weighting": make_weighting,
         "make_objective": make_objective,
         "dataset_spec": dataset_spec,
-        "check_model_name": check_model_name,
+        "NETWORKS.get": NETWORKS.get,
         "make_plans(protocol)": lambda value: make_plans(value, {}, {}, []),
         "make_plans(stand_in_protocol)": lambda value: make_plans({}, value, {}, []),
         **plans,

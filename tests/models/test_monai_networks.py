@@ -9,16 +9,12 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from fdg_plugins.data import dataset_spec
 from fdg_plugins.models import (
-    NETWORKS,
     ExtractorClassifier,
     build_model,
     load_pretrained,
 )
 from fdg_plugins.models.monai_networks import monai_definition
-from fdg_plugins.plans.plans import make_plans
-from fdg_plugins.settings.defaults import dataset_protocol
 
 DENSE = ("monai_unet", "monai_basic_unet", "monai_dynunet")
 NAMES = (*DENSE, "monai_densenet121")
@@ -71,16 +67,3 @@ def test_a_file_of_monais_network_is_taken_without_a_head_that_does_not_fit(tmp_
                 name = key.removeprefix("extractor.network.")
                 kept = key.startswith("classifier") or (outputs == 2 and name.startswith("model.2."))
                 assert torch.equal(value, own[key] if kept else theirs[name]), key
-
-
-# --- the plan ---------------------------------------------------------------------------------------
-
-
-def test_the_vessels_have_the_protocol_of_segmentation() -> None:
-    job = {"dataset": "vessels", "target": "drive", **dataset_protocol("vessels").protocol}
-    protocol = make_plans(job, {}, {}, []).real.protocol
-    assert (protocol.task, protocol.model, protocol.normalization, protocol.optimizer) == (
-        "segmentation", "monai_unet", "batch", "adam",
-    )  # fmt: skip
-    assert (protocol.momentum, protocol.image_size % NETWORKS.get(protocol.model).multiple) == (0.0, 0)
-    assert dataset_spec("vessels").task == "segmentation"

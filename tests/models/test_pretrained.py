@@ -133,26 +133,23 @@ def unfit(value: torch.Tensor, at: float) -> torch.Tensor:
 def test_numbers_that_no_network_can_start_from_are_refused_by_file_and_parameter(
     tmp_path: Path, model: ExtractorClassifier, source: ExtractorClassifier
 ) -> None:
-    cases: list[tuple[str, Callable[[torch.Tensor], torch.Tensor], str]] = [
-        ("conv1.weight", lambda value: unfit(value, float("nan")), "have 1 values in {} that are NaN or infinite"),
-        ("bn1.running_var", lambda value: unfit(value, float("inf")), "have 1 values in {} that are NaN or infinite"),
-        ("bn1.bias", lambda value: unfit(value.double(), 1e300), "have 1 values in {} that are NaN or infinite"),
-        ("conv1.weight", lambda value: value.to(torch.int32), "have {} as int32; expected plain floating-point"),
-        (
-            "conv1.weight",
-            lambda value: value.to(torch.complex64),
-            "have {} as complex64; expected plain floating",
-        ),
-        ("bn1.weight", lambda value: value > 0, "have {} as bool; expected plain floating-point"),
-        ("bn1.weight", lambda value: value.to_sparse(), "have {} as another kind of tensor; expected plain"),
-        ("bn1.num_batches_tracked", lambda _: torch.tensor(1.5), "have {} as float32; expected plain integer"),
+    cases: list[tuple[str, Callable[[torch.Tensor], torch.Tensor]]] = [
+        ("conv1.weight", lambda value: unfit(value, float("nan"))),
+        ("bn1.running_var", lambda value: unfit(value, float("inf"))),
+        ("bn1.bias", lambda value: unfit(value.double(), 1e300)),
+        ("conv1.weight", lambda value: value.to(torch.int32)),
+        ("conv1.weight", lambda value: value.to(torch.complex64)),
+        ("bn1.weight", lambda value: value > 0),
+        ("bn1.weight", lambda value: value.to_sparse()),
+        ("bn1.weight", lambda value: value[:-1]),
+        ("bn1.num_batches_tracked", lambda _: torch.tensor(1.5)),
     ]
-    for key, change, problem in cases:
+    for key, change in cases:
         state = published(source)
         state[key] = change(state.get(key, torch.tensor(0)))
         torch.save(state, tmp_path / "weights.pth")
         before = {name: value.clone() for name, value in model.state_dict().items()}
-        with pytest.raises(DataError, match=rf"weights\.pth {problem.format(re.escape(key))}") as caught:
+        with pytest.raises(DataError, match=rf"weights\.pth have {re.escape(key)} ") as caught:
             load_pretrained(model, "resnet18", "imagenet", tmp_path / "weights.pth")
         assert equal(model.state_dict(), before)
         assert str(tmp_path) not in caught.value.public
@@ -174,6 +171,3 @@ def test_code_in_a_file_is_not_run(tmp_path: Path, model: ExtractorClassifier) -
         load_pretrained(model, "resnet18", "imagenet", tmp_path / "weights.pth")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "proof").exists()
-
-
-# --- settings ---------------------------------------------------------------------------------------

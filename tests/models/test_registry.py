@@ -7,9 +7,9 @@ from torch import nn
 
 from fdg_plugins.models import (
     HEADS,
+    NETWORKS,
     ExtractorClassifier,
     build_model,
-    input_channels,
     model_names,
     parameter_kinds,
 )
@@ -35,7 +35,7 @@ def model(name: str) -> ExtractorClassifier:
 
 def images_for(name: str, size: int = 32, count: int = 2) -> torch.Tensor:
     """Return noise in the shape of a model's images."""
-    return torch.randn(count, input_channels(name) or 3, size, size, generator=torch.Generator().manual_seed(0))
+    return torch.randn(count, NETWORKS.get(name).channels or 3, size, size, generator=torch.Generator().manual_seed(0))
 
 
 def same_bits(first: nn.Module, second: nn.Module) -> bool:
@@ -84,22 +84,6 @@ def test_logits_are_the_last_layer_of_the_penultimate_output_bit_for_bit() -> No
             assert model.state_dict()[model.last_weight_name].data_ptr() == model.last_layer.weight.data_ptr()
 
 
-def test_a_two_layer_head_halves_the_features_before_the_last_layer() -> None:
-    model = build_model("convnet", 7, seed=1, head="two_layer").eval()
-    shapes = {key: tuple(v.shape) for key, v in model.state_dict().items() if key.startswith("classifier")}
-    assert shapes == {
-        "classifier.0.weight": (64, 128),
-        "classifier.0.bias": (64,),
-        "classifier.2.weight": (7, 64),
-        "classifier.2.bias": (7,),
-    }
-    assert (model.feature_size, model.last_weight_name) == (128, "classifier.2.weight")
-    assert model.penultimate(images_for("convnet")).min() == 0.0  # what ReLU has cut off
-
-
-# --- feature maps -----------------------------------------------------------------------------------
-
-
 # --- the convnet with group normalisation -----------------------------------------------------------
 
 
@@ -116,6 +100,3 @@ def test_the_groupnorm_convnet_has_the_published_layers_and_no_buffers() -> None
     pooled = model.extractor[:-2](images_for("groupnorm_convnet", 28))
     assert pooled.shape == (2, 128, 14, 14)
     torch.testing.assert_close(pooled.mean(dim=(2, 3)), model.features(images_for("groupnorm_convnet", 28)))
-
-
-# --- refusals ---------------------------------------------------------------------------------------

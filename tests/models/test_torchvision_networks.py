@@ -83,6 +83,3 @@ def test_positions_are_interpolated_to_the_size_of_the_images_and_the_class_toke
     corners = given[positions][0, 1:].view(4, 4, 16)[::3, ::3].reshape(4, 16)
     torch.testing.assert_close(taken[positions][0, 1:], corners)
     assert all(torch.equal(taken[name], given[name]) for name in taken if name != positions)
-
-
-# --- factories without a record ---------------------------------------------------------------------

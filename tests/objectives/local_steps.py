@@ -1,14 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Local training as a site does it, by an objective's own steps, and the same for cross entropy alone."""
+"""What the tests of local objectives share: random batches, training as a site does it, and a round of an exchange."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives import ERMObjective, LocalObjective
+from fdg_plugins.objectives import ERMObjective, Exchange, LocalObjective, SiteFacts
+from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.training.loop import DevicePolicy, LocalTraining, train_locally
-from tests.objectives.objective_batches import Batch
+
+CLASSES = 3
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+def make_batches(model: ExtractorClassifier, sizes: tuple[int, ...] = (4, 5, 4), seed: int = 0) -> list[Batch]:
+    """Batches of random images; the first labels count up, so that every class is in the first batch."""
+    generator = torch.Generator().manual_seed(seed)
+    channels = next(model.extractor.parameters()).shape[1]
+    return [(torch.randn(size, channels, 16, 16, generator=generator), torch.arange(size) % CLASSES) for size in sizes]
 
 
 def train_steps(
@@ -39,3 +50,26 @@ def copy_of(model: ExtractorClassifier) -> dict[str, torch.Tensor]:
 def same(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> bool:
     """Return whether two mappings have the same names and bits."""
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def trained(model: ExtractorClassifier, objective: LocalObjective, batches: list[Batch]) -> dict[str, torch.Tensor]:
+    """Train ``model`` in place for two epochs; return a copy of its state dict."""
+    train_steps(model, objective, [batches] * 2)
+    return copy_of(model)
+
+
+class ReportRound:
+    """One round of ``exchange`` that starts from the global model ``state``."""
+
+    def __init__(self, exchange: Exchange, state: Tensors, facts: Mapping[str, SiteFacts] | None = None) -> None:
+        self.exchange = exchange
+        self.reports: dict[str, Any] = {}
+        exchange.begin_round(state, facts)
+
+    def accept(self, site: str, report: Any, update: Tensors | None) -> None:
+        """Read one site's report, and keep it."""
+        self.reports[site] = self.exchange.read(site, report, update)
+
+    def finish(self, sites: Iterable[str]) -> None:
+        """Let the exchange learn from the reports of ``sites``."""
+        self.exchange.finish({site: self.reports[site] for site in sites if site in self.reports})

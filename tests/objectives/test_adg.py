@@ -17,14 +17,12 @@ from fdg_plugins.methods.fedadg import (
     class_code,
 )
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives import SiteRound, Trained, make_objective
+from fdg_plugins.objectives import SiteRound, make_objective
 from fdg_plugins.randomness import torch_generator
 from fdg_plugins.testing.inputs import same_bits
-from tests.objectives.local_steps import train_steps
-from tests.objectives.objective_batches import CLASSES, make_batches
+from tests.objectives.local_steps import CLASSES, make_batches, train_steps
 
 SITE = SiteRound("photo", 3, seed=7, learning_rate=0.05, momentum=0.9)
-DONE = Trained({}, 1, 1.0)
 State = dict[str, torch.Tensor]
 
 
@@ -134,18 +132,3 @@ def test_in_the_first_epochs_generator_and_discriminator_stay_and_the_rest_learn
     alone = make_objective({"name": "adg", "classification_weight": 1, "smoothing": 0.2}).local({}, linear_model, site)
     train_steps(linear_model, alone, [batches, batches])
     assert same_bits(copy_of(network.extractor), copy_of(linear_model.extractor))
-
-
-# --- what stays, and what travels ---
-
-
-def test_a_later_round_goes_on_from_the_discriminator_that_the_site_kept(network: GeneratingClassifier) -> None:
-    local = local_of(network)
-    train_steps(network, local, [make_batches(network)])
-    kept = local.memory(DONE)
-    later = local_of(network, SiteRound("photo", 9, seed=7, memory=kept))
-    assert same_bits(later.memory(DONE), kept)
-    assert not same_bits(local_of(network, SiteRound("photo", 9, seed=7)).memory(DONE), kept)
-
-
-# --- settings ---

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.methods.fedas import (
     HELD,
     MEANS,
@@ -18,8 +17,7 @@ from fdg_plugins.methods.fedas import (
 )
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import LocalObjective, SiteRound, Trained, make_objective, see
-from tests.objectives.local_steps import copy_of, same, train_steps
-from tests.objectives.objective_batches import CLASSES, Batch, make_batches
+from tests.objectives.local_steps import CLASSES, Batch, copy_of, make_batches, same, train_steps
 
 SITE = SiteRound("photo", 0, seed=1, learning_rate=0.05)
 NOTHING = Trained({}, 1, 1.0)
@@ -106,25 +104,6 @@ def test_a_site_keeps_its_trained_model_and_its_class_means_and_is_judged_with_t
     assert same(dict(fresh.state_dict()), copy_of(received))
 
 
-def test_memory_that_does_not_fit_is_refused_by_name(linear_model: ExtractorClassifier) -> None:
-    model, objective = linear_model, make_objective("as")
-    memory = trained(copy.deepcopy(model), make_batches(model)).memory(NOTHING)
-    broken = {
-        "'class_means' is missing": {name: value for name, value in memory.items() if name != MEANS},
-        "'class_means' has shape": {**memory, MEANS: memory[MEANS][:2]},
-        "'classes_held' has dtype": {**memory, HELD: memory[HELD].int()},
-        "'model/classifier.bias' has 3 values that are NaN": {
-            **memory,
-            f"{MODEL}classifier.bias": torch.full((CLASSES,), float("nan")),
-        },
-        "sent 'more', expected only": {**memory, "more": torch.zeros(1)},
-    }
-    for said, kept in broken.items():
-        for read in (objective.local, lambda sent, one, site: objective.personal(one, sent, site)):
-            with pytest.raises(SettingsError, match=f"^site photo: its memory of objective 'as': {said}"):
-                read({}, model, replace(SITE, memory=kept))
-
-
 # --- the Fisher trace ---
 
 
@@ -151,6 +130,3 @@ def test_the_trace_is_the_sum_of_squared_gradients_of_batches_in_evaluation_mode
     assert reported_trace(model.train(), [(images, labels)], 2) == pytest.approx(total, rel=1e-5)
     assert model.training
     assert all(parameter.grad is None for parameter in model.parameters())
-
-
-# --- the server side ---

@@ -5,7 +5,6 @@ torch's own stages of compiling run everywhere: capturing the graph ("eager"), a
 Generating code ("inductor") needs a C++ compiler, and rounds in another way.
 """
 
-import copy
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ import torch
 
 from fdg_plugins.objectives import OBJECTIVES, make_objective
 from fdg_plugins.testing.objectives import make_batches, network, received_by, site_round, train
-from tests.objectives.local_steps import copy_of, same, train_steps
+from tests.objectives.local_steps import copy_of, same
 
 SPECS: list[dict[str, Any]] = [
     *({"name": name} for name in sorted(OBJECTIVES)),
@@ -73,19 +72,6 @@ class Counting:
         return run
 
 
-def test_a_last_batch_that_is_smaller_trains_to_the_same_bits() -> None:
-    objective = make_objective("erm")
-    states = []
-    for compiles in (False, True):
-        model = network(objective)
-        if compiles:
-            model.compile_for_training("eager")
-        batches = make_batches(sizes=(5, 5, 3))
-        train_steps(model, objective.local({}, model), [batches, batches])
-        states.append(copy_of(model))
-    assert same(*states)
-
-
 def test_only_training_runs_compiled_code() -> None:
     backend, model = Counting(), network(make_objective("erm"))
     model.compile_for_training(backend)
@@ -98,13 +84,3 @@ def test_only_training_runs_compiled_code() -> None:
     assert backend.compiled == 0
     model(images)
     assert (backend.compiled, backend.ran) == (1, 1)
-
-
-def test_feature_maps_are_those_of_the_images_in_every_call() -> None:
-    model = network(make_objective("rsc")).train()
-    plain = copy.deepcopy(model)
-    model.compile_for_training("eager")
-    for images, _ in make_batches():
-        model(images)  # compiled by now
-        plain(images)
-        assert torch.equal(model.feature_map(images), plain.feature_map(images))

@@ -9,8 +9,7 @@ from fdg_plugins.core.insight import insight_matrix
 from fdg_plugins.methods.feddim import FedDIMObjective, InsightExchange, Target
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import see
-from tests.objectives.objective_batches import CLASSES, Batch
-from tests.objectives.report_round import ReportRound
+from tests.objectives.local_steps import CLASSES, Batch, ReportRound
 from tests.random_tensors import normal
 
 Y, D = 3, 4
@@ -122,20 +121,6 @@ def test_the_first_global_insight_is_the_average_of_the_sites_own_matrices(targe
         means = [site.mean(label, GLOBAL[WEIGHT] + site.moved, target) for site in sites.values()]
         expected = torch.stack([mean for mean in means if mean is not None]).mean(dim=0)
         torch.testing.assert_close(down["insight"][label], expected, rtol=1e-5, atol=1e-5)
-
-
-def test_a_class_seen_later_starts_at_its_mean_and_one_not_seen_stays() -> None:
-    exchange = exchange_of(0.25)
-    first = run_round(exchange, {"a": Site(1, [2, 2, 0])})
-    new = Site(2, [3, 0, 4])
-    second = run_round(exchange, {"b": new})
-    weight = GLOBAL[WEIGHT] + new.moved
-    own = new.mean(0, weight, "insight"), new.mean(2, weight, "insight")
-    assert own[0] is not None
-    torch.testing.assert_close(second["insight"][0], 0.75 * first["insight"][0] + 0.25 * own[0])
-    assert torch.equal(second["insight"][1], first["insight"][1])
-    torch.testing.assert_close(second["insight"][2], own[1])
-    assert second["present"].tolist() == [True, True, True]
 
 
 def test_the_weights_are_those_of_the_round_and_not_of_the_last_one() -> None:

@@ -1,27 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """HarmoFL: collected once, averaged by the server, the same for every site from then on; off, it is FedAvg or SAM."""
 
-import copy
-from collections.abc import Callable
-
 import pytest
 import torch
-from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
-from torch.nn.functional import cross_entropy
 
-from fdg_plugins.aggregators import UpdateAggregator
-from fdg_plugins.core.spectrum import centred_band, mean_amplitude
-from fdg_plugins.messages import META_SAMPLES, META_SITE
-from fdg_plugins.methods.fedavg import FedAvgAggregator
-from fdg_plugins.methods.fedomg import FedOMGAggregator
-from fdg_plugins.methods.harmofl import AmplitudeNormalizedClassifier, HarmoFLObjective
-from fdg_plugins.models import ExtractorClassifier, build_model, parameter_kinds
-from fdg_plugins.training.global_model import GlobalModel
-from fdg_plugins.training.results import make_update
-from tests.objectives.objective_batches import CLASSES, Batch, Train, make_batches
-
-AMPLITUDE = "normalization.amplitude"
-State = dict[str, torch.Tensor]
+from fdg_plugins.core.spectrum import centred_band, mean_amplitude, replace_amplitude
+from fdg_plugins.methods.harmofl import AmplitudeNormalization, AmplitudeNormalizedClassifier, HarmoFLObjective
+from fdg_plugins.models import ExtractorClassifier
+from tests.objectives.local_steps import Batch, trained
 
 
 def adapted(objective: HarmoFLObjective, model: ExtractorClassifier) -> AmplitudeNormalizedClassifier:
@@ -31,70 +17,16 @@ def adapted(objective: HarmoFLObjective, model: ExtractorClassifier) -> Amplitud
     return made.train()
 
 
-def network(objective: HarmoFLObjective, state: State | None = None) -> AmplitudeNormalizedClassifier:
-    """A new network as every end builds it, with the parameters of ``state``."""
-    made = adapted(objective, build_model("convnet", CLASSES, seed=1))
-    if state is not None:
-        made.load_state_dict(state)
-    return made
-
-
-def brighter(batches: list[Batch], by: float) -> list[Batch]:
-    return [(images + by, labels) for images, labels in batches]
-
-
-# --- off ---
-
-
-def test_without_normalization_a_step_is_that_of_sam_written_out(linear_model: ExtractorClassifier) -> None:
-    objective, by_hand = HarmoFLObjective(radius=0.3, normalize=False), copy.deepcopy(linear_model)
-    images, labels = make_batches(linear_model)[0]
-
-    def gradients() -> list[torch.Tensor]:
-        return list(torch.autograd.grad(cross_entropy(by_hand(images), labels), list(by_hand.parameters())))
-
-    first = gradients()
-    buffers = [buffer.clone() for buffer in by_hand.buffers()]
-    norm = torch.cat([gradient.flatten() for gradient in first]).norm()
-    with torch.no_grad():
-        for parameter, gradient in zip(by_hand.parameters(), first, strict=True):
-            parameter.add_(0.3 * gradient / norm)
-    second = gradients()
-    with torch.no_grad():
-        for parameter, gradient, sharp in zip(by_hand.parameters(), first, second, strict=True):
-            parameter.sub_(0.3 * gradient / norm + 0.1 * sharp)
-        for buffer, value in zip(by_hand.buffers(), buffers, strict=True):
-            buffer.copy_(value)
-
-    optimizer = torch.optim.SGD(linear_model.parameters(), lr=0.1)
-    local = objective.local({}, linear_model)
-    local.step(linear_model, closure(linear_model, optimizer, images, labels), optimizer)
-    for one, other in zip(linear_model.state_dict().values(), by_hand.state_dict().values(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
-
-
-def closure(
-    model: ExtractorClassifier, optimizer: torch.optim.Optimizer, images: torch.Tensor, labels: torch.Tensor
-) -> Callable[[], torch.Tensor]:
-    def compute_gradients() -> torch.Tensor:
-        optimizer.zero_grad(set_to_none=True)
-        loss = cross_entropy(model(images), labels)
-        loss.backward()
-        return loss.detach()
-
-    return compute_gradients
-
-
 # --- the first round ---
 
 
 @pytest.mark.parametrize("radius", [0.0, 0.05])
 def test_a_batch_is_collected_once_whatever_the_number_of_passes(
-    radius: float, model: ExtractorClassifier, batches: list[Batch], train: Train
+    radius: float, model: ExtractorClassifier, batches: list[Batch]
 ) -> None:
     objective = HarmoFLObjective(radius, amplitude_momentum=0.3, band=0.2)
     made = adapted(objective, model)
-    train(made, objective.local({}, made), batches)
+    trained(made, objective.local({}, made), batches)
     inside = centred_band(16, 16, 0.2)
     means = [mean_amplitude(images) * inside for images, _ in [*batches, *batches]]  # two epochs
     expected = means[0]
@@ -103,46 +35,51 @@ def test_a_batch_is_collected_once_whatever_the_number_of_passes(
     torch.testing.assert_close(made.normalization.amplitude, expected)
 
 
-# --- the server, and later rounds ---
+# --- the layer ---
 
 
-def train_site(objective: HarmoFLObjective, state: State, batches: list[Batch], train: Train) -> State:
-    """One site's round: load, train, return the update."""
-    made = network(objective, state)
-    return make_update(train(made, objective.local({}, made), batches), state)
+SHAPE = (3, 16, 16)
 
 
-def aggregate(aggregator: UpdateAggregator, model: GlobalModel, updates: dict[str, State]) -> None:
-    aggregator.begin_round(model.layout, updates)
-    for site, update in updates.items():
-        meta = {META_SITE: site, META_SAMPLES: 10}
-        aggregator.accept_model(FLModel(params_type=ParamsType.DIFF, params=update, meta=meta))
-    step = aggregator.aggregate_model().params
-    assert step is not None
-    model.apply(step)
+def noise(count: int = 4, seed: int = 0, shape: tuple[int, int, int] = SHAPE) -> torch.Tensor:
+    return torch.randn(count, *shape, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("kind", [FedAvgAggregator, FedOMGAggregator])
-def test_the_server_averages_what_the_sites_collected_and_freezes_it(
-    kind: type[UpdateAggregator], train: Train
-) -> None:
-    objective = HarmoFLObjective(band=0.5)
-    fresh = network(objective)
-    model = GlobalModel(fresh.state_dict(), parameter_kinds(fresh))
-    batches = make_batches(fresh)
-    sites = {"dark": batches, "bright": brighter(batches, 2.0)}
-    updates = {site: train_site(objective, model.state, images, train) for site, images in sites.items()}
-    aggregate(kind(weighting="uniform"), model, updates)
-    mean = (updates["dark"][AMPLITUDE] + updates["bright"][AMPLITUDE]) / 2
-    torch.testing.assert_close(model.state[AMPLITUDE], mean)
-    # From now on no site changes it, not even one that was not there before.
-    kept = model.state[AMPLITUDE]
-    sites["late"] = brighter(batches, -1.0)
-    updates = {site: train_site(objective, model.state, images, train) for site, images in sites.items()}
-    assert all(not bool(update[AMPLITUDE].any()) for update in updates.values())
-    assert all(bool(update["classifier.weight"].any()) for update in updates.values())
-    aggregate(kind(weighting="uniform"), model, updates)
-    assert torch.equal(model.state[AMPLITUDE], kept)
+def layer(band: float = 0.2, momentum: float = 0.1, collects: bool = False) -> AmplitudeNormalization:
+    made = AmplitudeNormalization(SHAPE, band, momentum).train()
+    made.collects = collects
+    return made
 
 
-# --- refusals ---
+def informed(band: float = 0.2) -> AmplitudeNormalization:
+    made = layer(band)
+    made.amplitude.copy_(mean_amplitude(noise(5, seed=9)))
+    return made
+
+
+def test_a_known_spectrum_takes_the_place_of_the_images_own_in_the_band() -> None:
+    for training in [True, False]:
+        for band in [0.0, 0.2, 0.5]:
+            known, images = informed(band).train(training), noise()
+            before = known.amplitude.clone()
+            assert known.known
+            assert torch.equal(known(images), replace_amplitude(images, before, centred_band(16, 16, band)))
+            assert torch.equal(known.amplitude, before)
+            known.freeze_if_known()
+            known.collects = True
+            known.train()(noise(seed=1))
+            assert torch.equal(known.amplitude, before)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.1, 1.0])
+def test_collecting_takes_the_first_batch_and_then_moves_by_the_momentum(momentum: float) -> None:
+    collecting = layer(momentum=momentum, collects=True)
+    expected = torch.zeros(())
+    for number in range(4):
+        images = noise(3 + number, seed=number)
+        mean = mean_amplitude(images) * collecting.band
+        expected = mean if number == 0 else (1 - momentum) * expected + momentum * mean
+        replaced = collecting(images)
+        torch.testing.assert_close(collecting.amplitude, expected)
+        # The batch itself is normalised with what it has just moved.
+        assert torch.equal(replaced, replace_amplitude(images, collecting.amplitude, collecting.band))

@@ -11,8 +11,7 @@ from torch.nn.functional import cross_entropy
 from fdg_plugins.methods.fediir import FedIIRObjective, GradientExchange
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import see
-from tests.objectives.objective_batches import CLASSES, Batch, Train, make_batches
-from tests.objectives.report_round import ReportRound
+from tests.objectives.local_steps import CLASSES, Batch, ReportRound, make_batches, trained
 
 Gradient = dict[str, torch.Tensor]
 Variant = Literal["paper", "released"]
@@ -107,12 +106,12 @@ def test_the_moving_average_by_hand() -> None:
 @pytest.mark.parametrize("sent", [False, True])
 @pytest.mark.parametrize("strength", [0, 0.1])
 def test_frozen_batchnorm_keeps_its_statistics_and_trains_its_affine_pair(
-    linear_model: ExtractorClassifier, train: Train, sent: bool, strength: float
+    linear_model: ExtractorClassifier, sent: bool, strength: float
 ) -> None:
     before = copy.deepcopy(dict(linear_model.state_dict()))
     received = random_gradient(linear_model) if sent else {}
     local = FedIIRObjective(strength=strength, frozen_batchnorm=True).local(received, linear_model)
-    after = train(linear_model, local, make_batches(linear_model))
+    after = trained(linear_model, local, make_batches(linear_model))
     buffers = [name for name, _ in linear_model.named_buffers()]
     assert len(buffers) == 12
     assert all(torch.equal(after[name], before[name]) for name in buffers)

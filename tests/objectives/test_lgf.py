@@ -13,7 +13,7 @@ from fdg_plugins.methods.fedlgf import LocalFlatness
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import SiteRound, make_objective
 from fdg_plugins.randomness import torch_generator
-from tests.objectives.objective_batches import Train, make_batches
+from tests.objectives.local_steps import make_batches, trained
 
 SITE = SiteRound("photo", 3, seed=7)
 KINDS = ["singular", "weight"]
@@ -53,10 +53,10 @@ def test_the_loss_is_the_described_one(model: ExtractorClassifier, kind: Literal
     torch.testing.assert_close(local.loss(current, images, labels), expected)
 
 
-def test_the_global_target_stays_that_of_the_model_received(linear_model: ExtractorClassifier, train: Train) -> None:
+def test_the_global_target_stays_that_of_the_model_received(linear_model: ExtractorClassifier) -> None:
     local, before = local_of(linear_model), copy.deepcopy(linear_model)
     batches = make_batches(linear_model)
-    train(linear_model, local, batches)
+    trained(linear_model, local, batches)
     assert local.received is not None
     kept = local.received.model
     assert not kept.training

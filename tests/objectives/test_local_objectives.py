@@ -1,25 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every objective promises a site: without strength or anything received it is the cross entropy, to the bit."""
 
-from typing import Any
-
 import pytest
 import torch
 
 from fdg_plugins.methods.feddim import LocalInsight
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Objective, make_objective, see
-from tests.objectives.objective_batches import CLASSES, make_batches
-from tests.objectives.report_round import ReportRound
-
-TARGETS = ["insight", "feature", "logit"]
-SPECS: list[dict[str, Any]] = [
-    {"name": "erm"},
-    *[{"name": "dim", "target": target} for target in TARGETS],
-    {"name": "iir"},
-    {"name": "iir", "variant": "released", "probe": "previous_round"},
-]
-SHARING = SPECS[1:]
+from tests.objectives.local_steps import CLASSES, ReportRound, make_batches
 
 
 def received(objective: Objective, model: ExtractorClassifier, seed: int = 7) -> dict[str, torch.Tensor]:
@@ -35,20 +23,6 @@ def received(objective: Objective, model: ExtractorClassifier, seed: int = 7) ->
     of_round.accept("other", report, {name: 0.1 * value for name, value in model.named_parameters()})
     of_round.finish(["other"])
     return exchange.broadcast()
-
-
-@pytest.mark.parametrize("spec", SHARING, ids=str)
-def test_autocast_leaves_the_penalty_in_float32(spec: dict[str, Any], linear_model: ExtractorClassifier) -> None:
-    objective = make_objective({**spec, "strength": 1.0})
-    local = objective.local(received(objective, linear_model), linear_model)
-    images, labels = make_batches(linear_model)[0]
-    exact = local.loss(linear_model, images, labels)
-    with torch.autocast("cpu", torch.bfloat16):
-        loss = local.loss(linear_model, images, labels)
-    loss.backward()
-    assert loss.dtype == torch.float32
-    assert loss.item() == pytest.approx(exact.item(), rel=0.05)
-    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in linear_model.parameters())
 
 
 def test_gradient_alignment_is_computed_in_float32_even_under_autocast(
@@ -76,14 +50,3 @@ def test_every_penalty_of_class_means_is_computed_in_float32_even_under_autocast
     exact = local.penalty(features, labels, weight)
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(local.penalty(features, labels, weight), exact)
-
-
-def test_a_stop_during_a_report_passes_through_and_puts_the_modes_back(linear_model: ExtractorClassifier) -> None:
-    def stopping() -> Any:
-        yield make_batches(linear_model)[0]
-        raise InterruptedError
-
-    for name, method in (("dim", "report_trained"), ("iir", "report_received")):
-        with pytest.raises(InterruptedError):
-            getattr(make_objective(name), method)(linear_model, see(linear_model, stopping()), CLASSES)
-        assert all(module.training for module in linear_model.modules())

@@ -14,8 +14,7 @@ from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Exchange, SiteRound, Trained, make_objective, see
 from fdg_plugins.objectives.exchange import CLASS_COUNTS
 from fdg_plugins.tasks import DEFAULT_TASK
-from tests.objectives.local_steps import copy_of, same
-from tests.objectives.objective_batches import CLASSES, Batch, make_batches
+from tests.objectives.local_steps import CLASSES, Batch, copy_of, make_batches, same
 
 SITE = SiteRound("photo", 0, seed=1, learning_rate=0.05)
 

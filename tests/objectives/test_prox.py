@@ -3,13 +3,12 @@
 
 from collections.abc import Iterable
 
-import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from fdg_plugins.methods.fedprox import FedProxObjective, LocalProximal, add_proximal_gradients
+from fdg_plugins.methods.fedprox import FedProxObjective, LocalProximal
 from fdg_plugins.models import ExtractorClassifier
-from tests.objectives.objective_batches import Batch
+from tests.objectives.local_steps import Batch
 
 
 def moved(model: ExtractorClassifier) -> ExtractorClassifier:
@@ -56,21 +55,3 @@ def test_loss_and_gradients_of_a_step_are_those_of_the_definition(
     torch.testing.assert_close(loss, expected.detach())
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("strength", [0.01, 0.1, 1.0, 10.0])
-def test_on_a_quadratic_the_local_fixed_point_lies_between_optimum_and_start(strength: float) -> None:
-    """f = 1/2 |x - b|^2: descent ends at (b + mu x0) / (1 + mu)."""
-    optimum, start = torch.tensor([2.0, -3.0]), torch.tensor([-1.0, 1.0])
-    point = start.clone()
-    for _ in range(200):
-        point.grad = point - optimum
-        add_proximal_gradients([point], [start], strength)
-        point = point - point.grad / (1 + 2 * strength)
-    torch.testing.assert_close(point, (optimum + strength * start) / (1 + strength))
-
-
-# --- training ---
-
-
-# --- settings ---

@@ -6,18 +6,15 @@ import math
 
 import pytest
 import torch
-from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.methods.rsc import (
     SMALLEST_LOSS,
     LocalSelfChallenge,
-    label_gradient,
 )
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import SiteRound, make_objective
-from tests.objectives.objective_batches import Batch, make_batches
-from tests.random_tensors import normal
+from tests.objectives.local_steps import Batch, make_batches
 
 VARIANTS = ["spatial_channel", "feature"]
 SITE = SiteRound("photo", 3, seed=7)
@@ -75,19 +72,6 @@ def test_what_is_muted_is_as_defined_and_both_kinds_come_up(model: ExtractorClas
     assert set(seen) == {True, False}
 
 
-def test_the_gradient_of_a_two_layer_head_agrees_with_finite_differences() -> None:
-    head = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)).double()
-    features, labels = normal(0, 2, 5).double(), torch.tensor([2, 0])
-    numeric = torch.zeros_like(features)
-    for b in range(2):
-        for d in range(5):
-            moved = torch.zeros_like(features)
-            moved[b, d] = 1e-6
-            difference = head(features + moved) - head(features - moved)
-            numeric[b, d] = difference[b, labels[b]].item() / 2e-6
-    torch.testing.assert_close(label_gradient(head, features, labels), numeric, rtol=1e-6, atol=1e-8)
-
-
 # --- how much is muted ---
 
 
@@ -129,6 +113,3 @@ def test_the_loss_is_the_cross_entropy_of_what_is_kept_with_the_gradient_of_the_
         strict=True,
     ):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
-
-
-# --- settings ---

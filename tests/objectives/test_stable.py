@@ -28,8 +28,7 @@ from fdg_plugins.methods.stablefdg import (
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.styled import StyledClassifier
 from fdg_plugins.objectives import Exchange, SiteRound, make_objective, see
-from tests.objectives.local_steps import same
-from tests.objectives.objective_batches import CLASSES, Batch, make_batches
+from tests.objectives.local_steps import CLASSES, Batch, make_batches, same
 
 SITE = SiteRound("photo", 3, seed=7)
 
@@ -111,9 +110,6 @@ def test_what_is_appended_has_the_explored_style_and_the_label_of_its_source(net
     assert changes.labels.tolist() == [0, 0, 1, 0, 1]
 
 
-# --- the loss ---
-
-
 # --- the report ---
 
 
@@ -172,6 +168,3 @@ def test_the_servers_filter_sends_each_site_its_own_payload_whatever_it_calls_it
         assert sent is not None
         assert sent.tensors is not None
         assert same(sent.tensors, payload(style(ord(source_of(exchange, site)), 2)))
-
-
-# --- settings, and a site that forbids ---

@@ -15,7 +15,7 @@ from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.flare.metrics import statsd_address
 from fdg_plugins.flare.trackers import chosen_tracker
 from fdg_plugins.lab.doctor.finding import Finding, ok, problem, warning
-from fdg_plugins.models import check_model_name, model_names
+from fdg_plugins.models import NETWORKS, model_names
 from fdg_plugins.models.pretrained import cache_folder
 from fdg_plugins.models.torchvision_networks import imagenet_file_name
 from fdg_plugins.objectives import OBJECTIVES, objective_settings
@@ -69,7 +69,7 @@ def _use_variable(name: str, environment: Mapping[str, str]) -> None:
     own = {setting for objective in OBJECTIVES for setting in objective_settings(objective)}
     own |= {setting for weighting in WEIGHTINGS for setting in weighting_names(weighting)}
     protocol = make_protocol([part_settings(environment_settings(alone), server, own, "environment").protocol])
-    check_model_name(protocol.model)
+    NETWORKS.get(protocol.model)
     dataset_spec(protocol.dataset)
 
 
