@@ -29,7 +29,12 @@ from fdg_plugins.plugins import method
 
 
 class FedCSAAggregator(FedAvgAggregator):
-    """The weighted mean of the updates, with separate weights for each class's row of the last layer."""
+    """The weighted mean of the updates, with separate weights for each class's row of the last layer.
+
+    Args:
+        weighting: reference weights a: ``"samples"``, ``"uniform"``, or ``{"name": ..., settings}``.
+        server_lr: eta_g > 0, the factor of the step; one in the paper.
+    """
 
     needs_head = True
     whole_updates: ClassVar[bool] = False  # each row of the last layer has weights of its own

@@ -26,7 +26,13 @@ from fdg_plugins.plugins.fields import NotNegative, Positive, check_parameters
 
 
 class FedGAAggregator(FedAvgAggregator):
-    """FedAvg with generalization adjustment as its weighting."""
+    """FedAvg with generalization adjustment as its weighting.
+
+    Args:
+        step_size: d >= 0; 0.05 in the paper, 0.2 in its code; zero is FedAvg with uniform weights.
+        normalizer: ``"max"`` (paper) or ``"max_abs"`` (released code).
+        server_lr: eta_g > 0, the factor of the mean update; one in the paper.
+    """
 
     neutral: ClassVar[Mapping[str, Any] | None] = {"step_size": 0.0}
 

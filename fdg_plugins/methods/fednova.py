@@ -26,7 +26,12 @@ from fdg_plugins.plugins import method
 
 
 class FedNovaAggregator(UpdateAggregator):
-    """The weighted mean of normalised updates, rescaled to the weighted mean number of effective steps."""
+    """The weighted mean of normalised updates, rescaled to the weighted mean number of effective steps.
+
+    Args:
+        weighting: reference weights p: ``"samples"`` (the paper), ``"uniform"``, or ``{"name": ..., settings}``.
+        server_lr: eta_g > 0, the factor of the step; one in the paper.
+    """
 
     reads_parts: ClassVar[bool] = True
     reads_effective_steps: ClassVar[bool] = True
