@@ -83,7 +83,7 @@ class FedASObjective(Objective):
         if not site.memory:
             return LocalAlignment(self, {}, _Notes(), task=site.task)
         kept, device = _kept_model(site), device_of(model)
-        head = {name: kept[name].to(device) for name in model.head_names if name in kept}
+        head = {name: kept[name] for name in model.head_names if name in kept}
         means = ClassMeans(site.memory[MEANS].to(device), site.memory[HELD].to(device))
         return LocalAlignment(self, head, _Notes(means=means), task=site.task)
 
@@ -122,7 +122,7 @@ class _Notes:
 
 @dataclass(frozen=True)
 class LocalAlignment(LocalRisk):
-    """The two phases of one round; ``head``: that the site trained last, by name, on the model's device, or empty."""
+    """The two phases of one round; ``head``: that the site trained last, by name, or empty."""
 
     settings: FedASObjective
     head: Tensors

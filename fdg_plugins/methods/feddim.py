@@ -207,12 +207,9 @@ class InsightExchange(Exchange):
         sent = validator.fields(report.content, (CLASS_MEANS, CLASS_COUNTS))
         counts = validator.counts(CLASS_COUNTS, sent[CLASS_COUNTS], self.num_classes)
         check_counts(validator, counts, report.facts)
-        held = counts > 0
-        rows = validator.numbers(CLASS_MEANS, sent[CLASS_MEANS], (int(held.sum()), self.feature_size))
+        means = validator.class_means(CLASS_MEANS, sent[CLASS_MEANS], counts, self.feature_size)
         missing = f"{CLASS_MEANS!r} came without an update of {self.weight_name!r}, expected both"
         moved = validator.update_of(self.weight_name, report.update, self._weight.shape, missing)
-        means = torch.zeros(self.num_classes, self.feature_size)
-        means[held] = rows
         site = SiteMeans(means, counts, self._weight + moved)
         if not self._largest(site) <= LARGEST_VALUE:  # also refuses NaN
             validator.refuse(f"{CLASS_MEANS!r} times {self.weight_name!r} has values beyond {LARGEST_VALUE:g}")

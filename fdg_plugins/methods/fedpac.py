@@ -25,7 +25,6 @@ from pydantic import Field
 from fdg_plugins.core.head_combination import head_mixtures, limited_uncertainties, uncertainty, weighted_means
 from fdg_plugins.core.insight import ClassSums, feature_penalty
 from fdg_plugins.core.linear import combine
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import (
@@ -87,8 +86,8 @@ class FedPACObjective(Objective):
         state, device = model.state_dict(), device_of(model)
         received_head = {name: state[name].detach().clone() for name in model.head_names}
         if payload is None:
-            return LocalAlignment(self, _on(device, site.memory), received_head, task=site.task)
-        head = _on(device, payload.head or site.memory)
+            return LocalAlignment(self, site.memory, received_head, task=site.task)
+        head = payload.head or site.memory
         prototypes, present = payload.prototypes.to(device), payload.present.to(device)
         return LocalAlignment(self, head, received_head, prototypes, present, task=site.task)
 
@@ -101,14 +100,12 @@ class FedPACObjective(Objective):
     def report_received(
         self, model: ExtractorClassifier, seen: Iterable[FeatureBatch], num_classes: int
     ) -> dict[str, torch.Tensor]:
-        """Return class means ``[K, D]``, counts ``[Y]`` and the mean squared length of the received features."""
         means, counts, square = _statistics(seen, num_classes, model)
         return to_report({BEFORE: means, CLASS_COUNTS: counts, SQUARE: square.reshape(1)})
 
     def report_trained(
         self, model: ExtractorClassifier, seen: Iterable[FeatureBatch], num_classes: int
     ) -> dict[str, torch.Tensor]:
-        """Return class means ``[K, D]`` of the trained extractor's features."""
         return to_report({AFTER: _statistics(seen, num_classes, model)[0]})
 
     def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
@@ -164,10 +161,7 @@ class LocalAlignment(LocalRisk):
         return self.phase.epoch <= self.settings.head_epochs
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return CE, in the extractor's phase with ``lambda / D`` times the squared distance to the prototypes.
-
-        In the head's phase the features have no graph: the pass backwards, most of a step, would serve nothing.
-        """
+        # In the head's phase the features have no graph: the pass backwards, most of a step, would serve nothing.
         with torch.no_grad() if self._trains_head else nullcontext():
             features = model.features(images)
         loss = self.task.loss(model.classifier(features).float(), targets)
@@ -190,10 +184,6 @@ class LocalAlignment(LocalRisk):
     def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
         kept = {name: value.cpu() + trained.update[name] for name, value in self.received.items()}
         return to_report(kept) if readable(kept.values()) else {}
-
-
-def _on(device: torch.device, tensors: Tensors) -> dict[str, torch.Tensor]:
-    return {name: value.to(device) for name, value in tensors.items()}
 
 
 def head_shapes(model: ExtractorClassifier) -> dict[str, tuple[int, ...]]:
@@ -228,8 +218,7 @@ def read_payload(validator: PayloadValidator, tensors: Any, model: ExtractorClas
 
 
 class SiteClasses(NamedTuple):
-    """A checked report: class means ``[Y, D]`` of the received and of the trained extractor, h and V of the former,
-    counts, and the head."""
+    """A checked report: class means ``[Y, D]`` by the received and the trained extractor, h and V of the former."""
 
     received: torch.Tensor
     h: torch.Tensor
@@ -256,9 +245,7 @@ class PrototypeExchange(Exchange):
         self._head: dict[str, torch.Tensor] = {name: torch.zeros(shape) for name, shape in self.shapes.items()}
 
     def read_model(self, state: Tensors) -> None:
-        validator = PayloadValidator("the global model", SettingsError)
-        head = {name: state[name] for name in self.shapes if name in state}
-        self._head = validator.per_parameter(head, self.shapes)
+        self._head = {name: state[name].detach().cpu().to(torch.float32, copy=True) for name in self.shapes}
 
     def broadcast(self, site: str = "") -> dict[str, torch.Tensor]:
         names = {PROTOTYPES: PROTOTYPES, PRESENT: PRESENT}
@@ -269,7 +256,7 @@ class PrototypeExchange(Exchange):
         sent = validator.fields(report.content, (BEFORE, AFTER, CLASS_COUNTS, SQUARE))
         counts = validator.counts(CLASS_COUNTS, sent[CLASS_COUNTS], self.num_classes)
         check_counts(validator, counts, report.facts)
-        before, after = (self._means(validator, name, sent[name], counts) for name in (BEFORE, AFTER))
+        before, after = (validator.class_means(name, sent[name], counts, self.feature_size) for name in (BEFORE, AFTER))
         square = float(validator.numbers(SQUARE, sent[SQUARE], (1,)))
         h = weighted_means(before, counts)
         least = float((h * before.double()).sum())  # sum_k pi_k |mu_k|^2, by Jensen
@@ -287,17 +274,8 @@ class PrototypeExchange(Exchange):
             },
         )
 
-    def _means(self, validator: PayloadValidator, name: str, value: Any, counts: torch.Tensor) -> torch.Tensor:
-        held = counts > 0
-        means = torch.zeros(self.num_classes, self.feature_size)
-        means[held] = validator.numbers(name, value, (int(held.sum()), self.feature_size))
-        return means
-
     def sizes(self, report: SiteClasses) -> dict[str, float]:
-        """Return the lengths of the longest class mean after training, of the longest before it, and of the head.
-
-        They do not depend on how many classes the site holds, as those of h do.
-        """
+        """Those of class means do not depend on how many classes the site holds, as those of h do."""
         head = sum(float(value.double().square().sum()) for value in report.head.values())
         return {AFTER: largest_length(report.means), BEFORE: largest_length(report.received), "head": head**0.5}
 

@@ -102,6 +102,13 @@ class PayloadValidator:
             self.refuse(f"{name!r} is zero for every class, expected at least one sample")
         return found.contiguous()
 
+    def class_means(self, name: str, value: Any, counts: torch.Tensor, size: int) -> torch.Tensor:
+        """Return means, float32 ``[Y, size]``, from the rows that came for classes with ``counts [Y]``; else zero."""
+        held = counts > 0
+        means = torch.zeros(len(counts), size)
+        means[held] = self.numbers(name, value, (int(held.sum()), size))
+        return means
+
     def flags(self, name: str, value: Any, length: int) -> torch.Tensor:
         """Return truth values, bool ``[length]``."""
         return self._tensor(name, value, (length,), {torch.bool}, "truth values").clone().contiguous()

@@ -121,13 +121,3 @@ def test_the_first_global_insight_is_the_average_of_the_sites_own_matrices(targe
         means = [site.mean(label, GLOBAL[WEIGHT] + site.moved, target) for site in sites.values()]
         expected = torch.stack([mean for mean in means if mean is not None]).mean(dim=0)
         torch.testing.assert_close(down["insight"][label], expected, rtol=1e-5, atol=1e-5)
-
-
-def test_the_weights_are_those_of_the_round_and_not_of_the_last_one() -> None:
-    exchange, site = exchange_of(1.0), Site(1, [1, 1, 1])
-    run_round(exchange, {"a": site})
-    of_round = ReportRound(exchange, {WEIGHT: torch.zeros(Y, D)})
-    of_round.accept("a", site.report(), {WEIGHT: site.moved})
-    of_round.finish(["a"])
-    expected = torch.stack([insight_matrix(mean[None], site.moved)[0] for mean in site.report()["class_means"]])
-    torch.testing.assert_close(exchange.broadcast()["insight"], expected)

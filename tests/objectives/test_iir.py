@@ -60,7 +60,7 @@ def test_loss_and_gradients_are_those_of_the_closed_form(
 # --- the report ---
 
 
-@pytest.mark.parametrize("sizes", [(13,), (4, 5, 4), (1, 12), (1,) * 13])
+@pytest.mark.parametrize("sizes", [(13,), (4, 5, 4), (1, 12)])
 def test_the_report_is_the_gradient_of_the_pooled_mean_loss_for_uneven_batches(
     model: ExtractorClassifier, sizes: tuple[int, ...]
 ) -> None:

@@ -9,7 +9,6 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.errors import ContributionError
-from fdg_plugins.methods.fedsam import FedSAMObjective
 from fdg_plugins.methods.mofedsam import (
     MoFedSAMObjective,
     MomentumExchange,
@@ -17,15 +16,9 @@ from fdg_plugins.methods.mofedsam import (
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Exchange, SiteFacts, SiteRound, Trained
 from fdg_plugins.training.results import make_update
-from tests.objectives.local_steps import CLASSES, Batch, ReportRound, copy_of, make_batches, same, train_steps
-from tests.random_tensors import normal
+from tests.objectives.local_steps import CLASSES, Batch, ReportRound, copy_of, train_steps
 
 RATE = 0.25
-
-
-def received(model: ExtractorClassifier, seed: int = 0, scale: float = 0.1) -> dict[str, torch.Tensor]:
-    """An m for ``model``."""
-    return {name: scale * normal(seed, *value.shape) for name, value in model.named_parameters()}
 
 
 # --- the server ---
@@ -85,19 +78,6 @@ def test_a_length_that_no_steps_have_is_refused() -> None:
 
 
 # --- the step ---
-
-
-@pytest.mark.parametrize("known", [False, True])
-def test_with_beta_one_training_is_that_of_fedsam_to_the_bit_also_when_m_was_received(
-    known: bool, linear_model: ExtractorClassifier
-) -> None:
-    reference, sent = copy.deepcopy(linear_model), received(linear_model) if known else {}
-    batches = make_batches(linear_model)
-    expected = train_steps(reference, FedSAMObjective(0.6).local({}, reference), [batches] * 2, momentum=0.0)
-    local = MoFedSAMObjective(radius=0.6, beta=1.0).local(sent, linear_model)
-    training = train_steps(linear_model, local, [batches] * 2, momentum=0.0)
-    assert same(copy_of(linear_model), copy_of(reference))
-    assert training.epoch_losses == expected.epoch_losses
 
 
 @pytest.mark.parametrize("beta", [0.1, 0.6])

@@ -48,7 +48,6 @@ def told(means: torch.Tensor, square: float, counts: tuple[int, ...] = (5, 5), a
 
 
 MEANS = torch.tensor([[3.0, 4.0], [6.0, 8.0]])
-SITES = ("art", "cartoon", "liar", "photo", "sketch")
 
 
 def of_two_classes() -> Exchange:
@@ -64,22 +63,6 @@ def test_a_mean_square_below_that_of_the_class_means_is_refused() -> None:
     for square in (0.0, 62.0, -1.0):
         with pytest.raises(ContributionError, match=r"^site liar: 'mean_square' is .*, expected at least 62\.5"):
             exchange.read("liar", told(MEANS, square), update)
-
-
-@pytest.mark.parametrize("counts", [(5, 5), (10, 0)])
-def test_a_site_that_claims_to_be_certain_of_everything_has_no_mixture_to_itself(counts: tuple[int, ...]) -> None:
-    exchange = of_two_classes()
-    means = MEANS if all(counts) else MEANS[:1]
-    reports = {}
-    for site in SITES:
-        least = 62.5 if all(counts) else 25.0
-        square = least + (0.0 if site == "liar" else 30.0)
-        update = {"classifier.weight": torch.full((2, 2), float(site == "liar"))}
-        reports[site] = exchange.read(site, told(means, square, counts), update)
-    exchange.finish(reports)
-    for site in SITES:
-        share = float(exchange.broadcast(site)[f"{HEAD}classifier.weight"][0, 0])
-        assert share <= 10 / 14 + 1e-6
 
 
 def test_the_head_is_trained_first_and_then_the_extractor(linear_model: ExtractorClassifier) -> None:

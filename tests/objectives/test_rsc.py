@@ -76,7 +76,7 @@ def test_what_is_muted_is_as_defined_and_both_kinds_come_up(model: ExtractorClas
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("fraction", [0.1, 0.5, 1.0])
+@pytest.mark.parametrize("fraction", [0.1, 1.0])
 def test_a_sample_is_muted_by_the_exact_floor_or_left_whole(
     linear_model: ExtractorClassifier, variant: str, fraction: float
 ) -> None:

@@ -3,21 +3,12 @@
 
 import copy
 from collections.abc import Iterable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from nvflare.apis.client import Client
-from nvflare.apis.dxo import DXO, DataKind
-from nvflare.apis.fl_constant import ReservedKey
-from nvflare.apis.fl_context import FLContext
-from nvflare.apis.shareable import Shareable
 
 from fdg_plugins.core.style import styles_of
-from fdg_plugins.filters import EXCHANGE_PROP, ExchangeRound, ExchangeSendFilter
-from fdg_plugins.filters.wire import read_message
-from fdg_plugins.flare.peers import mark_asking_sites
 from fdg_plugins.methods.stablefdg import (
     LocalStyles,
     StableFDGObjective,
@@ -150,21 +141,3 @@ def test_every_site_gives_to_exactly_one_other(number: int) -> None:
     sources = [source_of(exchange, site) for site in "abcde"]
     assert sorted(sources) == list("abcde")
     assert all(source != site for source, site in zip(sources, "abcde", strict=True))
-
-
-@pytest.mark.parametrize("claimed", ["a", "b", "c"])
-def test_the_servers_filter_sends_each_site_its_own_payload_whatever_it_calls_itself(claimed: str) -> None:
-    exchange = exchange_after(("a", "b", "c"))
-    runner = SimpleNamespace(process_task_request=lambda client, fl_ctx: ("train", client.name, Shareable()))
-    mark_asking_sites(runner)
-    for site in "abc":
-        peer, context = FLContext(), FLContext()
-        peer.set_prop(ReservedKey.IDENTITY_NAME, claimed, private=False, sticky=False)
-        context.set_peer_context(peer)
-        context.set_prop(EXCHANGE_PROP, ExchangeRound(exchange, 1), private=True, sticky=False)
-        assert runner.process_task_request(Client(site, "token"), context)[:2] == ("train", site)
-        task = DXO(DataKind.WEIGHTS, data={"weight": torch.zeros(2)}).to_shareable()
-        sent = read_message(ExchangeSendFilter().process(task, context))
-        assert sent is not None
-        assert sent.tensors is not None
-        assert same(sent.tensors, payload(style(ord(source_of(exchange, site)), 2)))
