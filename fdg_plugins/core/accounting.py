@@ -63,12 +63,8 @@ def gaussian_noise_multiplier(epsilon: float, delta: float, releases: int) -> fl
     """
     _between("epsilon", epsilon), checked_delta(delta)
     if not isinstance(releases, int) or not 1 <= releases <= MOST_RELEASES:
-        raise SettingsError(
-            field="the number of releases",
-            value=releases,
-            expected=f"a whole number from 1 to {MOST_RELEASES}",
-            public=True,
-        )
+        expected = f"a whole number from 1 to {MOST_RELEASES}"
+        raise SettingsError(field="the number of releases", value=releases, expected=expected, public=True)
     sigma = SENSITIVITY * math.sqrt(releases) / _mu_of_epsilon(epsilon, delta)
     while epsilon_of_mu(mu_of_equal(releases, sigma), delta) > epsilon:
         sigma *= 1 + 1e-14

@@ -15,13 +15,11 @@ SUM_TOLERANCE = 1e-6
 
 
 def uniform_weights(count: int) -> torch.Tensor:
-    """Return ``1/U`` for each of ``count`` sites, float64 ``[U]``; ``ValueError`` without sites.
+    """Return ``1/U`` for each of ``count`` sites, at least one, float64 ``[U]``.
 
     >>> uniform_weights(4).tolist()
     [0.25, 0.25, 0.25, 0.25]
     """
-    if count < 1:
-        raise ValueError(f"Weights need at least one site, got {count}.")
     return torch.full((count,), 1.0 / count, dtype=torch.float64)
 
 
@@ -68,10 +66,8 @@ def check_weights(weights: torch.Tensor | Sequence[float], count: int) -> torch.
     [0.25, 0.75]
     """
     values = torch.as_tensor(weights, dtype=torch.float64, device="cpu").detach()
-    if values.shape != (count,):
-        raise ValueError(f"Expected one weight for each of {count} sites, got shape {list(values.shape)}.")
-    if not bool((values >= 0).all()) or abs(float(values.sum()) - 1.0) > SUM_TOLERANCE:
-        raise ValueError(f"Weights must be non-negative and sum to one, got {values.tolist()}.")
+    if values.shape != (count,) or not bool((values >= 0).all()) or abs(float(values.sum()) - 1.0) > SUM_TOLERANCE:
+        raise ValueError(f"Expected {count} weights, non-negative and with sum one, got {values.tolist()}.")
     return values
 
 

@@ -81,27 +81,15 @@ class ARFLWeighting(Weighting):
 
 
 def risk_of(contribution: Contribution) -> Risk:
-    """Return the loss and the number of samples that a site reported with its update.
-
-    Raises ``ContributionError`` naming the site if either is missing, or if the loss is negative or not finite.
-    """
-    if contribution.num_samples is None:
+    """Return the loss and the number of samples that a site reported; raise ``ContributionError`` without them."""
+    split = contribution.training.training_split if contribution.training is not None else None
+    loss, samples = math.nan if split is None else split[0].loss, contribution.num_samples
+    if samples is None or not 0 <= loss < math.inf:  # also false for NaN
         raise ContributionError(
-            f"site {contribution.site}: did not say its number of samples, from which its weight follows."
+            f"site {contribution.site}: the loss of the model received is {loss} on {samples} training samples, "
+            "expected a finite number of at least 0, from which its weight follows."
         )
-    site, training = contribution.site, contribution.training
-    if training is None or training.training_split is None:
-        raise ContributionError(
-            f"site {site}: did not say the loss of the model received on its training split, "
-            "from which its weight follows."
-        )
-    loss = training.training_split[0].loss
-    if not 0 <= loss < math.inf:  # also false for NaN
-        raise ContributionError(
-            f"site {site}: the loss of the model received on its training split is {loss}, "
-            "expected a finite number of at least 0."
-        )
-    return Risk(loss, contribution.num_samples)
+    return Risk(loss, samples)
 
 
 METHOD = method.Method(

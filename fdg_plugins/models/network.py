@@ -156,9 +156,8 @@ class Network:
         with plugin_code(f"model {self.name!r} cannot be built"):
             module = _call(load_target(self.build), given)
         if not isinstance(module, nn.Module):
-            raise SettingsError(
-                f"model {self.name!r} is built as a {type(module).__name__}, expected a torch.nn.Module.", public=True
-            )
+            what = f"model {self.name!r} is built as a {type(module).__name__}"
+            raise SettingsError(f"{what}, expected a torch.nn.Module.", public=True)
         return module
 
 
@@ -209,11 +208,8 @@ def _call(build: Callable[..., Any], given: Mapping[str, Any]) -> Any:
     }
     others = [name for name, one in parameters.items() if name in required - named.keys() and one.kind not in many]
     if len(others) + ("num_classes" in named) > 1:
-        raise SettingsError(
-            f"the factory of the model requires {', '.join(others)}, expected only arguments of {', '.join(given)} and "
-            "at most one for the number of classes without a default.",
-            public=True,
-        )
+        wanted = f"arguments of {', '.join(given)} and at most one for the number of classes"
+        raise SettingsError(f"the factory of the model requires {', '.join(others)}, expected {wanted}.", public=True)
     if others and parameters[others[0]].kind is inspect.Parameter.POSITIONAL_ONLY:
         return build(given["num_classes"], **named)
     return build(**named, **dict.fromkeys(others, given["num_classes"]))
@@ -222,10 +218,8 @@ def _call(build: Callable[..., Any], given: Mapping[str, Any]) -> Any:
 def _last_linear(name: str, module: nn.Module) -> str:
     found = [path for path, layer in module.named_modules() if isinstance(layer, nn.Linear)]
     if not found or not found[-1]:
-        raise SettingsError(
-            f"model {name!r} has no linear layer, expected one that gives the logits, or a record with features.",
-            public=True,
-        )
+        expected = "one that gives the logits, or a record with features"
+        raise SettingsError(f"model {name!r} has no linear layer, expected {expected}.", public=True)
     return found[-1]
 
 
