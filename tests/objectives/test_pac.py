@@ -14,7 +14,7 @@ from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Exchange, SiteRound, Trained, make_objective, see
 from fdg_plugins.objectives.exchange import CLASS_COUNTS
 from fdg_plugins.tasks import DEFAULT_TASK
-from tests.objectives.local_steps import CLASSES, Batch, copy_of, make_batches, same
+from tests.objectives.local_steps import CLASSES, Batch, copy_of, make_batches, same, train_steps
 
 SITE = SiteRound("photo", 0, seed=1, learning_rate=0.05)
 
@@ -42,27 +42,16 @@ def round_of(exchange: Exchange, model: ExtractorClassifier, **heads: float) -> 
     return reports
 
 
-def told(means: torch.Tensor, square: float, counts: tuple[int, ...] = (5, 5), after: float = 1.0) -> Any:
-    """Return a report on two classes, or as many as there are counts."""
-    return {BEFORE: means, AFTER: after * means, CLASS_COUNTS: torch.tensor(counts), SQUARE: torch.tensor([square])}
-
-
-MEANS = torch.tensor([[3.0, 4.0], [6.0, 8.0]])
-
-
-def of_two_classes() -> Exchange:
-    exchange = PrototypeExchange(2, 2, {"classifier.weight": (2, 2)})
-    exchange.begin_round({"classifier.weight": torch.zeros(2, 2)})
-    return exchange
-
-
 def test_a_mean_square_below_that_of_the_class_means_is_refused() -> None:
-    exchange, update = of_two_classes(), {"classifier.weight": torch.zeros(2, 2)}
-    exchange.read("art", told(MEANS, 62.5), update)
-    exchange.read("art", told(MEANS, 62.4999), update)  # which rounding explains
+    exchange, update = PrototypeExchange(2, 2, {"classifier.weight": (2, 2)}), {"classifier.weight": torch.zeros(2, 2)}
+    exchange.begin_round(update)
+    means = torch.tensor([[3.0, 4.0], [6.0, 8.0]])
+    report = {BEFORE: means, AFTER: means, CLASS_COUNTS: torch.tensor([5, 5])}
+    for square in (62.5, 62.4999):  # of the second, rounding explains the difference
+        exchange.read("art", {**report, SQUARE: torch.tensor([square])}, update)
     for square in (0.0, 62.0, -1.0):
-        with pytest.raises(ContributionError, match=r"^site liar: 'mean_square' is .*, expected at least 62\.5"):
-            exchange.read("liar", told(MEANS, square), update)
+        with pytest.raises(ContributionError, match="'mean_square' is"):
+            exchange.read("liar", {**report, SQUARE: torch.tensor([square])}, update)
 
 
 def test_the_head_is_trained_first_and_then_the_extractor(linear_model: ExtractorClassifier) -> None:
@@ -71,19 +60,8 @@ def test_the_head_is_trained_first_and_then_the_extractor(linear_model: Extracto
     head = set(model.head_names)
     names = {name for name, _ in model.named_parameters()}
     before = copy_of(model)
-    local.begin(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4)
     for moving in (head, names - head, names - head):
-        local.prepare(model)
-        for images, labels in batches:
-
-            def compute(images: torch.Tensor = images, labels: torch.Tensor = labels) -> torch.Tensor:
-                optimizer.zero_grad()
-                loss = local.loss(model, images, labels)
-                loss.backward()
-                return loss.detach()
-
-            local.step(model, compute, optimizer)
+        train_steps(model, local, [batches])
         after = copy_of(model)
         assert {name for name in names if not torch.equal(after[name], before[name])} == moving
         before = after
