@@ -28,6 +28,7 @@ from fdg_plugins.record.census import take_census
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import SEGMENTATION
 from fdg_plugins.training.loop import DevicePolicy, evaluate, train_locally
+from tests.objectives.local_steps import ReportRound
 
 CPU = DevicePolicy(torch.device("cpu"))
 CLASSES, FEATURES = 3, 4
@@ -181,29 +182,21 @@ def shapes(dims: int = 2, size: int = 32, count: int = 8, batch: int = 4) -> lis
     return list(zip(images.split(batch), masks.split(batch), strict=True))
 
 
-def round_of(name: str, settings: dict[str, Any], data: list[Batch], dims: int = 2, epochs: int = 5) -> tuple[Any, ...]:
-    """Return the trained model, and its losses before and after a round with the method's own payload."""
-    shape = tuple(data[0][0].shape[1:])
-    model = build_model("monai_unet", 2, seed=1, channels=3, dims=dims, norm="batch")
-    objective = make_objective({"name": name, **settings})
-    model = objective.adapt(model, shape, 1)
-    exchange, received = objective.exchange(model, 2), {}
-    if exchange is not None and name in ("iir", "dim"):
-        report = objective.report_received(model, see(model, data, SEGMENTATION), 2)
-        report |= objective.report_trained(model, see(model, data, SEGMENTATION), 2)
-        exchange.begin_round(model.state_dict())
-        update = {key: torch.zeros_like(value) for key, value in model.state_dict().items()}
-        exchange.finish({"a": exchange.read("a", report, update)})
-        received = exchange.broadcast()
-    before = evaluate(model, data, CPU, lambda: False, SEGMENTATION)
-    local = objective.local(received, model, SiteRound("a", 0, learning_rate=0.1, task=SEGMENTATION))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    train_locally(model, local, [data] * epochs, optimizer, CPU, lambda: False, lambda epoch, loss: None)
-    return model, before, evaluate(model, data, CPU, lambda: False, SEGMENTATION)
-
-
 def test_volumes_are_learned_by_the_same_code() -> None:
-    _, before, after = round_of("dim", {}, shapes(dims=3, size=16, count=4, batch=2), dims=3)
+    data = shapes(dims=3, size=16, count=4, batch=2)
+    model = build_model("monai_unet", 2, seed=1, channels=3, dims=3, norm="batch")
+    objective = make_objective("dim")
+    exchange = objective.exchange(model, 2)
+    assert exchange is not None
+    of_round = ReportRound(exchange, model.state_dict())
+    report = objective.report_trained(model, see(model, data, SEGMENTATION), 2)
+    of_round.accept("a", report, {key: torch.zeros_like(value) for key, value in model.state_dict().items()})
+    of_round.finish(["a"])
+    before = evaluate(model, data, CPU, lambda: False, SEGMENTATION)
+    local = objective.local(exchange.broadcast(), model, SiteRound("a", 0, learning_rate=0.1, task=SEGMENTATION))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train_locally(model, local, [data] * 5, optimizer, CPU, lambda: False, lambda epoch, loss: None)
+    after = evaluate(model, data, CPU, lambda: False, SEGMENTATION)
     assert after.loss < before.loss
     assert after.sums["true_positives_1"][1] == 4 * 16**3
     assert math.isfinite(after.loss)
