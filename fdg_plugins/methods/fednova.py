@@ -109,10 +109,7 @@ METHOD = method.Method(
         method.Equation("τ_eff = Σᵤ pᵤ aᵤ", "steps of the mean site, over the sites of the round"),
         method.Equation("θ⁺ = θ + η τ_eff Σᵤ pᵤ Δᵤ / aᵤ", "step of the server"),
     ),
-    settings=(
-        method.WEIGHTING,
-        method.SettingSource("server_lr", symbol="η", paper="1", remark="factor of the step"),
-    ),
+    settings=(method.WEIGHTING, method.SettingSource("server_lr", symbol="η", paper="1", remark="factor of the step")),
     differences=method.Differences(
         compared="authors' code, Flower",
         rows=(

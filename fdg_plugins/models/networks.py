@@ -65,11 +65,7 @@ MONAI_UNET = _unet("monai_unet", "network.model.2", small=True)
 MONAI_BASIC_UNET = _unet("monai_basic_unet", "network.final_conv")
 MONAI_DYNUNET = _unet("monai_dynunet", "network.output_block")
 MONAI_DENSENET121 = Network(
-    name="monai_densenet121",
-    build=f"{_MONAI}:monai_densenet121",
-    head="class_layers.out",
-    channels=None,
-    smallest=29,
+    name="monai_densenet121", build=f"{_MONAI}:monai_densenet121", head="class_layers.out", channels=None, smallest=29
 )
 
 NETWORKS: Registry[Network] = Registry("model", "fdg_plugins.networks", [__name__], Network)

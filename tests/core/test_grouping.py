@@ -6,13 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fdg_plugins.core import (
-    gram_matrix,
-    group_means,
-    match,
-    match_groups,
-    matching_objective,
-)
+from fdg_plugins.core import gram_matrix, group_means, match, match_groups, matching_objective
 
 REPEATABLE = settings(derandomize=True, deadline=None, max_examples=30)
 KAPPA = 0.5

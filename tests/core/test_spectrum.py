@@ -6,12 +6,7 @@ import math
 import torch
 from torch.fft import fft2, fftshift, ifft2, ifftshift
 
-from fdg_plugins.core.spectrum import (
-    centred_band,
-    mean_amplitude,
-    mix_amplitudes,
-    replace_amplitude,
-)
+from fdg_plugins.core.spectrum import centred_band, mean_amplitude, mix_amplitudes, replace_amplitude
 
 SIZES = [(16, 16), (17, 17), (16, 17), (17, 16), (28, 28), (8, 20)]
 FRACTIONS = [0.0, 0.05, 0.1, 0.25, 0.49, 0.5]

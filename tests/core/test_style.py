@@ -4,14 +4,7 @@
 import pytest
 import torch
 
-from fdg_plugins.core.style import (
-    explore_styles,
-    next_of_class,
-    oversample,
-    restyle,
-    spread_centres,
-    styles_of,
-)
+from fdg_plugins.core.style import explore_styles, next_of_class, oversample, restyle, spread_centres, styles_of
 from tests.random_tensors import normal
 
 

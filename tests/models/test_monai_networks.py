@@ -9,11 +9,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from fdg_plugins.models import (
-    ExtractorClassifier,
-    build_model,
-    load_pretrained,
-)
+from fdg_plugins.models import ExtractorClassifier, build_model, load_pretrained
 from fdg_plugins.models.monai_networks import monai_definition
 
 DENSE = ("monai_unet", "monai_basic_unet", "monai_dynunet")

@@ -5,14 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from fdg_plugins.models import (
-    HEADS,
-    NETWORKS,
-    ExtractorClassifier,
-    build_model,
-    model_names,
-    parameter_kinds,
-)
+from fdg_plugins.models import HEADS, NETWORKS, ExtractorClassifier, build_model, model_names, parameter_kinds
 
 SMALL = (
     "convnet",

@@ -9,13 +9,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fdg_plugins.methods.fedadg import (
-    WEIGHT_DECAY,
-    FedADGObjective,
-    GeneratingClassifier,
-    LocalAdversarial,
-    class_code,
-)
+from fdg_plugins.methods.fedadg import WEIGHT_DECAY, FedADGObjective, GeneratingClassifier, LocalAdversarial, class_code
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import SiteRound, make_objective
 from fdg_plugins.randomness import torch_generator

@@ -7,14 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fdg_plugins.methods.fedas import (
-    HELD,
-    MEANS,
-    MODEL,
-    REPORT_FISHER_TRACE,
-    ClassMeans,
-    alignment_loss,
-)
+from fdg_plugins.methods.fedas import HELD, MEANS, MODEL, REPORT_FISHER_TRACE, ClassMeans, alignment_loss
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import LocalObjective, SiteRound, Trained, make_objective, see
 from tests.objectives.local_steps import CLASSES, Batch, copy_of, make_batches, same, train_steps

@@ -9,10 +9,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.errors import ContributionError
-from fdg_plugins.methods.mofedsam import (
-    MoFedSAMObjective,
-    MomentumExchange,
-)
+from fdg_plugins.methods.mofedsam import MoFedSAMObjective, MomentumExchange
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Exchange, SiteFacts, SiteRound, Trained
 from fdg_plugins.training.results import make_update

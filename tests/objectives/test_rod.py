@@ -21,9 +21,7 @@ def local_of(model: ExtractorClassifier, site: SiteRound = UNEQUAL, balance: flo
     return made
 
 
-def test_the_generic_loss_is_balanced_softmax(
-    linear_model: ExtractorClassifier,
-) -> None:
+def test_the_generic_loss_is_balanced_softmax(linear_model: ExtractorClassifier) -> None:
     model = linear_model.eval()
     images, labels = torch.randn(4, 3, 16, 16), torch.tensor([0, 1, 2, 1])
     n = torch.tensor([6.0, 2.0, 5.0])

@@ -8,10 +8,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from fdg_plugins.methods.rsc import (
-    SMALLEST_LOSS,
-    LocalSelfChallenge,
-)
+from fdg_plugins.methods.rsc import SMALLEST_LOSS, LocalSelfChallenge
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import SiteRound, make_objective
 from tests.objectives.local_steps import Batch, make_batches

@@ -9,12 +9,7 @@ import torch
 from torch.distributions import Normal, kl_divergence
 from torch.nn.functional import cross_entropy, softplus
 
-from fdg_plugins.methods.fedsr import (
-    ClassReferences,
-    FedSRObjective,
-    LocalSimpleRepresentation,
-    parts,
-)
+from fdg_plugins.methods.fedsr import ClassReferences, FedSRObjective, LocalSimpleRepresentation, parts
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import SiteRound, make_objective
 from fdg_plugins.randomness import torch_generator

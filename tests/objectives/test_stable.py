@@ -9,13 +9,7 @@ import pytest
 import torch
 
 from fdg_plugins.core.style import styles_of
-from fdg_plugins.methods.stablefdg import (
-    LocalStyles,
-    StableFDGObjective,
-    StyleChanges,
-    StyleExchange,
-    styled_network,
-)
+from fdg_plugins.methods.stablefdg import LocalStyles, StableFDGObjective, StyleChanges, StyleExchange, styled_network
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.styled import StyledClassifier
 from fdg_plugins.objectives import Exchange, SiteRound, make_objective, see
