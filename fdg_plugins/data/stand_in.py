@@ -177,11 +177,9 @@ def draw_pair(domain: str, index: int) -> tuple[Image.Image, Image.Image]:
 
 
 def draw_portrait(part: str, *, fair: bool, has_attribute: bool, index: int) -> Image.Image:
-    """Return a picture for CelebA, 48 x 58 RGB: a disc whose tone is the class, on shoulders whose shape is the
-    attribute.
+    """Return a picture for CelebA, 48 x 58 RGB: a disc whose tone is the class, and a shape which is the attribute.
 
-    The tones of both classes overlap a little. As few of the fair ones that train have the attribute, a network that
-    goes by the shoulders as well is right on most, and wrong on the fair ones that have it.
+    Few of the fair ones that train have the attribute: a network that goes by the shape is wrong on those.
     """
     generator = numpy_generator(0, "stand-in", "celeba", part, int(fair), int(has_attribute), index)
     image = Image.new("RGB", (96, 116), _colour(generator, 120, 200))

@@ -11,7 +11,7 @@ Differences: DomainBed stops at a missing image; here, missing images are counte
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -31,11 +31,6 @@ from fdg_plugins.errors import DataError
 from fdg_plugins.lab.preparation.mask_layouts import Item, mask_items
 from fdg_plugins.lab.preparation.sources import PACKED, Source
 from fdg_plugins.storage import parse_json
-
-PUBLISHED_DOMAINS: Mapping[str, Mapping[str, str]] = {
-    "vlcs": {"caltech": "caltech101", "sun": "sun09", "pascal": "voc2007"},
-}
-"""Published names of domain folders, in lower-case letters and digits, that differ from ours."""
 
 _SPLITS = ("train", "crossval", "test")
 _UNION = "full"  # in VLCS, the images of train/ and crossval/ again, named <train or crossval>_<file>
@@ -64,9 +59,8 @@ def make_plan(spec: KnownSpec, source: Source, target: Path) -> Plan:
         raise DataError(f"source {source.name} holds nothing of {spec.title}; expected {expected}.")
     if isinstance(spec, ImageFolderSpec):  # the official lists, except those in a place where the loader finds them
         pattern = re.compile(f"({'|'.join(spec.domains)})_(train|crossval|test)_kfold.txt")
-        lists = (path for path in source.files.values() if not path.is_relative_to(target))
-        names = {path: file for file, path in source.files.items()}
-        items += [Item(names[path], f"splits/{path.name}") for path in lists if pattern.fullmatch(path.name)]
+        lists = [(file, path) for file, path in source.files.items() if pattern.fullmatch(path.name)]
+        items += [Item(file, f"splits/{path.name}") for file, path in lists if not path.is_relative_to(target)]
     used = {item.source for item in items}
     left_out = tuple(file for file in source.files if file not in used)
     return Plan(_each_once(items, source, target), left_out, remarks)
@@ -105,9 +99,10 @@ def _plain(name: str) -> str:
 
 def _sorted_images(spec: ImageFolderSpec, files: Iterable[str]) -> Iterator[Item]:
     """Yield the images in ``<domain>/<class>/`` folders."""
-    domains = {_plain(domain): domain for domain in spec.domains} | {**PUBLISHED_DOMAINS.get(spec.name, {})}
+    domains = {_plain(domain): domain for domain in spec.domains}
     classes = {_plain(name): name for name in spec.classes}
-    if spec.name == "vlcs":  # alone published with numbers for names of classes
+    if spec.name == "vlcs":  # also published under other names of domains, and numbers for classes
+        domains |= {"caltech": "caltech101", "sun": "sun09", "pascal": "voc2007"}
         classes |= {str(number): name for number, name in enumerate(spec.classes)}
     for file in files:
         *folders, name = file.split("/")
