@@ -86,7 +86,8 @@ def split_of(
     if both := sorted({one.file for one in train} & {one.file for one in validation}):
         raise DataError(f"image {both[0]} is for training and for validation, as are {len(both) - 1:,} others.")
     test = images if given.test is None else kept(given.test)
-    disjoint = (train, validation, [sample for sample in test if sample not in {*train, *validation}])
+    others = {*train, *validation}
+    disjoint = (train, validation, [sample for sample in test if sample not in others])
     used = {*_thinned(disjoint, spec, domain, seed, max_samples)}
     name = f"{spec.name}/{origin}" + _thinning_suffix(sum(map(len, disjoint)), max_samples)
     return Split(_in_order(used & {*train}), _in_order(used & {*validation}), _in_order(used & {*test}), name)
