@@ -6,6 +6,7 @@ repository and on the site. A link to a folder, or to what is not documentation,
 its text: the site does not hold these, and the repository has no address that a page could know.
 """
 
+import contextlib
 import html
 import json
 import posixpath
@@ -23,7 +24,9 @@ import make_tables
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from typer.testing import CliRunner
 
+from fdg_plugins.cli.main import app
 from fdg_plugins.plugins.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
@@ -83,11 +86,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def result_table(command: str) -> str:
     """Return what ``fdg report`` makes of kept records, as Markdown."""
-    with tempfile.TemporaryDirectory() as folder:
+    words = shlex.split(command.replace("\\\n", " "))[1:]
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(ROOT):
         table = Path(folder) / "table.md"
-        words = shlex.split(command.replace("\\\n", " "))[1:]
-        fdg = str(Path(sys.executable).with_name("fdg"))
-        subprocess.run([fdg, *words, "--to", str(table)], cwd=ROOT, check=True, capture_output=True)
+        CliRunner().invoke(app, [*words, "--to", str(table)], catch_exceptions=False)
         return table.read_text(encoding="utf-8").strip()
 
 
