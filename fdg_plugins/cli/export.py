@@ -137,7 +137,7 @@ def export_jobs(
     from fdg_plugins.cli.jobs import own_arguments
 
     with own_arguments():
-        from fdg_plugins.recipes.catalogue import job_recipes
+        from fdg_plugins.recipes.recipe import job_recipes
     from fdg_plugins.storage import writing
 
     recipes = job_recipes()

@@ -18,18 +18,16 @@ if TYPE_CHECKING:
     from fdg_plugins.lab.engine.run import Ending
     from fdg_plugins.lab.engine.sources import JobSource
     from fdg_plugins.lab.sweep.execute import StopOrder
-    from fdg_plugins.lab.sweep.request import DataFound
+    from fdg_plugins.lab.sweep.plan import DataFound
 
 
 def follow(
     folder: Path, source: "JobSource", data: "DataFound", kept: "KeptRun", threads: int | None, order: "StopOrder"
 ) -> "Ending":
     """Execute a run in ``folder`` until it ends or ``order`` ends it, and leave there what belongs there."""
-    from fdg_plugins.lab.engine.engines import ENGINES
-    from fdg_plugins.lab.engine.progress import RunDisplay
-    from fdg_plugins.lab.engine.run import Ending, carry_out, make_launch, settle_run
+    from fdg_plugins.lab.engine.run import ENGINES, Ending, RunDisplay, carry_out, make_launch, settle_run
     from fdg_plugins.lab.sweep.folder import RUN_FILE, end_earlier, held_run
-    from fdg_plugins.lab.sweep.overview import title_of_data
+    from fdg_plugins.lab.sweep.prepare import title_of_data
     from fdg_plugins.record.run_record import RunRecord
     from fdg_plugins.storage import read_json, write_json
 

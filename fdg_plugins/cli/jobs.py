@@ -93,7 +93,7 @@ def _free_target(to: Path, name: str) -> Path:
 
 def check_job(job: Path) -> dict[str, Any]:
     """Return the meta of the job in ``job``; raise an error if it is not a job, brings code or has unsafe keys."""
-    from fdg_plugins.lab.engine.local_apps import apps_of, check_is_job
+    from fdg_plugins.lab.engine.workflow import apps_of, check_is_job
 
     check_is_job(job)
     meta = read_json(job / META)

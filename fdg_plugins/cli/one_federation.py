@@ -27,7 +27,7 @@ from fdg_plugins.cli.watch import COMPLETED, Server, follow
 from fdg_plugins.controllers.kept_results import KEPT
 from fdg_plugins.errors import FDGError
 from fdg_plugins.flare.trackers import MLFLOW_FILE
-from fdg_plugins.lab.engine.engines import RESULTS
+from fdg_plugins.lab.engine.run import RESULTS
 from fdg_plugins.lab.engine.workflow import sites_of
 from fdg_plugins.lab.poc.kits import SiteData, configure, provision
 from fdg_plugins.lab.poc.processes import CONSOLE_LOG, launched

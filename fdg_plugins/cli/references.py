@@ -78,8 +78,7 @@ def _execute(plan: "Plan", environment: Mapping[str, str], to: Path) -> "RunReco
     """Execute the plan on the device in the environment; Ctrl-C and SIGTERM stop it within a step."""
     import torch
 
-    from fdg_plugins.lab.centralised.progress import RunDisplay
-    from fdg_plugins.lab.centralised.run import run_centralised
+    from fdg_plugins.lab.centralised.run import RunDisplay, run_centralised
     from fdg_plugins.lab.sweep.execute import listening
     from fdg_plugins.settings.site_config import read_site_config
     from fdg_plugins.storage import named_path

@@ -25,7 +25,7 @@ from fdg_plugins.cli.options import (
     read_values,
 )
 from fdg_plugins.errors import SettingsError, is_number
-from fdg_plugins.lab.engine.names import EngineName
+from fdg_plugins.lab.engine import EngineName
 from fdg_plugins.record.run_files import RUNS
 
 if TYPE_CHECKING:
@@ -105,9 +105,8 @@ def run(
       fdg run clipped_fedavg --plugin custom/clipped_fedavg.py
     """
     from fdg_plugins.flare.trackers import tracked
-    from fdg_plugins.lab.engine.engines import ENGINES
     from fdg_plugins.lab.engine.kept import describe
-    from fdg_plugins.lab.engine.run import check_run
+    from fdg_plugins.lab.engine.run import ENGINES, check_run
     from fdg_plugins.lab.engine.sources import Asked
     from fdg_plugins.lab.sweep.execute import listening
     from fdg_plugins.lab.sweep.folder import check_new, make_folder

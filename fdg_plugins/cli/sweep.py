@@ -90,13 +90,11 @@ def sweep(
 
       fdg sweep sweeps/net --methods fedavg,fedomg --set model=my_net.py:build --set image_size=64
     """
-    from fdg_plugins.lab.sweep.execute import Runner, Store, listening, pending
-    from fdg_plugins.lab.sweep.folder import check_path, held
+    from fdg_plugins.lab.sweep.execute import Lines, Runner, Store, listening
+    from fdg_plugins.lab.sweep.folder import held
     from fdg_plugins.lab.sweep.machine import find_machine, ignored_settings, machine_environment
-    from fdg_plugins.lab.sweep.overview import Lines
-    from fdg_plugins.lab.sweep.prepare import prepare
+    from fdg_plugins.lab.sweep.prepare import overview, prepare
 
-    check_path(folder)
     store = Store(folder)
     load_plugins(store.plugin_files(plugin or []))
     chosen = choose_data(dataset, data_root)
@@ -116,16 +114,17 @@ def sweep(
         for name in ignored_settings(os.environ):
             warn(f"{name} is not used: the settings of a sweep come from --set.")
         prepared = prepare(asked, store, environment)
-        machine = find_machine(at_once or 1, parallel, None, at_once, environment)
-        _show_plan(prepared, store)
-        runs = pending(prepared.plan, store, retry_failed=True)
+        machine = find_machine(parallel, at_once, environment)
+        for line in overview(prepared, store):
+            say(line)
+        runs = [run for run in prepared.plan if store.state(run.name) != "finished"]
         if dry_run:
             say(f"to do: {counted(len(runs), 'run')}, {len(machine.gpus)} at a time")
             return
         lines = Lines(prepared.plan, store, Console(highlight=False))
         with held(store.lock, f"folder {store.folder}"), listening() as order:
             store.write(prepared.content, files)
-            runner = Runner(store, machine, prepared.content.data, environment, lines, True, keep_models)
+            runner = Runner(store, machine, prepared.content.data.stand_in, environment, lines, keep_models)
             ended = runner.carry_out(runs, order)
     numbers = {"--parallel": parallel, "--set": None if at_once is None else f"at_once={at_once}"}
     places = {"--dataset": environment.get("FDG_DATASET_FILE"), "--data-root": environment.get("FDG_DATA_ROOT")}
@@ -146,16 +145,6 @@ def _seeds(text: str | None) -> tuple[int, ...] | None:
     if names is not None and not all(name.isdecimal() and len(name) <= len(str(LARGEST_SEED)) for name in names):
         raise SettingsError(field="--seeds", value=text, expected="numbers with commas between them, such as 0,1,2")
     return None if names is None else tuple(map(int, names))
-
-
-def _show_plan(prepared: "Prepared", store: "Store") -> None:
-    from fdg_plugins.lab.sweep.overview import headline, notes
-
-    say(headline(prepared))
-    states = [store.state(run.name) for run in prepared.plan]
-    say(", ".join(f"{states.count(state)} {state}" for state in ("finished", "failed", "to do")))
-    for note in notes(prepared):
-        say(note)
 
 
 def _sum_up(prepared: "Prepared", store: "Store", ended: "list[Ended]", again: str | None) -> int:

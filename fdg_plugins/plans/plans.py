@@ -14,6 +14,7 @@ from fdg_plugins.messages import TASK_PROBE, TASK_TRAIN
 from fdg_plugins.models import NETWORKS
 from fdg_plugins.objectives import OBJECTIVES, make_objective, objective_settings, read_settings
 from fdg_plugins.settings.protocol import (
+    PREFIX,
     Overrides,
     Protocol,
     check_unshared,
@@ -46,10 +47,7 @@ def make_plans(
     environment: Mapping[str, str],
     aggregator_settings: list[str],
 ) -> Plans:
-    """Return the plans given by the job's two settings objects and the ``FDG_*`` variables, which override both.
-
-    Raises ``SettingsError`` for a setting that is unknown, out of range or inconsistent with the data set.
-    """
+    """Return the plans by the job's two settings objects and the ``FDG_*`` variables, which override both."""
     for name, value in (("protocol", job), ("stand_in_protocol", stand_in)):
         if not isinstance(value, Mapping):
             raise SettingsError(f"config of the job: {name} is {shorten(value)}, expected an object of settings.")
@@ -72,52 +70,34 @@ def _plan(base: Overrides, layer: Overrides, operator: Overrides) -> Plan:
     spec = dataset_spec(protocol.dataset)
     check_preset(protocol.preset, spec)
     _check_fits(protocol, spec)
-    _check_network(protocol, spec)
     return Plan(protocol, {**layer.aggregator, **operator.aggregator})
 
 
 def _check_fits(protocol: Protocol, spec: DatasetSpec) -> None:
-    """Raise ``SettingsError`` if the target, the task or the partition is not one of the data set's."""
-    if protocol.target not in spec.domains:
-        raise SettingsError(
-            f"target (FDG_TARGET) is {protocol.target!r}, expected a domain of {spec.name}: {', '.join(spec.domains)}."
-        )
-    task = TASKS.get(protocol.task)
-    if task.name != spec.task:
-        raise SettingsError(
-            f"task (FDG_TASK) is {protocol.task!r}, but the images of {spec.name} are labelled for {spec.task!r}."
-        )
-    if protocol.partition in BY_CLASS and not task.one_class_per_image:
-        raise SettingsError(
-            f"partition (FDG_PARTITION) is {protocol.partition!r}, expected 'equal' or 'iid' for the task "
-            f"{protocol.task!r}, whose images have no class each."
-        )
-
-
-def _check_network(protocol: Protocol, spec: DatasetSpec) -> None:
-    """Raise ``SettingsError`` if the network does not fit the data set's images, the task or the protocol."""
-    network, task = NETWORKS.get(protocol.model), TASKS.get(protocol.task)
-    model = f"model (FDG_MODEL) is {protocol.model!r}, which"
-    if network.channels not in (None, spec.channels):
-        raise SettingsError(
-            f"{model} takes {network.channels} channels, but the images of {spec.name} have {spec.channels}."
-        )
-    if spec.dims != 2 and "dims" not in network.arguments:
-        raise SettingsError(f"{model} takes images, but those of {spec.name} have {spec.dims} dimensions.")
-    if network.dense is task.one_class_per_image:
-        one, other = ("pixel", "image") if network.dense else ("image", "pixel")
-        raise SettingsError(f"{model} has one feature vector per {one}, but task {task.name!r} needs one per {other}.")
-    size, least, factor = protocol.image_size, network.smallest, network.multiple
-    if size < least or size % factor:
-        wanted = f"at least {least}" if size < least else f"a multiple of {factor}"
-        raise SettingsError(
-            field="image_size (FDG_IMAGE_SIZE)", value=size, expected=f"{wanted} for model {protocol.model!r}"
-        )
-    if not network.has_norm(norm := protocol.normalization):
-        known = " or ".join(map(repr, ("default", *(network.norms or ()))))
-        raise SettingsError(
-            f"normalization (FDG_NORMALIZATION) is {norm!r}, expected {known}: model {protocol.model!r} has no other."
-        )
+    """Raise ``SettingsError`` for a setting that fits neither the data set, nor the task, nor the network."""
+    network, task, size = NETWORKS.get(protocol.model), TASKS.get(protocol.task), protocol.image_size
+    by_image = task.one_class_per_image
+    takes = network.channels in (None, spec.channels) and (spec.dims == 2 or "dims" in network.arguments)
+    images = f"images of {spec.channels} channels and {spec.dims} dimensions"
+    norms = " or ".join(map(repr, ("default", *(network.norms or ()))))
+    fits = {
+        "target": (protocol.target in spec.domains, f"a domain of {spec.name}: {', '.join(spec.domains)}"),
+        "task": (task.name == spec.task, f"{spec.task!r}, for which the images of {spec.name} are labelled"),
+        "partition": (by_image or protocol.partition not in BY_CLASS, "'equal' or 'iid': images have no class each"),
+        "model": (
+            takes and network.dense is not by_image,
+            f"a network that takes {images} and has one feature vector per {'image' if by_image else 'pixel'}",
+        ),
+        "image_size": (
+            size >= network.smallest and size % network.multiple == 0,
+            f"at least {network.smallest} and a multiple of {network.multiple} for model {protocol.model!r}",
+        ),
+        "normalization": (network.has_norm(protocol.normalization), f"{norms} for model {protocol.model!r}"),
+    }
+    for name, (is_met, expected) in fits.items():
+        if not is_met:
+            field = f"{name} ({PREFIX}{name.upper()})"
+            raise SettingsError(field=field, value=getattr(protocol, name), expected=expected)
 
 
 def check_settings(aggregator: UpdateAggregator, plans: Plans) -> None:
@@ -129,22 +109,19 @@ def check_settings(aggregator: UpdateAggregator, plans: Plans) -> None:
 def check_filters(plans: Plans, filters_of: Callable[[str], Sequence[Filter] | None]) -> None:
     """Raise ``SettingsError`` if the job's configs have other filters at the server than a plan needs.
 
-    ``filters_of``: the server's filters for the results of a task; if it returns None, because FLARE does not tell,
-    nothing is checked.
+    ``filters_of``: the server's filters for the results of a task; None, because FLARE does not tell, passes.
     """
     for plan in plans:
         objective = make_objective(plan.protocol.objective)
         reporting = filters_of(TASK_PROBE if objective.probes else TASK_TRAIN)
-        checked = reporting is None or any(isinstance(one, ExchangeCheckFilter) for one in reporting)
-        if objective.report is not None and not checked:
-            raise SettingsError(
-                f"objective (FDG_OBJECTIVE) is {objective.name!r}, but the job's configs have no ExchangeCheckFilter "
-                "for its reports: expected a job that was made for this objective (fdg export)."
-            )
         of_updates, precision = filters_of(TASK_TRAIN), plan.protocol.update_precision
+        checked = reporting is None or any(isinstance(one, ExchangeCheckFilter) for one in reporting)
         rounded = any(isinstance(one, RoundedUpdateReceiveFilter) for one in of_updates or ())
-        if of_updates is not None and rounded != (precision == "bfloat16"):
-            raise SettingsError(
-                f"update_precision (FDG_UPDATE_PRECISION) is {precision!r}, but the job's configs have filters for "
-                "another: expected a job that was made with this setting (fdg export)."
-            )
+        fits = {
+            "objective": (objective.name, objective.report is None or checked),
+            "update_precision": (precision, of_updates is None or rounded == (precision == "bfloat16")),
+        }
+        for name, (value, is_met) in fits.items():
+            if not is_met:
+                expected = "a job whose configs have the filters that it needs: one made with this setting (fdg export)"
+                raise SettingsError(field=f"{name} ({PREFIX}{name.upper()})", value=value, expected=expected)

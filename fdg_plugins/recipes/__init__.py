@@ -31,9 +31,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nvflare.recipe import PocEnv, ProdEnv, SimEnv
 
-    from fdg_plugins.recipes.catalogue import JOBS, METHODS, export_jobs, make_recipe, results_file, settings_of
     from fdg_plugins.recipes.equip import equip
-    from fdg_plugins.recipes.recipe import FDGRecipe
+    from fdg_plugins.recipes.recipe import JOBS, METHODS, FDGRecipe, export_jobs, make_recipe, results_file, settings_of
 
 __all__ = [
     "JOBS",
@@ -48,17 +47,13 @@ __all__ = [
     "results_file",
     "settings_of",
 ]
-_HOMES = {
-    "equip": "fdg_plugins.recipes.equip",
-    "FDGRecipe": "fdg_plugins.recipes.recipe",
-    **dict.fromkeys(("PocEnv", "ProdEnv", "SimEnv"), "nvflare.recipe"),
-}
+_HOMES = {"equip": "fdg_plugins.recipes.equip", **dict.fromkeys(("PocEnv", "ProdEnv", "SimEnv"), "nvflare.recipe")}
 
 
 def __getattr__(name: str) -> Any:
     """Load what is asked for: the settings of a job alone, as for ``fdg explain``, need no jobs of FLARE."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES.get(name, "fdg_plugins.recipes.catalogue")), name)
+    value = getattr(import_module(_HOMES.get(name, "fdg_plugins.recipes.recipe")), name)
     globals()[name] = value  # also in place of the module ``equip``
     return value

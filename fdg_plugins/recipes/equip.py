@@ -48,18 +48,18 @@ def equip(recipe: Recipe, method: str, *, head: str | None = None, metric: str =
             package's own workflow, or a recipe whose sites send models instead of updates.
     """
     parts = parse_method(method)
-    report = make_objective(parts.objective).report
-    for aggregator in (make_aggregator(parts.direction), getattr(recipe, "aggregator", None)):
+    report, own = make_objective(parts.objective).report, getattr(recipe, "aggregator", None)
+    for aggregator in (make_aggregator(parts.direction), own):
         if isinstance(aggregator, UpdateAggregator):
             _check_aggregator(aggregator, report)
     transfer = getattr(recipe, "params_transfer_type", TransferType.DIFF)
-    if isinstance(getattr(recipe, "aggregator", None), UpdateAggregator) and transfer != TransferType.DIFF:
-        raise SettingsError(
-            f"params_transfer_type of the recipe is {transfer}, expected TransferType.DIFF: "
-            f"{type(recipe.aggregator).__name__} adds up updates, and would refuse the models that scripts then send."
-        )
+    if isinstance(own, UpdateAggregator) and transfer != TransferType.DIFF:
+        expected = "TransferType.DIFF: the aggregator adds up updates, and would refuse models"
+        raise SettingsError(field="params_transfer_type", value=transfer, expected=expected)
     if parts.objective == PLAIN and settings:
-        raise SettingsError(f"method {method!r} has no setting {min(settings)!r} beside its aggregator's.")
+        raise SettingsError(
+            field=min(settings), value=settings[min(settings)], expected="no setting but the aggregator's"
+        )
     host = None if parts.objective == PLAIN else _host(parts.objective, head, settings)
     with_gap = any(GAP in record.reports for record in parts.records)
     if with_gap:
@@ -81,25 +81,19 @@ def _check_aggregator(aggregator: UpdateAggregator, report: str | None) -> None:
 
     ``report``: that of the objective, which a script may send.
     """
-    if aggregator.reads_census is not None:
-        raise SettingsError(
-            f"{type(aggregator).__name__} reads {aggregator.reads_census}, of which only this package's own workflow "
-            "takes a census, expected one that does without."
-        )
-    if aggregator.rule().needs_reports and aggregator.rule().shares not in (REPORT_GAP, report):
-        raise SettingsError(
-            f"the weights follow from the report {aggregator.rule().shares!r}, which no script sends, expected another "
-            "weighting."
-        )
+    rule, lacking = aggregator.rule(), aggregator.reads_census
+    if lacking is None and rule.needs_reports and rule.shares not in (REPORT_GAP, report):
+        lacking = rule.shares
+    if lacking is not None:
+        expected = f"one that does without {lacking!r}, which no script tells the server"
+        raise SettingsError(field="aggregator", value=type(aggregator).__name__, expected=expected)
 
 
 def _host(part: str, head: str | None, settings: dict[str, Any]) -> ExchangeHost:
     hosted = OBJECTIVES.known(part).hosted
     if hosted is None:
-        raise SettingsError(
-            f"objective {part!r} acts in the training loop of this package's own sites; a script of your own can take "
-            "part in one such as FedDIM ('dim') or FedIIR ('iir')."
-        )
+        expected = "one that a script of your own can take part in, such as FedDIM's 'dim' or FedIIR's 'iir'"
+        raise SettingsError(field="objective", value=part, expected=expected)
     if not head:
         raise SettingsError(field="head", value=head, expected=f"the dotted name of the head, which {part!r} reads")
     spec = {"name": part, **hosted, **settings}

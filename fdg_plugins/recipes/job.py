@@ -56,20 +56,19 @@ class FederationJob(FedJob):
     ``with_note`` decides, at each export, whether the apps get a ``custom/`` folder that contains only a note.
     ``plugin_files`` are copied into that folder: the job then brings code.
 
-    Args:
-        name: the job's name, also the name of its folder: letters, digits, ``.``, ``_`` and ``-``.
-        sites: the names of the job's sites.
-
-    Raises:
-        SettingsError: for an invalid name, or for site names that are invalid, empty or repeated.
+    Raises ``SettingsError`` for an invalid ``name``, or for names of ``sites`` that are invalid, empty or repeated.
     """
 
     def __init__(self, name: str, sites: Sequence[str]) -> None:
+        self.sites = [] if isinstance(sites, str) else list(sites)
         try:
             check_job_name("name", name)
+            for site in self.sites:
+                validate_target_name(site)
         except (ValueError, TypeError) as error:
-            raise SettingsError(field="name", value=name, expected="letters, digits, '.', '_' and '-'") from error
-        self.sites = _checked_sites(sites)
+            raise SettingsError(field="name or sites", value=[name, *self.sites], expected="names for FLARE") from error
+        if len({*self.sites}) < max(1, len(self.sites)) or not {*APPS}.isdisjoint(self.sites):
+            raise SettingsError(field="sites", value=sites, expected="a list of names of sites, each once")
         self.with_note = True
         self.plugin_files: tuple[Path, ...] = ()
         least = min(MIN_CLIENTS, len(self.sites))
@@ -81,18 +80,10 @@ class FederationJob(FedJob):
         self, workspace: str, n_clients: int | None = None, clients: list[str] | None = None, **options: Any
     ) -> Any:
         """Run the job in FLARE's simulator, as SimEnv does, under the names of the job's sites."""
-        names = list(self.sites if clients is None else clients)
-        if not {*names} <= {*self.sites} or (clients is None and n_clients != len(self.sites)):
-            raise SettingsError(
-                field="SimEnv's clients", value=clients or n_clients, expected=f"sites of job {self.name}: {self.sites}"
-            )
-        return super().simulator_run(workspace, clients=names, **options)
+        return super().simulator_run(workspace, clients=clients or self.sites, **options)
 
     def ask_for_gpus(self, gpus: int, memory: float | None, without: Sequence[str]) -> None:
-        """Have FLARE start the job only when all sites but ``without`` have ``gpus`` GPUs, ``memory`` GiB free of each.
-
-        Raises ``SettingsError`` as :func:`~fdg_plugins.flare.gpus.resource_spec` does.
-        """
+        """Have FLARE start the job only when all sites but ``without`` have ``gpus`` GPUs with ``memory`` GiB free."""
         spec = resource_spec(self.sites, gpus, memory, without)
         for site, need in spec.items():
             self.job.add_resource_spec(site, need)
@@ -120,18 +111,14 @@ class _JobConfig(FedJobConfig):
         self._owner = owner
 
     def generate_job_config(self, job_root: str) -> None:
-        """Write the job into a folder of its name in ``job_root``, replacing an earlier one."""
+        """Write the job into a folder of its name; ``custom/`` has its plug-in files, or only the note."""
         super().generate_job_config(job_root)
-        for app in self.fed_apps:
-            self._add_custom(Path(job_root, self.job_name, app, "custom"))
-
-    def _add_custom(self, folder: Path) -> None:
-        """Give an app its ``custom/`` folder, if it needs one: with the plug-in files, or only with the note."""
-        for file in self._owner.plugin_files:
-            folder.mkdir(exist_ok=True)
-            shutil.copyfile(file, folder / file.name)
-        if self._owner.with_note and not self._owner.plugin_files:
-            add_note(folder)
+        for folder in (Path(job_root, self.job_name, app, "custom") for app in self.fed_apps):
+            for file in self._owner.plugin_files:
+                folder.mkdir(exist_ok=True)
+                shutil.copyfile(file, folder / file.name)
+            if self._owner.with_note:
+                add_note(folder)
 
     def _get_class_path(self, obj: Any, custom_dir: str) -> str:
         """Return the public path of a class of this package: the one that sites allow (``fdg kit allow``)."""
@@ -168,42 +155,22 @@ def federation_job(
     job.to_server({"server": {"task_request_interval": interval}, **SERVER_PARAMETERS, **transport})
     job.to_clients(SiteExecutor(), tasks=[TASK_CENSUS, TASK_STATISTICS, TASK_PROBE, TASK_TRAIN, TASK_EVALUATE])
     job.to_clients(transport)
+    data, result, exchanges = FilterType.TASK_DATA, FilterType.TASK_RESULT, objective.report is not None
     if rounds_updates:  # the server's filter precedes all others; the sites' comes last, at each export
-        job.to_server(RoundedUpdateReceiveFilter(), filter_type=FilterType.TASK_RESULT, tasks=[TASK_TRAIN])
-    exchanges = objective.report is not None
-    if objective.probes:
-        _add_result_filters(job, TASK_PROBE, exchanges, None)
-    _add_result_filters(job, TASK_TRAIN, exchanges, gap)
+        job.to_server(RoundedUpdateReceiveFilter(), filter_type=result, tasks=[TASK_TRAIN])
+    # Sites pack last what their own privacy filters must see; the server unpacks in reverse order.
+    reporting = [(TASK_TRAIN, gap)] if not objective.probes else [(TASK_PROBE, None), (TASK_TRAIN, gap)]
+    for task, gaps in reporting:
+        if gaps is not None:
+            job.to_clients(gaps.report, filter_type=result, tasks=[task])
+        if exchanges:
+            job.to_clients(ExchangeReportFilter(), filter_type=result, tasks=[task])
+            job.to_server(ExchangeCheckFilter(), filter_type=result, tasks=[task])
+        if gaps is not None:
+            job.to_server(gaps.check, filter_type=result, tasks=[task])
     if exchanges:
-        job.to_server(ExchangeSendFilter(), filter_type=FilterType.TASK_DATA, tasks=[TASK_TRAIN])
-        job.to_clients(ExchangeReceiveFilter(), filter_type=FilterType.TASK_DATA, tasks=[TASK_TRAIN])
+        job.to_server(ExchangeSendFilter(), filter_type=data, tasks=[TASK_TRAIN])
+        job.to_clients(ExchangeReceiveFilter(), filter_type=data, tasks=[TASK_TRAIN])
     if rounds_updates:
-        job.to_clients(RoundedUpdateSendFilter(), filter_type=FilterType.TASK_RESULT, tasks=[TASK_TRAIN])
+        job.to_clients(RoundedUpdateSendFilter(), filter_type=result, tasks=[TASK_TRAIN])
     return job
-
-
-def _add_result_filters(job: FederationJob, task: str, exchanges: bool, gap: GapFilters | None) -> None:
-    """Add the filters that pack reports at the sites and, in reverse order, those that unpack them at the server.
-
-    Reports that a site's own privacy filters must see are packed last.
-    """
-    if gap is not None:
-        job.to_clients(gap.report, filter_type=FilterType.TASK_RESULT, tasks=[task])
-    if exchanges:
-        job.to_clients(ExchangeReportFilter(), filter_type=FilterType.TASK_RESULT, tasks=[task])
-        job.to_server(ExchangeCheckFilter(), filter_type=FilterType.TASK_RESULT, tasks=[task])
-    if gap is not None:
-        job.to_server(gap.check, filter_type=FilterType.TASK_RESULT, tasks=[task])
-
-
-def _checked_sites(sites: Any) -> list[str]:
-    """Return the names of the sites; raise ``SettingsError`` unless FLARE takes each, and each is given once."""
-    names = [] if isinstance(sites, str) else list(sites)
-    try:
-        for name in names:
-            validate_target_name(name)
-    except (TypeError, ValueError) as error:
-        raise SettingsError(field="sites", value=sites, expected="names that FLARE takes for sites") from error
-    if not names or len(set(names)) < len(names) or not {SERVER_SITE_NAME, ALL_SITES}.isdisjoint(names):
-        raise SettingsError(field="sites", value=sites, expected="a list of names of sites, each once")
-    return names

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base of this package's recipes: a method on a data set as a FLARE recipe, with every setting checked at once."""
+"""A method on a data set as a FLARE recipe, with every setting checked at once; the jobs that this project keeps."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,16 +12,17 @@ from fdg_plugins.controllers import FederationController
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.data.site_names import part_sites
 from fdg_plugins.data.skew import EQUAL
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.flare.trackers import check_tracker
 from fdg_plugins.models import NETWORKS
 from fdg_plugins.objectives import check_any_network, check_brought_network
-from fdg_plugins.plugins.composition import parse_method
+from fdg_plugins.plugins.composition import COMBINED, parse_method
 from fdg_plugins.plugins.files import check_names_differ, files_behind, load_file
+from fdg_plugins.plugins.methods import METHODS as RECORDS
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.recipes.job import FederationJob, federation_job
-from fdg_plugins.recipes.settings import job_settings
-from fdg_plugins.settings.protocol import make_protocol
+from fdg_plugins.recipes.settings import job_settings, setting_names
+from fdg_plugins.record.run_files import RESULTS_FILE, SIMULATOR_FOLDER
 from fdg_plugins.settings.uses import uses_of
 
 
@@ -74,37 +75,32 @@ class FDGRecipe(Recipe):
         check_names_differ(given)
         files = {load_file(file): file for file in given}
         made = job_settings(parse_method(method), dataset, settings)
-        self._protocol = make_protocol([made.protocol])
-        check_any_network(self._protocol)
-        if sites is None:
-            sites = _default_sites(dataset, made.protocol)
+        self.method, self.dataset, self.plans = made.method.name, dataset, made.plans
+        check_any_network(self.plans.real.protocol)
         uses = uses_of(made.aggregator_spec, (made.protocol, made.stand_in), {})
         files = dict(sorted({**files, **files_behind(uses.names)}.items()))
         if files:
             made.protocol["plugins"] = list(files)
-        self.method = made.method.name
-        self.dataset = dataset
         controller = FederationController(
             protocol=made.protocol,
             stand_in_protocol=made.stand_in,
             aggregator=made.aggregator_spec,
             tracking=tracking,
         )
-        super().__init__(
-            federation_job(
-                f"{dataset}_{self.method.replace('+', '_')}" if name is None else name,
-                sites,
-                controller,
-                made.objective,
-                made.gap,
-                made.protocol.get("update_precision") == "bfloat16",
-                # FLARE can offload to files only tensors that arrive in chunks.
-                NETWORKS.get(made.protocol["model"]).small and not made.protocol.get("enable_tensor_disk_offload"),
-            )
+        job = federation_job(
+            f"{dataset}_{self.method.replace('+', '_')}" if name is None else name,
+            _default_sites(dataset, made.protocol) if sites is None else sites,
+            controller,
+            made.objective,
+            made.gap,
+            made.protocol.get("update_precision") == "bfloat16",
+            # FLARE can offload to files only tensors that arrive in chunks.
+            NETWORKS.get(made.protocol["model"]).small and not made.protocol.get("enable_tensor_disk_offload"),
         )
-        self._job: FederationJob
-        self._job.plugin_files = tuple(files.values())
-        self._job.ask_for_gpus(gpus, gpu_memory, without_gpu)
+        super().__init__(job)
+        self._job: FederationJob = job
+        job.plugin_files = tuple(files.values())
+        job.ask_for_gpus(gpus, gpu_memory, without_gpu)
 
     @property
     def sites(self) -> list[str]:
@@ -128,7 +124,7 @@ class FDGRecipe(Recipe):
         It has a ``custom/`` folder only if it brings code. Raises ``SettingsError`` for a network of the user's own
         that cannot take the images: a federation has no stand-in with smaller ones.
         """
-        check_brought_network(self._protocol)
+        check_brought_network(self.plans.real.protocol)
         self._job.with_note = False
         super().export(str(folder))
         return [file.name for file in self._job.plugin_files]
@@ -150,9 +146,69 @@ def _default_sites(dataset: DatasetRef, protocol: Mapping[str, Any]) -> list[str
     spec, count = dataset_spec(dataset), protocol.get("sites_per_domain", 1)
     partition = protocol.get("partition", EQUAL)
     if count == 1 and partition != EQUAL:
-        raise SettingsError(
-            f"partition is {partition!r}, expected {EQUAL!r} for sites_per_domain 1, with which each site has a domain "
-            "to itself."
-        )
+        expected = f"{EQUAL!r} for sites_per_domain 1, with which each site has a domain to itself"
+        raise SettingsError(field="partition", value=partition, expected=expected)
     counts = (1 if domain == protocol["target"] else count for domain in spec.domains)
     return [name for site, own in zip(spec.sites, counts, strict=True) for name in part_sites(site, own)]
+
+
+# Our own compositions: FedDIM under FedOMG, alone and with GA's weights. No paper reports them.
+_OURS = ("fedomg+dim", "fedomg+ga+dim")
+
+
+COMPOSITIONS = (*(parse_method("+".join(pair)).name for pair in COMBINED), *_OURS)
+# The methods with kept jobs, and those with kept jobs on RotatedMNIST and on the retinal vessels too.
+METHODS = (*RECORDS.own(), *COMPOSITIONS)
+_ON_ROTATED_MNIST = ("fedavg", "fedomg", "feddim", "fediir")
+_ON_VESSELS = ("fedavg", "fedomg", "fedga", "feddim", "fediir", "harmofl")
+JOBS = (
+    *(("pacs", method) for method in METHODS),
+    *(("rotatedmnist", method) for method in _ON_ROTATED_MNIST),
+    *(("vessels", method) for method in _ON_VESSELS),
+)
+
+# Subfolders of the result of Run.get_result(): the simulator's workspace, or a downloaded job.
+_RUN_FOLDERS = (SIMULATOR_FOLDER, "workspace")
+
+
+def make_recipe(method: str, dataset: DatasetRef = "pacs", **settings: Any) -> FDGRecipe:
+    """Return the recipe of ``method``: a published name, or one and parts in any order (``"fedomg+ga+dim"``).
+
+    ``settings`` are those of :class:`~fdg_plugins.recipes.FDGRecipe`; numbers and truth values may also be text.
+    Raises ``SettingsError`` for invalid settings and for a ``weighting`` or ``objective`` that changes the method.
+    """
+    recipe = FDGRecipe(method, dataset, **settings)
+    if (name := parse_method(method).name) != recipe.method:
+        expected = f"{recipe.method!r}, which its weighting and objective make it"
+        raise SettingsError(field="method", value=name, expected=expected)
+    return recipe
+
+
+def settings_of(method: str) -> tuple[str, ...]:
+    """Return the names of the settings that :func:`make_recipe` accepts for ``method``."""
+    return setting_names(parse_method(method))
+
+
+def job_recipes() -> dict[str, FDGRecipe]:
+    """Return the recipes of all jobs that this project keeps, by the name of the job."""
+    recipes = [make_recipe(method, dataset) for dataset, method in JOBS]
+    return {recipe.name: recipe for recipe in recipes}
+
+
+def export_jobs(folder: str | Path) -> None:
+    """Write all jobs that this project keeps to ``folder``, replacing earlier ones."""
+    for recipe in job_recipes().values():
+        recipe.export(str(folder))
+
+
+def results_file(result: str | Path | None) -> Path:
+    """Return the path of ``results.json`` in ``result``, the return value of ``Run.get_result()``.
+
+    Raises ``DataError`` if there is none: the run has not begun, or its workspace was removed.
+    """
+    if result is not None:
+        for folder in _RUN_FOLDERS:
+            if (path := Path(result, folder, RESULTS_FILE)).is_file():
+                return path
+    expected = f"the result of a run that has ended, with {RESULTS_FILE} in {' or '.join(_RUN_FOLDERS)}"
+    raise DataError(field="result", value=str(result), expected=expected)

@@ -17,10 +17,10 @@ from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError, check_settings_known
 from fdg_plugins.filters.gap import GapFilters, gap_filters
 from fdg_plugins.messages import REPORT_GAP
-from fdg_plugins.objectives import ERMObjective, Objective, make_objective, objective_settings, read_settings
-from fdg_plugins.plans.plans import check_settings, make_plans
+from fdg_plugins.objectives import Objective, make_objective, objective_settings, read_settings
+from fdg_plugins.plans.plans import Plans, check_settings, make_plans
 from fdg_plugins.plugins.classes import parameters_of, read_spec
-from fdg_plugins.plugins.composition import Composition, parts
+from fdg_plugins.plugins.composition import PLAIN, Composition, parts
 from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset
 from fdg_plugins.settings.defaults import dataset_protocol, method_defaults
 from fdg_plugins.settings.protocol import Protocol, check_unshared, part_settings
@@ -41,6 +41,7 @@ class JobSettings(NamedTuple):
     stand_in: dict[str, Any]
     objective: Objective
     gap: GapFilters | None
+    plans: Plans
 
     @property
     def gap_metric(self) -> str | None:
@@ -66,12 +67,12 @@ def job_settings(method: Composition, dataset: DatasetRef, given: Mapping[str, A
     chosen = {name: value for name, value in given.items() if value is not None}
     weighting, of_weighting = _named("weighting", chosen.pop("weighting", None))
     objective, of_objective = _named("objective", chosen.pop("objective", None))
-    method = _with_objective(_with_weighting(method, weighting, of_weighting), objective)
+    method = _with_parts(method, weighting, of_weighting, objective)
     metric = chosen.pop(METRIC, "loss") if _needs_gaps(method) else None
     names = objective_settings(method.objective)
     parted = part_settings(chosen, _server_names(method), names, f"recipe {method.name}")
     check_unshared(parted.aggregator, names, f"recipe {method.name}")
-    defaults, domains = method_defaults(method, dataset), dataset_spec(dataset).domains
+    defaults, base = method_defaults(method, dataset), dataset_protocol(dataset)
     server = dict(defaults.server)
     if method.weighting is not None:
         server = {**server, **defaults.weighting, **of_weighting}
@@ -81,17 +82,16 @@ def job_settings(method: Composition, dataset: DatasetRef, given: Mapping[str, A
     aggregator, spec = _aggregator(method, {**server, **parted.aggregator})
     settings = read_settings(method.objective, {**defaults.objective, **of_objective, **parted.objective})
     local = make_objective({"name": method.objective, **settings})
-    local_spec = {"objective": {"name": method.objective, **settings}} if method.objective != ERMObjective.name else {}
-    base = dataset_protocol(dataset)
+    local_spec = {"objective": {"name": method.objective, **settings}} if method.objective != PLAIN else {}
     own = {**base.protocol, **defaults.protocol, **parted.protocol, **local_spec}
-    protocol = {"dataset": plain_dataset(dataset), "target": domains[0], **own}
+    protocol = {"dataset": plain_dataset(dataset), "target": dataset_spec(dataset).domains[0], **own}
     open_names = {*Protocol.model_fields, *flat_names(aggregator.settings())} - chosen.keys()
     stand_in = {name: value for name, value in base.stand_in.items() if name in open_names}
     plans = make_plans(protocol, stand_in, {}, flat_names(aggregator.settings()))
     check_settings(aggregator, plans)
     checked = {**plans.real.protocol.model_dump(mode="json"), **local_spec}
     gap = None if metric is None else gap_filters(metric, TASKS.get(plans.real.protocol.task).score)
-    return JobSettings(method, spec, {name: checked[name] for name in protocol}, stand_in, local, gap)
+    return JobSettings(method, spec, {name: checked[name] for name in protocol}, stand_in, local, gap, plans)
 
 
 def _needs_gaps(method: Composition) -> bool:
@@ -106,23 +106,23 @@ def _named(what: str, spec: Any) -> tuple[str | None, Mapping[str, Any]]:
     return name, settings
 
 
-def _with_weighting(method: Composition, name: str | None, settings: Mapping[str, Any]) -> Composition:
-    if name is None:
-        return method
-    WEIGHTINGS.known(name)
-    check_settings_known(f"weighting {name!r}", sorted(settings), weighting_names(name))
-    if method.weighting not in (None, name):
-        raise SettingsError(f"weighting is {name!r}, but that of method {method.name!r} is {method.weighting!r}.")
-    return method.plus(name) if name in parts("weighting") and method.weighting is None else method
-
-
-def _with_objective(method: Composition, name: str | None) -> Composition:
-    if name is None or name == method.objective:
-        return method
-    make_objective(name)  # an unknown objective raises its own error
-    if method.objective != ERMObjective.name:
-        raise SettingsError(f"objective is {name!r}, but that of method {method.name!r} is {method.objective!r}.")
-    return method.plus(name)
+def _with_parts(
+    method: Composition, weighting: str | None, of_weighting: Mapping[str, Any], objective: str | None
+) -> Composition:
+    """Return the method with a weighting and an objective that are given, unless it has others."""
+    if weighting is not None:
+        WEIGHTINGS.known(weighting)
+        check_settings_known(f"weighting {weighting!r}", sorted(of_weighting), weighting_names(weighting))
+    if objective is not None:
+        make_objective(objective)  # an unknown objective raises its own error
+    own = {"weighting": (weighting, method.weighting, None), "objective": (objective, method.objective, PLAIN)}
+    for what, (name, of_method, free) in own.items():
+        if name is not None and of_method not in (free, name):
+            expected = f"{of_method!r}, which method {method.name!r} has"
+            raise SettingsError(field=what, value=name, expected=expected)
+    if weighting in parts("weighting") and method.weighting is None:
+        method = method.plus(str(weighting))
+    return method if objective in (None, method.objective) else method.plus(str(objective))
 
 
 def _server_names(method: Composition) -> list[str]:

@@ -55,10 +55,7 @@ class MethodDefaults(NamedTuple):
 
 
 def dataset_protocol(dataset: DatasetRef) -> DatasetProtocol:
-    """Return the protocol of a data set: its families' protocols from general to specific, then its own values.
-
-    Raises ``SettingsError`` for a data set that is not in the catalogue.
-    """
+    """Return the protocol of a data set: its families', from general to specific, then its own values."""
     spec = dataset_spec(dataset)
     layers = [*(FAMILIES[name] for name in spec.families if name in FAMILIES), (spec.protocol, spec.stand_in_protocol)]
     real, drawn = zip(*layers, strict=True)
@@ -99,8 +96,7 @@ def protocol_settings(protocol: str, dataset: DatasetRef, method: Composition | 
     """Return the settings of a protocol by name for a data set; a method ignores those that it does not have.
 
     ``method``: under a paper's protocol it keeps what its own paper or code demands of the sites' training; our own
-    choices for it give way to what the protocol names. Raises ``SettingsError`` for an unknown protocol or data set,
-    and for a paper that does not use the data set.
+    choices for it give way to what the protocol names.
     """
     spec = dataset_spec(dataset)
     if protocol == PAPER:

@@ -247,21 +247,15 @@ class Protocol(pydantic.BaseModel):
         14400, ge=1, le=LONGEST_WAIT, description="seconds after which a site that has not answered is left behind"
     )
 
-    @pydantic.field_validator("dataset", mode="before")
-    @classmethod
-    def _described(cls, value: Any) -> Any:
-        return read_own_dataset(value) if isinstance(value, Mapping) else value
-
-    @pydantic.field_validator("objective", mode="before")
-    @classmethod
-    def _named(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
-
     @pydantic.field_validator("dataset", "objective", "travels", mode="before")
     @classmethod
-    def _from_json(cls, value: Any) -> Any:
-        """Convert an object in JSON, as from the environment; of a field's validators, the last runs first."""
-        return json.loads(value) if isinstance(value, str) and value.lstrip().startswith("{") else value
+    def _from_text(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
+        """Convert JSON, as from the environment, the description of a data set, and an objective's name."""
+        if isinstance(value, str) and value.lstrip().startswith("{"):
+            value = json.loads(value)
+        if info.field_name == "dataset" and isinstance(value, Mapping):
+            return read_own_dataset(value)
+        return {"name": value} if info.field_name == "objective" and isinstance(value, str) else value
 
     @pydantic.field_validator("plugins", mode="before")
     @classmethod
@@ -332,16 +326,10 @@ def part_settings(
 
 
 def check_unshared(server: Iterable[str], objective: Collection[str], origin: str) -> None:
-    """Raise ``SettingsError`` if a setting that was given to the ``server`` is one of the method's ``objective`` too.
-
-    Whichever it was given to would be a guess.
-    """
-    for name in server:
-        if name in objective:
-            raise SettingsError(
-                f"{origin}: {name} is a setting of the weighting and of the objective, expected it in one of them: "
-                f'weighting or objective as {{"name": ..., "{name}": ...}}.'
-            )
+    """Raise ``SettingsError`` for a setting of the ``server`` that the ``objective`` has too: whose is meant?"""
+    if both := [name for name in server if name in objective]:
+        expected = f'it in one of weighting and objective, as {{"name": ..., "{both[0]}": ...}}: both have it'
+        raise SettingsError(f"{origin}: {both[0]}: expected {expected}.", field=both[0], expected=expected)
 
 
 def make_protocol(layers: Iterable[Mapping[str, Any]]) -> Protocol:
@@ -356,10 +344,6 @@ def make_protocol(layers: Iterable[Mapping[str, Any]]) -> Protocol:
     except pydantic.ValidationError as error:
         detail = error.errors(include_url=False)[0]
         name = str(detail["loc"][0])
-        raise SettingsError(
-            f"setting {name} ({PREFIX}{name.upper()}) is {shorten(merged.get(name))}: "
-            f"{str(detail['msg']).removeprefix('Value error, ').rstrip('.')}.",
-            public=True,
-            field=name,
-            value=merged.get(name),
-        ) from error
+        said = str(detail["msg"]).removeprefix("Value error, ").rstrip(".")
+        text = f"setting {name} ({PREFIX}{name.upper()}) is {shorten(merged.get(name))}: {said}."
+        raise SettingsError(text, public=True, field=name, value=merged.get(name)) from error

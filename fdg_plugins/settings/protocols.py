@@ -5,24 +5,15 @@ Families: FedOMG's D.6 for photographs, one protocol for PACS, VLCS and Office-H
 which it states neither momentum nor weight decay; FedIIR's paper for digits. The values for segmentation and those of
 the stand-in are ours. The protocol settings of a *method* are in its record (``fdg_plugins.methods``).
 
-The protocols under which papers compare methods say how long and how sites train, and what.
-Sources: FedOMG, D.6, with momentum, weight decay and schedule of its code; FedIIR, Section 5.1 and Table 3, with
-momentum and weight decay of its code; FedDIM, Section 5.1, which states no learning rate; FedDG-GA, Section 4.1, with
-the optimizer of its code. All sites take part in every round. What neither a paper nor its code says is that of the
-data set; settings of a method, such as its strength, are in its record (``fdg_plugins.methods``). Momentum is 0.9 in
-all four, which is the default of the package, and stays that of a method which demands another. In the code of FedOMG
+The protocols under which papers compare methods say how long and how sites train, and what (``docs/sweep.md`` has
+them as a table, with what papers and codes leave open). Sources: FedOMG, D.6, with momentum, weight decay and schedule
+of its code; FedIIR, Section 5.1 and Table 3, with momentum and weight decay of its code; FedDIM, Section 5.1, which
+states no learning rate; FedDG-GA, Section 4.1, with the optimizer of its code. ``fedomg-fl`` is FedOMG's other protocol
+(D.6, Tables 1 and 5) of 100 label-skewed sites, which states neither momentum nor weight decay, so there is none. All
+sites take part in every round. What neither a paper nor its code says is that of the data set. Momentum is 0.9 in the
+first four, which is the default of the package, and stays that of a method which demands another. In the code of FedOMG
 and FedDG-GA a site has one optimizer for all rounds (``optimizer_dict`` of both ``trainval_func.py``), in FedIIR's a
 new one in every round.
-
-FedIIR's code keeps BatchNorm of its ResNets in evaluation mode whatever the algorithm. FedDIM says that it follows
-FedIIR's methodology and prints nothing about BatchNorm; no code of it was compared, so ``feddim`` leaves it to the data
-set, as it does the learning rate and the augmentation, of which the papers say nothing and the codes of the other three
-crop more than the default. No setting has the initial weights of a new head: FedIIR's code draws them by
-``kaiming_normal_``, this package as torch does, 2.4 times narrower (√6).
-
-``fedomg-fl`` is FedOMG's other protocol (D.6, Tables 1 and 5): 100 label-skewed sites. The paper states SGD, neither
-momentum nor weight decay, so there is none; nor how a site's images are split, nor what size CelebA's images have
-(``docs/label-skew.md``).
 """
 
 from collections.abc import Mapping

@@ -36,6 +36,7 @@ FROM_ENVIRONMENT = (
 PATHS = ("data_root", "dataset_file")
 
 DistributionName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
+Part = Annotated[str, StringConstraints(pattern=r"^[1-9]\d{0,5}/[1-9]\d{0,5}$")]
 
 
 class SiteConfig(pydantic.BaseModel):
@@ -51,7 +52,7 @@ class SiteConfig(pydantic.BaseModel):
     domain: str | None = Field(
         None, description="domain held by the site; default: the site's name, of `photo-3of10` what precedes the part"
     )
-    part: Annotated[str, StringConstraints(pattern=r"^[1-9]\d{0,5}/[1-9]\d{0,5}$")] | None = Field(
+    part: Part | None = Field(
         None,
         description="share of the domain, for many sites per domain: `3/10` is the third of ten; default: as the "
         "site's name says, which is `photo-3of10`",
@@ -129,43 +130,38 @@ def read_site_config(
 ) -> SiteConfig:
     """Return the config of ``site`` from the file at ``path`` (None: no file) and the environment.
 
-    ``shared``: several sites may share the file, so it need not have an entry for each. Raises ``SettingsError`` for an
-    invalid setting, and for a file of one site that has entries and none for it, since what its operator has written
-    there would not hold; ``DataError`` if the file cannot be read as JSON.
+    ``shared``: several sites may share the file, so it need not have an entry for each; else one that has others and
+    none for the site is refused, since what its operator has written there would not hold.
     """
     entry = {} if path is None else _entry(site, _content(path), path, shared=shared)
     values: dict[str, Any] = {
         field: value for field in FROM_ENVIRONMENT if (value := environment.get(_variable(field), "").strip())
     }
     values |= {name: user_path(values[name], environment) for name in PATHS if name in values}
-    return _validated({**values, **entry}, site, f"config {FILE_NAME}", entry)
+    return _validated({**values, **entry}, site, entry)
 
 
 def read_allowed_plugins(owner: str, path: Path, *, shared: bool = True) -> Allowed:
-    """Return ``allowed_plugins`` of ``owner`` from the file at ``path``, ignoring all else; None if there is no list.
-
-    The server has such a list too, under the name ``server``. ``shared`` and errors: as :func:`read_site_config`.
-    """
+    """Return ``allowed_plugins`` of ``owner``, a site or the ``server``, ignoring all else; None if there is none."""
     entry = _entry(owner, _content(path), path, shared=shared) if os.path.lexists(path) else {}
     known = {ALLOWED_PLUGINS: entry.get(ALLOWED_PLUGINS)}
-    return _validated(known, owner, f"config {FILE_NAME}", known).allowed_plugins
+    return _validated(known, owner, known).allowed_plugins
 
 
 def update_site_config(path: Path, site: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Add settings to the entry of ``site`` in the file at ``path``, which need not be there; return the entry.
 
-    Raises ``SettingsError``, and writes nothing, if a setting of the entry is then invalid, and ``DataError`` if the
-    file cannot be read or written.
+    Raises ``SettingsError``, and writes nothing, if a setting of the entry is then invalid.
     """
     content = _content(path) if path.exists() else {}
     entry = {**_entry(site, content, path, shared=True), **values}
-    _validated(entry, site, f"config {path}", entry)
+    _validated(entry, site, entry)
     write_json(path, {**content, site: entry})
     return entry
 
 
-def _validated(values: Mapping[str, Any], site: str, origin: str, entry: Mapping[str, Any]) -> SiteConfig:
-    """Return the config; raise ``SettingsError`` that names ``origin``, or the variable of what is not in ``entry``.
+def _validated(values: Mapping[str, Any], site: str, entry: Mapping[str, Any]) -> SiteConfig:
+    """Return the config; raise ``SettingsError`` that names the file, or the variable of what is not in ``entry``.
 
     Others are told only which setting is wrong: an unknown name is arbitrary, and a value may be a path.
     """
@@ -173,13 +169,11 @@ def _validated(values: Mapping[str, Any], site: str, origin: str, entry: Mapping
         return SiteConfig.model_validate(values)
     except pydantic.ValidationError as error:
         name = str(next(iter(error.errors(include_url=False, include_input=False)[0]["loc"]), "part"))
-        where = origin if name in entry else f"environment variable {_variable(name)}"
+        where = f"config {FILE_NAME}" if name in entry else f"environment variable {_variable(name)}"
         what = f"value of {name!r} that is not as expected" if name in SiteConfig.model_fields else "unknown field"
-        raise SettingsError(
-            f"site {site}: {where}: {first_problem(error, SiteConfig.model_fields)}",
-            public=f"its config, of file or environment, has a {what}.",
-            field=name,
-        ) from error
+        text = f"site {site}: {where}: {first_problem(error, SiteConfig.model_fields)}"
+        public = f"its config, of file or environment, has a {what}."
+        raise SettingsError(text, public=public, field=name) from error
 
 
 def _variable(field: str) -> str:
@@ -195,16 +189,10 @@ def _content(path: Path) -> Any:
 
 
 def _entry(site: str, content: Any, path: Path, *, shared: bool) -> dict[str, Any]:
+    """Return the settings of ``site`` in the content of a file."""
     entry = content.get(site, {}) if isinstance(content, dict) else None
-    if not isinstance(entry, dict):
-        raise SettingsError(
-            f"site {site}: config {path} must map site names to objects of settings.",
-            public="its config must map site names to objects of settings.",
-        )
-    if not shared and content and site not in content:
-        raise SettingsError(
-            f"site {site}: config {path} has settings of {', '.join(map(shorten, content))}, expected an entry "
-            f"{shorten(site)}.",
-            public="its config has no entry for it.",
-        )
-    return entry
+    if isinstance(entry, dict) and (shared or not content or site in content):
+        return entry
+    found = ", ".join(map(shorten, content)) if isinstance(content, dict) else shorten(content)
+    text = f"site {site}: config {path} has {found}, expected an entry {shorten(site)} with an object of settings."
+    raise SettingsError(text, public="its config has no object of settings for it.", field=site)

@@ -21,10 +21,8 @@ class Uses(NamedTuple):
 def uses_of(aggregator: Any, protocols: tuple[Any, ...], environment: Mapping[str, str]) -> Uses:
     """Return the names that a job uses; an invalid name is reported later, where it is used.
 
-    Args:
-        aggregator: the job's aggregation rule, a name or an object with a name and settings.
-        protocols: the job's settings objects for real data and for the stand-in.
-        environment: the server's environment, whose ``FDG_*`` variables override both.
+    ``aggregator`` is its aggregation rule, a name or an object; ``protocols`` are its settings objects for real data
+    and for the stand-in, which the server's ``environment`` overrides.
     """
     layers = [layer for layer in (*protocols, environment_settings(environment)) if isinstance(layer, Mapping)]
     given = [

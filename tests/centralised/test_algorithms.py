@@ -9,22 +9,19 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.lab.centralised import (
-    ALGORITHMS,
-    CentralisedERM,
+from fdg_plugins.lab.centralised import ALGORITHMS, algorithm_settings, make_algorithm
+from fdg_plugins.lab.centralised.algorithm import AnnealedPenalty, CentralisedERM
+from fdg_plugins.lab.centralised.algorithms import (
+    LOG_WEIGHTS,
     CentralisedFish,
-    CentralisedFishr,
     CentralisedGroupDRO,
     CentralisedIRM,
     CentralisedVREx,
-    algorithm_settings,
-    make_algorithm,
+    invariance_penalty,
+    reweigh,
+    risk_variance,
 )
-from fdg_plugins.lab.centralised.algorithm import AnnealedPenalty
-from fdg_plugins.lab.centralised.fishr import AVERAGES
-from fdg_plugins.lab.centralised.groupdro import LOG_WEIGHTS, reweigh
-from fdg_plugins.lab.centralised.irm import invariance_penalty
-from fdg_plugins.lab.centralised.vrex import risk_variance
+from fdg_plugins.lab.centralised.fishr import AVERAGES, CentralisedFishr
 from fdg_plugins.models import ExtractorClassifier
 from tests.centralised.contract import adam, equal, normalised_network, sgd, small_batches, small_network, trained
 
@@ -59,18 +56,6 @@ def test_the_defaults_are_domainbeds() -> None:
 def test_what_makes_no_sense_is_refused(name: str, settings: dict[str, object]) -> None:
     with pytest.raises(SettingsError):
         make_algorithm(name, settings)
-
-
-def test_erm_with_one_domain_is_ordinary_training() -> None:
-    own, plain = small_network(), small_network()
-    trained(CentralisedERM(), own, steps=3, domains=1)
-    optimizer = adam(plain)
-    for number in range(3):
-        ((images, labels),) = small_batches(1, seed=number)
-        optimizer.zero_grad()
-        cross_entropy(plain(images), labels).backward()
-        optimizer.step()
-    assert equal(own, plain)
 
 
 def test_a_step_of_erm_is_a_round_of_fedavg_with_one_step_at_sites_of_equal_weight() -> None:
@@ -128,16 +113,6 @@ def test_the_invariance_penalty_in_closed_form() -> None:
     assert float(invariance_penalty(torch.zeros(6, 3), torch.tensor([0, 1, 2, 0, 1, 2]))) == 0.0
 
 
-def test_halves_are_the_images_at_even_and_at_odd_places() -> None:
-    generator = torch.Generator().manual_seed(0)
-    logits, labels = torch.randn(5, 3, generator=generator), torch.tensor([0, 1, 2, 0, 1])
-    within = torch.tensor([4, 3, 2, 1, 0])  # even places stay even, odd ones odd
-    across = torch.tensor([1, 0, 2, 3, 4])
-    penalty = invariance_penalty(logits, labels)
-    torch.testing.assert_close(invariance_penalty(logits[within], labels[within]), penalty)
-    assert not torch.isclose(invariance_penalty(logits[across], labels[across]), penalty)
-
-
 def test_weights_follow_the_risks_by_the_exponential() -> None:
     # From uniform weights, with eta = 1 and risks 0 and log 2: 1/2 * (1, 2), rescaled.
     log_weights = reweigh(torch.tensor([0.5, 0.5], dtype=torch.float64).log(), torch.tensor([0.0, math.log(2)]), 1.0)
@@ -146,17 +121,6 @@ def test_weights_follow_the_risks_by_the_exponential() -> None:
     torch.testing.assert_close(reweigh(weights.log(), torch.full((3,), 1.7), 0.3).exp(), weights)
     huge = reweigh(torch.zeros(2, dtype=torch.float64), torch.tensor([1e10, 0.0]), 1.0)
     assert huge.exp().tolist() == [1.0, 0.0]
-
-
-def test_after_many_steps_the_highest_risk_has_all_the_weight_and_may_lose_it_again() -> None:
-    log_weights = torch.full((3,), 1 / 3, dtype=torch.float64).log()
-    for highest, steps in ((1, 2000), (0, 4000)):  # 2000 steps leave exp(-1000): a weight kept as it is would be zero
-        risks = torch.ones(3)
-        risks[highest] = 2.0
-        for _ in range(steps):
-            log_weights = reweigh(log_weights, risks, 0.5)
-        assert int(log_weights.argmax()) == highest
-        assert float(log_weights.exp().max()) == pytest.approx(1.0)
 
 
 def test_the_weights_move_before_the_loss_is_taken() -> None:
@@ -168,12 +132,9 @@ def test_the_weights_move_before_the_loss_is_taken() -> None:
     assert float(loss.value.detach()) == pytest.approx(float((weights * loss.risks).sum()))
 
 
-@pytest.mark.parametrize(("risks", "penalty"), [([0.0, 2.0], 1.0), ([1.5, 1.5, 1.5], 0.0), ([4.0], 0.0)])
-def test_the_variance_of_risks_has_the_divisor_m(risks: list[float], penalty: float) -> None:
-    found = torch.tensor(risks, requires_grad=True)
-    assert float(risk_variance(found)) == penalty
-    (through,) = torch.autograd.grad(risk_variance(found), found)
-    torch.testing.assert_close(through, (2 / len(risks) * (found - found.mean())).detach())
+def test_the_variance_of_risks_has_the_divisor_m() -> None:
+    for risks, penalty in (([0.0, 2.0], 1.0), ([1.5, 1.5, 1.5], 0.0), ([4.0], 0.0)):
+        assert float(risk_variance(torch.tensor(risks))) == penalty
 
 
 @pytest.mark.parametrize(("name", "settings"), [("vrex", {"warm_up": 0}), ("iga", {}), ("fishr", {"warm_up": 0})])
@@ -207,14 +168,6 @@ def test_fish_goes_part_of_the_way_to_where_its_inner_steps_end() -> None:
     trained(CentralisedFish(), small_network(), steps=4, optimizer=make)
     assert {int(state["step"]) for state in made[0].state.values()} == {4 * 3}, "one optimizer for all steps"
     assert len(made) == 1
-
-
-def test_in_the_warm_up_fishr_is_erm_and_its_averages_move() -> None:
-    own, plain = small_network(), small_network()
-    training = trained(CentralisedFishr(strength=1000.0, warm_up=5), own)
-    trained(CentralisedERM(), plain)
-    assert equal(own, plain)
-    assert float(training.state[AVERAGES].abs().sum()) > 0
 
 
 def test_the_averages_follow_the_recurrence_and_the_first_is_used_plain() -> None:

@@ -14,22 +14,21 @@ from typer.testing import CliRunner, Result
 from fdg_plugins.cli.main import app
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import DomainData, open_domain
-from fdg_plugins.errors import FDGError, Stopped
+from fdg_plugins.errors import Stopped
 from fdg_plugins.lab.analysis import find_runs
-from fdg_plugins.lab.centralised import ALGORITHMS, CentralisedERM
+from fdg_plugins.lab.centralised import ALGORITHMS
+from fdg_plugins.lab.centralised.algorithm import CentralisedERM
 from fdg_plugins.lab.centralised.plan import make_plan
-from fdg_plugins.lab.centralised.progress import RunDisplay
-from fdg_plugins.lab.centralised.run import run_centralised
+from fdg_plugins.lab.centralised.run import RunDisplay, run_centralised
 from fdg_plugins.lab.centralised.training import PooledTraining, endless_batches
 from fdg_plugins.objectives import build_network
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
-from fdg_plugins.record.run_record import EvaluationRecord
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.storage import load_tensors
 from fdg_plugins.training.global_model import initial_model
 from fdg_plugins.training.loop import DevicePolicy
-from tests.centralised.contract import adam, equal, own_batches, small_network, trained
+from tests.centralised.contract import adam, equal, own_batches, small_network
 
 pytestmark = pytest.mark.usefixtures("no_fdg_variables")
 
@@ -38,32 +37,18 @@ TINY = {"steps": 4, "checkpoint_every": 2, "max_samples_per_domain": 20, "batch_
 
 
 class Watch:
-    """A watcher that remembers, and that may want to stop after some steps."""
-
-    def __init__(self, stop_after: int | None = None) -> None:
-        self.steps: list[int] = []
-        self.evaluations: list[EvaluationRecord] = []
-        self.stop_after = stop_after
-
-    def begun(self, record: RunRecord) -> None:
-        """Note nothing."""
+    """A watcher."""
 
     def stepped(self, steps_done: int) -> None:
-        self.steps.append(steps_done)
+        """Watch nothing."""
 
-    def judged(self, record: RunRecord, evaluation: EvaluationRecord) -> None:
-        self.evaluations.append(evaluation)
-
-    def should_stop(self) -> bool:
-        return self.stop_after is not None and len(self.steps) >= self.stop_after
+    def show(self, record: RunRecord) -> None:
+        """Watch nothing."""
 
 
-def carry_out(
-    folder: Path, algorithm: str = "erm", watch: Watch | None = None, seed: int = 0, **given: Any
-) -> RunRecord:
+def carry_out(folder: Path, algorithm: str = "erm", seed: int = 0, **given: Any) -> RunRecord:
     plan = make_plan(algorithm, "rotateddigits", TARGET, seed, {**TINY, **given})
-    watch = watch or Watch()
-    return run_centralised(plan, SiteConfig(device="cpu", compile=True), None, folder, watch, watch.should_stop)
+    return run_centralised(plan, SiteConfig(device="cpu", compile=True), None, folder, Watch(), lambda: False)
 
 
 def read(folder: Path) -> RunRecord:
@@ -110,11 +95,13 @@ def test_the_record_is_that_of_a_finished_run(folder: Path, algorithm: str) -> N
     assert record.evaluations[0] == read(folder / "erm").evaluations[0], "all start from one model"
 
 
-@pytest.mark.parametrize("algorithm", list(ALGORITHMS))
-def test_every_reference_trains_the_head_alone_if_the_protocol_says_so(tmp_path: Path, algorithm: str) -> None:
+@pytest.mark.parametrize("algorithm", ["fish", "iga"])
+def test_a_reference_trains_the_head_alone_if_the_protocol_says_so(tmp_path: Path, algorithm: str) -> None:
     record = carry_out(tmp_path / "run", algorithm, trainable="head", steps=1, checkpoint_every=1)
-    first = build_network(record.protocol, len(record.classes)).state_dict()
-    last = load_tensors(tmp_path / "run" / LAST_FILE)
+    first, last = (
+        build_network(record.protocol, len(record.classes)).state_dict(),
+        load_tensors(tmp_path / "run" / LAST_FILE),
+    )
     changed = {name for name in first if not torch.equal(first[name], last[name])}
     assert changed == {"classifier.weight", "classifier.bias"}
 
@@ -133,39 +120,11 @@ def test_runs_with_one_seed_agree_to_the_bit_wherever_checkpoints_fall(
     assert not same_tensors(tmp_path / "other" / LAST_FILE, folder / algorithm / LAST_FILE)
 
 
-@pytest.mark.parametrize(("stop_after", "evaluations"), [(1, 1), (3, 2)])
-def test_a_run_that_is_stopped_says_so_and_is_left_out_of_tables(
-    tmp_path: Path, stop_after: int, evaluations: int
-) -> None:
-    watch = Watch(stop_after)
-    with pytest.raises(Stopped):
-        carry_out(tmp_path / "run", watch=watch)
-    record = read(tmp_path / "run")
-    assert (record.status, record.evaluations) == ("stopped", watch.evaluations)
-    assert record.stopped_because == f"it was stopped after step {stop_after} of 4."
-    assert len(record.evaluations) == evaluations
-    assert len(find_runs([tmp_path]).left_out) == 1
-    with pytest.raises(Stopped):
-        carry_out(tmp_path / "nothing", watch=Watch(stop_after=0))
-    assert not (tmp_path / "nothing").exists()
-
-
-def test_an_error_of_the_program_is_kept_too(tmp_path: Path) -> None:
-    class Clumsy(Watch):
-        def stepped(self, steps_done: int) -> None:
-            raise ZeroDivisionError("by zero")
-
+def test_an_error_of_the_program_is_kept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Watch, "stepped", lambda *_: 1 // 0)
     with pytest.raises(ZeroDivisionError):
-        carry_out(tmp_path / "run", watch=Clumsy())
-    assert read(tmp_path / "run").stopped_because == "ZeroDivisionError: by zero"
-
-
-@pytest.mark.slow
-def test_erm_learns_to_read_digits_that_are_turned_by_an_angle_it_has_not_seen(tmp_path: Path) -> None:
-    record = carry_out(tmp_path / "run", steps=80, checkpoint_every=40, max_samples_per_domain=200, batch_size=16)
-    first, *_, last = (evaluation.target or 0.0 for evaluation in record.evaluations)
-    assert first < 0.2
-    assert last > 0.4
+        carry_out(tmp_path / "run")
+    assert read(tmp_path / "run").stopped_because == "ZeroDivisionError: integer division or modulo by zero"
 
 
 # --- batches and steps ----------------------------------------------------------------------------------------------
@@ -185,22 +144,16 @@ def batches(domain: DomainData, count: int, size: int = 6, seed: int = 3) -> lis
 
 
 @pytest.mark.parametrize(("size", "per_pass"), [(6, 3), (19, 1), (64, 1)])
-def test_all_batches_are_of_one_size_and_a_pass_shows_no_image_twice(
+def test_all_batches_are_of_one_size_and_a_pass_shows_no_image_twice_in_a_seeded_order(
     domain: DomainData, size: int, per_pass: int
 ) -> None:
     found = batches(domain, 3 * per_pass, size)
     assert {len(batch) for batch in found} == {min(size, 20)}
-    for number in range(3):
-        shown = [image for batch in found[number * per_pass : (number + 1) * per_pass] for image in batch]
-        assert len(set(shown)) == len(shown)
-
-
-def test_every_pass_has_an_order_of_its_own_that_follows_from_the_seed(domain: DomainData) -> None:
-    first, second = batches(domain, 2, 20)
-    assert batches(domain, 2, 20) == [first, second]
-    assert first != second
-    assert sorted(first) == sorted(second)
-    assert batches(domain, 1, 20, seed=4) != [first]
+    parts = (found[number * per_pass : (number + 1) * per_pass] for number in range(3))
+    passes = [[image for batch in part for image in batch] for part in parts]
+    assert all(len(set(shown)) == len(shown) for shown in passes)
+    assert passes[0] != passes[1]
+    assert batches(domain, 1, size) == found[:1] != batches(domain, 1, size, seed=4)
 
 
 def test_the_mean_risks_are_those_of_the_steps_and_an_order_to_stop_is_obeyed_before_the_next() -> None:
@@ -218,14 +171,6 @@ def test_the_mean_risks_are_those_of_the_steps_and_an_order_to_stop_is_obeyed_be
     with pytest.raises(Stopped):
         parts.train(10, lambda: len(seen) == 6, seen.append)
     assert seen == [1, 2, 3, 4, 5, 6]
-
-
-def test_training_that_diverges_is_an_error() -> None:
-    def wild(model: torch.nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.SGD(model.parameters(), lr=float("inf"))
-
-    with pytest.raises(FDGError):
-        trained(CentralisedERM(), small_network(), 2, optimizer=wild)
 
 
 # --- the command ----------------------------------------------------------------------------------------------------
@@ -276,7 +221,10 @@ def test_ctrl_c_ends_it_with_one_line_and_130_and_the_record_says_so(
     finally:
         signal.signal(signal.SIGINT, before)
     assert (result.exit_code, result.stderr.count("\n")) == (130, 1)
-    assert read(tmp_path / "run").stopped_because == "it was stopped after step 2 of 1000."
+    record = read(tmp_path / "run")
+    assert (record.status, len(record.evaluations)) == ("stopped", 1)
+    assert record.stopped_because == "it was stopped after step 2 of 1000."
+    assert len(find_runs([tmp_path]).left_out) == 1
 
 
 def test_the_stand_in_or_the_data_root_is_used(
@@ -291,25 +239,3 @@ def test_the_stand_in_or_the_data_root_is_used(
     assert real.exit_code == 0, real.stderr
     record = read(tmp_path / "real")
     assert (record.data, record.stand_in, record.sources) == ("PACS", False, ("art_painting", "cartoon", "sketch"))
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        *(["dann"], ["erm", "--dataset", "cifar"], ["erm", "--dataset", ""], ["erm", "--data-root", "/no/such/folder"]),
-        *(
-            ["erm", "--dataset", "vlcs", "--target", "sun09"],
-            ["erm", "--set", "seed=-1"],
-            ["erm", "--protocol", "slow"],
-        ),
-        *(["erm", "--set", "steps=1,2"], ["erm", "--set", "erm:steps=1"], ["erm", "--set", "rounds=1"]),
-        *(["irm", "--set", "strength=-1"], ["erm", "--target", "angle_0"], ["erm", "--at-once", "2"]),
-    ],
-)
-def test_a_users_mistake_is_said_and_ends_with_2(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
-) -> None:
-    monkeypatch.setenv("FDG_CACHE", str(tmp_path / "cache"))
-    result = command(*arguments, "--to", tmp_path / "run")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert not (tmp_path / "run").exists()

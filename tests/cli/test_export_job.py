@@ -98,7 +98,7 @@ def test_the_target_the_seed_and_settings_of_a_job_that_is_made_are_chosen(job: 
         assert made["aggregator" if name == "server_lr" else "protocol"][name] == value
     to = tmp_path / "other"
     check_refusal(fdg("export", "job", job, to, "--target", "sketch"), "is a job folder")
-    check_refusal(fdg("export", "job", "fedomg", to, "--set", "target=sketch"), "which a run takes from --target")
+    check_refusal(fdg("export", "job", "fedomg", to, "--set", "target=sketch"), "expected --target")
     check_refusal(fdg("export", "job", "fedomg", to, "--set", "rounds=2,3"), "with one value")
     check_refusal(fdg("export", "job", "fedmog", to), "did you mean 'fedomg'?")
     digits = ("fedomg", to, "--dataset", "rotateddigits", "--protocol", "feddg-ga")

@@ -15,8 +15,8 @@ from fdg_plugins.cli import one_federation
 from fdg_plugins.cli.main import app
 from fdg_plugins.cli.one_federation import collect, interrupted_run, main, mirror
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.lab.engine.engines import ENGINES
-from fdg_plugins.lab.engine.names import EngineName
+from fdg_plugins.lab.engine import EngineName
+from fdg_plugins.lab.engine.run import ENGINES
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
 from fdg_plugins.record.run_files import RESULTS_FILE
 

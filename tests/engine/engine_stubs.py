@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 from typing import Any, Literal
 
-from fdg_plugins.lab.sweep.kinds import FederatedRuns, Launch
+from fdg_plugins.lab.sweep.kinds import FederatedRuns
 from fdg_plugins.lab.sweep.plan import PlannedRun
+from fdg_plugins.lab.sweep.processes import Launch
 from fdg_plugins.messages import CensusReply, Evaluation
 from fdg_plugins.record.run_record import InitialWeights, LocalRecord, Method, RoundRecord, RunRecord
 from fdg_plugins.settings.protocol import Protocol

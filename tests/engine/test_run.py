@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run as a real process, of a program in the engine's place: followed, failed, stopped; no process is ever left."""
 
+import io
 import signal
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.lab.engine.engines import ENGINES
-from fdg_plugins.lab.engine.names import EngineName
-from fdg_plugins.lab.engine.run import STOPPED, Ending, carry_out, settle_run
+from fdg_plugins.lab.engine import EngineName
+from fdg_plugins.lab.engine.run import ENGINES, STOPPED, Ending, RunDisplay, carry_out, settle_run
 from fdg_plugins.lab.sweep.execute import StopOrder
 from fdg_plugins.lab.sweep.kinds import FederatedRuns, launch
 from fdg_plugins.lab.sweep.machine import Machine
@@ -75,3 +76,37 @@ def test_every_name_has_an_engine_and_those_that_cannot_take_a_path_refuse_it(tm
     for name in (EngineName.SIMULATOR, EngineName.POC):
         with pytest.raises(SettingsError):
             ENGINES[name].check_path(tmp_path / "two words")
+
+
+def shown(*records: RunRecord, terminal: bool = False) -> str:
+    """Return what a person sees of the records, one after the other."""
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=terminal, width=200, highlight=False, color_system=None)
+    with RunDisplay(ROUNDS, console) as display:
+        for record in records:
+            display.show(record)
+    return file.getvalue()
+
+
+def test_each_round_and_the_last_evaluation_have_one_line() -> None:
+    last = record_after(2, "finished")
+    lines = shown(record_after(1), record_after(1), record_after(2), last, last).splitlines()
+    assert lines == [
+        "round 1/2 | sites 2/3 | train loss 0.5000 | initial model: source val 50.0 %, target art_painting 50.0 % | "
+        "6.0 s | ETA 6 s",
+        "round 2/2 | sites 2/3 | train loss 0.5000 | model after round 1: source val 60.0 %, target art_painting 60.0 %"
+        " | 6.0 s | ETA 0 s",
+        "model after round 2: source val 70.0 %, target art_painting 70.0 %",
+    ]
+    assert shown(record_after(0), record_after(2)).splitlines() == lines[:2], "of rounds between two looks, too"
+
+
+def test_at_a_terminal_a_bar_takes_their_place_and_a_refused_report_has_one_line() -> None:
+    record = record_after(1)
+    text = shown(record_after(0), record, terminal=True)
+    assert "1/2 sites 2/3 source 50.0 % target 50.0 % ETA 6 s" in text
+    assert "train loss" not in text
+    record.rounds[0] = record.rounds[0].model_copy(update={"refused_reports": {"photo": "too long."}})
+    for terminal in (False, True):
+        text = shown(record, record, record_after(2), terminal=terminal)
+        assert text.count("round 1: the report of site photo was refused: too long.") == 1

@@ -3,14 +3,12 @@
 
 import hashlib
 import json
-import os
 import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,11 +19,10 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.main import app
-from fdg_plugins.lab.engine import engines
+from fdg_plugins.lab.engine import EngineName
 from fdg_plugins.lab.engine import run as engine_run
-from fdg_plugins.lab.engine.names import EngineName
-from fdg_plugins.lab.sweep.kinds import Launch, launch
-from fdg_plugins.lab.sweep.processes import processes_below
+from fdg_plugins.lab.sweep.kinds import launch
+from fdg_plugins.lab.sweep.processes import Launch, processes_below
 from tests.engine.engine_stubs import FakeEngine, fake, record_after
 from tests.own_drawings import draw_own
 
@@ -34,17 +31,6 @@ ROOT = Path(__file__).parents[2]
 JOB = ROOT / "jobs" / "pacs_fedavg"
 CLIPPED = ROOT / "custom" / "clipped_fedavg.py"
 FDG = str(Path(sys.executable).with_name("fdg"))
-# The command with the fake in a process of its own, for the tests that send it signals.
-DRIVER = """
-import signal, sys
-from pathlib import Path
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
-from tests.engine.engine_stubs import fake
-from fdg_plugins.cli.main import app
-from fdg_plugins.lab.engine import engines
-engines.ENGINES = dict.fromkeys(engines.ENGINES, fake(Path(sys.argv[1]), "hangs"))
-app(sys.argv[2:])
-"""
 NET = """
 from torch import nn
 
@@ -77,7 +63,7 @@ def use_fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UseFake:
             return engine.launches[-1]
 
         monkeypatch.setattr(engine_run, "launch", noted)
-        monkeypatch.setattr(engines, "ENGINES", {EngineName.SIMULATOR: engine, EngineName.PROCESS: engine})
+        monkeypatch.setattr(engine_run, "ENGINES", {EngineName.SIMULATOR: engine, EngineName.PROCESS: engine})
         return engine
 
     return put
@@ -125,7 +111,7 @@ def test_a_tracker_is_named_to_the_run_and_a_missing_package_is_said_first(
     engine = use_fake()
     monkeypatch.setenv("FDG_TRACKING", "none")
     assert run("fedavg", *DIGITS, "--engine", "process", "--set", "at_once=3").exit_code == 0
-    assert (engine.launches[0].at_once, engine.launches[0].command.environment["FDG_TRACKING"]) == (3, "none")
+    assert (engine.launches[0].at_once, engine.launches[0].environment["FDG_TRACKING"]) == (3, "none")
     monkeypatch.setattr("fdg_plugins.flare.trackers.find_spec", lambda package: None)
     monkeypatch.setenv("FDG_TRACKING", "wandb")
     assert run("fedavg", *DIGITS, "--to", "mine").exit_code == 2
@@ -153,7 +139,7 @@ def test_a_run_that_ended_early_goes_on_by_the_printed_command(
     assert content("mine", "run.json") == before
     done = CliRunner().invoke(app, asked[1:])
     assert (done.exit_code, done.stderr) == (0, "")
-    environment = engine.launches[0].command.environment
+    environment = engine.launches[0].environment
     assert (environment["FDG_ROUNDS"], environment["FDG_STATE"]) == ("2", str(Path("mine/state").absolute()))
     after = content("mine", "run.json")
     assert {**after, "seconds": before["seconds"]} == before
@@ -172,44 +158,31 @@ def test_a_run_on_own_images_needs_their_folder_to_go_on(use_fake: UseFake, tmp_
 
 
 @pytest.mark.parametrize(
-    ("options", "shell", "expected"),
-    [
-        ((), {}, (2, "5", "cpu")),
-        ((), {"FDG_DEVICE": "auto"}, (2, "5", "auto")),
-        ((), {"FDG_THREADS": "3"}, (2, "3", "cpu")),
-    ],
+    ("shell", "expected"), [({}, ("5", "cpu")), ({"FDG_THREADS": "3", "FDG_DEVICE": "auto"}, ("3", "auto"))]
 )
 def test_it_goes_on_as_the_machine_was_unless_told_otherwise(
-    use_fake: UseFake,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    options: tuple[str, ...],
-    shell: dict[str, str],
-    expected: tuple[int, str, str],
+    use_fake: UseFake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shell: dict[str, str], expected: tuple[str, str]
 ) -> None:
-    Path("weights.safetensors").write_bytes(b"weights")
+    weights, folder = Path("weights.safetensors").absolute(), Path("mine").absolute()
+    weights.write_bytes(b"weights")
     given = {"FDG_COMPILE": "no", "FDG_DAMAGED_IMAGES": "leave_out", "FDG_MAX_IMAGE_PIXELS": "999"}
-    first = {"FDG_THREADS": "5", "FDG_DEVICE": "cpu", "FDG_PRETRAINED_FILE": "weights.safetensors"}
+    first = {"FDG_THREADS": "5", "FDG_DEVICE": "cpu", "FDG_PRETRAINED_FILE": weights.name, "PWD": str(Path.cwd())}
+    use_fake("dies")
     with monkeypatch.context() as patch:
-        for name, value in {**given, **first, "PWD": str(Path.cwd())}.items():
+        for name, value in {**given, **first}.items():
             patch.setenv(name, value)
-        use_fake("dies")
         begun = run("fedavg", *DIGITS, "--set", "pretrained=none", "--set", "at_once=2", "--to", "mine")
         assert begun.exit_code == 1, begun.stderr
-        use_fake()  # as the context puts back what it has changed
-    weights, folder = Path("weights.safetensors").absolute(), Path("mine").absolute()
     monkeypatch.chdir(tmp_path)
     for name, value in shell.items():
         monkeypatch.setenv(name, value)
     engine = use_fake()
-    done = resume(folder, *options)
+    done = resume(folder)
     assert (done.exit_code, done.stderr) == (0, "")
     (launch,) = engine.launches
-    environment = launch.command.environment
-    assert (launch.at_once, environment["FDG_THREADS"], environment["FDG_DEVICE"]) == expected
-    assert {name: environment[name] for name in given} == given
-    assert environment["FDG_PRETRAINED_FILE"] == str(weights)
-    assert environment["FDG_PRETRAINED_SHA256"] == hashlib.sha256(b"weights").hexdigest()
+    assert (launch.at_once, launch.environment["FDG_THREADS"], launch.environment["FDG_DEVICE"]) == (2, *expected)
+    digest = {"FDG_PRETRAINED_FILE": str(weights), "FDG_PRETRAINED_SHA256": hashlib.sha256(b"weights").hexdigest()}
+    assert {**given, **digest}.items() <= launch.environment.items()
 
 
 def test_a_run_that_finished_after_its_command_was_killed_is_not_run_again(use_fake: UseFake) -> None:
@@ -225,11 +198,10 @@ def test_a_run_that_finished_after_its_command_was_killed_is_not_run_again(use_f
     assert not Path("mine", "workspace").exists()
 
 
-@pytest.mark.parametrize("text", ["", '{"status": "run', "[]"])
-def test_a_run_whose_record_is_damaged_goes_on_from_its_state(use_fake: UseFake, text: str) -> None:
+def test_a_run_whose_record_is_damaged_goes_on_from_its_state(use_fake: UseFake) -> None:
     use_fake("dies")
     run("fedavg", *DIGITS, "--to", "mine")
-    Path("mine", "results.json").write_text(text)
+    Path("mine", "results.json").write_text('{"status": "run')
     use_fake()
     assert resume("mine").exit_code == 0
     assert content("mine", "results.json")["status"] == "finished"
@@ -249,14 +221,12 @@ def test_only_the_folder_of_a_run_goes_on() -> None:
     [
         (("fedagv",), "did you mean 'fedavg'"),
         ((str(ROOT / "jobs" / "pacs_fedmog"),), "pacs_fedmog is not a job: it has no meta.json; did you mean"),
-        (("fedavg", "--set", "rounds=1,2"), "expected NAME=VALUE with one value"),
+        (("irm", "--set", "strength=-1"), "strength is -1"),
         (("fedavg", "--set", "pretrained=imagenet"), "has no ImageNet weights with these settings"),
         (("fedavg", "--to", "two words"), "which FLARE's simulator cannot take"),
         (("fedavg", "--to", "."), "exists already"),
         (("fedavg", "--data-root", "/nowhere", "--dataset", "pacs"), "data root /nowhere is not a folder"),
-        (("fedavg", "--set", "model=resnet19"), "did you mean 'resnet18'"),
         ((str(JOB), "--set", "model=my_net:tiny"), "are for a method by name"),
-        ((str(ROOT / "jobs" / "rotatedmnist_fedavg"), "--plugin", str(CLIPPED)), "are for a method by name"),
     ],
 )
 def test_a_wrong_request_ends_in_one_sentence_and_writes_nothing(
@@ -270,18 +240,12 @@ def test_a_wrong_request_ends_in_one_sentence_and_writes_nothing(
     assert names(".") == {"my_net.py"}
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        *(("FDG_DEVICE", "gpu"), ("FDG_WORKERS", "x"), ("FDG_STATSD", "nowhere"), ("FDG_TRACKING", "x")),
-        *(("FDG_PRETRAINED_FILE", "/not/there.pth"), ("FDG_PRETRAINED_SHA256", "xyz")),
-    ],
-)
+@pytest.mark.parametrize("name", ["FDG_DEVICE", "FDG_STATSD", "FDG_TRACKING", "FDG_PRETRAINED_FILE"])
 def test_a_variable_that_no_run_could_use_is_refused_before_one_starts(
-    use_fake: UseFake, monkeypatch: pytest.MonkeyPatch, name: str, text: str
+    use_fake: UseFake, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     use_fake()
-    monkeypatch.setenv(name, text)
+    monkeypatch.setenv(name, "/not/there.pth")
     result = run("fedavg", *DIGITS, "--set", "pretrained=auto")
     assert (result.exit_code, result.stdout, names(".")) == (2, "", set())
 
@@ -293,17 +257,12 @@ def test_settings_in_the_users_shell_act_on_a_job_folder_only(
     monkeypatch.setenv("FDG_ROUNDS", "7")
     by_name = run("fedavg", *DIGITS)
     assert by_name.stderr == "Warning: FDG_ROUNDS is not used: the settings of a run come from --set.\n"
-    assert "FDG_ROUNDS" not in engine.launches[0].command.environment
+    assert "FDG_ROUNDS" not in engine.launches[0].environment
     by_folder = run(ROOT / "jobs" / "rotatedmnist_fedavg", *DIGITS, "--set", "local_epochs=2")
     assert (by_folder.exit_code, by_folder.stderr) == (0, "")
     assert "job rotatedmnist_fedavg on RotatedDigits, held out angle_0, 7 rounds" in by_folder.stdout
-    own = engine.launches[1].command.environment
-    assert {
-        name: own[name] for name in own if name.startswith("FDG_") and name not in ("FDG_THREADS", "FDG_STATE")
-    } == {
-        **{"FDG_ROUNDS": "7", "FDG_LOCAL_EPOCHS": "2"},
-        **{"FDG_DATASET": "rotateddigits", "FDG_TARGET": "angle_0"},
-    }
+    own = {"FDG_ROUNDS": "7", "FDG_LOCAL_EPOCHS": "2", "FDG_DATASET": "rotateddigits", "FDG_TARGET": "angle_0"}
+    assert own.items() <= engine.launches[1].environment.items()
 
 
 def test_a_plug_in_that_has_changed_is_resumed_only_as_told(use_fake: UseFake, tmp_path: Path) -> None:
@@ -347,54 +306,6 @@ def test_a_factory_of_ones_own_travels_in_the_job_which_names_it(use_fake: UseFa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_stopped_by_a_signal_it_leaves_no_process_and_the_record(tmp_path: Path, number: signal.Signals) -> None:
-    folder = tmp_path / "run"
-    asked = [str(tmp_path / "records"), "run", "fedavg", *DIGITS, "--to", str(folder)]
-    with subprocess.Popen(
-        [sys.executable, "-c", DRIVER, *asked],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-    ) as command:
-        deadline = time.monotonic() + 600
-        while len(processes_below(folder)) < 2 and command.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.1)
-        command.send_signal(number)
-        printed, _ = command.communicate(timeout=600)
-    assert command.returncode == 130, printed
-    assert processes_below(folder) == []
-    *_, stopped, go_on = printed.splitlines()
-    assert re.fullmatch(rf"stopped( after round \d)?; the log is {re.escape(str(folder))}/log\.txt", stopped)
-    assert go_on == f"go on with: fdg resume {folder}"
-    assert {path.name for path in folder.iterdir()} == {"job", "log.txt", "results.json", "run.json"}
-    record = json.loads((folder / "results.json").read_text())
-    assert (record["status"], record["stopped_because"]) == ("stopped", "the user stopped the run")
-
-
-@pytest.mark.slow
-def test_a_real_run_on_the_stand_in_is_kept_and_reported(tmp_path: Path) -> None:
-    tiny = {"rounds": 1, "local_epochs": 1, "image_size": 16, "max_samples_per_domain": 21}
-    given = [part for name, value in tiny.items() for part in ("--set", f"{name}={value}")]
-    done = subprocess.run([FDG, "run", "fedomg", *given], capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
-    first, line, last, *_ = done.stdout.splitlines()
-    assert first.startswith("FedOMG on the STAND-IN for PACS (not the data itself), held out art_painting, 1 round, ")
-    assert line.startswith("round 1/1 | sites 3/3 | train loss ")
-    assert last.startswith("model after round 1: source val ")
-    (folder,) = Path("runs").iterdir()
-    assert processes_below(folder.absolute()) == []
-    kept = {"global_model.safetensors", "global_model_selected.safetensors", "server_state.json", "tb_events"}
-    assert {path.name for path in folder.iterdir()} == kept | {"job", "log.txt", "results.json", "run.json"}
-    record = json.loads((folder / "results.json").read_text())
-    assert (record["status"], record["stand_in"], len(record["rounds"])) == ("finished", True, 1)
-    report = CliRunner().invoke(app, ["report", str(folder)])
-    assert report.exit_code == 0
-    assert "FedOMG" in report.stdout
-
-
-@pytest.mark.slow
 def test_a_stopped_run_goes_on_with_the_bits_of_one_that_was_never_stopped(tmp_path: Path) -> None:
     tiny = {"model": "convnet", "rounds": 8, "local_epochs": 1, "image_size": 16, "max_samples_per_domain": 21}
     given = [part for name, value in tiny.items() for part in ("--set", f"{name}={value}")]
@@ -407,7 +318,8 @@ def test_a_stopped_run_goes_on_with_the_bits_of_one_that_was_never_stopped(tmp_p
         next(line for line in one.stdout if line.startswith("round 2/8"))
         one.send_signal(signal.SIGTERM)
         one.stdout.read()  # to the end: no line of it meets a closed pipe
-    assert one.returncode == 130
+    assert (one.returncode, processes_below(parted)) == (130, [])
+    assert content(str(parted), "results.json")["stopped_because"] == "the user stopped the run"
     subprocess.run([FDG, "resume", parted], check=True, timeout=600)
     assert {path.name for path in parted.iterdir()} == {path.name for path in whole.iterdir()}
     for name in ("global_model.safetensors", "global_model_selected.safetensors"):

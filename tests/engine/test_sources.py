@@ -10,15 +10,14 @@ import pytest
 
 from fdg_plugins import errors
 from fdg_plugins.data import PACS
-from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.errors import FDGError, MissingPackageError, SettingsError
 from fdg_plugins.lab.doctor.machine import recommend
+from fdg_plugins.lab.engine import EngineName
 from fdg_plugins.lab.engine import run as engine_run
-from fdg_plugins.lab.engine.engines import ENGINES
-from fdg_plugins.lab.engine.names import EngineName
-from fdg_plugins.lab.engine.run import check_run, make_launch
-from fdg_plugins.lab.engine.sources import Asked, FolderJob, JobSource, as_variables, find_source
+from fdg_plugins.lab.engine.run import ENGINES, check_run, make_launch
+from fdg_plugins.lab.engine.sources import Asked, JobSource, as_variables, find_source
+from fdg_plugins.lab.sweep.plan import DataFound
 from fdg_plugins.lab.sweep.processes import MARK
-from fdg_plugins.lab.sweep.request import DataFound
 from fdg_plugins.plugins.files import load_file
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.storage import read_json
@@ -48,12 +47,13 @@ def test_a_method_by_name_has_the_settings_of_its_recipe_and_the_command_alone(t
     made = source("FedOMG+fedga", {"FDG_ROUNDS": "7"}, seed=3, settings={"kappa": 0.25}, protocol="quick")
     assert (made.title, made.run.name) == ("FedOMG + GA", "fedomg+ga-pacs-art_painting-seed3")
     assert made.environment == {"PATH": "/bin"}
-    written = made.write_job(FOUND, tmp_path)
-    assert (written.protocol.rounds, written.protocol.image_size, written.sites) == (10, 64, 4)
+    job = made.job(stand_in=True)
+    job.write(tmp_path)
+    assert (job.protocol.rounds, job.protocol.image_size, job.sites) == (10, 64, 4)
     arguments = arguments_in(tmp_path)
     assert (arguments["aggregator"]["kappa"], arguments["protocol"]["seed"]) == (0.25, 3)
     load_file(ROOT / "custom" / "clipped_fedavg.py")
-    source("clipped_fedavg").write_job(FOUND, tmp_path / "plug-in")
+    source("clipped_fedavg").job(stand_in=True).write(tmp_path / "plug-in")
     assert (tmp_path / "plug-in" / "job" / "app_server" / "custom" / "clipped_fedavg.py").is_file()
 
 
@@ -62,10 +62,10 @@ def test_what_differs_from_a_job_folder_is_set_by_variables(tmp_path: Path) -> N
     assert (made.title, made.run.name) == ("job pacs_fedomg", "pacs_fedomg-pacs-photo-seed0")
     own = {"FDG_ROUNDS": "3", "FDG_KAPPA": "0.1", "FDG_TARGET": "photo"}
     assert made.environment == {"PATH": "/bin", **own}
-    written = made.write_job(FOUND, tmp_path)
-    assert (written.protocol.rounds, written.protocol.target, written.protocol.model) == (3, "photo", "convnet")
+    job = made.job(stand_in=True)
+    job.write(tmp_path)
+    assert (job.protocol.rounds, job.protocol.target, job.protocol.model) == (3, "photo", "convnet")
     assert (tmp_path / "job" / CONFIG).read_bytes() == Path(JOB, CONFIG).read_bytes(), "the job itself is unchanged"
-    assert source(JOB, protocol="quick").environment["FDG_IMAGE_SIZE"] == "64"
     values = {"rounds": 3, "patience": None, "keep_momentum": True, "objective": {"name": "dim"}, "model": "convnet"}
     assert list(as_variables(values).values()) == ["3", "none", "true", '{"name": "dim"}', "convnet"]
 
@@ -74,22 +74,12 @@ def test_a_job_folder_is_copied_with_custom_folders_but_not_into_itself(tmp_path
     """FLARE's simulator builds our components only in an app that could bring code."""
     job = Path(shutil.copytree(JOB, tmp_path / "mine", ignore=shutil.ignore_patterns("custom")))
     made = source(str(job))
-    made.write_job(FOUND, tmp_path / "run")
+    made.job(stand_in=True).write(tmp_path / "run")
     assert len(list((tmp_path / "run" / "job").glob("*/custom"))) == 2
     assert not list(job.rglob("custom"))
     made.check_place(tmp_path / "runs")
-    for place in (job, job / "runs" / "x", job / "app_server" / ".." / "y"):
-        with pytest.raises(SettingsError):
-            made.check_place(place)
-
-
-@pytest.mark.parametrize("method", ["fediir", "fedomg+iir"])
-def test_under_a_papers_protocol_a_job_folder_trains_as_its_method_by_name(method: str, tmp_path: Path) -> None:
-    of_folder = source(str(ROOT / "jobs" / f"pacs_{method.replace('+', '_')}"), protocol="feddg-ga")
-    assert isinstance(of_folder, FolderJob)
-    real = DataFound(stand_in=False, images={})
-    by_name = source(method, protocol="feddg-ga").write_job(real, tmp_path)
-    assert of_folder.described(real).protocol == by_name.protocol
+    with pytest.raises(SettingsError):
+        made.check_place(job / "app_server" / ".." / "y")
 
 
 def test_a_share_of_the_sites_is_one_of_those_that_the_run_has(tmp_path: Path) -> None:
@@ -103,40 +93,29 @@ def test_a_share_of_the_sites_is_one_of_those_that_the_run_has(tmp_path: Path) -
 
 def test_the_sites_of_a_job_folder_are_as_it_names_them(tmp_path: Path) -> None:
     job = of_many_sites(tmp_path, "mnist", 150)
-    made = source(job, protocol="quick", settings={"partition": "iid"})
-    assert made.write_job(FOUND, tmp_path / "written").protocol.sites_per_domain == 150
+    made = source(job, settings={"partition": "iid"})
+    assert made.job(stand_in=True).protocol.sites_per_domain == 150
     launch, _ = make_launch(SIMULATOR, made, FOUND, tmp_path / "run", None)
-    assert tuple(launch.command.words)[-2:] == ("-m", "151")
+    assert tuple(launch.words)[-2:] == ("-m", "151")
     for what in (JOB, job):
         with pytest.raises(SettingsError):
             source(what, settings={"sites_per_domain": 10})
-        with pytest.raises(SettingsError):
-            source(what, {"FDG_SITES_PER_DOMAIN": "10"})
 
 
 @pytest.mark.parametrize(
     ("what", "changes"),
     [
-        *(("fedavg", {"settings": {name: 1}}) for name in ("kappa", "target", "threads", "name", "method", "gpus")),
+        *(("fedavg", {"settings": {name: 1}}) for name in ("kappa", "target", "threads", "name")),
         ("fedagv", {}),
-        ("irm", {}),
         ("jobs/nope", {}),
         ("fedavg", {"settings": {"rounds": 0}}),
-        ("fedavg", {"settings": {"partition": "dirichlet"}}),
-        ("fedavg", {"target": "nope"}),
         ("fedavg", {"target": ""}),
-        ("fedavg", {"dataset": "packs"}),
         ("fedavg", {"dataset": ""}),
-        ("rsc", {"settings": {"model": "vit_b_16", "image_size": 32}}),
         ("fedprox+arfl", {"settings": {"strength": 0.3}}),
-        (JOB, {"settings": {"partition": "dirichlet"}}),
-        (JOB, {"target": ""}),
-        (JOB, {"target": "nope"}),
-        (JOB, {"dataset": ""}),
         (JOB, {"settings": {"model": " "}}),
         (JOB, {"settings": {"kapa": 1}}),
         (JOB, {"settings": {"kappa": -1}}),
-        (JOB, {"settings": {"step_size": 0.1}}),
+        (JOB, {"protocol": "quick"}),
     ],
 )
 def test_whatever_is_wrong_is_refused_before_the_data_are_looked_at(
@@ -150,7 +129,7 @@ def test_whatever_is_wrong_is_refused_before_the_data_are_looked_at(
 def test_a_missing_package_is_told_before_the_data_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(errors, "find_spec", lambda name: None)
     monkeypatch.setattr(engine_run, "look_at_data", lambda *_: pytest.fail("the data were looked at"))
-    with pytest.raises(FDGError, match=r"pip install 'fdg-plugins\[medical\]'"):
+    with pytest.raises(MissingPackageError):
         check_run(source("fedavg", dataset="vessels"))
 
 
@@ -168,36 +147,21 @@ def test_a_job_without_an_aggregator_by_name_or_without_sites_is_refused(tmp_pat
         source(str(job))
 
 
-@pytest.mark.parametrize(
-    ("dataset", "settings"),
-    [
-        ("mnist", {"sites_per_domain": 200, "partition": "dirichlet"}),
-        ("rotateddigits", {"sites_per_domain": 100}),
-    ],
-)
-def test_too_many_sites_for_the_images_are_refused_before_any_site_is_asked(
-    dataset: str, settings: dict[str, Any]
-) -> None:
-    with pytest.raises(FDGError):
-        check_run(source("fedavg", dataset=dataset, settings=settings))
-    check_run(source("fedavg", dataset=dataset, settings={**settings, "sites_per_domain": 2}))
-
-
-@pytest.mark.parametrize("cores", [1, 2, 8])
+@pytest.mark.parametrize("cores", [1, 8])
 def test_the_sites_share_the_cores_as_the_doctor_advises_and_one_process_has_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int
 ) -> None:
     monkeypatch.setattr(engine_run, "available_cores", lambda: cores)
     launch, protocol = make_launch(SIMULATOR, source("fedavg"), FOUND, tmp_path / "1", None)
-    advice, own = recommend(cores, (), sites=4, processes=100), launch.command.environment
-    assert (launch.at_once, own["FDG_THREADS"]) == (advice.alive, str(advice.threads))
-    assert own[MARK] == str(tmp_path / "1")
+    advice = recommend(cores, (), sites=4, processes=100)
+    assert (launch.at_once, launch.environment["FDG_THREADS"]) == (advice.alive, str(advice.threads))
+    assert launch.environment[MARK] == str(tmp_path / "1")
     assert protocol.model == "convnet", "that of the stand-in"
     launch, _ = make_launch(PROCESS, source("fedavg"), FOUND, tmp_path / "2", None)
-    assert (launch.at_once, launch.command.environment["FDG_THREADS"]) == (1, str(cores))
+    assert (launch.at_once, launch.environment["FDG_THREADS"]) == (1, str(cores))
     made = find_source(Asked("fedavg"), {"FDG_THREADS": "3"}, {})
     launch, _ = make_launch(SIMULATOR, made, FOUND, tmp_path / "3", 2)
-    assert (launch.at_once, launch.command.environment["FDG_THREADS"]) == (2, "3")
+    assert (launch.at_once, launch.environment["FDG_THREADS"]) == (2, "3")
 
 
 def test_a_setting_of_the_weighting_or_of_the_objective_reaches_the_one_that_has_it(tmp_path: Path) -> None:
@@ -205,7 +169,7 @@ def test_a_setting_of_the_weighting_or_of_the_objective_reaches_the_one_that_has
     assert job.environment["FDG_STEP_SIZE"] == "0.1"
     source(JOB, settings={"weighting": "ga", "step_size": 0.1})
     own = {"objective": {"name": "prox", "strength": 0.3}, "weighting": {"name": "arfl", "strength": 2.0}}
-    source("fedprox+arfl", settings=own).write_job(FOUND, tmp_path)
+    source("fedprox+arfl", settings=own).job(stand_in=True).write(tmp_path)
     arguments = arguments_in(tmp_path)
     assert arguments["protocol"]["objective"] == own["objective"]
     assert arguments["aggregator"]["weighting"] == own["weighting"]

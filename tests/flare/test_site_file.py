@@ -31,11 +31,9 @@ def test_the_entry_of_the_site_holds_and_without_a_file_the_defaults_do(tmp_path
 def test_a_file_without_an_entry_for_the_site_is_refused_except_in_the_simulator(tmp_path: Path) -> None:
     file = tmp_path / "fdg_site.json"
     file.write_text(json.dumps({"hospital_a": FORBIDS}), encoding="utf-8")
-    with pytest.raises(
-        SettingsError, match=r"has settings of 'hospital_a', expected an entry 'hospital-a'\."
-    ) as caught:
+    with pytest.raises(SettingsError) as caught:
         site_config_of("hospital-a", context(file))
-    assert caught.value.public == "its config has no entry for it."
+    assert caught.value.public == "its config has no object of settings for it."
     assert site_config_of("hospital-a", context(file, "simulate_job")).role is None
     file.write_text("{}", encoding="utf-8")
     assert site_config_of("hospital-a", context(file)).role is None, "nothing is written there that would not hold"

@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 import fdg_plugins
 from fdg_plugins.cli.main import app
 from fdg_plugins.flare.components import SERVER, class_paths
-from fdg_plugins.lab.sweep.kinds import FEDERATED
+from fdg_plugins.lab.sweep.kinds import canonical_name
 from fdg_plugins.plugins.composition import parse_method, title_of
 from fdg_plugins.recipes import make_recipe
 from tests.controllers.test_every_method import run
@@ -44,7 +44,7 @@ def test_it_has_a_name_an_explanation_a_recipe_and_a_place_on_the_allow_list() -
     page = fdg("explain", "qffl")
     assert page.startswith("q-FFL: weights that favour sites")
     assert "q 1" in page
-    assert FEDERATED.canonical_name("FedOMG+qffl") == parse_method("qffl+omg").name == "fedomg+qffl"
+    assert canonical_name("FedOMG+qffl") == parse_method("qffl+omg").name == "fedomg+qffl"
     assert title_of("fedomg+qffl") == "FedOMG + q-FFL"
     assert make_recipe("qffl", "pacs", q=0.25).name == "pacs_qffl"
     assert "fdg_plugins.methods.fedavg.FedAvgAggregator" in class_paths(SERVER, ["qffl"])

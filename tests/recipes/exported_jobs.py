@@ -7,13 +7,16 @@ from typing import Any
 
 from fdg_plugins.recipes import FDGRecipe
 
+SITE_FILE = "app_site/config/config_fed_client.json"
+SERVER_FILE = "app_server/config/config_fed_server.json"
+
 
 def files(folder: Path) -> dict[str, bytes]:
     """Return the files below ``folder`` by their path in it."""
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def config(job: Path, file: str = "app_server/config/config_fed_server.json") -> dict[str, Any]:
+def config(job: Path, file: str = SERVER_FILE) -> dict[str, Any]:
     """Return a config file of a job."""
     content: dict[str, Any] = json.loads((job / file).read_text(encoding="utf-8"))
     return content

@@ -73,42 +73,38 @@ def test_feddg_ga_and_feddim_come_with_their_filters_in_order_and_the_host(
 
 
 @pytest.mark.parametrize(
-    ("method", "settings", "reason"),
+    ("method", "settings", "field"),
     [
-        ("scaffold", {}, "'scaffold' acts in the training loop"),
-        ("fedcsa", {}, "FedCSAAggregator reads"),
-        ("feddim", {}, "head is None"),
-        ("feddim", {"head": "fc", "momentum": 0.5}, "'momentum'"),
+        ("scaffold", {}, "objective"),
+        ("fedcsa", {}, "aggregator"),
+        ("feddim", {}, "head"),
+        ("feddim", {"head": "fc", "momentum": 0.5}, "momentum"),
         ("feddim", {"head": "fc", "insight_momentum": 2}, "insight_momentum"),
-        ("fediir", {"head": "fc", "probe": "extra_task"}, "probe is 'extra_task'"),
-        ("fedga", {"step_size": 0.1}, "'step_size'"),
+        ("fediir", {"head": "fc", "probe": "extra_task"}, "probe"),
+        ("fedga", {"step_size": 0.1}, "step_size"),
     ],
 )
 def test_what_does_not_fit_is_refused_at_once(
-    recipe: FedAvgRecipe, method: str, settings: dict[str, Any], reason: str
+    recipe: FedAvgRecipe, method: str, settings: dict[str, Any], field: str
 ) -> None:
-    with pytest.raises(SettingsError, match=reason):
+    with pytest.raises(SettingsError) as refused:
         equip(recipe, method, **settings)
+    assert refused.value.field == field
 
 
-@pytest.mark.parametrize(
-    ("aggregator", "reason"),
-    [
-        (FedOMGAggregator(grouping="domain"), "FedOMGAggregator reads"),
-        (FedAvgAggregator(weighting="as"), "'fisher_trace'"),
-    ],
-)
+@pytest.mark.parametrize("aggregator", [FedOMGAggregator(grouping="domain"), FedAvgAggregator(weighting="as")])
 def test_an_aggregator_that_would_refuse_every_update_is_refused_at_once(
-    recipe: FedAvgRecipe, aggregator: UpdateAggregator, reason: str
+    recipe: FedAvgRecipe, aggregator: UpdateAggregator
 ) -> None:
     recipe.aggregator = aggregator
-    with pytest.raises(SettingsError, match=reason):
+    with pytest.raises(SettingsError) as refused:
         equip(recipe, "fedavg")
+    assert refused.value.field == "aggregator"
 
 
 def test_weights_by_gaps_go_with_scripts_that_send_updates(recipe: FedAvgRecipe) -> None:
     recipe.aggregator = FedOMGAggregator(weighting="ga")
     assert equip(recipe, "fedomg+ga") is recipe
     recipe.params_transfer_type = TransferType.FULL
-    with pytest.raises(SettingsError, match="params_transfer_type"):
+    with pytest.raises(SettingsError):
         equip(recipe, "fedomg")

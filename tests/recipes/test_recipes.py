@@ -1,25 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recipes write the jobs of the project, in a form that FLARE's tools and the sites' allow lists take."""
 
-import json
+import importlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fdg_plugins.aggregators import make_aggregator
+from fdg_plugins.controllers import FederationController
 from fdg_plugins.data.catalogue import DATASETS, dataset_spec
+from fdg_plugins.errors import DataError
 from fdg_plugins.filters import DifferentialPrivacyFilter
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
-from fdg_plugins.recipes import (
-    JOBS,
-    METHODS,
-    FDGRecipe,
-    export_jobs,
-    make_recipe,
-    results_file,
-)
-from tests.recipes.exported_jobs import arguments, config, files, filters
+from fdg_plugins.objectives import make_objective
+from fdg_plugins.plans.plans import check_settings, make_plans
+from fdg_plugins.recipes import FDGRecipe, export_jobs, results_file
+from tests.recipes.exported_jobs import SERVER_FILE, SITE_FILE, arguments, config, files, filters
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,9 +35,42 @@ def test_the_projects_jobs_are_what_the_recipes_write_byte_for_byte(jobs: Path) 
     assert files(jobs) == files(ROOT / "jobs"), "run: nox -s generate"
 
 
-def test_there_is_a_job_for_every_method_and_no_other(jobs: Path) -> None:
-    assert {path.name for path in jobs.iterdir()} == {f"{dataset}_{name.replace('+', '_')}" for dataset, name in JOBS}
-    assert {name for _, name in JOBS} == set(METHODS)
+def build(component: dict[str, Any]) -> Any:
+    module, _, name = component["path"].rpartition(".")
+    return getattr(importlib.import_module(module), name)(**component.get("args", {}))
+
+
+def nodes(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield every object in a JSON value."""
+    if isinstance(value, dict):
+        yield value
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from nodes(item)
+
+
+def test_of_every_job_components_can_be_built_settings_hold_and_filters_are_those_of_both_ends(jobs: Path) -> None:
+    for job in jobs.iterdir():
+        configs = [config(job), config(job, SITE_FILE)]
+        # "nvflare job submit" cuts special characters out of keys.
+        assert [key for node in nodes(configs) for key in node if not re.fullmatch(r"[A-Za-z0-9_]+", key)] == []
+        made = [build(node) for node in nodes(configs) if "path" in node]
+        (controller,) = (one for one in made if isinstance(one, FederationController))
+        aggregator, protocol = make_aggregator(controller.aggregator or ""), controller.protocol or {}
+        plans = make_plans(protocol, controller.stand_in_protocol or {}, {}, list(aggregator.settings()))
+        check_settings(aggregator, plans)
+        assert plans.stand_in.protocol.rounds < plans.real.protocol.rounds
+        objective = make_objective(protocol.get("objective", "erm"))
+        server, site = (
+            {key: [name for name, _ in chain] for key, chain in filters(job, file).items()}
+            for file in (SERVER_FILE, SITE_FILE)
+        )
+        # What privacy filters of the site see last is packed last at the site, and taken off first at the server.
+        for key, chain in server.items():
+            expected = [name.replace("Check", "Report").replace("Send", "Receive") for name in chain[::-1]]
+            assert site[key] == expected
+        assert server.keys() == site.keys()
+        assert (("task_data_filters", "train") in server) is (objective.report is not None)
+        assert (("task_result_filters", "probe") in server) is objective.probes
 
 
 def named_classes(jobs: Path, end: str) -> set[str]:
@@ -77,15 +109,10 @@ def test_every_data_set_of_the_catalogue_has_a_job(tmp_path: Path) -> None:
         meta = config(tmp_path / recipe.name, "meta.json")
         assert meta["deploy_map"] == {"app_server": ["server"], "app_site": recipe.sites}
         assert meta["min_clients"] == 3
-
-
-def test_names_of_job_and_sites_can_be_other_ones(tmp_path: Path) -> None:
     sites = ["hospital-a", "hospital-b", "registry"]
-    recipe = FDGRecipe("fedomg", name="trial.7", sites=sites)
-    recipe.export(str(tmp_path))
+    FDGRecipe("fedomg", name="trial.7", sites=sites).export(str(tmp_path))
     meta = config(tmp_path / "trial.7", "meta.json")
     assert (meta["name"], meta["deploy_map"]["app_site"]) == ("trial.7", sites)
-    assert recipe.sites == sites
 
 
 def test_updates_are_rounded_last_at_the_site_and_widened_first_at_the_server(tmp_path: Path) -> None:
@@ -95,15 +122,15 @@ def test_updates_are_rounded_last_at_the_site_and_widened_first_at_the_server(tm
     recipe.add_server_config({"max_task_timeout": 7})
     for _ in range(2):  # a second export is like the first
         recipe.export(str(tmp_path))
-    job, site_file = tmp_path / recipe.name, "app_site/config/config_fed_client.json"
-    site = filters(job, site_file)["task_result_filters", "train"]
+    job = tmp_path / recipe.name
+    site = filters(job, SITE_FILE)["task_result_filters", "train"]
     assert site == [
         ("GapReportFilter", {}),
         ("ExchangeReportFilter", {}),
         ("DifferentialPrivacyFilter", noise),
         ("RoundedUpdateSendFilter", {}),
     ]
-    server = filters(job, "app_server/config/config_fed_server.json")
+    server = filters(job, SERVER_FILE)
     assert [name for name, _ in server["task_result_filters", "train"]] == [
         "RoundedUpdateReceiveFilter",
         "ExchangeCheckFilter",
@@ -111,7 +138,7 @@ def test_updates_are_rounded_last_at_the_site_and_widened_first_at_the_server(tm
     ]
     assert config(job)["workflows"][0]["args"]["protocol"]["update_precision"] == "bfloat16"
     assert config(job)["max_task_timeout"] == 7
-    named = (job / site_file).read_text(encoding="utf-8")
+    named = (job / SITE_FILE).read_text(encoding="utf-8")
     for name in ("DifferentialPrivacyFilter", "RoundedUpdateSendFilter"):
         assert f"fdg_plugins.filters.{name}" in named, "under the path that sites allow"
 
@@ -126,23 +153,15 @@ def test_small_models_travel_in_messages_at_both_ends_and_others_in_chunks(tmp_p
     for settings, chunk in cases:
         recipe = FDGRecipe("fedavg", **settings)
         recipe.export(str(tmp_path))
-        for file in ("app_server/config/config_fed_server.json", "app_site/config/config_fed_client.json"):
+        for file in (SERVER_FILE, SITE_FILE):
             assert config(tmp_path / recipe.name, file)["tensor_download_chunk_size"] == chunk
 
 
-@pytest.mark.parametrize("folder", ["server/simulate_job", "workspace"])
-def test_the_record_is_found_in_what_a_run_returns(folder: str, tmp_path: Path) -> None:
-    (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / folder / "results.json").write_text(json.dumps({}), encoding="utf-8")
-    assert results_file(str(tmp_path)) == tmp_path / folder / "results.json"
-
-
-def test_a_recipe_by_name_is_the_recipe_of_the_class(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"target": "sketch", "rounds": 3, "kappa": 0.25}
-    make_recipe("fedomg+dim+ga", "pacs", strength=0.1, step_size=0.2, **settings).export(str(tmp_path / "by_name"))
-    parts: dict[str, Any] = {
-        "weighting": {"name": "ga", "step_size": 0.2},
-        "objective": {"name": "dim", "strength": 0.1},
-    }
-    FDGRecipe("fedomg", "pacs", **parts, **settings).export(str(tmp_path / "by_class"))
-    assert files(tmp_path / "by_name") == files(tmp_path / "by_class")
+def test_the_record_is_found_in_what_a_run_returns(tmp_path: Path) -> None:
+    for folder in ("workspace", "server/simulate_job"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "results.json").touch()
+        assert results_file(str(tmp_path)) == tmp_path / folder / "results.json"
+    for lacking in (None, tmp_path / "other"):
+        with pytest.raises(DataError):
+            results_file(lacking)

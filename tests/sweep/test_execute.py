@@ -5,33 +5,30 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
-import psutil
 import pytest
 
-from fdg_plugins.data import PACS
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.sweep import kinds
-from fdg_plugins.lab.sweep.execute import Ended, Runner, StopOrder, Store, listening, pending
+from fdg_plugins.lab.sweep.execute import Ended, Runner, StopOrder, Store, listening
 from fdg_plugins.lab.sweep.folder import end_earlier, held, held_run, make_folder, settle
-from fdg_plugins.lab.sweep.kinds import FEDERATED, kind_of, launch
+from fdg_plugins.lab.sweep.kinds import IN_ONE_PROCESS, kind_of, launch
 from fdg_plugins.lab.sweep.machine import Machine
 from fdg_plugins.lab.sweep.plan import PlannedRun
-from fdg_plugins.lab.sweep.processes import MARK, Command, RunProcess, finished_record, processes_below
-from fdg_plugins.lab.sweep.request import DataFound
+from fdg_plugins.lab.sweep.processes import MARK, Launch, RunProcess, finished_record, processes_below
 from fdg_plugins.record.run_files import LAST_FILE, SELECTED_FILE
 from fdg_plugins.storage import read_json
 from tests.sweep.fake_simulator import CRASHES, DIES, FAKE, HANGS, LINGERS, REASON, STOPS
 
-DATA = DataFound(stand_in=True, images=dict.fromkeys(PACS.domains, 1))
 RESULTS = Path("workspace", "server")
 BOTH = pytest.mark.parametrize("method", ["fedavg", "erm"])
 
 
 @pytest.fixture(autouse=True)
 def _fake(monkeypatch: pytest.MonkeyPatch, quick_polls: None) -> None:
-    monkeypatch.setattr(kinds, "SIMULATOR", FAKE)
+    monkeypatch.setattr(kinds, "ONE_PROCESS", FAKE)
     monkeypatch.setattr(kinds, "FDG", FAKE)
 
 
@@ -41,7 +38,7 @@ def planned(seed: int, method: str = "fedavg", **settings: int) -> PlannedRun:
 
 
 def runner(folder: Path, gpus: tuple[str | None, ...] = (None,), tell: Callable[..., None] = lambda _: None) -> Runner:
-    return Runner(Store(folder), Machine(4, gpus), DATA, {}, tell, keep_models=True)
+    return Runner(Store(folder), Machine(4, gpus), True, {}, tell, keep_models=True)
 
 
 def carry_out(folder: Path, *seeds: int, method: str = "fedavg") -> dict[int, tuple[str, str]]:
@@ -58,8 +55,8 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 def launched(folder: Path, run: PlannedRun) -> RunProcess:
     """Start a run as a sweep does, which is then gone."""
-    FEDERATED.write_job(run, DATA, folder)
-    return RunProcess(folder, launch(FEDERATED, run, folder, 4, Machine(4, (None,)), {}).command)
+    IN_ONE_PROCESS.job(run, stand_in=True).write(folder)
+    return RunProcess(folder, launch(IN_ONE_PROCESS, run, folder, 4, Machine(4, (None,)), {}))
 
 
 @BOTH
@@ -78,9 +75,8 @@ def test_runs_are_kept_or_named_as_failed_and_the_rest_goes_on(tmp_path: Path, m
     assert {path.name for path in (store.runs / planned(DIES, method).name).iterdir()} == {
         *("job", "log.txt", "reason.txt")
     }
-    plan = [planned(seed, method) for seed in (STOPS, 0, 1)]
-    assert [run.seed for run in pending(plan, store, retry_failed=True)] == [STOPS, 1]
-    assert [run.seed for run in pending(plan, store, retry_failed=False)] == [1]
+    states = [store.state(planned(seed, method).name) for seed in (STOPS, 0, 1)]
+    assert states == ["failed", "finished", "to do"]
 
 
 @BOTH
@@ -115,7 +111,7 @@ def test_several_runs_go_on_at_once_each_on_its_gpu(tmp_path: Path) -> None:
     runner(tmp_path, gpus=("0", "1")).carry_out(runs, StopOrder())
     records = [read_json(tmp_path / "runs" / run.name / "results.json") for run in runs]
     assert {record["environment"]["CUDA_VISIBLE_DEVICES"] for record in records} == {"0", "1"}
-    assert {record["environment"]["FDG_THREADS"] for record in records} == {"1"}, "two runs of four sites on four cores"
+    assert {record["environment"]["FDG_THREADS"] for record in records} == {"2"}, "two runs on four cores"
 
 
 def test_what_a_killed_sweep_left_behind_is_ended_and_its_run_done_again(tmp_path: Path) -> None:
@@ -134,7 +130,7 @@ def test_what_a_killed_sweep_left_behind_is_ended_and_its_run_done_again(tmp_pat
 def test_a_run_that_finished_after_its_sweep_was_killed_is_kept_by_the_next(tmp_path: Path, same_job: bool) -> None:
     run, folder = planned(LINGERS), Store(tmp_path).runs / planned(LINGERS).name
     launched(folder, run)
-    wait_until(lambda: finished_record(folder / FEDERATED.results / "results.json"))
+    wait_until(lambda: finished_record(folder / IN_ONE_PROCESS.results / "results.json"))
     wanted = run if same_job else planned(LINGERS, rounds=5)._replace(seed=DIES)
     ended = runner(tmp_path).carry_out([wanted], StopOrder())
     assert [one.status for one in ended] == ["finished" if same_job else "failed"]
@@ -149,19 +145,6 @@ def test_a_sweep_that_cannot_go_on_leaves_no_process(tmp_path: Path) -> None:
     with pytest.raises(DataError):
         runner(tmp_path, (None, None), tell).carry_out([planned(HANGS), planned(0)], StopOrder())
     assert processes_below(tmp_path) == []
-
-
-def test_a_process_whose_mark_cannot_be_read_yet_is_ended_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the start of a program and its first instruction, its environment is empty."""
-    process = launched(tmp_path, planned(HANGS))
-    monkeypatch.setattr(psutil.Process, "environ", lambda self: {})
-    process.end()
-    assert process.has_ended()
-
-
-def test_a_program_that_is_not_installed_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError):
-        RunProcess(tmp_path, Command("a program", ["/nowhere/nvflare"], RESULTS, (), {}))
 
 
 @pytest.mark.parametrize(
@@ -185,7 +168,7 @@ def test_the_reason_of_a_run_without_a_record_is_the_last_in_its_log(
     (tmp_path / "log.txt").write_text("1 - ERROR - stopped: an earlier part of the run\nError: an earlier part\n")
     kind, code = kind_of(method), f"import sys; sys.stdout.write({log!r}); sys.exit(3)"
     words = (sys.executable, "-c", code)
-    process = RunProcess(tmp_path, Command(kind.title, words, kind.results, kind.reasons, {MARK: str(tmp_path)}))
+    process = RunProcess(tmp_path, Launch(kind.title, words, kind.results, kind.reasons, {MARK: str(tmp_path)}))
     wait_until(process.has_ended)
     assert process.failure() == reason
 
@@ -204,8 +187,6 @@ def test_a_signal_becomes_an_order_unless_it_is_ignored() -> None:
 
 
 def test_a_folder_is_new_or_empty_and_held_by_one_process(tmp_path: Path) -> None:
-    from datetime import datetime
-
     now = datetime(2030, 5, 6, 7, 8, 9)
     assert make_folder(tmp_path / "a" / "b", "name", now) == make_folder(tmp_path / "a" / "b", "name", now)
     for taken in (tmp_path, Path(__file__), Path(__file__) / "run"):

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.sweep import machine
-from fdg_plugins.lab.sweep.machine import find_machine, ignored_settings, machine_environment, run_environment
+from fdg_plugins.lab.sweep.kinds import FEDERATED, IN_ONE_PROCESS, FederatedRuns, launch
+from fdg_plugins.lab.sweep.machine import Machine, find_machine, ignored_settings, machine_environment, run_environment
+from fdg_plugins.lab.sweep.plan import PlannedRun
 from fdg_plugins.lab.sweep.processes import MARK
 
 
@@ -18,42 +19,44 @@ def with_cores(monkeypatch: pytest.MonkeyPatch, cores: int, gpus: int = 0) -> No
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
 
 
-@pytest.mark.parametrize(("cores", "runs"), [(1, 1), (6, 1), (12, 2), (64, 10)])
-@pytest.mark.parametrize("threads", [None, 2, 100])
-def test_each_site_has_a_core_and_there_is_at_least_one_run(
-    monkeypatch: pytest.MonkeyPatch, cores: int, runs: int, threads: int | None
+@pytest.mark.parametrize(("at_once", "count"), [(None, 8), (2, 4), (100, 1)])
+def test_each_process_has_a_core_and_there_is_at_least_one_run(
+    monkeypatch: pytest.MonkeyPatch, at_once: int | None, count: int
 ) -> None:
-    with_cores(monkeypatch, cores)
-    found = find_machine(6, None, None, threads, {})
-    assert len(found.gpus) == (max(1, cores // 2) if threads == 2 else runs)
-    working, each = len(found.gpus) * found.threads_of(6), found.arithmetic_threads(6)
-    assert found.threads_of(6) == min(6, threads or 6)
-    assert each == 1 or working * each <= cores
+    with_cores(monkeypatch, 8)
+    assert find_machine(None, at_once, {}).gpus == (None,) * count
+    assert find_machine(3, at_once, {}).gpus == (None,) * 3
 
 
 def test_each_gpu_carries_one_run_and_others_share_them_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     with_cores(monkeypatch, 8, gpus=2)
 
-    def gpus(parallel: int | None = None, named: str | None = None, **environment: str) -> tuple[str | None, ...]:
-        return find_machine(4, parallel, named, None, environment).gpus
+    def gpus(parallel: int | None = None, **environment: str) -> tuple[str | None, ...]:
+        return find_machine(parallel, None, environment).gpus
 
     assert gpus() == gpus(FDG_DEVICE="cuda") == ("0", "1")
-    assert gpus(3) == gpus(named="0, 1,0") == ("0", "1", "0")
+    assert gpus(3) == ("0", "1", "0")
     assert gpus(CUDA_VISIBLE_DEVICES="5, 3") == ("5", "3")
-    assert gpus(named="GPU-8a-b,MIG-1") == ("GPU-8a-b", "MIG-1")
     assert gpus(2, FDG_DEVICE="cuda:1", CUDA_VISIBLE_DEVICES="5,3") == ("3", "3")
-    assert gpus(FDG_DEVICE="cpu") == (None, None)
+    assert gpus(2, FDG_DEVICE="cpu") == (None, None)
 
 
 @pytest.mark.parametrize(
-    ("count", "parallel", "named"), [(0, None, "0"), (2, None, "0,,1"), (2, None, "-1"), (2, 2, "0")]
+    ("kind", "asked", "slots", "expected"),
+    [
+        (FEDERATED, None, 1, (6, "1")),
+        (FEDERATED, 2, 1, (2, "4")),
+        (IN_ONE_PROCESS, None, 2, (1, "4")),
+        (IN_ONE_PROCESS, 100, 1, (6, "1")),
+        (IN_ONE_PROCESS, 2, 2, (2, "2")),
+    ],
 )
-def test_gpus_that_are_not_there_are_refused(
-    monkeypatch: pytest.MonkeyPatch, count: int, parallel: int | None, named: str
+def test_the_cores_are_divided_between_all_that_compute_at_once(
+    kind: FederatedRuns, asked: int | None, slots: int, expected: tuple[int, str]
 ) -> None:
-    with_cores(monkeypatch, 8, gpus=count)
-    with pytest.raises(SettingsError):
-        find_machine(4, parallel, named, None, {})
+    run = PlannedRun("run", "pacs", "paper", "fedavg", "photo", 0, {})
+    found = launch(kind, run, Path("run"), 6, Machine(8, (None,) * slots, asked), {})
+    assert (found.at_once, found.environment["FDG_THREADS"]) == expected
 
 
 def test_a_run_sees_where_and_how_to_compute_but_no_setting_of_the_users_shell(

@@ -29,41 +29,26 @@ from dataclasses import fields
 from typing import Any
 
 from fdg_plugins.errors import SettingsError, check_settings_known, did_you_mean, shorten
-from fdg_plugins.lab.centralised.algorithm import Algorithm, CentralisedERM, Loss
-from fdg_plugins.lab.centralised.fish import CentralisedFish
+from fdg_plugins.lab.centralised.algorithm import Algorithm, CentralisedERM
+from fdg_plugins.lab.centralised.algorithms import (
+    CentralisedFish,
+    CentralisedGroupDRO,
+    CentralisedIGA,
+    CentralisedIRM,
+    CentralisedVREx,
+)
 from fdg_plugins.lab.centralised.fishr import CentralisedFishr
-from fdg_plugins.lab.centralised.groupdro import CentralisedGroupDRO
-from fdg_plugins.lab.centralised.iga import CentralisedIGA
-from fdg_plugins.lab.centralised.irm import CentralisedIRM
-from fdg_plugins.lab.centralised.vrex import CentralisedVREx
 
-__all__ = [
-    "ALGORITHMS",
-    "Algorithm",
-    "CentralisedERM",
-    "CentralisedFish",
-    "CentralisedFishr",
-    "CentralisedGroupDRO",
-    "CentralisedIGA",
-    "CentralisedIRM",
-    "CentralisedVREx",
-    "Loss",
-    "algorithm_settings",
-    "make_algorithm",
-]
-
-ALGORITHMS: Mapping[str, type[Algorithm]] = {
-    algorithm.name: algorithm
-    for algorithm in (
-        CentralisedERM,
-        CentralisedIRM,
-        CentralisedGroupDRO,
-        CentralisedVREx,
-        CentralisedIGA,
-        CentralisedFish,
-        CentralisedFishr,
-    )
-}
+_ORDER = (
+    CentralisedERM,
+    CentralisedIRM,
+    CentralisedGroupDRO,
+    CentralisedVREx,
+    CentralisedIGA,
+    CentralisedFish,
+    CentralisedFishr,
+)
+ALGORITHMS: Mapping[str, type[Algorithm]] = {algorithm.name: algorithm for algorithm in _ORDER}
 """All algorithms by name, in the order of tables."""
 
 

@@ -6,7 +6,8 @@ domains unless one has fewer images; Y classes; risks ``[m]``, the task's mean l
 count from 0.
 
 Buffers: all batches of a step pass through the network together, so BatchNorm sees all domains at once. This holds for
-every algorithm with a joint loss; their neutral settings are therefore ERM to the bit.
+every algorithm with a joint loss; their neutral settings are therefore ERM to the bit. DomainBed passes the domains one
+after another for GroupDRO and IGA.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -51,12 +52,6 @@ class Algorithm:
     title: ClassVar[str]
     needs_labelled_images: ClassVar[bool] = False
 
-    # Declarations for the contract suite of the tests; nothing else reads them.
-    neutral: ClassVar[Mapping[str, Any] | None] = None
-    """Settings with which every step equals ERM's, bit for bit; None: no such settings exist."""
-    compares_domains: ClassVar[bool] = True
-    """Whether every term added to ERM compares domains; with a single domain, such an algorithm is ERM."""
-
     @property
     def restarts_at(self) -> int | None:
         """The step, counted from 0, before which the optimizer is rebuilt and loses its moments; None: never."""
@@ -69,11 +64,8 @@ class Algorithm:
     def begin(self, model: ExtractorClassifier, num_domains: int) -> State:
         """Return the state before the first step, on the model's device; empty for most algorithms.
 
-        The state is all that an algorithm carries from step to step, apart from the model and the optimizer.
-
-        Args:
-            model: the network to be trained. Only shapes and the device are read.
-            num_domains: m, the number of source domains.
+        The state is all that an algorithm carries from step to step, apart from the model and the optimizer. Of the
+        ``model``, only shapes and the device are read; ``num_domains`` is m.
         """
         return {}
 
@@ -82,12 +74,8 @@ class Algorithm:
     ) -> tuple[torch.Tensor, State]:
         """Return the scalar to minimise, and the new state; by default ``mean_e L_e``, and the state as it was.
 
-        Args:
-            risks: the mean loss of each domain, ``[m]``, with its graph.
-            logits: of each of the m domains, ``[B, Y]``, float32.
-            batches: the batches from which the logits were computed.
-            step: the number of steps taken so far, from 0.
-            state: the state after the previous step, or that of :meth:`begin`. It must not be modified.
+        ``risks`` ``[m]`` have their graph; ``logits`` are of each of the m domains, ``[B, Y]``, float32; the rest is as
+        for :meth:`loss`.
         """
         return risks.mean(), state
 
@@ -117,14 +105,11 @@ class Algorithm:
         compute_gradients: ComputeGradients,
         optimizer: torch.optim.Optimizer,
     ) -> torch.Tensor:
-        """Take one step with ``model``; return the risks ``[m]`` before it, detached.
+        """Take one step with ``model``, changed in place; return the risks ``[m]`` before it, detached.
 
-        Args:
-            model: the network, changed in place.
-            batches: one batch per source domain.
-            compute_gradients: sets the gradients of :meth:`loss` for the given batches at the current parameters,
-                replacing earlier ones, and returns their risks. It may be called more than once per step.
-            optimizer: holds the parameters of ``model``.
+        ``compute_gradients`` sets the gradients of :meth:`loss` for the given batches at the current parameters,
+        replacing earlier ones, and returns their risks. It may be called more than once per step. The ``optimizer``
+        holds the parameters of ``model``.
         """
         risks = compute_gradients(batches)
         optimizer.step()
@@ -139,13 +124,11 @@ class CentralisedERM(Algorithm):
     Lost Domain Generalization", ICLR 2021.
 
     Every domain has the same weight, however many images it has. Differences: DomainBed takes the mean over all images
-    of the step, which is the same if all batches have one size. Here a domain with fewer images than a batch has the
-    same weight as any other.
+    of the step, which is the same if all batches have one size.
     """
 
     name: ClassVar[str] = "erm"
     title: ClassVar[str] = "ERM"
-    neutral: ClassVar[Mapping[str, Any] | None] = {}
 
 
 @dataclass(frozen=True)
@@ -161,8 +144,7 @@ class AnnealedPenalty(Algorithm):
     ``warm_up``: steps, at least 0; with 0 the full strength applies from the first step.
     """
 
-    early_strength: ClassVar[float]
-    neutral: ClassVar[Mapping[str, Any] | None] = {"strength": 0.0}
+    early_strength: ClassVar[float] = 1.0
 
     strength: float
     warm_up: int

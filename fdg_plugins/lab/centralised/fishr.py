@@ -14,14 +14,9 @@ Equations:
   w is zero during the warm-up, in which the averages are already updated.
 
 Shapes: m domains, B images per batch, P parameters of the classifier: for a linear one, Y D weights and Y biases.
-Gradients ``[m B, P]``, variances and averages ``[m, P]``.
+Gradients ``[m B, P]``, in float32 also under autocast; variances and averages, which are the state, ``[m, P]``.
 
-State: the averages ``[m, P]``, zero before the first step.
-
-Degenerate cases: one domain, or identical batches in the first step, give no penalty. ``ema = 0`` uses the variances of
-the current batch.
-
-Cost: ``m B P`` numbers, in float32 also under autocast.
+Degenerate cases: one domain, or identical batches in the first step, give no penalty.
 
 Differences: the authors' code computes per-image gradients with BackPACK; here they are computed as the outer products
 that they are for linear layers. FedOMG's paper restates Fishr over the whole network and without the average; this file
@@ -35,7 +30,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from fdg_plugins.errors import SettingsError, check_number
+from fdg_plugins.errors import check_number
 from fdg_plugins.lab.centralised.algorithm import (
     AnnealedPenalty,
     Batch,
@@ -59,11 +54,8 @@ def head_gradients(
     P runs over the linear layers: the weight of each, row by row, then its bias. The result is differentiable with
     respect to ``features`` and the parameters.
 
-    Args:
-        head: a linear layer with bias, or a sequence of such layers and layers without parameters.
-        features: ``[B, D]``, the inputs of the head.
-        labels: ``[B]``, int64.
-        task: defines the summed loss of logits ``[B, Y]`` and labels.
+    ``head`` is a linear layer with bias, or a sequence of such layers and layers without parameters; its inputs, the
+    ``features``, are ``[B, D]``, the ``labels`` ``[B]``; ``task`` defines the summed loss.
     """
     layers = list(head) if isinstance(head, nn.Sequential) else [head]
     values, seen = features, []
@@ -116,9 +108,7 @@ class CentralisedFishr(AnnealedPenalty):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("ema", self.ema, at_most=1.0)
-        if self.ema == 1:  # the averages would never learn anything
-            raise SettingsError(field="ema", value=self.ema, expected="a number below 1")
+        check_number("ema", self.ema, at_most=1 - 1e-9)  # with 1, the averages would never learn anything
 
     def begin(self, model: ExtractorClassifier, num_domains: int) -> State:
         """Return the averages ``[m, P]`` before the first step, zeros on the device of the classifier."""

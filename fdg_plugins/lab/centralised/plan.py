@@ -13,14 +13,13 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
 from fdg_plugins.data import dataset_spec
-from fdg_plugins.data.specs import DatasetSpec
 from fdg_plugins.errors import SettingsError, check_choice, check_count, did_you_mean
 from fdg_plugins.lab.centralised import algorithm_settings, make_algorithm
 from fdg_plugins.lab.centralised.algorithm import MOST_STEPS, Algorithm, AnnealedPenalty
 from fdg_plugins.plans.plans import make_plans
 from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset
 from fdg_plugins.settings.defaults import dataset_protocol, protocol_settings
-from fdg_plugins.settings.protocol import MOST_ROUNDS, SGD, Protocol
+from fdg_plugins.settings.protocol import SGD, Protocol
 from fdg_plugins.settings.protocols import FAMILIES, PAPER, QUICK, SEGMENTATION
 from fdg_plugins.tasks import TASKS
 
@@ -46,7 +45,6 @@ SHARED_SETTINGS = (
     "channels_last",
 )
 _OF_SGD = ("learning_rate", "momentum", "weight_decay")
-_SETTINGS = (*SHARED_SETTINGS, "batch_size", *_OF_SGD)
 # DomainBed: one rate and size for photographs, one for digits, which are the families by channels.
 _DOMAINBED: Mapping[str, Mapping[str, Any]] = {
     "photographs": {"learning_rate": 5e-5, "batch_size": 32},
@@ -54,7 +52,6 @@ _DOMAINBED: Mapping[str, Mapping[str, Any]] = {
 }
 # Ours, for the stand-in and the quick protocol: so few steps, mostly from random weights, need a larger rate.
 _SHORT: Mapping[str, Any] = {"steps": 300, "checkpoint_every": 30, "learning_rate": 1e-3}
-_OPTIONS = {"dataset": "--dataset", "target": "--target", "seed": "--seed"}
 
 
 @dataclass(frozen=True)
@@ -66,8 +63,6 @@ class Schedule:
             of the federated runs.
         steps: total number of steps, each with one batch of every source domain. DomainBed: 5001.
         checkpoint_every: steps between two evaluations; the last interval may be shorter. DomainBed: 300 on PACS.
-
-    Raises ``SettingsError`` for a value out of range, or for more checkpoints than a record can hold as rounds.
     """
 
     optimizer: str = ADAM
@@ -78,9 +73,6 @@ class Schedule:
         check_choice("optimizer", self.optimizer, OPTIMIZERS)
         check_count("steps", self.steps, at_least=1, at_most=MOST_STEPS)
         check_count("checkpoint_every", self.checkpoint_every, at_least=1, at_most=MOST_STEPS)
-        if self.checkpoints > MOST_ROUNDS:
-            expected = f"at most {MOST_ROUNDS:,} checkpoints in {self.steps:,} steps"
-            raise SettingsError(field="checkpoint_every", value=self.checkpoint_every, expected=expected)
 
     @property
     def checkpoints(self) -> int:
@@ -111,11 +103,9 @@ class Plan(NamedTuple):
 
 
 def setting_names(algorithm: str) -> tuple[str, ...]:
-    """Return the names of all settings of a run of ``algorithm``: its own, the schedule's, and those of the protocol.
-
-    Raises ``SettingsError`` for an unknown algorithm.
-    """
-    return tuple(dict.fromkeys([*algorithm_settings(algorithm), *SCHEDULE_SETTINGS, *_SETTINGS]))
+    """Return the names of all settings of a run of ``algorithm``."""
+    of_protocol = (*SHARED_SETTINGS, "batch_size", *_OF_SGD)
+    return tuple(dict.fromkeys([*algorithm_settings(algorithm), *SCHEDULE_SETTINGS, *of_protocol]))
 
 
 def make_plan(
@@ -128,33 +118,21 @@ def make_plan(
     protocol: str = PAPER,
     stand_in: bool = False,
 ) -> Plan:
-    """Return the checked plan of one run.
+    """Return the checked plan of one run with seed ``seed``, in which all domains but ``target`` are pooled.
 
-    Args:
-        algorithm: a name in ``ALGORITHMS``.
-        dataset: a name of a data set.
-        target: the held-out domain; all other domains are sources.
-        seed: the seed of the run.
-        given: settings by name that override the defaults.
-        protocol: ``"paper"`` or ``"quick"``, the source of the defaults.
-        stand_in: whether the data are the stand-in, which has shorter defaults.
-
-    A warm-up that is not given keeps DomainBed's share of the total steps. Raises ``SettingsError``, with one sentence,
-    for an unknown name, a value out of range, or settings that contradict each other.
+    ``given`` overrides the defaults, which come from ``protocol``, ``"paper"`` or ``"quick"``; ``stand_in`` has shorter
+    ones. A warm-up that is not given keeps DomainBed's share of the total steps. Raises ``SettingsError`` for an
+    unknown name, a value out of range, or settings that contradict each other.
     """
     own, chosen, spec = algorithm_settings(algorithm), dict(given or {}), dataset_spec(dataset)
-    for name in chosen:
-        if name in _OPTIONS:
-            raise SettingsError(f"{name} is not a setting of a centralised run, expected it as {_OPTIONS[name]}.")
-        if name not in (known := setting_names(algorithm)):
-            hint = did_you_mean(name, known)
-            raise SettingsError(f"a centralised run of {algorithm!r} has no setting {name!r}; {hint}")
+    known = setting_names(algorithm)
+    if unknown := [name for name in chosen if name not in known]:
+        hint = did_you_mean(unknown[0], known)
+        raise SettingsError(f"a centralised run of {algorithm!r} has no setting {unknown[0]!r}; {hint}")
     if protocol not in (PAPER, QUICK):
         raise SettingsError(field="protocol", value=protocol, expected=f"{PAPER} or {QUICK}")
-    if target not in spec.domains:
-        expected = f"a domain of {spec.name}: {', '.join(spec.domains)}."
-        raise SettingsError(field="target", value=target, expected=expected)
-    values = {**_defaults(dataset, chosen.get("optimizer", ADAM), quick=protocol == QUICK, stand_in=stand_in), **chosen}
+    sgd = chosen.get("optimizer") == SGD
+    values = {**_defaults(dataset, sgd=sgd, quick=protocol == QUICK, stand_in=stand_in), **chosen}
     schedule = Schedule(**_only(values, SCHEDULE_SETTINGS))
     if "warm_up" in own and "warm_up" not in chosen:
         values["warm_up"] = round(own["warm_up"] * schedule.steps / DOMAINBED_STEPS)
@@ -162,38 +140,35 @@ def make_plan(
     fixed: dict[str, Any] = {"rounds": schedule.checkpoints, "local_epochs": 1, "lr_decay_factor": 1.0}
     fixed |= {"optimizer": schedule.optimizer, "task": spec.task}
     where = {"dataset": plain_dataset(dataset), "target": target, "seed": seed}
-    checked = make_plans({**where, **fixed, **_only(values, _SETTINGS)}, {}, {}, []).real.protocol
+    settings = _only(values, (*SHARED_SETTINGS, "batch_size", *_OF_SGD))
+    checked = make_plans({**where, **fixed, **settings}, {}, {}, []).real.protocol
     _check(made, schedule, checked)
     return Plan(made, schedule, checked)
 
 
-def _defaults(dataset: DatasetRef, optimizer: Any, *, quick: bool, stand_in: bool) -> dict[str, Any]:
+def _defaults(dataset: DatasetRef, *, sgd: bool, quick: bool, stand_in: bool) -> dict[str, Any]:
     """Return the default settings of a run; later layers override earlier ones.
 
-    The layers are the values for a step (for SGD only the batch size), those shared with the federated protocol, the
-    short schedule, the stand-in's, and those of the quick protocol. Rate and decay of SGD are the federated runs'.
+    Of the values for a step, SGD takes the batch size alone; rate and decay of SGD are the federated runs'.
     """
-    spec, defaults, sgd = dataset_spec(dataset), dataset_protocol(dataset), optimizer == SGD
-    of_record = _of_record(spec)
-    base = FAMILIES[SEGMENTATION].protocol if SEGMENTATION in spec.families else _DOMAINBED[spec.families[0]]
-    of_steps = {"momentum": 0.0, "weight_decay": 0.0, **_only(base, ("learning_rate", "batch_size")), **of_record}
-    shared = (*SHARED_SETTINGS, *_OF_SGD) if sgd else SHARED_SETTINGS
-    values = _only(of_steps, ("batch_size",) if sgd else tuple(of_steps)) | _only(defaults.protocol, shared)
+    spec, defaults = dataset_spec(dataset), dataset_protocol(dataset)
+    has_masks = SEGMENTATION in spec.families
+    base = FAMILIES[SEGMENTATION].protocol if has_masks else _DOMAINBED[spec.families[0]]
+    optimizer = spec.protocol.get("optimizer", base.get("optimizer", SGD))
+    # What the data set's own record says of steps; a learning rate for SGD says nothing of those with Adam.
+    recorded = _only(spec.protocol, ("batch_size", *(() if optimizer == SGD else ("learning_rate", "weight_decay"))))
+    values = {"momentum": 0.0, "weight_decay": 0.0, **_only(base, ("learning_rate", "batch_size")), **recorded}
     if quick or stand_in:
-        short = {**_SHORT, **_only(of_record, ("learning_rate",))}
-        values |= _only(short, SCHEDULE_SETTINGS if sgd else tuple(_SHORT))
+        values |= {**_SHORT, **_only(recorded, ("learning_rate",))}
+    if sgd:
+        values = {name: value for name, value in values.items() if name not in _OF_SGD}
+    shared = (*SHARED_SETTINGS, *_OF_SGD) if sgd else SHARED_SETTINGS
+    values |= _only(defaults.protocol, shared)
     if stand_in:
         values |= _only(defaults.stand_in, shared)
     if quick:
         values |= _only(protocol_settings(QUICK, dataset), (*shared, "batch_size"))
     return values
-
-
-def _of_record(spec: DatasetSpec) -> dict[str, Any]:
-    """Return what the data set's own record says of steps with Adam; a learning rate for SGD says nothing of them."""
-    general = FAMILIES[SEGMENTATION].protocol if SEGMENTATION in spec.families else {}
-    optimizer = {**general, **spec.protocol}.get("optimizer", SGD)
-    return _only(spec.protocol, ("batch_size", *(("learning_rate", "weight_decay") if optimizer != SGD else ())))
 
 
 def _only(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -205,8 +180,6 @@ def _check(algorithm: Algorithm, schedule: Schedule, protocol: Protocol) -> None
     if protocol.batch_size < LEAST_BATCH:
         expected = f"at least {LEAST_BATCH} images per domain"
         raise SettingsError(field="batch_size", value=protocol.batch_size, expected=expected)
-    if schedule.optimizer != SGD and protocol.momentum:
-        raise SettingsError(field="momentum", value=protocol.momentum, expected=f"0: it is a setting of {SGD!r}")
     if algorithm.needs_labelled_images and not TASKS.get(protocol.task).one_class_per_image:
         expected = f"one of images with one class each, which the algorithm {algorithm.name!r} needs"
         raise SettingsError(field="task", value=protocol.task, expected=expected)

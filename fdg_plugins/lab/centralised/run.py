@@ -8,32 +8,28 @@ names and shapes of the federated run's.
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol as Interface
 
 import torch
+from rich.console import Console
+from rich.progress import TimeRemainingColumn
 
 from fdg_plugins.controllers.run_files import FILES
 from fdg_plugins.data import dataset_spec
-from fdg_plugins.errors import DataError, Stopped, told
+from fdg_plugins.errors import DataError, Stopped, counted, told
 from fdg_plugins.lab.centralised.plan import LEAST_BATCH, Plan
 from fdg_plugins.lab.centralised.training import PooledTraining, endless_batches
-from fdg_plugins.messages import Evaluation
 from fdg_plugins.plugins.versions import code_of
 from fdg_plugins.randomness import seeded
 from fdg_plugins.record.census import new_record, take_census
+from fdg_plugins.record.display import Display
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
-from fdg_plugins.record.run_record import (
-    EvaluationRecord,
-    InitialWeights,
-    LocalRecord,
-    Method,
-    RoundRecord,
-    RunRecord,
-)
+from fdg_plugins.record.run_record import InitialWeights, LocalRecord, Method, RoundRecord, RunRecord
+from fdg_plugins.record.text import marks
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.settings.uses import names_in
 from fdg_plugins.storage import save_tensors, write_bytes
@@ -45,33 +41,23 @@ from fdg_plugins.training.session import SiteSession
 
 
 class Watcher(Interface):
-    """Reports the progress of a run to the user. Calls arrive in order: begun, then stepped and judged in turn."""
+    """Reports the progress of a run to the user."""
 
-    def begun(self, record: RunRecord) -> None:
-        """Called once, when the census is complete and training begins."""
+    def show(self, record: RunRecord) -> None:
+        """Called as training begins, and after each evaluation, when record and models have been written."""
 
     def stepped(self, steps_done: int) -> None:
         """Called after each step, with the number of steps taken so far."""
-
-    def judged(self, record: RunRecord, evaluation: EvaluationRecord) -> None:
-        """Called after each evaluation, when record and models have been written."""
 
 
 def run_centralised(
     plan: Plan, config: SiteConfig, cache: Path | None, folder: Path, watcher: Watcher, should_stop: ShouldStop
 ) -> RunRecord:
-    """Carry out ``plan``; return its record, which is also written to ``folder``.
+    """Carry out ``plan`` on this machine (``config``); return its record, which is in ``folder`` with the models.
 
-    Args:
-        plan: the run.
-        config: data folders, device and workers of this machine.
-        cache: folder of the stand-in data, which are generated if missing.
-        folder: receives record and models, in place of those that it may hold.
-        watcher: receives the progress.
-        should_stop: polled before every step and during evaluation.
-
-    Raises :class:`Stopped` soon after ``should_stop()`` returns true, and ``FDGError`` for errors that a user can fix.
-    If training had begun by then, the record says that the run was stopped, and why.
+    ``cache`` is the folder of the stand-in data; ``should_stop`` is polled before every step and during evaluation.
+    Raises :class:`Stopped` soon after it returns true, and ``FDGError`` for errors that a user can fix. If training had
+    begun by then, the record says that the run was stopped, and why.
     """
     config = config.model_copy(update={"compile": False})  # the algorithms train with a network of their own
     sessions = {}
@@ -81,14 +67,13 @@ def run_centralised(
         sessions[domain] = SiteSession(domain, config, plan.protocol, cache)
     replies = {name: session.census(should_stop) for name, session in sessions.items()}
     federation = take_census(replies, {}, plan.protocol.target, TASKS.get(plan.protocol.task))
-    for name in federation.sources:
-        if (count := replies[name].num_train) < LEAST_BATCH:
-            raise DataError(f"domain {name} has {count} training image, expected at least {LEAST_BATCH}.")
+    if small := [name for name in federation.sources if replies[name].num_train < LEAST_BATCH]:
+        raise DataError(field="training images", value=small[0], expected=f"at least {LEAST_BATCH} in each domain")
     start = initial_model(plan.protocol, len(federation.classes), len(federation.sources))
     method = Method(aggregator=type(plan.algorithm).__name__, settings=plan.settings())
     code = code_of(names_in(plan.protocol), ())
     record = new_record(federation, plan.protocol, method, InitialWeights(**vars(start.weights)), code)
-    watcher.begun(record)
+    watcher.show(record)
     return _Run(plan, sessions, record, folder, watcher, should_stop).carry_out(start.model.state)
 
 
@@ -105,17 +90,16 @@ class _Run:
     started: float = field(default_factory=time.perf_counter)
 
     def carry_out(self, state: dict[str, torch.Tensor]) -> RunRecord:
-        """Train and evaluate from ``state`` up to the last checkpoint; return the record, which says how the run ended.
+        """Train and evaluate from ``state``, as round 0, up to the last checkpoint; return the record.
 
-        The initial model is evaluated too, as round 0. An error is recorded as the reason for stopping and raised
-        again.
+        An error is recorded as the reason for stopping and raised again.
         """
         training = self._begin(state)
         try:
-            self._judge(training)
+            self._evaluate(training)
             for checkpoint in range(1, self.plan.schedule.checkpoints + 1):
                 self.record.rounds.append(self._train(training, checkpoint))
-                self._judge(training)
+                self._evaluate(training)
         except Exception as error:
             steps = f"it was stopped after step {training.steps_done} of {self.plan.schedule.steps}."
             self.record.status = "stopped"
@@ -129,13 +113,11 @@ class _Run:
 
     def _begin(self, state: dict[str, torch.Tensor]) -> PooledTraining:
         """Return the training of a model that begins with ``state``."""
-        protocol, first = self.plan.protocol, self.sessions[self.record.sources[0]]
+        protocol, sources = self.plan.protocol, self.record.sources
+        first = self.sessions[sources[0]]
         model = first.load(state)
-        workers, device = first.config.workers, first.policy.device
-        domains = [
-            endless_batches(self.sessions[name].data, protocol, workers=workers, device=device)
-            for name in self.record.sources
-        ]
+        workers, device, data = first.config.workers, first.policy.device, [self.sessions[one].data for one in sources]
+        domains = [endless_batches(one, protocol, workers=workers, device=device) for one in data]
 
         def optimizer() -> torch.optim.Optimizer:
             # Not fused: it would round in another order than the runs of earlier versions.
@@ -146,8 +128,8 @@ class _Run:
     def _train(self, training: PooledTraining, checkpoint: int) -> RoundRecord:
         """Take the steps up to ``checkpoint`` (counted from 1); return their record, in which all traffic is zero."""
         began, steps, sources = time.perf_counter(), self.plan.schedule.steps_of(checkpoint), self.record.sources
-        device = self.sessions[sources[0]].policy.device
-        with seeded(self.plan.protocol.seed, "pooled", checkpoint, "layers", device=device):  # dropout
+        protocol, device = self.plan.protocol, self.sessions[sources[0]].policy.device
+        with seeded(protocol.seed, "pooled", checkpoint, "layers", device=device):  # dropout
             risks = training.train(steps, self.should_stop, self.watcher.stepped)
         seconds = time.perf_counter() - began
         local = {
@@ -155,34 +137,28 @@ class _Run:
                 epoch_losses=(risk,),
                 local=None,
                 steps=steps,
-                learning_rate=self.plan.protocol.learning_rate,
+                learning_rate=protocol.learning_rate,
                 num_samples=len(self.sessions[name].data.train),
                 seconds=seconds,
             )
             for name, risk in zip(sources, risks, strict=True)
         }
-        return RoundRecord(
-            round=checkpoint,
-            drawn=sources,
-            sites=sources,
-            failures={},
-            local=local,
-            seconds=seconds,
-            aggregation_seconds=0.0,
-            bytes_down=0,
-            bytes_up=0,
-        )
+        none = {"failures": {}, "aggregation_seconds": 0.0, "bytes_down": 0, "bytes_up": 0}
+        return RoundRecord(round=checkpoint, drawn=sources, sites=sources, local=local, seconds=seconds, **none)
 
-    def _judge(self, training: PooledTraining) -> None:
+    def _evaluate(self, training: PooledTraining) -> None:
         """Evaluate the model on all domains, save it, and save a copy if it is the best so far in source validation.
 
-        The target's score is recorded and never used for selection. Model files have the metadata of a federated run's.
+        The target's score is recorded and never used for selection.
         """
-        record, after, scores = self.record, len(self.record.rounds), dict[str, Evaluation]()
-        for domain, session in self.sessions.items():
-            is_target = domain == record.protocol.target
-            scores[domain] = session.evaluate(training.model, "test" if is_target else "validation", self.should_stop)
-        evaluation = record.add_evaluation(after, scores)
+        record, after = self.record, len(self.record.rounds)
+        scores = {
+            domain: session.evaluate(
+                training.model, "test" if domain == record.protocol.target else "validation", self.should_stop
+            )
+            for domain, session in self.sessions.items()
+        }
+        record.add_evaluation(after, scores)
         record.choices = record.choose(FILES)
         description = {
             "model": record.protocol.model,
@@ -197,8 +173,49 @@ class _Run:
         for file in (LAST_FILE, *([SELECTED_FILE] if chosen["source_validation"] == after else [])):
             save_tensors(self.folder / file, training.model.state_dict(), description)
         self._save_record()
-        self.watcher.judged(record, evaluation)
+        self.watcher.show(record)
 
     def _save_record(self) -> None:
         self.record.seconds = time.perf_counter() - self.started
         write_bytes(self.folder / RESULTS_FILE, self.record.model_dump_json(indent=1).encode() + b"\n")
+
+
+class RunDisplay(Display):
+    """The watcher of the run of ``plan``: what is trained, and each evaluation; the bar moves with every step."""
+
+    def __init__(self, plan: Plan, console: Console) -> None:
+        super().__init__(console, "steps", plan.schedule.steps, [TimeRemainingColumn()], transient=True)
+        self._plan = plan
+
+    def stepped(self, steps_done: int) -> None:
+        """Move the bar, which alone tells single steps: there are thousands."""
+        self.move(steps_done)
+
+    def show(self, record: RunRecord) -> None:
+        """Print what is trained, as training begins; then the scores of each model."""
+        for line in [self._evaluated(record)] if record.evaluations else self._begun(record):
+            self.say(line)
+
+    def _begun(self, record: RunRecord) -> Iterator[str]:
+        protocol, schedule, algorithm = self._plan.protocol, self._plan.schedule, self._plan.algorithm
+        mark = f" [{marks(record)}]" if marks(record) else ""
+        own = ", ".join(f"{name} {value}" for name, value in algorithm.settings().items())
+        yield f"{record.data}{mark}: pooled {', '.join(record.sources)}; held out {protocol.target}"
+        title = f"{algorithm.title} ({own})" if own else algorithm.title
+        yield f"{title}, a centralised reference: it sees all source domains at once"
+        yield (
+            f"{protocol.model} ({record.initial_weights.label}), {protocol.image_size} px, "
+            f"{counted(schedule.steps, 'step')} of {schedule.optimizer}, "
+            f"batch {protocol.batch_size} per domain, learning rate {protocol.learning_rate:g}"
+        )
+
+    def _evaluated(self, record: RunRecord) -> str:
+        schedule, target, text = self._plan.schedule, record.protocol.target, record.score.text
+        evaluation, parts = record.evaluations[-1], ["initial model"]
+        if record.rounds:
+            last = record.rounds[-1]
+            done = min(last.round * schedule.checkpoint_every, schedule.steps)
+            losses = [loss for local in last.local.values() for loss in local.epoch_losses or ()]
+            parts = [f"step {done}/{schedule.steps}", f"train loss {sum(losses) / len(losses):.4f}"]
+        scores = (f"source val {text(evaluation.source_mean)}", f"target {target} {text(evaluation.target)}")
+        return " | ".join([*parts, *scores])

@@ -19,7 +19,6 @@ from fdg_plugins.tasks import DEFAULT_TASK, Task
 from fdg_plugins.training.loop import DevicePolicy, ShouldStop
 
 CPU = torch.device("cpu")
-MakeOptimizer = Callable[[], torch.optim.Optimizer]
 
 
 def endless_batches(
@@ -49,15 +48,10 @@ def endless_batches(
 
 
 class PooledTraining:
-    """A model in training, each step on one batch of every source domain.
+    """A model in training, changed in place, each step on one batch of every source domain.
 
-    Args:
-        model: the network, on the device of ``policy``; changed in place.
-        algorithm: the loss and the rule for a step.
-        domains: endless batches of each source domain, in the order of the risks.
-        make_optimizer: returns a new optimizer of the model's parameters; called again if the algorithm restarts it.
-        policy: device and precision.
-        task: what the network learns.
+    ``domains`` are endless batches of each, in the order of the risks. ``make_optimizer`` returns a new optimizer of
+    the model's parameters; it is called again if the algorithm restarts it.
     """
 
     def __init__(
@@ -65,7 +59,7 @@ class PooledTraining:
         model: ExtractorClassifier,
         algorithm: Algorithm,
         domains: Sequence[Iterator[Batch]],
-        make_optimizer: MakeOptimizer,
+        make_optimizer: Callable[[], torch.optim.Optimizer],
         policy: DevicePolicy,
         task: Task = DEFAULT_TASK,
     ) -> None:
@@ -92,17 +86,17 @@ class PooledTraining:
                 raise Stopped
             if self.steps_done == self._algorithm.restarts_at:
                 self._optimizer = self._make_optimizer()
-            batches = [self._placed(next(domain)) for domain in self._domains]
+            drawn = [next(domain) for domain in self._domains]
+            device, images_of = self._policy.device, self._policy.images
+            batches = [(images_of(images), labels.to(device, non_blocking=True)) for images, labels in drawn]
             # Summed on the device: reading the loss after every step would synchronise with an accelerator.
             total += self._algorithm.update(self.model, batches, self._compute_gradients, self._optimizer)
             self.steps_done += 1
             on_step(self.steps_done)
         for name, value in self.model.named_parameters():
             if not bool(torch.isfinite(value).all()):
-                raise FDGError(
-                    f"parameter {name!r} is not finite after step {self.steps_done}, expected a smaller learning_rate "
-                    f"or other settings of {self._algorithm.title}."
-                )
+                expected = f"finite ones: a smaller learning_rate, or other settings of {self._algorithm.title}"
+                raise FDGError(field=f"parameter {name}", value=f"after step {self.steps_done}", expected=expected)
         return [float(value) / steps for value in total]
 
     def _compute_gradients(self, batches: Sequence[Batch]) -> torch.Tensor:
@@ -112,7 +106,3 @@ class PooledTraining:
         loss.value.backward()
         self.state = loss.state
         return loss.risks
-
-    def _placed(self, batch: Batch) -> Batch:
-        images, labels = batch
-        return self._policy.images(images), labels.to(self._policy.device, non_blocking=True)

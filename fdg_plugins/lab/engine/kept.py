@@ -8,14 +8,14 @@ from typing import Any
 import pydantic
 
 from fdg_plugins.errors import DataError, first_problem
-from fdg_plugins.lab.engine.names import EngineName
+from fdg_plugins.lab.engine import EngineName
 from fdg_plugins.lab.engine.sources import Asked, FolderJob, JobSource
 from fdg_plugins.lab.sweep.folder import JOB, RUN_FILE
-from fdg_plugins.lab.sweep.kinds import Launch, Written
+from fdg_plugins.lab.sweep.kinds import Job
 from fdg_plugins.lab.sweep.machine import THREADS
-from fdg_plugins.lab.sweep.plan import PlannedRun
+from fdg_plugins.lab.sweep.plan import DataFound, PlannedRun
 from fdg_plugins.lab.sweep.prepare import pretrained_digest
-from fdg_plugins.lab.sweep.request import DataFound
+from fdg_plugins.lab.sweep.processes import Launch
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX
 from fdg_plugins.storage import named_path, read_json
@@ -58,18 +58,13 @@ class KeptRun(pydantic.BaseModel):
     machine: dict[str, str] = {}
     stand_in: bool | None = None
 
-    @property
-    def run(self) -> PlannedRun:
-        """The run as it was planned."""
-        return PlannedRun(**{name: getattr(self, name) for name in PlannedRun._fields})
-
     def after(self, seconds: float) -> dict[str, Any]:
         """Return the content of the file once the run has gone on for ``seconds``, as a JSON value."""
         return {**self.model_dump(mode="json"), "seconds": round(self.seconds + seconds, 1)}
 
     def launched(self, launch: Launch, data: DataFound) -> "KeptRun":
         """Return what the file says of the run on ``data`` as an engine is asked to execute it."""
-        threads = launch.command.environment[THREADS]
+        threads = launch.environment[THREADS]
         return self.model_copy(update={"at_once": launch.at_once, "threads": threads, "stand_in": data.stand_in})
 
 
@@ -83,14 +78,12 @@ def describe(source: JobSource, engine: EngineName, plugins: tuple[str, ...] = (
     machine = {name: source.environment[name] for name in OF_MACHINE if source.environment.get(name, "").strip()}
     if (weights := named_path(WEIGHTS, source.environment)) is not None:
         machine |= {WEIGHTS: str(weights), DIGEST: pretrained_digest(source.environment)}
-    planned = source.run._asdict()
-    return KeptRun(**planned, title=source.title, engine=engine, variables=variables, plugins=plugins, machine=machine)
+    of_run: dict[str, Any] = {**source.run._asdict(), "title": source.title, "engine": engine}
+    return KeptRun(**of_run, variables=variables, plugins=plugins, machine=machine)
 
 
 def read_kept(folder: Path) -> KeptRun:
     """Return what ``run.json`` in the folder of a run says; raise ``DataError`` if it is not the folder of a run."""
-    if not (folder / RUN_FILE).is_file():
-        raise DataError(f"folder {folder} has no {RUN_FILE}, expected the folder of a run of fdg run.")
     try:
         return KeptRun.model_validate(read_json(folder / RUN_FILE))
     except pydantic.ValidationError as error:
@@ -99,13 +92,10 @@ def read_kept(folder: Path) -> KeptRun:
 
 def check_same_data(folder: Path, kept: KeptRun, data: DataFound) -> None:
     """Raise ``DataError`` if the run in ``folder`` was on real images and ``data`` are the STAND-IN, or the reverse."""
-    if kept.stand_in in (None, data.stand_in):
-        return
-    then, now = ("the STAND-IN", "real images") if kept.stand_in else ("real images", "the STAND-IN")
-    raise DataError(
-        f"the run in {folder} is on {then}, and this command finds {now}: expected the same --data-root "
-        "(FDG_DATA_ROOT)."
-    )
+    if kept.stand_in not in (None, data.stand_in):
+        then, now = ("the STAND-IN", "real images") if kept.stand_in else ("real images", "the STAND-IN")
+        expected = "expected the same --data-root (FDG_DATA_ROOT)."
+        raise DataError(f"the run in {folder} is on {then}, and this command finds {now}: {expected}")
 
 
 class KeptJob(FolderJob):
@@ -117,8 +107,9 @@ class KeptJob(FolderJob):
     def __init__(self, folder: Path, kept: KeptRun, environment: Mapping[str, str]) -> None:
         before = {**kept.machine, **({} if kept.threads is None else {THREADS: kept.threads})}
         super().__init__(Asked(str(folder / JOB)), {**before, **environment}, kept.variables)
-        self.run, self.title = kept.run, kept.title
+        self.run = PlannedRun(**{name: getattr(kept, name) for name in PlannedRun._fields})
+        self.title = kept.title
 
-    def write_job(self, data: DataFound, working: Path) -> Written:
-        """Return what is known about the job, which exists already."""
-        return self.described(data)
+    def job(self, *, stand_in: bool) -> Job:
+        """Return the job, which exists already."""
+        return super().job(stand_in=stand_in)._replace(write=lambda folder: None)

@@ -1,57 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole job in one process, by FLARE's own runners: its configurators build the components of server and sites, its
-server runner runs the workflow, and its client runners do the tasks, with all filters and events.
+"""A whole job in one process, by FLARE's own configurators and runners, with all filters and events.
 
-Only what lies between the runners is replaced (:mod:`~fdg_plugins.lab.engine.local_parties`), and the loops in which
-FLARE's sites ask for tasks (:mod:`~fdg_plugins.lab.engine.local_tasks`). The job has the id that jobs have in FLARE's
-simulator, and components are built by the same rules as there.
+Only what lies between the runners is replaced, and the loops in which FLARE's sites ask for tasks
+(:mod:`~fdg_plugins.lab.engine.local_parties`). Job id and rules for components are those of FLARE's simulator.
 """
 
+import json
+import re
+import shutil
 import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+from nvflare.apis.app_validation import AppValidationKey
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import FLContextKey, JobConstants, ReservedKey
 from nvflare.apis.fl_context import FLContext
+from nvflare.apis.job_def import JobMetaKey
 from nvflare.apis.workspace import Workspace
 
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.internals import fetch
-from fdg_plugins.lab.engine.local_apps import Deployed, deploy
-from fdg_plugins.lab.engine.local_parties import SERVER, LocalServer, LocalSite
-from fdg_plugins.lab.engine.local_tasks import LocalTasks
+from fdg_plugins.lab.engine.local_parties import SERVER, LocalServer, LocalSite, LocalTasks
+from fdg_plugins.lab.engine.workflow import META, apps_of
+from fdg_plugins.storage import read_json
 
 IDENTITY = "simulator_server"
 MONITOR_S = 0.1  # between two looks of FLARE's own monitor, which only has to notice timeouts
 CONFIG = "config"
+LOCAL, STARTUP, CUSTOM = "local", "startup", "custom"
+_SAFE = re.compile(r"(?!\.\.?$)[^@/\\\0][^/\\\0]*")  # FLARE's @ALL is none
 
 
 class OneProcessJob:
-    """A job in one process.
-
-    Args:
-        job: the job's folder.
-        workspace: the folder in which every participant gets a workspace of its own.
-        shared_work: what does the tasks of all sites (:func:`~fdg_plugins.lab.engine.local_parties.shared_work`).
-        at_once: the number of sites whose tasks it does at a time.
-
-    Raises:
-        SettingsError, DataError: if the folder is not a job.
-        InternalsError: if this FLARE version lacks a required internal.
+    """A job in one process: participants have workspaces in ``workspace``, ``shared_work`` does the tasks of all sites,
+    ``at_once`` of them at a time. Raises ``SettingsError`` or ``DataError`` if the folder ``job`` is not a job.
     """
 
     def __init__(self, job: Path, workspace: Path, shared_work: Any, at_once: int = 1) -> None:
         self._id: str = fetch("SimulatorConstants.JOB_NAME")
         self._workspace = workspace
         self._at_once = at_once
-        deployed = deploy(job, workspace, self._id)
-        sys.path += [str(folder) for folder in deployed.custom if str(folder) not in sys.path]
+        sites, self._meta, custom = deploy(job, workspace, self._id)
+        sys.path += [str(folder) for folder in custom if str(folder) not in sys.path]
         # FLARE keeps the config that was read last for all components: that of the server, which has settings in it.
-        configs = {site: self._configured(site, "ClientJsonConfigurator") for site in deployed.sites}
-        self._server = server = self._make_server(deployed)
+        configs = {site: self._configured(site, "ClientJsonConfigurator") for site in sites}
+        self._server = server = self._make_server()
         for site, config in configs.items():
-            server.sites[site] = self._make_site(site, config, deployed, shared_work)
+            server.sites[site] = self._make_site(site, config, shared_work)
 
     def run(self) -> bool:
         """Run the job to its end, in this thread; return whether it ended without a fatal error."""
@@ -74,24 +71,27 @@ class OneProcessJob:
         for site in self._server.sites.values():
             site.runner.run_abort_signal.trigger(value=True)
 
-    def _make_server(self, deployed: Deployed) -> LocalServer:
+    def _make_server(self) -> LocalServer:
         config = self._configured(SERVER, "ServerJsonConfigurator")
         made = config.runner_config
-        server = LocalServer(
-            IDENTITY, self._id, self._workspace_of(SERVER), made.components, made.handlers, deployed.meta
-        )
+        parts = (made.components, made.handlers, self._meta)
+        server = LocalServer(IDENTITY, self._id, self._workspace_of(SERVER), *parts)
         server.runner = fetch("ServerRunner")(made, self._id, server)
         server.add_handler(server.runner)
         communicators = [workflow.controller.communicator for workflow in made.workflows]
         for communicator in communicators:
             communicator._task_check_period = MONITOR_S
 
+        def do_next(name: str) -> None:
+            with server.sites[name].new_context() as fl_ctx:
+                server.sites[name].runner.fetch_and_run_one_task(fl_ctx)
+
         def settle() -> None:
             for communicator in filter(lambda one: one._engine is not None, communicators):  # those of workflows so far
                 communicator.check_tasks()
 
         server.local_tasks = LocalTasks(
-            do_next=lambda name: self._do_next(server.sites[name]),
+            do_next=do_next,
             settle=settle,
             at_once=self._at_once,
             interrupt=lambda name: server.sites[name].runner.run_abort_signal.trigger(value=True),
@@ -100,10 +100,10 @@ class OneProcessJob:
             fl_ctx.set_prop(FLContextKey.RUNNER, server.runner, private=True)
         return server
 
-    def _make_site(self, name: str, config: Any, deployed: Deployed, shared_work: Any) -> LocalSite:
+    def _make_site(self, name: str, config: Any, shared_work: Any) -> LocalSite:
         made = config.runner_config
         stickers = {ReservedKey.FQSN: name, ReservedKey.IS_LEAF: True}
-        arguments = (self._id, self._workspace_of(name), made.components, made.handlers, deployed.meta, stickers)
+        arguments = (self._id, self._workspace_of(name), made.components, made.handlers, self._meta, stickers)
         site = LocalSite(self._server, shared_work, name, *arguments)
         site.runner = fetch("ClientRunner")({}, made, self._id, site)
         site.add_handler(site.runner)
@@ -112,11 +112,6 @@ class OneProcessJob:
             for key in (FLContextKey.CURRENT_RUN, FLContextKey.CURRENT_JOB_ID):
                 fl_ctx.set_prop(key, self._id, private=False, sticky=True)
         return site
-
-    @staticmethod
-    def _do_next(site: LocalSite) -> None:
-        with site.new_context() as fl_ctx:
-            site.runner.fetch_and_run_one_task(fl_ctx)
 
     def _workspace_of(self, name: str) -> Workspace:
         return Workspace(str(self._workspace / name), name, CONFIG)
@@ -149,3 +144,46 @@ class OneProcessJob:
         config.set_component_build_authorizer(authorize, fl_ctx=context, event_handlers=[])
         config.configure()
         return config
+
+
+def deploy(job: Path, workspace: Path, job_id: str) -> tuple[list[str], dict[str, Any], list[Path]]:
+    """Make the workspaces of server and sites below ``workspace``, laid out as FLARE's simulator does.
+
+    What is in the workspace's own ``local`` goes to all of them. Returns the sites in the order of the job's meta, the
+    meta, and the folders with code that its apps bring.
+    """
+    meta = read_json(job / META)
+    apps = _apps(job, meta)
+    sites = [name for name in apps if name != SERVER]
+    meta[JobMetaKey.JOB_CLIENTS.value] = [{"name": site} for site in sites]
+    meta.pop(AppValidationKey.BYOC, None)
+    if any((app / CUSTOM).is_dir() for app in apps.values()):
+        # What FLARE notes of a job with code of its own; it then allows any component.
+        meta[AppValidationKey.BYOC] = True
+    for name, app in apps.items():
+        _make_workspace(workspace, name, job_id, app, meta)
+    # The same app is at many sites: its code is needed once.
+    first = {app: workspace / name / job_id / f"app_{name}" / CUSTOM for name, app in reversed(apps.items())}
+    return sites, meta, [folder for folder in first.values() if folder.is_dir()]
+
+
+def _apps(job: Path, meta: Any) -> dict[str, Path]:
+    """Return the folder of the app of each participant of a job; all of these names are those of folders."""
+    apps = apps_of(job, meta)
+    participants = {name: job / app for app, names in apps.items() for name in names}
+    field = f"job {job.name}: deploy_map"
+    unsafe = [one for one in (*apps, *participants) if not _SAFE.fullmatch(str(one)) or one in (LOCAL, STARTUP)]
+    if unsafe or SERVER not in participants:
+        expected = f"apps for {SERVER!r} and for each site by name, called as folders can be"
+        raise SettingsError(field=field, value=[*unsafe, *participants], expected=expected)
+    return participants
+
+
+def _make_workspace(workspace: Path, name: str, job_id: str, app: Path, meta: dict[str, Any]) -> None:
+    own = workspace / name
+    for folder in (LOCAL, STARTUP):
+        (own / folder).mkdir(parents=True)
+    if (workspace / LOCAL).is_dir():
+        shutil.copytree(workspace / LOCAL, own / LOCAL, dirs_exist_ok=True)
+    shutil.copytree(app, own / job_id / f"app_{name}")
+    (own / job_id / META).write_text(json.dumps(meta, indent=1), encoding="utf-8")

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Server and sites of a job as objects of one process: FLARE's engines without cells, sockets and serialisation.
 
-FLARE's runners and components ask their engine for contexts, components, events and messages. These engines give them
-the same, and pass tasks and results on by a call. Whoever receives a task or a result receives a copy of its own, as
-over the wire, so neither end can change what the other holds.
-
-Messages besides tasks reach the other end as a call, too. Events of the whole federation are not passed on: no job of
-this package fires one.
+Tasks, results and messages are passed on by a call. Whoever receives one receives a copy of its own, as over the wire,
+so neither end can change what the other holds. Events of the whole federation are not passed on: no job of this package
+fires one.
 """
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from nvflare.apis.workspace import Workspace
 from fdg_plugins.flare.internals import fetch
 
 SERVER = "server"
+MOMENT_S = 0.1
 
 Handler = Callable[..., Shareable]
 
@@ -35,16 +36,10 @@ _UNCHANGING = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 class LocalParty(EngineSpec):
-    """What the engines of server and site have in common.
+    """What the engines of server and site have in common: what FLARE's runners and components ask their engine for.
 
-    Args:
-        name: the participant's name.
-        job: id of the job.
-        workspace: the participant's workspace.
-        components: the job's components by id.
-        handlers: those that receive events.
-        meta: the job's meta.
-        stickers: further public properties of every context.
+    ``components`` are the job's by id, ``handlers`` those that receive events, ``stickers`` further public properties
+    of every context.
     """
 
     process_type = ""
@@ -62,6 +57,7 @@ class LocalParty(EngineSpec):
     ) -> None:
         self.name = name
         self.handlers = handlers
+        self.runner: Any = None
         self._workspace = workspace
         self._components = components
         self._messages: dict[str, Handler] = {}
@@ -76,31 +72,24 @@ class LocalParty(EngineSpec):
         self._contexts = FLContextManager(self, name, job, dict(stickers or {}), private)
 
     def new_context(self) -> FLContext:
-        """Return a new context with the sticky properties of the run."""
         return self._contexts.new_context()
 
     def fire_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Pass an event to the participant's own components."""
         fire_event_to_components(event_type, self.handlers, fl_ctx)
 
     def add_handler(self, handler: FLComponent) -> None:
-        """Let a component receive events."""
         self.handlers.append(handler)
 
     def get_workspace(self) -> Workspace:
-        """Return the participant's workspace."""
         return self._workspace
 
     def add_component(self, component_id: str, component: Any) -> None:
-        """Add a component, by its id."""
         self._components[component_id] = component
 
     def get_component(self, component_id: str) -> Any:
-        """Return a component of the job, None if there is none of this id."""
         return self._components.get(component_id)
 
     def get_all_components(self) -> dict[str, Any]:
-        """Return the components by id."""
         return self._components
 
     def nothing(self, *_: Any, **__: Any) -> None:
@@ -109,7 +98,6 @@ class LocalParty(EngineSpec):
     get_widget = get_cell = persist_components = shutdown_streamer = nothing
 
     def register_aux_message_handler(self, topic: str, message_handle_func: Handler) -> None:
-        """Let ``message_handle_func`` answer the messages of ``topic``."""
         self._messages[topic] = message_handle_func
 
     def answer(self, topic: str, request: Shareable, peer: FLContext) -> Shareable:
@@ -125,43 +113,32 @@ class LocalParty(EngineSpec):
 
 @ServerEngineSpec.register  # FLARE's runner asks for one; most of its methods are for clusters and networks
 class LocalServer(LocalParty):
-    """The server's engine; ``sites`` are added once they are built.
-
-    ``local_tasks`` is what the workflow finds here (:class:`~fdg_plugins.lab.engine.local_tasks.LocalTasks`).
-    """
+    """The server's engine; ``sites`` are added once they are built, ``local_tasks`` is what the workflow finds here."""
 
     process_type = ProcessType.SERVER_JOB
+    register_app_command = sync_clients_from_main_process = LocalParty.nothing
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.runner: Any = None
         self.sites: dict[str, LocalSite] = {}
-        self.local_tasks: Any = None
+        self.local_tasks: LocalTasks | None = None
 
     def get_clients(self) -> list[Client]:
-        """Return the sites."""
         return [site.client for site in self.sites.values()]
 
     def get_participating_clients(self) -> dict[str, Client]:
-        """Return the sites by name."""
         return {name: site.client for name, site in self.sites.items()}
 
     def get_client_from_name(self, client_name: str) -> Client | None:
-        """Return a site by name, None if there is none."""
-        site = self.sites.get(client_name)
-        return None if site is None else site.client
+        return self.get_participating_clients().get(client_name)
 
     def validate_targets(self, target_names: Sequence[str]) -> tuple[list[Client], list[str]]:
-        """Return the sites of these names, and the names of which there are none."""
         known = [self.sites[name].client for name in target_names if name in self.sites]
         return known, [name for name in target_names if name not in self.sites]
-
-    register_app_command = sync_clients_from_main_process = LocalParty.nothing
 
     def send_aux_request(
         self, targets: Any, topic: str, request: Shareable, timeout: float, fl_ctx: FLContext, **_: Any
     ) -> dict[str, Shareable]:
-        """Return the replies of ``targets`` (None: all sites) to a message."""
         names = targets or list(self.sites)
         return {name: self.sites[name].answer(topic, copied(request), peer_of(fl_ctx)) for name in names}
 
@@ -172,8 +149,7 @@ class LocalServer(LocalParty):
             name, task_id, data = self.runner.process_task_request(client, fl_ctx)
             data = copied(data) if data else Shareable()
             data.add_cookie(FLContextKey.TASK_ID, task_id)
-            assignment = fetch("TaskAssignment")(name, task_id, data)
-            return assignment, peer_of(fl_ctx)
+            return fetch("TaskAssignment")(name, task_id, data), peer_of(fl_ctx)
 
     def take_in(self, client: Client, result: Shareable, peer: FLContext) -> None:
         """Process a site's result of a task."""
@@ -184,17 +160,13 @@ class LocalServer(LocalParty):
 
 
 class LocalSite(LocalParty):
-    """A site's engine.
-
-    ``shared_work`` does the tasks of all sites of the process; executors find it here.
-    """
+    """A site's engine; ``shared_work`` does the tasks of all sites of the process."""
 
     process_type = ProcessType.CLIENT_JOB
 
     def __init__(self, server: LocalServer, shared_work: Any, name: str, *arguments: Any) -> None:
         super().__init__(name, *arguments)
         self.client = Client(name, token="")
-        self.runner: Any = None
         self.shared_work = shared_work
         self._server = server
 
@@ -207,19 +179,87 @@ class LocalSite(LocalParty):
         return assignment
 
     def send_task_result(self, result: Shareable, fl_ctx: FLContext, timeout: float | None = None) -> bool:
-        """Hand a result to the server."""
         self._server.take_in(self.client, result, peer_of(fl_ctx))
         return True
 
     def send_aux_request(
         self, targets: Any, topic: str, request: Shareable, timeout: float, fl_ctx: FLContext, **_: Any
     ) -> dict[str, Shareable]:
-        """Return the server's reply to a message, which is for no other participant."""
         return {SERVER: self._server.answer(topic, copied(request), peer_of(fl_ctx))}
 
     def validate_targets(self, target_names: Sequence[str]) -> tuple[list[Any], list[str]]:
-        """Return the server, if it is named, and all other names."""
         return [name for name in target_names if name == SERVER], [name for name in target_names if name != SERVER]
+
+
+class LocalTasks:
+    """The tasks that a workflow offers to the sites of its process, which do them while it waits; nobody polls.
+
+    Each time it waits, the next of these sites fetches its task, does it and hands in the result (``do_next``). Only if
+    all have had their turn and a task still stands are they asked again. If ``at_once`` sites work at a time, each does
+    so in a thread, and the workflow waits until one is done, or for a moment, so that it notices a deadline. ``settle``
+    lets the server notice at once which tasks have ended; ``interrupt`` lets a site give up what it does.
+    """
+
+    def __init__(
+        self,
+        do_next: Callable[[str], None],
+        settle: Callable[[], None],
+        at_once: int = 1,
+        interrupt: Callable[[str], None] = lambda site: None,
+    ) -> None:
+        self._do_next = do_next
+        self._interrupt = interrupt
+        self._settle = settle
+        self._sites: tuple[str, ...] = ()
+        self._offered: deque[str] = deque()
+        self._at_once = at_once
+        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="fdg-site") if at_once > 1 else None
+        self._working: dict[str, Future[None]] = {}
+
+    def turns(self, count: int) -> int:
+        """Return how often sites work before all ``count`` of them have done so, at least 1."""
+        return max(1, -(-count // self._at_once))
+
+    def offer(self, sites: Iterable[str]) -> None:
+        """Signal that there are tasks for ``sites``."""
+        self._sites = tuple(sites)
+        self._offered.extend(self._sites)
+
+    def wait(self, seconds: float) -> None:
+        """Let the next sites do their tasks; if all have had their turn, wait so many seconds and begin anew."""
+        if self._threads is not None and (self._offered or self._working):
+            self._wait_for_one(self._threads)
+        elif self._offered:
+            self._do_next(self._offered.popleft())
+        else:
+            time.sleep(seconds)
+            self._offered.extend(self._sites)
+        self._settle()
+
+    def withdraw(self) -> None:
+        """Signal that no tasks remain."""
+        self._sites = ()
+        self._offered.clear()
+
+    def end(self) -> None:
+        """Signal that the workflow has ended; sites that still work give up."""
+        self.withdraw()
+        if self._threads is not None:
+            for site, future in self._working.items():
+                if not future.done():
+                    self._interrupt(site)
+            self._threads.shutdown()
+            self._working.clear()
+
+    def _wait_for_one(self, threads: ThreadPoolExecutor) -> None:
+        """Let as many sites work as may, none twice at a time, until one is done or for a moment."""
+        for site in [site for site in self._offered if site not in self._working]:
+            if len(self._working) < self._at_once and site not in self._working:
+                self._offered.remove(site)
+                self._working[site] = threads.submit(self._do_next, site)
+        done, _ = wait(self._working.values(), timeout=MOMENT_S, return_when=FIRST_COMPLETED)
+        for site in [site for site, future in self._working.items() if future in done]:
+            self._working.pop(site).result()
 
 
 def peer_of(fl_ctx: FLContext) -> FLContext:

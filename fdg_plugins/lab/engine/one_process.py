@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m fdg_plugins.lab.engine.one_process JOB WORKSPACE [WORKERS]``: a job folder in this process, to its end.
 
-Server and sites run as FLARE has them (:mod:`fdg_plugins.lab.engine.local_job`), one after another in one thread; with
-more than one of ``WORKERS``, as many sites at a time train and evaluate, in processes of their own. What the job leaves
-in ``WORKSPACE`` lies where FLARE's simulator leaves it. SIGTERM and Ctrl-C abort the job, whose record then
+With more than one of ``WORKERS``, as many sites at a time train and evaluate, in processes of their own. What the job
+leaves in ``WORKSPACE`` lies where FLARE's simulator leaves it. SIGTERM and Ctrl-C abort the job, whose record then
 says ``stopped``; a second one ends the process at once.
 
 Exit codes: 0 the job has finished, 1 the folder holds no job that can be built, 2 the job failed or was stopped.

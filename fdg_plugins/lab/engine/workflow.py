@@ -1,30 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workflow of this package in the config of an existing job folder."""
+"""An existing job folder: its apps and sites, and the workflow of this package in its config."""
 
 from pathlib import Path
 from typing import Any
 
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import DataError, SettingsError, nearest, shorten
 from fdg_plugins.flare.deploy_map import sites_in
-from fdg_plugins.lab.engine.local_apps import META, apps_of, check_is_job
 from fdg_plugins.storage import read_json
 
-SERVER_CONFIG, CLIENT_CONFIG = "config/config_fed_server.json", "config/config_fed_client.json"
+META = "meta.json"
+SERVER_CONFIG = "config/config_fed_server.json"
 CONTROLLERS = (
     "fdg_plugins.controllers.FederationController",
     "fdg_plugins.controllers.federation.FederationController",
 )
 
 
-def find_workflow(job: Path) -> tuple[Path, Any, dict[str, Any]]:
-    """Return the config file that contains our workflow, its content, and the workflow in it.
+def check_is_job(job: Path) -> None:
+    """Raise ``DataError`` for a folder that is not a job; it names the job beside it with the nearest name."""
+    if (job / META).is_file():
+        return
+    near = nearest(str(job), [str(meta.parent) for meta in sorted(job.parent.glob(f"*/{META}"))])
+    raise DataError(f"folder {job} is not a job: it has no {META}{f'; did you mean {near!r}?' if near else '.'}")
 
-    Raises ``SettingsError`` if no config of the job has it, ``DataError`` for one that cannot be read.
-    """
+
+def apps_of(job: Path, meta: Any) -> dict[str, Any]:
+    """Return the apps in a job's meta, each with its sites; raise ``DataError`` for a meta without them."""
+    apps = meta.get("deploy_map") if isinstance(meta, dict) else None
+    if not isinstance(apps, dict) or not apps:
+        raise DataError(f"job {job.name}: deploy_map in {META} is {shorten(apps)}, expected apps with their sites.")
+    return apps
+
+
+def find_workflow(job: Path) -> tuple[Path, Any, dict[str, Any]]:
+    """Return the config file that contains our workflow, its content, and the workflow in it."""
     for path in sorted(job.glob(f"*/{SERVER_CONFIG}")):
         config = read_json(path)
-        for entry in _workflows(config):
-            if entry.get("path") in CONTROLLERS:
+        workflows = config.get("workflows") if isinstance(config, dict) else None
+        for entry in workflows if isinstance(workflows, list) else ():
+            if isinstance(entry, dict) and entry.get("path") in CONTROLLERS:
                 return path, config, entry
     raise SettingsError(f"job {job.name}: no workflow is a FederationController, expected one.")
 
@@ -36,16 +50,6 @@ def arguments_of(workflow: dict[str, Any]) -> dict[str, Any]:
 
 
 def sites_of(job: Path) -> list[str]:
-    """Return the sites that the job in folder ``job`` names; FLARE's name for all of them does not count.
-
-    Raises ``DataError`` if the folder is not a job.
-    """
+    """Return the sites that the job in folder ``job`` names; FLARE's name for all of them does not count."""
     check_is_job(job)
     return sorted(sites_in(apps_of(job, read_json(job / META))))
-
-
-def _workflows(config: Any) -> list[dict[str, Any]]:
-    """Return the workflows in a server's config; none if it has not the form of one."""
-    workflows = config.get("workflows") if isinstance(config, dict) else None
-    entries = workflows if isinstance(workflows, list) else []
-    return [entry for entry in entries if isinstance(entry, dict)]

@@ -20,21 +20,22 @@ from threading import Lock
 from types import FrameType
 from typing import NamedTuple
 
+from rich.console import Console
+from rich.text import Text
+
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.sweep.folder import JOB, RUN_FILE, end_earlier, settle
-from fdg_plugins.lab.sweep.kinds import RunKind, kind_of, launch
+from fdg_plugins.lab.sweep.kinds import RunKind, is_same_job, kind_of, launch
 from fdg_plugins.lab.sweep.machine import Machine
-from fdg_plugins.lab.sweep.plan import PlannedRun
+from fdg_plugins.lab.sweep.plan import PlannedRun, SweepFile, read_sweep_file
 from fdg_plugins.lab.sweep.processes import RunProcess, end_processes, finished_record
-from fdg_plugins.lab.sweep.request import DataFound, SweepFile, read_sweep_file
 from fdg_plugins.plugins.files import check_names_differ
 from fdg_plugins.record.left_files import TRACKED
 from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
-from fdg_plugins.storage import read_json, write_bytes, write_json, writing
+from fdg_plugins.record.text import duration
+from fdg_plugins.storage import write_bytes, write_json, writing
 
 POLL_S = 0.2
-SWEEP_FILE = "sweep.json"
-REASON_FILE = "reason.txt"
 MODELS = (LAST_FILE, SELECTED_FILE, LOCAL_FOLDER)
 
 
@@ -68,10 +69,7 @@ def listening() -> Iterator[StopOrder]:
 
 
 def follow(process: RunProcess, order: StopOrder, look: Callable[[], None] = lambda: None) -> float:
-    """Wait until a run ends, or ``order`` ends it; return its seconds. No process of it is left then, whatever happens.
-
-    ``look`` is called several times a second.
-    """
+    """Wait until a run ends, or ``order`` ends it; return its seconds. No process of it is left then."""
     try:
         while order.signal is None and not process.has_ended():
             look()
@@ -79,11 +77,6 @@ def follow(process: RunProcess, order: StopOrder, look: Callable[[], None] = lam
         return process.seconds
     finally:
         process.end()  # also those that FLARE's simulator leaves behind
-
-
-def is_same_job(kind: RunKind, one: Path, other: Path) -> bool:
-    """Return whether the jobs in two folders of runs are the same."""
-    return bool(read_json(one / JOB / kind.job_file) == read_json(other / JOB / kind.job_file))
 
 
 class Store:
@@ -94,10 +87,11 @@ class Store:
         self.runs = self.folder / "runs"
         self.plugins = self.folder / "plugins"
         self.lock = self.folder / ".lock"
+        self._file = self.folder / "sweep.json"
 
     def read(self) -> SweepFile | None:
         """Return the file of an existing sweep, None for a new folder; raise ``DataError`` for any other folder."""
-        found = read_sweep_file(self.folder / SWEEP_FILE)
+        found = read_sweep_file(self._file)
         if found is None and {path.name for path in self.folder.glob("*")} - {".lock", "plugins"}:
             raise DataError(f"folder {self.folder} holds other things, expected a new one or that of a sweep.")
         return found
@@ -105,39 +99,36 @@ class Store:
     def plugin_files(self, given: Sequence[Path]) -> list[Path]:
         """Return the plug-in files of the sweep: those that it keeps, and those ``given`` now.
 
-        Raises ``DataError`` if a given file differs from the kept file of the same name, ``SettingsError`` if two given
-        ones have one name.
+        Raises ``DataError`` if a given file differs from the kept file of the same name.
         """
         check_names_differ(given)
         kept = {path.name: path for path in sorted(self.plugins.glob("*.py"))}
         for path in given:
-            if path.name in kept and path.read_bytes() != kept[path.name].read_bytes():
-                raise DataError(
-                    f"plug-in {path} is not the file {kept[path.name]} with which the sweep was begun, expected the "
-                    "same content, or another folder with --to."
-                )
-            kept.setdefault(path.name, path)
+            if kept.setdefault(path.name, path).read_bytes() != path.read_bytes():
+                raise DataError(f"plug-in {path} differs from {kept[path.name]}, expected the same, or a new sweep.")
         return list(kept.values())
 
     def write(self, content: SweepFile, plugins: Sequence[Path]) -> None:
         """Replace ``sweep.json``, and keep copies of plug-in files, so the sweep can go on without the originals."""
         for path in plugins:
             write_bytes(self.plugins / path.name, path.read_bytes())
-        write_json(self.folder / SWEEP_FILE, content.model_dump(mode="json"))
+        write_json(self._file, content.model_dump(mode="json"))
 
-    def is_finished(self, name: str) -> bool:
-        """Return whether the run has finished."""
-        return (self.runs / name / RESULTS_FILE).is_file()
+    def reason(self, name: str) -> Path:
+        """Return the file that says why the last try of a run failed, if it did."""
+        return self.runs / name / "reason.txt"
 
-    def failure(self, name: str) -> str | None:
-        """Return why the last try of the run failed; None if it did not."""
+    def failure(self, name: str) -> str:
+        """Return why the last try of the run failed; empty if it did not."""
         with suppress(OSError):
-            return (self.runs / name / REASON_FILE).read_text(encoding="utf-8").strip()
-        return None
+            return self.reason(name).read_text(encoding="utf-8").strip()
+        return ""
 
     def state(self, name: str) -> str:
         """Return ``finished``, ``failed`` or ``to do``."""
-        return "finished" if self.is_finished(name) else "to do" if self.failure(name) is None else "failed"
+        if (self.runs / name / RESULTS_FILE).is_file():
+            return "finished"
+        return "failed" if self.reason(name).exists() else "to do"
 
 
 class Ended(NamedTuple):
@@ -148,87 +139,102 @@ class Ended(NamedTuple):
     seconds: float = 0.0
     reason: str = ""
 
+    @property
+    def name(self) -> str:
+        """The name of the run."""
+        return self.run.name
+
 
 @dataclass(frozen=True)
 class Runner:
-    """Executes runs on ``data`` in the folder of ``store``, whose lock the caller holds.
+    """Executes runs in the folder of ``store``, whose lock the caller holds; ``stand_in``: on the stand-in.
 
     ``environment`` is that of all runs. ``tell`` is called with each run as it starts and when it has ended.
     """
 
     store: Store
     machine: Machine
-    data: DataFound
+    stand_in: bool
     environment: Mapping[str, str]
     tell: Callable[[PlannedRun | Ended], None]
-    in_one_process: bool = False
     keep_models: bool = False
-    _free: "SimpleQueue[str | None]" = field(default_factory=SimpleQueue)
     _writing: Lock = field(default_factory=Lock)  # recipes and plug-ins are for one thread at a time
 
     def carry_out(self, runs: Iterable[PlannedRun], order: StopOrder) -> list[Ended]:
         """Execute ``runs``, as many at a time as the machine has slots; return how those that were started ended.
 
-        A failed run is reported and does not stop the others. When this returns or raises, no process of any run is
-        left. Raises ``DataError`` if a file cannot be written.
+        A failed run does not stop the others. When this returns or raises, no process of any run is left.
         """
+        free: SimpleQueue[str | None] = SimpleQueue()
         for gpu in self.machine.gpus:
-            self._free.put(gpu)
+            free.put(gpu)
         end_processes(self.store.runs)  # of an earlier sweep in this folder that was killed
+
+        def carry(run: PlannedRun) -> Ended | None:
+            if order.signal is not None:
+                return None
+            gpu = free.get()
+            try:
+                self.tell(run)
+                ended = self._execute(run, gpu, order)
+                self.tell(ended)
+                return ended
+            finally:
+                free.put(gpu)
+
         with ThreadPoolExecutor(len(self.machine.gpus)) as pool:
-            futures = [pool.submit(self._run, run, order) for run in runs]
+            futures = [pool.submit(carry, run) for run in runs]
             try:
                 return [ended for future in as_completed(futures) if (ended := future.result()) is not None]
             except BaseException:
                 order.signal = order.signal or signal.SIGTERM  # the others end, too
                 raise
 
-    def _run(self, run: PlannedRun, order: StopOrder) -> Ended | None:
-        if order.signal is not None:
-            return None
-        gpu = self._free.get()
-        try:
-            self.tell(run)
-            ended = self._execute(run, gpu, order)
-            self.tell(ended)
-            return ended
-        finally:
-            self._free.put(gpu)
-
     def _execute(self, run: PlannedRun, gpu: str | None, order: StopOrder) -> Ended:
         """Execute one run, or only keep it if its processes have finished it after the sweep had been killed."""
-        kind, folder = kind_of(run.method, in_one_process=self.in_one_process), self.store.runs / run.name
-        sites = self._write_job(kind, run, folder)
-        process, seconds = None, 0.0
+        kind, folder, reason = kind_of(run.method), self.store.runs / run.name, self.store.reason(run.name)
+        sites, seconds, why = self._write_job(kind, run, folder), 0.0, ""
         if not end_earlier(folder, kind.results):
-            command = launch(kind, run, folder, sites, self.machine, self.environment, gpu).command
-            process = RunProcess(folder, command)
+            process = RunProcess(folder, launch(kind, run, folder, sites, self.machine, self.environment, gpu))
             seconds = follow(process, order)
+            why = process.failure()
         record = finished_record(folder / kind.results / RESULTS_FILE)  # however its processes ended
-        reason = "" if record is not None or process is None else process.failure()
         if record is not None:
             write_json(folder / RUN_FILE, {**run.content(), "seconds": record.get("seconds")})
-            (folder / REASON_FILE).unlink(missing_ok=True)
+            reason.unlink(missing_ok=True)
         elif order.signal is None:
-            write_bytes(folder / REASON_FILE, f"{reason}\n".encode())
-        finished = record is not None
-        kept = (*(MODELS if self.keep_models else ()), *TRACKED, RESULTS_FILE) if finished else TRACKED
-        settle(folder, kind.results, kept, finished=finished)
-        status = "finished" if finished else "failed" if order.signal is None else "stopped"
-        return Ended(run, status, seconds, reason)
+            write_bytes(reason, f"{why}\n".encode())
+        kept = () if record is None else (*(MODELS if self.keep_models else ()), RESULTS_FILE)
+        settle(folder, kind.results, (*TRACKED, *kept), finished=record is not None)
+        if record is not None:
+            return Ended(run, "finished", seconds)
+        return Ended(run, "failed" if order.signal is None else "stopped", seconds, why)
 
     def _write_job(self, kind: RunKind, run: PlannedRun, folder: Path) -> int:
         """Write the job of a run to its folder, emptied if another job has left anything there; return its sites."""
         with self._writing, tempfile.TemporaryDirectory(prefix="fdg-") as place:
-            written = kind.write_job(run, self.data, Path(place))
+            job = kind.job(run, stand_in=self.stand_in)
+            job.write(Path(place))
             if not (folder / JOB / kind.job_file).exists() or not is_same_job(kind, folder, Path(place)):
                 with writing(folder):
                     shutil.rmtree(folder, ignore_errors=True)
                     shutil.copytree(Path(place, JOB), folder / JOB)
-        return written.sites
+        return job.sites
 
 
-def pending(plan: Iterable[PlannedRun], store: Store, retry_failed: bool) -> list[PlannedRun]:
-    """Return the runs of ``plan`` to execute: those neither finished nor, unless ``retry_failed``, failed."""
-    states = ("to do", "failed") if retry_failed else ("to do",)
-    return [run for run in plan if store.state(run.name) in states]
+class Lines:
+    """Prints one line for each run that starts or ends, with the number of runs of the plan that have finished."""
+
+    def __init__(self, plan: Sequence[PlannedRun], store: Store, console: Console) -> None:
+        self._total = len(plan)
+        self._done = sum(store.state(run.name) == "finished" for run in plan)
+        self._console = console
+
+    def __call__(self, event: PlannedRun | Ended) -> None:
+        """Print a line of a run."""
+        name, text = event.name, "started"
+        if isinstance(event, Ended):
+            self._done += event.status == "finished"
+            has_failed = event.status == "failed"
+            text = f"FAILED: {event.reason}" if has_failed else f"{event.status} after {duration(event.seconds)}"
+        self._console.print(Text(f"[{self._done}/{self._total}] {name} {text}"), soft_wrap=True)

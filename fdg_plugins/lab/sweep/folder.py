@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import DataError
 from fdg_plugins.lab.sweep.machine import STATE
 from fdg_plugins.lab.sweep.processes import end_processes, finished_record
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
@@ -26,7 +26,6 @@ from fdg_plugins.storage import locked, writing
 JOB = "job"
 WORKSPACE = "workspace"
 RUN_FILE = "run.json"
-_LOCK_FILE = ".lock"
 
 
 def check_new(to: Path | None) -> None:
@@ -39,23 +38,13 @@ def check_new(to: Path | None) -> None:
 
 
 def make_folder(to: Path | None, name: str, now: datetime) -> Path:
-    """Make the folder of a run, and return it as it was named: ``to``, or a new one in ``runs``, called ``name``.
-
-    Raises ``DataError`` if ``to`` exists and is not empty, or if no folder can be made.
-    """
+    """Make the folder of a run, and return it: ``to``, or a new one in ``runs``, called ``name``."""
     check_new(to)
     with writing(to or RUNS):
         if to is None:
             return make_run_folder(RUNS, name, now)
         to.mkdir(parents=True, exist_ok=True)
         return to
-
-
-def check_path(folder: Path) -> None:
-    """Reject a path that FLARE's simulator would split: it inserts the path into a command line without quotes."""
-    if any(sign.isspace() or sign in "\"'\\#" for sign in str(folder.absolute())):
-        expected = "a path without spaces, quotes, \\ and #, which FLARE's simulator cannot take"
-        raise SettingsError(field="folder", value=str(folder.absolute()), expected=expected)
 
 
 @contextmanager
@@ -74,7 +63,7 @@ def held(file: Path, what: str) -> Iterator[None]:
 @contextmanager
 def held_run(folder: Path) -> Iterator[None]:
     """Hold a run's folder for this process; raise ``DataError`` if another one executes the run, or it has finished."""
-    with held(folder / STATE / _LOCK_FILE, f"the run in {folder}"):
+    with held(folder / STATE / ".lock", f"the run in {folder}"):
         if finished_record(folder / RESULTS_FILE) is not None:
             shutil.rmtree(folder / STATE, ignore_errors=True)
             raise DataError(f"the run in {folder} has finished: there is nothing to go on with.")
@@ -88,21 +77,20 @@ def end_earlier(folder: Path, results: Path) -> bool:
     computed again from a checkpoint is kept, and the workspace removed.
     """
     end_processes(folder.absolute())
-    if finished_record(folder / results / RESULTS_FILE) is not None:
-        return True
-    with writing(folder):
-        gather(folder / results, folder, TRACKED)
-    shutil.rmtree(folder / WORKSPACE, ignore_errors=True)
-    return False
+    has_finished = finished_record(folder / results / RESULTS_FILE) is not None
+    if not has_finished:
+        _clear(folder, results, TRACKED)
+    return has_finished
 
 
 def settle(folder: Path, results: Path, names: Sequence[str], *, finished: bool) -> None:
-    """Leave those of ``names`` in ``folder`` that an ended run has produced, and what it needs to be resumed.
+    """Leave those of ``names`` in ``folder`` that an ended run has produced, and what it needs to be resumed."""
+    _clear(folder, results, names)
+    if finished or not any((folder / STATE).glob(f"*/*/*/{CHECKPOINT_FILE}")):
+        shutil.rmtree(folder / STATE, ignore_errors=True)
 
-    None of its processes may be left. Raises ``DataError`` if a file cannot be moved.
-    """
+
+def _clear(folder: Path, results: Path, names: Sequence[str]) -> None:
     with writing(folder):
         gather(folder / results, folder, names)
     shutil.rmtree(folder / WORKSPACE, ignore_errors=True)
-    if finished or not any((folder / STATE).glob(f"*/*/*/{CHECKPOINT_FILE}")):
-        shutil.rmtree(folder / STATE, ignore_errors=True)

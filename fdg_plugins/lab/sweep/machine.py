@@ -2,15 +2,13 @@
 """The number of concurrent runs on a machine, and the threads, GPU and environment of each."""
 
 import os
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.sweep.processes import MARK
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX
 from fdg_plugins.state.folders import VARIABLE as STATE_VARIABLE
@@ -20,66 +18,39 @@ THREADS = "FDG_THREADS"
 STATE = "state"
 SITES_PER_CORE = 2
 _PATHS = ("FDG_DATA_ROOT", "FDG_CACHE", "FDG_DATASET_FILE", "FDG_PRETRAINED_FILE")
-_GPU = re.compile(r"\d+|(GPU|MIG)-[A-Za-z0-9-]+")
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(NamedTuple):
     """The resources that the runs share: ``gpus`` has one entry per concurrent run, None for a run without its own GPU.
 
-    ``threads`` is the number of sites of a run that compute at a time, FLARE's ``-t``; None for all of them.
+    ``at_once`` is the number of sites of a run that compute at a time; None: as its kind has it.
     """
 
     cores: int
     gpus: tuple[str | None, ...]
-    threads: int | None = None
-
-    def threads_of(self, sites: int) -> int:
-        """Return how many of ``sites`` sites compute at a time."""
-        return min(sites, self.threads or sites)
-
-    def arithmetic_threads(self, sites: int) -> int:
-        """Return the arithmetic threads per site, so that all of them together do not exceed the cores."""
-        return max(1, self.cores // (len(self.gpus) * self.threads_of(sites)))
+    at_once: int | None = None
 
 
-def find_machine(
-    sites: int, parallel: int | None, gpus: str | None, threads: int | None, environment: Mapping[str, str]
-) -> Machine:
-    """Return the resources for runs of at most ``sites`` processes, from the user's options (None: not set).
+def find_machine(parallel: int | None, at_once: int | None, environment: Mapping[str, str]) -> Machine:
+    """Return the resources for runs of ``at_once`` processes (None: one), ``parallel`` of them at a time.
 
-    By default, one run uses each GPU that torch finds; without GPUs, there are as many runs as leave each site a core,
-    at least one. All sites of a run compute at once: with fewer, FLARE starts a new process for every task of each
-    site, which costs more (seconds each) than sharing cores does. Raises ``SettingsError`` for incompatible options.
+    By default, each GPU that torch finds has a run; without GPUs, each process has a core.
     """
     cores, found = available_cores(), visible_gpus(environment)
-    if gpus is not None:
-        names = tuple(name.strip() for name in gpus.split(","))
-        if parallel is not None:
-            raise SettingsError("--gpus and --parallel exclude each other: one run at a time goes on each GPU named.")
-        if not found or not all(map(_GPU.fullmatch, names)):
-            expected = f"numbers or UUIDs of GPUs that torch finds, such as 0,1; it finds {', '.join(found) or 'none'}"
-            raise SettingsError(field="--gpus", value=gpus, expected=expected)
-        return Machine(cores, names, threads)
-    fitting = max(1, cores // min(sites, threads or sites))
-    slots = tuple(islice(cycle(found), parallel or len(found))) if found else (None,) * (parallel or fitting)
-    return Machine(cores, slots, threads)
+    count = parallel or len(found) or max(1, cores // (at_once or 1))
+    return Machine(cores, tuple(islice(cycle(found or (None,)), count)), at_once)
 
 
 def sites_at_once(sites: int, cores: int, fitting: int) -> int:
-    """Return how many of ``sites`` sites should have a process at the same time.
+    """Return how many of ``sites`` sites should have a process at the same time, of which the memory holds ``fitting``.
 
-    All of them, while there are at most two per core and the memory holds them (``fitting``): with fewer, FLARE starts
-    a process for every task. Otherwise as many as there are cores, and memory for.
+    All of them, while there are at most two per core: with fewer, FLARE starts a process for every task.
     """
     return sites if sites <= min(SITES_PER_CORE * cores, fitting) else min(cores, sites, fitting)
 
 
 def visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the GPUs that torch finds, as named in ``CUDA_VISIBLE_DEVICES``.
-
-    None if ``FDG_DEVICE`` is the CPU, and only the one that it names if it names one.
-    """
+    """Return the GPUs that torch finds, as ``CUDA_VISIBLE_DEVICES`` names them; those that ``FDG_DEVICE`` leaves."""
     device = environment.get("FDG_DEVICE", "").strip()
     if device == "cpu" or not torch.cuda.is_available():
         return ()
@@ -103,8 +74,7 @@ def ignored_settings(environment: Mapping[str, str]) -> list[str]:
 def machine_environment(environment: Mapping[str, str], data_root: Path | None) -> dict[str, str]:
     """Return the environment common to all runs, from the user's environment and the data root, if one is given.
 
-    Of the ``FDG_*`` variables, it contains only those that say where and how this machine computes. Relative paths are
-    made absolute, since each run has its own working folder.
+    Of the ``FDG_*`` variables, it has those that say where and how this machine computes, with absolute paths.
     """
     own = {name: value for name in OTHER_VARIABLES if (value := environment.get(name, "").strip())}
     own |= {name: str(user_path(own[name], environment)) for name in _PATHS if name in own}
@@ -116,8 +86,7 @@ def machine_environment(environment: Mapping[str, str], data_root: Path | None) 
 def run_environment(environment: Mapping[str, str], folder: Path, threads: int, gpu: str | None) -> dict[str, str]:
     """Return the environment of the run in ``folder``, from that of all runs.
 
-    Each of its sites computes with ``threads`` threads, unless the user has set a number, and sees only ``gpu``. What
-    the run needs to be resumed is kept in its folder ``state``.
+    Its sites have ``threads`` threads each, unless the user has set a number, and see only ``gpu``.
     """
     own = {MARK: str(folder), "PWD": str(folder), STATE_VARIABLE: str(folder / STATE)}
     if gpu is not None:

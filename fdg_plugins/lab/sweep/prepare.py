@@ -1,24 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the user's request to a plan in which every run has been checked; writes only to a temporary folder."""
 
+import itertools
 import math
 import statistics
-import tempfile
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache as cache_of_one_call
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from fdg_plugins.data import DomainData, Partition, dataset_spec, find_data_root, open_domain
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.data import DomainData, dataset_spec, find_data_root, open_domain
+from fdg_plugins.errors import DataError, SettingsError, counted, did_you_mean
 from fdg_plugins.flare.metrics import statsd_address
 from fdg_plugins.flare.trackers import chosen_tracker
-from fdg_plugins.lab.sweep.execute import Store, is_same_job
-from fdg_plugins.lab.sweep.kinds import FEDERATED, REFERENCE, Written, kind_of
-from fdg_plugins.lab.sweep.plan import Grid, PlannedRun, make_grids, make_plan
-from fdg_plugins.lab.sweep.request import DataFound, Request, SweepFile, check_continues
-from fdg_plugins.lab.sweep.values import split_key
+from fdg_plugins.lab.sweep.execute import Store
+from fdg_plugins.lab.sweep.kinds import (
+    FEDERATED,
+    REFERENCE,
+    base_settings,
+    canonical_name,
+    is_reference,
+    kind_of,
+    settings_of,
+)
+from fdg_plugins.lab.sweep.plan import DataFound, PlannedRun, Request, SweepFile, run_name
+from fdg_plugins.lab.sweep.values import as_json, split_key
 from fdg_plugins.models import read_weights
 from fdg_plugins.objectives import check_any_network, check_brought_network
 from fdg_plugins.plugins.composition import BASE
@@ -32,17 +38,16 @@ from fdg_plugins.tasks import TASKS
 from fdg_plugins.training.global_model import named_weights
 
 ALL = "all"
+# Settings of every job that the commands set by their own options.
+OWN_OPTIONS = {"dataset": "--dataset", "target": "--target or --targets", "seed": "--seeds", "plugins": "--plugin"}
+
+Grid = Mapping[str, tuple[Any, ...]]
+"""The values of each setting of a method, by its name, in sorted order; one with several values is an axis."""
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A plan that is ready to execute.
+class Prepared(NamedTuple):
+    """A plan that is ready to execute; ``content`` is the new content of ``sweep.json``."""
 
-    ``processes`` is the largest number of processes of one run that compute at once. ``content`` is the new content of
-    ``sweep.json``, and ``earlier`` the present one, None for a new sweep.
-    """
-
-    earlier: SweepFile | None
     content: SweepFile
     plan: tuple[PlannedRun, ...]
     grids: Mapping[str, Grid]
@@ -51,9 +56,7 @@ class Prepared:
 def prepare(asked: Mapping[str, Any], store: Store, environment: Mapping[str, str]) -> Prepared:
     """Return the plan of a sweep in the folder of ``store``, for runs in ``environment``.
 
-    ``asked`` has fields of the :class:`Request`; one that is missing or None takes its value from the continued sweep,
-    or its default.
-
+    ``asked`` has fields of the :class:`Request`; what is missing or None comes from the continued sweep, or a default.
     Raises ``SettingsError`` or ``DataError`` for every foreseeable failure of a run, and for a folder whose sweep
     cannot continue with this plan.
     """
@@ -71,46 +74,83 @@ def prepare(asked: Mapping[str, Any], store: Store, environment: Mapping[str, st
         check_continues(earlier, content, store.folder)
     plan = with_budgets(plan, request, content.data, environment)
     for run in plan:
-        if REFERENCE.knows(run.method):  # shown with the plan
-            own = {name: run.settings[name] for name in run.settings if name not in grids[run.method].axes}
-            grids[run.method] = grids[run.method]._replace(fixed=own)
-    protocols = [_check_run(run, store, content.data).protocol for run in plan]
-    check_weights_of(protocols, environment)
-    check_shares(protocols, request.dataset, environment)
-    return Prepared(earlier, content, plan, grids)
+        if is_reference(run.method):  # shown with the plan
+            grids[run.method] = {**{name: (value,) for name, value in run.settings.items()}, **grids[run.method]}
+    protocols = [kind_of(run.method).job(run, stand_in=content.data.stand_in).protocol for run in plan]
+    check_protocols(protocols, environment)
+    return Prepared(content, plan, grids)
 
 
 def runs_of(request: Request) -> tuple[tuple[PlannedRun, ...], dict[str, Grid]]:
     """Return the runs that a complete request asks for, and the grid of each method, without looking at data or jobs.
 
-    Raises ``SettingsError`` for a setting that its method does not have.
+    Seeds are outermost, then held-out domains, then methods, then grid points, so that a table fills evenly. Settings
+    for one method override those for all, which override the protocol's; each applies to the methods that have it.
+    Raises ``SettingsError`` for one that no method has.
     """
+    known = {method: frozenset(settings_of(method)) for method in request.methods}
+    for key in request.settings:
+        owner, name = split_key(key)
+        if name in OWN_OPTIONS or owner not in (None, *known):
+            expected = f"{OWN_OPTIONS.get(name, 'a setting')}, or a method of the sweep: {', '.join(known)}"
+            raise SettingsError(field="--set", value=key, expected=expected)
+        meant = list(known) if owner is None else [owner]
+        everything = frozenset[str]().union(*(known[method] for method in meant))
+        if name not in everything:
+            hint = did_you_mean(name, sorted(everything))
+            raise SettingsError(f"--set {key}: no method of {', '.join(meant)} has a setting {name!r}; {hint}")
+    grids: dict[str, Grid] = {}
+    for method, names in known.items():
+        base = base_settings(request.protocol, request.dataset, method)
+        values = {name: (value,) for name, value in base.items()}
+        for wanted in (None, method):
+            own = ((split_key(key), given) for key, given in request.settings.items())
+            values |= {name: given for (owner, name), given in own if owner == wanted}
+        grids[method] = {name: given for name, given in sorted(values.items()) if name in names}
+    spec = dataset_spec(request.dataset)
+    sites = dict(zip(spec.domains, spec.sites, strict=True))  # domains of any name; these are safe for files
+    where = (request.dataset, request.protocol)
+    plan = (
+        PlannedRun(run_name(method, sites.get(target, target), seed, axes), *where, method, target, seed, point)
+        for seed in request.seeds
+        for target in request.targets
+        for method in request.methods
+        for values in itertools.product(*grids[method].values())
+        for point in [dict(zip(grids[method], values, strict=True))]
+        for axes in [{name: point[name] for name in axes_of(grids[method])}]
+    )
+    return tuple(plan), grids
 
-    def base_of(method: str) -> Mapping[str, Any]:
-        return kind_of(method).base_settings(request.protocol, request.dataset, method)
 
-    grids = make_grids(request, base_of, lambda method: kind_of(method).settings_of(method))
-    return make_plan(request, grids), grids
+def axes_of(grid: Grid) -> list[str]:
+    """Return the settings that have several values."""
+    return [name for name, values in grid.items() if len(values) > 1]
 
 
-def _check_run(run: PlannedRun, store: Store, data: DataFound) -> Written:
-    """Write the job of a run, and compare it with that of the finished run of the same name.
+def check_continues(earlier: SweepFile, now: SweepFile, folder: Path) -> None:
+    """Raise unless ``now`` has every run of ``earlier``, on the same images: lists may grow, nothing else."""
+    other = f"in sweep {folder}: expected the same request with longer lists, or another folder."
+    planned = {run.name: run for run in runs_of(now.request)[0]}
+    for run in runs_of(earlier.request)[0]:
+        if planned.get(run.name) != run:
+            raise SettingsError(f"run {run.name} would be {'changed' if run.name in planned else 'left out'} {other}")
+    if earlier.data != now.data:
+        kinds = ["the STAND-IN" if one.data.stand_in else "real images" for one in (earlier, now)]
+        found = f"it finds {kinds[1]} ({now.data.images})"
+        raise DataError(f"sweep {folder} was begun on {kinds[0]} ({earlier.data.images}), but {found}.")
+    if earlier.pretrained not in (None, now.pretrained):
+        raise DataError(f"sweep {folder} was begun with another FDG_PRETRAINED_FILE, of SHA-256 {earlier.pretrained}.")
 
-    Raises ``SettingsError`` for a setting that the run rejects, a package that it lacks, and a finished run that was
-    made differently.
-    """
-    kind = kind_of(run.method)
-    with tempfile.TemporaryDirectory(prefix="fdg-") as folder:
-        written = kind.write_job(run, data, Path(folder))
-        TASKS.get(written.protocol.task).check_packages()
-        check_any_network(written.protocol)
-        check_brought_network(written.protocol)
-        if store.is_finished(run.name) and not is_same_job(kind, store.runs / run.name, Path(folder)):
-            raise SettingsError(
-                f"run {run.name} in {store.runs} was made with other settings than {run.settings}: expected the same, "
-                "or another folder with --to."
-            )
-    return written
+
+def check_protocols(protocols: Collection[Protocol], environment: Mapping[str, str]) -> None:
+    """Raise an error for a missing package, a network that a method cannot train, or weights that cannot be read."""
+    for protocol in protocols:
+        TASKS.get(protocol.task).check_packages()
+        check_any_network(protocol)
+        check_brought_network(protocol)
+    file, sha256 = named_weights(environment)
+    for model, mode, norm in {(one.model, one.pretrained, one.normalization) for one in protocols}:
+        read_weights(model, mode, file, sha256, norm)
 
 
 def with_budgets(
@@ -121,23 +161,22 @@ def with_budgets(
     Between two checkpoints, a reference makes as many passes over the images as FedAvg does in a round of this sweep,
     and it has a checkpoint for each round; of several values of ``rounds`` or ``local_epochs``, the largest counts.
     """
-    pooled = [run for run in plan if REFERENCE.knows(run.method) and "steps" not in run.settings]
+    pooled = [run for run in plan if is_reference(run.method) and "steps" not in run.settings]
     if not pooled:
         return plan
     both = request.model_copy(update={"methods": tuple(dict.fromkeys((*request.methods, BASE)))})
     grid = runs_of(both)[1][BASE]
-    largest = {name: max(grid.axes[name]) for name in ("rounds", "local_epochs") if name in grid.axes}
-    base = pooled[0]._replace(name=BASE, method=BASE, settings={**grid.fixed, **largest})
-    with tempfile.TemporaryDirectory(prefix="fdg-") as folder:
-        federated = FEDERATED.write_job(base, data, Path(folder)).protocol
+    largest = {name: max(grid[name]) for name in grid if len(grid[name]) == 1 or name in ("rounds", "local_epochs")}
+    base = pooled[0]._replace(name=BASE, method=BASE, settings=largest)
+    federated = FEDERATED.job(base, stand_in=data.stand_in).protocol
 
     @cache_of_one_call
     def images(most: int | None) -> float:
-        _, opened = _open_domains(request.dataset, environment, seed=0, max_samples=most)
+        _, opened = _open_domains(request.dataset, environment, most)
         return statistics.fmean(len(found.train) for found in opened.values())
 
     def budget(run: PlannedRun) -> PlannedRun:
-        own = REFERENCE.planned(run, data).protocol
+        own = REFERENCE.job(run, stand_in=data.stand_in).protocol
         each = math.ceil(federated.local_epochs * images(own.max_samples_per_domain) / own.batch_size)
         steps = {"steps": each * federated.rounds, "checkpoint_every": run.settings.get("checkpoint_every", each)}
         return run._replace(settings={**run.settings, **steps})
@@ -152,95 +191,89 @@ def check_machine(environment: Mapping[str, str]) -> None:
     statsd_address(environment)
 
 
-def check_weights_of(protocols: Iterable[Protocol], environment: Mapping[str, str]) -> None:
-    """Raise ``SettingsError`` or ``DataError`` for weights, of a file or by name, that no run could begin with."""
-    file, sha256 = named_weights(environment)
-    for model, mode, norm in {(one.model, one.pretrained, one.normalization) for one in protocols}:
-        read_weights(model, mode, file, sha256, norm)
-
-
 def pretrained_digest(environment: Mapping[str, str]) -> str:
-    """Return the SHA-256 of the file with pretrained weights that the runs will find; empty if none is named."""
+    """Return the SHA-256 of the file with pretrained weights that the runs will find; empty if there is none."""
     file = named_path("FDG_PRETRAINED_FILE", environment)
-    try:
-        return "" if file is None else sha256_of(file)
-    except OSError as error:
-        raise DataError(f"file {file} (FDG_PRETRAINED_FILE) cannot be read: {error.strerror}.") from error
+    return sha256_of(file) if file is not None and file.is_file() else ""
 
 
 def _open_domains(
-    dataset: DatasetRef, environment: Mapping[str, str], without: str | None = None, **options: Any
+    dataset: DatasetRef, environment: Mapping[str, str], max_samples: int | None = None
 ) -> tuple[bool, dict[str, DomainData]]:
-    """Return whether a data set is the stand-in where the runs will find it, and its domains, all but ``without``."""
+    """Return whether a data set is the stand-in where the runs will find it, and its domains."""
     root, cache, file = (named_path(name, environment) for name in ("FDG_DATA_ROOT", "FDG_CACHE", "FDG_DATASET_FILE"))
     found = find_data_root(dataset, root, cache)
-    domains = [domain for domain in dataset_spec(dataset).domains if domain != without]
-    opened = {domain: open_domain(found.path, dataset, domain, dataset_file=file, **options) for domain in domains}
-    return found.stand_in, opened
+    options: dict[str, Any] = {"seed": 0, "max_samples": max_samples, "dataset_file": file}
+    return found.stand_in, {
+        domain: open_domain(found.path, dataset, domain, **options) for domain in dataset_spec(dataset).domains
+    }
 
 
 def look_at_data(dataset: DatasetRef, environment: Mapping[str, str], targets: Collection[str] = ()) -> DataFound:
     """Return the number of images per domain in the place where the runs will find them.
 
-    Raises ``DataError`` for a data root that does not exist or does not contain the data set, and for a domain that has
-    no images to train or validate on where another one of ``targets`` is held out.
+    Raises ``DataError`` for a domain with none to train or validate on where another of ``targets`` is held out.
     """
-    images: dict[str, int] = {}
-    stand_in, domains = _open_domains(dataset, environment, seed=0)
+    stand_in, domains = _open_domains(dataset, environment)
     for domain, data in domains.items():
         if {*targets} - {domain} and not (data.train and data.validation):
-            raise DataError(
-                f"domain {domain!r} of data set {data.dataset} has {len(data.train):,} training and "
-                f"{len(data.validation):,} validation images, expected at least one of each unless it is held out; "
-                "a class of two images or more has one for validation."
-            )
-        images[domain] = len({sample.file for sample in (*data.train, *data.validation, *data.test)})
+            found = {"training": len(data.train), "validation": len(data.validation)}
+            expected = "at least one of each: a class of two images or more has one for validation"
+            raise DataError(field=f"domain {domain!r}, its images", value=list(found.items()), expected=expected)
+    images = {
+        domain: len({sample.file for sample in (*data.train, *data.validation, *data.test)})
+        for domain, data in domains.items()
+    }
     return DataFound(stand_in=stand_in, images=images)
 
 
-def check_shares(protocols: Iterable[Protocol], dataset: DatasetRef, environment: Mapping[str, str]) -> None:
-    """Raise ``SettingsError`` if a source domain has too few images for the sites that share it.
-
-    The sites would find the same, one after the other. It follows from the numbers of images and sites, not from seeds.
-    """
-    different = {
-        (one.target, one.sites_per_domain, one.max_samples_per_domain, one.partition, one.least_images): one
-        for one in protocols
-        if one.sites_per_domain > 1
-    }
-    for protocol in different.values():
-        _open_domains(
-            dataset,
-            environment,
-            without=protocol.target,
-            seed=protocol.seed,
-            max_samples=protocol.max_samples_per_domain,
-            part=(1, protocol.sites_per_domain),
-            partition=Partition(protocol.partition, protocol.dirichlet_alpha, protocol.least_images),
-            preset=protocol.preset,
-        )
-
-
 def make_request(asked: Mapping[str, Any], earlier: Request | None) -> Request:
-    """Return the complete request: from this call, else from the folder, else the default."""
+    """Return the complete request: from this call, else from the folder, else the default; each entry once."""
     plain = {"dataset": "pacs", "protocol": PAPER, "methods": (), "targets": (ALL,), "seeds": (0,), "settings": {}}
-    before: dict[str, Any] = {name: getattr(earlier, name) for name in plain} if earlier else plain
+    before: dict[str, Any] = dict(earlier) if earlier else plain
     wanted = before | {name: value for name, value in asked.items() if value is not None}
     if not wanted["methods"]:
         raise SettingsError("--methods is missing: a new sweep needs at least one, such as --methods fedavg,fedomg.")
     given: dict[str, Any] = {}
     for key, values in (asked.get("settings") or {}).items():
         method, name = split_key(key)
-        canonical = name if method is None else f"{kind_of(method).canonical_name(method)}:{name}"
-        if canonical in given:
-            raise SettingsError(f"--set names {canonical!r} twice, expected once, with all of its values.")
-        given[canonical] = values
+        given[name if method is None else f"{canonical_name(method)}:{name}"] = values
     spec = dataset_spec(wanted["dataset"])
     targets = spec.targets if wanted["targets"] == (ALL,) else wanted["targets"]
-    for target in targets:
-        if target not in spec.domains:
-            names = f"expected all, or domains of {spec.name}: {', '.join(spec.domains)}."
-            raise SettingsError(f"--targets names {target!r}, {names}")
-    methods = tuple(kind_of(method).canonical_name(method) for method in wanted["methods"])
-    settings = {**before["settings"], **given}
-    return Request(**{**wanted, "methods": methods, "targets": targets, "settings": settings})
+    if unknown := [target for target in targets if target not in spec.domains]:
+        expected = f"all, or domains of {spec.name}: {', '.join(spec.domains)}"
+        raise SettingsError(field="--targets", value=unknown[0], expected=expected)
+    lists = {
+        "methods": [canonical_name(method) for method in wanted["methods"]],
+        "targets": targets,
+        "seeds": wanted["seeds"],
+    }
+    once = {name: tuple(dict.fromkeys(values)) for name, values in lists.items()}
+    return Request(**{**wanted, **once, "settings": {**before["settings"], **given}})
+
+
+def title_of_data(dataset: DatasetRef, *, stand_in: bool) -> str:
+    """Return what runs on this data set are told to be on; the stand-in is named as such."""
+    title = dataset_spec(dataset).title
+    return f"the STAND-IN for {title} (not the data itself)" if stand_in else title
+
+
+def overview(prepared: Prepared, store: Store) -> Iterator[str]:
+    """Yield the lines of a plan: size, states, the fixed settings of the methods, and the axes that one lacks."""
+    request, plan = prepared.content.request, prepared.plan
+    title = title_of_data(request.dataset, stand_in=prepared.content.data.stand_in)
+    sizes = [counted(len(getattr(request, name)), name[:-1]) for name in ("methods", "targets", "seeds")]
+    yield f"{counted(len(plan), 'run')} on {title}, protocol {request.protocol}: {', '.join(sizes)}"
+    states = [store.state(run.name) for run in plan]
+    yield ", ".join(f"{states.count(state)} {state}" for state in ("finished", "failed", "to do"))
+    alike: dict[str, list[str]] = {}
+    for method, grid in prepared.grids.items():
+        pairs = [(name, values[0]) for name, values in sorted(grid.items()) if len(values) == 1]
+        fixed = ", ".join(f"{name} {value if isinstance(value, str) else as_json(value)}" for name, value in pairs)
+        alike.setdefault(fixed or "its own defaults", []).append(method)
+    yield from (f"{', '.join(methods)}: {fixed}" for fixed, methods in alike.items())
+    for axis in sorted({axis for grid in prepared.grids.values() for axis in axes_of(grid)}):
+        having = [method for method, grid in prepared.grids.items() if axis in axes_of(grid)]
+        if without := [method for method in prepared.grids if method not in having]:
+            once = f"run{'s' * (len(without) == 1)} once"
+            yield f"{axis} is an axis of {', '.join(having)}; {', '.join(without)} {once} for all its values"

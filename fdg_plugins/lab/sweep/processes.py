@@ -24,7 +24,6 @@ from fdg_plugins.storage import parse_json, read_json
 MARK = "SWEEP_RUN_FOLDER"
 LOG_FILE = "log.txt"
 PATIENCE_S = 20.0
-PAUSE_S = 0.05
 LONGEST_REASON = 300
 
 
@@ -37,36 +36,29 @@ def processes_below(folder: Path, mark: str = MARK) -> list[psutil.Process]:
 def _works_below(process: psutil.Process, folder: Path, mark: str) -> bool:
     try:
         marked = process.environ().get(mark)
-        if marked is None or process.status() == psutil.STATUS_ZOMBIE:
-            return False
-        return Path(marked).resolve().is_relative_to(folder)
+        is_live = marked is not None and process.status() != psutil.STATUS_ZOMBIE
+        return is_live and Path(marked or "").resolve().is_relative_to(folder)
     except (psutil.Error, OSError):  # it has just ended, or belongs to another user
         return False
 
 
-def end_processes(folder: Path, mark: str = MARK) -> int:
-    """Kill every process of the runs whose folder is ``folder`` or below it; return how many, when none is left.
-
-    They are killed at once, because nothing of such a run is needed. Raises ``DataError`` if one does not end.
-    """
-    deadline, ended = time.monotonic() + PATIENCE_S, set[int]()
+def end_processes(folder: Path, mark: str = MARK) -> None:
+    """Kill every process of the runs whose folder is ``folder`` or below it; return when none is left."""
+    deadline = time.monotonic() + PATIENCE_S
     while processes := processes_below(folder, mark):
         for process in processes:
-            ended.add(process.pid)
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         if time.monotonic() > deadline:
             raise DataError(f"processes {', '.join(str(one.pid) for one in processes)} of {folder} do not end.")
-        time.sleep(PAUSE_S)
-    return len(ended)
+        time.sleep(0.05)
 
 
-class Command(NamedTuple):
-    """How a run is executed.
+class Launch(NamedTuple):
+    """How a run is executed: ``at_once`` of its sites compute at the same time.
 
-    ``program`` names it in messages; ``words`` are the program and its arguments, not interpreted by a shell.
-    ``results``, relative to the run's folder, is where record and models are written; ``reasons`` are patterns that
-    find in the log why it ended, the best first. ``environment`` is that of all of its processes, which it must mark.
+    ``program`` names it in messages; ``words`` are the program and its arguments, ``results`` and ``reasons`` those of
+    the run's kind. ``environment`` is that of all of its processes, which it must mark.
     """
 
     program: str
@@ -74,18 +66,16 @@ class Command(NamedTuple):
     results: Path
     reasons: tuple[re.Pattern[str], ...]
     environment: Mapping[str, str]
+    at_once: int = 1
 
 
 class RunProcess:
-    """A run in ``folder`` whose process was started; the output of it and of its children is in ``log.txt``.
+    """A run in ``folder`` whose process was started; the output of it and of its children is in ``log.txt``."""
 
-    Raises ``DataError`` if the command cannot be started.
-    """
-
-    def __init__(self, folder: Path, command: Command) -> None:
+    def __init__(self, folder: Path, launch: Launch) -> None:
         self._folder = folder
-        self._command = command
-        self._record = folder / command.results / RESULTS_FILE
+        self._launch = launch
+        self._record = folder / launch.results / RESULTS_FILE
         self._started = time.monotonic()
         self._content: Any = None
         self._seen = 0
@@ -93,16 +83,16 @@ class RunProcess:
             with (folder / LOG_FILE).open("ab") as log:
                 self._log_begins = log.tell()  # what stopped an earlier part of the run does not stop this one
                 self._process = subprocess.Popen(
-                    list(command.words),
+                    list(launch.words),
                     cwd=folder,
-                    env=dict(command.environment),
+                    env=dict(launch.environment),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,  # Ctrl-C in the terminal goes to the command, which ends its runs itself
                 )
         except OSError as error:
-            raise DataError(f"folder {folder}: {command.program} cannot be started: {error.strerror}.") from error
+            raise DataError(f"folder {folder}: {launch.program} cannot be started: {error.strerror}.") from error
 
     @property
     def seconds(self) -> float:
@@ -120,10 +110,7 @@ class RunProcess:
         end_processes(self._folder)
 
     def record(self) -> Any:
-        """Return the record that the run writes after every round, None before the first; unchanged, the same object.
-
-        What is returned has been parsed, but not checked.
-        """
+        """Return the record that the run writes after every round, parsed; if unchanged, the same object."""
         with contextlib.suppress(OSError, DataError):  # none yet, or FLARE is clearing its folder: the last known one
             changed = self._record.stat().st_mtime_ns
             if changed != self._seen:
@@ -136,18 +123,15 @@ class RunProcess:
         record = self.record()
         because = record.get("stopped_because") if isinstance(record, dict) else None
         log = (self._folder / LOG_FILE).read_bytes()[self._log_begins :].decode("utf-8", errors="replace")
-        told = (found[-1] for pattern in self._command.reasons if (found := pattern.findall(log)))
+        told = (found[-1] for pattern in self._launch.reasons if (found := pattern.findall(log)))
         code = self._process.returncode
         ended = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        line = " ".join(str(because or next(told, f"{self._command.program} {ended}.")).split())
+        line = " ".join(str(because or next(told, f"{self._launch.program} {ended}.")).split())
         return line if len(line) <= LONGEST_REASON else f"{line[: LONGEST_REASON - 3]}..."
 
 
 def finished_record(file: Path) -> dict[str, Any] | None:
-    """Return the content of a run's record, unchecked, if it says that the run has finished; None otherwise.
-
-    A run writes that last: its models are complete then.
-    """
+    """Return the content of a run's record if it says that the run has finished, which it says last; else None."""
     try:
         content = read_json(file)
     except DataError:
