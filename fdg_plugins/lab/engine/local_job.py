@@ -23,13 +23,13 @@ from nvflare.apis.workspace import Workspace
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.internals import fetch
 from fdg_plugins.lab.engine.local_parties import SERVER, LocalServer, LocalSite, LocalTasks
-from fdg_plugins.lab.engine.workflow import META, apps_of
+from fdg_plugins.lab.engine.workflow import CUSTOM, META, apps_of
 from fdg_plugins.storage import read_json
 
 IDENTITY = "simulator_server"
 MONITOR_S = 0.1  # between two looks of FLARE's own monitor, which only has to notice timeouts
 CONFIG = "config"
-LOCAL, STARTUP, CUSTOM = "local", "startup", "custom"
+LOCAL, STARTUP = "local", "startup"
 _SAFE = re.compile(r"(?!\.\.?$)[^@/\\\0][^/\\\0]*")  # FLARE's @ALL is none
 
 

@@ -8,7 +8,7 @@ from fdg_plugins.errors import DataError, SettingsError, nearest, shorten
 from fdg_plugins.flare.deploy_map import sites_in
 from fdg_plugins.storage import read_json
 
-META = "meta.json"
+META, CUSTOM = "meta.json", "custom"
 SERVER_CONFIG = "config/config_fed_server.json"
 CONTROLLERS = (
     "fdg_plugins.controllers.FederationController",
