@@ -154,19 +154,14 @@ def calling(kind: str, part: object) -> Iterator[None]:
 def check_extra(package: str, whose: str, extra: str = "medical") -> None:
     """Raise MissingPackageError, naming ``whose`` use it is, unless ``package``, of the ``extra``, is installed."""
     if find_spec(package) is None:  # without importing it
-        raise MissingPackageError(
-            f"{whose} needs the package {package}, which is not installed: pip install 'fdg-plugins[{extra}]'.",
-            public=True,
-        )
+        lacks = f"{whose} needs the package {package}, which is not installed"
+        raise MissingPackageError(f"{lacks}: pip install 'fdg-plugins[{extra}]'.", public=True)
 
 
 def load_extra(module: str, whose: str, extra: str = "medical") -> ModuleType:
     """Return ``module``, whose import may take seconds; its package is of the ``extra``: see :func:`check_extra`."""
-    try:
-        return import_module(module)
-    except ModuleNotFoundError:
-        check_extra(module.partition(".")[0], whose, extra)
-        raise
+    check_extra(module.partition(".")[0], whose, extra)
+    return import_module(module)
 
 
 # --- values and names in messages ---
@@ -230,7 +225,7 @@ def first_problem(error: "pydantic.ValidationError", known: Collection[str] = ()
     ``known``: the fields there are, for a person who has misspelt one.
     """
     detail = error.errors(include_url=False)[0]
-    field = one_line(".".join(str(part) for part in detail["loc"]) or "value", LONGEST_QUOTE)
+    field = one_line(".".join(map(str, detail["loc"])) or "value", LONGEST_QUOTE)
     if detail["type"] == "extra_forbidden":
         hint = f": {did_you_mean(field, known)}" if known and len(detail["loc"]) == 1 else "."
         return f"unknown field {field!r}{hint}"
@@ -272,8 +267,7 @@ def check_count(name: str, value: Any, *, at_least: int, at_most: int) -> None:
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
     """Raise ``SettingsError`` unless ``value`` is one of ``choices``."""
-    known = sorted(choices)
-    if value not in known:
+    if value not in (known := sorted(choices)):
         raise SettingsError(field=name, value=value, expected=f"one of {', '.join(known)}")
 
 

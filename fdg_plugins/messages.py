@@ -137,16 +137,10 @@ class CensusReply(Checked):
     versions: dict[Name, Name] = pydantic.Field(max_length=MOST_NAMES)
 
     @property
-    def whole_split(self) -> str | None:
-        """The name of the split of which the site has one part, for a domain that several sites share; else None."""
-        whole, count = PART_OF_SPLIT.subn("", self.split)
-        return whole if count else None
-
-    @property
     def division(self) -> str | None:
         """How several sites divide the domain: the name of the whole split and the number of parts; else None."""
         found = PART_OF_SPLIT.search(self.split)
-        return found and f"{self.whole_split} in {found['parts']} parts"
+        return found and f"{self.split[: found.start()]} in {found['parts']} parts"
 
 
 class FixedPart(Checked):

@@ -99,36 +99,35 @@ def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
     ``DataError`` naming the file if it cannot be written; the old file is then unchanged.
     """
     place = path if private else Path(os.path.realpath(path))
-    temporary = _beside(place)
     try:
-        _make_folder(place.parent, private)
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
-        with os.fdopen(handle, "wb") as file:
-            if not private and place.exists():
-                shutil.copymode(place, temporary)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(place)
+        with _temporary(place, private) as temporary:
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
+            with os.fdopen(handle, "wb") as file:
+                if not private and place.exists():
+                    shutil.copymode(place, temporary)
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(place)
         if private:
             _sync_folder(place.parent)
     except OSError as error:
         raise DataError(f"file {path} cannot be written: {error.strerror}.") from error
+
+
+@contextlib.contextmanager
+def _temporary(place: Path, private: bool) -> Iterator[Path]:
+    """Make the folder of ``place``; yield a new hidden name next to it, of which nothing is left in the end."""
+    if private:
+        make_private_folder(place.parent)
+    else:
+        place.parent.mkdir(parents=True, exist_ok=True)
+    temporary = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
+    try:
+        yield temporary
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
-
-
-def _beside(path: Path) -> Path:
-    """Return a new hidden name next to ``path``."""
-    return path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-
-
-def _make_folder(path: Path, private: bool) -> None:
-    if private:
-        make_private_folder(path)
-    else:
-        path.mkdir(parents=True, exist_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -148,19 +147,12 @@ def keep_file(source: Path, target: Path, *, private: bool = False) -> None:
     ``private``: the folder of ``target`` is accessible to the owner only; a linked file keeps its permissions. Raises
     ``DataError`` naming the file if this fails.
     """
-    temporary = _beside(target)
     try:
-        _make_folder(target.parent, private)
-        os.link(source, temporary)
-        temporary.replace(target)
+        with _temporary(target, private) as temporary:
+            os.link(source, temporary)
+            temporary.replace(target)
     except OSError:  # another file system, or one without links
-        try:
-            write_bytes(target, source.read_bytes(), private=private)
-        except OSError as error:
-            raise DataError(f"file {source} cannot be read: {error.strerror}.") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()  # still there if the target was a link to the same file
+        write_bytes(target, _content(source), private=private)
 
 
 def write_json(path: Path, value: Any, *, private: bool = False) -> None:
@@ -178,8 +170,12 @@ def write_json(path: Path, value: Any, *, private: bool = False) -> None:
 
 def read_json(path: Path) -> Any:
     """Return the JSON value in ``path``; raise ``DataError`` naming the file if it cannot be read or is not JSON."""
+    return parse_json(_content(path), f"file {path}")
+
+
+def _content(path: Path) -> bytes:
     try:
-        return parse_json(path.read_bytes(), f"file {path}")
+        return path.read_bytes()
     except OSError as error:
         raise DataError(f"file {path} cannot be read: {error.strerror}.") from error
 
@@ -221,9 +217,7 @@ def save_tensors(
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:
     """Return the tensors in the safetensors file ``path``; raise ``DataError`` naming the file if it cannot be read."""
     try:
-        return load(path.read_bytes())
-    except OSError as error:
-        raise DataError(f"file {path} cannot be read: {error.strerror}.") from error
+        return load(_content(path))
     except UNREADABLE as error:
         raise DataError(f"file {path} is not a safetensors file: {error}.") from error
 

@@ -77,43 +77,29 @@ def refusal(message: Checked, **fields: Any) -> str:
     ("message", "fields"),
     [
         (REPORT, {"steps": 0}),
-        (REPORT, {"steps": "9" * 10_000}),
         (REPORT, {"epoch_losses": ()}),
         (REPORT, {"epoch_losses": (1.0, "x")}),
         (REPORT, {"received": 3}),
-        (REPORT, {"domain": 3}),
         (REPORT, {"domain": "two\nlines"}),
         (REPORT, {"learning_rate": -1.0}),
         (EVALUATION, {"sums": {}}),
         (EVALUATION, {"loss": -1.0}),
         (EVALUATION, {"sums": {"accuracy": {"sum": math.nan, "count": 8}}}),
         (EVALUATION, {"sums": {"accuracy": {"sum": 4.0, "count": -1}}}),
-        (EVALUATION, {"sums": None, "accuracy": math.inf}),
         (EVALUATION, {"count": 10**400, "sums": None, "accuracy": 0.5}),
         (CENSUS, {"num_train": -1}),
         (CENSUS, {"role": "judge"}),
-        (CENSUS, {"class_counts": (1, -1)}),
         (TASK, {"protocol": {**PROTOCOL.model_dump(), "rounds": 0}}),
-        (TASK, {"protocol": {**PROTOCOL.model_dump(), "temperature": 1.0}}),
     ],
 )
 def test_a_wrong_field_is_refused_by_name(message: Checked, fields: dict[str, Any]) -> None:
     assert next(iter(fields)) in refusal(message, **fields)
 
 
-@pytest.mark.parametrize("value", [None, 3, "report", [1, 2]])
-def test_something_that_is_no_message_is_refused(value: Any) -> None:
-    with pytest.raises(ContributionError):
-        TrainReport.read(value, "site photo: report", ContributionError)
-
-
 def test_a_request_of_another_version_is_refused_by_the_version_whatever_its_other_fields() -> None:
     text = refusal(REQUEST, version="0.0.1", field_of_theirs=1)
     assert text.startswith("site photo: report: version is '0.0.1'")
     assert __version__ in text
-
-
-# --- losses that are not finite ---------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("wire")
@@ -128,7 +114,4 @@ def test_a_loss_that_is_not_finite_crosses_the_wire_and_becomes_null_in_json(los
     assert '"loss":null' in text
     assert '"epoch_losses":[1.0,null]' in text
     again = TrainReport.model_validate_json(text)
-    assert again.local is not None
-    assert again.epoch_losses is not None
-    assert math.isnan(again.local.loss)
-    assert math.isnan(again.epoch_losses[1])
+    assert repr(again) == repr(report).replace("inf", "nan")

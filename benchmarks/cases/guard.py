@@ -10,7 +10,7 @@ from nvflare.apis.shareable import Shareable
 from cases.measure import Goal, Row, interleave, lap
 from cases.rounds import accept_all, arrivals, context_of, fedomg, network_state, step_of
 from fdg_plugins.aggregators import UpdateAggregator
-from fdg_plugins.controllers.guard import Behind, Guard
+from fdg_plugins.controllers.guard import Guard
 from fdg_plugins.controllers.reception import Expected, expected_of
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.messages import CensusReply
@@ -61,9 +61,9 @@ def guarded_step(
     accept_all(aggregator, messages, context)
     if refused := guard.updates(aggregator, expected):
         raise RuntimeError(f"The guard refused {refused}, expected it to let all pass.")
-    behind = Behind.of(aggregator)
+    longest = max(one.length for one in aggregator.contributions.values())
     step = step_of(aggregator.aggregate(context))
-    guard.step(step, aggregator.server_lr, behind)
+    guard.step(step, aggregator.server_lr, longest)
     return step
 
 

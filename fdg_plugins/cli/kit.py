@@ -120,7 +120,7 @@ def site(
       fdg kit site /srv/flare/site-1 --set gpus=1 --set gpu_memory=16
     """
     from fdg_plugins.flare.components import SITE
-    from fdg_plugins.flare.gpus import lend_gpus, lent_gpus
+    from fdg_plugins.flare.gpus import checked_gpus, lend_gpus
     from fdg_plugins.flare.kits import read_kit, site_of_kit
     from fdg_plugins.settings.site_config import FILE_NAME, update_site_config
     from fdg_plugins.storage import read_json, write_json
@@ -132,7 +132,7 @@ def site(
     gpus, memory = given.pop("gpus", None), given.pop("gpu_memory", None)
     if memory is not None and gpus is None:
         raise SettingsError("gpu_memory needs gpus, expected the number of GPUs with it.")
-    resources = None if gpus is None else lend_gpus(found.resources, gpus, memory)
+    lent = None if gpus is None else checked_gpus(gpus, memory)
     given |= {name: text for name, text in (("domain", domain), ("data_root", data_root)) if text is not None}
     given |= {name: _place(name, str(given[name]), found) for name in ("data_root", "dataset_file") if name in given}
     name, file = site_of_kit(kit), kit / "local" / FILE_NAME
@@ -143,9 +143,9 @@ def site(
     say(visible(f"{file}: site {name}"))
     for key, value in entry.items():
         say(visible(f"  {key}: {value}"))
-    if resources is not None:
-        write_json(found.target, resources)
-        say(visible(f"{found.target}: lends {lent_gpus(resources, kit)} to jobs from the site's next start"))
+    if lent is not None:
+        write_json(found.target, lend_gpus(found.resources, lent))
+        say(visible(f"{found.target}: lends {lent} to jobs from the site's next start"))
 
 
 def _check_domain(domain: str, entry: "Mapping[str, Any]") -> None:
@@ -193,7 +193,7 @@ def harden(kit: KitArgument) -> None:
 
       fdg kit harden /srv/flare/photo-docker
     """
-    from fdg_plugins.flare.cautious_kits import AUTHORIZATION, lacks
+    from fdg_plugins.flare.cautious_kits import AUTHORIZATION
     from fdg_plugins.flare.cautious_kits import harden as harden_kit
     from fdg_plugins.flare.kits import read_kit
 
@@ -203,8 +203,6 @@ def harden(kit: KitArgument) -> None:
     harden_kit(kit)
     for file, content in zip(files, before, strict=True):
         say(f"{file}: {'left as it was' if file.read_bytes() == content else 'written'}")
-    for lacking in lacks(read_kit(kit)):
-        warn(f"{target} was there before, and {lacking}.")
     say(f"what it permits: fdg kit check {kit}")
 
 

@@ -24,7 +24,6 @@ from threading import Event, Thread
 
 from fdg_plugins.cli.resume import write_resuming_job
 from fdg_plugins.cli.watch import COMPLETED, Server, follow
-from fdg_plugins.controllers.kept_results import KEPT
 from fdg_plugins.errors import FDGError
 from fdg_plugins.flare.trackers import MLFLOW_FILE
 from fdg_plugins.lab.engine.run import RESULTS
@@ -34,8 +33,7 @@ from fdg_plugins.lab.poc.processes import CONSOLE_LOG, launched
 from fdg_plugins.lab.poc.project import Project, read_project
 from fdg_plugins.lab.sweep.processes import LOG_FILE, finished_record
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
-from fdg_plugins.record.left_files import TRACKED
-from fdg_plugins.record.run_files import RESULTS_FILE
+from fdg_plugins.record.run_files import KEPT, RESULTS_FILE, TRACKED
 from fdg_plugins.settings.site_config import FILE_NAME
 from fdg_plugins.storage import write_json
 

@@ -9,28 +9,24 @@ from typing import Any
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
-from nvflare.app_common.abstract.model import make_model_learnable
-from nvflare.app_common.app_constant import AppConstants
-from nvflare.app_common.app_event_type import AppEventType
 
 from fdg_plugins.aggregators import RunFacts, UpdateAggregator, flat_names, make_aggregator, needed_reports
-from fdg_plugins.controllers.kept_results import keep_results
 from fdg_plugins.controllers.messenger import Aborted, Messenger, Request
-from fdg_plugins.controllers.monitoring import publish_evaluation, publish_round
 from fdg_plugins.controllers.rounds import Rounds
+from fdg_plugins.controllers.run_files import keep_results
 from fdg_plugins.controllers.tracking import Tracker
-from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError, counted, told
-from fdg_plugins.flare.allow_list import count_other_components, warning_of
+from fdg_plugins.errors import ContributionError, DataError, FDGError, counted, told
+from fdg_plugins.flare.allow_list import count_other_components
 from fdg_plugins.flare.broken_uploads import register_server_tensors
 from fdg_plugins.flare.components import SERVER
 from fdg_plugins.flare.deploy_map import named_sites
-from fdg_plugins.flare.disk_offload import tensors_in_files
 from fdg_plugins.flare.filter_chain import server_result_filters
 from fdg_plugins.flare.internals import fetch
 from fdg_plugins.flare.metrics import start_reporting
 from fdg_plugins.flare.rejoin import welcome_returning_sites
 from fdg_plugins.flare.simulator import in_simulator
 from fdg_plugins.flare.site_file import allowed_at_server
+from fdg_plugins.flare.stored_tensor import tensors_in_files
 from fdg_plugins.flare.trackers import chosen_tracker
 from fdg_plugins.messages import META_REQUEST, TASK_CENSUS, CensusReply, CensusRequest
 from fdg_plugins.plans.plans import Plans, check_filters, check_settings, make_plans
@@ -53,11 +49,10 @@ from fdg_plugins.record.text import (
     evaluation_line,
     final_table,
     marks,
-    precision_line,
     round_line,
     stats,
 )
-from fdg_plugins.settings.protocol import AUTO, SGD, environment_settings
+from fdg_plugins.settings.protocol import environment_settings
 from fdg_plugins.settings.uses import uses_of
 from fdg_plugins.state.folders import VARIABLE as STATE_VARIABLE
 from fdg_plugins.state.folders import held_run, state_beside, state_folder
@@ -74,12 +69,9 @@ class FederationController(Messenger):
     The constructor validates nothing. An invalid job ends its run with a one-sentence reason before any site is asked.
 
     Args:
-        aggregator_id: id of the job component that is an
-            :class:`~fdg_plugins.aggregators.UpdateAggregator`; ignored if ``aggregator`` is given.
         protocol: fields of :class:`~fdg_plugins.settings.protocol.Protocol` that differ from its defaults.
         stand_in_protocol: protocol fields, or aggregator settings, that override the above when the sites have no
             real data and use the stand-in.
-        poll: interval between checks for answers, in seconds, from 0.0001 to 60.
         aggregator: the server's aggregation rule, a name or ``{"name": ..., <its settings>}``
             (:func:`~fdg_plugins.aggregators.make_aggregator`).
         resume: id of the job that started the run; this job continues that run after its last complete round.
@@ -90,18 +82,15 @@ class FederationController(Messenger):
 
     def __init__(
         self,
-        aggregator_id: str = "aggregator",
         protocol: dict[str, Any] | None = None,
         stand_in_protocol: dict[str, Any] | None = None,
-        poll: float = 0.005,
-        aggregator: str | dict[str, Any] | None = None,
+        aggregator: str | dict[str, Any] = "fedavg",
         resume: str | None = None,
         tracking: str | None = None,
         with_current_plugin: bool = False,
     ) -> None:
-        super().__init__(poll=poll)
+        super().__init__()
         self.aggregator = aggregator
-        self.aggregator_id = aggregator_id
         self.protocol = protocol
         self.stand_in_protocol = stand_in_protocol
         self.resume = resume
@@ -136,11 +125,11 @@ class FederationController(Messenger):
             raise  # FLARE logs the traceback and ends the job
 
     def _run(self) -> None:
-        self.check_poll()
         tracking = chosen_tracker(self.tracking, os.environ)
         start_reporting()
         self._admit_plugins()
-        aggregator = self._aggregator()
+        aggregator = make_aggregator(self.aggregator)
+        aggregator.fl_ctx = self.fl_ctx  # FLARE sets it only on components of the job
         plans = self._plans(aggregator)
         state = state_folder(self.engine.get_workspace(), self._run_id)
         meta = self.fl_ctx.get_prop(FLContextKey.JOB_META) or {}
@@ -151,7 +140,7 @@ class FederationController(Messenger):
         """Begin the run or go on with it, while no other job can."""
         if self.resume is not None:
             require_checkpoint(state, self.resume)  # before any site is asked in the run's name
-        goes_on = self.resume is not None or has_checkpoint(state)
+        goes_on = has_checkpoint(state)
         federation = self._census(plans, goes_on=goes_on)
         self._warn_of_wide_lists(federation)
         rounds = self._new_rounds(plans, federation, aggregator, state)
@@ -160,8 +149,6 @@ class FederationController(Messenger):
         self._rounds = rounds  # not before: a refused job would write a record without the run's rounds
         self._mark = marks(record)
         self._announce(record)
-        if record.rounds and record.status != "finished":
-            self.say(f"run {record.run} goes on after round {len(record.rounds)}")
         with tensors_in_files(self.engine, offloads, self._run_id) as files:
             if files is not None:
                 self.say(f"updates are written to {files} as they arrive")
@@ -172,7 +159,8 @@ class FederationController(Messenger):
                     self._train(rounds, record, tracker)
         self.say(f"finished\n{final_table(record)}")
         self.say(f"record, models and TensorBoard events: {rounds.files.folder}")
-        self._keep_results(rounds)  # once the tracker has written its last
+        if in_simulator(self.fl_ctx):
+            self._keep_results(rounds)  # once the tracker has written its last
         simulated = (*record.sources, *record.held_out) if in_simulator(self.fl_ctx) else ()
         rounds.remove_state(state_beside(state, site) for site in simulated)
 
@@ -207,15 +195,12 @@ class FederationController(Messenger):
         )
         record = new_record(federation, plan.protocol, method, InitialWeights(**vars(weights)), self._code)
         record.run = self._run_id
-        return Rounds(self, aggregator, model, record, Path(self.get_run_dir()), exchange, state)
+        return Rounds(self, aggregator, model, record, Path(self.get_run_dir()), state, exchange)
 
     def _admit_plugins(self) -> None:
         """Raise ``SettingsError`` for a plug-in that the server's operator does not allow, before loading any."""
         workspace = self.engine.get_workspace()
-        rule = self.aggregator
-        if rule is None:  # of a component of the job's own, the weighting that it names
-            rule = {"weighting": getattr(self.get_component(self.aggregator_id), "weighting", None)}
-        uses = uses_of(rule, (self.protocol, self.stand_in_protocol), os.environ)
+        uses = uses_of(self.aggregator, (self.protocol, self.stand_in_protocol), os.environ)
         custom = Path(workspace.get_app_custom_dir(self.fl_ctx.get_job_id())) if uses.files else None
         admit(uses.names, uses.files, custom, allowed_at_server(self.fl_ctx))
         self._code = code_of(uses.names, uses.files)
@@ -223,16 +208,6 @@ class FederationController(Messenger):
     @property
     def _run_id(self) -> str:
         return str(self.fl_ctx.get_job_id()) if self.resume is None else self.resume
-
-    def _aggregator(self) -> UpdateAggregator:
-        if self.aggregator is not None:
-            named = make_aggregator(self.aggregator)
-            named.fl_ctx = self.fl_ctx  # FLARE sets it only on components of the job
-            return named
-        aggregator = self.get_component(self.aggregator_id)
-        if not isinstance(aggregator, UpdateAggregator):
-            raise SettingsError(field="aggregator_id", value=self.aggregator_id, expected="an UpdateAggregator's id")
-        return aggregator
 
     def _census(self, plans: Plans, *, goes_on: bool) -> Federation:
         sites = tuple(sorted(client.name for client in self.engine.get_clients()))
@@ -264,18 +239,19 @@ class FederationController(Messenger):
         own = count_other_components(Path(self.engine.get_workspace().get_root_dir()), SERVER)
         counts = {f"site {site}": reply.num_other_components for site, reply in federation.replies.items()}
         for owner, count in {"the server": own, **counts}.items():
-            if text := warning_of(owner, count):
-                self.warning(text)
+            if count:
+                self.warning(
+                    f"{owner}: its list of allowed classes holds {counted(count, 'entry', 'entries')} that these jobs "
+                    "do not need; `fdg kit allow` writes the least one."
+                )
 
     def _train(self, rounds: Rounds, record: RunRecord, tracker: Tracker) -> None:
         first, offloads = len(record.rounds) + 1, record.protocol.enable_tensor_disk_offload
         for number in range(first, record.protocol.rounds + 1):
-            self._tell_widgets(number, rounds)
             finished, evaluation = rounds.run_round(number)
             self.say(round_line(record, finished, evaluation))
-            tracker.evaluation(evaluation, self.fl_ctx)
-            tracker.round(finished, self.fl_ctx)
-            publish_round(record, finished, evaluation)
+            tracker.evaluation(evaluation)
+            tracker.round(finished)
             if number == first and offloads and finished.sites and not finished.bytes_in_files:
                 self.warning(
                     "enable_tensor_disk_offload has no effect: the updates came in memory, as they do in FLARE's "
@@ -285,12 +261,11 @@ class FederationController(Messenger):
         record.status = "finished"
         rounds.files.save()
         self.say(evaluation_line(record, last))
-        tracker.evaluation(last, self.fl_ctx)
-        publish_evaluation(record, last)
+        tracker.evaluation(last)
 
     def _keep_results(self, rounds: Rounds) -> None:
-        """Keep the results of a simulation that nobody else keeps, and say what FLARE will do to the workspace."""
-        if not in_simulator(self.fl_ctx) or os.environ.get(STATE_VARIABLE) or self.local_tasks is not None:
+        """Keep the results of a simulation that nobody else keeps, as FLARE will erase the workspace."""
+        if os.environ.get(STATE_VARIABLE) or self.local_tasks is not None:
             return
         workspace = Path(self.engine.get_workspace().get_root_dir()).parent
         try:
@@ -299,31 +274,22 @@ class FederationController(Messenger):
         except DataError as error:  # the run has finished regardless
             self.warning(str(error))
 
-    def _tell_widgets(self, number: int, rounds: Rounds) -> None:
-        """Notify FLARE's widgets that a round starts, as FLARE's own workflows do."""
-        learnable = make_model_learnable(rounds.model.state, {})
-        self.fl_ctx.set_prop(AppConstants.GLOBAL_MODEL, learnable, private=True, sticky=True)
-        self.fl_ctx.set_prop(AppConstants.CURRENT_ROUND, number - 1, private=True, sticky=False)
-        self.event(AppEventType.ROUND_STARTED)
-
     def _announce(self, record: RunRecord) -> None:
-        protocol = record.protocol
+        protocol, weights = record.protocol, record.initial_weights.label
         held_out = f"{', '.join(record.held_out)} ({protocol.target})"
         self.say(f"{record.data}: sources {', '.join(record.sources)}; held out {held_out}")
         self.say(method_label(record))
         self.say(
-            f"{protocol.model} ({record.initial_weights.label}), {protocol.image_size} px, "
+            f"{protocol.model} ({weights}), {protocol.image_size} px, "
             f"{counted(protocol.rounds, 'round')} of {counted(protocol.local_epochs, 'epoch')}, "
-            f"batch {protocol.batch_size}, learning rate {protocol.learning_rate:g}"
-            f"{'' if protocol.optimizer == SGD else f', {protocol.optimizer}'}"
+            f"batch {protocol.batch_size}, learning rate {protocol.learning_rate:g}, {protocol.optimizer}"
         )
-        if protocol.precision == AUTO:
-            self.say(precision_line(record))
-        from_scratch = record.initial_weights.label == "from scratch"
-        if protocol.pretrained == "auto" and from_scratch and not record.stand_in:
+        if protocol.pretrained == "auto" and weights == "from scratch" and not record.stand_in:
             self.warning(
                 "No ImageNet weights are on the server (FDG_PRETRAINED_FILE names them): training starts from scratch."
             )
+        if record.rounds and record.status != "finished":
+            self.say(f"run {record.run} goes on after round {len(record.rounds)}")
 
     def _stop(self, reason: str) -> None:
         self.error(f"stopped: {reason}")

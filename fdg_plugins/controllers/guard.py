@@ -5,9 +5,7 @@ It compares lengths, which each round computes anyway, to about 1 %.
 """
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Self
+from collections.abc import Mapping
 
 import torch
 
@@ -25,27 +23,6 @@ HARMLESS = 1e-3  # fraction of the model's length; an update this short cannot r
 HARMLESS_ALONE = 0.1  # the same fraction if neither other sites nor earlier rounds define what is usual
 MANY_STEPS = 100.0  # multiple of the ratio beyond which an update is refused, however many steps its site claims
 MOST_COUNTS_PER_STEP = 1000.0  # limit for a counter buffer; methods may pass a batch through the model several times
-OF_NOISE = " Some sites add noise, as with differential privacy; only outlier_ratio 0 lets both kinds count together."
-
-
-@dataclass(frozen=True)
-class Behind:
-    """What a step of the server is made of.
-
-    ``longest``: the length of the longest accepted update; 0 if there is none. ``steps``: each site's effective steps,
-    if the length of the step depends on them.
-    """
-
-    longest: float
-    steps: Mapping[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, aggregator: UpdateAggregator) -> Self:
-        """Return what the accepted updates say, before the aggregator takes its step."""
-        accepted = aggregator.contributions
-        longest = max((one.length for one in accepted.values()), default=0.0)
-        counts = accepted if aggregator.reads_effective_steps else {}
-        return cls(longest, {site: one.training.effective_steps for site, one in counts.items() if one.training})
 
 
 class Guard:
@@ -65,34 +42,27 @@ class Guard:
         refused = self._counters(accepted, expected)
         if not self.ratio or not accepted:
             return refused
-        withheld = any(one.training is not None and one.training.epoch_losses is None for one in accepted.values())
-        limit = f"{self._limit}.{OF_NOISE if withheld else ''}"
         lengths = {site: one.length for site, one in accepted.items()}
         steps = {site: expected[site].facts.steps for site in accepted}
         for site, times in self._too_long(lengths, steps).items():
-            refused[site] = f"its update is {_times(times)} as long as is usual in this round, {limit}"
+            refused[site] = f"its update is {_times(times)} as long as is usual in this round, {self._limit}."
         for site, times in self._buffers(accepted).items():
-            refused.setdefault(site, f"its buffers are {_times(times)} as large as is usual, {limit}")
+            refused.setdefault(site, f"its buffers are {_times(times)} as large as is usual, {self._limit}.")
         return refused
 
-    def step(self, step: Mapping[str, torch.Tensor], server_lr: float, behind: Behind) -> None:
-        """Raise ``FDGError`` if a step is far longer than the longest update behind it.
+    def step(self, step: Mapping[str, torch.Tensor], server_lr: float, longest: float) -> None:
+        """Raise ``FDGError`` if a step is far longer than ``longest``, the length of the longest accepted update.
 
-        The length of the step is its Euclidean norm divided by ``server_lr``. The error names the sites that by their
-        census take far more steps than usual, if these lengthen the step.
+        The length of the step is its Euclidean norm divided by ``server_lr``.
         """
-        length = _length(torch.as_tensor(step[name]) for name in self._names(ParameterKind.TRAINABLE)) / server_lr
-        if not self.ratio or length <= self.ratio * behind.longest:
+        length = self._length(step) / server_lr
+        if not self.ratio or length <= self.ratio * longest:
             return
-        reference = max(behind.longest, HARMLESS * self._model_length())
+        reference = max(longest, HARMLESS * self._length(self.model.state))
         if not length <= self.ratio * reference:
-            many = "".join(
-                f"; by the images in its census, site {site} takes {_times(times)} as many effective steps as usual"
-                for site, times in _above(self.ratio, length_ratios(behind.steps)).items()
-            )
             raise FDGError(
                 f"the step, over server_lr, would be {_times(length / reference)} as long as the longest update, "
-                f"{self._limit}{many}."
+                f"{self._limit}."
             )
 
     @property
@@ -108,33 +78,32 @@ class Guard:
         """
         earlier = self._earlier()
         usual = [length for length, _ in earlier]
-        rates = {site: length / steps[site] for site, length in lengths.items()}
-        per_step = length_ratios(rates, [rate for _, rate in earlier])
-        found = {
+        rates = length_ratios({site: one / steps[site] for site, one in lengths.items()}, [rate for _, rate in earlier])
+        found = [
             site
-            for site, times in _above(self.ratio, length_ratios(lengths, usual)).items()
-            if per_step[site] > self.ratio or times > MANY_STEPS * self.ratio
-        }
+            for site, times in length_ratios(lengths, usual).items()
+            if times > self.ratio and (rates[site] > self.ratio or times > MANY_STEPS * self.ratio)
+        ]
         if not found:
             return {}
         is_alone = len(lengths) < MAJORITY and not earlier
-        harmless = (HARMLESS_ALONE if is_alone else HARMLESS) * self._model_length()
-        of_length = length_ratios(lengths, usual, harmless)
-        return _above(self.ratio, {site: of_length[site] for site in sorted(found)})
+        floor = (HARMLESS_ALONE if is_alone else HARMLESS) * self._length(self.model.state)
+        above_floor = length_ratios(lengths, usual, floor)
+        return {site: above_floor[site] for site in found if above_floor[site] > self.ratio}
 
     def _earlier(self) -> list[tuple[float, float]]:
         """Return the median length and the median length per step of the updates in each recent round with a step."""
-        stepped = [one for one in self.record.rounds if one.aggregation is not None and not one.undone]
         found: list[tuple[float, float]] = []
-        for finished in stepped[::-1][:EARLIER_ROUNDS]:
-            norms = finished.aggregation.update_norms if finished.aggregation is not None else {}
-            rates = [length / finished.local[site].steps for site, length in norms.items()]
-            found.append((usual_length(list(norms.values())), usual_length(rates)))
+        for finished in reversed(self.record.rounds):
+            if finished.aggregation is not None and not finished.undone and len(found) < EARLIER_ROUNDS:
+                norms = finished.aggregation.update_norms
+                rates = [length / finished.local[site].steps for site, length in norms.items()]
+                found.append((usual_length(list(norms.values())), usual_length(rates)))
         return found
 
     def _buffers(self, accepted: Mapping[str, Contribution]) -> dict[str, float]:
         """Return the sites whose local float buffers (received + update) exceed the ratio, with their ratio."""
-        names = self._names(ParameterKind.FLOAT_BUFFER)
+        names = self.model.layout.names(ParameterKind.FLOAT_BUFFER)
         if not names or len(accepted) < 2:
             return {}
         received = _flat([self.model.state[name] for name in names])
@@ -144,37 +113,28 @@ class Guard:
         }
         unit = math.sqrt(len(received))  # the length of a vector with mean square 1, which is harmless
         floor = max(float(torch.linalg.vector_norm(received)), unit, min(own.values()) if len(own) < MAJORITY else 0.0)
-        return _above(self.ratio, length_ratios(own, floor=floor))
+        return {site: times for site, times in length_ratios(own, floor=floor).items() if times > self.ratio}
 
     def _counters(self, accepted: Mapping[str, Contribution], expected: Mapping[str, Expected]) -> dict[str, str]:
         refused = {}
         for site, one in accepted.items():
             most = MOST_COUNTS_PER_STEP * expected[site].facts.steps
-            for name in self._names(ParameterKind.INTEGER_BUFFER):
+            for name in self.model.layout.names(ParameterKind.INTEGER_BUFFER):
                 counts = whole(one.update[name]).double()
                 if bool(((counts < 0) | (counts > most)).any()):
                     refused[site] = f"counter {name!r} of its update is outside 0 to {most:g}."
         return refused
 
-    def _names(self, kind: ParameterKind) -> list[str]:
-        return self.model.layout.names(kind)
-
-    def _model_length(self) -> float:
-        return _length(self.model.state[name] for name in self._names(ParameterKind.TRAINABLE))
-
-
-def _length(tensors: Iterable[torch.Tensor]) -> float:
-    return math.hypot(*(float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) for tensor in tensors))
+    def _length(self, tensors: Mapping[str, torch.Tensor]) -> float:
+        names = self.model.layout.names(ParameterKind.TRAINABLE)
+        return math.hypot(
+            *(float(torch.linalg.vector_norm(torch.as_tensor(tensors[name]), dtype=torch.float64)) for name in names)
+        )
 
 
 def _flat(tensors: list[torch.Tensor]) -> torch.Tensor:
     """Return all values as one vector ``[P]``, float64."""
     return torch.cat([tensor.reshape(-1) for tensor in tensors]).double()
-
-
-def _above(ratio: float, ratios: Mapping[str, float]) -> dict[str, float]:
-    """Return the sites whose ratio is above ``ratio``, with their ratio."""
-    return {site: times for site, times in ratios.items() if times > ratio}
 
 
 def _times(ratio: float) -> str:

@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server's half of a method in FLARE's own FedAvg and ScatterAndGather, which know none: FedDIM, FedIIR.
 
-This component follows the workflow's events. When a round starts, it hands the method's exchange to the filters, which
-send its tensors with the model and check the reports. It keeps the report of each site whose update was accepted, and
-learns from them when the workflow has aggregated.
-
-One thing that :class:`~fdg_plugins.controllers.FederationController` does is missing here: FLARE's workflows take no
-census with which a report must agree. Reports are compared as with the default ``outlier_ratio``.
+When a round starts, this component hands the method's exchange to the filters. It keeps the report of each site whose
+update was accepted, and learns from them when the workflow has aggregated. FLARE's workflows take no census with which
+a report must agree; reports are compared as with the default ``outlier_ratio``.
 """
 
 from collections.abc import Mapping
@@ -37,8 +34,6 @@ class ExchangeHost(FLComponent):
     """Runs a method's exchange beside a workflow of FLARE, together with the four exchange filters of the job.
 
     The constructor validates nothing, as FLARE would bury its error; a wrong value ends the job before its first task.
-
-    What the sites share is kept in memory: as FLARE's own workflows do not resume, a job that is run again begins anew.
 
     Args:
         objective: name and settings of one that is ``hosted``: ``{"name": "dim"}``, or
@@ -125,10 +120,7 @@ def check_hosted(objective: Objective) -> None:
     if objective.hosted is None:
         expected = "one that FLARE's own workflows can host, such as 'dim' or 'iir'"
         raise SettingsError(field="objective", value=objective.name, expected=expected)
-    settings = objective.settings()
     for name, value in objective.hosted.items():
-        if (given := settings.get(name)) != value:
+        if (given := objective.settings().get(name)) != value:
             expected = f"{value!r}, since other values need FederationController"
             raise SettingsError(field=name, value=given, expected=expected)
-    if objective.probes:
-        raise SettingsError(f"objective {objective.name!r} probes before training, which needs FederationController.")

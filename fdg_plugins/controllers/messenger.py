@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends several tasks to the sites at once, takes answers as they arrive, and records a reason for each missing one."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.fl_model import FLModel
+from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
 from fdg_plugins.errors import LONGEST_QUOTE, ContributionError, one_line, raised_at, told
 from fdg_plugins.flare.workflow import Workflow
@@ -44,8 +47,8 @@ class StragglerTimeout:
 class Messenger(Workflow):
     """A workflow that sends several tasks at once and records a reason for every missing answer."""
 
-    def __init__(self, poll: float = 0.005) -> None:
-        super().__init__(poll)
+    def __init__(self) -> None:
+        super().__init__()
         self._mark = ""  # a prefix for every log line of the run, such as STAND-IN
         self._failures: dict[str, str] = {}
         self._answered: set[str] = set()
@@ -83,45 +86,41 @@ class Messenger(Workflow):
         self._failures, self._answered, self._usable, self.not_finite = {}, set(), Counter(), set()
         requests = [request for request in requests if request.sites]  # for nobody, FLARE would wait until the timeout
         waiting = {site for request in requests for site in request.sites}
-        turns = 1 if self.local_tasks is None else self.local_tasks.turns(len(waiting))
-        timeout *= turns
+        local, turns = self.local_tasks, 1
+        if local is not None:
+            turns = local.turns(len(waiting))
         for request in requests:
-            self._send(request, waiting, timeout)
-        if self.local_tasks is not None:
-            self.local_tasks.offer(site for request in requests for site in request.sites)
+            self._send(request, waiting, timeout * turns)
+        if local is not None:
+            local.offer(site for request in requests for site in request.sites)
         given_up = self._wait(patience and replace(patience, seconds=patience.seconds * turns))
-        if self.local_tasks is not None:
-            self.local_tasks.withdraw()
+        if local is not None:
+            local.withdraw()
         if self.abort_signal.triggered:
             awaited = ", ".join(sorted(waiting - self._answered)) or "nobody"
             raise Aborted(f"the job was aborted while it waited for {awaited}.")
         for site in sorted(waiting - self._failures.keys()):
+            reason = given_up or f"did not answer within {timeout * turns} s."
             if site in self._answered:
-                self._fail(site, "its answer cannot be used; the server's log says why.")
+                reason = "its answer cannot be used; the server's log says why."
             elif self.is_lost(site):
-                self._fail(site, "is lost: there is no sign of life from it.")
-            else:
-                self._fail(site, given_up or f"did not answer within {timeout} s.")
+                reason = "is lost: there is no sign of life from it."
+            self._fail(site, reason)
         return dict(sorted(self._failures.items()))
 
     def _wait(self, patience: StragglerTimeout | None) -> str | None:
         """Wait until no task is pending or the job is aborted; return why tasks were cancelled, or None."""
         given_up: str | None = None
-        if patience is not None and self._wait_until(lambda: self._usable[patience.task] >= patience.enough):
-            deadline = time.monotonic() + patience.seconds
-            if self._wait_until(lambda: time.monotonic() >= deadline):
-                given_up = f"did not answer within {patience.seconds:g} s after {patience.enough} others had."
-                self.cancel_all_tasks()
-        self._wait_until(lambda: False)
-        return given_up
-
-    def _wait_until(self, is_reached: Callable[[], bool]) -> bool:
-        """Wait while a task is pending and the job is not aborted; return whether ``is_reached()`` came true first."""
+        deadline = math.inf
         while self.get_num_standing_tasks() and not self.abort_signal.triggered:
-            if is_reached():
-                return True
+            if patience is not None and given_up is None:
+                if deadline == math.inf and self._usable[patience.task] >= patience.enough:
+                    deadline = time.monotonic() + patience.seconds
+                if time.monotonic() >= deadline:
+                    given_up = f"did not answer within {patience.seconds:g} s after {patience.enough} others had."
+                    self.cancel_all_tasks()
             self.wait_a_moment()
-        return False
+        return given_up
 
     def _send(self, request: Request, waiting: set[str], timeout: int) -> None:
         def receive(model: FLModel) -> bool:
@@ -153,8 +152,24 @@ class Messenger(Workflow):
         self._failures[site] = reason
         self.warning(f"site {site}: {reason}")
 
-    def note_answer(self, site: str, result: Shareable) -> bool:
-        """Record the reason in an error reply, which FLARE would drop; return whether the answer is usable."""
+    def _accept_train_result(
+        self, client_name: str, result: Shareable, fl_ctx: FLContext, is_unknown_task: bool = False
+    ) -> bool:
+        """See every answer, also late ones and errors, which FLARE would drop; return whether it is usable."""
+        if is_unknown_task:
+            self.warning(f"site {client_name}: its answer came after its task had ended, and is not used.")
+            return False
+        try:
+            if not self._note_answer(client_name, result):
+                return False
+            FLModelUtils.from_shareable(result)  # FLARE does this next, and would log an error's text as it is
+            return bool(super()._accept_train_result(client_name, result, fl_ctx, is_unknown_task))
+        except Exception as error:  # noqa: BLE001 - with any, FLARE would end the task for all other sites
+            self._fail(client_name, f"its answer cannot be read: {one_line(told(error), LONGEST_QUOTE).rstrip('.')}.")
+            return False
+
+    def _note_answer(self, site: str, result: Shareable) -> bool:
+        """Record the reason in an error reply; return whether the answer is usable."""
         self._answered.add(site)
         code, reason = result.get_return_code(ReturnCode.OK), result.get_header(HEADER_REASON)
         if isinstance(code, str) and code == ReturnCode.OK:  # a site may send anything, such as an array
@@ -167,7 +182,3 @@ class Messenger(Workflow):
         if result.get_header(HEADER_STOP) is True:
             self.departed[site] = self._failures[site]
         return False
-
-    def note_unreadable(self, site: str, error: Exception) -> None:
-        """Record that a site's answer cannot be read, and why."""
-        self._fail(site, f"its answer cannot be read: {one_line(told(error), LONGEST_QUOTE).rstrip('.')}.")

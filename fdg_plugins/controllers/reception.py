@@ -8,18 +8,18 @@ them, because a method that divides by a claimed value would trust the claim.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.aggregators import NotFiniteError, UpdateAggregator
-from fdg_plugins.controllers.channel import ReportChannel
 from fdg_plugins.core.steps import batches_per_epoch, effective_steps
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import ContributionError, one_line, shorten
 from fdg_plugins.flare.stored_tensor import is_reference, size_of
 from fdg_plugins.messages import (
+    META_CHECKED_REPORTS,
     META_REPORT,
     META_SAMPLES,
     META_UPDATE_BYTES,
@@ -29,7 +29,7 @@ from fdg_plugins.messages import (
     SiteEvaluation,
     TrainReport,
 )
-from fdg_plugins.objectives import SiteFacts, make_objective
+from fdg_plugins.objectives import Exchange, SiteFacts, make_objective
 from fdg_plugins.plugins.reports import CheckedReports
 from fdg_plugins.record.run_record import LocalRecord, RunRecord
 from fdg_plugins.settings.protocol import Protocol
@@ -42,10 +42,7 @@ class Expected:
     """What one site must report in one round if it follows the protocol on the data it counted in the census."""
 
     site: str
-    domain: str
-    num_train: int
-    num_validation: int
-    num_test: int
+    reply: CensusReply
     epochs: int
     facts: SiteFacts
     judges_training: bool
@@ -54,8 +51,8 @@ class Expected:
 
     def check_training(self, report: TrainReport, samples: Any) -> None:
         """Raise ``ContributionError`` naming the first value in a site's training report that is not as expected."""
-        self._same("number of samples", samples, self.num_train, "counted in the census")
-        self._same("domain", report.domain, self.domain, "told in the census")
+        self._same("number of samples", samples, self.reply.num_train, "counted in the census")
+        self._same("domain", report.domain, self.reply.domain, "told in the census")
         self._same("steps", report.steps, self.facts.steps, "of this protocol")
         for name in ("effective_steps", "learning_rate"):
             came, expected = getattr(report, name), getattr(self.facts, name)
@@ -63,27 +60,26 @@ class Expected:
                 self._refuse(f"its {name} is {came:.6g}, expected {expected:.6g} under this protocol")
         if report.epoch_losses is not None:
             self._same("number of epoch_losses", len(report.epoch_losses), self.epochs, "of this protocol")
-        for score in (report.received, report.local):
-            if score is not None:
-                self.check_score(score, "validation")
         if report.training_split is not None and not self.judges_training:
             self._refuse("sent training_split, which this protocol does not ask for")
+        for score in (report.received, report.local):
+            self.check_score(score, "validation")
         for score in report.training_split or ():
             self.check_score(score, "train")
-        if report.personal is not None:
-            self.check_personal(report.personal)
+        self.check_personal(report.personal)
 
-    def check_personal(self, score: Evaluation) -> None:
+    def check_personal(self, score: Evaluation | None) -> None:
         """Raise ``ContributionError`` for the score of a personal model that is not as expected, or not asked for."""
-        if not self.judges_personal:
+        if score is not None and not self.judges_personal:
             self._refuse("sent the score of a personal model, which this method does not have")
         self.check_score(score, "validation")
 
-    def check_score(self, score: Evaluation, split: Literal["train", "validation", "test"]) -> None:
+    def check_score(self, score: Evaluation | None, split: Literal["train", "validation", "test"]) -> None:
         """Raise ``ContributionError`` if a score is for another split or covers another number of images."""
-        counts = {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}
+        if score is None:
+            return
         self._same("split of an evaluation", score.split, split, "asked for")
-        self._same("count of an evaluation", score.count, counts[split], "counted in the census")
+        self._same("count of an evaluation", score.count, getattr(self.reply, f"num_{split}"), "counted in the census")
         sums = {name: (one.sum, one.count) for name, one in score.sums.items()}
         if (wrong := self.task.complaint(sums, score.count, len(self.facts.class_counts))) is not None:
             self._refuse(wrong)
@@ -93,7 +89,7 @@ class Expected:
         if isinstance(came, bool) or not isinstance(came, int | float | str | np.generic) or came != expected:
             self._refuse(f"its {name} is {shorten(came)}, expected {expected!r} as {why}")
 
-    def _refuse(self, reason: str) -> None:
+    def _refuse(self, reason: str) -> NoReturn:
         raise ContributionError(f"site {self.site}: {reason}.")
 
 
@@ -111,9 +107,7 @@ def expected_of(site: str, protocol: Protocol, reply: CensusReply, round_number:
         num_train=reply.num_train * samples,
         class_counts=tuple(count * samples for count in reply.class_counts),
     )
-    counts = (reply.num_train, reply.num_validation, reply.num_test)
-    judges_training = protocol.gap_split == "train"
-    return Expected(site, reply.domain, *counts, epochs, facts, judges_training, objective.personalises, task)
+    return Expected(site, reply, epochs, facts, protocol.gap_split == "train", objective.personalises, task)
 
 
 def expectations(record: RunRecord, round_number: int) -> Mapping[str, Expected]:
@@ -128,16 +122,18 @@ class Answers:
     """The result of one round's requests, by site.
 
     ``scores``: evaluations of the model that was sent. ``personal``: of the sites' own models at that time. ``local``:
-    local training behind each usable update.
-    ``refused_reports`` and ``refused_updates``: reasons for each refusal. ``not_finite``: sites where the model that
-    was sent gave no finite loss or update. ``statistics``: sites whose normalization statistics the model that was sent
-    has. ``bytes_up``: bytes of all tensors that arrived; ``bytes_in_files``: of updates in files. ``unchecked``: a site
-    whose answer lacks the checked reports that determine the weights.
+    local training behind each usable update. ``reports``: for the method's exchange, committed together with the
+    updates. ``refused_reports`` and ``refused_updates``: reasons for each refusal.
+    ``not_finite``: sites where the model that was sent gave no finite loss or update. ``statistics``: sites whose
+    normalization statistics the model that was sent has. ``bytes_up``: bytes of all tensors that arrived;
+    ``bytes_in_files``: of updates in files. ``unchecked``: a site whose answer lacks the checked reports that determine
+    the weights.
     """
 
     scores: dict[str, Evaluation] = field(default_factory=dict)
     personal: dict[str, Evaluation] = field(default_factory=dict)
     local: dict[str, LocalRecord] = field(default_factory=dict)
+    reports: dict[str, Any] = field(default_factory=dict)
     refused_reports: dict[str, str] = field(default_factory=dict)
     refused_updates: dict[str, str] = field(default_factory=dict)
     not_finite: set[str] = field(default_factory=set)
@@ -146,11 +142,14 @@ class Answers:
     bytes_in_files: int = 0
     unchecked: str | None = None
 
-    def take_score(self, site: str, score: Evaluation) -> None:
-        """Record a site's score for the model that was sent."""
-        self.scores[site] = score
-        if not math.isfinite(score.loss):
-            self.not_finite.add(site)
+    def take_scores(self, site: str, score: Evaluation | None, personal: Evaluation | None) -> None:
+        """Record a site's scores for the model that was sent, and for the site's own model."""
+        if score is not None:
+            self.scores[site] = score
+            if not math.isfinite(score.loss):
+                self.not_finite.add(site)
+        if personal is not None:
+            self.personal[site] = personal
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,7 @@ class Reception:
 
     record: RunRecord
     aggregator: UpdateAggregator
-    channel: ReportChannel
+    exchange: Exchange | None
     expected: Mapping[str, Expected]
     answers: Answers
 
@@ -178,40 +177,43 @@ class Reception:
         found = SiteEvaluation.read(answer.metrics, f"site {site}: evaluation", ContributionError)
         held_out = site in self.record.held_out
         self.expected[site].check_score(found.of_global, "test" if held_out else "validation")
-        if found.personal is not None:
-            self.expected[site].check_personal(found.personal)
-            if held_out:
-                raise ContributionError(
-                    f"site {site}: sent the score of a personal model, which held-out sites do not have."
-                )
-            self.answers.personal[site] = found.personal
-        self.answers.take_score(site, found.of_global)
+        self.expected[site].check_personal(found.personal)
+        if held_out and found.personal is not None:
+            raise ContributionError(
+                f"site {site}: sent the score of a personal model, which held-out sites do not have."
+            )
+        self.answers.take_scores(site, found.of_global, found.personal)
 
     def take_report(self, task: str, site: str, answer: FLModel) -> None:
         """Take the method's report, which makes up the whole answer to ``task``."""
-        checked, exchange = self._read_reports(site, answer), self.channel.exchange
-        if exchange is not None and exchange.report not in checked.looked_at:
+        checked = self._read_reports(site, answer)
+        if self.exchange is not None and self.exchange.report not in checked.looked_at:
             raise ContributionError(f"site {site}: its answer is not a report.")
-        self.channel.take(task, site, checked)
+        self._keep_report(task, site, checked)
 
     def _read_reports(self, site: str, answer: FLModel) -> CheckedReports:
-        """Return the reports in an answer; record the reason if the method's report was refused."""
-        checked, exchange = self.channel.read(answer), self.channel.exchange
+        """Return what the server's filters found of the reports in an answer; record why the method's was refused.
+
+        A refused report does not invalidate its update.
+        """
+        checked = CheckedReports.of((answer.meta or {}).get(META_CHECKED_REPORTS))
         self.answers.bytes_up += checked.num_bytes
-        if exchange is not None and exchange.report in checked.refused:
-            reason = checked.refused[exchange.report]
+        if self.exchange is not None and (reason := checked.refused.get(self.exchange.report)) is not None:
             self.answers.refused_reports[site] = one_line(reason.removeprefix(f"site {site}: "))
         return checked
+
+    def _keep_report(self, task: str, site: str, checked: CheckedReports) -> None:
+        """Keep a site's report once its answer to ``task`` has been accepted, if such answers carry the reports."""
+        exchange = self.exchange
+        if exchange is not None and exchange.phase == task and exchange.report in checked:
+            self.answers.reports[site] = checked[exchange.report]
 
     def _take_update(self, site: str, answer: FLModel) -> None:
         answers = self.answers
         checked = self._read_reports(site, answer)
         report = TrainReport.read(answer.meta.get(META_REPORT), f"site {site}: report", ContributionError)
         self.expected[site].check_training(report, answer.meta.get(META_SAMPLES))
-        if report.received is not None:
-            answers.take_score(site, report.received)
-        if report.personal is not None:
-            answers.personal[site] = report.personal
+        answers.take_scores(site, report.received, report.personal)
         try:
             self.aggregator.accept_model(answer)
         except NotFiniteError:
@@ -220,15 +222,10 @@ class Reception:
         # Only of an update that could be used: one of another form passes the job's check unread.
         if self.aggregator.rule().needs_reports and self.aggregator.rule().shares not in checked.looked_at:
             answers.unchecked = site
-        self.channel.take(TASK_TRAIN, site, checked)
+        self._keep_report(TASK_TRAIN, site, checked)
         answers.local[site] = LocalRecord(
-            epoch_losses=report.epoch_losses,
-            local=report.local,
-            steps=report.steps,
-            learning_rate=report.learning_rate,
             num_samples=answer.meta[META_SAMPLES],
-            seconds=report.seconds,
-            keeps_state=report.keeps_state,
+            **{name: getattr(report, name) for name in LocalRecord.model_fields if name != "num_samples"},
         )
 
     def _count(self, answer: FLModel) -> None:

@@ -3,20 +3,21 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.aggregators import UpdateAggregator, take_step
 from fdg_plugins.aggregators.base import MAX_IDLE_ROUNDS
-from fdg_plugins.controllers.channel import ReportChannel
-from fdg_plugins.controllers.guard import Behind, Guard
+from fdg_plugins.controllers.guard import Guard
 from fdg_plugins.controllers.messenger import Messenger, Request, StragglerTimeout
 from fdg_plugins.controllers.reception import Answers, Expected, Reception, expectations
 from fdg_plugins.controllers.run_files import FILES, RunFiles
 from fdg_plugins.controllers.sending import ModelSender, task_request
 from fdg_plugins.controllers.statistics import SiteStatistics
-from fdg_plugins.errors import DataError, FDGError, SettingsError, counted, logged, told
+from fdg_plugins.errors import DataError, FDGError, SettingsError, calling, counted, logged, told
+from fdg_plugins.filters import EXCHANGE_PROP, ExchangeRound
 from fdg_plugins.messages import (
     META_REPORT,
     REPORT_GAP,
@@ -26,17 +27,23 @@ from fdg_plugins.messages import (
     TASK_TRAIN,
 )
 from fdg_plugins.objectives import Exchange
-from fdg_plugins.record.checkpoint import Checkpoint, check_continues, other_arithmetic, read_checkpoint
+from fdg_plugins.record.checkpoint import (
+    CHECKPOINT_FILE,
+    Checkpoint,
+    check_continues,
+    other_arithmetic,
+    read_checkpoint,
+)
 from fdg_plugins.record.run_record import AggregationRecord, EvaluationRecord, RoundRecord, RunRecord
 from fdg_plugins.record.text import why_unchanged
 from fdg_plugins.state.folders import remove_state
-from fdg_plugins.training.global_model import GlobalModel, save_local_models
+from fdg_plugins.training.global_model import GlobalModel, count_bytes, save_local_models
 
 
 class Rounds:
     """The rounds of one run. Owns the global model, the record and their files; asks sites through the messenger.
 
-    ``folder``: the job's results; ``state``: the run's folder for resuming, None if the server keeps no state.
+    ``folder``: the job's results; ``state``: the run's folder for resuming.
     """
 
     def __init__(
@@ -46,18 +53,19 @@ class Rounds:
         model: GlobalModel,
         record: RunRecord,
         folder: Path,
+        state: Path,
         exchange: Exchange | None = None,
-        state: Path | None = None,
     ) -> None:
         self.messenger = messenger
         self.aggregator = aggregator
         self.model = model
         self.record = record
-        self.channel = ReportChannel(messenger, exchange)
-        self.files = RunFiles(folder, state, record, model, aggregator, self.channel)
+        self.exchange = exchange
+        self.files = RunFiles(folder, state, record, model, aggregator, exchange)
         self.guard = Guard(record, model, record.protocol.outlier_ratio)
         self.sender = ModelSender(model)
         self._expected: Mapping[str, Expected] = {}
+        self._current: ExchangeRound | None = None
 
     def run_round(self, number: int) -> tuple[RoundRecord, EvaluationRecord]:
         """Run round ``number``, counted from 1; return its record and the evaluation of the model sent in it.
@@ -68,7 +76,11 @@ class Rounds:
         started, sent_before = time.perf_counter(), self.sender.bytes_down
         record, answers = self.record, Answers()
         drawn = record.protocol.draw_sites(self._taking_part(record.sources), number)
-        self._check_enough(drawn)
+        if len(drawn) < record.protocol.min_sites:
+            reasons = "; ".join(f"{site} {reason}" for site, reason in record.left_out.items())
+            raise FDGError(
+                f"{len(drawn)} sites are left to train, fewer than min_sites {record.protocol.min_sites}: {reasons}"
+            )
         failures = self._reestimate(number, drawn, answers)
         self._begin(number, drawn)
         failures |= self._probe(number, drawn, answers)
@@ -79,10 +91,10 @@ class Rounds:
             *self._requests(TASK_TRAIN, drawn, number, self._reception(answers).take_update),
             *self._requests(TASK_EVALUATE, judges, number, self._reception(answers).take_score),
         ]
-        bytes_down = self.sender.bytes_down - sent_before + self.channel.bytes_down(drawn)
-        failures = {**failures, **self._ask(requests, self._patience(TASK_TRAIN))}
+        bytes_down = self.sender.bytes_down - sent_before + self._bytes_beside(drawn)
+        failures = {**failures, **self._ask(requests, TASK_TRAIN)}
         answers.not_finite |= self.messenger.not_finite
-        self.channel.raise_if_broken()
+        self._raise_if_broken()
         # The evaluation covers the model as sent, so record it, and keep the model if it is the best, before the step.
         expected = self._taking_part(record.sources) if record.protocol.validate_all else drawn
         evaluation = self._judge(number - 1, answers, expected)
@@ -121,29 +133,39 @@ class Rounds:
         self._ask(self._requests(TASK_EVALUATE, sites, done, self._reception(answers).take_score))
         return self._judge(done, answers, sources)
 
-    def _check_enough(self, drawn: tuple[str, ...]) -> None:
-        """Raise ``FDGError`` if too few sites are left to train."""
-        record = self.record
-        if len(drawn) < record.protocol.min_sites:
-            reasons = "; ".join(f"{site} {reason}" for site, reason in record.left_out.items())
-            raise FDGError(
-                f"{len(drawn)} sites are left to train, fewer than min_sites {record.protocol.min_sites}: {reasons}"
-            )
-
     def _begin(self, number: int, drawn: tuple[str, ...]) -> None:
         """Notify the aggregator and the exchange that round ``number``, counted from 1, begins."""
         record = self.record
         self._expected = expectations(record, number - 1)
         self.aggregator.begin_round(self.model.layout, drawn, number - 1, record.protocol.rounds, record.left_out)
         facts = {site: expected.facts for site, expected in self._expected.items()}
-        self.channel.begin(number - 1, self.model.state, facts)
+        if self.exchange is not None:
+            self.exchange.begin_round(self.model.state, facts)
+            self._current = ExchangeRound(self.exchange, number - 1)  # for the filters
+            self.messenger.fl_ctx.set_prop(EXCHANGE_PROP, self._current, private=True, sticky=True)
+
+    def _raise_if_broken(self) -> None:
+        """Raise ``PartError`` if the exchange itself failed on a report."""
+        if self._current is not None and self._current.broken is not None:
+            raise self._current.broken
+
+    def _bytes_beside(self, sites: Iterable[str]) -> int:
+        """Return the size of the tensors that the exchange sends to all of ``sites`` beside the model, in bytes."""
+        exchange = self.exchange
+        return 0 if exchange is None else sum(count_bytes(exchange.broadcast(site)) for site in sites)
 
     def _taking_part(self, sites: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(site for site in sites if site not in self.record.left_out)
 
-    def _ask(self, requests: list[Request], patience: StragglerTimeout | None = None) -> dict[str, str]:
-        """Ask the sites; return the reason for each failure, and record the sites that take no further part."""
-        failures = self.messenger.ask(requests, self.record.protocol.task_timeout, patience)
+    def _ask(self, requests: list[Request], task: str = "") -> dict[str, str]:
+        """Ask the sites; return the reason for each failure, and record the sites that take no further part.
+
+        ``task``: the one whose stragglers are waited for no longer than the protocol's ``patience``.
+        """
+        protocol, patience = self.record.protocol, None
+        if task and protocol.patience is not None:
+            patience = StragglerTimeout(protocol.patience, protocol.min_sites, task)
+        failures = self.messenger.ask(requests, protocol.task_timeout, patience)
         self.sender.note(tuple(site for request in requests for site in request.sites), failures)
         for site, reason in sorted(self.messenger.departed.items()):
             if site in self.record.census:
@@ -153,9 +175,8 @@ class Rounds:
     def remove_state(self, of_sites: Iterable[Path]) -> None:
         """Remove the state for resuming the run, also that ``of_sites`` whose folders are on this machine."""
         try:
-            for folder in of_sites:
+            for folder in (*of_sites, self.files.state):
                 remove_state(folder)
-            self.files.remove_state()
         except DataError as error:  # the run has finished regardless
             self.messenger.warning(str(error))
 
@@ -164,16 +185,14 @@ class Rounds:
 
         Raises ``DataError`` if there is no checkpoint or this job's settings differ from those of the run.
         """
-        found = read_checkpoint(self.files.checkpoint_file(), self.record.run)
+        found = read_checkpoint(self.files.state / CHECKPOINT_FILE, self.record.run)
         check_continues(found.record, self.record, other_files=other_files)
         changed = other_arithmetic(found.record, self.record)
         self.record = self.guard.record = self.files.record = found.record
         self.record.resumed_after.append(len(self.record.rounds))
         self.record.resumed_with.append(changed)
         self._restore(found)
-        self.files.restore_selected()
-        self.files.copy_local_models(restore=True)
-        self.files.seconds_before = self.record.seconds
+        self.files.restore()
         self.files.save()
         for where, versions in changed.items():
             named = ", ".join(f"{name} {version}" for name, version in versions.items())
@@ -184,14 +203,8 @@ class Rounds:
         """Go back to the model, aggregator and exchange of ``state``. All are replaced, never changed in place."""
         self.model.state = dict(state.model)
         self.aggregator.restore(state.aggregator)
-        if self.channel.exchange is not None and state.exchange is not None:
-            self.channel.exchange.restore(state.exchange, state.exchange_tensors)
-
-    # --- messages ---
-
-    def _patience(self, task: str) -> StragglerTimeout | None:
-        protocol = self.record.protocol
-        return None if protocol.patience is None else StragglerTimeout(protocol.patience, protocol.min_sites, task)
+        if self.exchange is not None and state.exchange is not None:
+            self.exchange.restore(state.exchange, state.exchange_tensors)
 
     def _reestimate(self, number: int, sites: tuple[str, ...], answers: Answers) -> dict[str, str]:
         """Measure the model's normalization statistics anew at ``sites``, where the protocol says so.
@@ -205,7 +218,7 @@ class Rounds:
         num_train = {site: census[site].num_train for site in sites}
         found = SiteStatistics(self.model.reestimated, num_train, protocol.outlier_ratio)
         requests = self._requests(TASK_STATISTICS, sites, number, found.take, exchanged=False)
-        failures = self._ask(requests, self._patience(TASK_STATISTICS))
+        failures = self._ask(requests, TASK_STATISTICS)
         for site, reason in found.refuse_outliers().items():
             self.messenger.warning(f"site {site}: statistics refused: {reason}")
             failures[site] = reason
@@ -223,17 +236,14 @@ class Rounds:
 
     def _probe(self, number: int, drawn: tuple[str, ...], answers: Answers) -> dict[str, str]:
         """Request the reports that the method needs before training; return the reason for each failure, by site."""
-        if self.channel.exchange is None or self.channel.exchange.phase != TASK_PROBE:
+        if self.exchange is None or self.exchange.phase != TASK_PROBE:
             return {}
-
-        def on_probe(site: str, answer: FLModel) -> None:
-            self._reception(answers).take_report(TASK_PROBE, site, answer)
-
-        requests = self._requests(TASK_PROBE, drawn, number, on_probe)
-        failures = self._ask(requests, self._patience(TASK_PROBE))
-        self.channel.raise_if_broken()
+        requests = self._requests(TASK_PROBE, drawn, number, partial(self._reception(answers).take_report, TASK_PROBE))
+        failures = self._ask(requests, TASK_PROBE)
+        self._raise_if_broken()
         self._refuse_reports(answers)
-        self.channel.commit(TASK_PROBE)
+        self.exchange.finish(answers.reports)
+        answers.reports = {}
         return {site: f"probe: {reason}" for site, reason in failures.items()}
 
     def _requests(
@@ -246,7 +256,11 @@ class Rounds:
         exchanged: bool = True,
     ) -> list[Request]:
         """Return the requests that send the model of round ``number``, counted from 1, to the sites."""
-        groups = self.channel.by_receipt(sites) if exchanged else {False: sites}
+        # A method may have something for some sites only, such as another site's report.
+        receiving = {site for site in sites if exchanged and self._bytes_beside((site,))}
+        groups = {
+            receives: tuple(site for site in sites if (site in receiving) is receives) for receives in (True, False)
+        }
         return [
             Request(task, some, data, on_answer)
             for receives, group in groups.items()
@@ -254,9 +268,7 @@ class Rounds:
         ]
 
     def _reception(self, answers: Answers) -> Reception:
-        return Reception(self.record, self.aggregator, self.channel, self._expected, answers)
-
-    # --- model ---
+        return Reception(self.record, self.aggregator, self.exchange, self._expected, answers)
 
     def _judge(self, after_round: int, answers: Answers, expected: Iterable[str]) -> EvaluationRecord:
         """Record the scores of the model; keep a copy if source validation selects it. The target never selects."""
@@ -294,52 +306,53 @@ class Rounds:
             return
         for site, reason in refused.items():
             self.messenger.warning(f"site {site}: {reason}")
-            self.aggregator.contributions.pop(site, None)
-            self.channel.drop(site)
-            answers.refused_updates[site] = reason
-            del answers.local[site]
+            self._refuse_update(site, reason, answers)
 
     def _refuse_reports(self, answers: Answers) -> None:
         """Exclude outlying method reports from the round; an update goes with the report that gives its weight."""
-        exchange, reports = self.channel.exchange, self.channel.reports
+        exchange, reports = self.exchange, answers.reports
         if exchange is None:
             return
         for site, reason in exchange.outliers(reports, self.record.protocol.outlier_ratio).items():
             self.messenger.warning(f"site {site}: report refused: {reason}")
-            self.channel.drop(site)
+            reports.pop(site)
             answers.refused_reports[site] = reason
             if self.aggregator.rule().shares == exchange.report:
-                self.aggregator.contributions.pop(site, None)
-                answers.refused_updates[site] = f"its weight follows from its report, which was refused: {reason}"
-                answers.local.pop(site, None)
+                why = f"its weight follows from its report, which was refused: {reason}"
+                self._refuse_update(site, why, answers)
+
+    def _refuse_update(self, site: str, reason: str, answers: Answers) -> None:
+        """Exclude a site's update, and the report beside it, from the round."""
+        self.aggregator.contributions.pop(site, None)
+        answers.reports.pop(site, None)
+        answers.refused_updates[site] = reason
+        answers.local.pop(site, None)
 
     def _move(self, answers: Answers) -> tuple[AggregationRecord | None, str | None]:
         """Commit the round's updates together with their reports, or neither."""
-        needed = self.record.protocol.min_sites
-        before, behind = self.files.checkpoint(), Behind.of(self.aggregator)
-        kept = dict(self.aggregator.contributions) if self._keeps_local_models else {}
-        updates = {site: contribution.update for site, contribution in kept.items()}
+        protocol, before, accepted = self.record.protocol, self.files.checkpoint(), self.aggregator.contributions
+        longest = max((one.length for one in accepted.values()), default=0.0)
+        keeps = protocol.keep_local_models and len(self.record.rounds) == protocol.rounds - 1
+        updates = {site: contribution.update for site, contribution in accepted.items()} if keeps else {}
         try:
-            if len(answers.local) < needed:
-                raise FDGError(f"{len(answers.local)} usable updates came, fewer than min_sites {needed}.")
+            if len(answers.local) < protocol.min_sites:
+                raise FDGError(f"{len(answers.local)} usable updates came, fewer than min_sites {protocol.min_sites}.")
             result = take_step(self.aggregator)
             aggregation = AggregationRecord.from_report(result.meta[META_REPORT])
-            self.guard.step(result.params, self.aggregator.server_lr, behind)
+            self.guard.step(result.params, self.aggregator.server_lr, longest)
             self.model.apply(result.params)
-            self.channel.commit(TASK_TRAIN)
-            self.channel.check_model(self.model.state)
+            if self.exchange is not None:
+                if self.exchange.phase == TASK_TRAIN:
+                    self.exchange.finish(answers.reports)
+                with calling("exchange", self.exchange):
+                    self.exchange.read_model(self.model.state)  # else it could not begin the next round
         except (FDGError, ArithmeticError) as error:
             self._restore(before)  # this also restores the weights derived from the round's reports
             self.messenger.warning(f"The model stays as it was: {logged(error)}")
             return None, told(error)
         save_local_models(self.files.folder, before.model, updates, self.files.description(len(self.record.rounds)))
-        self.files.copy_local_models()
+        self.files.keep_local_models()
         return aggregation, None
-
-    @property
-    def _keeps_local_models(self) -> bool:
-        protocol = self.record.protocol
-        return protocol.keep_local_models and len(self.record.rounds) == protocol.rounds - 1
 
 
 def check_progress(record: RunRecord) -> None:

@@ -2,25 +2,35 @@
 """The files of one run at the server: its results, and the state with which another job can go on."""
 
 import json
+import os
+import shutil
 import time
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from fdg_plugins.aggregators import UpdateAggregator
-from fdg_plugins.controllers.channel import ReportChannel
-from fdg_plugins.errors import DataError
+from fdg_plugins.objectives import Exchange
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, Checkpoint
-from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
+from fdg_plugins.record.run_files import (
+    KEPT,
+    LAST_FILE,
+    LOCAL_FOLDER,
+    RESULTS_FILE,
+    RUNS,
+    SELECTED_FILE,
+    STATE_FILE,
+    TENSORS_FILE,
+    make_run_folder,
+)
 from fdg_plugins.record.run_record import RunRecord
-from fdg_plugins.state.folders import remove_state
-from fdg_plugins.storage import keep_file, write_bytes, write_json
+from fdg_plugins.storage import keep_file, save_tensors, write_bytes, write_json, writing
 from fdg_plugins.training.global_model import GlobalModel
 
-STATE_FILE = "server_state.json"
 FILES = {"last": LAST_FILE, "source_validation": SELECTED_FILE}
 
 
-def selected_file(after_round: int | str) -> str:
+def selected_file(after_round: int | str | None) -> str:
     """Return the name, in the state of a run, of the model after a round that source validation has selected."""
     return f"selected_after_{after_round}.safetensors"
 
@@ -29,30 +39,35 @@ def selected_file(after_round: int | str) -> str:
 class RunFiles:
     """Writes a run's files, each atomically.
 
-    ``folder``: the job's results; ``state``: the run's folder for resuming, None if the server keeps no state.
+    ``folder``: the job's results; ``state``: the run's folder for resuming.
     """
 
     folder: Path
-    state: Path | None
+    state: Path
     record: RunRecord
     model: GlobalModel
     aggregator: UpdateAggregator
-    channel: ReportChannel
+    exchange: Exchange | None
     seconds_before: float = 0.0  # of the jobs that this one goes on from
     started: float = field(default_factory=time.perf_counter)
 
     def save(self) -> None:
-        """Write the last model, the server's state and the record."""
+        """Write the last model, the server's state and the record; what the exchange publishes is in the results.
+
+        Its other tensors are in the checkpoint alone.
+        """
         after_round = len(self.record.rounds)
         self.record.seconds = self.seconds_before + time.perf_counter() - self.started
         self.save_last()
         state = {"after_round": after_round, "aggregator": self.aggregator.state()}
-        exchange = self.channel.save(self.folder, after_round)
-        write_json(self.folder / STATE_FILE, {**state, "exchange": exchange} if exchange is not None else state)
-        if self.state is not None:
-            self.checkpoint().write(self.state / CHECKPOINT_FILE)
-        for copy in self._copies.glob(selected_file("*")):
-            if copy.name != selected_file(str(self._selected_round())):
+        if self.exchange is not None:
+            state["exchange"] = self.exchange.state()
+            if published := self.exchange.published():
+                save_tensors(self.folder / TENSORS_FILE, published, {"after_round": str(after_round)})
+        write_json(self.folder / STATE_FILE, state)
+        self.checkpoint().write(self.state / CHECKPOINT_FILE)
+        for copy in self.state.glob(selected_file("*")):
+            if copy.name != selected_file(self._selected_round()):
                 copy.unlink()
         self.save_record()
 
@@ -73,35 +88,24 @@ class RunFiles:
         if after_round == 0:
             self.model.save(self.folder / LAST_FILE, self.description(after_round))
         keep_file(self.folder / LAST_FILE, self.folder / SELECTED_FILE)
-        keep_file(self.folder / LAST_FILE, self._copies / selected_file(after_round), private=self.state is not None)
+        keep_file(self.folder / LAST_FILE, self.state / selected_file(after_round), private=True)
 
-    def restore_selected(self) -> None:
-        """Make the selected model in the results that of the record, by its copy; remove it if the record has none."""
+    def restore(self) -> None:
+        """Make the results of another job those of the record: the selected model, or none, and the sites' models."""
         selected = self._selected_round()
         if selected is None:
             (self.folder / SELECTED_FILE).unlink(missing_ok=True)
-        elif (self._copies / selected_file(selected)).exists():
-            keep_file(self._copies / selected_file(selected), self.folder / SELECTED_FILE)
+        elif (self.state / selected_file(selected)).exists():
+            keep_file(self.state / selected_file(selected), self.folder / SELECTED_FILE)
+        _keep_models(self.state, self.folder, private=False)
+        self.seconds_before = self.record.seconds
 
-    def copy_local_models(self, *, restore: bool = False) -> None:
-        """Keep the sites' models of the last round in the state too, for a job that hands out the results; or back."""
-        if self.state is not None:
-            source, target = (self.state, self.folder) if restore else (self.folder, self.state)
-            for path in sorted((source / LOCAL_FOLDER).glob("*.safetensors")):
-                keep_file(path, target / LOCAL_FOLDER / path.name, private=not restore)
-
-    @property
-    def _copies(self) -> Path:
-        """The folder with copies of selected models."""
-        return self.folder if self.state is None else self.state
+    def keep_local_models(self) -> None:
+        """Keep the sites' models of the last round in the state too, for a job that hands out the results."""
+        _keep_models(self.folder, self.state, private=True)
 
     def _selected_round(self) -> int | None:
         return next((one.after_round for one in self.record.choices if one.rule == "source_validation"), None)
-
-    def remove_state(self) -> None:
-        """Remove the state for resuming; raise ``DataError`` if the disk does not allow it."""
-        if self.state is not None:
-            remove_state(self.state)
 
     def description(self, after_round: int) -> dict[str, str]:
         """Return what a model's file says about the model."""
@@ -116,15 +120,9 @@ class RunFiles:
             "initial_weights": self.record.initial_weights.label,
         }
 
-    def checkpoint_file(self) -> Path:
-        """Return the file to go on from; raise ``DataError`` if the server keeps no state."""
-        if self.state is None:
-            raise DataError("the server keeps no state to go on from.")
-        return self.state / CHECKPOINT_FILE
-
     def checkpoint(self) -> Checkpoint:
         """Return the state of the run as it is now; its parts are replaced, never changed in place."""
-        exchange = self.channel.exchange
+        exchange = self.exchange
         return Checkpoint(
             self.record,
             self.model.state,
@@ -132,3 +130,31 @@ class RunFiles:
             None if exchange is None else exchange.state(),
             {} if exchange is None else exchange.learned,
         )
+
+
+def _keep_models(source: Path, target: Path, *, private: bool) -> None:
+    for path in sorted((source / LOCAL_FOLDER).glob("*.safetensors")):
+        keep_file(path, target / LOCAL_FOLDER / path.name, private=private)
+
+
+def keep_results(results: Path, workspace: Path, run: str) -> Path:
+    """Link what a finished simulation has left in ``results`` into a new folder beside ``workspace``, and return that.
+
+    FLARE erases the workspace when it simulates again there. ``run``: the name of the run, to which the time is added.
+    Raises ``DataError`` if the folder cannot be written.
+    """
+    with writing(workspace.parent / RUNS):
+        folder = make_run_folder(workspace.parent / RUNS, run, datetime.now())
+        for kept in filter(Path.exists, (results / name for name in KEPT)):
+            if kept.is_dir():
+                shutil.copytree(kept, folder / kept.name, copy_function=_link)
+            else:
+                _link(str(kept), str(folder / kept.name))
+    return folder
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without links
+        shutil.copy2(source, target)

@@ -39,17 +39,15 @@ class ModelSender:
     ) -> Iterator[tuple[tuple[str, ...], FLModel]]:
         """Yield the task of round ``number``, counted from 1, for some of the ``sites`` at a time."""
         state, fixed = self.model.state, self.model.fixed
-        holding = self._holders if fixed else frozenset[str]()
-        if others := tuple(site for site in sites if site not in holding):
-            sent = FixedPart(id=self._id, names=fixed) if fixed else None
-            self.bytes_down += count_bytes(state) * len(others)
-            yield others, task_message(request.model_copy(update={"fixed": sent}), number, state)
-        if holders := tuple(site for site in sites if site in holding):
-            held = set(fixed)
-            rest = {name: value for name, value in state.items() if name not in held}
-            self.bytes_down += count_bytes(rest) * len(holders)
-            held_part = request.model_copy(update={"fixed": FixedPart(id=self._id)})
-            yield holders, task_message(held_part, number, rest)
+        rest = dict(state)
+        for name in fixed:
+            del rest[name]
+        for is_held, params in ((False, state), (True, rest)):
+            group = tuple(site for site in sites if (bool(fixed) and site in self._holders) is is_held)
+            if group:
+                part = FixedPart(id=self._id, names=() if is_held else fixed) if fixed else None
+                self.bytes_down += count_bytes(params) * len(group)
+                yield group, task_message(request.model_copy(update={"fixed": part}), number, params)
 
     def note(self, sites: tuple[str, ...], failures: Mapping[str, str]) -> None:
         """Note that ``sites`` were asked, and which of them gave no usable answer."""

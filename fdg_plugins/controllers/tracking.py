@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Emits the run's metrics as FLARE analytics events; FLARE's receiver in the job writes them for TensorBoard.
+"""The numbers of a run for those who watch it: FLARE analytics events for TensorBoard, and metrics for operators.
 
-A further receiver of FLARE's, for MLflow or Weights & Biases, gets the same events if the job or the server's operator
-asks for it (:mod:`fdg_plugins.flare.trackers`).
+FLARE's receiver in the job writes the events for TensorBoard. A further receiver of FLARE's, for MLflow or Weights &
+Biases, gets the same events if the job or the server's operator asks for it (:mod:`fdg_plugins.flare.trackers`).
+docs/monitoring.md has what each metric means (:mod:`fdg_plugins.flare.metrics`).
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,6 +18,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.utils.analytix_utils import create_analytic_dxo, send_analytic_dxo
 from nvflare.app_common.widgets.streaming import AnalyticsReceiver
 
+from fdg_plugins.flare.metrics import Metric, publish
 from fdg_plugins.flare.trackers import TrackedRun, make_receiver
 from fdg_plugins.record.method_settings import federated_name, name_of_run
 from fdg_plugins.record.run_record import EvaluationRecord, RoundRecord, RunRecord
@@ -45,24 +47,51 @@ def evaluation_scalars(evaluation: EvaluationRecord, score_name: str) -> Iterato
     for site, score in evaluation.sites.items():
         yield from ((f"{score.split}_{name}/{site}", value) for name, value in score.values().items())
         yield f"{score.split}_loss/{site}", score.loss
-    means: dict[str, float | None] = {}
+    means = {f"{score_name}/{name}": getattr(evaluation, name) for name in ("source_mean", "source_worst", "target")}
     if (personal := evaluation.personal) is not None:
         for site, score in personal.sites.items():
             yield f"personal_{score_name}/{site}", score.value(score_name)
         for name in ("source_mean", "source_worst", "pooled"):
             means[f"personal_{score_name}/{name}"] = getattr(personal, name)
-    for name in ("source_mean", "source_worst", "target"):
-        means[f"{score_name}/{name}"] = getattr(evaluation, name)
     yield from ((tag, value) for tag, value in means.items() if value is not None)
+
+
+def round_metrics(record: RunRecord, finished: RoundRecord) -> Iterator[Metric]:
+    """Yield what an operator watches of a finished round."""
+    aggregation = finished.aggregation
+    counters = {
+        "fdg_updates_used": len(finished.sites),
+        "fdg_updates_missing": len(set(finished.drawn) - set(finished.sites)),
+        "fdg_reports_refused": len(finished.refused_reports),
+        "fdg_model_unchanged": int(aggregation is None),
+        "fdg_bytes_down": finished.bytes_down,
+        "fdg_bytes_up": finished.bytes_up,
+    }
+    gauges = {
+        "fdg_round": finished.round,
+        "fdg_rounds": record.protocol.rounds,
+        "fdg_round_seconds": finished.seconds,
+        "fdg_aggregation_seconds": finished.aggregation_seconds,
+        "fdg_duality_gap": None if aggregation is None else aggregation.duality_gap,
+    }
+    sites: dict[str, Mapping[str, float | None]] = {
+        "fdg_site_takes_part": {site: int(site in finished.sites) for site in finished.drawn},
+        "fdg_site_left_out": dict.fromkeys(record.left_out, 1),
+        "fdg_gap": (None if aggregation is None else aggregation.gaps) or {},
+    }
+    yield from (Metric(name, "counter", float(value)) for name, value in counters.items())
+    yield from (Metric(name, "gauge", float(value)) for name, value in gauges.items() if value is not None)
+    for name, values in sites.items():
+        given = {site: one for site, one in values.items() if one is not None}
+        yield from (Metric(name, "gauge", float(one), {"site": site}) for site, one in given.items())
 
 
 def describe(record: RunRecord) -> TrackedRun:
     """Return the name of a run, the name of its group (its data set), and its protocol and method as plain values."""
-    method = record.method
     settings = {
-        "method": federated_name(method),
+        "method": federated_name(record.method),
         **record.protocol.model_dump(mode="json"),
-        **{f"server.{name}": value for name, value in method.settings.items()},
+        **{f"server.{name}": value for name, value in record.method.settings.items()},
         "initial_weights": record.initial_weights.label,
         "stand_in": record.stand_in,
         "run": record.run,
@@ -72,9 +101,11 @@ def describe(record: RunRecord) -> TrackedRun:
         name: value if isinstance(value, bool | int | float | str) else json.dumps(value, sort_keys=True)
         for name, value in settings.items()
     }
-    return TrackedRun(
-        name_of_run(record), f"fdg-{record.protocol.dataset}{'-STAND-IN' if record.stand_in else ''}", plain
-    )
+    return TrackedRun(name_of_run(record), f"fdg-{_dataset(record)}", plain)
+
+
+def _dataset(record: RunRecord) -> str:
+    return f"{record.protocol.dataset}{'-STAND-IN' if record.stand_in else ''}"
 
 
 class Tracker:
@@ -84,13 +115,11 @@ class Tracker:
         component: the component that fires the events.
         record: the run's record; the tags of a run on the stand-in begin with ``STAND-IN/``.
         tracking: the name of a tracker in addition to TensorBoard; None: none.
-        fl_ctx: the context in which the run begins.
+        fl_ctx: the context of the run.
     """
 
     def __init__(self, component: FLComponent, record: RunRecord, tracking: str | None, fl_ctx: FLContext) -> None:
         self.component = component
-        self.score_name = record.score.name
-        self.prefix = "STAND-IN/" if record.stand_in else ""
         self._record = record
         self._fl_ctx = fl_ctx
         self._tracking = tracking
@@ -113,19 +142,26 @@ class Tracker:
         if self._receiver is not None:
             self._receiver.handle_event(EventType.END_RUN, self._fl_ctx)
 
-    def round(self, finished: RoundRecord, fl_ctx: FLContext) -> None:
+    def round(self, finished: RoundRecord) -> None:
         """Send a round's metrics at step ``round``."""
-        self._send(round_scalars(finished), finished.round, fl_ctx)
+        self._send(round_scalars(finished), finished.round)
+        self._publish(round_metrics(self._record, finished))
 
-    def evaluation(self, evaluation: EvaluationRecord, fl_ctx: FLContext) -> None:
+    def evaluation(self, evaluation: EvaluationRecord) -> None:
         """Send an evaluation's metrics at step ``after_round``."""
-        self._send(evaluation_scalars(evaluation, self.score_name), evaluation.after_round, fl_ctx)
+        self._send(evaluation_scalars(evaluation, self._record.score.name), evaluation.after_round)
+        scores = {"fdg_source_score": evaluation.source_mean, "fdg_target_score": evaluation.target}
+        self._publish(Metric(name, "gauge", value) for name, value in scores.items() if value is not None)
 
-    def _send(self, scalars: Iterator[Scalar], step: int, fl_ctx: FLContext) -> None:
+    def _publish(self, metrics: Iterator[Metric]) -> None:
+        record = self._record
+        tags = {"run": record.run, "method": federated_name(record.method), "dataset": _dataset(record)}
+        publish(metrics, {**tags, "target": record.protocol.target})
+
+    def _send(self, scalars: Iterator[Scalar], step: int) -> None:
+        prefix = "STAND-IN/" if self._record.stand_in else ""
         for tag, value in scalars:
-            dxo = create_analytic_dxo(
-                tag=self.prefix + tag, value=float(value), data_type=AnalyticsDataType.SCALAR, global_step=step
-            )
-            send_analytic_dxo(self.component, dxo, fl_ctx, ANALYTIC_EVENT_TYPE, fire_fed_event=False)
+            dxo = create_analytic_dxo(prefix + tag, float(value), AnalyticsDataType.SCALAR, global_step=step)
+            send_analytic_dxo(self.component, dxo, self._fl_ctx, ANALYTIC_EVENT_TYPE, fire_fed_event=False)
             if self._receiver is not None:
-                self._receiver.handle_event(ANALYTIC_EVENT_TYPE, fl_ctx)
+                self._receiver.handle_event(ANALYTIC_EVENT_TYPE, self._fl_ctx)

@@ -12,9 +12,8 @@ from typing import Any
 
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 
-from fdg_plugins.errors import FDGError, SettingsError, counted
+from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.flare.components import SITE, class_paths, components
-from fdg_plugins.flare.resources import declared_components
 from fdg_plugins.storage import read_json
 
 CLASS_ALLOW_LIST = "class_allow_list"
@@ -24,6 +23,17 @@ SIDE_DOORS = "nvflare.app_common.ccwf."
 STREAMING = "allow_log_streaming"
 LOG_STREAMER = "nvflare.app_common.logging.job_log_streamer.JobLogStreamer"
 _ADDS_STREAMER = "nvflare.app_common.logging.site_log_streamer.SiteLogStreamer"
+
+
+def declared_components(resources: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the components that resources declare, without entries that are not objects, which FLARE refuses."""
+    declared = resources.get("components")
+    return [one for one in declared if isinstance(one, dict)] if isinstance(declared, list) else []
+
+
+def declared_component(resources: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    """Return the first component with the id ``name``; None if resources declare none."""
+    return next((one for one in declared_components(resources) if one.get("id") == name), None)
 
 
 def entries_in_force(resources: Mapping[str, Any], owner: object) -> list[str]:
@@ -90,13 +100,3 @@ def count_other_components(workspace: Path, end: str) -> int | None:
         return len(other_entries(entries_in_force(resources, local), end, resources))
     except (FDGError, AttributeError):
         return None
-
-
-def warning_of(owner: str, count: int | None) -> str | None:
-    """Return the server's warning that the list of ``owner`` has ``count`` unneeded entries; None if it has none."""
-    if not count:
-        return None
-    text = (
-        f"{owner}: its list of allowed classes holds {counted(count, 'entry', 'entries')} that these jobs do not need"
-    )
-    return f"{text}; `fdg kit allow` writes the least one."

@@ -8,7 +8,7 @@ becomes a :class:`LostTensor`, which the workflow refuses like any other unusabl
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from nvflare.app_common.decomposers.numpy_decomposers import NumpyArrayDecomposer
@@ -39,6 +39,11 @@ class LostTensors:
         return LostTensor()
 
 
+def are_lost(values: Mapping[Any, Any]) -> bool:
+    """Return whether any of ``values`` is a tensor that did not arrive."""
+    return any(isinstance(value, LostTensor) for value in values.values())
+
+
 def register_server_tensors() -> None:
     """Make FLARE's encodings of tensors and arrays survive broken uploads in the server's job process."""
     fobs.register(TensorDecomposer)
@@ -54,19 +59,9 @@ def make_surviving(decomposer: ViaDownloaderDecomposer) -> None:
     Methods are replaced on the instance instead of in a subclass, because the class's name travels with each tensor: a
     receiver that has registered no encoding loads it by that name, if it is one of FLARE's.
     """
-    if "process_datum" not in vars(decomposer):
-        decomposer.logger.addFilter(_in_one_line)
-        decomposer.process_datum = _surviving_download(decomposer)
-        decomposer.recompose = _surviving_decoding(decomposer)
-
-
-def are_lost(values: Mapping[Any, Any]) -> bool:
-    """Return whether any of ``values`` is a tensor that did not arrive."""
-    return any(isinstance(value, LostTensor) for value in values.values())
-
-
-def _surviving_download(decomposer: ViaDownloaderDecomposer) -> Callable[..., None]:
-    download = decomposer.process_datum
+    if "process_datum" in vars(decomposer):
+        return
+    download, decode = decomposer.process_datum, decomposer.recompose
 
     def process_datum(datum: Any, manager: Any) -> None:
         try:
@@ -78,12 +73,6 @@ def _surviving_download(decomposer: ViaDownloaderDecomposer) -> Callable[..., No
             _logger.warning(f"an upload broke off ({reason}); its site has no part in this round.")
             manager.fobs_ctx[decomposer.items_key] = LostTensors()
 
-    return process_datum
-
-
-def _surviving_decoding(decomposer: ViaDownloaderDecomposer) -> Callable[..., Any]:
-    decode = decomposer.recompose
-
     def recompose(data: Any, manager: Any = None) -> Any:
         try:
             return decode(data, manager)
@@ -93,7 +82,8 @@ def _surviving_decoding(decomposer: ViaDownloaderDecomposer) -> Callable[..., An
             _logger.warning(f"a tensor cannot be decoded ({type(error).__name__}); its site has no part in this round.")
             return LostTensor()
 
-    return recompose
+    decomposer.logger.addFilter(_in_one_line)
+    decomposer.process_datum, decomposer.recompose = process_datum, recompose
 
 
 def _in_one_line(record: logging.LogRecord) -> bool:

@@ -9,8 +9,7 @@ In ``project.yml``, after FLARE's ``StaticFileBuilder``:
 ``nvflare provision`` and, for a participant's own definition, ``nvflare package`` then write kits that let a job build
 the components that jobs of this package need, and no others; let nobody bring code, no lead operate a machine, nor a
 lead or a project admin run shell commands; and do not send a site's logs to the server. Each operator can change this
-in ``local/`` of the kit, and ``fdg kit check`` says what a kit permits. The project's folder, in which FLARE
-keeps all private keys, is made accessible to its owner only.
+in ``local/`` of the kit, and ``fdg kit check`` says what a kit permits.
 """
 
 from collections.abc import Callable
@@ -19,10 +18,9 @@ from typing import Any
 
 from nvflare.lighter.spec import Builder
 
-from fdg_plugins.flare.allow_list import STREAMING, streams_logs
+from fdg_plugins.flare.allow_list import STREAMING
 from fdg_plugins.flare.components import SITE
-from fdg_plugins.flare.kits import Kit, merge_allow_list, read_kit
-from fdg_plugins.flare.resources import declared_components
+from fdg_plugins.flare.kits import merge_allow_list, read_kit
 from fdg_plugins.flare.rights import OPERATE, SHELL
 from fdg_plugins.storage import make_private_folder, read_json, write_json
 
@@ -37,7 +35,9 @@ class CautiousKits(Builder):
 
     def build(self, project: Any, ctx: Any) -> None:
         """Write both files into every kit; FLARE calls this, after the builders that stand above in the project."""
-        _close_folders(ctx)
+        for folder in map(Path, (ctx.get_workspace(), ctx.get_state_dir())):  # which will have every private key
+            make_private_folder(folder)
+            ctx.info(f"Accessible to its owner only, as it has private keys: {folder}")
         for participant in (project.get_server(), *project.get_clients()):
             if participant is not None:
                 kit = Path(ctx.get_ws_dir(participant))
@@ -63,31 +63,9 @@ def harden(folder: Path, adjust_server: Callable[[dict[str, Any]], None] = lambd
             adjust_server(kit.resources)
         write_json(kit.target, kit.resources)
     merge_allow_list(read_kit(folder)).write()
-    _restrict_leads(folder / "local")
-
-
-def lacks(kit: Kit) -> list[str]:
-    """Return what :func:`harden` has left in a kit whose resources an operator, or ``fdg kit allow``, wrote before."""
-    paths = [one.get("path") for one in declared_components(kit.resources)]
-    if kit.end == SITE and streams_logs(kit.resources, kit.end):
-        return [f"lets FLARE send the site's logs, which name its files, to the server: set {STREAMING} to false"]
-    if kit.end != SITE and RETURNING_SITES not in paths:
-        return [f"has no component {RETURNING_SITES}: a site that comes back waits for the next job"]
-    return []
-
-
-def _close_folders(ctx: Any) -> None:
-    """Restrict the project's folder and FLARE's state in it, which will have every private key, to their owner."""
-    for folder in map(Path, (ctx.get_workspace(), ctx.get_state_dir())):
-        make_private_folder(folder)
-        ctx.info(f"Accessible to its owner only, as it has private keys: {folder}")
-
-
-def _restrict_leads(local: Path) -> None:
-    """Write the participant's own authorization policy: FLARE's, with no right for leads but those that jobs need."""
-    policy = local / AUTHORIZATION
-    if not policy.exists():
-        content = read_json(local / f"{AUTHORIZATION}.default")
+    policy = folder / "local" / AUTHORIZATION
+    if not policy.exists():  # FLARE's, with no right for leads but those that jobs need
+        content = read_json(policy.with_name(f"{AUTHORIZATION}.default"))
         content["permissions"]["lead"] |= dict.fromkeys(NOT_A_LEADS, "none")
         write_json(policy, content)
 

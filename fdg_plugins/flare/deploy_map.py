@@ -18,15 +18,11 @@ def named_sites(fl_ctx: FLContext) -> frozenset[str]:
     FLARE starts a job as soon as ``min_clients`` of them are connected, and deploys it to no site later.
     """
     meta = fl_ctx.get_prop(FLContextKey.JOB_META)
-    apps = meta.get("deploy_map") if isinstance(meta, dict) and not in_simulator(fl_ctx) else None
-    return sites_in(apps) if isinstance(apps, dict) else frozenset()
+    return frozenset() if not meta or in_simulator(fl_ctx) else sites_in(meta.get("deploy_map") or {})
 
 
 def sites_in(apps: Mapping[str, Any]) -> frozenset[str]:
-    """Return the sites in a ``deploy_map``, whose participants have one of the forms that FLARE takes.
-
-    Neither the server nor FLARE's name for all participants counts.
-    """
+    """Return the sites in a ``deploy_map``; neither the server nor FLARE's name for all participants counts."""
     names = chain.from_iterable(map(names_in, apps.values()))
     return frozenset(name for name in names if name != SERVER_SITE_NAME and name.casefold() != ALL_SITES.casefold())
 

@@ -11,6 +11,7 @@ from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.flare.allow_list import (
     CLASS_ALLOW_LIST,
     RESOURCES,
+    declared_components,
     entries_in_force,
     is_too_wide,
     needed_entries,
@@ -20,7 +21,6 @@ from fdg_plugins.flare.allow_list import (
 )
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
 from fdg_plugins.flare.internals import fetch
-from fdg_plugins.flare.resources import declared_components
 from fdg_plugins.storage import read_json, write_json
 
 CLIENT_FILE = "fed_client.json"
@@ -70,9 +70,9 @@ def read_kit(folder: Path) -> Kit:
     local = folder / "local"
     end = next((end for name, end in ENDS.items() if (folder / "startup" / name).is_file()), None)
     if end is None or not local.is_dir():
+        files = " or startup/".join(ENDS)
         raise DataError(
-            f"folder {folder} is not a startup kit of a server or site: expected local/ and startup/fed_server.json or "
-            "startup/fed_client.json."
+            f"folder {folder} is not a startup kit of a server or site: expected local/ and startup/{files}."
         )
     resources = read_json(source := resources_file(local))
     if not isinstance(resources, dict):

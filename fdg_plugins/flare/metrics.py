@@ -33,8 +33,7 @@ def statsd_address(environment: Mapping[str, str]) -> tuple[str, int] | None:
 
     Raises ``SettingsError`` for text that is not an address, and if the package that sends is not installed.
     """
-    text = environment.get(VARIABLE, "").strip()
-    if not text:
+    if not (text := environment.get(VARIABLE, "").strip()):
         return None
     host, _, port = text.rpartition(":")
     if not host or not port.isascii() or not port.isdigit():

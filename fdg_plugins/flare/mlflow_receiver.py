@@ -33,10 +33,8 @@ class RunReceiver(MLflowReceiver):
 
     def initialize(self, fl_ctx: FLContext) -> None:
         """Create the run, and send its settings."""
-        folder, origin = (
-            fl_ctx.get_engine().get_workspace().get_run_dir(fl_ctx.get_job_id()),
-            fl_ctx.get_identity_name(),
-        )
+        folder = fl_ctx.get_engine().get_workspace().get_run_dir(fl_ctx.get_job_id())
+        origin = fl_ctx.get_identity_name()
         mlflow.set_tracking_uri(self.tracking_uri or f"sqlite:///{folder}/{MLFLOW_FILE}")
         self._mlflow_setup(f"{folder}/artifacts", self.run.group, {}, [origin], fl_ctx)
         self._init_buffer([origin])

@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verifies the origin of a task: the executor answers only tasks that FLARE's own loop fetched from the server.
 
-FLARE's runner gives any caller access to an executor. Its own loop fetches a task from the server, runs the filters and
-calls the executor; filters and audit then see the answer. There are two other ways to reach the executor. A component
-of the job can call it with another site's data and send the result to that site (``nvflare.app_common.ccwf``: cyclic,
-swarm, cross-site evaluation). Any participant of the job can also send the runner a task in a message (topic
-``__do_task__``) and receives the answer. Neither is a task of the workflow that this executor serves.
+That loop runs the filters, and audit then sees the answer. There are two other ways to the executor: a component of the
+job can call it and send the result to another site (``nvflare.app_common.ccwf``), and any participant of the job can
+send FLARE's runner a task in a message (topic ``__do_task__``). Neither is a task of the workflow.
 
 A fetched task is recognised as follows. FLARE fires ``AFTER_PULL_TASK`` in the same context in which its loop then does
-the task, and the runner holds the task under its id meanwhile. Every other call has its own context, in which no task
-or a different one was fetched. The reply to a fetch comes from the cell that was asked (the server's, or that of a
-relay below it), so there is no need to compare senders.
+the task, and the runner holds the task under its id meanwhile. Every other call has its own context.
 """
 
 from typing import Any

@@ -36,12 +36,17 @@ def is_foreign_event(fl_ctx: FLContext) -> bool:
     return bool(fl_ctx.get_prop(FLContextKey.EVENT_SCOPE) == EventScope.FEDERATION)
 
 
+def asking_site(fl_ctx: FLContext) -> str:
+    """Return the authenticated name of the site that a filter is about to send a task to; empty if unknown."""
+    name = fl_ctx.get_prop(ASKING_SITE_PROP)
+    return name if isinstance(name, str) else ""
+
+
 def mark_asking_sites(runner: Any) -> None:
     """Make every request for a task to ``runner``, FLARE's server runner, tell the filters which site asks.
 
-    The name is that of the client that owns the request's token. FLARE gives filters nothing but the peer context, in
-    which a site can call itself anything; FLARE itself takes from there which site is still alive, so that the name
-    becomes the client's there too.
+    FLARE gives filters nothing but the peer context, in which a site can call itself anything; FLARE itself takes from
+    there which site is still alive. So the name becomes that of the client that owns the request's token there too.
     """
     known = runner.process_task_request
 
@@ -58,14 +63,12 @@ def correct_messages(engine: Any) -> None:
     """Make every message to ``engine``, FLARE's server engine, that is no task's bear its site's name.
 
     Such messages say that a site is alive, or ask whether a task still stands. The name becomes that of the client that
-    owns the message's token, which FLARE has checked; without one, it is empty. Nothing is done in one process, which
-    has no messages.
+    owns the message's token, empty without one. Nothing is done in one process, which has no messages.
     """
     agent = getattr(getattr(engine, "server", None), "command_agent", None)
     if agent is None:
         return
-    token_header = fetch("CellMessageHeaderKeys.TOKEN")
-    known = agent._aux_communicate
+    token_header, known = fetch("CellMessageHeaderKeys.TOKEN"), agent._aux_communicate
 
     def communicate(request: Any) -> Any:
         props = request.payload.get_peer_props() if isinstance(request.payload, Shareable) else None
@@ -81,8 +84,8 @@ def correct_claims(runner: Any) -> None:
     """Make every answer to ``runner``, FLARE's server runner, bear its site's name, and nothing but words beside it.
 
     FLARE takes name, return code, names of task and workflow, and ids as the message has them, and writes them to its
-    log, before the lines of the workflow among them, and to its audit. The name becomes that of the client that owns
-    the message's token; a return code that FLARE cannot have sent, the one of an error; the others one printable line.
+    log, before the lines of the workflow among them, and to its audit. A return code that FLARE cannot have sent
+    becomes that of an error; the others one printable line.
     """
     known = runner.process_submission
 
@@ -112,9 +115,3 @@ def _name_peer(fl_ctx: FLContext, name: str) -> None:
 def _printable(claim: Any) -> Any:
     """Return what a message says of itself, as one printable line; None stays None, as FLARE means nothing by it."""
     return None if claim is None else one_line(claim if isinstance(claim, str) else shorten(claim), LONGEST_ID)
-
-
-def asking_site(fl_ctx: FLContext) -> str:
-    """Return the authenticated name of the site that a filter is about to send a task to; empty if unknown."""
-    name = fl_ctx.get_prop(ASKING_SITE_PROP)
-    return name if isinstance(name, str) else ""

@@ -4,10 +4,9 @@
 FLARE 2.9 deploys a job to the sites that are connected at its start and identifies them by their tokens at that time. A
 site whose processes died and were restarted registers with a new token, and no running job ever learns about it.
 
-Two processes at the server cooperate. The server's main process detects the return, makes the site a participant under
-its new token, and deploys and starts the job there, as FLARE's ``JobRunner`` does at the start
-(:class:`ReturningSites`). The job's process then loads the new token on request (:func:`welcome_returning_sites`),
-after which the workflow can ask the site as if it had never been lost. The site's state of the run is in its workspace.
+The server's main process detects the return, makes the site a participant under its new token, and deploys and starts
+the job there, as FLARE's ``JobRunner`` does at the start (:class:`ReturningSites`). The job's process loads the new
+token on request (:func:`welcome_returning_sites`). The site's state of the run is in its workspace.
 """
 
 import threading
@@ -46,11 +45,6 @@ class Return(NamedTuple):
     job: Job
     client: Client
 
-    @property
-    def key(self) -> tuple[str, str]:
-        """The job's id and the site's new token; each pair is tried until it is accepted or refused."""
-        return self.job.job_id, self.client.token
-
 
 class ReturningSites(FLComponent):
     """Restarts the running jobs at a returning site; a component of the server's main process.
@@ -61,7 +55,7 @@ class ReturningSites(FLComponent):
 
     def __init__(self) -> None:
         super().__init__()
-        self._settled: set[tuple[str, str]] = set()
+        self._settled: set[tuple[str, str]] = set()  # job and new token that were accepted or refused
         self._working = threading.Lock()
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
@@ -72,7 +66,7 @@ class ReturningSites(FLComponent):
                 threading.Thread(target=self._work, args=(engine,), name="fdg_rejoin", daemon=True).start()
 
     def _to_do(self, engine: Any) -> list[Return]:
-        return [found for found in find_returns(engine) if found.key not in self._settled]
+        return [one for one in find_returns(engine) if (one.job.job_id, one.client.token) not in self._settled]
 
     def _work(self, engine: Any) -> None:
         try:
@@ -89,13 +83,14 @@ class ReturningSites(FLComponent):
             self.logger.warning(f"site {site} is back, but {unanswered}; job {job} is tried again at its next sign.")
             return
         except Exception as error:  # FLARE's own code, which may raise anything: the job must not wait for the site
-            why = str(error) if isinstance(error, Refused) else "unforeseen error"
+            is_foreseen = isinstance(error, Refused)
+            why = str(error) if is_foreseen else f"unforeseen {type(error).__name__}"
             text = f"site {site} is back, but takes no further part in job {job}: {why}"
-            self.logger.error(text, exc_info=not isinstance(error, Refused))
-            engine.notify_dead_job(job, site, str(error) if isinstance(error, Refused) else type(error).__name__)
+            self.logger.error(text, exc_info=not is_foreseen)
+            engine.notify_dead_job(job, site, why)
         else:
             self.logger.info(f"site {site} is back: job {job} was started there again")
-        self._settled.add(found.key)
+        self._settled.add((job, found.client.token))
 
 
 def find_returns(engine: Any) -> list[Return]:
@@ -136,8 +131,7 @@ def start_again(engine: Any, found: Return) -> None:
 
 def _participants(engine: Any, job: Job) -> dict[str, Client]:
     """Return the job's clients by token; empty if its process has ended."""
-    process = engine.run_processes.get(job.job_id) or {}
-    return dict(process.get(RunProcessKey.PARTICIPANTS) or {})
+    return dict((engine.run_processes.get(job.job_id) or {}).get(RunProcessKey.PARTICIPANTS) or {})
 
 
 def _set_participants(engine: Any, job: Job, participants: Mapping[str, Client]) -> None:
@@ -159,11 +153,9 @@ def _start(engine: Any, found: Return, fl_ctx: FLContext) -> None:
         raise Unanswered(f"it lacks the resources ({one_line(str(reservation or 'no answer'), LONGEST_QUOTE)})")
     order = engine.job_runner._make_deploy_message(job, job.get_application(app, fl_ctx), app, fl_ctx)
     admin = engine.server.admin_server
-    deployed = admin.send_requests_and_get_reply_dict({token: order}, timeout_secs=admin.timeout)
-    _check(deployed.get(token), "deployment")
-    dispatch = {site: DispatchInfo(app, needed, reservation)}
-    replies = {reply.client_name: reply.reply for reply in engine.start_client_job(job, dispatch, fl_ctx)}
-    _check(replies.get(site), "start")
+    _check(admin.send_requests_and_get_reply_dict({token: order}, timeout_secs=admin.timeout).get(token), "deployment")
+    started = engine.start_client_job(job, {site: DispatchInfo(app, needed, reservation)}, fl_ctx)
+    _check(next((reply.reply for reply in started if reply.client_name == site), None), "start")
 
 
 def _check(reply: Any, what: str) -> None:
@@ -177,15 +169,14 @@ def _check(reply: Any, what: str) -> None:
 
 
 def welcome_returning_sites(engine: Any) -> None:
-    """Make the job's process at the server accept returning sites when the server's main process asks it to.
+    """Make the job's process at the server fetch the current tokens when the server's main process asks it to.
 
     A workflow calls this once, with its engine, before it asks any site.
     """
+
+    def welcome(topic: str, data: Any, fl_ctx: FLContext) -> dict[str, Any]:
+        fl_ctx.get_engine().sync_clients_from_main_process()
+        return {}
+
     with suppress(RuntimeError):  # the simulator keeps commands registered by earlier jobs in this process
-        engine.register_app_command(TOPIC, _welcome)
-
-
-def _welcome(topic: str, data: Any, fl_ctx: FLContext) -> dict[str, Any]:
-    """Fetch the participants, with their current tokens, from the server's main process."""
-    fl_ctx.get_engine().sync_clients_from_main_process()
-    return {}
+        engine.register_app_command(TOPIC, welcome)

@@ -19,10 +19,9 @@ def roles_with(policy: Mapping[str, Any], right: str) -> list[str]:
 
     A right that holds under a condition counts. Raises ``SettingsError`` if FLARE cannot read the policy.
     """
-    parse = fetch("parse_policy_config")
     categories = fetch("COMMAND_CATEGORIES")
     try:
-        read, problem = parse(policy, categories)
+        read, problem = fetch("parse_policy_config")(policy, categories)
     except (TypeError, AttributeError) as error:
         read, problem = None, str(error)
     if read is None:
@@ -39,7 +38,6 @@ def _can_hold(expression: str | list[str]) -> bool:
     """Return whether a condition, or one of several, is ever met; those with "not" block whatever the others allow."""
     conditions = [expression] if isinstance(expression, str) else expression
     words = [" ".join(condition.lower().split()) for condition in conditions]
-    if any(word.removeprefix("not ") in _ALWAYS for word in words if word.startswith("not ")):
-        return False
     allowing = [word for word in words if not word.startswith("not ")]
-    return not allowing or any(word not in _NEVER for word in allowing)
+    blocked = any(word.removeprefix("not ") in _ALWAYS for word in words if word not in allowing)
+    return not blocked and (not allowing or any(word not in _NEVER for word in allowing))

@@ -5,12 +5,16 @@ FLARE passes references, whose ``materialize`` loads the whole tensor. This modu
 plain reads: a missing file then raises an error, whereas a memory-mapped one would kill the process.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from nvflare.app_common.utils.tensor_disk_offload_context import cleanup_tensor_disk_offload, setup_tensor_disk_offload
+from nvflare.app_opt.pt.tensor_downloader import cleanup_active_disk_tensor_downloads
 from safetensors import safe_open
 
 from fdg_plugins import storage
@@ -91,3 +95,21 @@ def size_of(value: Any) -> int:
         return open_reference(value).nbytes if is_reference(value) else 0
     except UNREADABLE:  # the error is reported where the tensor is read
         return 0
+
+
+@contextmanager
+def tensors_in_files(engine: Any, enabled: bool, job: str) -> Iterator[Path | None]:
+    """Let FLARE write arriving tensors to a new private folder in the temporary directory; yield that folder.
+
+    Yields None if not ``enabled``. The folder is always removed at the end, including files that are still arriving.
+    """
+    if not enabled:
+        yield None
+        return
+    offload = setup_tensor_disk_offload(engine, enabled, job)
+    try:
+        yield Path(offload.root_dir) if offload.root_dir else None
+    finally:
+        if offload.root_dir:  # FLARE alone would remove it while a thread may still write to it
+            cleanup_active_disk_tensor_downloads("the rounds have ended", offload.root_dir)
+        cleanup_tensor_disk_offload(engine, offload)

@@ -12,14 +12,13 @@ from typing import NamedTuple
 
 from nvflare.app_common.widgets.streaming import AnalyticsReceiver
 
-from fdg_plugins.errors import SettingsError, shorten
+from fdg_plugins.errors import SettingsError
 
 VARIABLE = "FDG_TRACKING"
 NONE = "none"
 MLFLOW_FILE = "mlflow.db"  # in the folder of a job, if MLflow keeps the run there
 WANDB_FOLDER = "wandb"  # likewise; the name that Weights & Biases gives it
-TRACKERS = {"mlflow": "MLflow", "wandb": "Weights & Biases"}
-"""The trackers by name, which is also that of their package and of the extra that installs it, with their titles."""
+TRACKERS = ("mlflow", "wandb")  # by name, which is also that of their package and of the extra that installs it
 
 
 class TrackedRun(NamedTuple):
@@ -32,8 +31,8 @@ class TrackedRun(NamedTuple):
 
 def check_tracker(name: object) -> None:
     """Raise ``SettingsError`` unless ``name`` is that of a tracker, or None."""
-    if name is not None and not (isinstance(name, str) and name in TRACKERS):
-        raise SettingsError(f"tracking is {shorten(name)}, expected one of {', '.join(TRACKERS)}.", public=True)
+    if name not in (None, *TRACKERS):
+        raise SettingsError(field="tracking", value=name, expected=f"one of {', '.join(TRACKERS)}", public=True)
 
 
 def chosen_tracker(asked: str | None, environment: Mapping[str, str]) -> str | None:
@@ -52,9 +51,8 @@ def chosen_tracker(asked: str | None, environment: Mapping[str, str]) -> str | N
 
 def tracked(name: str, environment: Mapping[str, str]) -> dict[str, str]:
     """Return what a run's environment must also have for the tracker ``name``; raise as :func:`chosen_tracker` does."""
-    variables = {VARIABLE: name}
-    chosen_tracker(None, {**environment, **variables})
-    return variables
+    chosen_tracker(None, {**environment, VARIABLE: name})
+    return {VARIABLE: name}
 
 
 def make_receiver(name: str, run: TrackedRun) -> AnalyticsReceiver:

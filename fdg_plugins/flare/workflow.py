@@ -1,41 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FLARE's ``ModelController`` with features it has no public API for: poll interval, late answers, error replies."""
+"""FLARE's ``ModelController`` with what it has no public API for: poll interval, names of sites, error replies."""
 
 import logging
 import time
-from contextlib import suppress
 from typing import Any
 
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
-from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
-from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.app_common.workflows.model_controller import ModelController
 
-from fdg_plugins.errors import SettingsError, check_number, one_line
+from fdg_plugins.errors import one_line
 from fdg_plugins.flare.peers import correct_claims, correct_messages, mark_asking_sites
 
 LONGEST_LINE = 1000  # characters
-SHORTEST_POLL_S, LONGEST_POLL_S = 0.0001, 60  # below, a thread would spin; above, no abort and no timeout is noticed
+POLL_S = 0.005  # between looks for answers
 
 
 class Workflow(ModelController):
-    """A workflow that looks for answers every ``poll`` seconds and sees each one, also late ones and errors."""
+    """A workflow that looks for answers often, and knows sites by what FLARE has authenticated."""
 
-    def __init__(self, poll: float) -> None:
+    def __init__(self) -> None:
         # No persistor, because the workflow writes its own files. An error reply is recorded like any other answer and
         # the round continues; the subclass decides how many usable answers it needs.
         super().__init__(persistor_id="", ignore_result_error=True)
-        self.poll = poll
         self.local_tasks: Any = None  # in one process, the sites' tasks are done while it waits
 
     def set_communicator(self, communicator: Any) -> None:
         """Make FLARE's task monitor look for answers as often as this workflow."""
         super().set_communicator(communicator)
-        with suppress(SettingsError):  # the subclass says so once it runs; FLARE's monitor would end without a word
-            self.check_poll()
-            communicator._task_check_period = self.poll
+        communicator._task_check_period = POLL_S
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Run the workflow, in which sites are known by what FLARE has authenticated."""
@@ -58,40 +52,13 @@ class Workflow(ModelController):
     def wait_a_moment(self) -> None:
         """Wait until answers may have come: from other processes, or of a site of this one, which works meanwhile."""
         if self.local_tasks is None:
-            time.sleep(self.poll)
+            time.sleep(POLL_S)
         else:
-            self.local_tasks.wait(self.poll)
-
-    def check_poll(self) -> None:
-        """Raise ``SettingsError`` unless ``poll`` is a number of seconds that a monitor can wait between looks."""
-        check_number("poll", self.poll, at_least=SHORTEST_POLL_S, at_most=LONGEST_POLL_S)
+            self.local_tasks.wait(POLL_S)
 
     def is_lost(self, site: str) -> bool:
         """Return whether FLARE considers the site disconnected."""
         return bool(self.communicator.get_client_disconnect_time(site))
-
-    def note_answer(self, site: str, result: Shareable) -> bool:
-        """Record a site's answer, including an error reply; return whether it is usable."""
-        raise NotImplementedError
-
-    def note_unreadable(self, site: str, error: Exception) -> None:
-        """Record that a site's answer cannot be read, with the error, whose text may be the site's."""
-        raise NotImplementedError
-
-    def _accept_train_result(
-        self, client_name: str, result: Shareable, fl_ctx: FLContext, is_unknown_task: bool = False
-    ) -> bool:
-        if is_unknown_task:
-            self.warning(f"site {client_name}: its answer came after its task had ended, and is not used.")
-            return False
-        try:
-            if not self.note_answer(client_name, result):
-                return False
-            FLModelUtils.from_shareable(result)  # FLARE does this next, and would log an error's text as it is
-            return bool(super()._accept_train_result(client_name, result, fl_ctx, is_unknown_task))
-        except Exception as error:  # noqa: BLE001 - with any, FLARE would end the task for all other sites
-            self.note_unreadable(client_name, error)
-            return False
 
 
 def _in_one_line(record: logging.LogRecord) -> bool:

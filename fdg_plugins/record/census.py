@@ -13,7 +13,6 @@ from fdg_plugins.record.run_record import InitialWeights, Method, RunRecord
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import DEFAULT_TASK, Task
 
-_PURPOSES = {"num_train": "training", "num_validation": "validation", "num_test": "test"}
 NEEDED_IMAGES = {"held_out": ("num_test",), "source": ("num_train", "num_validation")}  # by role; none may be zero
 
 
@@ -44,11 +43,12 @@ def take_census(
         _check_pair(first, replies[first], site, replies[site])
     _check_parts(replies)
     held_out = tuple(site for site in sites if replies[site].domain == target)
-    held = ", ".join(f"{site} ({replies[site].domain})" for site in sites)
-    if not held_out:
-        raise CensusError(f"no site holds the held-out domain {target!r}; the sites are {held}.")
-    if len(held_out) == len(sites):
-        raise CensusError(f"every site holds the held-out domain {target!r}, so none can train; the sites are {held}.")
+    if len(held_out) in (0, len(sites)):
+        held = ", ".join(f"{site} ({replies[site].domain})" for site in sites)
+        raise CensusError(
+            f"{len(held_out)} of {len(sites)} sites hold the held-out domain {target!r}, expected one that evaluates "
+            f"and another that trains; the sites are {held}."
+        )
     for site in sites:
         _check_own(site, replies[site], "held_out" if site in held_out else "source", task)
         if task.report is not None:  # every site evaluates, the held-out ones too
@@ -60,8 +60,7 @@ def take_census(
 
 def check_connected(named: Collection[str], connected: Collection[str]) -> None:
     """Raise ``CensusError`` if a site that the job names was not there when FLARE started the job."""
-    missing = sorted({*named} - {*connected})
-    if missing:
+    if missing := sorted({*named} - {*connected}):
         raise CensusError(
             f"site {missing[0]} of the job's deploy_map does not take part ({len(missing)} in all): it was not "
             "connected when the job started, or FLARE could not start it there, expected every site of the job."
@@ -79,14 +78,12 @@ def check_versions(federation: Federation, own: Mapping[str, str]) -> None:
 
 def check_min_sites(protocol: Protocol, federation: Federation) -> None:
     """Raise ``CensusError`` if no round could ever have enough updates."""
-    drawn, sources = protocol.sites_per_round, federation.sources
-    if drawn is not None and drawn > len(sources):
-        raise CensusError(f"sites_per_round is {drawn}, but only {len(sources)} sites hold a source domain.")
-    if len(sources) < protocol.min_sites:
-        raise CensusError(
-            f"min_sites is {protocol.min_sites}, but only {len(sources)} sites hold a source domain: "
-            f"{', '.join(sources)}."
-        )
+    sources = federation.sources
+    for name, least in (("sites_per_round", protocol.sites_per_round), ("min_sites", protocol.min_sites)):
+        if least is not None and least > len(sources):
+            raise CensusError(
+                f"{name} is {least}, but only {len(sources)} sites hold a source domain: {', '.join(sources)}."
+            )
 
 
 def check_reports(federation: Federation, needed: Mapping[str, str]) -> None:
@@ -114,9 +111,8 @@ def _check_pair(first: str, reference: CensusReply, site: str, reply: CensusRepl
     if reply.dataset != reference.dataset:
         raise CensusError(f"site {site} holds {reply.dataset!r}, but site {first} holds {reference.dataset!r}.")
     if reply.classes != reference.classes:
-        odd = sorted(set(reply.classes) ^ set(reference.classes))
-        what = f"{odd[0]!r} is known to only one of them" if odd else "the order differs"
-        raise CensusError(f"site {site} has other classes than site {first}: {what}.")
+        odd = sorted(set(reply.classes) ^ set(reference.classes)) or ["the order"]
+        raise CensusError(f"site {site} has other classes than site {first}: {odd[0]!r} differs.")
     _check_same_versions(f"site {first}", reference.versions, site, reply)
 
 
@@ -137,17 +133,15 @@ def _check_parts(replies: Mapping[str, CensusReply]) -> None:
     known: dict[str, tuple[str, str]] = {}
     holders: dict[tuple[str, str], str] = {}
     for site, reply in sorted(replies.items()):
-        division = reply.division
-        if division is None:
+        if (division := reply.division) is None:
             continue
-        first, known_division = known.setdefault(reply.domain, (site, division))
-        if division != known_division:
+        first, expected = known.setdefault(reply.domain, (site, division))
+        if division != expected:
             raise CensusError(
-                f"site {site} divides domain {reply.domain!r} as {division}, but site {first} as {known_division}: "
+                f"site {site} divides domain {reply.domain!r} as {division}, but site {first} as {expected}: "
                 "expected the same images at all sites that share a domain."
             )
-        holder = holders.setdefault((reply.domain, reply.split_hash), site)
-        if holder != site:
+        if (holder := holders.setdefault((reply.domain, reply.split_hash), site)) != site:
             raise CensusError(
                 f"site {site} holds the same part of domain {reply.domain!r} as site {holder}, expected another."
             )
@@ -155,24 +149,18 @@ def _check_parts(replies: Mapping[str, CensusReply]) -> None:
 
 def _check_own(site: str, reply: CensusReply, role: str, task: Task) -> None:
     """Raise ``CensusError`` for a reply that contradicts itself, or the site's role in this run."""
-    if reply.role not in (None, role):
-        raise CensusError(
-            f"site {site} accepts only the role {reply.role!r}, but holding domain {reply.domain!r} "
-            f"its role in this run is {role!r}."
-        )
-    for name in NEEDED_IMAGES[role]:
-        if getattr(reply, name) == 0:
-            raise CensusError(
-                f"site {site} has no {_PURPOSES[name]} image of domain {reply.domain!r}, expected at least one in the "
-                f"role {role!r}."
-            )
-    if len(reply.class_counts) != len(reply.classes):
-        raise CensusError(f"site {site} counts {len(reply.class_counts)} classes but names {len(reply.classes)}.")
-    used = reply.num_test if role == "held_out" else reply.num_train + reply.num_validation
-    if task.one_class_per_image and sum(reply.class_counts) != used:
-        raise CensusError(f"site {site} counts {sum(reply.class_counts)} images by class, but {used} in all.")
-    if max(reply.class_counts, default=0) > used:
-        raise CensusError(f"site {site} counts {max(reply.class_counts)} images of one class, but {used} in all.")
+    names, counts = NEEDED_IMAGES[role], reply.class_counts
+    used = sum(getattr(reply, name) for name in names)
+    wrong = {
+        f"accepts only the role {reply.role!r}, but holds domain {reply.domain!r}": reply.role not in (None, role),
+        **{f"has {name} 0, expected at least 1": getattr(reply, name) == 0 for name in names},
+        f"counts {len(counts)} classes but names {len(reply.classes)}": len(counts) != len(reply.classes),
+        f"counts {sum(counts)} images by class, but {used} in all": task.one_class_per_image and sum(counts) != used,
+        f"counts {max(counts, default=0)} images of one class, but {used} in all": max(counts, default=0) > used,
+    }
+    for what, is_wrong in wrong.items():
+        if is_wrong:
+            raise CensusError(f"site {site} {what}; its role in this run is {role!r}.")
 
 
 def new_record(

@@ -2,9 +2,8 @@
 """The checkpoint from which a run resumes after its server died: one file, replaced after every round.
 
 One safetensors file holds the model, the tensors of the method's exchange, and, as text, the record and the states of
-aggregator and exchange. A crash can therefore never leave parts of two rounds. A checksum covers the whole content.
-The texts are tensors of bytes, since the header of a safetensors file, which has its metadata, ends at 100 MB: the
-record of a run with many sites and rounds is larger.
+aggregator and exchange, so a crash cannot leave parts of two rounds. A checksum covers the whole content. The texts are
+tensors of bytes: the header of a safetensors file ends at 100 MB, and the record of a long run is larger.
 """
 
 import json
@@ -16,7 +15,6 @@ from typing import Any
 import torch
 
 from fdg_plugins.errors import DataError
-from fdg_plugins.messages import CensusReply
 from fdg_plugins.plugins.files import SUFFIX
 from fdg_plugins.plugins.versions import is_plugin
 from fdg_plugins.record.run_record import RunRecord
@@ -49,9 +47,9 @@ class Checkpoint:
         save_checked_tensors(path, tensors, {"version": VERSION})
 
 
-def has_checkpoint(state: Path | None) -> bool:
-    """Return whether the server's folder of a run holds a checkpoint; None: the server keeps no state."""
-    return state is not None and (state / CHECKPOINT_FILE).is_file()
+def has_checkpoint(state: Path) -> bool:
+    """Return whether the server's folder of a run holds a checkpoint."""
+    return (state / CHECKPOINT_FILE).is_file()
 
 
 def require_checkpoint(state: Path, run: str) -> None:
@@ -71,21 +69,15 @@ def read_checkpoint(path: Path, run: str) -> Checkpoint:
         tensors, description = load_checked_tensors(path)
         if (version := description.get("version")) != VERSION:
             raise DataError(f"its version is {version}, expected {VERSION}: begin the run anew.")
-        record = RunRecord.read(json.loads(_text(tensors[RECORD])), "its record", DataError)
+        texts = {name: json.loads(tensors.pop(name).numpy().tobytes()) for name in (RECORD, AGGREGATOR, EXCHANGE_STATE)}
+        record = RunRecord.read(texts[RECORD], "its record", DataError)
         if record.run != run:
             raise DataError(f"it is that of run {record.run}.")
-        aggregator, exchange = (json.loads(_text(tensors[name])) for name in (AGGREGATOR, EXCHANGE_STATE))
     except DataError as error:
         raise DataError(f"checkpoint of run {run} cannot be read: {error}") from error
-    parts = [
-        {name.removeprefix(part): value for name, value in tensors.items() if name.startswith(part)}
-        for part in (MODEL, EXCHANGE)
-    ]
-    return Checkpoint(record, parts[0], aggregator, exchange, parts[1])
-
-
-def _text(stored: torch.Tensor) -> bytes:
-    return stored.numpy().tobytes()
+    model = {name.removeprefix(MODEL): one for name, one in tensors.items() if name.startswith(MODEL)}
+    learned = {name.removeprefix(EXCHANGE): one for name, one in tensors.items() if name.startswith(EXCHANGE)}
+    return Checkpoint(record, model, texts[AGGREGATOR], texts[EXCHANGE_STATE], learned)
 
 
 def check_continues(record: RunRecord, fresh: RunRecord, *, other_files: bool = False) -> None:
@@ -115,20 +107,15 @@ def _pairs(record: RunRecord, fresh: RunRecord, other_files: bool) -> Iterator[t
         if is_plugin(name) and not (other_files and name.endswith(SUFFIX)):
             yield name, record.versions[name], fresh.versions.get(name)
     yield from ((f"setting {name}", then[name], now[name]) for name in then)
-    yield "method", record.method.model_dump(), fresh.method.model_dump()
-    for name in ("sources", "held_out", "classes"):
+    for name in ("method", "sources", "held_out", "classes"):
         yield name, getattr(record, name), getattr(fresh, name)
-    yield "source of the initial weights", _origin(record), _origin(fresh)
-    both = [(site, reply, fresh.census[site]) for site, reply in record.census.items() if site in fresh.census]
-    yield from ((f"split of site {site}", before.split_hash, after.split_hash) for site, before, after in both)
-    for site, before, after in both:
+    weights, own = record.initial_weights, fresh.initial_weights
+    yield "source of the initial weights", (weights.label, weights.sha256), (own.label, own.sha256)
+    for site in sorted(record.census.keys() & fresh.census.keys()):
+        before, after = record.census[site], fresh.census[site]
+        yield f"split of site {site}", before.split_hash, after.split_hash
         if before.precision is not None:
             yield f"precision of site {site}", before.precision, after.precision
-
-
-def _origin(record: RunRecord) -> str:
-    weights = record.initial_weights
-    return weights.label if weights.sha256 is None else f"{weights.label} (SHA-256 {weights.sha256})"
 
 
 def _release(record: RunRecord) -> str:
@@ -141,20 +128,18 @@ def other_arithmetic(record: RunRecord, fresh: RunRecord) -> dict[str, dict[str,
 
     By participant, the server's as ``server``; without those that are as they were.
     """
-    then = {SERVER: record.versions, **{site: _arithmetic(reply) for site, reply in record.census.items()}}
-    now = {SERVER: fresh.versions, **{site: _arithmetic(reply) for site, reply in fresh.census.items()}}
-    found = {
-        participant: {
-            name: now[participant][name]
-            for name in sorted(then[participant])
-            if now[participant].get(name, then[participant][name]) != then[participant][name]
-        }
-        for participant in now
-        if participant in then
-    }
-    return {participant: changed for participant, changed in found.items() if changed}
+    found: dict[str, dict[str, str]] = {}
+    now = _arithmetic(fresh)
+    for participant, then in _arithmetic(record).items():
+        own = now.get(participant, then)
+        if changed := {name: own[name] for name in sorted(then) if own.get(name, then[name]) != then[name]}:
+            found[participant] = changed
+    return found
 
 
-def _arithmetic(reply: CensusReply) -> dict[str, str]:
-    """Return on what the bits of a site's arithmetic depend, by name."""
-    return {**reply.versions, "device": reply.device, "compiled": "yes" if reply.compiled else "no"}
+def _arithmetic(record: RunRecord) -> dict[str, dict[str, str]]:
+    """Return, by participant, on what the bits of its arithmetic depend."""
+    found = {SERVER: record.versions}
+    for site, reply in record.census.items():
+        found[site] = {**reply.versions, "device": reply.device, "compiled": "yes" if reply.compiled else "no"}
+    return found

@@ -12,11 +12,7 @@ from rich.text import Text
 class Display:
     """Prints lines, and shows a bar of ``what`` between entering and leaving if ``console`` is a terminal.
 
-    Args:
-        total: how many there are; ``done``: how many are done already.
-        columns: what is shown beside the count.
-        transient: whether the bar disappears in the end.
-        fields: values of ``{task.fields[...]}`` in the columns.
+    ``columns`` stand beside the count, and ``fields`` are the values of ``{task.fields[...]}`` in them.
     """
 
     def __init__(
@@ -25,15 +21,12 @@ class Display:
         what: str,
         total: int,
         columns: Sequence[ProgressColumn],
-        *,
-        done: int = 0,
-        transient: bool = False,
         fields: Mapping[str, Any] | None = None,
     ) -> None:
         self.has_bar = console.is_terminal
         left = (TextColumn(what), BarColumn(), MofNCompleteColumn())
-        self._progress = Progress(*left, *columns, console=console, transient=transient, disable=not self.has_bar)
-        self._bar = self._progress.add_task(what, total=total, completed=done, **(fields or {}))
+        self._progress = Progress(*left, *columns, console=console, transient=True, disable=not self.has_bar)
+        self._bar = self._progress.add_task(what, total=total, **(fields or {}))
 
     def __enter__(self) -> Self:
         self._progress.start()

@@ -107,12 +107,10 @@ def federated_defaults(record: RunRecord) -> dict[str, Any] | None:
     except SettingsError:
         return None
     server, weighting = dict(defaults.server), record.method.settings.get("weighting")
-    if composition.weighting is not None:
-        server |= (
-            defaults.weighting
-            if weighting is None
-            else {"weighting": {"name": named_part(weighting)[0], **defaults.weighting}}
-        )
+    if composition.weighting is not None and weighting is not None:
+        server["weighting"] = {"name": named_part(weighting)[0], **defaults.weighting}
+    elif composition.weighting is not None:
+        server |= defaults.weighting
     objective = {"name": named_part(record.method.objective)[0], **defaults.objective}
     method = record.method.model_copy(update={"settings": server, "objective": objective})
     found = method_settings(record.model_copy(update={"method": method}))

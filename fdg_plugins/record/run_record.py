@@ -101,10 +101,7 @@ class AggregationRecord(Recorded):
         named: dict[str, Any] = {}
         own: dict[str, Any] = {}
         for name, value in report.items():
-            if isinstance(value, list) and name != "sites":
-                if len(value) != len(report["sites"]):
-                    expected = f"one for each of {report['sites']}"
-                    raise FDGError(f"the aggregator's report: {name} has {len(value)} values, expected {expected}.")
+            if isinstance(value, list) and len(value) == len(report["sites"]):
                 value = dict(zip(report["sites"], value, strict=True))
             if name != "sites":
                 (named if name in cls.model_fields and name != "own" else own)[name] = value
@@ -263,27 +260,25 @@ class RunRecord(Recorded):
         ``personal``: the scores of the sites' own models, which are summarised likewise.
         """
         judges = self.sources if expected is None else tuple(expected)
-        sums = self.sums_by_domain(scores)
-        summary = self._summary(scores, sums, judges)
         own = None
         if personal:
-            of_own = self.sums_by_domain(personal)
-            totals = [found[self.score.name] for found in of_own.values()]
+            totals = [found[self.score.name] for found in self.sums_by_domain(personal).values()]
             pooled = sum(total for total, _ in totals) / sum(count for _, count in totals)
-            own = PersonalScores(**self._summary(personal, of_own, judges), pooled=pooled)
-        target, derived = summary["domains"].get(self.protocol.target), self.derived_scores(sums)
-        record = EvaluationRecord(after_round=after_round, **summary, target=target, derived=derived, personal=own)
+            own = PersonalScores(**self._summary(personal, judges), pooled=pooled)
+        summary = self._summary(scores, judges)
+        record = EvaluationRecord(
+            after_round=after_round,
+            **summary,
+            target=summary["domains"].get(self.protocol.target),
+            derived=self.derived_scores(self.sums_by_domain(scores)),
+            personal=own,
+        )
         self.evaluations.append(record)
         return record
 
-    def _summary(
-        self, scores: Mapping[str, Evaluation], sums: Mapping[str, Mapping[str, SumAndCount]], judges: Iterable[str]
-    ) -> dict[str, Any]:
-        """Return sites, domains, and the sources' mean and worst score, which are None unless all ``judges`` answered.
-
-        ``sums``: those of the scores, by domain.
-        """
-        domains = self._domain_scores(sums)
+    def _summary(self, scores: Mapping[str, Evaluation], judges: Iterable[str]) -> dict[str, Any]:
+        """Return sites, domains, and the mean and worst of the sources, None unless all ``judges`` answered."""
+        domains = self._domain_scores(scores)
         sources = [value for domain, value in sorted(domains.items()) if domain != self.protocol.target]
         complete = bool(sources) and all(site in scores for site in judges)
         worst = self.score.worst(sources) if complete else None
@@ -299,9 +294,9 @@ class RunRecord(Recorded):
         judged = {site: score for site, score in scores.items() if site not in partial}
         return domain_sums(judged, {site: reply.domain for site, reply in self.census.items()})
 
-    def _domain_scores(self, sums: Mapping[str, Mapping[str, SumAndCount]]) -> dict[str, float]:
+    def _domain_scores(self, scores: Mapping[str, Evaluation]) -> dict[str, float]:
         """Return the run's score of each domain."""
-        primary = {domain: found[self.score.name] for domain, found in sums.items()}
+        primary = {domain: found[self.score.name] for domain, found in self.sums_by_domain(scores).items()}
         return {domain: total / count for domain, (total, count) in primary.items()}
 
     def derived_scores(self, sums: Mapping[str, Mapping[str, SumAndCount]]) -> dict[str, dict[str, float]]:
@@ -348,18 +343,16 @@ class RunRecord(Recorded):
         of_best: Mapping[str, Evaluation] = {}
         for evaluation, known in self._known_scores():
             # Nothing that is known is forgotten, so the later model has a score of each site of the best one.
-            if best is None or self._is_better({site: known[site] for site in of_best}, of_best):
+            shared = {site: known[site] for site in of_best}
+            if best is None or self.score.goodness(self._centre(shared)) > self.score.goodness(self._centre(of_best)):
                 best, of_best = evaluation, dict(known)
         return best
-
-    def _is_better(self, scores: Mapping[str, Evaluation], others: Mapping[str, Evaluation]) -> bool:
-        return self.score.goodness(self._centre(scores)) > self.score.goodness(self._centre(others))
 
     def _centre(self, scores: Mapping[str, Evaluation]) -> float:
         """Return the mean over the domains of the sites that gave these scores, or their median over the sites."""
         if self.protocol.selection == "median":
             return statistics.median_low(one.value(self.score.name) for one in scores.values())
-        return mean(list(self._domain_scores(self.sums_by_domain(scores)).values()))
+        return mean(list(self._domain_scores(scores).values()))
 
     def source_score(self, after_round: int) -> float | None:
         """Return the central score of the model after a round, over all that is known then; None if it has none."""

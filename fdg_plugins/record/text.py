@@ -7,7 +7,6 @@ from typing import Any
 from fdg_plugins.errors import counted
 from fdg_plugins.record.method_settings import method_label
 from fdg_plugins.record.run_record import Choice, EvaluationRecord, PersonalScores, RoundRecord, RunRecord, mean
-from fdg_plugins.tasks import ScoreKind
 
 DETAILS = " (details in the site's own log"  # then a number that is another for each site
 UNDONE = "its step was undone"
@@ -28,23 +27,10 @@ def marks(record: RunRecord) -> str:
 
 def duration(seconds: float) -> str:
     """Return a duration as text: ``41 s``, ``3 min 20 s``, ``2 h 05 min``."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-
-
-def precision_line(record: RunRecord) -> str:
-    """Return the line for the precisions that the sites have chosen, by which the run can be repeated elsewhere."""
-    sites: dict[str, list[str]] = {}
-    for site, reply in sorted(record.census.items()):
-        sites.setdefault(reply.precision or "unknown", []).append(site)
-    if len(sites) == 1:
-        return f"precision {record.protocol.precision}: {next(iter(sites))} at every site"
-    parts = (f"{precision} at {', '.join(names)}" for precision, names in sorted(sites.items()))
-    return f"precision {record.protocol.precision}: {'; '.join(parts)}"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
 def round_line(record: RunRecord, finished: RoundRecord, received: EvaluationRecord) -> str:
@@ -121,15 +107,16 @@ def final_table(record: RunRecord) -> str:
     evaluations = {evaluation.after_round: evaluation for evaluation in record.evaluations}
     protocol = record.protocol
     sources = sorted({record.census[site].domain for site in record.sources})
-    head = ["model", *sources, "source mean", "worst source", f"target {protocol.target}"]
-    rows = [row for choice in record.choices for row in _rows(record, evaluations[choice.after_round], choice, sources)]
+    rows = [["model", *sources, "source mean", "worst source", f"target {protocol.target}"]]
+    for choice in record.choices:
+        rows += _rows(record, evaluations[choice.after_round], choice, sources)
     trained = f"{protocol.trained}, " if protocol.trained else ""
     title = f"{record.data}, {protocol.model}, {trained}{protocol.image_size} px, seed {protocol.seed}"
     note = f" [{marks(record)}]" if marks(record) else ""
     lines = [
         f"{record.score.title} of the global model{note}: {title}",
         f"{method_label(record)}, {counted(len(record.rounds), 'round')}",
-        *_aligned([head, *rows]),
+        *_aligned(rows),
         "Sources are judged on their validation splits, the target on all its images; it chose nothing.",
     ]
     last = next(reversed(record.standing), None)
@@ -144,35 +131,26 @@ def final_table(record: RunRecord) -> str:
 
 
 def _rows(record: RunRecord, evaluation: EvaluationRecord, choice: Choice, sources: list[str]) -> Iterator[list[str]]:
-    """Yield the chosen model's row and one for each score that the task derives; then those of the personal models."""
-    title = f"{TITLES[choice.rule]} (round {choice.after_round})"
-    yield _row(title, evaluation, record.score, sources, evaluation.target)
-    yield from _derived_rows(record, evaluation.derived, sources, complete=evaluation.source_mean is not None)
+    """Yield the chosen model's row and one for each score that the task derives; then those of the personal models.
+
+    Mean and worst are missing unless all sources are in them.
+    """
+    target = record.protocol.target
+    scores: list[tuple[str, EvaluationRecord | PersonalScores, Mapping[str, Mapping[str, float]], float | None]]
+    scores = [(TITLES[choice.rule], evaluation, evaluation.derived, evaluation.target)]
     if (own := evaluation.personal) is not None:
-        yield _row(f"personal (round {choice.after_round})", own, record.score, sources, None)
-        derived = record.derived_scores(record.sums_by_domain(own.sites))
-        yield from _derived_rows(record, derived, sources, complete=own.source_mean is not None)
-
-
-def _row(
-    title: str, scores: EvaluationRecord | PersonalScores, kind: ScoreKind, sources: list[str], target: float | None
-) -> list[str]:
-    judged = scores.domains.keys() >= {*sources}  # else mean and worst are of other things
-    summary = (scores.source_mean, scores.source_worst) if judged else (None, None)
-    return [title, *map(kind.text, (*map(scores.domains.get, sources), *summary, target))]
-
-
-def _derived_rows(
-    record: RunRecord, derived: Mapping[str, Mapping[str, float]], sources: list[str], *, complete: bool
-) -> Iterator[list[str]]:
-    """Yield a row for each score that the task derives; without mean and worst unless all sources are in it."""
-    for kind in record.task.derived_kinds:
-        values = derived.get(kind.name, {})
-        known = [values[domain] for domain in sources if domain in values]
-        of_all = complete and len(known) == len(sources)
-        summary = (mean(known), kind.worst(known)) if of_all else (None, None)
-        shown = (*map(values.get, sources), *summary, values.get(record.protocol.target))
-        yield [f"  {kind.title}", *map(kind.text, shown)]
+        scores.append(("personal", own, record.derived_scores(record.sums_by_domain(own.sites)), None))
+    for title, found, derived, of_target in scores:
+        judged = found.domains.keys() >= {*sources}
+        summary = (found.source_mean, found.source_worst) if judged else (None, None)
+        shown = (*map(found.domains.get, sources), *summary, of_target)
+        yield [f"{title} (round {choice.after_round})", *map(record.score.text, shown)]
+        for kind in record.task.derived_kinds:
+            values = derived.get(kind.name, {})
+            known = [values[domain] for domain in sources if domain in values]
+            complete = found.source_mean is not None and len(known) == len(sources)
+            summary = (mean(known), kind.worst(known)) if complete else (None, None)
+            yield [f"  {kind.title}", *map(kind.text, (*map(values.get, sources), *summary, values.get(target)))]
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:

@@ -2,9 +2,8 @@
 """The folder of a run's state, at the server and at every site, next to FLARE's job folders.
 
 A run can outlive its job and be resumed by another job; its name is the id of the job that started it. Its state is
-derived from data, so only the owner can enter the folder. The server's is removed when the run has finished; an
-interrupted run keeps it until the run has been resumed and finished, or until ``fdg kit clean`` removes it. A site's is
-removed when no task has used it for a month, or earlier by ``fdg kit clean``.
+derived from data, so only the owner can enter the folder. The server's is removed when the run has finished, a site's
+when no task has used it for a month, either by ``fdg kit clean``.
 
 FLARE's simulator erases its whole workspace when it starts. ``FDG_STATE`` therefore names another place for the state
 of the run of one simulation, as ``fdg run`` and ``fdg sweep`` do; a run that finds its own state there is resumed.

@@ -13,11 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from fdg_plugins.errors import DataError, SettingsError, counted
+from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.state.folders import FOLDER, is_run
 
-DAY_S = 86_400
-HOUR_S = 3_600
+DAY_S, HOUR_S = 86_400, 3_600
 
 
 class Leftover(NamedTuple):
@@ -30,41 +29,27 @@ class Leftover(NamedTuple):
     kept_because: str | None
 
 
-def leftovers(place: Path, older_than_days: float = 1.0, run: str | None = None) -> list[Leftover]:
+def leftovers(place: Path, run: str | None = None) -> list[Leftover]:
     """Return the entries that runs left at ``place``, in order of name, each with the reason to keep it, if any.
 
-    Args:
-        place: a participant's kit, or a simulator's workspace.
-        older_than_days: minimum time since a folder's last change, in days, at least 1.
-        run: consider only this run, and ask for an hour instead.
-
-    Raises ``SettingsError`` for an argument out of range, ``DataError`` if ``place`` is not a participant's folder.
+    ``place``: a participant's kit, or a simulator's workspace, which has several participants. ``run``: consider only
+    this run, and ask for an hour instead of a day. Raises ``SettingsError`` if ``run`` is not a job's id, ``DataError``
+    if ``place`` is not a participant's folder, or for a state folder that is a link: links are not followed.
     """
-    if not older_than_days >= 1:
-        raise SettingsError(field="older-than", value=older_than_days, expected="at least 1 day")
     if run is not None and not is_run(run):
         raise SettingsError(field="run", value=run, expected="the id of a job")
-    age_s = HOUR_S if run is not None else older_than_days * DAY_S
-    found = []
-    for path in (path for folder in _state_folders(place) for path in sorted(folder.iterdir())):
-        if run in (None, path.name):
-            with suppress(FileNotFoundError):  # its run has finished meanwhile
-                found.append(_leftover(path, age_s))
-    return found
-
-
-def _state_folders(place: Path) -> list[Path]:
-    """Return the state folder of the participant at ``place``, or those of several in a simulator's workspace.
-
-    Raises ``DataError`` naming the place if it is neither, or a state folder that is a link: links are not followed.
-    """
     own = place / FOLDER
-    found = [own] if os.path.lexists(own) else sorted(place.glob(f"*/{FOLDER}"))
-    if not found and not any((place / part).is_dir() for part in ("startup", "local")):
-        raise DataError(f"folder {place} holds no {FOLDER}, expected a participant's kit or a simulator's workspace.")
-    for folder in found:
+    folders = [own] if os.path.lexists(own) else sorted(place.glob(f"*/{FOLDER}"))
+    if not folders and not any((place / part).is_dir() for part in ("startup", "local")):
+        raise DataError(field="folder", value=str(place), expected="a participant's kit or a simulator's workspace")
+    found = []
+    for folder in folders:
         if not _is_real_folder(folder):
-            raise DataError(f"{folder} is a link or not a folder, expected a participant's folder of run states.")
+            raise DataError(field="folder", value=str(folder), expected="a folder of run states, not a link")
+        for path in sorted(folder.iterdir()):
+            if run in (None, path.name):
+                with suppress(FileNotFoundError):  # its run has finished meanwhile
+                    found.append(_leftover(path, DAY_S if run is None else HOUR_S))
     return found
 
 
@@ -86,5 +71,5 @@ def _leftover(path: Path, age_s: float) -> Leftover:
     if not _is_real_folder(path) or not is_run(path.name):
         why = "it is not the folder of a run"
     elif time.time() - changed < age_s:
-        why = f"it has changed within the last {'hour' if age_s == HOUR_S else counted(age_s / DAY_S, 'day')}"
+        why = f"it has changed within the last {'hour' if age_s == HOUR_S else '1 day'}"
     return Leftover(path, sum(one.st_size for one in found if not stat.S_ISDIR(one.st_mode)), changed, why)

@@ -2,10 +2,9 @@
 """What a site keeps between rounds, in the run's folder: tensors by name, in one file for each round.
 
 There are two series of such files: what training keeps (a method's memory, personal parameters, momentum), and the
-metrics of the site's own model, which the filter that reports the gap keeps. The last two rounds of each are kept. If
-the server died before it saved a round and repeats that round, the site starts it again from its earlier state; a
-server that goes back further is refused. Beside them is the part of the model that no step changes, which the server
-sends only once.
+metrics of the site's own model, for the filter that reports the gap. The last two rounds of each are kept, so that a
+server which died before it saved a round can repeat it; one that goes back further is refused. Beside them is the part
+of the model that no step changes, which the server sends only once.
 """
 
 from collections.abc import Mapping
@@ -32,17 +31,17 @@ class Kept(NamedTuple):
 
 def write_kept(folder: Path, round_number: int, kept: Kept) -> None:
     """Save what training keeps as the state after ``round_number``; raise ``DataError`` if that fails."""
-    parts = kept._asdict().items()
-    write_round(
-        folder, TRAINED, round_number, {f"{part}/{name}": one for part, of in parts for name, one in of.items()}
-    )
+    tensors = {f"{part}/{name}": one for part, of in kept._asdict().items() for name, one in of.items()}
+    write_round(folder, TRAINED, round_number, tensors)
 
 
 def read_kept(folder: Path, round_number: int) -> Kept:
     """Return what training kept before ``round_number``; raise ``DataError`` as :func:`read_round`."""
-    tensors = read_round(folder, TRAINED, round_number)
-    names = {part: [name for name in tensors if name.startswith(f"{part}/")] for part in Kept._fields}
-    return Kept(**{part: {name.removeprefix(f"{part}/"): tensors[name] for name in of} for part, of in names.items()})
+    parts: dict[str, dict[str, torch.Tensor]] = {}
+    for name, one in read_round(folder, TRAINED, round_number).items():
+        part, _, rest = name.partition("/")
+        parts.setdefault(part, {})[rest] = one
+    return Kept(**parts)
 
 
 def write_round(folder: Path, series: str, round_number: int, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -82,10 +81,11 @@ def has_memory(folder: Path) -> bool:
 
 def clear_memory(folder: Path) -> None:
     """Remove whatever the site kept of its rounds and of the model in the run's folder."""
-    for series in SERIES:
-        for number in _rounds(folder, series):
-            _file(folder, series, number).unlink()
-    (folder / FIXED_FILE).unlink(missing_ok=True)
+    for path in (
+        *(_file(folder, one, number) for one in SERIES for number in _rounds(folder, one)),
+        folder / FIXED_FILE,
+    ):
+        path.unlink(missing_ok=True)
 
 
 def write_fixed(folder: Path, name: str, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -109,7 +109,7 @@ def read_fixed(folder: Path, name: str) -> dict[str, torch.Tensor]:
 def _load(path: Path, expected: Mapping[str, str]) -> dict[str, torch.Tensor]:
     tensors, metadata = load_checked_tensors(path)
     if metadata != expected:
-        raise DataError(f"file {path} has {metadata}, expected {expected}.")
+        raise DataError(field=f"metadata of file {path}", value=metadata, expected=str(expected))
     return tensors
 
 

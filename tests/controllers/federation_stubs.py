@@ -13,7 +13,6 @@ from typing import Any
 
 from nvflare.apis.client import Client
 from nvflare.apis.controller_spec import ClientTask, Task
-from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext, FLContextManager
 from nvflare.apis.shareable import Shareable
@@ -145,9 +144,6 @@ def round_record(number: int, **changes: Any) -> RoundRecord:
     return RoundRecord(**{**fields, **changes})
 
 
-# --- FLARE ------------------------------------------------------------------------------------------
-
-
 class Cell:
     """The part of FLARE's end of the network in which it is told how to take what arrives."""
 
@@ -164,10 +160,9 @@ class Cell:
 class Engine:
     """The part of FLARE's server engine that a workflow uses; ``events`` are those fired, with their data."""
 
-    def __init__(self, folder: Path, sites: tuple[str, ...] = (), components: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, folder: Path, sites: tuple[str, ...] = ()) -> None:
         self.folder = folder
         self.sites = sites
-        self.components = components or {}
         self.events: list[tuple[str, Any]] = []
         self.cell = Cell()
         self.contexts = FLContextManager(self, "server", "job", public_stickers={}, private_stickers={})
@@ -181,8 +176,8 @@ class Engine:
     def get_clients(self) -> list[Client]:
         return [Client(site, "token") for site in self.sites]
 
-    def get_component(self, component_id: str) -> Any:
-        return self.components.get(component_id)
+    def get_component(self, component_id: str) -> None:
+        """The job has none."""
 
     def register_app_command(self, topic: str, cmd_func: Any, *args: Any, **kwargs: Any) -> None:
         """Nothing commands this process."""
@@ -198,10 +193,6 @@ class Engine:
 def context_of(engine: Engine) -> FLContext:
     """Return a new context, which knows what was made sticky in earlier ones."""
     return engine.contexts.new_context()
-
-
-class Reporter(FLComponent):
-    """A component in whose name events are fired."""
 
 
 BUSY = Shareable()  # the answer of a site that is still at work

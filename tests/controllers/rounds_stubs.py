@@ -24,6 +24,7 @@ from fdg_plugins.messages import (
     TrainReport,
 )
 from fdg_plugins.methods.fedavg import FedAvgAggregator
+from fdg_plugins.objectives import Exchange
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.settings.protocol import Protocol
@@ -123,13 +124,16 @@ def make_rounds(
     aggregator: UpdateAggregator | None = None,
     *,
     reverse: bool = False,
+    exchange: Exchange | None = None,
     **protocol: Any,
 ) -> tuple[Rounds, Sites]:
+    folder.mkdir(exist_ok=True)
     sites = Sites(folder, script, reverse)
     model = GlobalModel(update([0.0, 0.0], batches=0), KINDS)
     record = run_record(**{"lr_decay_factor": 1.0, **protocol})
     record.census = {site: census_of(site) for site in DOMAINS}
-    return Rounds(sites, aggregator or FedAvgAggregator(), model, record, folder), sites  # type: ignore[arg-type]
+    rule = aggregator or FedAvgAggregator()
+    return Rounds(sites, rule, model, record, folder, folder / "state", exchange), sites  # type: ignore[arg-type]
 
 
 def run(rounds: Rounds, count: int) -> None:
@@ -159,9 +163,6 @@ def all_well(source: Callable[[int], float] = lambda n: 0.5, target: Callable[[i
 def description(path: Path) -> dict[str, str]:
     with safe_open(path, "pt") as file:
         return dict(file.metadata())
-
-
-# --- a whole run ------------------------------------------------------------------------------------
 
 
 def spoiled(site: str, spoil: Callable[[FLModel], Answer]) -> Script:

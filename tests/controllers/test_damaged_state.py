@@ -63,24 +63,17 @@ def comparable(tensors: Any) -> dict[str, tuple[str, list[int], bytes]]:
 FILES = {"ledger": ledger, "site memory": site_memory, "checkpoint": checkpoint}
 
 
-def flip(content: bytearray, generator: random.Random) -> None:
-    content[generator.randrange(len(content))] ^= 1 << generator.randrange(8)
-
-
-def truncate(content: bytearray, generator: random.Random) -> None:
-    del content[generator.randrange(len(content)) :]
-
-
-def append(content: bytearray, generator: random.Random) -> None:
-    content += generator.randbytes(generator.randrange(1, 64))
-
-
-def overwrite(content: bytearray, generator: random.Random) -> None:
+def garble(content: bytearray, way: int, generator: random.Random) -> None:
+    """Flip a bit, cut the content short, add to it, or write over a part of it."""
     start = generator.randrange(len(content))
-    content[start : start + 16] = generator.choice([bytes(16), b"9" * 16, generator.randbytes(16)])
-
-
-WAYS = (flip, flip, truncate, append, overwrite)
+    if way == 0:
+        content[start] ^= 1 << generator.randrange(8)
+    elif way == 1:
+        del content[start:]
+    elif way == 2:
+        content += generator.randbytes(generator.randrange(1, 64))
+    else:
+        content[start : start + 16] = generator.choice([bytes(16), b"9" * 16, generator.randbytes(16)])
 
 
 @pytest.mark.parametrize("kind", FILES)
@@ -91,7 +84,7 @@ def test_a_garbled_file_is_refused_or_read_as_it_was_written(kind: str, tmp_path
     generator, refused = random.Random(7), list[str]()
     for number in range(300):
         content = bytearray(intact)
-        WAYS[number % len(WAYS)](content, generator)
+        garble(content, number % 4, generator)
         file.path.write_bytes(content)
         try:
             assert file.read() == written
@@ -99,24 +92,15 @@ def test_a_garbled_file_is_refused_or_read_as_it_was_written(kind: str, tmp_path
             refused.append(str(error))
     assert len(refused) > 290
     named = str(file.path) if kind != "checkpoint" else f"checkpoint of run {RUN}"
-    assert all(named in text and "\n" not in text for text in refused)
-
-
-@pytest.mark.parametrize("kind", FILES)
-@pytest.mark.parametrize("content", [b"", b"{}", b"[" * 30_000, b"\xff" * 100, None])
-def test_something_else_in_its_place_is_refused_in_one_sentence(
-    kind: str, content: bytes | None, tmp_path: Path
-) -> None:
-    file = FILES[kind](tmp_path)
-    file.path.unlink()
-    file.path.mkdir() if content is None else file.path.write_bytes(content)
-    with pytest.raises(DataError) as caught:
-        file.read()
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 500
+    for other in (b"", b"{}", b"[" * 30_000, b"\xff" * 100):
+        file.path.write_bytes(other)
+        with pytest.raises(DataError) as caught:
+            file.read()
+        refused.append(str(caught.value))
+    assert all(named in text and "\n" not in text and len(text) < 500 for text in refused)
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     file = checkpoint(tmp_path)
-    with pytest.raises(DataError, match=f"checkpoint of run other cannot be read: it is that of run {RUN}"):
+    with pytest.raises(DataError, match=f"it is that of run {RUN}"):
         read_checkpoint(file.path, "other")

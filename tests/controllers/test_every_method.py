@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fdg_plugins.plugins.composition import published
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.plugins.composition import Composition, compositions, published
 from fdg_plugins.recipes import make_recipe
 from tests.controllers.test_methods_in_rounds import MethodJob, same
 
@@ -34,22 +35,11 @@ def run(method: str, folder: Path, **settings: Any) -> MethodJob:
     return MethodJob(folder / "run", **said).finished()
 
 
-KEEPING = {"keep_momentum": True}
-KNOWING: list[tuple[str, dict[str, Any]]] = [
-    *((method, {}) for method in ("scaffold", "mofedsam", "harmofl", "fedga", "arfl", "fedadg")),
-    *((method, {"momentum": 0.0, "validate_all": True}) for method in ("fedpac", "fedas", "fedomg+rod")),
-    *((method, KEEPING) for method in ("fedavg", "fedsr")),
-]
-
-
 # One that keeps state in its objective, one in its model, one in its optimizer.
-EACH_KIND = ("scaffold", "fedpac", "fedavg")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "settings"),
-    [pytest.param(*one, marks=[] if one[0] in EACH_KIND else pytest.mark.nightly) for one in KNOWING],
+    [("scaffold", {}), ("fedpac", {"momentum": 0.0, "validate_all": True}), ("fedavg", {"keep_momentum": True})],
 )
 def test_what_a_site_knows_survives_torn_down_processes_and_rounds_without_it(
     method: str, settings: dict[str, Any], tmp_path: Path
@@ -83,3 +73,21 @@ def test_every_method_learns(method: str, tmp_path: Path) -> None:
         said["objective"] |= OWN[method]
     job = MethodJob(tmp_path / "run", **said).finished()
     assert max(evaluation.target or 0.0 for evaluation in job.record.evaluations[1:]) > 2.5 * CHANCE
+
+
+def refusal(made_of: Composition) -> str | None:
+    """Return why a composition cannot be run; None if it can."""
+    try:
+        make_recipe(made_of.name, "rotateddigits")
+    except SettingsError as error:
+        return str(error)
+    return None
+
+
+def test_of_all_compositions_those_are_refused_that_contradict_themselves() -> None:
+    refused = {one.name: reason for one in compositions() if (reason := refusal(one)) is not None}
+    steps = {f"fednova{weighting}+{part}" for weighting in ("", "+ga", "+arfl") for part in ("prox", "pac", "adg")}
+    rows = {f"fedcsa{weighting}+babu" for weighting in ("", "+ga", "+arfl")}
+    assert refused.keys() == steps | rows | {"fednova+as"}
+    for name, reason in refused.items():
+        assert ("divides by effective steps" if name.startswith("fednova") else "needs the whole head") in reason

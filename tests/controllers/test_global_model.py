@@ -6,14 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors import safe_open
 
-from fdg_plugins.core.layout import ParameterKind
 from fdg_plugins.errors import DataError, FDGError
-from fdg_plugins.models import build_model
 from fdg_plugins.settings.protocol import Protocol
-from fdg_plugins.storage import load_tensors
-from fdg_plugins.training.global_model import GlobalModel, count_bytes, initial_model
+from fdg_plugins.training.global_model import GlobalModel, initial_model
 
 KINDS = {"w": "trainable", "running": "float_buffer", "counter": "integer_buffer"}
 State = dict[str, torch.Tensor]
@@ -28,12 +24,10 @@ def step(w: list[float]) -> State:
     return {"w": torch.tensor([w]), "running": torch.tensor([-0.25]), "counter": torch.tensor(2)}
 
 
-@pytest.mark.parametrize("arrays", [False, True])
-def test_a_step_is_added_every_dtype_kept_and_nothing_changed_in_place(arrays: bool) -> None:
+def test_a_step_is_added_every_dtype_kept_and_nothing_changed_in_place() -> None:
     moved = model()
     sent, kept = moved.state, {name: value.clone() for name, value in moved.state.items()}
-    doubles = {name: value.double() for name, value in step([10.0, -2.0]).items()}
-    moved.apply({name: value.numpy() for name, value in doubles.items()} if arrays else doubles)
+    moved.apply({name: value.double().numpy() for name, value in step([10.0, -2.0]).items()})
     assert {name: value.tolist() for name, value in moved.state.items()} == {
         "w": [[11.0, 0.0]],
         "running": [0.25],
@@ -55,7 +49,7 @@ def test_the_model_owns_its_parameters() -> None:
     assert not own.state["w"].requires_grad
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), 3e38])
+@pytest.mark.parametrize("value", [float("nan"), 3e38])
 def test_a_step_out_of_the_finite_numbers_is_refused_by_name_and_changes_nothing(value: float) -> None:
     moved = GlobalModel({"a": torch.tensor([1.0]), "b": torch.tensor([3e38])}, {"a": "trainable", "b": "trainable"})
     before = moved.state
@@ -63,21 +57,6 @@ def test_a_step_out_of_the_finite_numbers_is_refused_by_name_and_changes_nothing
         moved.apply({"a": torch.tensor([1.0]), "b": torch.tensor([value])})
     assert moved.state is before
     assert moved.state["a"].tolist() == [1.0]
-
-
-def test_bytes_are_counted_for_tensors_and_arrays_of_any_width() -> None:
-    assert model().num_bytes == 2 * 4 + 4 + 8
-    tensors = {"half": torch.zeros(3, dtype=torch.bfloat16), "view": torch.zeros(10)[::2], "flag": torch.tensor(True)}
-    assert count_bytes({**tensors, "array": torch.zeros(5, dtype=torch.float64).numpy()}) == 3 * 2 + 5 * 4 + 1 + 40
-
-
-def test_a_file_holds_the_parameters_and_their_description(tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
-    model().save(path, {"classes": '["dog"]', "after_round": "3"})
-    with safe_open(path, "pt") as file:
-        assert file.metadata() == {"classes": '["dog"]', "after_round": "3"}
-    loaded = load_tensors(path)
-    assert all(torch.equal(loaded[name], value) for name, value in model().state.items())
 
 
 KINDS_OF_VARIANCES = {"bn.running_var": "float_buffer", "w": "trainable"}
@@ -96,22 +75,6 @@ def test_variances_that_no_site_can_have_count_as_zero_in_the_mean() -> None:
     assert all(update["w"].item() == -9 for update in updates)
     made.apply({"bn.running_var": -3 * received - 1, "w": torch.zeros(1)})  # which noise may make negative
     assert made.state["bn.running_var"].tolist() == [0.0, 0.0, 0.0]
-
-
-# --- the model before round 1 -----------------------------------------------------------------------
-
-
-def test_the_initial_model_is_that_of_the_seed() -> None:
-    made, record, exchange, last_layer = initial_model(Protocol(model="convnet", seed=3), 7)
-    assert exchange is None
-    assert last_layer == ("classifier.weight", "classifier.bias")
-    expected = build_model("convnet", 7, seed=3).state_dict()
-    assert made.state.keys() == expected.keys()
-    assert all(torch.equal(made.state[name], value) for name, value in expected.items())
-    assert record.label == "from scratch"
-    assert made.layout["extractor.1.running_mean"].kind is ParameterKind.FLOAT_BUFFER
-    other, *_ = initial_model(Protocol(model="convnet", seed=4), 7)
-    assert not torch.equal(made.state["classifier.weight"], other.state["classifier.weight"])
 
 
 def test_a_file_of_weights_that_is_named_but_not_there_stops_the_run(

@@ -88,14 +88,13 @@ def test_what_is_learned_is_sent_in_the_next_round_and_only_accepted_sites_count
     assert server.panics == []
 
 
-@pytest.mark.parametrize("event", [AppEventType.AFTER_AGGREGATION, AppEventType.ROUND_STARTED])
-def test_an_event_of_the_workflow_that_a_site_sends_has_no_effect(event: str) -> None:
+def test_an_event_of_the_workflow_that_a_site_sends_has_no_effect() -> None:
     server = Server(IIR)
     server.begin(0)
     server.answer("liar", gradient(9.0), 0)
     forged = FLContext()
     forged.set_prop(FLContextKey.EVENT_SCOPE, EventScope.FEDERATION, private=True, sticky=False)
-    server.host.handle_event(event, forged)
+    server.host.handle_event(AppEventType.AFTER_AGGREGATION, forged)
     server.answer("art", gradient(1.0), 0)
     server.aggregate()
     server.begin(1)
@@ -127,8 +126,6 @@ def test_a_method_learns_in_a_workflow_of_flare_s_what_it_learns_in_ours(name: s
     [
         ({"name": "iir"}, "fc", "probe is 'extra_task', expected 'previous_round'"),
         ({"name": "scaffold"}, "fc", "objective is 'scaffold', expected one that FLARE's own workflows can host"),
-        ({"name": "dim"}, "net.fc", "head is 'net.fc', but 'net.fc.weight' is no linear layer"),
-        ({"name": "dim", "stength": 1}, "fc", "stength"),
         (IIR, "head", "head is 'head', of which the global model has no parameters."),
     ],
 )

@@ -15,8 +15,6 @@ from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import FLContextKey, ServerCommandKey
 from nvflare.apis.shareable import Shareable, make_copy
 
-from fdg_plugins.controllers.channel import TENSORS_FILE
-from fdg_plugins.controllers.run_files import STATE_FILE
 from fdg_plugins.executors import SiteExecutor
 from fdg_plugins.filters import (
     ExchangeCheckFilter,
@@ -28,7 +26,7 @@ from fdg_plugins.filters import (
 )
 from fdg_plugins.flare.peers import ASKING_SITE_PROP
 from fdg_plugins.messages import META_SITE_REPORT, TASK_PROBE, TASK_TRAIN
-from fdg_plugins.record.run_files import LAST_FILE
+from fdg_plugins.record.run_files import LAST_FILE, STATE_FILE, TENSORS_FILE
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import load_tensors
 from fdg_plugins.testing.inputs import same_bits
@@ -122,8 +120,7 @@ class MethodJob(Job):
 
 
 def same(one: MethodJob, other: MethodJob) -> bool:
-    first, second = one.model, other.model
-    return same_bits(first, second)
+    return same_bits(one.model, other.model)
 
 
 def forging(site: str, change: Callable[[dict[str, torch.Tensor]], None]) -> Callable[[str, str, Shareable], None]:
@@ -137,14 +134,10 @@ def forging(site: str, change: Callable[[dict[str, torch.Tensor]], None]) -> Cal
     return forge
 
 
-METHODS = [
-    {"name": "dim", "strength": 0.1},
-    {"name": "iir", "strength": 0.1},
-    {"name": "iir", "strength": 0.1, "probe": "previous_round"},
-]
+METHODS: list[dict[str, Any]] = [{"name": "dim", "strength": 0.1}, {"name": "iir", "strength": 0.1}]
 
 
-@pytest.mark.parametrize("objective", METHODS, ids=lambda objective: "-".join(map(str, objective.values())))
+@pytest.mark.parametrize("objective", METHODS, ids=["dim", "iir"])
 def test_a_method_learns_from_round_to_round_and_saves_what_it_learned(
     tmp_path: Path, objective: dict[str, Any]
 ) -> None:
@@ -159,16 +152,15 @@ def test_a_method_learns_from_round_to_round_and_saves_what_it_learned(
     state = json.loads((job.folder / STATE_FILE).read_text())
     assert state["after_round"] == 2
     assert state["exchange"]["tensors"] == sorted(load_tensors(job.folder / TENSORS_FILE))
-    assert (TASK_PROBE in {task for task, _ in job.asked}) == (objective.get("probe", objective["name"]) == "iir")
+    assert (TASK_PROBE in {task for task, _ in job.asked}) == (objective["name"] == "iir")
     assert not (plain.folder / TENSORS_FILE).exists()
 
 
-@pytest.mark.parametrize("objective", METHODS[:2], ids=["dim", "iir"])
-def test_new_processes_for_every_task_give_the_same_bits(tmp_path: Path, objective: dict[str, Any]) -> None:
-    composed: dict[str, Any] = {"aggregator": {"name": "fedomg", "weighting": {"name": "ga"}}}
-    torn = MethodJob(tmp_path / "torn", objective, **composed)
+def test_new_processes_for_every_task_give_the_same_bits(tmp_path: Path) -> None:
+    composed: dict[str, Any] = {"objective": METHODS[1], "aggregator": {"name": "fedomg", "weighting": {"name": "ga"}}}
+    torn = MethodJob(tmp_path / "torn", **composed)
     torn.new_processes = True
-    assert same(torn.finished(), MethodJob(tmp_path / "kept", objective, **composed).finished())
+    assert same(torn.finished(), MethodJob(tmp_path / "kept", **composed).finished())
 
 
 def test_a_site_for_which_the_method_has_nothing_trains_with_the_others(tmp_path: Path) -> None:
@@ -188,17 +180,13 @@ def test_a_site_for_which_the_method_has_nothing_trains_with_the_others(tmp_path
 
 def scaled(factor: float) -> Callable[[dict[str, torch.Tensor]], None]:
     """Return what makes every floating-point tensor of a report longer."""
-
-    def change(report: dict[str, torch.Tensor]) -> None:
-        report.update({name: value * factor for name, value in report.items() if value.is_floating_point()})
-
-    return change
+    return lambda report: report.update({name: one * factor for name, one in report.items() if one.is_floating_point()})
 
 
 LIES: list[Any] = [
     ("dim", scaled(1e4), "'class_means' is"),
     ("dim", lambda report: report["class_counts"].mul_(1000), "'class_counts' add up to"),
-    ("dim", lambda report: report.update(class_means=report["class_means"] * torch.nan), "'class_means' has"),
+    ("dim", scaled(torch.nan), "'class_means' has"),
     ("scaffold", scaled(1.1), "does not follow from its update"),
     ("mosam", scaled(1e-3), "'step_length' is"),
 ]
@@ -233,8 +221,10 @@ def test_a_site_that_is_refused_its_update_leaves_no_report_either(tmp_path: Pat
     assert same(job, without)
 
 
-@pytest.mark.parametrize(("objective", "aggregator"), [("dim", "fedavg"), ("iir", "fedavg"), ("erm", "fedga")])
-@pytest.mark.parametrize("kind", [DataKind.COLLECTION, DataKind.WEIGHTS, "nonsense"])
+@pytest.mark.parametrize(
+    ("objective", "aggregator", "kind"),
+    [("dim", "fedavg", DataKind.COLLECTION), ("iir", "fedavg", DataKind.WEIGHTS), ("erm", "fedga", "nonsense")],
+)
 def test_an_answer_that_no_filter_can_read_costs_its_site_the_round_and_not_the_run(
     tmp_path: Path, objective: str, aggregator: str, kind: str
 ) -> None:
@@ -253,9 +243,6 @@ def test_weights_that_follow_from_gaps_need_the_filter_that_checks_them(tmp_path
     assert "the job's server config needs GapCheckFilter for the task 'train'." in job.panics[0]
 
 
-# --- sites drawn for a round ------------------------------------------------------------------------
-
-
 def test_as_many_sites_as_asked_for_are_drawn_by_the_seed_and_are_in_the_record(tmp_path: Path) -> None:
     settings = {"sites_per_round": 3, "rounds": 4}
     job = MethodJob(tmp_path / "one", "dim", settings=settings).finished()
@@ -263,11 +250,8 @@ def test_as_many_sites_as_asked_for_are_drawn_by_the_seed_and_are_in_the_record(
     drawn = [finished.drawn for finished in job.record.rounds]
     assert all(len(sites) == 3 and "angle_0" not in sites for sites in drawn)
     assert len(set(drawn)) > 1
-    assert drawn == [finished.drawn for finished in again.record.rounds]
+    assert drawn == [finished.sites for finished in again.record.rounds]
     assert same(job, again)
-    for finished in job.record.rounds:
-        assert finished.sites == finished.drawn
-        assert {site for task, site in job.asked if task == TASK_TRAIN} >= set(finished.drawn)
     judged = [set(evaluation.sites) for evaluation in job.record.evaluations]
     assert judged == [*({*sites, "angle_0"} for sites in drawn), set(ANGLES)]
 

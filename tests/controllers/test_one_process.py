@@ -45,10 +45,7 @@ def record_in(folder: Path) -> RunRecord:
     return RunRecord.model_validate_json((folder / "workspace" / SIMULATOR_FOLDER / RESULTS_FILE).read_bytes())
 
 
-SLOW = [pytest.param(method, marks=pytest.mark.slow) for method in ("fedavg", "fedomg", "feddim")]
-
-
-@pytest.mark.parametrize("method", ["fedga", "fediir", *SLOW])
+@pytest.mark.parametrize("method", ["fedga", "fediir"])
 def test_the_bits_are_those_of_the_same_job_whose_messages_are_serialised(method: str, tmp_path: Path) -> None:
     for name in ("elsewhere", "here"):
         (tmp_path / name).mkdir()
@@ -88,28 +85,11 @@ def test_a_site_that_writes_to_what_it_received_changes_it_for_itself_only(
     assert {site for site in losses[0] if losses[0][site] != losses[1][site]} == {"angle_15"}
 
 
-@pytest.mark.parametrize("code", ServerRunner.ABORT_RETURN_CODES)
-def test_an_error_reply_after_which_flare_ends_jobs_costs_its_site_the_round_alone(
-    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    send = LocalSite.send_task_result
-
-    def refuse(self: LocalSite, result: Shareable, *arguments: Any, **options: Any) -> bool:
-        if (self.name, result.get_header(ReservedKey.TASK_NAME)) == ("angle_45", TASK_TRAIN):
-            result.set_return_code(code)
-        return send(self, result, *arguments, **options)
-
-    monkeypatch.setattr(LocalSite, "send_task_result", refuse)
-    assert made(job_of("fedavg", tmp_path, rounds=1)).run()
-    record = record_in(tmp_path)
-    assert record.status == "finished"
-    assert record.rounds[0].failures == {"angle_45": f"answered with the error {code}."}
-    assert len(record.rounds[0].sites) == 4
-
-
 FORGED = "x\n2030-01-01 00:00:00,000 - FederationController - ERROR - stopped: site angle_30 lied\x1b[2J"
+# After a reply with one of its codes FLARE itself would end the job.
 LIES: dict[str, Callable[[Shareable], None]] = {
     "angle_15": lambda result: result.set_return_code(np.array([1, 2])),
+    "angle_30": lambda result: result.set_return_code(ServerRunner.ABORT_RETURN_CODES[0]),
     "angle_45": lambda result: result.set_return_code(FORGED),
     "angle_75": lambda result: result.set_header(ReservedHeaderKey.CONTENT_TYPE, FORGED),
 }
@@ -126,12 +106,13 @@ def test_sites_with_headers_that_flare_cannot_read_cost_their_rounds_alone_and_w
         return send(self, result, *arguments, **options)
 
     monkeypatch.setattr(LocalSite, "send_task_result", lie)
-    assert made(job_of("fedavg", tmp_path, rounds=2, min_sites=2)).run()
+    assert made(job_of("fedavg", tmp_path, rounds=2, min_sites=1)).run()
     record = record_in(tmp_path)
     assert record.status == "finished"
     for one in record.rounds:
         assert one.failures.keys() == LIES.keys()
-        assert one.sites == ("angle_30", "angle_60")
+        assert one.failures["angle_30"] == f"answered with the error {ServerRunner.ABORT_RETURN_CODES[0]}."
+        assert one.sites == ("angle_60",)
     said = [entry.getMessage() for entry in caplog.records if "angle_30 lied" in entry.getMessage()]
     assert said
     assert all(line.isprintable() for line in said)

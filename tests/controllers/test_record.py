@@ -4,6 +4,7 @@
 import gzip
 import json
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from fdg_plugins.controllers import SCHEMA_VERSION, RunRecord
+from fdg_plugins.controllers.run_files import keep_results
 from fdg_plugins.errors import DataError, FDGError
 from fdg_plugins.record.checkpoint import (
     CHECKPOINT_FILE,
@@ -21,6 +23,7 @@ from fdg_plugins.record.checkpoint import (
     read_checkpoint,
 )
 from fdg_plugins.record.run_record import AggregationRecord, InitialWeights, domain_sums
+from fdg_plugins.record.text import final_table, round_line
 from tests.controllers.federation_stubs import DOMAINS, census_reply, evaluation, round_record, run_record, scores
 
 MEAN, MEDIAN = "mean", "median"
@@ -28,9 +31,6 @@ MEAN, MEDIAN = "mean", "median"
 
 def choices(record: RunRecord) -> dict[str, int]:
     return {choice.rule: choice.after_round for choice in record.choose({})}
-
-
-# --- means over domains -----------------------------------------------------------------------------
 
 
 def test_sites_of_one_domain_are_pooled_over_their_examples() -> None:
@@ -69,8 +69,6 @@ def test_a_mean_over_some_of_the_sources_is_no_mean() -> None:
     assert (made.source_mean, made.source_worst) == (None, None)
     assert made.target == pytest.approx(0.4)
 
-
-# --- choices ----------------------------------------------------------------------------------------
 
 Scores = tuple[float | None, float | None, float | None]  # of cartoon, photo-1, photo-2
 
@@ -140,8 +138,6 @@ def test_each_rule_chooses_by_its_own_number_and_names_its_file() -> None:
     assert choices(record)["last"] == 3
 
 
-# --- aggregation ------------------------------------------------------------------------------------
-
 NUMBERS = ("weights", "coefficients", "update_norms", "cosines_with_mean", "cosines_with_direction")
 REPORT = {"sites": ["b", "a"], **{name: [1.0, 2.0] for name in NUMBERS}, "mean_norm": 3.0, "direction_norm": 4.0}
 
@@ -157,15 +153,14 @@ def test_lists_of_a_report_are_keyed_by_site_and_what_a_plug_in_reports_of_its_o
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("weights", [1.0]), ("gamma", "high"), ("spread", [1.0]), ("spread", torch.ones(2)), ("keys", {object(): 1.0})],
+    [("weights", [1.0]), ("gamma", "high"), ("spread", torch.ones(2)), ("keys", {object(): 1.0})],
 )
 def test_a_report_that_cannot_be_recorded_is_refused_by_its_name(name: str, value: object) -> None:
-    with pytest.raises(FDGError, match=f"^the aggregator's report: .*{name}") as caught:
+    with pytest.raises(FDGError) as caught:
         AggregationRecord.from_report({**REPORT, name: value})
+    assert str(caught.value).startswith("the aggregator's report: ")
+    assert name in str(caught.value)
     assert len(str(caught.value)) < 600
-
-
-# --- JSON -------------------------------------------------------------------------------------------
 
 
 def test_a_record_round_trips_through_json_with_null_for_what_is_not_finite() -> None:
@@ -199,9 +194,6 @@ def test_a_record_without_sums_is_read_with_the_same_numbers_and_written_with_bo
     assert record.choose({}) == [choice.model_copy(update={"file": None}) for choice in record.choices]
 
 
-# --- going on ---------------------------------------------------------------------------------------
-
-
 def test_a_record_longer_than_the_header_of_a_file_may_be_is_in_the_checkpoint_and_read(tmp_path: Path) -> None:
     record, path = run_record(), tmp_path / CHECKPOINT_FILE
     record.stopped_because = " " * 100_000_000  # as many bytes as names and metadata may have
@@ -229,7 +221,6 @@ Change = Callable[[RunRecord], object]
     [
         (set_weights, lambda fresh: set_weights(fresh, file="/moved/w.pth"), None),
         (set_weights, lambda fresh: set_weights(fresh, sha256="b" * 64), "source of the initial weights"),
-        (set_weights, lambda fresh: set_weights(fresh, label="from scratch"), "source of the initial weights"),
         (lambda _: None, lambda fresh: set_reply(fresh, precision="float32"), None),  # an earlier version's record
         (
             lambda record: set_reply(record, precision="bfloat16"),
@@ -237,7 +228,6 @@ Change = Callable[[RunRecord], object]
             "precision of site photo-2 was bfloat16, but is now float32",
         ),
         (lambda _: None, lambda fresh: set_reply(fresh, split_hash="other"), "split of site photo-2"),
-        (lambda _: None, lambda fresh: setattr(fresh, "protocol", run_record(seed=1).protocol), "setting seed"),
         (lambda _: None, lambda fresh: setattr(fresh, "sources", ("cartoon",)), "sources"),
         (
             lambda record: record.versions.update({"fdg-plugins": "0.2.0"}),
@@ -271,3 +261,47 @@ def test_what_a_run_goes_on_with_is_compared_with_what_it_began_with() -> None:
         "cartoon": {"torch": "98.0"},
         "photo-2": {"device": "cuda:1", "compiled": "yes"},
     }
+
+
+# --- what a person reads, and what is left of a simulation ---
+
+
+def test_the_line_of_a_round_says_who_took_part_how_good_the_model_was_and_how_long_is_left() -> None:
+    record = run_record(rounds=10)
+    received = record.add_evaluation(2, scores(0.75, 0.5, 1.0, 0.25))
+    record.rounds += [round_record(1, seconds=1000.0), *(round_record(number, seconds=20.0) for number in range(2, 7))]
+    assert round_line(record, record.rounds[-1], received) == (
+        "round 6/10 | sites 2/3 | train loss 1.2500 | model after round 2: source val 75.0 %, target sketch 25.0 % | "
+        "20.0 s | ETA 1 min 20 s"
+    )
+
+
+def test_the_table_shows_each_choice_with_its_round_its_accuracies_and_the_marks_of_the_run() -> None:
+    record = run_record(stand_in=True, label="from scratch")
+    for after, values in enumerate([(0.1, 0.2, 0.2, 0.5), (0.75, 0.5, 1.0, 0.25), (0.5, 0.5, 0.5, 0.125)]):
+        record.add_evaluation(after, scores(*values))
+    record.rounds += [round_record(1), round_record(2)]
+    record.choices = record.choose({})
+    title, method, head, _, *rows, _ = final_table(record).splitlines()
+    assert title.startswith("Accuracy of the global model [STAND-IN, from scratch]: STAND-IN for PACS, ")
+    assert method == "FedOMG, 2 rounds"
+    cells = [[cell.strip() for cell in row.split("  ") if cell.strip()] for row in (head, *rows)]
+    assert cells == [
+        ["model", "cartoon", "photo", "source mean", "worst source", "target sketch"],
+        ["last (round 2)", "50.0 %", "50.0 %", "50.0 %", "50.0 %", "12.5 %"],
+        ["selected by source validation (round 1)", "75.0 %", "75.0 %", "75.0 %", "75.0 %", "25.0 %"],
+        ["oracle: chosen on the target, not a result (round 0)", "10.0 %", "20.0 %", "15.0 %", "10.0 %", "50.0 %"],
+    ]
+
+
+def test_results_of_a_simulation_outlive_its_workspace_and_never_replace_those_of_another_one(tmp_path: Path) -> None:
+    results = tmp_path / "workspace" / "server" / "simulate_job"
+    (results / "tb_events").mkdir(parents=True)
+    for name in ("results.json", "tb_events/events", "mlflow.db", "meta.json"):
+        (results / name).write_text(name)
+    folder, other = (keep_results(results, tmp_path / "workspace", "run") for _ in range(2))
+    assert folder != other
+    shutil.rmtree(tmp_path / "workspace")
+    assert folder.parent == tmp_path / "runs"
+    left = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert left == {"results.json", "tb_events/events", "mlflow.db"}

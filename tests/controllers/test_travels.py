@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which parameters travel: what is personal stays at its site, what is frozen stays as it was, in whole runs."""
+"""What is personal stays at its site; what is frozen or not trained stays as it was: neither travels, in whole runs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +10,7 @@ import torch
 from nvflare.apis.dxo import DataKind, from_shareable
 from nvflare.apis.shareable import Shareable
 
+from fdg_plugins.core import gram_matrix, match
 from fdg_plugins.messages import TASK_TRAIN
 from fdg_plugins.state.site_memory import read_kept
 from fdg_plugins.training.session import SiteSession
@@ -18,35 +19,24 @@ from tests.controllers.test_methods_in_rounds import ANGLES, MethodJob
 pytestmark = pytest.mark.usefixtures("wire")
 
 HEAD = {"classifier.weight", "classifier.bias"}
-SOURCES = [angle for angle in ANGLES if angle != "angle_0"]
+State = dict[str, torch.Tensor]
 
 
 class Watched(MethodJob):
-    """A job that keeps what crosses the wire, and what each site keeps as its own after its trainings."""
+    """A job that keeps the first model and all updates as they cross the wire, and what sites keep as their own."""
 
-    def __init__(self, folder: Path, travels: Any, **arguments: Any) -> None:
-        settings = {"travels": travels, "rounds": 3, **arguments.pop("settings", {})}
+    def __init__(self, folder: Path, settings: dict[str, Any], **arguments: Any) -> None:
         super().__init__(folder, settings=settings, forge=self._watch, **arguments)
-        self.updates: list[tuple[str, set[str]]] = []
-        self.own: dict[str, list[dict[str, torch.Tensor]]] = {site: [] for site in ANGLES}
+        self.first_model: State = {}
+        self.updates: list[tuple[str, State]] = []
+        self.own: dict[str, list[State]] = {site: [] for site in ANGLES}
 
     def _watch(self, site: str, task: str, answer: Shareable) -> None:
         dxo = from_shareable(answer)
         if dxo.data_kind == DataKind.WEIGHT_DIFF:
-            self.updates.append((site, set(dxo.data)))
-            kept = [dict(read_kept(path.parent, 99).personal) for path in self._files(site)]
-            self.own[site] += kept[:1]
-
-    def _files(self, site: str) -> list[Path]:
-        return sorted((self.folder / "sites" / site).rglob("fdg_trained_*.safetensors"))
-
-
-class FirstModel(Watched):
-    """A job that also keeps the first model that was sent."""
-
-    def __init__(self, folder: Path, travels: Any, **arguments: Any) -> None:
-        super().__init__(folder, travels, **arguments)
-        self.first_model: dict[str, torch.Tensor] = {}
+            self.updates.append((site, {name: torch.as_tensor(value).clone() for name, value in dxo.data.items()}))
+            files = sorted((self.folder / "sites" / site).rglob("fdg_trained_*.safetensors"))
+            self.own[site] += [dict(read_kept(path.parent, 99).personal) for path in files[:1]]
 
     def _answer(self, site: str, task: str, request: Shareable) -> Shareable | None:
         if task == TASK_TRAIN and not self.first_model:
@@ -54,41 +44,41 @@ class FirstModel(Watched):
         return super()._answer(site, task, request)
 
 
-def finished(folder: Path, travels: Any, **arguments: Any) -> FirstModel:
-    job = FirstModel(folder, travels, **arguments)
-    job.finished()
-    return job
+ADAPTERS = {"model": "groupnorm_convnet", "trainable": "adapters", "adapter_rank": 2}
 
 
 @pytest.mark.parametrize(
-    ("travels", "shares"),
+    ("settings", "shares"),
     [
-        ("head", lambda name: name in HEAD),
-        ("extractor", lambda name: name not in HEAD),
-        ("body", lambda name: name not in HEAD),
+        ({"travels": "head"}, lambda name: name in HEAD),
+        ({"travels": "extractor"}, lambda name: name not in HEAD),
         (
-            {"frozen": ["extractor.0.weight"], "personal": ["*.bias"]},
+            {"travels": {"frozen": ["extractor.0.weight"], "personal": ["*.bias"]}},
             lambda name: name != "extractor.0.weight" and not name.endswith(".bias"),
         ),
+        ({"trainable": "head"}, lambda name: name in HEAD),
+        (ADAPTERS, lambda name: name in HEAD or ".lora_" in name),
     ],
-    ids=["head", "extractor", "body", "patterns"],
+    ids=["head", "extractor", "patterns", "only the head trains", "adapters"],
 )
 def test_what_is_not_shared_is_in_no_update_and_the_server_leaves_it_as_it_was(
-    tmp_path: Path, travels: Any, shares: Callable[[str], bool]
+    tmp_path: Path, settings: dict[str, Any], shares: Callable[[str], bool]
 ) -> None:
-    job = finished(tmp_path, travels)
-    first = job.first_model
-    shared = {name for name in first if shares(name)}
+    if settings.get("trainable") == "adapters":
+        pytest.importorskip("peft")
+    job = Watched(tmp_path, {"rounds": 1, **settings}).finished()
+    shared = {name for name in job.first_model if shares(name)}
     assert job.updates
-    assert all(names == shared for _, names in job.updates)
-    assert job.model.keys() == first.keys(), "the model's file is whole"
+    assert all(update.keys() == shared for _, update in job.updates)
+    assert job.model.keys() == job.first_model.keys(), "the model's file is whole"
     for name, value in job.model.items():
-        assert torch.equal(value, first[name]) == (name not in shared), name
+        assert torch.equal(value, job.first_model[name]) == (name not in shared), name
 
 
-def test_a_site_trains_and_is_judged_with_the_head_that_it_kept(tmp_path: Path) -> None:
+def test_a_site_trains_and_is_judged_with_the_head_that_it_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: dict[str, list[torch.Tensor]] = {}
-
     load = SiteSession.load
 
     def spy(self: SiteSession, state: Any, personal: Any = None) -> Any:
@@ -96,36 +86,55 @@ def test_a_site_trains_and_is_judged_with_the_head_that_it_kept(tmp_path: Path) 
         seen.setdefault(self.site, []).append(model.last_layer.weight.detach().clone())
         return model
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SiteSession, "load", spy)
-        job = finished(tmp_path, "extractor")
+    monkeypatch.setattr(SiteSession, "load", spy)
+    job = Watched(tmp_path, {"travels": "extractor", "rounds": 3}).finished()
     first = job.first_model["classifier.weight"]
-    for site in SOURCES:
+    for site in ANGLES:
         expected = [first, *(own["classifier.weight"] for own in job.own[site])]
+        if site == "angle_0":  # the held-out site has none of its own
+            expected = [first] * len(seen[site])
         assert all(torch.equal(came, kept) for came, kept in zip(seen[site], expected, strict=True))
-    assert all(torch.equal(weight, first) for weight in seen["angle_0"]), "the held-out site has none of its own"
 
 
-REFUSED: list[tuple[Any, dict[str, Any], str]] = [
-    ("extractor", {"objective": "dim"}, "objective 'dim' needs the whole head to travel."),
-    ("head", {"objective": "scaffold"}, "objective 'scaffold' needs all parameters to travel"),
-    ("extractor", {"aggregator": "fedcsa"}, "aggregator FedCSAAggregator needs the whole head to travel."),
-    ({"frozen": ["extractr"]}, {}, "has the pattern 'extractr', which names nothing of the network."),
-    ({"frozen": ["*"]}, {}, "leaves no trainable parameter to share"),
-    ({"frozen": ["*.bias"], "personal": ["classifier"]}, {}, "makes 'classifier.bias' both personal and frozen"),
-    ("heads", {}, "travels (FDG_TRAVELS) is 'heads'"),
-    ({"frozen": []}, {}, "travels (FDG_TRAVELS) is a mapping"),
-    ({"frozen": [3]}, {}, "travels (FDG_TRAVELS) is a mapping"),
+def test_fedomgs_gram_matrix_is_over_what_travels(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    rule = {"name": "fedomg", "weighting": "uniform"}
+    job = Watched(tmp_path, {"rounds": 1, **ADAPTERS}, aggregator=rule).finished()
+    aggregation = job.record.rounds[0].aggregation
+    assert aggregation is not None
+    names = sorted(name for name in job.first_model if name in HEAD or ".lora_" in name)
+    updates = [torch.cat([update[name].flatten().double() for name in names]) for _, update in sorted(job.updates)]
+    sites = sorted(site for site, _ in job.updates)
+    for site, update in zip(sites, updates, strict=True):
+        assert aggregation.update_norms[site] == pytest.approx(float(update.norm()), rel=1e-6)
+    assert aggregation.gamma is not None
+    share = [1 / len(sites)] * len(sites)
+    expected = match(gram_matrix(torch.stack(updates)), share, kappa=job.record.method.settings["kappa"])
+    assert aggregation.objective == pytest.approx(expected.objective, rel=1e-5)
+    assert [aggregation.gamma[site] for site in sites] == pytest.approx(expected.weights.tolist(), abs=1e-4)
+
+
+REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"travels": "extractor"}, {"objective": "dim"}, "objective 'dim' needs the whole head to travel."),
+    ({"travels": "head"}, {"objective": "scaffold"}, "objective 'scaffold' needs all parameters to travel"),
+    ({"travels": "extractor"}, {"aggregator": "fedcsa"}, "FedCSAAggregator needs the whole head to travel."),
+    ({"travels": {"frozen": ["extractr"]}}, {}, "has the pattern 'extractr', which names nothing of the network."),
+    ({"travels": {"frozen": ["*"]}}, {}, "leaves no trainable parameter to share"),
+    ({"travels": {"frozen": ["*.bias"], "personal": ["classifier"]}}, {}, "both personal and frozen"),
+    ({"travels": "heads"}, {}, "travels (FDG_TRAVELS) is 'heads'"),
+    ({"trainable": "body"}, {}, "trainable (FDG_TRAINABLE) is 'body'"),
+    ({"trainable": "head", "travels": "body"}, {}, "leave no trainable parameter to share"),
+    ({"trainable": "head", "travels": {"personal": ["extractor.0.bias"]}}, {}, "never trains"),
+    ({"trainable": "head"}, {"objective": "as"}, "trains the extractor on its own"),
 ]
 
 
-@pytest.mark.parametrize(("travels", "arguments", "reason"), REFUSED)
+@pytest.mark.parametrize(("settings", "arguments", "reason"), REFUSED)
 def test_a_rule_that_cannot_be_followed_is_refused_before_any_site_is_asked(
-    tmp_path: Path, travels: Any, arguments: dict[str, Any], reason: str
+    tmp_path: Path, settings: dict[str, Any], arguments: dict[str, Any], reason: str
 ) -> None:
-    job = FirstModel(tmp_path, travels, **arguments)
+    job = Watched(tmp_path, settings, **arguments)
     job.run()
     assert job.asked == []
-    assert len(job.panics) == 1
-    assert "travels (FDG_TRAVELS)" in job.panics[0]
-    assert reason in job.panics[0]
+    (panic,) = job.panics
+    assert reason in panic

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Worst-group accuracy from a recipe to the tables of a run, in one process, and the right to forbid what it takes."""
+"""Worst-group accuracy from a recipe to the record of a run, in one process."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,14 +9,10 @@ import torch
 
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import Partition, evaluation_batches, open_domain, stand_in
-from fdg_plugins.errors import CensusError
 from fdg_plugins.objectives import build_network
 from fdg_plugins.recipes import make_recipe
-from fdg_plugins.record.census import take_census
 from fdg_plugins.record.run_files import LAST_FILE, SIMULATOR_FOLDER
 from fdg_plugins.storage import load_tensors
-from fdg_plugins.tasks import GROUP_CLASSIFICATION
-from tests.controllers.federation_stubs import census_reply
 from tests.controllers.test_one_process import made, record_in
 
 SITES, ALPHA, LEAST, SEED = 3, 0.5, 8, 1
@@ -73,17 +69,3 @@ def test_the_record_has_the_worst_group_of_all_images_of_a_domain(
     for (label, attribute), right in found.items():
         total, count = record.sums_by_domain(last.sites)[domain][f"accuracy_{label}_{attribute}"]
         assert (total, count) == (sum(right), len(right))
-
-
-# --- the right to forbid it -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("site", ["train", "test"])
-def test_a_site_that_forbids_the_counts_of_groups_ends_the_run_before_training(site: str) -> None:
-    common = {"dataset": "celeba", "classes": ("blond", "not_blond")}
-    replies = {name: census_reply(name, **common) for name in ("train", "test")}
-    assert take_census(replies, {}, "test", GROUP_CLASSIFICATION).held_out == ("test",)
-    replies[site] = census_reply(site, **common, allowed_reports=("gap",))
-    with pytest.raises(CensusError, match=f"site {site} forbids the report 'group_scores' .*task 'group_classifi"):
-        take_census(replies, {}, "test", GROUP_CLASSIFICATION)
-    assert take_census(replies, {}, "test").held_out == ("test",)  # classification asks for none

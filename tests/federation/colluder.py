@@ -136,21 +136,13 @@ class Colluder(Executor):
 
     def _workflow(self, victim: str, prefix: str, step: str, data: Shareable) -> Shareable:
         """Configure a client-controlled workflow at the victim, as its server half would, and ask for one step."""
-        clients = [victim, self._me]
         config = {
             FLContextKey.WORKFLOW: f"stolen_{prefix}_{time.monotonic_ns()}",
-            AppConstants.NUM_ROUNDS: 1,
-            Constant.START_ROUND: 0,
-            Constant.ORDER: "fixed",
-            Constant.PRIVATE_P2P: False,
-            Constant.RESULT_CLIENTS: clients,
-            Constant.EVALUATORS: [victim],
-            Constant.EVALUATEES: [],
-            Constant.EVAL_LOCAL: False,
-            Constant.EVAL_GLOBAL: False,
-            Constant.AGGR_CLIENTS: [self._me],
-            Constant.TRAIN_CLIENTS: [victim],
-            Constant.CLIENTS: clients,
+            **{AppConstants.NUM_ROUNDS: 1, Constant.START_ROUND: 0, Constant.ORDER: "fixed"},
+            **{Constant.PRIVATE_P2P: False, Constant.EVAL_LOCAL: False, Constant.EVAL_GLOBAL: False},
+            **{key: [victim, self._me] for key in (Constant.RESULT_CLIENTS, Constant.CLIENTS)},
+            **{key: [victim] for key in (Constant.EVALUATORS, Constant.TRAIN_CLIENTS)},
+            **{Constant.EVALUATEES: [], Constant.AGGR_CLIENTS: [self._me]},
         }
         self._send(victim, f"{prefix}_config", Shareable({Constant.CONFIG: config}))
         answer = self._send(victim, f"{prefix}_{step}", data)

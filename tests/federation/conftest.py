@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,12 +166,14 @@ class Federation:
     def wait_for(self, job: str) -> Job:
         """Return the job when it has ended."""
         log = ""
-        deadline = time.monotonic() + JOB_TIMEOUT_S
-        while not (meta := self.meta(job))["status"].startswith("FINISHED"):
+
+        def has_ended() -> bool:
+            nonlocal log
             log = self.log(job=job) or log
-            assert time.monotonic() < deadline, f"job {job} is {meta['status']} after {JOB_TIMEOUT_S} s:\n{log[-3000:]}"
-            time.sleep(0.3)
-        return Job(job, meta, log)
+            return bool(self.meta(job)["status"].startswith("FINISHED"))
+
+        until(has_ended, f"job {job} goes on")
+        return Job(job, self.meta(job), log)
 
     def record_of(self, job: str, folder: Path, status: str = "FINISHED:COMPLETED") -> RunRecord:
         """Return the record of a job that must end with ``status``; its result is downloaded to ``folder``."""
@@ -185,11 +187,12 @@ class Federation:
 
     def wait_until_running(self, job: str, text: str) -> None:
         """Return when the server's log of a job holds ``text``."""
-        deadline = time.monotonic() + JOB_TIMEOUT_S
-        while text not in self.log(job=job):
+
+        def is_there() -> bool:
             assert not self.meta(job)["status"].startswith("FINISHED"), self.meta(job)
-            assert time.monotonic() < deadline, self.log(job=job)[-3000:]
-            time.sleep(0.2)
+            return text in self.log(job=job)
+
+        until(is_there, f"nobody has logged {text}")
 
     def processes(self) -> list[psutil.Process]:
         """Return the processes that name the federation's folder in their command line, whoever started them."""
@@ -197,23 +200,42 @@ class Federation:
         return [process for process in others if str(self.folder) in command_line(process)]
 
 
+def until(done: Callable[[], object], what: str) -> None:
+    """Return when ``done()`` is true; fail with ``what`` is wrong when it is not for long."""
+    deadline = time.monotonic() + JOB_TIMEOUT_S
+    while not done():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+@contextmanager
+def local_files(federation: Federation, participant: str, files: Mapping[str, str]) -> Iterator[None]:
+    """Let a participant have other files in ``local/`` for a while."""
+    local = federation.folder / participant / "local"
+    before = {name: (local / name).read_bytes() if (local / name).exists() else None for name in files}
+    for name, content in files.items():
+        (local / name).parent.mkdir(exist_ok=True)
+        (local / name).write_text(content, encoding="utf-8")
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is not None:
+                (local / name).write_bytes(old)
+            elif "/" in name:  # a folder of its own, in which Python has compiled it
+                shutil.rmtree((local / name).parent)
+            else:
+                (local / name).unlink()
+
+
 def free_ports() -> tuple[int, int]:
     """Return two ports in a row on which nothing listens; another worker draws others."""
-    while True:
+    for port in random.SystemRandom().sample(PORTS, 100):
         with socket.socket() as one, socket.socket() as other, suppress(OSError):
-            port = _bind(one)
+            one.bind(("127.0.0.1", port))
             other.bind(("127.0.0.1", port + 1))
             return port, port + 1
-
-
-def _bind(listener: socket.socket) -> int:
-    for port in random.SystemRandom().sample(PORTS, 100):
-        try:
-            listener.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        return port
-    raise AssertionError(f"no free port among a hundred of {PORTS}")
+    raise AssertionError(f"no two free ports among a hundred of {PORTS}")
 
 
 @contextmanager

@@ -1,28 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs without code in a provisioned federation: one that runs, and those that a participant's list refuses."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
-from .conftest import JOB_ID, SERVER_CONFIG, Federation, edit_json
+from .conftest import (
+    COMMAND_TIMEOUT_S,
+    JOB_ID,
+    PROTOCOL,
+    SERVER_CONFIG,
+    Federation,
+    change_protocol,
+    edit_json,
+    local_files,
+)
 
 EXECUTOR = "fdg_plugins.executors.SiteExecutor"
 
 
-@contextmanager
-def without(federation: Federation, site: str, entry: str) -> Iterator[None]:
-    """Take one entry off a site's list for a while; FLARE reads the list at the start of every job."""
-    path = federation.folder / site / "local" / "resources.json"
-    before = path.read_bytes()
-    edit_json(path, lambda resources: resources["class_allow_list"].remove(entry))
-    yield
-    path.write_bytes(before)
-
-
-def test_a_job_without_code_runs_to_its_end_and_its_results_can_be_downloaded(
-    federation: Federation, job: Path, tmp_path: Path
+def test_a_job_without_code_runs_what_every_participant_has_installed_and_its_results_can_be_downloaded(
+    federation: Federation, tmp_path: Path
 ) -> None:
+    command = [str(Path(sys.executable).with_name("fdg")), "export", "job", "fedproto", str(tmp_path)]
+    subprocess.run(command, env={**os.environ, **federation.plugins}, check=True, timeout=COMMAND_TIMEOUT_S)
+    job = tmp_path / "pacs_fedproto"
+    assert not list(job.rglob("custom"))
+    change_protocol(job, **{**PROTOCOL, "model": "patchnet"})
     submitted = federation.nvflare("lead", "submit", "-j", str(job))
     found = JOB_ID.search(submitted.output)
     assert submitted.returncode == 0, submitted.output
@@ -30,12 +36,11 @@ def test_a_job_without_code_runs_to_its_end_and_its_results_can_be_downloaded(
     job_id = found.group()
     record = federation.record_of(job_id, tmp_path / "results")
     assert not federation.meta(job_id).get("byoc")
-    assert record.status == "finished"
-    assert not record.stand_in
-    assert record.sources == ("cartoon", "photo", "sketch")
-    assert record.held_out == ("art_painting",)
-    assert len(record.rounds) == 2
-    assert all(round_.aggregation is not None for round_ in record.rounds)
+    assert (record.status, record.stand_in, len(record.rounds)) == ("finished", False, 2)
+    assert (record.sources, record.held_out) == (("cartoon", "photo", "sketch"), ("art_painting",))
+    assert record.method.objective == {"name": "proto", "strength": 1.0}
+    for finished in record.rounds:
+        assert (finished.failures, finished.refused_reports, finished.reason) == ({}, {}, None)
     (model,) = (tmp_path / "results").rglob("global_model.safetensors")
     assert model.stat().st_size > 0
     (log,) = (tmp_path / "results").rglob("log.txt")
@@ -43,7 +48,9 @@ def test_a_job_without_code_runs_to_its_end_and_its_results_can_be_downloaded(
 
 
 def test_a_job_is_refused_if_one_site_does_not_allow_its_components(federation: Federation, job: Path) -> None:
-    with without(federation, "sketch", EXECUTOR):
+    resources = json.loads((federation.folder / "sketch" / "local" / "resources.json").read_text(encoding="utf-8"))
+    resources["class_allow_list"].remove(EXECUTOR)  # FLARE reads the list at the start of every job
+    with local_files(federation, "sketch", {"resources.json": json.dumps(resources)}):
         job_id = federation.session("lead").submit_job(str(job))
         ended = federation.wait_for(job_id)
     assert ended.status != "FINISHED:COMPLETED"

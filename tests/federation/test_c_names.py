@@ -6,7 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
-from .conftest import Federation
+from .conftest import Federation, local_files
 
 PATIENT, WARD = "patient_mueller_19700101", "ward_7_oncology"
 LOG_ID = re.compile(r"\b[0-9a-f]{8,}\b")
@@ -15,20 +15,15 @@ LOG_ID = re.compile(r"\b[0-9a-f]{8,}\b")
 def test_the_name_of_an_image_that_cannot_be_read_does_not_reach_the_server(
     federation: Federation, job: Path, tmp_path: Path
 ) -> None:
-    config = federation.folder / "photo" / "local" / "fdg_site.json"
-    before = config.read_text(encoding="utf-8")
     data = tmp_path / WARD
     shutil.copytree(federation.data_root, data)
     image = next((data / "pacs" / "photo").rglob("*.*"))
     image.write_bytes(b"no image at all")
     image.rename(image.with_stem(PATIENT))
-    content = json.loads(before)
-    content["photo"].update(data_root=str(data))
-    config.write_text(json.dumps(content), encoding="utf-8")
-    try:
+    config = json.loads((federation.folder / "photo" / "local" / "fdg_site.json").read_text(encoding="utf-8"))
+    config["photo"].update(data_root=str(data))
+    with local_files(federation, "photo", {"fdg_site.json": json.dumps(config)}):
         ended = federation.wait_for(federation.session("lead").submit_job(str(job)))
-    finally:
-        config.write_text(before, encoding="utf-8")
     assert ended.status != "FINISHED:COMPLETED"
     told = f"{ended.log}{federation.log()}"
     (reason,) = set(re.findall(r"site photo cannot take part: [^\n]*", told))

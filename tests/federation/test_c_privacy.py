@@ -3,39 +3,31 @@
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fdg_plugins.audit.file import read_audit
 
-from .conftest import PROTOCOL, Federation
+from .conftest import PROTOCOL, Federation, local_files
 
 LIMITS = {"clip_norm": 0.5, "noise_multiplier": 8.0, "max_epsilon": 1000.0}
 FILTER = {"path": "fdg_plugins.filters.DifferentialPrivacyFilter", "args": LIMITS}
 SCOPE = {"scopes": [{"name": "private", "task_result_filters": [FILTER]}], "default_scope": "private"}
 
 
-@pytest.fixture
-def private_sites(federation: Federation) -> Iterator[dict[str, Path]]:
-    """Two sites by their own files: a scope of FLARE's with the filter, and a policy alone, which no filter knows."""
-    local = {site: federation.folder / site / "local" for site in ("photo", "cartoon")}
-    written = [local["photo"] / "privacy.json", local["cartoon"] / "fdg_privacy.json"]
-    for path, content in zip(written, (SCOPE, LIMITS), strict=True):
-        assert not path.exists()
-        path.write_text(json.dumps(content), encoding="utf-8")
-    yield local
-    for path in written:
-        path.unlink()
-
-
 def test_a_site_that_demands_privacy_releases_each_round_once_with_filter_and_without(
-    federation: Federation, job: Path, tmp_path: Path, private_sites: dict[str, Path]
+    federation: Federation, job: Path, tmp_path: Path
 ) -> None:
-    id_ = federation.session("lead").submit_job(str(job))
-    record = federation.record_of(id_, tmp_path / "result")
-    for site, local in private_sites.items():
+    """Two sites by their own files: a scope of FLARE's with the filter, and a policy alone, which no filter knows."""
+    with (
+        local_files(federation, "photo", {"privacy.json": json.dumps(SCOPE)}),
+        local_files(federation, "cartoon", {"fdg_privacy.json": json.dumps(LIMITS)}),
+    ):
+        id_ = federation.session("lead").submit_job(str(job))
+        record = federation.record_of(id_, tmp_path / "result")
+    for site in ("photo", "cartoon"):
+        local = federation.folder / site / "local"
         ledger = json.loads((local / "fdg_privacy" / "ledger.json").read_text(encoding="utf-8"))
         mine = [entry for entry in ledger["releases"] if entry["job"] == id_]
         assert [entry["round"] for entry in mine] == list(range(PROTOCOL["rounds"]))

@@ -8,7 +8,6 @@ nothing: a colluding site, whose operator runs code of their own there, tries al
 import json
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,7 +18,7 @@ from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 from fdg_plugins.audit.file import read_audit
 
 from . import colluder
-from .conftest import JOB_TIMEOUT_S, SERVER_CONFIG, Federation, change_protocol, edit_json
+from .conftest import SERVER_CONFIG, Federation, change_protocol, edit_json, local_files, until
 
 VICTIM, UNPROTECTED, COLLUDER = "photo", "sketch", "cartoon"
 WAYS = 9
@@ -39,38 +38,24 @@ SITE_CONFIG = "config/config_fed_client.json"
 
 
 @contextmanager
-def local_files(federation: Federation, participant: str, files: dict[str, Any]) -> Iterator[None]:
-    """Let a participant have other files in ``local/`` for a while."""
-    local = federation.folder / participant / "local"
-    before = {name: (local / name).read_bytes() if (local / name).exists() else None for name in files}
-    for name, content in files.items():
-        (local / name).write_text(json.dumps(content), encoding="utf-8")
-    try:
-        yield
-    finally:
-        for name, old in before.items():
-            (local / name).unlink() if old is None else (local / name).write_bytes(old)
-
-
-@contextmanager
 def collusion(federation: Federation, *, keep_defaults: bool) -> Iterator[Path]:
     """Let one site collude, and another have a mandatory filter; yield the folder of the former's loot."""
-    folder = federation.folder / COLLUDER
-    loot = folder / colluder.LOOT
+    loot = federation.folder / COLLUDER / colluder.LOOT
     ledger = federation.folder / VICTIM / "local" / "fdg_privacy"
-    (folder / "local" / "custom").mkdir()
-    shutil.copy(colluder.__file__, folder / "local" / "custom")
     with ExitStack() as stack:
+        stack.callback(shutil.rmtree, ledger, ignore_errors=True)
+        stack.callback(shutil.rmtree, loot, ignore_errors=True)
         for participant in ("server", *federation.sites):
             path = federation.folder / participant / "local" / "resources.json"
             resources = json.loads(path.read_text(encoding="utf-8"))
             own = ["colluder.Colluder"] if participant == COLLUDER else []
             resources["class_allow_list"] += [*own, *(DEFAULT_CLASS_ALLOW_LIST if keep_defaults else ())]
-            stack.enter_context(local_files(federation, participant, {"resources.json": resources}))
-        stack.enter_context(local_files(federation, VICTIM, {"privacy.json": POLICY}))
-        stack.callback(shutil.rmtree, ledger, ignore_errors=True)
-        stack.callback(shutil.rmtree, loot, ignore_errors=True)
-        stack.callback(shutil.rmtree, folder / "local" / "custom")
+            files = {"resources.json": json.dumps(resources)}
+            if participant == COLLUDER:
+                files["custom/colluder.py"] = Path(colluder.__file__).read_text(encoding="utf-8")
+            elif participant == VICTIM:
+                files["privacy.json"] = json.dumps(POLICY)
+            stack.enter_context(local_files(federation, participant, files))
         yield loot
 
 
@@ -80,16 +65,15 @@ def component(name: str, path: str, **arguments: Any) -> dict[str, Any]:
 
 def client_controllers() -> list[dict[str, Any]]:
     """Return the three client halves; where they take a name of a task for the executor, it is that of training."""
-    found = {
-        "cyclic": component("", f"{CCWF}.CyclicClientController", learn_task_name="train"),
-        "swarm": component("", f"{CCWF}.SwarmClientController", learn_task_name="train"),
-        "cse": component(
-            "", f"{CCWF}.CrossSiteEvalClientController", submit_model_task_name="train", validation_task_name="train"
-        ),
+    evaluator = {"submit_model_task_name": "train", "validation_task_name": "train"}
+    halves = {
+        "cyclic": ("CyclicClientController", {"learn_task_name": "train"}),
+        "swarm": ("SwarmClientController", {"learn_task_name": "train"}),
+        "cse": ("CrossSiteEvalClientController", evaluator),
     }
     return [
-        {"tasks": [f"{prefix}_*"], "executor": {"path": one["path"], "args": one["args"]}}
-        for prefix, one in found.items()
+        {"tasks": [f"{prefix}_*"], "executor": {"path": f"{CCWF}.{name}", "args": arguments}}
+        for prefix, (name, arguments) in halves.items()
     ]
 
 
@@ -140,11 +124,8 @@ def stolen(loot: Path) -> list[str]:
 
 def until_done(loot: Path) -> None:
     """Return when every way was tried at every victim."""
-    deadline = time.monotonic() + JOB_TIMEOUT_S
     marks = [loot / f"{colluder.DONE}.{victim}" for victim in (VICTIM, UNPROTECTED)]
-    while not all(mark.exists() for mark in marks):
-        assert time.monotonic() < deadline, sorted(loot.glob("*"))
-        time.sleep(0.3)
+    until(lambda: all(mark.exists() for mark in marks), "the attacks go on")
     for mark in marks:
         mark.unlink()
 

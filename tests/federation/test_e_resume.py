@@ -25,7 +25,7 @@ from fdg_plugins.storage import load_tensors, read_json
 from fdg_plugins.testing.inputs import same_bits
 from tests.processes import command_line
 
-from .conftest import COMMAND_TIMEOUT_S, JOB_ID, JOB_TIMEOUT_S, PROTOCOL, ROOT, Federation, change_protocol
+from .conftest import COMMAND_TIMEOUT_S, JOB_ID, JOB_TIMEOUT_S, PROTOCOL, ROOT, Federation, change_protocol, until
 
 ROUNDS = 4
 # Rounds long enough to be killed in the middle of one.
@@ -57,12 +57,9 @@ class Submission:
 
     def first_job(self) -> str:
         """Return the id of the job, once it is known."""
-        deadline = time.monotonic() + JOB_TIMEOUT_S
-        while not (found := JOB_ID.search(self.output)):
-            assert self.process.poll() is None, self.output
-            assert time.monotonic() < deadline, self.output
-            time.sleep(0.1)
-        return found.group()
+        until(lambda: JOB_ID.search(self.output) or self.process.poll() is not None, self.output)
+        (first, *_) = JOB_ID.findall(self.output)
+        return str(first)
 
     def end(self) -> int:
         """Return the exit code."""
@@ -87,16 +84,14 @@ def environment(federation: Federation) -> dict[str, str]:
 def wait_for_round(federation: Federation, run: str, number: int) -> None:
     """Return when the run's checkpoint holds round ``number``."""
     path = federation.folder / "server" / "fdg_state" / run / CHECKPOINT_FILE
-    deadline = time.monotonic() + JOB_TIMEOUT_S
-    while True:
+
+    def has_round() -> bool:
         assert not federation.meta(run)["status"].startswith("FINISHED"), federation.meta(run)
-        assert time.monotonic() < deadline, federation.log(job=run)[-3000:]
-        try:
-            if len(read_checkpoint(path, run).record.rounds) >= number:
-                return
-        except DataError:
-            pass
-        time.sleep(0.05)
+        with suppress(DataError):
+            return len(read_checkpoint(path, run).record.rounds) >= number
+        return False
+
+    until(has_round, f"no round {number}")
 
 
 def kill(federation: Federation, participant: str, word: str = "", but: str = "\n") -> int:
@@ -148,18 +143,21 @@ def unbroken(
     return results(own_federation, submission.first_job(), tmp_path_factory.mktemp("unbroken"))
 
 
-def check_equal(
-    found: tuple[RunRecord, dict[str, torch.Tensor]], expected: tuple[RunRecord, dict[str, torch.Tensor]]
-) -> None:
-    """Fail unless both runs have the same model, bit for bit, and the same evaluations."""
-    assert set(found[1]) == set(expected[1])
+Results = tuple[RunRecord, dict[str, torch.Tensor]]
+
+
+def check_goes_on(found: Results, run: str, expected: Results) -> None:
+    """Fail unless a job went on with ``run`` and both have the same model, bit for bit, and the same evaluations."""
+    assert found[0].run == run
+    (resumed_after,) = found[0].resumed_after
+    assert resumed_after >= 2
     assert same_bits(found[1], expected[1])
     assert found[0].evaluations == expected[0].evaluations
     assert len(found[0].rounds) == len(expected[0].rounds) == ROUNDS
 
 
 def test_a_run_whose_site_loses_its_job_process_goes_on_by_itself(
-    own_federation: Federation, small_job: Path, unbroken: tuple[RunRecord, dict[str, torch.Tensor]], tmp_path: Path
+    own_federation: Federation, small_job: Path, unbroken: Results, tmp_path: Path
 ) -> None:
     submission = Submission(own_federation, small_job, "--resume-on-failure")
     run = submission.first_job()
@@ -172,15 +170,11 @@ def test_a_run_whose_site_loses_its_job_process_goes_on_by_itself(
     assert own_federation.meta(run)["status"] == "FINISHED:EXECUTION_EXCEPTION"
     *_, last = JOB_ID.findall(submission.output)
     assert last != run
-    found = results(own_federation, last, tmp_path)
-    assert found[0].run == run
-    assert len(found[0].resumed_after) == 1
-    assert found[0].resumed_after[0] >= 2
-    check_equal(found, unbroken)
+    check_goes_on(results(own_federation, last, tmp_path), run, unbroken)
 
 
 def test_a_run_whose_server_was_killed_goes_on_by_one_command(
-    own_federation: Federation, small_job: Path, unbroken: tuple[RunRecord, dict[str, torch.Tensor]], tmp_path: Path
+    own_federation: Federation, small_job: Path, unbroken: Results, tmp_path: Path
 ) -> None:
     submission = Submission(own_federation, small_job)
     run = submission.first_job()
@@ -210,27 +204,18 @@ def test_a_run_whose_server_was_killed_goes_on_by_one_command(
     assert f"goes on with run {run}" in done.stdout
     ended = own_federation.wait_for(found_id.group())
     assert ended.status == "FINISHED:COMPLETED", ended.log[-3000:]
-    found = results(own_federation, ended.id, tmp_path)
-    assert found[0].run == run
-    assert len(found[0].resumed_after) == 1
-    assert found[0].resumed_after[0] >= 2
-    check_equal(found, unbroken)
+    check_goes_on(results(own_federation, ended.id, tmp_path), run, unbroken)
 
 
 def test_stop_leaves_no_process_though_daemons_restart_what_dies(own_federation: Federation) -> None:
-    kit = own_federation.folder / "photo"
-    killed = int((kit / "pid.fl").read_text(encoding="utf-8"))
+    pid = own_federation.folder / "photo" / "pid.fl"
+    killed = pid.read_text(encoding="utf-8")
     for process in own_federation.processes():
-        if process.pid == killed:
+        if process.pid == int(killed):
             process.kill()
-    deadline = time.monotonic() + JOB_TIMEOUT_S
-    while int((kit / "pid.fl").read_text(encoding="utf-8") or killed) == killed:
-        assert time.monotonic() < deadline, "FLARE's daemon has not restarted the site"
-        time.sleep(0.2)
-
+    until(lambda: pid.read_text(encoding="utf-8") not in ("", killed), "FLARE's daemon has not restarted the site")
     stopped = own_federation.control("stop")
     assert stopped.returncode == 0, stopped.output
-    assert own_federation.processes() == []
     time.sleep(6)  # a daemon looks every 5 seconds
     assert own_federation.processes() == []
     assert not list(own_federation.folder.glob("*/*pid.fl"))

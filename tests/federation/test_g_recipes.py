@@ -44,15 +44,16 @@ class OwnPoc:
     """FLARE's POC in a folder of a test's own: its workspace, and commands with its environment."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.workspace = folder, folder / "poc"
-        self.kits = self.workspace / "example_project" / "prod_00"
+        self.folder, workspace = folder, folder / "poc"
+        self.kits = workspace / "example_project" / "prod_00"
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("FDG_", "NVFLARE_"))}
         programs = f"{Path(sys.executable).parent}{os.pathsep}{clean.get('PATH', '')}"
-        own = {"HOME": str(folder / "home"), "NVFLARE_POC_WORKSPACE": str(self.workspace), "PATH": programs}
-        self.environment = {**clean, **own, "FDG_THREADS": "1", **_as_variables(TINY)}
+        own = {"HOME": str(folder / "home"), "NVFLARE_POC_WORKSPACE": str(workspace), "PATH": programs}
+        tiny = {f"FDG_{name.upper()}": str(value) for name, value in TINY.items()}
+        self.environment = {**clean, **own, "FDG_THREADS": "1", **tiny}
         (folder / "home").mkdir()
 
-    def run(self, program: str, *arguments: object, timeout: float = COMMAND_TIMEOUT_S) -> str:
+    def run(self, program: str, *arguments: object) -> str:
         """Run a program of this Python's environment in the folder; return what it printed, once it has succeeded."""
         done = subprocess.run(
             [str(Path(sys.executable).with_name(program)), *map(str, arguments)],
@@ -62,7 +63,7 @@ class OwnPoc:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=timeout,
+            timeout=JOB_TIMEOUT_S,
             check=False,
         )
         assert done.returncode == 0, done.stdout
@@ -70,16 +71,10 @@ class OwnPoc:
 
     def end(self) -> None:
         """Kill every process that has the folder in its command line, should a command have failed."""
-        others = (process for process in psutil.process_iter() if process.pid != os.getpid())
-        found = [process for process in others if str(self.folder) in command_line(process)]
-        for process in found:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(found, timeout=60)
-
-
-def _as_variables(settings: dict[str, int]) -> dict[str, str]:
-    return {f"FDG_{name.upper()}": str(value) for name, value in settings.items()}
+        for process in psutil.process_iter():
+            if process.pid != os.getpid() and str(self.folder) in command_line(process):
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
 
 
 @pytest.fixture
@@ -109,7 +104,7 @@ def test_a_recipe_runs_in_a_provisioned_federation_for_a_lead_without_the_right_
 def test_a_recipe_runs_in_flares_own_poc(own_poc: OwnPoc) -> None:
     script = own_poc.folder / "recipe.py"
     script.write_text(SCRIPT, encoding="utf-8")
-    printed = own_poc.run("python", script, timeout=JOB_TIMEOUT_S)
+    printed = own_poc.run("python", script)
     (line,) = [line for line in printed.splitlines() if line.startswith("record:")]
     record = RunRecord.model_validate_json(line.removeprefix("record:"))
     assert (record.status, record.held_out, record.sources) == ("finished", DOMAINS[:1], DOMAINS[1:])
@@ -126,7 +121,7 @@ def test_sites_with_names_of_flares_own_are_told_their_domains(own_poc: OwnPoc) 
     try:
         submitted = JOB_ID.search(own_poc.run("nvflare", "job", "submit", "-j", "jobs/rotateddigits_fedomg"))
         assert submitted is not None
-        own_poc.run("nvflare", "job", "wait", submitted[0], timeout=JOB_TIMEOUT_S)
+        own_poc.run("nvflare", "job", "wait", submitted[0])
         own_poc.run("nvflare", "job", "download", submitted[0], "-o", "results")
     finally:
         own_poc.run("nvflare", "poc", "stop", "--no-wait")  # FLARE waits 30 s and then fails; the fixture ends the rest

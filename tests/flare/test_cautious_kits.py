@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kits of ``deploy/``, by FLARE's provisioning in one place and by its distributed one: what every one permits."""
+"""Kits of ``deploy/``, by FLARE's provisioning in one place and by its distributed one, and copied for containers."""
 
 import os
 import shutil
@@ -13,13 +13,17 @@ import yaml
 from cryptography import x509
 from nvflare.fuel.sec.authz import AuthzContext, Person
 from nvflare.security.security import COMMAND_CATEGORIES, FLAuthorizer
+from typer.testing import CliRunner
 
+from fdg_plugins.cli.main import app
 from fdg_plugins.flare.cautious_kits import harden
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
 from fdg_plugins.lab.poc.kits import provision_kits
 from fdg_plugins.storage import read_json, write_json
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+K8S = {"runtime": "k8s", "namespace": "fdg", "parent": {"docker_image": "fdg-site:0.2.0", "workspace_pvc": "fdg"}}
 PROJECT: dict[str, Any] = yaml.safe_load((DEPLOY / "project.yml").read_text(encoding="utf-8"))
 
 
@@ -116,15 +120,12 @@ def nvflare(folder: Path, *arguments: object) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("file", "end"), [("hospital.yml", SITE), ("server.yml", SERVER)])
-def test_a_kit_that_its_owner_packages_has_the_same_policies_and_a_key_that_never_left(
-    tmp_path: Path, file: str, end: str
-) -> None:
+def test_a_kit_that_its_owner_packages_has_the_same_policies_and_a_key_that_never_left(tmp_path: Path) -> None:
     coordinator, owner = tmp_path / "coordinator", tmp_path / "owner"
     for folder in (coordinator, owner):
         folder.mkdir()
     nvflare(coordinator, "cert", "init", "--profile", DEPLOY / "profile.yml", "-o", "ca")
-    nvflare(owner, "cert", "request", "-p", DEPLOY / file, "--out", "request")
+    nvflare(owner, "cert", "request", "-p", DEPLOY / "hospital.yml", "--out", "request")
     (request,) = (owner / "request").glob("*.request.zip")
     signed = owner / "kit.signed.zip"
     profile = ("--profile", DEPLOY / "profile.yml")
@@ -134,13 +135,46 @@ def test_a_kit_that_its_owner_packages_has_the_same_policies_and_a_key_that_neve
     fingerprint = read_json(coordinator / "ca" / "ca.json")["rootCA_fingerprint"]
     nvflare(owner, "package", signed, "--request-dir", "request", "--fingerprint", fingerprint)
     (kit,) = (owner / "workspace" / "fdg" / "prod_00").iterdir()
-    check_policies(kit, end)
+    check_policies(kit, SITE)
     (private,) = (kit / "startup").glob("*.key")
     assert private.read_bytes() == key.read_bytes()
     assert private.stat().st_mode & 0o077 == 0
-    (own,) = (certificate(path) for path in (kit / "startup").glob("*.crt"))
-    own.verify_directly_issued_by(certificate(kit / "startup" / "rootCA.pem"))  # not so after cert init --org
+    paths = (*(kit / "startup").glob("*.crt"), kit / "startup" / "rootCA.pem")
+    own, root = (x509.load_pem_x509_certificate(path.read_bytes()) for path in paths)
+    own.verify_directly_issued_by(root)  # not so after cert init --org
 
 
-def certificate(path: Path) -> x509.Certificate:
-    return x509.load_pem_x509_certificate(path.read_bytes())
+@pytest.mark.slow
+@pytest.mark.parametrize(("runtime", "end"), [("docker", SERVER), ("docker", SITE), ("k8s", SITE)])
+def test_a_prepared_kit_is_hardened_again_with_the_launcher_in_it(
+    kits: Path, tmp_path: Path, runtime: str, end: str
+) -> None:
+    kit = kits / members("server" if end == SERVER else "client")[0]["name"]
+    shutil.copytree(kit, tmp_path / "kit")
+    config = ROOT / "docker" / f"{end}.yml"
+    if runtime == "k8s":
+        config = tmp_path / "k8s.yml"
+        config.write_text(yaml.safe_dump(K8S), encoding="utf-8")
+    nvflare(tmp_path, "deploy", "prepare", "kit", "--output", "prepared", "--config", config)
+    prepared = tmp_path / "prepared"
+    assert not (prepared / "local" / "resources.json").exists(), "FLARE's command drops it, and the list in it"
+
+    said = CliRunner().invoke(app, ["kit", "harden", str(prepared)])
+    assert said.exit_code == 0, said.output
+    resources = read_json(prepared / "local" / "resources.json")
+    assert sorted(resources["class_allow_list"]) == sorted(class_paths(end))
+    components = [one["id"] for one in resources["components"]]
+    assert f"{runtime}_launcher" in components
+    if end == SITE:
+        assert resources["allow_log_streaming"] is False
+        place = ["--data-root", "/data/default/images"]
+        said = CliRunner().invoke(app, ["kit", "site", str(prepared), *place])
+        assert said.exit_code == 0, said.output
+    else:
+        assert "returning_sites" in components
+        storage = resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"]
+        assert storage.startswith("/var/tmp/nvflare/workspace/"), "where the container has the kit"
+    rights = (prepared / "local" / "authorization.json").read_bytes()
+    assert rights == (kit / "local" / "authorization.json").read_bytes()
+    again = CliRunner().invoke(app, ["kit", "harden", str(prepared)])
+    assert again.output.count("left as it was") == 2

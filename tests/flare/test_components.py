@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -59,20 +59,12 @@ TEXTS = (
 )
 NUMBERS = (0, -1, 1, 2**31, 2**64, 10**400, -(10**400), 0.5, -0.0, 1e308, 1e-320, math.nan, math.inf, -math.inf, 1j)
 OTHERS: tuple[Any, ...] = (
-    None,
-    True,
-    False,
-    b"\x80\x04.",
-    [],
-    {},
-    (),
-    set(),
-    [[]],
-    [None],
-    object(),
-    Exception("x"),
-    len,
-    type,
+    *(None, True, False, b"\x80\x04.", [], {}, (), set(), [[]], [None]),
+    *(object(), Exception("x"), len, type),
+)
+NAMES = (
+    *("/etc/passwd", "os.system", "fedomg", "ga", "uniform", "erm", "pacs", "resnet18"),
+    *("proto", "patchnet", "blocks"),
 )
 
 
@@ -86,19 +78,7 @@ def _nested(depth: int) -> dict[str, Any]:
 def hostile_values() -> list[Any]:
     """Return what the author of a job might write, or a programme make of it."""
     wrapped: list[Any] = []
-    for text in (
-        "/etc/passwd",
-        "os.system",
-        "fedomg",
-        "ga",
-        "uniform",
-        "erm",
-        "pacs",
-        "resnet18",
-        "proto",
-        "patchnet",
-        "blocks",
-    ):
+    for text in NAMES:
         wrapped += [
             [text],
             {"name": text},
@@ -162,9 +142,6 @@ def registries() -> dict[str, Callable[[Any], Any]]:
     }
 
 
-# --- the walks, in a process of their own ---
-
-
 def _record(forbidden: tuple[str, ...]) -> list[str]:
     """Start to record forbidden events; the list grows from now on, for the rest of the process."""
     events: list[str] = []
@@ -186,9 +163,8 @@ def _calls(classes: list[type[Any]]) -> Iterator[tuple[str, Callable[[], Any], t
         make: Callable[..., Any] = cls
         parameters = [
             name
-            for name, parameter in inspect.signature(cls.__init__).parameters.items()
-            if name not in ("self",)
-            if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+            for name, one in inspect.signature(cls.__init__).parameters.items()
+            if name != "self" and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
         ]
         for value in values:
             choices = [{name: value} for name in (*parameters, "no_such_argument")]
@@ -247,9 +223,6 @@ def _walk(name: str, plugin: Path | None = None) -> dict[str, Any]:
     return answer
 
 
-# --- the tests ---
-
-
 @pytest.mark.slow
 def test_constructors_and_registries_do_nothing_with_hostile_settings_but_refuse_them(example_plugin: Path) -> None:
     answer = _walk("constructors", example_plugin)
@@ -288,18 +261,10 @@ def test_every_component_on_the_list_is_one_and_every_component_is_on_the_list()
     exported = {
         cls
         for cls in component_classes()
-        if cls.__name__ in _exported(importlib.import_module(_package_of(cls)))
+        if cls.__name__ in getattr(importlib.import_module(".".join(cls.__module__.split(".")[:2])), "__all__", ())
         or (cls.__module__.startswith("fdg_plugins.methods.") and issubclass(cls, UpdateAggregator))
     }
     assert exported == {value for path, value in listed.items() if path.startswith("fdg_plugins.")}
-
-
-def _package_of(cls: type[Any]) -> str:
-    return ".".join(cls.__module__.split(".")[:2])
-
-
-def _exported(module: ModuleType) -> list[str]:
-    return list(getattr(module, "__all__", ()))
 
 
 FORBIDDEN_MODULES = {
@@ -317,13 +282,8 @@ ALLOWED_IN = {
     "lab/poc/kits.py": {"subprocess"},
 }
 FORBIDDEN_CALLS = {
-    *("eval", "exec", "compile", "__import__", "os.system", "os.popen", "os.startfile"),
-    *(
-        "torch.hub.load",
-        "torch.hub.load_state_dict_from_url",
-        "torch.hub.download_url_to_file",
-        "load_state_dict_from_url",
-    ),
+    *("eval", "exec", "compile", "__import__", "os.system", "os.popen", "os.startfile", "torch.hub.load"),
+    *("torch.hub.load_state_dict_from_url", "torch.hub.download_url_to_file", "load_state_dict_from_url"),
 }
 
 
@@ -361,22 +321,12 @@ def test_no_module_unpickles_evaluates_connects_or_starts_processes() -> None:
 @pytest.fixture
 def authorize(tmp_path: Path) -> Callable[[str, list[str]], bool]:
     """FLARE's own authorizer, asked whether a class path may be built under a list of a site."""
-
-    class Site:
-        def __init__(self, file: Path) -> None:
-            self.file = file
-
-        def get_resources_file_path(self) -> str:
-            return str(self.file)
-
-    asked: dict[tuple[str, ...], tuple[ComponentPathAuthorizer, Site]] = {}
+    file, authorizer = tmp_path / "resources.json", ComponentPathAuthorizer()
+    site = SimpleNamespace(get_resources_file_path=lambda: str(file))
 
     def ask(path: str, entries: list[str]) -> bool:
-        if (key := tuple(entries)) not in asked:  # an authorizer reads its site's list once
-            file = tmp_path / f"resources_{len(asked)}.json"
+        if not file.exists():  # an authorizer reads its site's list once
             file.write_text(json.dumps({"class_allow_list": entries}), encoding="utf-8")
-            asked[key] = (ComponentPathAuthorizer(), Site(file))
-        authorizer, site = asked[key]
         try:
             authorizer.authorize_component_config({"path": path}, workspace=site)
         except UnsafeComponentError:
@@ -397,21 +347,16 @@ def entries(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     return merge_allow_list(read_kit(tmp_path / "kit")).entries
 
 
-def reachable_callables() -> list[str]:
-    """Return the class path of every callable that can be reached as an attribute of a module of the package."""
-    return [
+def test_under_exact_paths_flare_builds_our_components_and_nothing_else_of_ours(
+    authorize: Callable[[str, list[str]], bool], entries: list[str]
+) -> None:
+    paths = {
         f"{name}.{attribute}"
         for name in modules()
         for attribute, value in vars(importlib.import_module(name)).items()
         if callable(value) and not attribute.startswith("__")
-    ]
-
-
-def test_under_exact_paths_flare_builds_our_components_and_nothing_else_of_ours(
-    authorize: Callable[[str, list[str]], bool], entries: list[str]
-) -> None:
-    paths = reachable_callables()
-    assert {"fdg_plugins.version", "fdg_plugins.storage.Path", "fdg_plugins.storage.write_bytes"} <= set(paths)
+    }
+    assert {"fdg_plugins.version", "fdg_plugins.storage.Path", "fdg_plugins.storage.write_bytes"} <= paths
     allowed = {path for path in paths if authorize(path, entries)}
     assert allowed == {path for path in entries if path.startswith("fdg_plugins.")}
 

@@ -14,10 +14,7 @@ from fdg_plugins.flare.deploy_map import sites_in
     [
         ["server", "photo", "sketch"],
         {"targets": ["server", "photo", "sketch"]},
-        {"sites": ["photo", "sketch"]},
         [{"sites": ["photo"]}, "sketch"],
-        [{"targets": ["photo"]}, "sketch"],
-        [{"sites": ["photo", "sketch"]}],
     ],
 )
 def test_the_sites_are_those_that_flare_finds(participants: Any) -> None:

@@ -11,7 +11,7 @@ from nvflare.app_common.resource_managers.gpu_resource_manager import GPUResourc
 from nvflare.utils.job_launcher_utils import get_resource_manager_spec, validate_portable_resource_spec
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.flare.gpus import Lent, lend_gpus, lent_gpus, resource_spec
+from fdg_plugins.flare.gpus import Lent, lend_gpus, resource_spec
 from tests.fake_gpus import fake_nvidia_smi
 
 SITES = ["art_painting", "cartoon", "photo", "site-4"]
@@ -42,7 +42,7 @@ def need_of(site: str, gpus: int, memory: float) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("two_gpus")
 def test_jobs_share_a_gpu_until_its_memory_is_promised_and_the_next_one_waits() -> None:
-    manager, context = manager_of(lend_gpus({}, 1, 16)), FLContext()
+    manager, context = manager_of(lend_gpus({}, Lent(1, 16.0))), FLContext()
     need = need_of("photo", 1, 8)
     tokens = [manager.check_resources(need, context) for _ in range(3)]
     assert [enough for enough, _ in tokens] == [True, True, False], "8 and 8 of 16 GiB, and nothing for a third"
@@ -56,18 +56,14 @@ def test_the_other_resources_of_a_kit_stay_and_lending_again_replaces() -> None:
     launcher = {"id": "process_launcher", "path": "a.b.Launcher", "args": {}}
     manager = {"id": "resource_manager", "path": "x.Other", "args": {"ignore_host": True, "num_of_gpus": 0}}
     before = {"allow_log_streaming": False, "components": [manager, launcher]}
-    once = lend_gpus(before, 1, 16)
+    once = lend_gpus(before, Lent(1, 16.0))
     assert once["allow_log_streaming"] is False
-    assert launcher in once["components"]
-    assert sorted(one["id"] for one in once["components"]) == [
-        "process_launcher",
-        "resource_consumer",
-        "resource_manager",
-    ]
-    assert next(one["args"] for one in once["components"] if one["id"] == "resource_manager")["ignore_host"] is True
-    assert lent_gpus(once, "kit") == Lent(1, 16)
-    assert lend_gpus(once, 1, 16) == once
-    assert lent_gpus(lend_gpus(once, 2, 8.5), "kit") == Lent(2, 8.5)
+    assert [one["id"] for one in once["components"]] == ["resource_manager", "resource_consumer", "process_launcher"]
+    assert once["components"][0]["args"] == {
+        **{"ignore_host": True, "expiration_period": 300},
+        **{"num_of_gpus": 1, "mem_per_gpu_in_GiB": 16.0},
+    }
+    assert lend_gpus(once, Lent(1, 16.0)) == once
     assert before["components"] == [manager, launcher], "the input is unchanged"
 
 
@@ -81,11 +77,9 @@ def test_a_job_asks_every_site_but_those_without() -> None:
     ("gpus", "memory", "without", "field"),
     [
         (-1, 8, [], "gpus"),
-        (True, 8, [], "gpus"),
         (1, None, [], "gpu_memory"),
         (0, 8, [], "gpu_memory"),
         (1, math.nan, [], "gpu_memory"),
-        (1, "8", [], "gpu_memory"),
         (1, 8, ["scanner"], "without_gpu"),
         (1, 8, "photo", "without_gpu"),
         (0, None, ["photo"], "without_gpu"),

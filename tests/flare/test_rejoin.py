@@ -130,7 +130,6 @@ def test_the_token_is_known_before_the_job_is_deployed_and_started_there(
     [
         ("told", None, "the job's process at the server did not answer"),
         ("resources", (False, ""), "it lacks the resources (no answer)"),
-        ("resources", (False, "all GPUs are taken"), "it lacks the resources (all GPUs are taken)"),
         ("deployed", None, "it did not answer the deployment"),
         ("started", None, "it did not answer the start"),
     ],

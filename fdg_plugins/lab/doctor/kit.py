@@ -14,6 +14,7 @@ from fdg_plugins.errors import SettingsError, counted, shorten
 from fdg_plugins.flare.allow_list import (
     CLASS_ALLOW_LIST,
     STREAMING,
+    declared_component,
     entries_in_force,
     is_too_wide,
     opens_side_door,
@@ -21,7 +22,6 @@ from fdg_plugins.flare.allow_list import (
 )
 from fdg_plugins.flare.components import SERVER, SITE
 from fdg_plugins.flare.kits import ENDS, Kit, read_kit, runs_in_containers, site_of_kit
-from fdg_plugins.flare.resources import declared_component
 from fdg_plugins.flare.rights import OPERATE, SHELL, roles_with
 from fdg_plugins.lab.doctor.finding import Finding, guarded, ok, problem, warning
 from fdg_plugins.plugins.admission import ALLOWED_PLUGINS

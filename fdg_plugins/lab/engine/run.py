@@ -9,7 +9,6 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.progress import SpinnerColumn, TextColumn
 
-from fdg_plugins.controllers.kept_results import KEPT
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.engine import EngineName
 from fdg_plugins.lab.engine.sources import FolderJob, JobSource
@@ -22,7 +21,7 @@ from fdg_plugins.lab.sweep.plan import DataFound, PlannedRun
 from fdg_plugins.lab.sweep.prepare import check_machine, check_protocols, look_at_data
 from fdg_plugins.lab.sweep.processes import Launch, RunProcess
 from fdg_plugins.record.display import Display
-from fdg_plugins.record.run_files import RESULTS_FILE
+from fdg_plugins.record.run_files import KEPT, RESULTS_FILE
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.record.text import duration, evaluation_line, round_line, seconds_left
 from fdg_plugins.settings.protocol import Protocol

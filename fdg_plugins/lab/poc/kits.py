@@ -95,7 +95,7 @@ def configure(project: Project, folder: Path, data: SiteData, lent: Lent | None 
             update_site_config(path, site, asked)
         if lent is not None:
             kit = read_kit(folder / site)
-            write_json(kit.target, lend_gpus(kit.resources, lent.number, lent.memory or None))
+            write_json(kit.target, lend_gpus(kit.resources, lent))
 
 
 def _adjust_server(resources: dict[str, Any], server: Path) -> None:

@@ -30,8 +30,7 @@ from fdg_plugins.lab.sweep.machine import Machine
 from fdg_plugins.lab.sweep.plan import PlannedRun, SweepFile, read_sweep_file
 from fdg_plugins.lab.sweep.processes import RunProcess, end_processes, finished_record
 from fdg_plugins.plugins.files import check_names_differ
-from fdg_plugins.record.left_files import TRACKED
-from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
+from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE, TRACKED
 from fdg_plugins.record.text import duration
 from fdg_plugins.storage import write_bytes, write_json, writing
 

@@ -19,8 +19,7 @@ from fdg_plugins.errors import DataError
 from fdg_plugins.lab.sweep.machine import STATE
 from fdg_plugins.lab.sweep.processes import end_processes, finished_record
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
-from fdg_plugins.record.left_files import TRACKED, gather
-from fdg_plugins.record.run_files import RESULTS_FILE, RUNS, make_run_folder
+from fdg_plugins.record.run_files import RESULTS_FILE, RUNS, TRACKED, gather, make_run_folder
 from fdg_plugins.storage import locked, writing
 
 JOB = "job"

@@ -21,7 +21,7 @@ def partition(runs: Sequence[Run]) -> tuple[Counts, ...]:
     found: dict[tuple[str, ...], Run] = {}
     for run in runs:
         census = [run.record.census[site] for site in run.record.sources]
-        if run.record.protocol.partition != "equal" and any(reply.whole_split is not None for reply in census):
+        if run.record.protocol.partition != "equal" and any(reply.division is not None for reply in census):
             found[tuple(reply.split_hash for reply in census)] = run
     if not found:
         raise SettingsError(

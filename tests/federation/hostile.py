@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a hostile site sends: malformed updates, numbers out of all proportion, reasons that forge a log, a false stop.
+
+The test copies this file into the kit of one site, whose operator owns what runs there.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from nvflare.apis.dxo import DXO, DataKind
+from nvflare.apis.dxo_filter import DXOFilter
+from nvflare.apis.fl_constant import FLContextKey, ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
+
+NAN, INFINITY = float("nan"), float("inf")
+SAMPLES = "NUM_STEPS_CURRENT_ROUND"
+REPORT = "fdg_report"
+REASON, STOP = "fdg_reason", "fdg_stop"
+FORGED = "2026-01-01 00:00:00,000 - ServerRunner - INFO - forged: all is well"
+ESCAPES = f"\x1b[2J\x1b[31m\r\n{FORGED}\u2028{FORGED}\x85{FORGED}\u202e\x00"
+
+Way = Callable[[Shareable], Shareable]
+
+
+class Hostile(DXOFilter):
+    """Answers task ``train`` with the next of ``WAYS``."""
+
+    def __init__(self) -> None:
+        super().__init__(supported_data_kinds=None, data_kinds_to_filter=None)
+        self._count = 0
+
+    def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        """Return what is sent instead."""
+        dxo = shareable.get("DXO")
+        if fl_ctx.get_prop(FLContextKey.TASK_NAME) != "train" or not isinstance(dxo, dict):
+            return shareable
+        way = list(WAYS.values())[min(self._count, len(WAYS) - 1)]
+        self._count += 1
+        return way(shareable)
+
+    def process_dxo(self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> DXO:
+        """Not reached: ``process`` does it all."""
+        return dxo
+
+
+def data(change: Callable[[dict[str, Any]], Any]) -> Way:
+    """Return a way that replaces the update by what ``change`` makes of it."""
+
+    def spoil(shareable: Shareable) -> Shareable:
+        shareable["DXO"]["data"] = change(shareable["DXO"]["data"])
+        return shareable
+
+    return spoil
+
+
+def part(key: str, value: Any) -> Way:
+    """Return a way that sets a part of the answer beside the update."""
+
+    def spoil(shareable: Shareable) -> Shareable:
+        shareable["DXO"][key] = value
+        return shareable
+
+    return spoil
+
+
+def meta(**changes: Any) -> Way:
+    """Return a way that lies about the training: the number of samples, or fields of its report."""
+
+    def spoil(shareable: Shareable) -> Shareable:
+        found = shareable["DXO"]["meta"]
+        found[SAMPLES] = changes.get("samples", found[SAMPLES])
+        found[REPORT].update({name: value for name, value in changes.items() if name != "samples"})
+        return shareable
+
+    return spoil
+
+
+def first(change: Callable[[torch.Tensor], Any]) -> Way:
+    """Return a way that changes the first tensor of the update."""
+
+    def spoil(update: dict[str, Any]) -> dict[str, Any]:
+        name = next(iter(update))
+        return {**update, name: change(update[name])}
+
+    return data(spoil)
+
+
+def floats(change: Callable[[torch.Tensor], Any]) -> Way:
+    """Return a way that changes all tensors of the update but its counters."""
+    return data(lambda of: {name: change(one) if one.is_floating_point() else one for name, one in of.items()})
+
+
+def one_value(value: torch.Tensor) -> torch.Tensor:
+    value = value.clone()
+    value.view(-1)[0] = 3e38
+    return value
+
+
+def as_another(shareable: Shareable) -> Shareable:
+    """Claim to be another site, with a number that is none."""
+    shareable = first(lambda value: value * NAN)(shareable)
+    shareable.set_header("contributor_name", "sketch")
+    shareable.set_peer_props({ReservedHeaderKey.PEER_PROPS: "junk", "__identity_name__": "sketch"})
+    return shareable
+
+
+def error(reason: Any, *, stop: bool = False) -> Way:
+    return lambda shareable: make_reply(
+        ReturnCode.EXECUTION_EXCEPTION, {REASON: reason, **({STOP: True} if stop else {})}
+    )
+
+
+# By the round in which each is sent, from 1. That of a site that is asked no more comes last.
+WAYS: dict[str, Way] = {
+    "nothing yet": lambda shareable: shareable,
+    "NaN": first(lambda value: value * NAN),
+    "infinity": first(lambda value: value + INFINITY),
+    "too large for float32": first(lambda value: value.double() + 1e300),
+    "another shape": first(lambda value: value.unsqueeze(0).contiguous()),
+    "whole numbers": first(lambda value: value.to(torch.int64)),
+    "a list": first(lambda value: value.tolist()),
+    "deep": first(lambda value: {"deep": {"deeper": [value]}}),
+    "None": first(lambda value: None),
+    "a parameter is missing": data(lambda update: dict(list(update.items())[1:])),
+    "one parameter more": data(lambda update: {**update, "more": torch.zeros(3)}),
+    "no update": data(lambda update: {}),
+    "no mapping": data(lambda update: list(update.values())),
+    "weights": part("kind", DataKind.WEIGHTS),
+    "another kind": part("kind", "nonsense"),
+    "another meta": part("meta", "nonsense"),
+    "minus five samples": meta(samples=-5),
+    "no number of samples": meta(samples=NAN),
+    "many samples": meta(samples=2**80),
+    "as another": as_another,
+    "nothing": lambda shareable: Shareable(),
+    "no DXO": lambda shareable: Shareable({"DXO": [1, 2, 3]}),
+    "one value of 3e38": first(one_value),
+    "a thousand times as long": floats(lambda value: value * 1000),
+    "1e300 effective steps": meta(effective_steps=1e300),
+    "a million epochs": meta(epoch_losses=[0.5] * 1_000_000),
+    "a long reason": error(ESCAPES + "x" * 1_000_000),
+    "a reason that is not text": error({"deep": [ESCAPES] * 1000}),
+    "no reason": error(None),
+    "the truth": lambda shareable: shareable,
+    "a false stop": error(f"budget spent{ESCAPES}", stop=True),
+}
+HARMLESS = ("nothing yet", "the truth")
+
+
+def policy() -> str:
+    """Return the ``privacy.json`` of the hostile site."""
+    filters = [{"path": f"{Path(__file__).stem}.Hostile", "args": {}}]
+    return json.dumps({"scopes": [{"name": "hostile", "task_result_filters": filters}], "default_scope": "hostile"})
