@@ -129,7 +129,6 @@ class FederationController(Messenger):
         start_reporting()
         self._admit_plugins()
         aggregator = make_aggregator(self.aggregator)
-        aggregator.fl_ctx = self.fl_ctx  # FLARE sets it only on components of the job
         plans = self._plans(aggregator)
         state = state_folder(self.engine.get_workspace(), self._run_id)
         meta = self.fl_ctx.get_prop(FLContextKey.JOB_META) or {}
@@ -181,6 +180,7 @@ class FederationController(Messenger):
         plan = plans.stand_in if federation.stand_in else plans.real
         check_min_sites(plan.protocol, federation)
         aggregator = aggregator.configured(plan.aggregator)
+        aggregator.fl_ctx = self.fl_ctx  # FLARE sets it only on components of the job
         check_reports(federation, needed_reports(plan.protocol, aggregator))
         model, weights, exchange, last_layer = initial_model(
             plan.protocol, len(federation.classes), len(federation.sources)
