@@ -136,7 +136,6 @@ class FederationController(Messenger):
             self._run_held(aggregator, plans, tracking, state)
 
     def _run_held(self, aggregator: UpdateAggregator, plans: Plans, tracking: str | None, state: Path) -> None:
-        """Begin the run or go on with it, while no other job can."""
         if self.resume is not None:
             require_checkpoint(state, self.resume)  # before any site is asked in the run's name
         goes_on = has_checkpoint(state)
@@ -164,7 +163,6 @@ class FederationController(Messenger):
         rounds.remove_state(state_beside(state, site) for site in simulated)
 
     def _plans(self, aggregator: UpdateAggregator) -> Plans:
-        """Return the plans for real data and for the stand-in, which fit the aggregator and the job's filters."""
         plans = make_plans(
             {} if self.protocol is None else self.protocol,
             {} if self.stand_in_protocol is None else self.stand_in_protocol,
@@ -233,7 +231,6 @@ class FederationController(Messenger):
         return federation
 
     def _warn_of_wide_lists(self, federation: Federation) -> None:
-        """Warn about each participant whose operator allows classes that these jobs do not need; name the fix."""
         if in_simulator(self.fl_ctx):
             return
         own = count_other_components(Path(self.engine.get_workspace().get_root_dir()), SERVER)

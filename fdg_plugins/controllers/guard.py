@@ -133,7 +133,6 @@ class Guard:
 
 
 def _flat(tensors: list[torch.Tensor]) -> torch.Tensor:
-    """Return all values as one vector ``[P]``, float64."""
     return torch.cat([tensor.reshape(-1) for tensor in tensors]).double()
 
 

@@ -169,7 +169,6 @@ class Messenger(Workflow):
             return False
 
     def _note_answer(self, site: str, result: Shareable) -> bool:
-        """Record the reason in an error reply; return whether the answer is usable."""
         self._answered.add(site)
         code, reason = result.get_return_code(ReturnCode.OK), result.get_header(HEADER_REASON)
         if isinstance(code, str) and code == ReturnCode.OK:  # a site may send anything, such as an array

@@ -134,7 +134,6 @@ class Rounds:
         return self._judge(done, answers, sources)
 
     def _begin(self, number: int, drawn: tuple[str, ...]) -> None:
-        """Notify the aggregator and the exchange that round ``number``, counted from 1, begins."""
         record = self.record
         self._expected = expectations(record, number - 1)
         self.aggregator.begin_round(self.model.layout, drawn, number - 1, record.protocol.rounds, record.left_out)
@@ -255,7 +254,6 @@ class Rounds:
         *,
         exchanged: bool = True,
     ) -> list[Request]:
-        """Return the requests that send the model of round ``number``, counted from 1, to the sites."""
         # A method may have something for some sites only, such as another site's report.
         receiving = {site for site in sites if exchanged and self._bytes_beside((site,))}
         groups = {
@@ -298,7 +296,6 @@ class Rounds:
             self.aggregator.reset_stats()  # also if no step was taken, since updates may be held in files
 
     def _refuse_updates(self, answers: Answers) -> None:
-        """Exclude outlying updates from the round."""
         try:
             refused = self.guard.updates(self.aggregator, self._expected)
             self.model.clamp_variances([one.update for one in self.aggregator.contributions.values()])
@@ -322,7 +319,6 @@ class Rounds:
                 self._refuse_update(site, why, answers)
 
     def _refuse_update(self, site: str, reason: str, answers: Answers) -> None:
-        """Exclude a site's update, and the report beside it, from the round."""
         self.aggregator.contributions.pop(site, None)
         answers.reports.pop(site, None)
         answers.refused_updates[site] = reason

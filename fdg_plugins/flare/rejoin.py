@@ -130,7 +130,6 @@ def start_again(engine: Any, found: Return) -> None:
 
 
 def _participants(engine: Any, job: Job) -> dict[str, Client]:
-    """Return the job's clients by token; empty if its process has ended."""
     return dict((engine.run_processes.get(job.job_id) or {}).get(RunProcessKey.PARTICIPANTS) or {})
 
 

@@ -138,7 +138,6 @@ def other_arithmetic(record: RunRecord, fresh: RunRecord) -> dict[str, dict[str,
 
 
 def _arithmetic(record: RunRecord) -> dict[str, dict[str, str]]:
-    """Return, by participant, on what the bits of its arithmetic depend."""
     found = {SERVER: record.versions}
     for site, reply in record.census.items():
         found[site] = {**reply.versions, "device": reply.device, "compiled": "yes" if reply.compiled else "no"}

@@ -148,7 +148,6 @@ def _objective_defaults(name: str) -> dict[str, Any]:
 
 
 def _defaults(made: Callable[..., Any] | None) -> dict[str, Any]:
-    """Return the default of each argument that has one."""
     parameters = {} if made is None else inspect.signature(made).parameters
     return {name: value.default for name, value in parameters.items() if value.default is not inspect.Signature.empty}
 

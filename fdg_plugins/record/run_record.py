@@ -295,7 +295,6 @@ class RunRecord(Recorded):
         return domain_sums(judged, {site: reply.domain for site, reply in self.census.items()})
 
     def _domain_scores(self, scores: Mapping[str, Evaluation]) -> dict[str, float]:
-        """Return the run's score of each domain."""
         primary = {domain: found[self.score.name] for domain, found in self.sums_by_domain(scores).items()}
         return {domain: total / count for domain, (total, count) in primary.items()}
 

@@ -154,7 +154,6 @@ def _rows(record: RunRecord, evaluation: EvaluationRecord, choice: Choice, sourc
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:
-    """Return the rows with columns of one width, and a rule below the first."""
     first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
     lines = [
         "  ".join([row[0].ljust(first), *(cell.rjust(width) for cell, width in zip(row[1:], others, strict=True))])

@@ -59,7 +59,6 @@ def offload_folders(temporary: Path) -> list[Path]:
 
 
 def _is_real_folder(path: Path) -> bool:
-    """Return whether ``path`` is a folder itself, not a symbolic link to one."""
     return path.is_dir() and not path.is_symlink()
 
 

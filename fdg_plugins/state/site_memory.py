@@ -118,6 +118,5 @@ def _file(folder: Path, series: str, round_number: int) -> Path:
 
 
 def _rounds(folder: Path, series: str) -> list[int]:
-    """Return the stored rounds in ascending order."""
     names = (path.stem.rpartition("_")[2] for path in folder.glob(f"fdg_{series}_*.safetensors"))
     return sorted(int(name) for name in names if name.isdecimal())
