@@ -134,7 +134,7 @@ WAYS: dict[str, Way] = {
     "another meta": part("meta", "nonsense"),
     "minus five samples": meta(samples=-5),
     "no number of samples": meta(samples=NAN),
-    "many samples": meta(samples=2**80),
+    "many samples": meta(samples=2**60),
     "as another": as_another,
     "nothing": lambda shareable: Shareable(),
     "no DXO": lambda shareable: Shareable({"DXO": [1, 2, 3]}),
