@@ -184,7 +184,7 @@ class RunDisplay(Display):
     """The watcher of the run of ``plan``: what is trained, and each evaluation; the bar moves with every step."""
 
     def __init__(self, plan: Plan, console: Console) -> None:
-        super().__init__(console, "steps", plan.schedule.steps, [TimeRemainingColumn()], transient=True)
+        super().__init__(console, "steps", plan.schedule.steps, [TimeRemainingColumn()])
         self._plan = plan
 
     def stepped(self, steps_done: int) -> None:

@@ -146,7 +146,7 @@ class RunDisplay(Display):
     def __init__(self, rounds: int, console: Console) -> None:
         columns = [TextColumn(f"{{task.fields[{name}]}}", markup=False) for name in FIELDS]
         empty = {**dict.fromkeys(FIELDS, ""), "left": "starting"}
-        super().__init__(console, "rounds", rounds, [*columns, SpinnerColumn()], transient=True, fields=empty)
+        super().__init__(console, "rounds", rounds, [*columns, SpinnerColumn()], fields=empty)
         self._rounds_told = 0
         self._has_told_end = False
 
