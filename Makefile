@@ -32,7 +32,7 @@ $(VENV)/.created:
 
 $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
 	@echo "Installing (torch and CUDA libraries: about 5 GB, a few minutes) ..."
-	$(INSTALL) --editable '.[lab]'
+	$(INSTALL) --editable '.[lab,pretrained]'
 	@touch $@
 
 # What an extra adds: medical, dev.

@@ -33,15 +33,15 @@ _EPS = 1e-3  # of batch normalization, as in the weights' training
 class EfficientNetLite0(nn.Module):
     """The network: 3.4 million parameters without the head ``fc``.
 
-    Images come normalised by ImageNet's mean and deviation; the weights were trained on values from -1 to 1, to which
-    the first layer returns them.
+    Images arrive normalised by ImageNet's mean and deviation; the weights were trained on ``(255 x - 127) / 128``, to
+    which they are brought first.
     """
 
     def __init__(self) -> None:
         super().__init__()
         mean, deviation = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
-        self.register_buffer("scale", (2 * deviation).view(3, 1, 1), persistent=False)
-        self.register_buffer("shift", (2 * mean - 1).view(3, 1, 1), persistent=False)
+        self.register_buffer("scale", (255 * deviation / 128).view(3, 1, 1), persistent=False)
+        self.register_buffer("shift", ((255 * mean - 127) / 128).view(3, 1, 1), persistent=False)
         self.stem = _convolution(3, _STEM, 3, stride=2)
         blocks, channels = [], _STEM
         for expansion, kernel, stride, out, number in _STAGES:

@@ -42,6 +42,9 @@ RESNET50 = _resnet("resnet50")
 MOBILENET_V3_LARGE = Network(name="mobilenet_v3_large", build=f"{_TORCHVISION}:mobilenet_v3_large", head="classifier.3")
 MOBILENET_V3_SMALL = Network(name="mobilenet_v3_small", build=f"{_TORCHVISION}:mobilenet_v3_small", head="classifier.3")
 EFFICIENTNET_B0 = Network(name="efficientnet_b0", build=f"{_TORCHVISION}:efficientnet_b0", head="classifier.1")
+EFFICIENTNET_LITE0 = Network(
+    name="efficientnet_lite0", build="fdg_plugins.models.efficientnet_lite:EfficientNetLite0", head="fc", smallest=32
+)
 CONVNEXT_TINY = Network(name="convnext_tiny", build=f"{_TORCHVISION}:convnext_tiny", head="classifier.2", smallest=32)
 VIT_B_16 = Network(name="vit_b_16", build=f"{_TORCHVISION}:vit_b_16", head="heads.head", multiple=16)
 
