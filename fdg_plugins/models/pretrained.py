@@ -18,6 +18,7 @@ import torch
 
 from fdg_plugins.core.stored import dense_tensor
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.models import efficientnet_lite
 from fdg_plugins.models.networks import NETWORKS
 from fdg_plugins.models.registry import ExtractorClassifier
 from fdg_plugins.models.torchvision_networks import imagenet_file_name, resize_positions
@@ -69,9 +70,9 @@ def load_pretrained(
     found = read_weights(name, mode, file, sha256, norm)
     if found is None:
         return FROM_SCRATCH
-    network, published = NETWORKS.get(name), imagenet_file_name(name, norm)
+    network, published = NETWORKS.get(name), imagenet_file(name, norm)
     _load(model, found.path, found.tensors, f"{network.output or network.head}.")
-    is_imagenet = published is not None and (mode == IMAGENET or found.digest.startswith(_digits_in(published)))
+    is_imagenet = published is not None and (mode == IMAGENET or found.digest.startswith(_digits_in(published.name)))
     return PretrainedRecord(IMAGENET if is_imagenet else OWN_FILE, found.path.name, found.digest)
 
 
@@ -89,7 +90,7 @@ def read_weights(
     """Return the weights that :func:`load_pretrained` loads with the same arguments; None if it loads none."""
     if sha256 is not None and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
         raise SettingsError(field="sha256 of the pretrained weights", value=sha256, expected="64 hexadecimal digits")
-    path = None if mode == "none" else _find_file(name, mode, file, imagenet_file_name(name, norm))
+    path = None if mode == "none" else _find_file(name, mode, file, imagenet_file(name, norm))
     if path is None:
         return None
     try:
@@ -105,23 +106,33 @@ def cache_folder() -> Path:
     return Path(torch.hub.get_dir()) / "checkpoints"
 
 
-def _find_file(name: str, mode: str, file: Path | None, file_name: str | None) -> Path | None:
-    """Return the file to load, None if there is none; ``file_name``: of the ImageNet weights, None without any."""
+def imagenet_file(name: str, norm: str = "default") -> Path | None:
+    """Return where a network's ImageNet weights are looked for, in their package or in torchvision's cache.
+
+    None: there are none for the network with this normalization.
+    """
+    if name == efficientnet_lite.NAME and norm in ("default", "batch"):
+        return efficientnet_lite.packaged_weights() or cache_folder() / efficientnet_lite.IMAGENET_FILE
+    file_name = imagenet_file_name(name, norm)
+    return None if file_name is None else cache_folder() / file_name
+
+
+def _find_file(name: str, mode: str, file: Path | None, published: Path | None) -> Path | None:
+    """Return the file to load, None if there is none; ``published``: of the ImageNet weights, None without any."""
     network = NETWORKS.get(name)
-    takes_files = file_name is not None or (mode == "auto" and bool(network.output or network.head))
+    takes_files = published is not None or (mode == "auto" and bool(network.output or network.head))
     if not takes_files and (mode != "auto" or file is not None):
         raise SettingsError(
             f"model {name} has no ImageNet weights with these settings; expected mode none, or auto without a file."
         )
-    if file is not None:
+    if file is not None or published is None:
         return file
-    cached = cache_folder() / str(file_name)
-    if mode == IMAGENET and not cached.is_file():
+    if mode == IMAGENET and not published.is_file():
         raise DataError(
-            f"pretrained weights of {name} were not found at {cached} and no file was named; "
-            f"expected {file_name}, torchvision's IMAGENET1K_V1, put there or named as file (nothing is downloaded)."
+            f"pretrained weights of {name} were not found at {published} and no file was named; "
+            "expected them put there or named as file (nothing is downloaded)."
         )
-    return cached if cached.is_file() else None
+    return published if published.is_file() else None
 
 
 def _checked_digest(path: Path, content: bytes, sha256: str | None, *, from_cache: bool) -> str:
@@ -174,7 +185,7 @@ def _with_head(
 
 def _load(model: ExtractorClassifier, path: Path, tensors: dict[str, torch.Tensor], head: str) -> None:
     expected = model.extractor.state_dict()
-    tensors = resize_positions(_named_as(expected, tensors), expected)
+    tensors = resize_positions(_named_as(expected, efficientnet_lite.by_our_names(tensors)), expected)
     for key, value in expected.items():
         if key.endswith("num_batches_tracked"):  # BatchNorm's counters, which torchvision's published files predate
             tensors.setdefault(key, torch.zeros_like(value))

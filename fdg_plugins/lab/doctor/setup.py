@@ -16,8 +16,7 @@ from fdg_plugins.flare.metrics import statsd_address
 from fdg_plugins.flare.trackers import chosen_tracker
 from fdg_plugins.lab.doctor.finding import Finding, ok, problem, warning
 from fdg_plugins.models import NETWORKS, model_names
-from fdg_plugins.models.pretrained import cache_folder
-from fdg_plugins.models.torchvision_networks import imagenet_file_name
+from fdg_plugins.models.pretrained import cache_folder, imagenet_file
 from fdg_plugins.objectives import OBJECTIVES, objective_settings
 from fdg_plugins.plugins.classes import parameters_of
 from fdg_plugins.plugins.own_dataset import shorten_names
@@ -135,10 +134,10 @@ def check_weights(environment: Mapping[str, str]) -> Finding:
         is_file = path.is_file()
         text = f"{path}, named by FDG_PRETRAINED_FILE" + ("" if is_file else ", is not a file")
         return (ok if is_file else problem)(WEIGHTS, text)
-    files = {name: file for name in model_names() if (file := imagenet_file_name(name)) is not None}
-    if found := [f"{name} ({file})" for name, file in files.items() if (cache_folder() / file).is_file()]:
-        return ok(WEIGHTS, f"{', '.join(found)} in {cache_folder()}")
-    expected = f"expected {files['resnet18']}, or another network's, in {cache_folder()}, or FDG_PRETRAINED_FILE"
+    files = {name: file for name in model_names() if (file := imagenet_file(name)) is not None}
+    if found := [f"{name} ({file.name})" for name, file in files.items() if file.is_file()]:
+        return ok(WEIGHTS, ", ".join(found))
+    expected = f"expected {files['resnet18'].name}, or another network's, in {cache_folder()}, or FDG_PRETRAINED_FILE"
     if environment.get("FDG_PRETRAINED", "").strip() == "imagenet":
         return problem(WEIGHTS, f"FDG_PRETRAINED demands them; {expected}")
     return warning(WEIGHTS, f"none, so that runs start from scratch; {expected}")
