@@ -22,7 +22,6 @@ from fdg_plugins.lab.doctor import machine, setup
 from fdg_plugins.lab.doctor.finding import Finding, Status
 from fdg_plugins.lab.doctor.machine import check_gpus, check_requirement, check_versions, recommend
 from fdg_plugins.lab.doctor.setup import check_data, check_variables, check_weights
-from fdg_plugins.models.torchvision_networks import imagenet_file_name
 
 CORES, SITES, PROCESSES = st.integers(1, 256), st.integers(1, 200), st.integers(0, 400)
 GPUS = st.lists(st.integers(0, 15).map(str), unique=True, max_size=8)
@@ -149,10 +148,10 @@ def test_drawings_and_unfinished_preparations_are_named(tmp_path: Path) -> None:
 
 
 def test_weights_are_looked_for_where_the_server_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(setup, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(setup, "imagenet_file", lambda name: tmp_path / name if name == "resnet18" else None)
     assert check_weights({}).status is Status.WARNING
     assert check_weights({"FDG_PRETRAINED": "imagenet"}).status is Status.PROBLEM
-    (tmp_path / str(imagenet_file_name("resnet18"))).touch()
+    (tmp_path / "resnet18").touch()
     assert check_weights({"FDG_PRETRAINED": "imagenet"}).status is Status.OK
     (tmp_path / "weights.pth").touch()
     for name, status in (("weights.pth", Status.OK), ("other.pth", Status.PROBLEM)):
