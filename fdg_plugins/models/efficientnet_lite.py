@@ -109,7 +109,7 @@ def packaged_weights() -> Path | None:
 
 
 def by_our_names(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the tensors of :data:`IMAGENET_FILE`, in the network's order, by the network's names; others as they are."""
+    """Return the tensors of :data:`IMAGENET_FILE`, in the order of the network, by its names; others as they are."""
     if _FIRST not in tensors:
         return dict(tensors)
     with torch.device("meta"):
