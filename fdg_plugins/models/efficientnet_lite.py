@@ -80,7 +80,7 @@ class _Block(nn.Module):
 
 
 class _SamePadding(nn.Module):
-    """Zeros around the maps so that a convolution gives ``ceil(side / stride)`` positions; the odd one is at the end."""
+    """Zeros around the maps, so that a convolution gives ``ceil(side / stride)`` positions; an odd one at the end."""
 
     def __init__(self, kernel: int, stride: int) -> None:
         super().__init__()
