@@ -11,7 +11,6 @@ from fdg_plugins.lab.analysis import Run, build_table, group_runs
 from fdg_plugins.lab.analysis.choosing import Chosen, choose
 from fdg_plugins.record.run_record import Method
 from tests.analysis.run_stubs import FEDAVG, FEDGA, fedomg, labels, lines, means, run
-from tests.analysis.test_comparable import reference_run
 
 
 def swept(kappa: Any, target: str, seed: int, on_sources: float, on_target: float, **changes: Any) -> Run:
@@ -81,16 +80,6 @@ def test_settings_are_chosen_together_and_by_each_method() -> None:
     expected = ["FedOMG (server_lr 0.05, kappa chosen)", "FedOMG (server_lr 1.0, kappa chosen)"]
     assert labels(build_table(runs, choosing=("kappa",))) == expected
 
-    def step(size: float, score: float) -> Run:
-        method = Method(aggregator=FEDGA.aggregator, settings={**FEDGA.settings, "step_size": size})
-        return run(f"fedga {size}", method, "photo", 0, (0.1,), sources=[(score,) * 3])
-
-    table = build_table([step(0.05, 0.5), step(0.1, 0.6), *SWEEP[:4]], choosing=("kappa", "step_size"))
-    assert labels(table) == ["FedDG-GA (step_size chosen)", "FedOMG (kappa chosen)"]
-    fixed = [run("fixed", fedomg(kappa=0.3, weighting="samples"), "photo", 0, (0.1,))]
-    table = build_table([*SWEEP[:4], *fixed], choosing=("kappa",))
-    assert labels(table) == ["FedOMG (kappa 0.3, weighting samples)", "FedOMG (weighting uniform, kappa chosen)"]
-
 
 def test_a_setting_of_the_protocol_is_chosen_and_told_in_caption_and_numbers() -> None:
     def of(method: Method, target: str, rounds: int, score: float) -> Run:
@@ -108,27 +97,6 @@ def test_a_setting_of_the_protocol_is_chosen_and_told_in_caption_and_numbers() -
     with pytest.raises(SettingsError) as caught:
         build_table(runs, against="fedomg", choosing=("rounds",))
     assert caught.value.value == "rounds"
-
-
-def test_values_of_references_are_chosen_too() -> None:
-    runs = [
-        made(
-            f"{made.__name__}-{size}",
-            *method,
-            "photo",
-            0,
-            (0.5,),
-            sources=[(score,) * 3],
-            protocol={"image_size": size},
-        )
-        for size, score in ((32, 0.3), (64, 0.7))
-        for made, method in ((run, (FEDAVG,)), (reference_run, ("erm",)))
-    ]
-    table = build_table(runs, choosing=("image_size",))
-    assert {(line["method"], line["image_size"], line["steps"]) for line in lines(table, kind="ours")} == {
-        ("fedavg", "64", ""),
-        ("erm", "64", "5001"),
-    }
 
 
 @pytest.mark.parametrize(

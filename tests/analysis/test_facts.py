@@ -10,7 +10,6 @@ from fdg_plugins.controllers import RunRecord
 from fdg_plugins.lab.analysis import Run, build_sites_table, build_table
 from fdg_plugins.lab.analysis.departures import departures
 from fdg_plugins.lab.analysis.facts import absences, commonest_at_sites, commonest_in_domains, noised, notes_on_runs
-from fdg_plugins.lab.analysis.figures import Chart, make_pictures
 from fdg_plugins.lab.analysis.papers import printed_rows
 from fdg_plugins.record.run_record import InitialWeights, LocalRecord, RoundRecord
 from tests.analysis.run_stubs import FEDAVG, FEDGA, FEDOMG, census_reply, finished, run
@@ -145,9 +144,6 @@ def test_commonest_class_of_held_out_domains() -> None:
     assert commonest_in_domains(runs) == {"photo": pytest.approx(0.7)}  # seeds count alike
     table = build_table([judged("sketch", (10, 10)), judged("photo", (30, 10))])
     assert any(note.endswith("photo 75.0, sketch 50.0, on average 62.5.") for note in table.notes)
-    (chart,) = make_pictures("convergence", [judged("photo", (30, 10)), judged("sketch", (10, 10))])
-    assert isinstance(chart, Chart)
-    assert [panel.chance for panel in chart.panels] == [0.75, 0.5]
     pixels = judged("photo", (30, 10))
     pixels.record.protocol = pixels.record.protocol.model_copy(update={"task": "segmentation"})
     assert (commonest_in_domains([pixels]), commonest_at_sites(pixels)) == ({}, None)

@@ -95,17 +95,6 @@ def test_find_runs_leaves_out_what_cannot_be_used(tmp_path: Path, record: Any, r
     assert (folder, reason in said) == (bad, True)
 
 
-def test_find_runs_reads_a_compressed_record(tmp_path: Path) -> None:
-    file = keep(run("a"), tmp_path)
-    (plain,) = find_runs([tmp_path]).runs
-    packed = compressed(file)
-    for named in (tmp_path, packed):
-        (found,) = find_runs([named]).runs
-        assert (found.folder, found.record, found.file) == (plain.folder, plain.record, packed)
-    file.write_text(plain.record.model_dump_json(), encoding="utf-8")
-    assert [one.file for one in find_runs([tmp_path]).runs] == [file]  # beside it, the plain one is read
-
-
 @pytest.mark.parametrize(
     "damage",
     [
@@ -140,13 +129,6 @@ def test_find_runs_after_some_rounds(tmp_path: Path) -> None:
     chosen = {choice.rule: choice.after_round for choice in found.record.choices}
     assert chosen == {"last": 2, "source_validation": 1, "oracle": 2}
     assert find_runs([tmp_path], 4).runs == ()
-
-
-def test_find_runs_after_all_rounds_is_the_run(tmp_path: Path) -> None:
-    keep(run("a", accuracies=(0.1, 0.3, 0.2), protocol={"rounds": 2}), tmp_path)
-    (found,), (whole,) = find_runs([tmp_path], 2).runs, find_runs([tmp_path]).runs
-    assert (found.planned, found.record.evaluations) == (None, whole.record.evaluations)
-    assert found.record.protocol == whole.record.protocol
 
 
 def test_find_runs_keeps_a_reference_that_has_steps(tmp_path: Path) -> None:

@@ -95,21 +95,6 @@ def test_printed_rows_are_one_papers_with_one_site_per_source_domain() -> None:
     assert printed_rows("pacs", "fedomg+ga+dim") == ()
 
 
-def test_printed_rows_take_a_deviation_from_a_table_of_averages() -> None:
-    (row,) = printed_rows("rotatedmnist", "fediir", "fediir")
-    assert row.tables == (1, 4)
-    assert row.cells["angle_0"].mean == pytest.approx(0.838)
-    assert (row.cells[AVERAGE].mean, row.cells[AVERAGE].std) == pytest.approx((0.950, 0.002))
-
-
-def test_printed_rows_keep_notes_and_remarks() -> None:
-    (row,) = printed_rows("pacs", "fedavg", "fedomg")
-    assert row.cells[AVERAGE].notes == ("printed average differs from the mean of the columns (82.20)",)
-    assert row.cells["photo"].notes == ()
-    for row in printed_rows("rotatedmnist_7k", "fedavg"):
-        assert any("images" in note for note in row.cells[AVERAGE].notes)
-
-
 @pytest.mark.parametrize(
     ("dataset", "against", "field"),
     [

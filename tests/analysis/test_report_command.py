@@ -11,7 +11,7 @@ from fdg_plugins.cli.console import OneLineErrors
 from fdg_plugins.cli.report import Against, Selection, report
 from fdg_plugins.lab.analysis import RULES
 from fdg_plugins.lab.analysis.papers import ALL_PAPERS, papers
-from tests.analysis.run_stubs import FEDAVG, FEDOMG, fedomg, keep, run, runs_of
+from tests.analysis.run_stubs import FEDAVG, FEDOMG, keep, run, runs_of
 from tests.analysis.test_sites import skewed
 
 app = typer.Typer(cls=OneLineErrors)
@@ -58,15 +58,6 @@ def test_a_file_gets_what_its_suffix_says(sweep: Path, tmp_path: Path, suffix: s
     result = command(sweep, "--to", first)
     assert (result.exit_code, result.stdout) == (0, f"{first}: written\n")
     assert first.read_text(encoding="utf-8").startswith(start)
-
-
-def test_a_swept_setting_is_chosen_on_source_validation(tmp_path: Path) -> None:
-    for kappa, score in ((0.1, 0.6), (0.5, 0.7)):
-        method, sources = fedomg(kappa=kappa), [(score,) * 3]
-        keep(run(f"{kappa}", method, "photo", 0, (1 - score,), sources=sources), tmp_path)
-    result = command(tmp_path, "--choose", "kappa")
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert [line.split()[-1] for line in result.stdout.splitlines() if "(kappa chosen)" in line] == ["30.0"]
 
 
 def test_what_is_left_out_is_named_on_stderr_and_the_rest_is_shown(sweep: Path, tmp_path: Path) -> None:

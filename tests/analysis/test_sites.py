@@ -11,11 +11,9 @@ from fdg_plugins.lab.analysis import Run, Table, build_sites_table, is_of_sites
 from fdg_plugins.lab.analysis.facts import known_images
 from fdg_plugins.lab.analysis.sites import OWN, PAPERS_COLUMNS, PERSONAL, PUBLISHED, printed_cells
 from fdg_plugins.messages import ScoreSum
-from fdg_plugins.plugins.composition import Composition
 from fdg_plugins.record.run_record import InitialWeights, Method, PersonalScores
-from fdg_plugins.settings.defaults import MethodDefaults, method_defaults
 from fdg_plugins.settings.protocols import PAPER_PROTOCOLS
-from tests.analysis.run_stubs import FEDAVG, FEDOMG, census_reply, fedomg, labels, lines, run, text_rows
+from tests.analysis.run_stubs import FEDAVG, FEDOMG, census_reply, fedomg, lines, run, text_rows
 
 SOURCES = [f"train-{number}of5" for number in range(1, 6)]
 STEPPING = fedomg(server_lr=1.0)  # FedOMG's defaults on label-skewed sites; FedAvg's are FEDAVG
@@ -99,35 +97,6 @@ def test_numbers_have_seeds_and_data_of_each_column() -> None:
     (second,) = lines(table, method="fedomg", on=OWN, dataset="cifar10", kind="ours")
     assert [(line["data"], line["stand_in"]) for line in (first, second)] == [("mnist", "false"), ("cifar10", "true")]
     assert [line["seeds"] for line in lines(table, method="fedomg", on=OWN, dataset="mnist")] == [0]
-
-
-def test_what_differs_between_columns_is_in_the_caption() -> None:
-    thinned = skewed(versions={"fdg-plugins": "0.1.0"})
-    changed = {"max_samples_per_domain": 2000, "model": "cnn"}
-    thinned.record.protocol = thinned.record.protocol.model_copy(update=changed)
-    caption = build_sites_table([thinned, skewed(dataset="cifar10", versions={"fdg-plugins": "0.2.0"})]).caption
-    for words in (
-        "cnn (imagenet) in MNIST alpha=0.1",
-        "at most 2000 images per domain in MNIST alpha=0.1",
-        "10 of 10,000 images of test and 50 of 50,000 images of train in CIFAR-10 alpha=0.1",
-        "0.2.0 in CIFAR-10",
-    ):
-        assert words in caption
-
-
-def test_a_row_is_a_method_with_the_defaults_of_each_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    def on_mnist(method: Composition, dataset: str) -> MethodDefaults:
-        found, differs = method_defaults(method, dataset), dataset == "mnist" and method.direction == "fedavg"
-        return found._replace(server={**found.server, "weighting": "uniform"}) if differs else found
-
-    monkeypatch.setattr("fdg_plugins.record.method_settings.method_defaults", on_mnist)
-    uniform = FEDAVG.model_copy(update={"settings": {**FEDAVG.settings, "weighting": "uniform"}})
-    table = build_sites_table([skewed(uniform), skewed(FEDAVG, dataset="cifar10"), skewed(STEPPING)])
-    assert labels(table) == ["FedAvg", "FedOMG"]
-    runs = [skewed(STEPPING), skewed(FEDOMG, dataset="cifar10"), skewed(STEPPING, dataset="cifar10")]
-    assert labels(build_sites_table(runs)) == ["FedOMG (server_lr 0.05)", "FedOMG (server_lr 1.0)"]
-    integer = [skewed(fedomg(server_lr=2.0)), skewed(fedomg(server_lr=2), dataset="cifar10")]
-    assert len(labels(build_sites_table(integer))) == 1
 
 
 def test_the_papers_numbers_stand_below_ours_for_the_participation() -> None:
@@ -214,11 +183,3 @@ def test_runs_that_differ_in_more_and_other_papers_are_refused() -> None:
     for runs, paper in (([skewed(stand_in=True)], "paper"), ([first], "fediir")):
         with pytest.raises(SettingsError):
             build_sites_table(runs, paper)
-
-
-def test_known_images_of_a_record_at_odds_with_itself() -> None:
-    assert known_images("rotatedmnist", "angle_0") != []
-    assert known_images("rotatedmnist", "angle_7") == []
-    made = skewed()
-    made.record.held_out = ("away",)
-    assert build_sites_table([made]).text()

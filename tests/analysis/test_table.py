@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.lab.analysis import Run, Table, build_table, is_of_sites
+from fdg_plugins.lab.analysis import Run, Table, build_table
 from fdg_plugins.lab.analysis.papers import AVERAGE
 from fdg_plugins.lab.analysis.render import Sheet, rendered
 from fdg_plugins.messages import Evaluation
@@ -27,7 +27,6 @@ from tests.analysis.run_stubs import (
     text_rows,
 )
 from tests.analysis.test_comparable import reference_run
-from tests.analysis.test_sites import skewed
 
 # FedAvg by seed 0, 1, 2: averages over the four domains 0.5, 0.6, 0.7.
 FULL = {
@@ -202,13 +201,3 @@ def test_scores_that_a_task_derives_have_rows_of_their_own() -> None:
     table = build_table([Run(run("a").folder, record)], ("last",))
     assert [row[0] for row in text_rows(table.text("markdown"))] == ["FedAvg", "FedAvg, Pooled Dice"]
     assert [line["mean"] for line in lines(table, kind="pooled_dice", target="photo")] == [0.2]
-
-
-def test_skewed_sites_that_hold_out_a_domain_have_the_table_by_domains() -> None:
-    runs = [
-        run(f"fedavg-{target}", FEDAVG, target, protocol={"partition": "dirichlet", "dirichlet_alpha": 0.5})
-        for target in ("photo", "sketch")
-    ]
-    assert not is_of_sites(runs)
-    assert not is_of_sites([*runs, skewed()])
-    assert build_table(runs).shown == ["photo", "sketch"]

@@ -73,10 +73,3 @@ def test_every_line_is_its_numbers_and_many_alike_are_their_median() -> None:
     (axes,) = draw(small_chart(panels=(many,))).axes
     assert len(axes.lines) == 1
     assert len(axes.collections) == 2  # the range, and that between the quartiles
-
-
-@pytest.mark.parametrize("kind", PICTURES)
-def test_the_numbers_have_a_line_for_every_point_and_the_mark(kind: str) -> None:
-    numbers = PICTURES[kind].numbers()
-    assert len(numbers) == len(list(PICTURES[kind].rows()))
-    assert set(numbers["stand_in"]) == {"true"}

@@ -7,13 +7,10 @@ import pytest
 
 from fdg_plugins.data import DATASETS, dataset_spec
 from fdg_plugins.lab.analysis.figures.style import (
-    MARKERS,
-    PALETTE,
     domain_looks,
     domain_order,
     method_looks,
     numbered_look,
-    own_look,
 )
 
 METHODS = ("fedavg", "fedomg", "fedga", "feddim", "fediir", "fedomg+ga", "fedomg+dim", "fedomg+iir", "fedomg+ga+dim")
@@ -30,28 +27,10 @@ def test_a_method_looks_the_same_whoever_of_the_papers_stands_beside_it(method: 
         assert method_looks(entries)[-1] == alone
 
 
-def test_the_look_of_any_method_follows_from_its_name() -> None:
-    for method in (*METHODS, "mine", "another+ga"):
-        assert method_looks([method]) == [own_look(method)] == method_looks([method, method])[:1]
-    assert len({own_look(f"method {number}") for number in range(400)}) == len(PALETTE) * len(MARKERS)
-
-
-def test_two_methods_never_share_a_colour_while_one_is_free() -> None:
-    names = [f"method {number}" for number in range(30)]
-    for entries in (names[:7], names[7:14], names[14:21]):
-        assert len({look.colour for look in method_looks(entries)}) == len(PALETTE)
-
-
 def test_all_methods_side_by_side_differ_and_so_do_the_settings_of_one() -> None:
     for entries in (METHODS, ["fedomg"] * 9, [*METHODS, *METHODS], ["mine", "yours", "fedavg"]):
         looks = method_looks(entries)
         assert len(set(looks)) == len(entries)
-
-
-def test_two_settings_of_a_method_differ_in_colour_and_in_marker() -> None:
-    first, second = method_looks(["fedomg", "fedomg"])
-    assert first.colour != second.colour
-    assert first.marker != second.marker
 
 
 @pytest.mark.parametrize("dataset", sorted(DATASETS.names()))
@@ -64,12 +43,6 @@ def test_numbered_looks_repeat_late_and_neighbours_never_share_a_colour() -> Non
     looks = [numbered_look(number) for number in range(63)]
     assert len(set(looks)) == 63
     assert all(one.colour != other.colour for one, other in itertools.pairwise(looks))
-
-
-def test_every_colour_is_dark_enough_for_a_line_on_white_paper() -> None:
-    for colour in PALETTE:
-        red, green, blue = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
-        assert 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.75
 
 
 def test_domains_keep_the_order_of_their_data_set_and_unknown_ones_come_last() -> None:

@@ -17,7 +17,7 @@ from fdg_plugins.lab.analysis.figures.material import caption_of, over_seeds, sl
 from fdg_plugins.lab.analysis.figures.picture import Line, Scale
 from fdg_plugins.lab.analysis.figures.sensitivity import AVERAGE
 from fdg_plugins.messages import Evaluation
-from fdg_plugins.record.run_record import InitialWeights, Method
+from fdg_plugins.record.run_record import Method
 from tests.figures.figure_stubs import DOMAINS, FEDAVG, Site, fedomg, figure_run, judged, one_round, with_accuracy
 
 KAPPAS = {0.1: (0.5, 0.6), 0.3: (0.7, 0.9)}
@@ -180,18 +180,6 @@ def test_sensitivity_to_settings_of_the_protocol() -> None:
     other = with_accuracy(FEDAVG, "photo", 0, 0.5, protocol={"local_epochs": 1, "image_size": 32})
     with pytest.raises(SettingsError, match="image_size of the protocol"):
         chart_of([*runs, other], setting="local_epochs")
-    networks = [
-        with_accuracy(
-            FEDAVG,
-            "photo",
-            0,
-            0.5,
-            protocol={"model": model},
-            initial_weights=InitialWeights(label="pretrained file", file=model, sha256=64 * digit),
-        )
-        for model, digit in (("resnet18", "a"), ("resnet50", "b"))
-    ]
-    assert chart_of(networks).categories == ("resnet18", "resnet50")
     rules = ("all", {"personal": ["classifier.*"]}, {"personal": ["extractor.*"]})
     objects = [with_accuracy(FEDAVG, "photo", 0, 0.5, protocol={"travels": rule}) for rule in rules]
     assert len(chart_of(objects, setting="travels").categories) == 3
@@ -217,9 +205,6 @@ def test_varied_settings() -> None:
     assert varied_settings(rates) == ("kappa", "server_lr")
     titles = [line.label for line in chart_of(rates, setting="kappa").lines]
     assert titles == ["FedOMG (server_lr 0.05)", "FedOMG (server_lr 1)"]
-    own = {"dataset": {"name": "mine", "domains": DOMAINS, "classes": ["dog", "elephant"]}}
-    runs = [with_accuracy(fedomg(kappa), "photo", 0, 0.5, protocol=own) for kappa in KAPPAS]
-    assert chart_of(runs).x_label == "kappa"
     for runs in (rates, [with_accuracy(FEDAVG, "photo", 0, 0.5), with_accuracy(fedomg(), "photo", 0, 0.5)]):
         with pytest.raises(SettingsError) as caught:
             chart_of(runs)

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.console import OneLineErrors
 from fdg_plugins.cli.plot import plot
-from tests.figures.figure_stubs import FEDAVG, FEDGA, Site, fedomg, figure_run, judged, keep, one_round
+from tests.figures.figure_stubs import FEDAVG, FEDGA, Site, figure_run, judged, keep, one_round
 
 app = typer.Typer(cls=OneLineErrors)
 app.command("plot")(plot)
@@ -58,14 +58,6 @@ def test_all_makes_what_the_runs_allow_and_says_why_not_the_rest(sweep: Path, tm
     assert [line.split(" is left out: ")[0] for line in result.stderr.splitlines()] == ["sensitivity", "partition"]
 
 
-def test_a_setting_is_chosen_and_its_name_is_in_the_files(tmp_path: Path) -> None:
-    for kappa in (0.1, 0.5):
-        for rate in (0.5, 1.0):
-            keep(figure_run(fedomg(kappa, server_lr=rate)), tmp_path / "sweep" / f"{kappa}-{rate}")
-    assert command("sensitivity", tmp_path / "sweep", "--setting", "server_lr", "--to", tmp_path).exit_code == 0
-    assert (tmp_path / "sensitivity-server_lr.png").exists()
-
-
 def test_absences_and_unreadable_runs_are_named(sweep: Path, tmp_path: Path) -> None:
     (sweep / "1" / "results.json").write_text("{", encoding="utf-8")
     result = command("convergence", sweep, "--to", tmp_path / "figures")
@@ -91,10 +83,3 @@ def test_a_mistake_ends_with_2(
     result = command(arguments[0], "." if arguments[1] == "sweep" else arguments[1])
     assert (result.exit_code, result.stdout) == (2, "")
     assert words in result.stderr
-
-
-def test_a_folder_that_cannot_be_written_is_named(sweep: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    result = command("convergence", sweep, "--to", tmp_path / "file")
-    assert result.exit_code == 2
-    assert "file/convergence.png cannot be written" in result.stderr

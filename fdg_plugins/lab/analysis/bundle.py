@@ -215,20 +215,11 @@ def _before(preset: Preset, spec: SegmentationSpec, *, nifti: bool) -> list[dict
     if nifti and spec.channels > 1:  # a grey image is repeated for all channels, as ``PairForm.image`` does
         repeated = f"image.repeat({spec.channels}, *[1] * (image.ndim - 1))"
         shaped.append(_transform("Lambdad", func=f"$lambda image: {repeated} if len(image) == 1 else image"))
-    return [
-        _transform("LoadImaged", **reader),
-        _transform("EnsureChannelFirstd"),
-        *shaped,
-        *turned,
-        _intensity(preset),
-    ]
-
-
-def _intensity(preset: Preset) -> dict[str, Any]:
-    if preset.intensity is None:
-        return _transform("NormalizeIntensityd", nonzero=True, channel_wise=True)
-    lowest, highest = preset.intensity
-    return _transform("ScaleIntensityRanged", a_min=lowest, a_max=highest, b_min=0.0, b_max=1.0, clip=True)
+    intensity = _transform("NormalizeIntensityd", nonzero=True, channel_wise=True)
+    if preset.intensity is not None:
+        lowest, highest = preset.intensity
+        intensity = _transform("ScaleIntensityRanged", a_min=lowest, a_max=highest, b_min=0.0, b_max=1.0, clip=True)
+    return [_transform("LoadImaged", **reader), _transform("EnsureChannelFirstd"), *shaped, *turned, intensity]
 
 
 def _after(spec: SegmentationSpec, *, nifti: bool) -> list[dict[str, Any]]:
@@ -236,33 +227,24 @@ def _after(spec: SegmentationSpec, *, nifti: bool) -> list[dict[str, Any]]:
     # Only what turned a volume is to be undone; PILWriter writes [C, W, H].
     turned = _transform("Invertd", "pred", transform="@preprocessing", orig_keys="image", nearest_interp=True)
     as_read = [turned] if spec.dims > 2 else [] if nifti else [_transform("Transposed", "pred", indices=[0, 2, 1])]
+    # The value that stands for each class in a mask file, the first of several; all are in 16 bits.
+    values = [of_class[0] for of_class in spec.mask_values] or list(range(len(spec.classes)))
     saving = {
         "output_dir": "@output_dir",
         "output_postfix": "mask",
         "output_ext": ".nii.gz" if nifti else ".png",
-        "output_dtype": "$np.uint8" if max(_values(spec)) <= LARGEST_BYTE else "$np.uint16",
+        "output_dtype": "$np.uint8" if max(values) <= LARGEST_BYTE else "$np.uint16",
         "separate_folder": False,
         "resample": False,
     }
+    # From class numbers to the values that the data set's own masks have.
+    mapped = _transform("MapLabelValued", "pred", orig_labels=list(range(len(values))), target_labels=values)
     return [
         _transform("AsDiscreted", "pred", argmax=True),
         *as_read,
-        *_as_in_files(spec),
+        *([mapped] if spec.mask_values else []),
         _transform("SaveImaged", "pred", **saving),
     ]
-
-
-def _as_in_files(spec: SegmentationSpec) -> list[dict[str, Any]]:
-    """Return the transform from class numbers to the values that the data set's own masks have, if they differ."""
-    if not spec.mask_values:
-        return []
-    values = _values(spec)
-    return [_transform("MapLabelValued", "pred", orig_labels=list(range(len(values))), target_labels=values)]
-
-
-def _values(spec: SegmentationSpec) -> list[int]:
-    """Return the value that stands for each class in a mask file, the first of several; all are in 16 bits."""
-    return [values[0] for values in spec.mask_values] or list(range(len(spec.classes)))
 
 
 def metadata(run: Run, spec: SegmentationSpec) -> dict[str, Any]:

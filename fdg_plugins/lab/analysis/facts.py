@@ -209,9 +209,8 @@ def commonest_in_domains(runs: Iterable[Run]) -> dict[str, float]:
     """
     shares: dict[str, dict[int, float]] = {}
     for run in filter(_is_by_image, runs):
-        replies = [run.record.census[site] for site in run.record.held_out if site in run.record.census]
-        counts = [sum(column) for column in zip(*(reply.class_counts for reply in replies), strict=False)]
-        if any(counts):
+        known = [run.record.census[site].class_counts for site in run.record.held_out if site in run.record.census]
+        if any(counts := [sum(column) for column in zip(*known, strict=False)]):
             shares.setdefault(run.target, {})[run.seed] = max(counts) / sum(counts)
     return {name: statistics.fmean(own.values()) for name, own in shares.items()}
 

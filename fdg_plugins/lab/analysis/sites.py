@@ -11,7 +11,7 @@ worst group's accuracy, have rows of their own.
 
 import re
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from fdg_plugins.data import dataset_spec
@@ -22,6 +22,7 @@ from fdg_plugins.lab.analysis.domains import is_default_fedavg
 from fdg_plugins.lab.analysis.estimates import Estimate, estimate
 from fdg_plugins.lab.analysis.facts import (
     commonest_at_sites,
+    described,
     line_facts,
     missing_images,
     notes_on_runs,
@@ -104,12 +105,10 @@ def build_sites_table(runs: Sequence[Run], against: str | None = None) -> Table:
     columns = {one: in_columns[one] for one in (*(one for one in PAPERS_COLUMNS if one in in_columns), *in_columns)}
     shares = sorted({*map(participation_of, kept)}, reverse=True)
     rows = tuple(row for share in shares for group in groups for row in _rows(group, [*columns], share, against))
-    facts = filter(None, (_by_column(kept, fact) for fact in (_network, _images, lambda run: versions_in_words([run]))))
-    data = ", ".join(dict.fromkeys(run.record.data for run in kept))
     score, scores = kept[0].record.score, list(map(_scores, groups))
     over = seeds_in_words(rows, (run.seed for run in kept))
     return Table(
-        caption=f"Accuracy of the last model, percent, {over}: {data}; {', '.join(facts)}.",
+        caption=f"Accuracy of the last model, percent, {over}: {described(kept)}; {versions_in_words(kept)}.",
         head=("method", "participation", "on"),
         columns={one.title: {"dataset": one.dataset, "skew": one.skew} for one in columns},
         rows=rows,
@@ -248,37 +247,14 @@ def _scores(group: Group) -> Scores:
     return Scores(group.method, group.label, is_default_fedavg(group), cells)
 
 
-def _by_column(runs: Sequence[Run], fact: Callable[[Run], str]) -> str:
-    """Return a fact about runs in words, with its columns if it is not the same in all; empty if there is none."""
-    found = grouped(runs, fact)
-    if len(found) == 1:
-        return next(iter(found))
-    return ", ".join(
-        f"{words} in {' and '.join(dict.fromkeys(column_of(run).title for run in members))}"
-        for words, members in found.items()
-        if words
-    )
-
-
-def _network(run: Run) -> str:
-    trained = f", {run.record.protocol.trained}" if run.record.protocol.trained else ""
-    return f"{run.record.protocol.model} ({run.record.initial_weights.label}{trained})"
-
-
-def _images(run: Run) -> str:
-    if (most := run.record.protocol.max_samples_per_domain) is not None:
-        return f"at most {most} images per domain"
-    return " and ".join(missing_images([run], certain=False).values())
-
-
 def _notes(runs: Sequence[Run], columns: Mapping[Column, Sequence[Run]], against: str | None) -> Iterator[str]:
     """Yield what a reader must know to compare the numbers."""
-    rounds = _by_column(runs, lambda run: f"rounds {run.record.protocol.rounds}")
-    sites = _by_column(runs, lambda run: f"sites {len(run.record.sources)}")
     yield (
-        f"Ours: {rounds}, {sites}. A site trains on three quarters of its images and is judged on the rest ({OWN}: "
-        f"correct over all sites, divided by their number); no site has the {PUBLISHED}."
+        f"A site trains on three quarters of its images and is judged on the rest ({OWN}: correct over all sites, "
+        f"divided by their number); no site has the {PUBLISHED}."
     )
+    if missing := missing_images(runs, certain=False):
+        yield f"Not on all images: {' and '.join(missing.values())}."
     if against is not None:
         yield (
             f"The paper: Tables 1 and 5, rounds {ROUNDS}, sites {SITES}, mean of {RUNS} runs; how a site's images are "

@@ -16,7 +16,6 @@ from fdg_plugins.plugins.own_dataset import DatasetRef
 
 BLUE, VERMILLION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
 PURPLE, SKY_BLUE, BLACK, GREY = "#CC79A7", "#56B4E9", "#000000", "#666666"
-WHITE = "#FFFFFF"  # on dark images only
 PALETTE = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY_BLUE, BLACK)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 SALT = 2274656  # the first with FedAvg in black and a colour and a marker of its own for each method of the papers
@@ -49,24 +48,19 @@ def method_looks(methods: Sequence[str]) -> list[Look]:
     Other entries, such as further settings of a method, get free looks, those of unused colours and markers first.
     """
     looks: dict[int, Look] = {}
-    for place, method in enumerate(methods):
-        own, colours = own_look(method), {look.colour for look in looks.values()}
-        if method not in methods[:place] and own.colour not in colours:
-            looks[place] = own
-    for place in range(len(methods)):
-        if place not in looks:
-            looks[place] = _spare_look(list(looks.values()))
-    return [looks[place] for place in range(len(methods))]
-
-
-def _spare_look(taken: Sequence[Look]) -> Look:
-    """Return a look that is not taken, if one is left: of the least used colour, and then of the least used marker."""
-    colours, markers = [look.colour for look in taken], [look.marker for look in taken]
 
     def use(look: Look) -> tuple[int, int, int]:
+        taken = list(looks.values())
+        colours, markers = [one.colour for one in taken], [one.marker for one in taken]
         return taken.count(look), colours.count(look.colour), markers.count(look.marker)
 
-    return min(map(numbered_look, range(len(PALETTE) * len(MARKERS))), key=use)
+    for place, method in enumerate(methods):
+        own = own_look(method)
+        if method not in methods[:place] and not use(own)[1]:
+            looks[place] = own
+    for place in sorted({*range(len(methods))} - looks.keys()):
+        looks[place] = min(map(numbered_look, range(len(PALETTE) * len(MARKERS))), key=use)
+    return [looks[place] for place in range(len(methods))]
 
 
 def domain_order(dataset: DatasetRef, domains: Iterable[str]) -> tuple[str, ...]:
