@@ -31,18 +31,15 @@ def known(folder: Path, before: int) -> float | None:
     return float(memory["variate"][0, 0]) if memory else None
 
 
-def test_before_the_first_round_a_site_knows_nothing(tmp_path: Path) -> None:
-    assert read_kept(tmp_path / "missing", 0) == Kept()
-    write_kept(tmp_path, 3, Kept({}))
-    assert list(tmp_path.iterdir()) == []
-    write(tmp_path, 3)
-    assert known(tmp_path, 3) is None, "the first round that it trained in can be repeated"
-
-
 def test_a_site_knows_its_last_round_however_long_ago_and_a_repeated_one_starts_from_the_round_before(
     tmp_path: Path,
 ) -> None:
-    write(tmp_path, 2, 10, 11)
+    assert read_kept(tmp_path / "missing", 0) == Kept()
+    write_kept(tmp_path, 3, Kept({}))
+    assert list(tmp_path.iterdir()) == []
+    write(tmp_path, 2)
+    assert known(tmp_path, 2) is None, "the first round that it trained in can be repeated"
+    write(tmp_path, 10, 11)
     assert [known(tmp_path, before) for before in (11, 12, 100)] == [10.0, 11.0, 11.0]
     write(tmp_path, -11)
     assert [known(tmp_path, before) for before in (11, 12)] == [10.0, -11.0]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A site's work under one protocol, on a small data set: what it counts, trains, judges, keeps and refuses."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -198,35 +198,28 @@ class Draws(nn.Module):
         return images
 
 
-@pytest.fixture
-def _draws() -> Iterator[None]:
+def test_draws_depend_on_site_round_and_seed_alone_and_leave_the_global_generator(data_root: Path) -> None:
     def build(num_classes: int) -> nn.Module:
         return nn.Sequential(Draws(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, num_classes))
 
+    def drawn(site: str, number: int, seed: int) -> list[float]:
+        one = session(data_root, site, model=DRAWS, seed=seed)
+        DRAWN.clear()
+        train(one, initial(one), number)
+        return list(DRAWN)
+
     NETWORKS.add(Network(name=DRAWS, build=build))
-    yield
-    NETWORKS.remove(DRAWS)
-
-
-def drawn(root: Path, site: str = "photo", number: int = 0, seed: int = 0) -> list[float]:
-    """Return what the network of a site draws in one round."""
-    one = session(root, site, model=DRAWS, seed=seed)
-    DRAWN.clear()
-    train(one, initial(one), number)
-    return list(DRAWN)
-
-
-@pytest.mark.usefixtures("_draws")
-def test_draws_depend_on_site_round_and_seed_alone_and_leave_the_global_generator(data_root: Path) -> None:
-    first = drawn(data_root)
-    torch.rand(7)
-    before = torch.get_rng_state()
-    assert drawn(data_root) == first
-    assert torch.equal(torch.get_rng_state(), before)
-    assert len(set(first)) == len(first) > 2
-    others: list[dict[str, Any]] = [{"site": "other"}, {"number": 1}, {"seed": 1}]
-    for other in others:
-        assert not set(first) & set(drawn(data_root, **other))
+    try:
+        first = drawn("photo", 0, 0)
+        torch.rand(7)
+        before = torch.get_rng_state()
+        assert drawn("photo", 0, 0) == first
+        assert torch.equal(torch.get_rng_state(), before)
+        assert len(set(first)) == len(first) > 2
+        for other in (("other", 0, 0), ("photo", 1, 0), ("photo", 0, 1)):
+            assert not set(first) & set(drawn(*other))
+    finally:
+        NETWORKS.remove(DRAWS)
 
 
 # --- momentum that goes on from round to round ---

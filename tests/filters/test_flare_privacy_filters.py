@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """FLARE's own privacy filters on this package's answers, read as the server does: the table in docs/privacy.md."""
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +17,6 @@ from nvflare.app_common.filters.percentile_privacy import PercentilePrivacy
 from nvflare.app_common.filters.svt_privacy import SVTPrivacy
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
-from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeCheckFilter, ExchangeReportFilter, ExchangeRound, GapCheckFilter
@@ -31,23 +29,23 @@ from fdg_plugins.objectives import Exchange, make_objective, see
 SITES = ("photo", "sketch")
 MODEL = build_model("convnet", num_classes=3, seed=1)
 STATE = MODEL.state_dict()
-WITHOUT_COUNTERS = {name: value for name, value in STATE.items() if value.is_floating_point()}
+FLOATS = {name: value for name, value in STATE.items() if value.is_floating_point()}
+COUNTER = next(name for name in STATE if name not in FLOATS)
 
-EXCLUDED = "classifier.bias"
+pytestmark = pytest.mark.filterwarnings("ignore:__array_wrap__:DeprecationWarning")
 
 
-def update(seed: int, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    return {
+def answer(
+    site: str, state: dict[str, torch.Tensor], arrays: bool = False, meta: dict[str, Any] | None = None
+) -> Shareable:
+    """Return a site's answer to ``train``, as it comes from its executor."""
+    generator = torch.Generator().manual_seed(SITES.index(site))
+    data: dict[str, Any] = {
         name: 0.01 * torch.randn(value.shape, generator=generator) if value.is_floating_point() else torch.tensor(5)
         for name, value in state.items()
     }
-
-
-def answer(site: str, state: dict[str, torch.Tensor], **meta: Any) -> Shareable:
-    """Return a site's answer to ``train``, as it comes from its executor."""
-    data = update(SITES.index(site), state)
-    shareable = DXO(DataKind.WEIGHT_DIFF, data=data, meta={META_SAMPLES: 100, **meta}).to_shareable()
+    data = {name: value.numpy() for name, value in data.items()} if arrays else data
+    shareable = DXO(DataKind.WEIGHT_DIFF, data=data, meta={META_SAMPLES: 100, **(meta or {})}).to_shareable()
     shareable.set_peer_props({ReservedKey.IDENTITY_NAME: site})
     return shareable
 
@@ -62,53 +60,41 @@ def fl_ctx() -> FLContext:
     return context
 
 
-def aggregate(aggregator: UpdateAggregator, answers: list[Shareable], state: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """Return the step that the server takes, as its workflow does."""
+def step(made: Filter, fl_ctx: FLContext, state: dict[str, torch.Tensor], arrays: bool = False) -> dict[str, Any]:
+    """Return the step that the server takes, as its workflow does, of answers that have passed a filter."""
+    aggregator = FedOMGAggregator()
     aggregator.begin_round(ModelLayout.of(state), SITES)
-    for shareable in answers:
-        model = FLModelUtils.from_shareable(shareable)
-        model.meta["client_name"] = shareable.get_peer_prop(ReservedKey.IDENTITY_NAME, None)
+    for site in SITES:
+        model = FLModelUtils.from_shareable(made.process(answer(site, state, arrays), fl_ctx))
+        model.meta["client_name"] = site
         aggregator.accept_model(model)
     return dict(aggregator.aggregate_model().params)
 
 
-def filtered(made: Filter, fl_ctx: FLContext, state: dict[str, torch.Tensor]) -> list[Shareable]:
-    return [made.process(answer(site, state), fl_ctx) for site in SITES]
-
-
 def test_an_update_from_which_variables_were_excluded_is_refused_by_the_name_of_one(fl_ctx: FLContext) -> None:
     with pytest.raises(ContributionError) as caught:
-        aggregate(FedOMGAggregator(), filtered(ExcludeVars([EXCLUDED]), fl_ctx, STATE), STATE)
-    assert f"'{EXCLUDED}'" in str(caught.value)
+        step(ExcludeVars(["classifier.bias"]), fl_ctx, STATE)
+    assert "'classifier.bias'" in str(caught.value)
 
 
-def as_arrays(shareable: Shareable) -> Shareable:
-    dxo = from_shareable(shareable)
-    dxo.data = {name: value.numpy() for name, value in dxo.data.items()}
-    return dxo.update_shareable(shareable)
-
-
-@pytest.mark.filterwarnings("ignore:__array_wrap__:DeprecationWarning")
-@pytest.mark.parametrize("convert", [lambda shareable: shareable, as_arrays], ids=["tensors", "arrays"])
+@pytest.mark.parametrize("arrays", [False, True])
 def test_percentile_privacy_is_read_unless_it_turned_a_counter_of_steps_into_a_fraction(
-    convert: Callable[[Shareable], Shareable], fl_ctx: FLContext
+    arrays: bool, fl_ctx: FLContext
 ) -> None:
     made = PercentilePrivacy(percentile=10, gamma=0.01)
-    floats = [made.process(convert(answer(site, WITHOUT_COUNTERS)), fl_ctx) for site in SITES]
-    assert aggregate(FedOMGAggregator(), floats, WITHOUT_COUNTERS).keys() == WITHOUT_COUNTERS.keys()
-    whole = [made.process(convert(answer(site, STATE)), fl_ctx) for site in SITES]
+    assert step(made, fl_ctx, FLOATS, arrays).keys() == FLOATS.keys()
     with pytest.raises(ContributionError) as caught:
-        aggregate(FedOMGAggregator(), whole, STATE)
+        step(made, fl_ctx, STATE, arrays)
     assert "num_batches_tracked' has shape [] and dtype torch.float" in str(caught.value)
 
 
 def test_svt_privacy_gives_arrays_which_are_read(fl_ctx: FLContext) -> None:
-    answers = filtered(SVTPrivacy(fraction=0.5, epsilon=10.0), fl_ctx, STATE)
-    sent = from_shareable(answers[0]).data
-    assert all(isinstance(value, np.ndarray) for value in sent.values())
-    step = aggregate(FedOMGAggregator(), answers, STATE)
-    assert step.keys() == STATE.keys()
-    assert int(step[next(name for name in STATE if name.endswith("num_batches_tracked"))]) == 5
+    made = SVTPrivacy(fraction=0.5, epsilon=10.0)
+    sent = from_shareable(made.process(answer("photo", STATE), fl_ctx)).data
+    assert all(type(one) is np.ndarray for one in sent.values())
+    found = step(made, fl_ctx, STATE)
+    assert found.keys() == STATE.keys()
+    assert int(found[COUNTER]) == 5
 
 
 # --- beside the update: GA's gap, DIM's class means, IIR's gradients ---
@@ -125,18 +111,13 @@ def exchange_of(objective: str) -> tuple[Exchange, dict[str, torch.Tensor]]:
     return exchange, report(MODEL, see(MODEL, batches), 3)
 
 
-@pytest.mark.filterwarnings("ignore:__array_wrap__:DeprecationWarning")
 @pytest.mark.parametrize(
     ("objective", "made", "refused"),
     [
         ("dim", ExcludeVars(["class_means"]), "site photo: 'class_means' is missing"),
         ("iir", ExcludeVars(["gradient/classifier.bias"]), "site photo: 'gradient/classifier.bias' is missing"),
         # gamma, the largest value that SVT lets through, is 1e-5: as counts of samples that is zero for every class.
-        (
-            "dim",
-            SVTPrivacy(fraction=1.0, epsilon=10.0, replace=False),
-            "site photo: 'class_counts' is zero for every class",
-        ),
+        ("dim", SVTPrivacy(fraction=1.0, epsilon=10.0, replace=False), "site photo: 'class_counts' is zero for every"),
         ("iir", SVTPrivacy(fraction=1.0, epsilon=10.0, replace=False), "None"),
         ("dim", PercentilePrivacy(), "site photo: 'class_counts' has dtype torch.float32, expected whole numbers"),
         ("iir", PercentilePrivacy(), "None"),
@@ -147,7 +128,9 @@ def test_a_filter_of_the_job_reaches_into_the_reports_tensors_which_are_read_as_
 ) -> None:
     torch.manual_seed(0)
     exchange, report = exchange_of(objective)
-    out = ExchangeReportFilter().process(answer("photo", STATE, **{META_SITE_REPORT: report, META_GAP: 0.25}), fl_ctx)
+    out = ExchangeReportFilter().process(
+        answer("photo", STATE, meta={META_SITE_REPORT: report, META_GAP: 0.25}), fl_ctx
+    )
     fl_ctx.set_prop(EXCHANGE_PROP, ExchangeRound(exchange, 0), private=True, sticky=False)
     came = GapCheckFilter().process(ExchangeCheckFilter().process(made.process(out, fl_ctx), fl_ctx), fl_ctx)
     found = from_shareable(came).meta[META_CHECKED_REPORTS]
@@ -155,11 +138,10 @@ def test_a_filter_of_the_job_reaches_into_the_reports_tensors_which_are_read_as_
     assert found["gap"] == 0.25, "a number in the meta, which no filter of FLARE's touches"
 
 
-@pytest.mark.parametrize("objective", ["dim", "iir"])
-def test_a_sites_own_filter_sees_the_update_and_not_yet_the_reports_tensors(objective: str, fl_ctx: FLContext) -> None:
-    _, report = exchange_of(objective)
-    site_filter = SVTPrivacy(fraction=0.5, epsilon=10.0)
-    came = site_filter.process(answer("photo", STATE, **{META_SITE_REPORT: report}), fl_ctx)
+def test_a_sites_own_filter_sees_the_update_and_not_yet_the_reports_tensors(fl_ctx: FLContext) -> None:
+    _, report = exchange_of("dim")
+    made = answer("photo", STATE, meta={META_SITE_REPORT: report})
+    came = SVTPrivacy(fraction=0.5, epsilon=10.0).process(made, fl_ctx)
     sent = from_shareable(ExchangeReportFilter().process(came, fl_ctx)).data
     assert all(isinstance(value, np.ndarray) for value in sent[PART_MAIN].data.values())
     assert all(torch.equal(sent[PART_TENSORS].data[name], value) for name, value in report.items())
