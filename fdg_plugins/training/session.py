@@ -16,6 +16,7 @@ from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.batch_norm import batch_norm_layers, norm_layers
 from fdg_plugins.objectives import (
     FeatureBatch,
+    LocalObjective,
     SiteRound,
     Trained,
     build_network,
@@ -33,7 +34,7 @@ from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.settings.uses import names_in
 from fdg_plugins.state.site_memory import Kept
 from fdg_plugins.tasks import TASKS
-from fdg_plugins.training.loop import Batches, DevicePolicy, ShouldStop, evaluate, placed, train_locally
+from fdg_plugins.training.loop import Batches, DevicePolicy, LocalTraining, ShouldStop, evaluate, placed, train_locally
 from fdg_plugins.training.networks import SharedNetworks
 from fdg_plugins.training.optimizers import make_optimizer, momentum_of, restore_momentum
 from fdg_plugins.training.personal import fine_tune
@@ -239,24 +240,17 @@ class SiteSession:
         rules = travel_rules(model, protocol)
         if self.config.compile:
             model.compile_for_training(BACKEND)
-        learning_rate = protocol.learning_rate_at(round_number)
+        site_round = self._site_round(round_number, kept.memory)
         own_score = None
         if objective.personalises:
             own_score = self.evaluate_own(state, round_number, should_stop, received, kept)
         with calling("objective", objective):
-            local = objective.local(received or {}, model, self._site_round(round_number, kept.memory))
+            local = objective.local(received or {}, model, site_round)
         self._check_batches(model)
         before, tensors = self._judge(model, should_stop, None if objective.probes else objective.report_received)
         with calling("objective", local):
             local.observe_received(model, *self._seen(model, should_stop, shuffled=True))
-            # The method's own parameters have names that no parameter of a network has.
-            own = {f"objective/{number}": parameter for number, parameter in enumerate(local.parameters())}
-        trained = {**dict(model.named_parameters()), **own}
-        optimizer = make_optimizer(trained.values(), protocol, learning_rate, self.policy.device)
-        restore_momentum(optimizer, trained, kept.momentum if protocol.keep_momentum else {})
-        epochs = self.images.epochs(protocol.local_epochs + objective.more_epochs, round_number)
-        with seeded(protocol.seed, self.site, round_number, "layers", device=self.policy.device):  # dropout
-            training = train_locally(model, local, epochs, optimizer, self.policy, should_stop, on_epoch)
+        training, momentum = self._run_epochs(model, local, site_round, kept, should_stop, on_epoch)
         self._reestimate(model, should_stop)
         after, more = self._judge(model, should_stop, objective.report_trained)
         report = TrainReport(
@@ -268,7 +262,7 @@ class SiteSession:
             epoch_losses=training.epoch_losses,
             steps=training.steps,
             effective_steps=effective_steps(training.steps, protocol.momentum),
-            learning_rate=learning_rate,
+            learning_rate=site_round.learning_rate,
             seconds=training.seconds,
         )
         update = make_update(model.state_dict(), {name: state[name] for name in rules.names(Rule.SHARED)})
@@ -278,8 +272,29 @@ class SiteSession:
             tensors |= more | local.report(done)
             memory = local.memory(done)
         personal = personal_part(model, kept_names(model, protocol))
-        momentum = momentum_of(optimizer, trained) if protocol.keep_momentum else {}
         return TrainResult(update, report, tensors, Kept(memory, personal, momentum))
+
+    def _run_epochs(
+        self,
+        model: ExtractorClassifier,
+        local: LocalObjective,
+        site_round: SiteRound,
+        kept: Kept,
+        should_stop: ShouldStop,
+        on_epoch: Callable[[int, float], None],
+    ) -> tuple[LocalTraining, dict[str, torch.Tensor]]:
+        """Train ``model`` in place; return what came of it, and SGD's momentum if the protocol keeps it."""
+        protocol, device = self.protocol, self.policy.device
+        with calling("objective", local):
+            # The method's own parameters have names that no parameter of a network has.
+            own = {f"objective/{number}": parameter for number, parameter in enumerate(local.parameters())}
+        trained = {**dict(model.named_parameters()), **own}
+        optimizer = make_optimizer(trained.values(), protocol, site_round.learning_rate, device)
+        restore_momentum(optimizer, trained, kept.momentum if protocol.keep_momentum else {})
+        epochs = self.images.epochs(protocol.local_epochs + self.objective.more_epochs, site_round.number)
+        with seeded(protocol.seed, self.site, site_round.number, "layers", device=device):  # dropout
+            training = train_locally(model, local, epochs, optimizer, self.policy, should_stop, on_epoch)
+        return training, momentum_of(optimizer, trained) if protocol.keep_momentum else {}
 
     def _refuse_held_out(self) -> None:
         if (domain := self.images.domain) == self.protocol.target:
