@@ -20,7 +20,14 @@ from nvflare.apis.shareable import Shareable
 from fdg_plugins.core.privacy import secure_normal
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.executors.work import SiteTask
-from fdg_plugins.filters.privacy import DifferentialPrivacyFilter, check_what_follows, make_release, mark, policy_of
+from fdg_plugins.filters.privacy import (
+    DifferentialPrivacyFilter,
+    check_what_follows,
+    failing_closed,
+    make_release,
+    mark,
+    policy_of,
+)
 from fdg_plugins.flare.filter_chain import result_filters, scope_filters
 from fdg_plugins.messages import (
     META_REPORT,
@@ -66,12 +73,13 @@ def release(task: str, answer: Shareable, fl_ctx: FLContext, limits: Limits) -> 
     does not cover, or if a later filter of the job could add such content.
     """
     site = str(fl_ctx.get_identity_name())
-    if answer.get_return_code(ReturnCode.OK) == ReturnCode.OK:
-        chain = result_filters(fl_ctx)
-        # A privacy filter in the chain checks the answer again, so it covers the filters before it.
-        covered = [at for at, one in enumerate(chain or ()) if isinstance(one, DifferentialPrivacyFilter)]
-        check_what_follows(site, chain if chain is None else chain[max(covered, default=-1) + 1 :])
-    return mark(make_release(site, task, answer, fl_ctx, limits, secure_normal), limits)
+    with failing_closed(site):
+        if answer.get_return_code(ReturnCode.OK) == ReturnCode.OK:
+            chain = result_filters(fl_ctx)
+            # A privacy filter in the chain checks the answer again, so it covers the filters before it.
+            covered = [at for at, one in enumerate(chain or ()) if isinstance(one, DifferentialPrivacyFilter)]
+            check_what_follows(site, chain if chain is None else chain[max(covered, default=-1) + 1 :])
+        return mark(make_release(site, task, answer, fl_ctx, limits, secure_normal), limits)
 
 
 def check_reports(answer: Shareable, order: SiteTask, allowed: tuple[str, ...] | None) -> None:

@@ -13,7 +13,8 @@ of the release. No message or config can supply one, and a mark is void if the a
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -109,14 +110,14 @@ class DifferentialPrivacyFilter(Filter):
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return the release, or an error reply that says why nothing was released."""
         try:
-            return self._answer(shareable, fl_ctx)
+            with failing_closed(fl_ctx.get_identity_name()):
+                return self._answer(shareable, fl_ctx)
         except FDGError as error:
             reason = reason_of(error, fl_ctx)
             self.log_error(fl_ctx, f"Nothing was released: {reason.logged}", fire_event=False)
             return refusal(error, reason.told)
 
     def _answer(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
-        # FLARE sends nothing of an answer in whose filters an unforeseen error was raised.
         site, chain = fl_ctx.get_identity_name(), result_filters(fl_ctx)
         limits = strictest(self.limits(), policy_of(fl_ctx))
         at = chain.index(self) if chain is not None and self in chain else None
@@ -168,24 +169,25 @@ def refuse(site: str, what: str) -> NoReturn:
     raise RefusedError(f"site {site}: differential privacy refused its answer: {what}.")
 
 
+@contextmanager
+def failing_closed(site: str) -> Iterator[None]:
+    """Raise ``RefusedError`` for any unforeseen error, with its type alone, because its text may quote the data."""
+    try:
+        yield
+    except FDGError:
+        raise
+    except Exception as error:
+        raise RefusedError(f"site {site}: differential privacy failed with {type(error).__name__}.") from error
+
+
 def make_release(
     site: str, task: str, shareable: Shareable, fl_ctx: FLContext, limits: Limits, noise: Noise
 ) -> Shareable:
     """Return the release of a site's answer to ``task`` (also of an error reply) under ``limits``.
 
     Raises ``RefusedError`` for content that differential privacy does not cover, ``BudgetSpentError`` if the budget is
-    spent, and ``DataError`` for an unusable ledger. It raises no other errors, and none quotes a value of the answer.
+    spent, and ``DataError`` for an unusable ledger; call it within :func:`failing_closed`.
     """
-    try:
-        return _release(site, task, shareable, fl_ctx, limits, noise)
-    except FDGError:
-        raise
-    except Exception as error:
-        # Only the type, because the error's text may quote the data.
-        raise RefusedError(f"site {site}: differential privacy failed with {type(error).__name__}.") from error
-
-
-def _release(site: str, task: str, shareable: Shareable, fl_ctx: FLContext, limits: Limits, noise: Noise) -> Shareable:
     code = shareable.get_return_code(ReturnCode.OK)
     if code != ReturnCode.OK:
         return _bare_error(site, code, shareable)
