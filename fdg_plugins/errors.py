@@ -279,24 +279,22 @@ def check_settings_known(whose: str, settings: Iterable[Any], known: Collection[
             raise SettingsError(f"{whose} has no setting {shorten(setting)}; it has {has}.", field=str(setting))
 
 
-def read_like(name: str, value: Any, like: Any, names: Collection[str] = ()) -> Any:
+def read_like(value: Any, like: Any) -> Any:
     """Convert text, such as an environment variable, to the type of ``like``: a boolean, text, or otherwise a number.
 
-    A value that is not text is returned unchanged, and so is one of ``names``, which stand for numbers. If ``like`` is
-    text or a mapping, the stripped text is returned. A whole number is an integer if ``like`` is one. Raises
-    ``SettingsError`` for text that cannot be converted.
+    A value that is not text is returned unchanged. If ``like`` is text or a mapping, or the text is of no other type,
+    the stripped text is returned, for the class to refuse. A whole number is an integer if ``like`` is one.
     """
     text = value.strip() if isinstance(value, str) else value
-    if not isinstance(value, str) or text in names or isinstance(like, str | Mapping):
+    if not isinstance(value, str) or isinstance(like, str | Mapping):
         return text
-    truth = {"true": True, "1": True, "false": False, "0": False}
+    if isinstance(like, bool):
+        return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
     try:
-        read = truth[text.lower()] if isinstance(like, bool) else float(text)
-    except (KeyError, ValueError) as error:
-        wanted = "true or false" if isinstance(like, bool) else "a number"
-        raise SettingsError(field=name, value=value, expected=wanted) from error
-    is_count = isinstance(like, int) and not isinstance(like, bool)
-    return int(read) if is_count and read == int(read) else read
+        read = float(text)
+    except ValueError:
+        return text
+    return int(read) if isinstance(like, int) and read.is_integer() else read
 
 
 def parsed_object(value: Any) -> Any:

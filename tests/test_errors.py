@@ -105,7 +105,7 @@ def test_text_is_read_as_a_value_of_the_same_kind() -> None:
         *(("a", {}, "a"), ([1], 1.0, [1]), ("3.0", 1, 3), ("2.5", 1, 2.5)),
     ]
     for text, like, value in texts:
-        read = read_like("x", text, like)
+        read = read_like(text, like)
         assert (read, type(read)) == (value, type(value))
 
 

@@ -92,7 +92,6 @@ class UpdateAggregator(ModelAggregator):
     reads_effective_steps: ClassVar[bool] = False  # whether the direction uses the sites' effective steps
     needs_head: ClassVar[bool] = False  # whether the whole head must be shared
     reads_parts: ClassVar[bool] = False  # whether updates may stay in files
-    named_values: ClassVar[Mapping[str, Mapping[str, float]]] = {}  # by setting: names that stand for numbers
 
     # Declarations for the contract suite (``fdg_plugins.testing``); nothing else reads them.
     neutral: ClassVar[Mapping[str, Any] | None] = None
@@ -173,9 +172,7 @@ class UpdateAggregator(ModelAggregator):
         """
         settings = folded(settings, in_force := self.settings())
         check_settings_known(type(self).__name__, settings, list(in_force))
-        named = self.named_values
-        read = {name: read_like(name, one, in_force[name], named.get(name, ())) for name, one in settings.items()}
-        return type(self)(**in_force | read)
+        return type(self)(**in_force | {name: read_like(value, in_force[name]) for name, value in settings.items()})
 
     def rule(self) -> Weighting:
         """Return the weighting, which is looked up now if a plug-in brings it, and not by the constructor.

@@ -38,9 +38,9 @@ def _of_parts(protocol: Protocol, objective: Objective, aggregator: UpdateAggreg
     ours, rule = f"objective {objective.name!r}", aggregator.rule()
     if protocol.sites_per_round is not None and protocol.sites_per_round < protocol.min_sites:
         yield "sites_per_round", f"at least min_sites (FDG_MIN_SITES), which is {protocol.min_sites}"
-    if rule.needs_reports and rule.shares not in (REPORT_GAP, objective.report):
+    if rule.shares not in (None, REPORT_TRAINING_LOSS, REPORT_GAP, objective.report):
         yield "objective", f"that of the same method: the weights follow from its report {rule.shares!r}"
-    if rule.needs_training_loss and protocol.gap_split != "train":
+    if rule.shares == REPORT_TRAINING_LOSS and protocol.gap_split != "train":
         yield "gap_split", "'train': the weighting follows from the loss on the training split"
     if objective.needs_labelled_images and not TASKS.get(protocol.task).one_class_per_image:
         yield "task", f"another: {ours} needs one class per image"

@@ -48,16 +48,14 @@ ONLY_ROUND = RoundOf()  # for callers that do not count rounds
 class Weighting(ABC):
     """A rule for p, called once per round with the contributions in the sorted order of their sites.
 
-    ``shares``: the name of what it needs to know of a site beyond its number of samples, by which the site's
-    administrator allows or forbids it. ``needs_reports``: it reads reports that the server's filters have checked: the
-    gap, or the report of the objective. ``needs_training_loss``: it reads the loss of the received model on the
-    training split.
+    ``shares``: the name of what it reads of a site beyond its number of samples, by which the site's administrator
+    allows or forbids it: ``"gap"`` or the report of the method's objective, which are in a contribution's ``reports``
+    once the server's filters have checked them, or ``"training_loss"``, that of the received model on the training
+    split.
     """
 
     role: ClassVar[str] = "weighting"
     shares: ClassVar[str | None] = None
-    needs_reports: ClassVar[bool] = False
-    needs_training_loss: ClassVar[bool] = False
 
     # Declaration for the contract suite (``fdg_plugins.testing``); nothing else reads it.
     example_reports: ClassVar[tuple[Any, ...]] = ()
@@ -183,4 +181,4 @@ def folded(settings: Mapping[str, Any], in_force: Mapping[str, Any]) -> dict[str
 def read_weighting(weighting: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings of a weighting with text, such as from the environment, converted to the type of its default."""
     parameters = inspect.signature(WEIGHTINGS.known(_name_of(weighting))).parameters
-    return {name: read_like(name, value, parameters[name].default) for name, value in settings.items()}
+    return {name: read_like(value, parameters[name].default) for name, value in settings.items()}

@@ -23,6 +23,7 @@ from fdg_plugins.messages import (
     META_REPORT,
     META_SAMPLES,
     META_UPDATE_BYTES,
+    REPORT_TRAINING_LOSS,
     TASK_TRAIN,
     CensusReply,
     Evaluation,
@@ -220,7 +221,7 @@ class Reception:
             answers.not_finite.add(site)
             raise
         # Only of an update that could be used: one of another form passes the job's check unread.
-        if self.aggregator.rule().needs_reports and self.aggregator.rule().shares not in checked.looked_at:
+        if self.aggregator.rule().shares not in (None, REPORT_TRAINING_LOSS, *checked.looked_at):
             answers.unchecked = site
         self._keep_report(TASK_TRAIN, site, checked)
         answers.local[site] = LocalRecord(

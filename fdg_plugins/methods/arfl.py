@@ -38,7 +38,6 @@ class ARFLWeighting(Weighting):
     """Weights in closed form from training losses (ARFL). Works with any direction."""
 
     shares = REPORT_TRAINING_LOSS
-    needs_training_loss = True
 
     def __init__(self, strength: Positive = 1.0) -> None:
         self.strength = strength

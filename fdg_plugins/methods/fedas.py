@@ -262,7 +262,6 @@ class FisherWeighting(Weighting):
     """Weights in proportion to the trace of the Fisher information of the sites' models. Works with any direction."""
 
     shares = REPORT_FISHER_TRACE
-    needs_reports = True
     example_reports = (0.5, 2.0, 0.0)
 
     def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:

@@ -49,7 +49,6 @@ class FedDGGAWeighting(Weighting):
     """
 
     shares = REPORT_GAP
-    needs_reports = True
 
     def __init__(self, step_size: NotNegative = 0.05, normalizer: Literal["max", "max_abs"] = "max") -> None:
         self.step_size = step_size

@@ -54,7 +54,6 @@ class FedOMGAggregator(UpdateAggregator):
     """
 
     reads_parts: ClassVar[bool] = True
-    named_values: ClassVar[Mapping[str, Mapping[str, float]]] = {"damping": {"released": RELEASED_DAMPING}}
     neutral: ClassVar[Mapping[str, Any] | None] = {"kappa": 0.0}
 
     def __init__(

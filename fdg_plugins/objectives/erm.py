@@ -58,8 +58,8 @@ def objective_settings(name: str) -> list[str]:
 def read_settings(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``settings`` of the objective ``name``; text, as from the environment, becomes each setting's type.
 
-    Raises ``SettingsError`` for an unknown name or setting, or for text that cannot be converted.
+    Raises ``SettingsError`` for an unknown name or setting.
     """
     defaults = {one.name: one.default for one in fields(OBJECTIVES.known(name))}
     check_settings_known(f"objective {name!r}", settings, list(defaults))
-    return {setting: read_like(setting, value, defaults[setting]) for setting, value in settings.items()}
+    return {setting: read_like(value, defaults[setting]) for setting, value in settings.items()}

@@ -18,7 +18,7 @@ from fdg_plugins.filters import (
     GapReportFilter,
 )
 from fdg_plugins.flare.components import GAP
-from fdg_plugins.messages import REPORT_GAP, TASK_TRAIN
+from fdg_plugins.messages import REPORT_GAP, REPORT_TRAINING_LOSS, TASK_TRAIN
 from fdg_plugins.objectives import OBJECTIVES, make_objective
 from fdg_plugins.plugins.composition import PLAIN, parse_method
 from fdg_plugins.recipes.job import PACKAGE
@@ -82,7 +82,7 @@ def _check_aggregator(aggregator: UpdateAggregator, report: str | None) -> None:
     ``report``: that of the objective, which a script may send.
     """
     rule, lacking = aggregator.rule(), aggregator.reads_census
-    if lacking is None and rule.needs_reports and rule.shares not in (REPORT_GAP, report):
+    if lacking is None and rule.shares not in (None, REPORT_TRAINING_LOSS, REPORT_GAP, report):
         lacking = rule.shares
     if lacking is not None:
         expected = f"one that does without {lacking!r}, which no script tells the server"

@@ -10,6 +10,7 @@ import torch
 
 from fdg_plugins.aggregators import Contribution, RoundOf, Weighting
 from fdg_plugins.errors import ContributionError, FDGError
+from fdg_plugins.messages import REPORT_TRAINING_LOSS
 from fdg_plugins.record.run_record import AggregationRecord
 from fdg_plugins.testing.inputs import ROUNDS, SITES, contributions, refusal_of, settings_have_names_of_their_own
 
@@ -68,22 +69,14 @@ def what_cannot_be_weighed_is_refused_by_its_site(class_: WeightingClass) -> Non
         assert weigh([bare], RoundOf(0, ROUNDS, ("photo",))).tolist() == [1.0]
 
 
-def what_it_learns_from_is_declared(class_: WeightingClass) -> None:
-    """A weighting that uses more than a site's number of samples declares what the site shares for it."""
-    if class_.needs_reports or class_.needs_training_loss:
-        assert class_.shares
-
-
 def what_it_reads_changes_its_weights(class_: WeightingClass) -> None:
     """Other reports of the sites give other weights; a rule that reads none does not ask for them.
 
     The gap is at hand; a rule that reads anything else names examples of it in ``example_reports``.
     """
-    if not (class_.needs_reports or class_.example_reports):
-        return
-    assert class_.needs_reports
-    weights = [class_()(of_round(class_, number=number), round_of(0)) for number in range(2)]
-    assert not torch.equal(*weights)
+    if class_.shares not in (None, REPORT_TRAINING_LOSS):
+        weights = [class_()(of_round(class_, number=number), round_of(0)) for number in range(2)]
+        assert not torch.equal(*weights)
 
 
 def what_it_reports_can_be_recorded(class_: WeightingClass) -> None:
@@ -120,7 +113,6 @@ WEIGHTING_CONTRACT: tuple[Callable[[WeightingClass], None], ...] = (
     contributions_stay_as_they_were,
     a_state_that_was_saved_goes_on_as_if_unbroken,
     what_cannot_be_weighed_is_refused_by_its_site,
-    what_it_learns_from_is_declared,
     what_it_reads_changes_its_weights,
     what_it_reports_can_be_recorded,
 )

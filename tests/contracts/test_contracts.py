@@ -49,7 +49,7 @@ def test_algorithm(name: str, promise: Promise) -> None:
 class Deaf(Uniform):
     """Asks for the gap, and does not read it."""
 
-    shares, needs_reports = REPORT_GAP, True
+    shares = REPORT_GAP
 
 
 class Heavy(Uniform):
