@@ -9,37 +9,33 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
-from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
-from fdg_plugins.aggregators import make_aggregator
+from fdg_plugins.aggregators import AGGREGATORS, make_aggregator
 from fdg_plugins.controllers import RunRecord
-from fdg_plugins.messages import META_SITE
 from fdg_plugins.plugins.files import load_file
 from fdg_plugins.testing import AGGREGATOR_CONTRACT
+from tests.aggregators.trained_sites import aggregate, contribution, vector
 
 PROJECT = Path(__file__).parents[2]
 CUSTOM = PROJECT / "custom"
 TINY = {"FDG_ROUNDS": "1", "FDG_LOCAL_EPOCHS": "1", "FDG_MODEL": "convnet", "FDG_IMAGE_SIZE": "16"}
 
 
-def test_no_update_counts_for_more_than_the_median_length() -> None:
+@pytest.fixture(autouse=True)
+def loaded() -> None:
     load_file(CUSTOM / "clipped_fedavg.py")
+
+
+def test_no_update_counts_for_more_than_the_median_length() -> None:
     aggregator = make_aggregator({"name": "clipped_fedavg", "weighting": "uniform"})
-    for site, value in (("a", [1.0, 0.0]), ("b", [0.0, 2.0]), ("c", [300.0, 0.0])):
-        params = {"w": torch.tensor(value)}
-        aggregator.accept_model(FLModel(params_type=ParamsType.DIFF, params=params, meta={META_SITE: site}))
+    sent = [contribution(site, vector(*value)) for site, value in (("a", (1, 0)), ("b", (0, 2)), ("c", (300, 0)))]
     # Lengths 1, 2, 300; the median is 2, so the last is shortened to [2, 0].
-    assert torch.allclose(aggregator.aggregate_model().params["w"], torch.tensor([1.0, 2 / 3]))
+    assert aggregate(aggregator, sent).params["w"].tolist() == pytest.approx([1.0, 2 / 3])
 
 
 @pytest.mark.parametrize("promise", AGGREGATOR_CONTRACT, ids=lambda promise: promise.__name__)
-def test_it_keeps_what_every_aggregator_promises(promise: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(CUSTOM))
-    from clipped_fedavg import ClippedFedAvgAggregator
-
-    promise(ClippedFedAvgAggregator)
-    sys.modules.pop("clipped_fedavg")
+def test_it_keeps_what_every_aggregator_promises(promise: Callable[..., None]) -> None:
+    promise(AGGREGATORS["clipped_fedavg"])
 
 
 @pytest.mark.slow
