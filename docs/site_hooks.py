@@ -48,7 +48,7 @@ COMMANDS_MARKER = "<!-- fdg --help -->"
 # A block of one command that makes a table of kept records; on the site, the table follows it.
 REPORT = re.compile(r"^```bash\n(fdg report docs/results/(?:[^\n]|(?<=\\)\n)*)\n```$", re.MULTILINE)
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
-_EXAMPLES = re.compile(r"^Examples:\n((?:\n  \S.*\n)+)", re.MULTILINE)
+_EXAMPLES = re.compile(r"^Examples:\n\n((?:  \S.*\n)+)", re.MULTILINE)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

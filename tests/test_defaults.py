@@ -2,7 +2,7 @@
 """The layers of defaults: families of data sets, records of methods, and protocols by name with printed values."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -93,7 +93,7 @@ def test_in_a_composition_a_papers_value_wins_over_our_choice_for_another_part()
 
 
 def test_the_commands_offer_every_protocol_and_an_unknown_one_is_refused() -> None:
-    assert tuple(ProtocolName) == PROTOCOLS
+    assert get_args(ProtocolName) == PROTOCOLS
     for protocol, dataset in (("feddg-ga", "vlcs"), ("slow", "pacs")):
         with pytest.raises(SettingsError) as caught:
             protocol_settings(protocol, dataset)

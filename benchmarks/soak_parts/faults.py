@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fdg_plugins.lab.poc.processes import kill_participant, start_participant
+import psutil
+
+from fdg_plugins.lab.poc.processes import belongs, processes, start_participant
 from soak_parts.rows import FaultRow
 
 AWAY_S = 60.0
@@ -61,7 +63,10 @@ class Faults:
             self._start(number, site)
 
     def _kill(self, number: int, participant: str) -> None:
-        kill_participant(self.folder, participant)
+        found = {process for process in processes(self.folder) if belongs(process, self.folder / participant)}
+        found |= {child for process in found for child in process.children(recursive=True)}
+        for process in sorted(found, key=psutil.Process.create_time):  # first the daemon, which would start others
+            process.kill()
         self.done.append(FaultRow(number, self.clock(), "killed", participant))
 
     def _start(self, number: int, participant: str) -> None:

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all commands share: lines printed verbatim, errors in one sentence, names of earlier versions."""
+"""What all commands share: lines and tables on stdout, errors in one sentence, names of earlier versions."""
 
 import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
+from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
@@ -56,7 +58,7 @@ FORMER_OPTIONS = {
     "start --site-data": "fdg kit site KIT --data-root DIR sets that of one site",
     "--admin-port": "people use the port after --port",
     "sweep --gpus": "--parallel N uses the GPUs in CUDA_VISIBLE_DEVICES in turn",
-    "sweep --engine": "fdg run --engine simulator gives the same bits",
+    "sweep --engine": "fdg run --engine simulator is bit-identical",
     "--no-retry-failed": "what failed is tried again",
     "--verbose": "FOLDER/runs has a folder for every run",
     "resume --at-once": "as many sites as before compute at a time",
@@ -81,10 +83,7 @@ FORMER_OPTIONS = {
 
 
 def say(text: str, style: str = "", on_stderr: bool = False) -> None:
-    """Print one line verbatim: without interpreting markup or wrapping at the terminal's width.
-
-    What cannot be encoded in UTF-8, such as part of a file's name, is escaped.
-    """
+    """Print one line verbatim, neither wrapped nor with markup; what cannot be encoded in UTF-8 is escaped."""
     encodable = text.encode(errors="backslashreplace").decode()
     Console(stderr=on_stderr, highlight=False, soft_wrap=True).print(Text(encodable, style=style))
 
@@ -94,15 +93,44 @@ def warn(text: str) -> None:
     say(f"Warning: {text}", "yellow", on_stderr=True)
 
 
+def show(*parts: RenderableType, width: int | None = None) -> None:
+    """Print ``parts`` below each other; ``width``: columns in a pipe, by default as many as the longest row needs."""
+    console = Console(highlight=False)
+    if console.is_terminal:
+        console.print(*parts, sep="\n")
+        return
+    piped = Console(highlight=False, width=width or 10_000)
+    with piped.capture() as capture:
+        piped.print(*parts, sep="\n")
+    for line in capture.get().splitlines():
+        typer.echo(line.rstrip())
+
+
+def make_table(head: Sequence[str], rows: Iterable[Sequence[str | Text]], numbers: Sequence[str] = ()) -> Table:
+    """Return a table without rules, its cells verbatim and whole; the columns in ``numbers`` are right-aligned.
+
+    If all columns are unnamed, the table has no header.
+    """
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=any(head))
+    for name in head:
+        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(visible(cell)) for cell in row))
+    return table
+
+
+def in_lines(text: str | None) -> str:
+    """Return a help's text with every paragraph but examples in one line; typer does so with the first one alone."""
+    return escape(re.sub(r"(?<!\n)\n(?![\n ])", " ", text or ""))  # rich would take an extra in brackets for markup
+
+
 class OneLineErrors(TyperGroup):
-    """A group of commands that shows this package's errors as one sentence for the user, and fills its help's lines."""
+    """A group of commands that return their exit code; an error of this package is shown as one sentence."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         for command in self.commands.values():
-            # Typer joins the lines of the first paragraph alone; the others would break where their source does. Rich
-            # would take the name of an extra in brackets for markup, and leave it out.
-            command.help = escape(re.sub(r"(?<!\n)\n(?!\n)", " ", command.help or ""))
+            command.help = in_lines(command.help)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; understand options of an earlier version, and answer its commands with what to type."""
@@ -117,51 +145,55 @@ class OneLineErrors(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command; an ``FDGError``, and a path that the system refuses, end it with exit code 2."""
         try:
-            return super().invoke(ctx)
-        except FDGError as error:
-            _say_mistake(str(error))
-            raise typer.Exit(USER_MISTAKE) from error
+            if code := super().invoke(ctx):
+                raise typer.Exit(code)
         except typer.BadParameter as error:
             came, *known = re.findall(r"'([^']*)'", error.message) or [""]
             if near := nearest(came, known):
                 error.message += f" Did you mean {near!r}?"
             raise
-        except ModuleNotFoundError as error:
-            if error.name not in LAB:
-                raise
-            _say_mistake(f"this command needs {error.name}, which is not installed: pip install 'fdg-plugins[lab]'.")
-            raise typer.Exit(USER_MISTAKE) from error
-        except OSError as error:
-            if error.filename is None:
-                raise
-            # Even to ask whether a path is there fails where the user may not look, or its name is too long.
-            _say_mistake(f"path {error.filename} cannot be used: {error.strerror}.")
+        except (FDGError, ModuleNotFoundError, OSError) as error:
+            match error:
+                case FDGError():
+                    sentence = " ".join(str(error).split())
+                case ModuleNotFoundError(name=name) if name in LAB:
+                    sentence = f"this command needs {name}, which is not installed: pip install 'fdg-plugins[lab]'."
+                case OSError(filename=path) if path is not None:
+                    # Even to ask whether a path is there fails where the user may not look, or its name is too long.
+                    sentence = f"path {path} cannot be used: {error.strerror}."
+                case _:
+                    raise
+            say(visible(f"Error: {sentence}"), style="red", on_stderr=True)
             raise typer.Exit(USER_MISTAKE) from error
 
 
 def _renewed(command: Any, words: list[str]) -> list[str]:
     """Return a command's words with the options of 0.2.0 in their present form; raise ``SettingsError`` for others."""
     known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
-    first: list[str] = []
-    kept: list[str] = []
-    last: list[str] = []
+    found: dict[str, list[str]] = {FIRST: [], SET: [], LAST: []}
     rest = iter(words)
     for word in rest:
         option, equals, text = word.partition("=")
         now = FORMER_OPTIONS.get(f"{command.name} {option}", FORMER_OPTIONS.get(option))
         if now is None or option in known:
-            kept.append(word)
+            found[SET].append(word)
             continue
-        if now not in (FIRST, LAST, SET) or (now == SET and SET not in known):
+        if now not in found or (now == SET and SET not in known):
             raise SettingsError(f"{option} is no option of fdg {command.name} any more: {now}.")
         value = text if equals else next(rest, "")
-        if now == SET:
-            kept += [SET, f"{option[2:].replace('-', '_')}={value}"]
-        else:
-            (first if now == FIRST else last).append(value)
+        found[now] += [SET, f"{option[2:].replace('-', '_')}={value}"] if now == SET else [value]
         say(f"Note: the value of {option} is now that of {now}.", "yellow", on_stderr=True)
-    return [*first, *kept, *last]
+    return [*found[FIRST], *found[SET], *found[LAST]]
 
 
-def _say_mistake(sentence: str) -> None:
-    say(visible(f"Error: {' '.join(sentence.split())}"), style="red", on_stderr=True)
+def group(name: str, about: str, epilog: str | None = None) -> typer.Typer:
+    """Return a group of commands below ``fdg``."""
+    return typer.Typer(
+        name=name,
+        cls=OneLineErrors,
+        help=about,
+        epilog=epilog,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )

@@ -3,36 +3,89 @@
 
 import json
 import shlex
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, NamedTuple
 
-import typer
 from rich.console import RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
+from fdg_plugins.aggregators import make_aggregator, make_weighting
+from fdg_plugins.cli.console import make_table, show
 from fdg_plugins.cli.options import PluginFiles, load_plugins
-from fdg_plugins.cli.tables import make_table, show
-
-if TYPE_CHECKING:
-    from fdg_plugins.cli.method_settings import Run
-    from fdg_plugins.plugins.composition import Composition
-    from fdg_plugins.plugins.method import Method
+from fdg_plugins.flare.components import GAP, filters_of
+from fdg_plugins.plugins.classes import parameters_of
+from fdg_plugins.plugins.composition import Composition, parse_method, title_of
+from fdg_plugins.plugins.method import Method
+from fdg_plugins.plugins.methods import METHODS
+from fdg_plugins.recipes.settings import JobSettings, job_settings
+from fdg_plugins.record.method_settings import protocol_settings
+from fdg_plugins.settings.protocol import PREFIX, Protocol
 
 PIPE_COLUMNS = 80
 
 
+class Run(NamedTuple):
+    """The settings that a job runs: every setting of its aggregator, of its weighting and of its objective, by name.
+
+    ``aggregator`` and ``objective`` have the form of a job's config, completed by the defaults of the classes.
+    ``weighting`` is empty if the aggregator's weighting has no settings.
+    """
+
+    said: JobSettings
+    aggregator: dict[str, Any]
+    weighting: dict[str, Any]
+    objective: dict[str, Any]
+
+
+def run_of(composition: Composition, dataset: str) -> Run:
+    """Return the settings that a job runs for a composition; raise ``SettingsError`` if its parts are incompatible."""
+    said = job_settings(composition, dataset, {})
+    aggregator = make_aggregator(said.aggregator_spec).settings()
+    weighting: dict[str, Any] = {}
+    if "weighting" in aggregator:
+        rule = make_weighting(aggregator["weighting"])
+        weighting = {name: getattr(rule, name) for name in parameters_of(type(rule)) if hasattr(rule, name)}
+    if weighting:
+        aggregator["weighting"] = {"name": composition.weighting, **weighting}
+    return Run(said, {"name": said.aggregator_spec["name"], **aggregator}, weighting, said.objective.settings())
+
+
+def settings_in(run: Run, record: Method) -> dict[str, Any]:
+    """Return the settings that one method contributes to a run, by name.
+
+    A method whose weighting is combined with another's direction contributes no aggregator.
+    """
+    found = dict(run.weighting) if record.weighting is not None else {}
+    if record.key == run.aggregator["name"]:  # only the names of parts whose settings are shown separately
+        found = {name: value["name"] if isinstance(value, Mapping) else value for name, value in run.aggregator.items()}
+    if record.objective is not None:
+        found |= run.objective
+    found.pop("name", None)
+    protocol = Protocol.model_validate(run.said.protocol)
+    found |= {name: getattr(protocol, name) for name in protocol_settings(record)}
+    if GAP in record.reports:
+        found["metric"] = run.said.gap_metric
+    return found
+
+
+def variables_of(run: Run) -> list[str]:
+    """Return the environment variables of the server that set the settings of a run's method.
+
+    A name shared with the protocol, such as ``target``, belongs to the protocol; one shared by the aggregator and the
+    objective belongs to the aggregator.
+    """
+    own = [name for name in (*run.aggregator, *run.objective) if name != "name" and name not in Protocol.model_fields]
+    of_protocol = [name for record in run.said.method.records for name in protocol_settings(record)]
+    return [PREFIX + name.upper() for name in dict.fromkeys([*own, *of_protocol])]
+
+
 def explain(
-    method: Annotated[
-        str | None,
-        typer.Argument(help="A method, or several joined by +: fedomg, fedomg+ga+dim. Without it: all methods."),
-    ] = None,
+    method: Annotated[str | None, Argument(help="A method, or several joined by +; without it, all methods.")] = None,
     plugin: PluginFiles = None,
-    dataset: Annotated[str, typer.Option(help="The data set whose defaults are shown: those of a job on it.")] = "pacs",
-    everything: Annotated[
-        bool, typer.Option("--all", help="Also the job's config, sources of settings and differences.")
-    ] = False,
+    dataset: Annotated[str, Option(help="The data set whose defaults are shown.")] = "pacs",
+    everything: Annotated[bool, Option("--all", help="Also the job's config, sources and differences.")] = False,
 ) -> None:
     """Explain a method, or a composition of methods.
 
@@ -43,31 +96,23 @@ def explain(
     Examples:
 
       fdg explain
-
       fdg explain fediir --dataset rotatedmnist
-
       fdg explain fedomg+ga+dim
-
       fdg explain clipped_fedavg --plugin custom/clipped_fedavg.py
     """
     load_plugins(plugin)
     if method is None:
         show(*_overview(), width=PIPE_COLUMNS)
         return
-    from fdg_plugins.plugins.composition import parse_method
-
     composition = parse_method(method)
-    from fdg_plugins.cli.method_settings import run_of
-
     run = run_of(composition, dataset)
-    files = [word for file in plugin or () for word in ("--plugin", str(file))]
-    page = _page(composition, run, dataset, files) if everything else _screen(composition, run, dataset)
-    show(*page, width=PIPE_COLUMNS)
+    words = [word for record in composition.records for word in ("--method", record.key)]
+    words += [word for file in plugin or () for word in ("--plugin", str(file))]
+    allow = f"at every site, once: fdg kit allow KIT {shlex.join(words)}"
+    show(*_page(composition, run, dataset, allow if everything else ""), width=PIPE_COLUMNS)
 
 
 def _overview() -> Iterator[RenderableType]:
-    from fdg_plugins.plugins.methods import METHODS
-
     problems = METHODS.load_usable()
     rows = ((record.key, ", ".join(record.acts), record.line) for record in METHODS.loaded())
     yield make_table(("method", "acts on", "what it does"), rows)
@@ -78,71 +123,38 @@ def _overview() -> Iterator[RenderableType]:
     )
 
 
-def _screen(composition: "Composition", run: "Run", dataset: str) -> Iterator[RenderableType]:
-    """Yield what fits one screen: what each method does, formulas, settings, and what leaves a site."""
-    from fdg_plugins.cli.method_settings import settings_in
-
-    yield from _title(composition)
-    for record in composition.records:
-        yield from _head(record)
-        yield from (_indented(equation.formula, "cyan") for equation in record.equations)
-        shown = [f"{name} {_text(value)}" for name, value in settings_in(run, record).items()]
-        yield _indented(f"settings on {dataset}: {', '.join(shown) or 'none'}")
-    yield Text("What leaves a site (images, labels, paths and single predictions never do):")
-    leaves = composition.leaves()
-    for when in dict.fromkeys(one.when for one in leaves):
-        yield _indented(f"{when}: {'; '.join(one.what for one in leaves if one.when == when)}")
-    yield Text("--all shows the job's config, sources of settings, differences to the papers, and what reports reveal.")
-
-
-def _page(composition: "Composition", run: "Run", dataset: str, files: Sequence[str]) -> Iterator[RenderableType]:
-    """Yield all about a composition; ``files``: the words that bring its plug-in files."""
-    from fdg_plugins.cli.method_settings import settings_in
-
-    records = composition.records
-    yield from _title(composition)
-    if len(records) > 1:
-        rows = ((", ".join(record.acts), record.title, record.line) for record in records)
-        yield _inset(make_table(("acts on", "method", "what it does"), rows))
-        for one, other, source in composition.together():
-            yield _indented(f"{one.title} with {other.title}: {source}.")
-    yield from _job(composition, run, dataset, files)
-    for record in records:
-        yield ""
-        yield from _head(record)
-        if record.equations:  # a plug-in's method need not state any
-            yield _section("Formulas")
-            yield _indented(record.letters, "dim")
-            pairs = (((one.number or "", one.formula), ("", one.meaning)) for one in record.equations)
-            yield _grid([row for pair in pairs for row in pair])
-        if settings := settings_in(run, record):
-            yield _section(f"Settings, as a job on {dataset} runs them")
-            yield _grid([_sourced(record, name, _text(value)) for name, value in settings.items()])
-        if record.differences.rows:
-            yield from _differences(record)
-    yield from _leaves(composition)
-
-
-def _title(composition: "Composition") -> Iterator[RenderableType]:
-    from fdg_plugins.plugins.composition import title_of
-
+def _page(composition: Composition, run: Run, dataset: str, allow: str) -> Iterator[RenderableType]:
+    """Yield one screen about a composition; all about it if ``allow`` says how sites allow it."""
     if len(composition.records) > 1:
         yield Text(f"{title_of(composition.name)}: {composition.name}", style="bold")
+        for one, other, source in composition.together() if allow else ():
+            yield _indented(f"{one.title} with {other.title}: {source}.")
+    if allow:
+        yield from _job(composition, run, dataset)
+        yield _indented(allow)
+    for record in composition.records:
+        paper, settings = record.reference, settings_in(run, record)
+        yield Text(f"{chr(10) if allow else ''}{record.title}: {record.line}.", style="bold")
+        yield Text(f'{paper.authors}, "{paper.title}", {paper.venue} {paper.year}.')
+        if not allow:
+            yield from (_indented(equation.formula, "cyan") for equation in record.equations)
+            shown = ", ".join(f"{name} {_text(value)}" for name, value in settings.items())
+            yield _indented(f"settings on {dataset}: {shown or 'none'}")
+            continue
+        yield _indented(record.letters, "dim")
+        for equation in record.equations:
+            yield _indented(equation.formula, "cyan")
+            yield _indented(f"  {equation.number or ''} {equation.meaning}")
+        if settings:
+            yield _section(f"Settings, as a job on {dataset} runs them")
+            yield _indented(make_table(("", "", ""), [_sourced(record, *item) for item in settings.items()]))
+        if record.differences.rows:
+            yield from _differences(record)
+    yield from _leaves(composition, in_full=bool(allow))
 
 
-def _head(record: "Method") -> Iterator[RenderableType]:
-    paper = record.reference
-    yield Text(f"{record.title}: {record.line}.", style="bold")
-    yield Text(f'{paper.authors}, "{paper.title}", {paper.venue} {paper.year}.')
-
-
-def _job(composition: "Composition", run: "Run", dataset: str, files: Sequence[str]) -> Iterator[RenderableType]:
-    """Yield the part of a job's config that names the method, its variables, and the command that allows it."""
-    from fdg_plugins.cli.method_settings import variables_of
-    from fdg_plugins.flare.components import filters_of
-    from fdg_plugins.record.method_settings import protocol_settings
-    from fdg_plugins.settings.protocol import Protocol
-
+def _job(composition: Composition, run: Run, dataset: str) -> Iterator[RenderableType]:
+    """Yield the part of a job's config that names the method, and its variables."""
     filters = dict.fromkeys(name for record in composition.records for name in filters_of(record.key))
     fields = {name: field.default for name, field in Protocol.model_fields.items()} | run.said.protocol
     own = {name: fields[name] for record in composition.records for name in protocol_settings(record)}
@@ -153,42 +165,45 @@ def _job(composition: "Composition", run: "Run", dataset: str, files: Sequence[s
         yield _indented(f"filters: {', '.join(filters)}")
     yield _indented(f"in the server's environment: {', '.join(variables_of(run))}")
     yield _indented(", ".join(f"{name}: {fields[name]}" for name in ("trainable", "batch_norm", "precision")))
-    words = [word for record in composition.records for word in ("--method", record.key)]
-    yield _indented(f"at every site, once: fdg kit allow KIT {shlex.join([*words, *files])}")
 
 
-def _sourced(record: "Method", name: str, value: str) -> tuple[str, str, str]:
+def _sourced(record: Method, name: str, value: Any) -> tuple[str, str, str]:
     """Return a setting, its value, and where that comes from; a plug-in's method need not state it."""
     source = next((one for one in record.settings if one.name == name), None)
     if source is None:
-        return name, value, ""
-    lines = [("", source.remark), ("paper: ", source.paper), ("authors' code: ", source.code)]
-    text = "\n".join(label + text for label, text in lines if text is not None)
-    return f"{name} ({source.symbol})" if source.symbol else name, value, text
+        return name, _text(value), ""
+    texts = {"": source.remark, "paper: ": source.paper, "authors' code: ": source.code}
+    symbol = f" ({source.symbol})" if source.symbol else ""
+    said = "; ".join(label + text for label, text in texts.items() if text is not None)
+    return f"{name}{symbol}", _text(value), said
 
 
-def _differences(record: "Method") -> Iterator[RenderableType]:
+def _differences(record: Method) -> Iterator[RenderableType]:
     differences = record.differences
     yield _section("Where they differ")
     head = ["point", "paper", *([differences.compared] if differences.compared else []), "here"]
     cells = ((row.point, row.paper, row.code, row.ours) for row in differences.rows)
-    yield _inset(make_table(head, ([cell for cell in row if cell is not None] for row in cells)))
+    yield _indented(make_table(head, ([cell for cell in row if cell is not None] for row in cells)))
     if differences.remark is not None:
         yield _indented(differences.remark)
 
 
-def _leaves(composition: "Composition") -> Iterator[RenderableType]:
+def _leaves(composition: Composition, *, in_full: bool) -> Iterator[RenderableType]:
     yield _section("What leaves a site")
     leaves = composition.leaves()
     for when in dict.fromkeys(one.when for one in leaves):
-        yield _indented(f"{when}:", "bold")
-        rows = ((one.what, one.shape, one.reveals) for one in leaves if one.when == when)
-        yield _inset(make_table(("what", "shape", "what it reveals"), rows), 4)
-    if reports := dict.fromkeys(filter(None, (one.report for one in leaves))):
-        yield _indented(
-            f"A site whose allowed_reports lack {' or '.join(reports)} fails at the census, before any training."
-        )
+        those = [one for one in leaves if one.when == when]
+        yield _indented(f"{when}:{'' if in_full else ' ' + '; '.join(one.what for one in those)}")
+        if in_full:
+            rows = ((one.what, one.shape, one.reveals) for one in those)
+            yield _indented(make_table(("what", "shape", "what it reveals"), rows), columns=4)
+    reports = dict.fromkeys(filter(None, (one.report for one in leaves)))
+    if in_full and reports:
+        lacking = " or ".join(reports)
+        yield _indented(f"A site whose allowed_reports lack {lacking} fails at the census, before any training.")
     yield _indented("Images, labels, paths of images and single predictions never leave.")
+    if not in_full:
+        yield Text("--all: the job's config, sources of settings, differences to the papers, what reports reveal.")
 
 
 def _text(value: Any) -> str:
@@ -199,19 +214,5 @@ def _section(title: str) -> Text:
     return Text(f"\n{title}", style="bold underline")
 
 
-def _inset(part: RenderableType, columns: int = 2) -> RenderableType:
-    return Padding(part, (0, 0, 0, columns), expand=False)
-
-
-def _indented(text: str, style: str = "") -> RenderableType:
-    return _inset(Text(text, style=style))
-
-
-def _grid(rows: Sequence[tuple[str, ...]]) -> RenderableType:
-    """Return rows of a name, a value or formula, and what it means."""
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    for column in range(len(rows[0])):
-        grid.add_column(overflow="fold", no_wrap=column < len(rows[0]) - 1)
-    for row in rows:
-        grid.add_row(*map(Text, row))
-    return _inset(grid)
+def _indented(part: RenderableType, style: str = "", columns: int = 2) -> RenderableType:
+    return Padding(Text(part, style=style) if isinstance(part, str) else part, (0, 0, 0, columns), expand=False)

@@ -1,26 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Job folders: reject what FLARE's own tools would reject or distort, and write config-only copies.
+"""Job folders: reject what FLARE's own tools would reject or distort, and write config-only and resuming copies."""
 
-Jobs can also be made from recipes: the commands that do so use :func:`own_arguments`.
-"""
-
+import json
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.plugins.own_dataset import DatasetRef
-from fdg_plugins.storage import check_outside, read_json, write_json
+from fdg_plugins.lab.engine.workflow import (
+    CLIENT_CONFIG,
+    CUSTOM,
+    META,
+    SERVER_CONFIG,
+    apps_of,
+    arguments_of,
+    check_is_job,
+    find_workflow,
+)
+from fdg_plugins.storage import check_outside, read_json, write_json, writing
 
-META = "meta.json"
-CUSTOM = "custom"
-CONFIG_FILES = ("config_fed_server.json", "config_fed_client.json")
+SIGNATURE = ".__nvfl_sig.json"  # FLARE signs the folders of a submitted job in place
+LEFT_OUT = (CUSTOM, "__pycache__", SIGNATURE)
 SAFE_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
@@ -32,8 +37,7 @@ def own_arguments() -> Iterator[None]:
     FLARE's recipe module removes ``--export`` and ``--export-dir`` from ``sys.argv`` when it is imported, which suits a
     script that executes a recipe; from then on, every recipe would be exported instead of run.
     """
-    arguments = sys.argv
-    sys.argv = arguments[:1]
+    arguments, sys.argv = sys.argv, sys.argv[:1]
     try:
         yield
     finally:
@@ -41,88 +45,69 @@ def own_arguments() -> Iterator[None]:
 
 
 def export(job: Path, to: Path, name: str | None = None) -> Path:
-    """Write ``job`` without its ``custom/`` folders to ``to/name``, atomically, and return that path."""
+    """Write ``job`` without its ``custom/`` folders and signatures to ``to/name``, atomically, and return that path."""
     meta = check_job(job)
     name = job.resolve().name if name is None else name
     if not SAFE_NAME.fullmatch(name):
         raise SettingsError(field="name", value=name, expected="letters, digits, '_', '-' and '.' only")
-    target = _free_target(to, name)
+    target = free_target(to, name)
     check_outside(job, target, "target")
-    try:
+    with writing(target):
         to.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=to, prefix=f".{name}.") as folder:
             copy = Path(folder) / name
-            shutil.copytree(job, copy, ignore=shutil.ignore_patterns(CUSTOM, "__pycache__"))
+            shutil.copytree(job, copy, ignore=shutil.ignore_patterns(*LEFT_OUT))
             write_json(copy / META, {**meta, "name": name})
             copy.rename(target)
-    except OSError as error:
-        raise DataError(f"target {target} cannot be written: {error.strerror}.") from error
     return target
 
 
-def export_method(
-    method: str,
-    dataset: DatasetRef,
-    to: Path,
-    name: str | None = None,
-    plugins: Sequence[Path] = (),
-    settings: Mapping[str, Any] = MappingProxyType({}),
-) -> tuple[Path, list[str]]:
-    """Write the job of a method to ``to``; return its folder, and the names of the code files that it brings.
-
-    ``settings`` are those of the recipe. Raises ``SettingsError`` for settings that the recipe rejects, ``DataError``
-    for an existing target or one that cannot be written.
-    """
-    with own_arguments():
-        from fdg_plugins.recipes import make_recipe
-    recipe = make_recipe(method, dataset, plugins=plugins, name=name, **settings)
-    target = _free_target(to, recipe.name)
-    try:
-        return target, recipe.export_for_submission(to)
-    except OSError as error:
-        raise DataError(f"target {target} cannot be written: {error.strerror}.") from error
-
-
-def _free_target(to: Path, name: str) -> Path:
+def free_target(to: Path, name: str) -> Path:
     """Return the folder of a new job in ``to``; raise ``DataError`` if it exists already."""
-    target = to / name
-    if target.exists():
-        raise DataError(f"target {target} exists already, expected a name that is free.")
-    return target
+    if (to / name).exists():
+        raise DataError(f"target {to / name} exists already, expected a name that is free.")
+    return to / name
 
 
 def check_job(job: Path) -> dict[str, Any]:
     """Return the meta of the job in ``job``; raise an error if it is not a job, brings code or has unsafe keys."""
-    from fdg_plugins.lab.engine.workflow import apps_of, check_is_job
-
     check_is_job(job)
     meta = read_json(job / META)
     for app in apps_of(job, meta):
-        if not any((job / app / "config" / file).is_file() for file in CONFIG_FILES):
-            raise DataError(f"job {job}: app {app} has no config/{' or config/'.join(CONFIG_FILES)}.")
+        if not any((job / app / config).is_file() for config in (SERVER_CONFIG, CLIENT_CONFIG)):
+            raise DataError(f"job {job}: app {app} has no {SERVER_CONFIG} or {CLIENT_CONFIG}.")
     for path in sorted(job.rglob("*")):
         inside = path.relative_to(job)
         if path.is_symlink():
             raise DataError(f"job {job}: {inside} is a link, expected files and folders only.")
         if CUSTOM in inside.parts[:-1] and path.is_file() and path.name != "README.md":
             raise DataError(f"job {job}: {inside} is code that the job brings, expected only README.md in {CUSTOM}/.")
-        if CUSTOM not in inside.parts and path.suffix == ".json":
-            _check_keys(job, inside)
+        if path.suffix == ".json" and path.name != SIGNATURE and CUSTOM not in inside.parts:
+            _check_keys(path, f"job {job}: key {{!r}} in {inside}")
     return dict(meta)
 
 
-def _check_keys(job: Path, inside: Path) -> None:
-    if distorted := [key for key in _keys(read_json(job / inside)) if not SAFE_KEY.fullmatch(key)]:
+def _check_keys(path: Path, about: str) -> None:
+    keys: list[str] = []
+    json.loads(json.dumps(read_json(path)), object_pairs_hook=lambda pairs: keys.extend(key for key, _ in pairs))
+    if distorted := [key for key in keys if not SAFE_KEY.fullmatch(key)]:
+        expected = "letters, digits, '_' and '-' only"
         raise SettingsError(
-            f"job {job}: key {distorted[0]!r} in {inside} would be distorted by nvflare job submit, expected letters, "
-            "digits, '_' and '-' only."
+            f"{about.format(distorted[0])} would be distorted by nvflare job submit, expected {expected}."
         )
 
 
-def _keys(value: Any) -> Iterator[str]:
-    """Yield every key in a JSON value."""
-    if isinstance(value, dict):
-        yield from value
-        value = list(value.values())
-    for item in value if isinstance(value, list) else ():
-        yield from _keys(item)
+def write_resuming_job(job: Path, to: Path, run: str | None) -> Path:
+    """Write a copy of ``job`` that resumes ``run`` (None: unchanged) below ``to``; return its folder."""
+    own_name = check_job(job).get("name")
+    twin = export(job, to, own_name if isinstance(own_name, str) else None)
+    if run is not None:
+        change_workflow(twin, resume=run)
+    return twin
+
+
+def change_workflow(job: Path, **arguments: Any) -> None:
+    """Give the workflow of a job further arguments."""
+    path, config, workflow = find_workflow(job)
+    workflow["args"] = {**arguments_of(workflow), **arguments}
+    write_json(path, config)

@@ -1,35 +1,81 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``fdg``: its subcommands, and what they have in common."""
+"""The command ``fdg``: its commands, of which each is imported when it is called or asked for help."""
 
 import sys
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from io import TextIOWrapper
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer import Option
+from typer.core import TyperCommand
 
-from fdg_plugins.cli.audit import audit
-from fdg_plugins.cli.console import OneLineErrors, say
-from fdg_plugins.cli.data import data_app
-from fdg_plugins.cli.doctor import doctor
-from fdg_plugins.cli.explain import explain
-from fdg_plugins.cli.export import export_app
-from fdg_plugins.cli.kit import kit_app
-from fdg_plugins.cli.plot import plot
-from fdg_plugins.cli.poc import poc_app
-from fdg_plugins.cli.privacy import privacy
-from fdg_plugins.cli.report import report
-from fdg_plugins.cli.resume import resume
-from fdg_plugins.cli.run import run
-from fdg_plugins.cli.submit import submit
-from fdg_plugins.cli.sweep import sweep
+from fdg_plugins.cli.console import OneLineErrors, in_lines, say
 
-START = "To begin with"
-EXPERIMENTS = "Experiments"
-FEDERATION = "A real federation"
+START, EXPERIMENTS, FEDERATION = "To begin with", "Experiments", "A real federation"
+# Of each command: its module, which has a function or group of that name; the part of the help; what it does.
+COMMANDS = {
+    "doctor": (START, "Check this machine, and say how to start a run here."),
+    "explain": (START, "Explain a method, or a composition of methods."),
+    "run": (START, "Run a method, a reference or a job folder on this machine."),
+    "data": (START, "List, prepare and check data sets."),
+    "sweep": (EXPERIMENTS, "Run every method on every held-out domain, seed and setting."),
+    "report": (EXPERIMENTS, "Print the table of finished runs: methods by held-out domains."),
+    "plot": (EXPERIMENTS, "Make figures of finished runs, with their numbers."),
+    "export": (EXPERIMENTS, "Write jobs, or a trained model as MONAI bundle."),
+    "submit": (FEDERATION, "Submit a job that brings no code, and follow it to its end."),
+    "resume": (FEDERATION, "Resume a run after its last complete round."),
+    "audit": (FEDERATION, "Show what has left a site, with sizes and norms."),
+    "privacy": (FEDERATION, "Print what a plan spends of a privacy budget."),
+    "poc": (FEDERATION, "Start, look at and stop a federation on this machine."),
+    "kit": (FEDERATION, "Set up and check a participant's startup kit."),
+}
+
+
+class Commands(Mapping[str, Any]):
+    """The commands by name; looking one up imports its module."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in COMMANDS:
+            raise KeyError(name)
+        from fdg_plugins.cli.jobs import own_arguments
+
+        with own_arguments():
+            part = getattr(import_module(f"fdg_plugins.cli.{name}"), name)
+        if isinstance(part, typer.Typer):
+            return typer.main.get_command(part)
+        alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        alone.command(name)(part)
+        command = typer.main.get_command(alone)
+        command.help = in_lines(command.help)
+        return command
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class Fdg(OneLineErrors):
+    """The group of all commands, whose own help imports none of them."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: Any = Commands()
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help of ``fdg`` itself, from the table."""
+        lines = COMMANDS.items()
+        self.commands = {name: TyperCommand(name, help=text, rich_help_panel=panel) for name, (panel, text) in lines}
+        super().format_help(ctx, formatter)
+        self.commands = Commands()
+
 
 app = typer.Typer(
     name="fdg",
-    cls=OneLineErrors,
+    cls=Fdg,
     help="Federated domain generalization on NVIDIA FLARE.",
     epilog="Exit codes: 0 done; 1 a job, run or check failed; 2 the request cannot be carried out, and one line on "
     "stderr says why; 130 stopped.",
@@ -50,28 +96,9 @@ def _show_version(asked: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the versions, and exit.")
+        bool, Option("--version", callback=_show_version, is_eager=True, help="Print the versions, and exit.")
     ] = False,
 ) -> None:
     """Take the options of ``fdg`` itself; what the output's encoding lacks is escaped."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-
-
-for panel, command in (
-    (START, doctor),
-    (START, explain),
-    (START, run),
-    (EXPERIMENTS, sweep),
-    (EXPERIMENTS, report),
-    (EXPERIMENTS, plot),
-    (FEDERATION, submit),
-    (FEDERATION, resume),
-    (FEDERATION, audit),
-    (FEDERATION, privacy),
-):
-    app.command(rich_help_panel=panel)(command)
-app.add_typer(data_app, name="data", rich_help_panel=START)
-app.add_typer(export_app, name="export", rich_help_panel=EXPERIMENTS)
-app.add_typer(poc_app, name="poc", rich_help_panel=FEDERATION)
-app.add_typer(kit_app, name="kit", rich_help_panel=FEDERATION)

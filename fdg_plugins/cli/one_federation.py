@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m fdg_plugins.cli.one_federation JOB WORKSPACE STATE``: a job in a federation of its own, to its end.
+"""``python -m fdg_plugins.cli.one_federation JOB WORKSPACE STATE``: a job in a separate federation, to its end.
 
 The federation is that of ``fdg poc start``, in ``WORKSPACE/federation``, with the job's sites and on free ports. The
 job is submitted without its ``custom/`` folders, by a person who may not bring code. Where the data are, and how a site
@@ -17,12 +17,12 @@ import socket
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
 
-from fdg_plugins.cli.resume import write_resuming_job
+from fdg_plugins.cli.jobs import write_resuming_job
 from fdg_plugins.cli.watch import COMPLETED, Server, follow
 from fdg_plugins.errors import FDGError
 from fdg_plugins.flare.trackers import MLFLOW_FILE
@@ -38,7 +38,6 @@ from fdg_plugins.settings.site_config import FILE_NAME
 from fdg_plugins.storage import write_json
 
 FEDERATION = "federation"
-FAILED = 1
 SESSION_S = 30.0
 LOOK_S = 1.0  # between two looks at the record
 
@@ -55,12 +54,12 @@ def main(arguments: list[str]) -> int:
         execute(job, workspace, state)
     except FDGError as error:
         _logger.error("stopped: %s", error)
-        return FAILED
+        return 1
     return 0
 
 
 def execute(job: Path, workspace: Path, state: Path) -> None:
-    """Run ``job`` in a federation of its own, of which no process is left; raise an error unless it completes."""
+    """Run ``job`` in a separate federation, of which no process is left; raise an error unless it completes."""
     folder, results = workspace / FEDERATION, workspace / RESULTS
     results.mkdir(parents=True, exist_ok=True)
     project = read_project(*free_ports(), sites=sites_of(job))
@@ -71,7 +70,7 @@ def execute(job: Path, workspace: Path, state: Path) -> None:
         _logger.info("job %s: submitted", name)
         at_server = folder / project.server["name"] / name
         afterwards.callback(mirror, at_server, results)  # rounds that end while the federation is being ended
-        stack.enter_context(repeated(lambda: mirror(at_server, results)))
+        stack.enter_context(mirroring(at_server, results))
         ending = follow(server, name, _logger.info)
         collect(server, name, results)
     if ending.status != COMPLETED or ending.lost:
@@ -80,16 +79,13 @@ def execute(job: Path, workspace: Path, state: Path) -> None:
 
 def free_ports() -> tuple[int, int]:
     """Return two ports, for sites and for people, that are free at every address: the server listens on all of them."""
-    with socket.socket() as one, socket.socket() as other:
-        for each in (one, other):
-            each.bind(("", 0))
+    with socket.create_server(("", 0)) as one, socket.create_server(("", 0)) as other:
         return one.getsockname()[1], other.getsockname()[1]
 
 
 def interrupted_run(state: Path) -> str | None:
     """Return the run whose complete rounds the server has kept below ``state``; None if there is none."""
-    kept = sorted(path.parent for path in state.glob(f"*/*/*/{CHECKPOINT_FILE}"))
-    return kept[0].name if kept else None
+    return min((path.parent.name for path in state.glob(f"*/*/*/{CHECKPOINT_FILE}")), default=None)
 
 
 @contextmanager
@@ -108,13 +104,13 @@ def running(project: Project, folder: Path, log: Path) -> Iterator[None]:
 
 
 @contextmanager
-def repeated(action: Callable[[], None]) -> Iterator[None]:
-    """Call ``action`` again and again, in a thread, until the block has ended."""
+def mirroring(job: Path, results: Path) -> Iterator[None]:
+    """Mirror a job's record again and again, in a thread, until the block has ended."""
     is_over = Event()
 
     def repeat() -> None:
         while not is_over.wait(LOOK_S):
-            action()
+            mirror(job, results)
 
     thread = Thread(target=repeat, daemon=True)
     thread.start()
@@ -136,46 +132,36 @@ def mirror(job: Path, results: Path) -> None:
         if copy.exists() and copy.stat().st_mtime_ns == record.stat().st_mtime_ns:
             return
         shutil.copy2(record, fresh)
-        if finished_record(fresh) is None:
-            with suppress(OSError):  # the record is worth more, and the next round tries again
-                copy_those(TRACKED, job, results)
-        else:
-            copy_those(KEPT[:-1], job, results)
+        finished = finished_record(fresh) is not None
+        for name in KEPT[:-1] if finished else TRACKED:
+            try:
+                copy_all(job / name, results / name)
+            except OSError:
+                if finished:  # otherwise the record is worth more, and the next round tries again
+                    raise
         fresh.replace(copy)
 
 
-def copy_those(names: Iterable[str], job: Path, results: Path) -> None:
-    """Copy those of ``names`` that are in a job's folder; raise ``OSError`` if one cannot be copied."""
-    for name in filter(lambda name: (job / name).exists(), names):
-        copy_all(job / name, results / name)
-
-
 def copy_all(source: Path, target: Path) -> None:
-    """Copy a file, or a folder with its content, over what is there; of a database, a whole state."""
+    """Copy a file, or a folder with its content, over what is there, if it exists; of a database, a whole state."""
     if source.is_dir():
         shutil.copytree(source, target, dirs_exist_ok=True)
-    elif source.name == MLFLOW_FILE:
-        copy_database(source, target)
-    else:
+    elif source.name == MLFLOW_FILE and source.exists():  # to which another process may be writing
+        address = f"{source.absolute().as_uri()}?mode=ro"
+        try:
+            with closing(sqlite3.connect(address, uri=True)) as one, closing(sqlite3.connect(target)) as other:
+                one.backup(other)
+        except sqlite3.Error as error:
+            raise OSError(f"{source} cannot be copied: {error}") from error
+    elif source.exists():
         shutil.copy2(source, target)
-
-
-def copy_database(source: Path, target: Path) -> None:
-    """Copy an SQLite database to which another process may be writing; raise ``OSError`` if it cannot be read."""
-    address = f"{source.absolute().as_uri()}?mode=ro"
-    try:
-        with closing(sqlite3.connect(address, uri=True)) as one, closing(sqlite3.connect(target)) as other:
-            one.backup(other)
-    except sqlite3.Error as error:
-        raise OSError(f"{source} cannot be copied: {error}") from error
 
 
 def collect(server: Server, job: str, results: Path) -> None:
     """Move what a job has left to ``results``, replacing what is there; the record last."""
     with tempfile.TemporaryDirectory(dir=results.parent) as folder:
         place = Path(server.ask(lambda session: session.download_job_result(job, destination=folder), SESSION_S))
-        left = place / "workspace"
-        for path in sorted(left.iterdir(), key=lambda path: path.name == RESULTS_FILE) if left.is_dir() else ():
+        for path in sorted((place / "workspace").glob("*"), key=lambda path: path.name == RESULTS_FILE):
             target = results / path.name
             if target.is_dir() and path.is_dir():  # copied before, perhaps while it was still written to
                 copy_all(path, target)

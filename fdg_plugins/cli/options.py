@@ -1,66 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options that several commands share, and what becomes of their values."""
+"""The arguments and options that several commands share, and what becomes of their values."""
 
 import os
+import shlex
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-import typer
+from typer import Option
 
 from fdg_plugins.cli.console import say, warn
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.data import DATASETS
+from fdg_plugins.data.own_folder import OwnData, own_data
+from fdg_plugins.errors import SettingsError, did_you_mean
+from fdg_plugins.lab.sweep.machine import ignored_settings, machine_environment
 from fdg_plugins.lab.sweep.values import read_settings, split_key
+from fdg_plugins.plugins.factories import bring_factory, is_factory
+from fdg_plugins.plugins.files import check_names_differ, load_file
+from fdg_plugins.plugins.own_dataset import DatasetRef, read_own_dataset, shorten_names
 
-if TYPE_CHECKING:
-    from fdg_plugins.data.own_folder import OwnData
-    from fdg_plugins.plugins.own_dataset import DatasetRef
-
-
-class ProtocolName(StrEnum):
-    """The protocol of the runs, before --set."""
-
-    PAPER = "paper"
-    QUICK = "quick"
-    FEDOMG = "fedomg"
-    FEDOMG_FL = "fedomg-fl"
-    FEDIIR = "fediir"
-    FEDDIM = "feddim"
-    FEDDG_GA = "feddg-ga"
-
+ProtocolName = Literal["paper", "quick", "fedomg", "fedomg-fl", "fediir", "feddim", "feddg-ga"]
 
 PluginFiles = Annotated[
     list[Path] | None,
-    typer.Option(
+    Option(
         "--plugin",
         metavar="NAME.py",
-        help="A file of your own that brings methods, networks, tasks or data sets; it is run. May be repeated.",
-        show_default=False,
+        help="Your file that brings methods, networks, tasks or data sets; it is run. May be repeated.",
     ),
 ]
 DatasetOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--dataset",
         "--data",
         metavar="NAME|DIR|FILE.toml",
-        help="A data set by name, images of your own in DIR/<domain>/<class>/<image>, or the file that describes them.",
+        help="A data set by name, your images in DIR/<domain>/<class>/<image>, or the file that describes them.",
         show_default="pacs",
     ),
 ]
 DataRootOption = Annotated[
     Path | None,
-    typer.Option(help="Folder that holds the data sets; default: FDG_DATA_ROOT, else the STAND-IN."),
+    Option(help="Folder that holds the data sets; default: FDG_DATA_ROOT, else the STAND-IN."),
 ]
-TargetOption = Annotated[
-    str | None, typer.Option(help="The domain to hold out.", show_default="the first of the data set")
-]
+TargetOption = Annotated[str | None, Option(help="The domain to hold out.", show_default="the first of the data set")]
 ProtocolOption = Annotated[
     ProtocolName,
-    typer.Option(
+    Option(
         metavar="NAME",
         help="paper: as the recipe has it; quick: minutes on a CPU; fedomg, fedomg-fl, fediir, feddim, feddg-ga: that "
         "of the paper's comparisons. --set overrides it.",
@@ -68,22 +56,21 @@ ProtocolOption = Annotated[
 ]
 SettingsOption = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--set",
         metavar="NAME=VALUE",
-        help="A setting of protocol or method, such as rounds=5 or model=resnet50. May be repeated.",
-        show_default=False,
+        help="A setting, such as rounds=5 or model=resnet50. May be repeated.",
     ),
 ]
 
 
-def read_values(texts: list[str], lists: Collection[str] = ()) -> dict[str, Any]:
+def read_values(texts: list[str] | None, lists: Collection[str] = ()) -> dict[str, Any]:
     """Return the value of each setting from ``NAME=VALUE``, a list of names for one of ``lists``.
 
     Raises ``SettingsError`` for another form or several values.
     """
     settings: dict[str, Any] = {}
-    for key, values in read_settings(texts).items():
+    for key, values in read_settings(texts or []).items():
         owner, name = split_key(key)
         if owner is not None or (len(values) != 1 and name not in lists):
             raise SettingsError(f"--set {key} has the form of a sweep's, expected NAME=VALUE with one value.")
@@ -93,16 +80,14 @@ def read_values(texts: list[str], lists: Collection[str] = ()) -> dict[str, Any]
 
 def load_plugins(files: Iterable[Path] | None) -> None:
     """Load the files given by ``--plugin``; raise ``SettingsError`` for one that cannot be loaded, or a name twice."""
-    from fdg_plugins.plugins.files import check_names_differ, load_file
-
     check_names_differ(files or ())
     for file in files or ():
         load_file(file)
 
 
-def plugin_words(files: Iterable[str | Path]) -> list[str]:
-    """Return the words by which a command is given plug-in files."""
-    return [text for file in files for text in ("--plugin", str(file))]
+def words_for(folder: Path, plugins: Iterable[str | Path]) -> str:
+    """Return the words by which a command is given a folder of runs and their plug-in files."""
+    return shlex.join([str(folder), *(text for file in plugins for text in ("--plugin", str(file)))])
 
 
 @contextmanager
@@ -112,12 +97,12 @@ def brought_networks(settings: dict[str, Any]) -> Iterator[list[Path]]:
     Yields the plug-in files that were written for it, which exist within the block. The value of ``model`` may be a
     tuple, of a sweep's axis. Raises ``SettingsError`` for a factory that is not there or cannot be loaded.
     """
-    from fdg_plugins.plugins.factories import bring_factory, is_factory
-
     files: list[Path] = []
     with tempfile.TemporaryDirectory(prefix="fdg-") as folder:
 
         def named(value: Any) -> Any:
+            if isinstance(value, tuple):
+                return tuple(map(named, value))
             if not (isinstance(value, str) and is_factory(value)):
                 return value
             brought = bring_factory(value, Path.cwd(), Path(folder))
@@ -125,32 +110,36 @@ def brought_networks(settings: dict[str, Any]) -> Iterator[list[Path]]:
             return brought.network
 
         if "model" in settings:
-            given = settings["model"]
-            settings["model"] = tuple(map(named, given)) if isinstance(given, tuple) else named(given)
+            settings["model"] = named(settings["model"])
         yield files
 
 
 class ChosenData(NamedTuple):
-    """What a command's options say about data: the data set and the data root, None if they say nothing.
+    """What a command's options say about data: the data set and the data root, None for what they leave out.
 
     ``file`` is the ``dataset.toml`` of a data set of the user's own, if it is not in the data root.
     """
 
-    dataset: "DatasetRef | None"
+    dataset: DatasetRef | None
     root: Path | None
     file: Path | None = None
 
-    @property
-    def variables(self) -> dict[str, str]:
-        """The variables that tell the file to the processes of a run, beside the data root."""
-        return {} if self.file is None else {"FDG_DATASET_FILE": str(self.file)}
+    def environment(self) -> dict[str, str]:
+        """Return the environment of the runs: this process's, the data root and the file."""
+        own = {} if self.file is None else {"FDG_DATASET_FILE": str(self.file)}
+        return machine_environment(os.environ, self.root) | own
 
 
 def is_own(place: str) -> bool:
-    """Return whether ``place`` is a folder or a file rather than the name of a data set of the catalogue."""
-    from fdg_plugins.data.catalogue import DATASETS
-
-    return place.endswith(".toml") or "/" in place or (place not in DATASETS.names() and Path(place).is_dir())
+    """Return whether ``place`` is a folder or a file; raise ``SettingsError`` if it is no data set's name either."""
+    if place.endswith(".toml") or "/" in place:
+        return True
+    if place in DATASETS.names():
+        return False
+    if not Path(place).is_dir():
+        hint = did_you_mean(place, DATASETS.names())
+        raise SettingsError(f"there is no folder {place!r} here, nor a data set of that name; {hint}")
+    return True
 
 
 def choose_data(dataset: str | None, data_root: Path | None) -> ChosenData:
@@ -160,24 +149,18 @@ def choose_data(dataset: str | None, data_root: Path | None) -> ChosenData:
     that exclude each other, ``DataError`` for a folder that is not a data set.
     """
     if dataset is not None and dataset.startswith("{"):
-        from fdg_plugins.plugins.own_dataset import read_own_dataset
-
         return ChosenData(read_own_dataset(dataset, "--dataset"), data_root)
-    if not dataset or not is_own(dataset):
+    if dataset is None or not is_own(dataset):
         return ChosenData(dataset, data_root)
-    from fdg_plugins.data.own_folder import own_data
-
     if data_root is not None and not dataset.endswith(".toml"):
-        raise SettingsError(f"--dataset {dataset} is a folder of your own, which is the data root: no --data-root.")
+        raise SettingsError(f"--dataset {dataset} is your folder, which is the data root: no --data-root.")
     own = own_data(dataset, data_root)
     introduce(own)
     return ChosenData(own.dataset, own.root, None if own.file_is_found else own.file)
 
 
-def introduce(own: "OwnData") -> None:
+def introduce(own: OwnData) -> None:
     """Say what a data set of the user's own has, and warn of folders of images outside its domains and classes."""
-    from fdg_plugins.plugins.own_dataset import shorten_names
-
     dataset = own.dataset
     domains = f"{len(dataset.domains)} domains ({shorten_names(dataset.domains)})"
     classes = f"{len(dataset.classes)} classes ({shorten_names(dataset.classes)})"
@@ -187,8 +170,7 @@ def introduce(own: "OwnData") -> None:
         warn(f"not used: {shorten_names(own.ignored)}; no image is where it is expected, <domain>/<class>/<image>.")
 
 
-def most_pixels() -> int:
-    """Return the pixels of the largest image that a site opens on this machine, by ``FDG_MAX_IMAGE_PIXELS``."""
-    from fdg_plugins.settings.site_config import read_site_config
-
-    return read_site_config("of this machine", None, os.environ).max_image_pixels
+def warn_of_unused() -> None:
+    """Warn of the variables of the user's shell that would set what only ``--set`` sets."""
+    for name in ignored_settings(os.environ):
+        warn(f"{name} is not used: the settings of a run come from --set.")

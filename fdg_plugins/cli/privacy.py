@@ -2,49 +2,49 @@
 """``fdg privacy``: what a plan will spend of a site's privacy, or what noise it needs."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
-import typer
+from typer import Argument, Option
 
 from fdg_plugins.cli.console import say
+from fdg_plugins.core.accounting import (
+    checked_delta,
+    composed_mu,
+    epsilon_of_mu,
+    gaussian_epsilon,
+    gaussian_noise_multiplier,
+    mu_of_equal,
+    releases_left,
+)
 from fdg_plugins.errors import DataError, SettingsError, counted, visible
-
-if TYPE_CHECKING:
-    from fdg_plugins.privacy.ledger import LedgerContent, Policy
-
-DELTA = 1e-5
+from fdg_plugins.flare.kits import CLIENT_FILE, site_of_kit
+from fdg_plugins.privacy.ledger import (
+    POLICY_FILE,
+    Ledger,
+    LedgerContent,
+    Policy,
+    ledger_file,
+    read_ledger,
+    read_policy,
+)
 
 
 class Past(NamedTuple):
     """A site's ledger, empty if a kit has none yet, its file, and the policy."""
 
-    content: "LedgerContent"
+    content: LedgerContent
     file: Path
-    policy: "Policy"
+    policy: Policy
 
 
 def privacy(
-    places: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="[KIT] [LEDGER]",
-            help="A site's startup kit, whose ledger and policy count too; a ledger's file, in place of the kit's own.",
-            show_default=False,
-        ),
-    ] = None,
-    noise: Annotated[
-        float | None,
-        typer.Option(metavar="SIGMA", help="The noise multiplier; its cost is printed.", show_default=False),
-    ] = None,
-    epsilon: Annotated[
-        float | None, typer.Option(help="The wanted epsilon; the noise that it needs is printed.", show_default=False)
-    ] = None,
-    rounds: Annotated[
-        int | None,
-        typer.Option(min=1, max=10**6, metavar="N", help="Rounds in which the site trains: one release each."),
-    ] = None,
-    delta: Annotated[float, typer.Option(help="In (0, 1), at which epsilon is computed.")] = DELTA,
+    places: Annotated[list[Path] | None, Argument(metavar="[KIT] [LEDGER]", help="A site's kit, a ledger.")] = None,
+    noise: Annotated[float | None, Option(metavar="SIGMA", help="The noise multiplier.")] = None,
+    epsilon: Annotated[float | None, Option(help="The wanted epsilon, in place of the noise.")] = None,
+    rounds: Annotated[int | None, Option(min=1, max=10**6, metavar="N", help="One release each.")] = None,
+    delta: Annotated[float, Option(help="In (0, 1), at which epsilon is computed.")] = 1e-5,
 ) -> None:
     """Print what a plan spends of a privacy budget.
 
@@ -52,53 +52,40 @@ def privacy(
 
     The cost is exact, for data that may be replaced as a whole, and does not depend on the clip norm. With a kit the
     stricter of the plan and the site's policy (local/fdg_privacy.json) counts, as in the filter, and it says what the
-    site has spent already and how many more such rounds fit under the policy's ceiling. For a site in containers,
-    --ledger names the ledger by its path on this machine.
+    site has spent already and how many more such rounds fit under the policy's ceiling. For a site in containers, the
+    ledger is named by its path on this machine.
 
     Examples:
 
       fdg privacy --noise 8 --rounds 100 --delta 1e-5
-
       fdg privacy --epsilon 3 --rounds 100
-
       fdg privacy --noise 8 --rounds 100 /srv/flare/photo
-
       fdg privacy /srv/flare/photo
     """
-    from fdg_plugins.core.accounting import checked_delta
-    from fdg_plugins.privacy.ledger import Policy
-
-    kit = next((place for place in places or () if not place.is_file()), None)
-    ledger = next((place for place in places or () if place.is_file()), None)
     if noise is not None and epsilon is not None:
         raise SettingsError("--noise and --epsilon exclude each other: one of them follows from the other.")
-    if (noise is None and epsilon is None) != (rounds is None):
-        raise SettingsError("a plan needs --rounds, and --noise or --epsilon.")
-    if rounds is None and kit is None and ledger is None:
-        raise SettingsError("--noise or --epsilon is missing, for --rounds; or a kit or ledger, for what was spent.")
-    past = _read(kit, ledger)
+    if (noise is None and epsilon is None) != (rounds is None) or not (places or rounds):
+        raise SettingsError("a plan needs --rounds, and --noise or --epsilon; what was spent, a kit or ledger.")
+    past = _past(places or ())
     policy = Policy() if past is None else past.policy
-    in_force = min(checked_delta(delta), policy.delta or 1.0)
-    sigma = None if rounds is None else _noise(noise, epsilon, rounds, in_force, policy)
-    if rounds is not None and sigma is not None:
-        _show_plan(rounds, sigma, in_force, noise)
+    delta, sigma = min(checked_delta(delta), policy.delta or 1.0), None
+    if rounds is not None:
+        asked = gaussian_noise_multiplier(epsilon, delta, rounds) if epsilon is not None else noise or 0.0
+        mu_of_equal(rounds, asked)  # refuses a wrong noise multiplier, also where the policy's is larger
+        sigma = max(asked, policy.noise_multiplier or asked)
+        cost = epsilon_of_mu(mu_of_equal(rounds, sigma), delta)
+        what = f"{counted(rounds, 'round')} with noise multiplier {_digits(sigma)}"
+        say(f"{what}: epsilon {cost:.4g} at delta {delta:g}")
+        if noise is not None and sigma > noise:
+            say(f"the site's policy raises the noise multiplier from {noise:.6g}")
     if past is not None:
-        _show_past(past, rounds or 0, sigma, in_force)
+        _show_past(past, rounds or 0, sigma, delta)
 
 
-def _read(kit: Path | None, ledger: Path | None) -> Past | None:
+def _past(places: Sequence[Path]) -> Past | None:
     """Return the past of the site whose kit or ledger the user names, None if neither."""
-    from fdg_plugins.flare.kits import CLIENT_FILE, site_of_kit
-    from fdg_plugins.privacy.ledger import (
-        POLICY_FILE,
-        Ledger,
-        LedgerContent,
-        Policy,
-        ledger_file,
-        read_ledger,
-        read_policy,
-    )
-
+    kit = next((place for place in places if not place.is_file()), None)
+    ledger = next((place for place in places if place.is_file()), None)
     if kit is None:
         return None if ledger is None else Past(read_ledger(ledger), ledger, Policy())
     local = kit / "local"
@@ -110,34 +97,10 @@ def _read(kit: Path | None, ledger: Path | None) -> Past | None:
     if ledger is not None:
         return Past(read_ledger(ledger, site), ledger, policy)
     file = ledger_file(site, local)
-    content = Ledger(file, site).read() if file.exists() else LedgerContent(site=site)
-    return Past(content, file, policy)
-
-
-def _noise(noise: float | None, epsilon: float | None, rounds: int, delta: float, policy: "Policy") -> float:
-    """Return the noise multiplier of the plan, or the policy's where that is larger."""
-    from fdg_plugins.core.accounting import gaussian_noise_multiplier, mu_of_equal
-
-    if noise is None:
-        assert epsilon is not None
-        noise = gaussian_noise_multiplier(epsilon, delta, rounds)
-    mu_of_equal(rounds, noise)  # refuses a wrong noise multiplier, also where the policy's is larger
-    return max(noise, policy.noise_multiplier or noise)
-
-
-def _show_plan(rounds: int, sigma: float, delta: float, asked: float | None) -> None:
-    from fdg_plugins.core.accounting import epsilon_of_mu, mu_of_equal
-
-    epsilon = epsilon_of_mu(mu_of_equal(rounds, sigma), delta)
-    what = f"{counted(rounds, 'round')} with noise multiplier {_digits(sigma)}"
-    say(f"{what}: epsilon {epsilon:.4g} at delta {delta:g}")
-    if asked is not None and sigma > asked:
-        say(f"the site's policy raises the noise multiplier from {asked:.6g}")
+    return Past(Ledger(file, site).read(), file, policy)
 
 
 def _show_past(past: Past, rounds: int, sigma: float | None, delta: float) -> None:
-    from fdg_plugins.core.accounting import composed_mu, gaussian_epsilon, releases_left
-
     content, file, policy = past
     spent = [release.noise_multiplier for release in content.releases]
     epsilon = f"epsilon {gaussian_epsilon(spent, delta):.4g} at delta {delta:g}"

@@ -1,87 +1,67 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg report``: the paper's table from finished runs."""
+"""``fdg report``: the paper's table from finished runs; and the runs that a command's paths hold."""
 
-from enum import StrEnum
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-import typer
 from rich.console import Console
 from rich.text import Text
+from typer import Argument, Option
 
-from fdg_plugins.cli.console import say
-from fdg_plugins.cli.found import PathsArgument, RoundsOption, runs_below
+from fdg_plugins.cli.console import say, warn
 from fdg_plugins.cli.options import PluginFiles, load_plugins
-from fdg_plugins.cli.output import check_output, write_output
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.lab.analysis import RULES, Run, build_sites_table, build_table, find_runs, is_of_sites
+from fdg_plugins.storage import write_bytes
+
+Rule = Literal["last", "source_validation", "source_worst", "oracle"]
+RuleOrAll = Literal["last", "source_validation", "source_worst", "oracle", "all"]
+Against = Literal["paper", "fedomg", "feddg-ga", "feddim", "fediir"]
+FORMS = {".txt": "terminal", ".md": "markdown", ".csv": "csv", ".tex": "latex"}
+
+PathsArgument = Annotated[
+    list[Path],
+    Argument(
+        help="Folders that hold runs at any depth: of a sweep, of a run, a simulator's workspace, downloaded jobs."
+    ),
+]
+RoundsOption = Annotated[
+    int | None,
+    Option(
+        min=1,
+        metavar="N",
+        help="Take federated runs as if they had ended after N rounds, also those that still go on or were stopped.",
+    ),
+]
 
 
-class Selection(StrEnum):
-    """The model of a run that is reported."""
+def runs_below(paths: Iterable[Path], rounds: int | None = None) -> tuple[Run, ...]:
+    """Return the runs below ``paths``, and warn of what is left out; raise ``DataError`` if there are none.
 
-    LAST = "last"
-    SOURCE_VALIDATION = "source_validation"
-    SOURCE_WORST = "source_worst"
-    ORACLE = "oracle"
-    ALL = "all"
-
-
-class Format(StrEnum):
-    """The output format of the table."""
-
-    TERMINAL = "terminal"
-    MARKDOWN = "markdown"
-    CSV = "csv"
-    LATEX = "latex"
-
-
-class Against(StrEnum):
-    """The papers whose numbers are shown next to ours."""
-
-    PAPER = "paper"
-    FEDOMG = "fedomg"
-    FEDDG_GA = "feddg-ga"
-    FEDDIM = "feddim"
-    FEDIIR = "fediir"
-
-
-_SUFFIXES = {".txt": Format.TERMINAL, ".md": Format.MARKDOWN, ".csv": Format.CSV, ".tex": Format.LATEX}
+    ``rounds``: as :func:`~fdg_plugins.lab.analysis.runs.find_runs` takes it.
+    """
+    found = find_runs(paths, rounds)
+    for folder, reason in found.left_out:
+        warn(f"{folder} is left out: {reason}")
+    if not found.runs:
+        asked = "finished run" if rounds is None else f"run of {rounds} rounds"
+        raise DataError(f"there is no {asked} below {', '.join(map(str, paths))}; expected at least one results.json.")
+    for path in found.empty:
+        warn(f"{path} holds no results.json.")
+    return found.runs
 
 
 def report(
     paths: PathsArgument,
     selection: Annotated[
-        Selection | None,
-        typer.Option(
-            metavar="RULE",
-            help="Which model is reported: last, source_validation, source_worst, oracle; all: a row each.",
-            show_default="source_validation",
-        ),
+        RuleOrAll | None,
+        Option(help="Which model is reported; all: a row each.", show_default="source_validation"),
     ] = None,
-    against: Annotated[
-        Against | None,
-        typer.Option(
-            metavar="PAPER",
-            help="Printed numbers beside ours: paper for all papers, or fedomg, feddg-ga, feddim, fediir.",
-            show_default=False,
-        ),
-    ] = None,
-    to: Annotated[Path | None, typer.Option(help="Write to this file instead: .txt, .md, .csv or .tex.")] = None,
-    paired: Annotated[
-        bool,
-        typer.Option(
-            help="Below the table: each method's mean rank, and its paired difference to FedAvg with a standard error."
-        ),
-    ] = True,
-    choose: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SETTING",
-            help="Take the value of a swept setting that is best on source validation, for each held-out domain. May "
-            "be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    against: Annotated[Against | None, Option(help="Printed numbers beside ours; paper: of all papers.")] = None,
+    to: Annotated[Path | None, Option(help="Write to this file instead: .txt, .md, .csv or .tex.")] = None,
+    paired: Annotated[bool, Option(help="Below the table: mean ranks, and paired differences to FedAvg.")] = True,
+    choose: Annotated[list[str] | None, Option(metavar="SETTING", help="Choose by source validation.")] = None,
     rounds: RoundsOption = None,
     plugin: PluginFiles = None,
 ) -> None:
@@ -95,35 +75,28 @@ def report(
     Examples:
 
       fdg report sweeps/pacs
-
       fdg report sweeps/pacs --against paper --to pacs.md
-
       fdg report simulator_workspace --selection all
-
       fdg report sweeps/kappa --choose kappa
     """
     load_plugins(plugin)
     suffix = ".txt" if to is None else to.suffix
-    if suffix not in _SUFFIXES:
-        raise SettingsError(field="the suffix of --to", value=suffix, expected=f"one of {', '.join(_SUFFIXES)}")
+    if suffix not in FORMS:
+        raise SettingsError(field="the suffix of --to", value=suffix, expected=f"one of {', '.join(FORMS)}")
     runs = runs_below(paths, rounds)
-    if to is not None:
-        check_output(to, "--to", (run.file for run in runs if run.file))
-    from fdg_plugins.lab.analysis import RULES, build_sites_table, build_table, is_of_sites
-
     if is_of_sites(runs):
-        if choose or selection not in (None, Selection.LAST):
+        if choose or selection not in (None, "last"):
             raise SettingsError(
                 "label-skewed sites validate on their test images, so no model or setting can be chosen: expected "
                 "neither --choose nor --selection."
             )
-        table = build_sites_table(runs, against and against.value)
+        table = build_sites_table(runs, against)
     else:
-        rules = tuple(RULES) if selection is Selection.ALL else (selection or Selection.SOURCE_VALIDATION,)
-        table = build_table(runs, tuple(map(str, rules)), against and against.value, tuple(dict.fromkeys(choose or [])))
-    written = table.text(_SUFFIXES[suffix].value, paired=paired)
+        rules = tuple(RULES) if selection == "all" else (selection or "source_validation",)
+        table = build_table(runs, rules, against, tuple(dict.fromkeys(choose or [])))
+    written = table.text(FORMS[suffix], paired=paired)
     if to is not None:
-        write_output(to, written.encode(), "--to")
+        write_bytes(to, written.encode())
         say(f"{to}: written")
         return
     text = Text(written)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """``fdg sweep``: held-out domains x seeds x methods x settings on this machine; it can be stopped and resumed."""
 
-import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
-import typer
 from rich.console import Console
+from typer import Argument, Option
 
-from fdg_plugins.cli.console import FAILED, INTERRUPTED, say, warn
+from fdg_plugins.cli.console import FAILED, INTERRUPTED, say
 from fdg_plugins.cli.options import (
     DataRootOption,
     DatasetOption,
@@ -20,46 +20,34 @@ from fdg_plugins.cli.options import (
     brought_networks,
     choose_data,
     load_plugins,
-    plugin_words,
+    warn_of_unused,
+    words_for,
 )
 from fdg_plugins.errors import SettingsError, counted
+from fdg_plugins.lab.sweep.execute import Ended, Lines, Runner, Store, listening
+from fdg_plugins.lab.sweep.folder import held
+from fdg_plugins.lab.sweep.machine import find_machine
+from fdg_plugins.lab.sweep.prepare import Prepared, overview, prepare
+from fdg_plugins.lab.sweep.processes import LOG_FILE
 from fdg_plugins.lab.sweep.values import read_settings
-
-if TYPE_CHECKING:
-    from fdg_plugins.lab.sweep.execute import Ended, Store
-    from fdg_plugins.lab.sweep.prepare import Prepared
 
 LARGEST_SEED = 2**31 - 1
 
 
 def sweep(
-    folder: Annotated[
-        Path, typer.Argument(help="The sweep's folder: a new one, or one to go on with.", show_default=False)
-    ],
-    methods: Annotated[
-        str | None,
-        typer.Option(help="Methods, and centralised references: fedavg,fedomg+ga+dim,irm.", show_default=False),
-    ] = None,
+    folder: Annotated[Path, Argument(help="The sweep's folder: a new one, or one to continue.")],
+    methods: Annotated[str | None, Option(help="Methods and references: fedavg,fedomg+ga+dim,irm.")] = None,
     dataset: DatasetOption = None,
-    targets: Annotated[
-        str | None, typer.Option(help="Domains to hold out, one at a time, or all.", show_default="all")
-    ] = None,
-    seeds: Annotated[str | None, typer.Option(help="Seeds, such as 0,1,2.", show_default="0")] = None,
+    targets: Annotated[str | None, Option(help="Domains to hold out in turn.", show_default="all")] = None,
+    seeds: Annotated[str | None, Option(help="Seeds, such as 0,1,2.", show_default="0")] = None,
     settings: SettingsOption = None,
     protocol: Annotated[ProtocolName | None, ProtocolOption.__metadata__[0]] = None,
     data_root: DataRootOption = None,
-    parallel: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Runs at a time; default: one per GPU, else one per core."),
-    ] = None,
-    keep_models: Annotated[
-        bool, typer.Option("--keep-models", help="Keep the models of each run: they are large.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan and its time, if known; write nothing in the folder.")
-    ] = False,
+    parallel: Annotated[int | None, Option(min=1, metavar="N", help="Runs at a time; default: as fit.")] = None,
+    keep_models: Annotated[bool, Option("--keep-models", help="Keep the models of each run.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print the plan; write nothing.")] = False,
     plugin: PluginFiles = None,
-) -> None:
+) -> int:
     """Run every method on every held-out domain, seed and setting.
 
     Finished runs are kept. You can stop it at any time: the same command, or fdg sweep FOLDER with the same data
@@ -77,42 +65,24 @@ def sweep(
     Examples:
 
       fdg sweep sweeps/pacs --methods fedavg,fedomg --seeds 0,1 --data-root /data --protocol quick --dry-run
-
       fdg sweep sweeps/pacs --methods fedavg,fedomg,erm,irm --set irm:strength=10,100 --data-root /data
-
       fdg sweep sweeps/kappa --methods fedavg,fedomg --targets sketch --set kappa=0.1,0.3,0.5 --set rounds=20
-
       fdg sweep sweeps/pacs --data-root /data
-
       fdg sweep sweeps/photos --methods fedavg,fedomg,erm --dataset photos --protocol quick
-
       fdg sweep sweeps/own --methods fedavg,clipped_fedavg --plugin custom/clipped_fedavg.py
-
       fdg sweep sweeps/net --methods fedavg,fedomg --set model=my_net.py:build --set image_size=64
     """
-    from fdg_plugins.lab.sweep.execute import Lines, Runner, Store, listening
-    from fdg_plugins.lab.sweep.folder import held
-    from fdg_plugins.lab.sweep.machine import find_machine, ignored_settings, machine_environment
-    from fdg_plugins.lab.sweep.prepare import overview, prepare
-
-    store = Store(folder)
-    load_plugins(store.plugin_files(plugin or []))
+    store, given = Store(folder), plugin or []
+    load_plugins(store.plugin_files(given))
     chosen = choose_data(dataset, data_root)
+    environment = chosen.environment()
     values = read_settings(settings or [])
     (at_once,) = values.pop("at_once", (None,))
+    asked: dict[str, Any] = {"dataset": chosen.dataset, "protocol": protocol, "settings": values}
+    asked |= {"methods": _names("--methods", methods), "targets": _names("--targets", targets), "seeds": _seeds(seeds)}
     with brought_networks(values) as networks:
-        files = store.plugin_files([*(plugin or []), *networks])
-        asked = {
-            "dataset": chosen.dataset,
-            "protocol": protocol.value if protocol else None,
-            "methods": _names("--methods", methods),
-            "targets": _names("--targets", targets),
-            "seeds": _seeds(seeds),
-            "settings": values,
-        }
-        environment = machine_environment(os.environ, chosen.root) | chosen.variables
-        for name in ignored_settings(os.environ):
-            warn(f"{name} is not used: the settings of a sweep come from --set.")
+        files = store.plugin_files([*given, *networks])
+        warn_of_unused()
         prepared = prepare(asked, store, environment)
         machine = find_machine(parallel, at_once, environment)
         for line in overview(prepared, store):
@@ -120,17 +90,23 @@ def sweep(
         runs = [run for run in prepared.plan if store.state(run.name) != "finished"]
         if dry_run:
             say(f"to do: {counted(len(runs), 'run')}, {len(machine.gpus)} at a time")
-            return
+            return 0
         lines = Lines(prepared.plan, store, Console(highlight=False))
         with held(store.lock, f"folder {store.folder}"), listening() as order:
             store.write(prepared.content, files)
             runner = Runner(store, machine, prepared.content.data.stand_in, environment, lines, keep_models)
             ended = runner.carry_out(runs, order)
-    numbers = {"--parallel": parallel, "--set": None if at_once is None else f"at_once={at_once}"}
-    places = {"--dataset": environment.get("FDG_DATASET_FILE"), "--data-root": environment.get("FDG_DATA_ROOT")}
-    given = [text for name, value in (places | numbers).items() if value for text in (name, str(value))]
-    again = shlex.join(["fdg", "sweep", str(folder), *given, *["--keep-models"] * keep_models])
-    raise typer.Exit(_sum_up(prepared, store, ended, again if order.signal is not None else None))
+    failed = _sum_up(prepared, store, ended)
+    if order.signal is not None:
+        options = {"--dataset": environment.get("FDG_DATASET_FILE"), "--data-root": environment.get("FDG_DATA_ROOT")}
+        options |= {"--parallel": str(parallel or ""), "--set": f"at_once={at_once}" if at_once else ""}
+        words = [text for name, value in options.items() if value for text in (name, value)]
+        again = shlex.join(["fdg", "sweep", str(folder), *words, *["--keep-models"] * keep_models])
+        say(f"stopped; to go on: {again}")
+        return INTERRUPTED
+    if len(failed) < len(prepared.plan):
+        say(f"next: fdg report {words_for(store.folder, store.plugin_files([]))}")
+    return FAILED if failed else 0
 
 
 def _names(option: str, text: str | None) -> tuple[str, ...] | None:
@@ -147,19 +123,12 @@ def _seeds(text: str | None) -> tuple[int, ...] | None:
     return None if names is None else tuple(map(int, names))
 
 
-def _sum_up(prepared: "Prepared", store: "Store", ended: "list[Ended]", again: str | None) -> int:
-    """Report the state of the sweep, and the command that goes on with it or shows it; return the exit code."""
-    from fdg_plugins.lab.sweep.processes import LOG_FILE
-
+def _sum_up(prepared: Prepared, store: Store, ended: Sequence[Ended]) -> list[str]:
+    """Report the state of the sweep; return the names of the failed runs."""
     states = {run.name: store.state(run.name) for run in prepared.plan}
     failed = [name for name, state in states.items() if state == "failed"]
-    finished = list(states.values()).count("finished")
-    now = [one.status for one in ended].count("finished")
+    finished, now = list(states.values()).count("finished"), [one.status for one in ended].count("finished")
     say(f"{finished} of {len(states)} runs have finished, {now} of them now; {len(failed)} failed")
     for name in failed:
         say(f"  {name}: {store.failure(name)}; its log: {store.runs / name / LOG_FILE}", style="red")
-    if again is not None:
-        say(f"stopped; to go on: {again}")
-    elif finished:
-        say(f"next: {shlex.join(['fdg', 'report', str(store.folder), *plugin_words(store.plugin_files([]))])}")
-    return INTERRUPTED if again is not None else FAILED if failed else 0
+    return failed

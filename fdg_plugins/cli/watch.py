@@ -8,21 +8,18 @@ import math
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from nvflare.apis.job_def import RunStatus
-from nvflare.fuel.flare_api.api_spec import (
-    AuthorizationError,
-    InvalidJobDefinition,
-    JobNotDone,
-    JobNotFound,
-)
+from nvflare.fuel.flare_api.api_spec import AuthorizationError, InvalidJobDefinition, JobNotDone, JobNotFound
 
+from fdg_plugins.cli.console import warn
 from fdg_plugins.errors import DataError, shorten
 from fdg_plugins.flare.kits import person_of_kit
 from fdg_plugins.flare.sessions import open_session
+from fdg_plugins.lab.engine.workflow import sites_of
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.storage import read_json
 
@@ -30,6 +27,7 @@ Answer = TypeVar("Answer")
 
 ABORTED = "the job was aborted while it waited for"  # logged by our workflow when FLARE ends the job
 ABSENT = "of the job's deploy_map does not take part"  # by our census: a site was not there when the job started
+SERVER_TIMEOUT_S = 60.0  # a login of a busy server takes many seconds
 POLL_S = 1.5
 PATIENCE_S = 300.0  # how long a server may be unreachable before a job is no longer followed
 LOST_S = 300.0  # how long a job that has ended may count as running, while the server archives its results
@@ -49,13 +47,12 @@ class Ending(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Whether an incomplete job may be resumed, the reason if not, and its number of complete rounds, if known.
+    """Why an incomplete job may not be resumed (empty: it may), and its number of complete rounds, if known.
 
     ``finished``: the job broke off only after its run had finished, so nothing is left to do.
     """
 
-    resumable: bool
-    reason: str
+    because: str = ""
     rounds: int | None = None
     finished: bool = False
 
@@ -67,9 +64,8 @@ class Server:
         try:
             self._person, self._folder = person_of_kit(kit)
         except ValueError as error:
-            raise DataError(
-                f"folder {kit} is not a startup kit of a person: expected one that holds startup/fed_admin.json."
-            ) from error
+            expected = "one that holds startup/fed_admin.json"
+            raise DataError(f"folder {kit} is not a startup kit of a person: expected {expected}.") from error
         self._timeout = timeout
         self._session: Any = None
 
@@ -77,9 +73,6 @@ class Server:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
         """Close the session, whatever state it is in."""
         session, self._session = self._session, None
         if session is not None:
@@ -98,13 +91,14 @@ class Server:
                     if self._session is None:
                         self._session = open_session(self._person, self._folder, self._timeout, tries=1)
                     return question(self._session)
-            except REFUSALS as error:
-                raise DataError(f"the server refuses: {_words(error)}.") from error
             except Exception as error:
                 # FLARE raises its own type, or a RuntimeError, for every way in which a server can be unreachable.
-                self.close()
+                words = shorten(" ".join(str(error).split()).rstrip(".") or type(error).__name__, 200).strip("'\"")
+                if isinstance(error, REFUSALS):
+                    raise DataError(f"the server refuses: {words}.") from error
+                self.__exit__()
                 if time.monotonic() >= deadline:
-                    raise DataError(f"the server of kit {self._folder} cannot be reached: {_words(error)}.") from error
+                    raise DataError(f"the server of kit {self._folder} cannot be reached: {words}.") from error
             time.sleep(POLL_S)
 
     def submit(self, job: Path, patience: float = 0.0) -> str:
@@ -114,15 +108,7 @@ class Server:
 
     def status(self, job: str, patience: float = 0.0) -> tuple[str, Any]:
         """Return FLARE's status of a job, and its information about the whole system."""
-
-        def question(session: Any) -> tuple[str, Any]:
-            return str(session.get_job_status(job)), session.get_system_info()
-
-        return self.ask(question, patience)
-
-
-def _words(error: Exception) -> str:
-    return shorten(" ".join(str(error).split()).rstrip(".") or type(error).__name__, 200).strip("'\"")
+        return self.ask(lambda session: (str(session.get_job_status(job)), session.get_system_info()), patience)
 
 
 @contextlib.contextmanager
@@ -130,7 +116,7 @@ def _silence() -> Iterator[None]:
     """Suppress what FLARE prints meanwhile; anything important is raised as an error."""
     # FLARE's threads log at any time: without a handler, Python would print that.
     logger = logging.getLogger("nvflare")
-    if not any(isinstance(handler, logging.NullHandler) for handler in logger.handlers):
+    if not logger.handlers:
         logger.addHandler(logging.NullHandler())
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         yield
@@ -157,31 +143,32 @@ def follow(server: Server, job: str, tell: Callable[[str], None]) -> Ending:
         start, now = system.server_info.start_time, time.monotonic()
         is_in_hand = status == RunStatus.SUBMITTED.value or is_running(system, job)
         idle_since = math.inf if is_in_hand else min(idle_since, now)
-        if idle_since <= now and started not in (None, start):
+        # It may have been restarted before the first look at the job.
+        if now >= idle_since + (LOST_S if started in (None, start) else 0.0):
             tell(f"job {job}: the server was restarted and does not run it any more, though it still lists it so")
-            return Ending(status, lost=True)
-        if now >= idle_since + LOST_S:  # the server was restarted before the first look at the job
-            tell(f"job {job}: the server has not run it for {LOST_S / 60:.0f} minutes, though it still lists it so")
             return Ending(status, lost=True)
         started = start
         time.sleep(POLL_S)
 
 
-def missing_sites(server: Server, sites: Iterable[str], patience: float) -> list[str]:
-    """Return the ``sites`` that are not connected, as soon as none is missing or after ``patience`` seconds.
+def warn_of_missing(server: Server, job: Path, patience: float = 0.0) -> None:
+    """Warn of sites of ``job`` that are not connected, as soon as none is missing or after ``patience`` seconds.
 
     Without patience, a server that is away is not waited for either.
     """
-    deadline = time.monotonic() + patience
+    deadline, sites = time.monotonic() + patience, set(sites_of(job))
     while True:
         system = server.ask(lambda session: session.get_system_info(), PATIENCE_S if patience else 0.0)
-        missing = sorted(set(sites) - {client.name for client in system.client_info})
-        if not missing or time.monotonic() >= deadline:
-            return missing
+        missing = ", ".join(sorted(sites - {client.name for client in system.client_info}))
+        if not missing:
+            return
+        if time.monotonic() >= deadline:
+            warn(f"{missing} not connected to the server; a run starts, and goes on, with all of its sites only.")
+            return
         time.sleep(POLL_S)
 
 
-def read_record(server: Server, job: str) -> dict[str, Any] | None:
+def _read_record(server: Server, job: str) -> dict[str, Any] | None:
     """Return the record of a job that has ended, empty if it left none, None if it cannot be read."""
     with tempfile.TemporaryDirectory(prefix="fdg-") as folder:
         try:
@@ -198,25 +185,20 @@ def judge(server: Server, job: str, ending: Ending, is_first: bool) -> Verdict:
 
     ``is_first``: it is the job that started the run.
     """
-    if ending.lost:
-        return Verdict(True, "")
     if ending.status == RunStatus.FINISHED_ABORTED.value:
-        return Verdict(False, "it was aborted by a person")
-    if ending.status not in DIED:
-        return Verdict(False, f"it never ran ({ending.status})")
-    record = read_record(server, job)
+        return Verdict("it was aborted by a person")
+    if ending.status not in DIED and not ending.lost:
+        return Verdict(f"it never ran ({ending.status})")
+    record = None if ending.lost else _read_record(server, job)
     if record is None:
-        return Verdict(True, "")
-    rounds = record.get("rounds")
+        return Verdict()
+    rounds, status, because = record.get("rounds"), record.get("status"), str(record.get("stopped_because") or "")
     complete = len(rounds) if isinstance(rounds, list) else 0
-    if record.get("status") == "finished":
-        return Verdict(False, "its run has finished", complete, finished=True)
-    because = str(record.get("stopped_because") or "")
-    is_own_reason = record.get("status") == "stopped" and not because.startswith(ABORTED)
-    if is_own_reason and (is_first or ABSENT not in because):  # who is away may be back for the next job
-        return Verdict(False, f"its run stopped for a reason of its own: {because}", complete)
-    if complete:
-        return Verdict(True, "", complete)
-    if is_first or rounds is not None:  # an earlier job may have a round unless the number is known
-        return Verdict(False, "it has no complete round to go on from; the server's log says why", 0)
-    return Verdict(True, "")
+    if status == "finished":
+        return Verdict("", complete, finished=True)
+    if status == "stopped" and not because.startswith(ABORTED) and (is_first or ABSENT not in because):
+        # Who is absent may be back for the next job.
+        return Verdict(f"its run stopped for a reason of its own: {because}", complete)
+    if not complete and (is_first or rounds is not None):  # an earlier job may have a round unless the number is known
+        return Verdict("it has no complete round to go on from; the server's log says why", 0)
+    return Verdict("", complete or None)

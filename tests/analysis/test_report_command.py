@@ -2,13 +2,14 @@
 """``fdg report`` on files: what it prints and writes, what it leaves out, and its answers to a user's mistakes."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import typer
 from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.console import OneLineErrors
-from fdg_plugins.cli.report import Against, Selection, report
+from fdg_plugins.cli.report import Against, RuleOrAll, report
 from fdg_plugins.lab.analysis import RULES
 from fdg_plugins.lab.analysis.papers import ALL_PAPERS, papers
 from tests.analysis.run_stubs import FEDAVG, FEDOMG, keep, run, runs_of
@@ -108,8 +109,8 @@ def test_a_table_replaces_no_folder_and_no_record_that_is_in_it(sweep: Path, tmp
 
 
 def test_the_command_offers_every_rule_and_every_paper() -> None:
-    assert {choice.value for choice in Selection} == {*RULES, "all"}
-    assert {choice.value for choice in Against} == {ALL_PAPERS, *papers()}
+    assert set(get_args(RuleOrAll)) == {*RULES, "all"}
+    assert set(get_args(Against)) == {ALL_PAPERS, *papers()}
 
 
 def test_runs_after_some_of_their_rounds(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg kit check --kit`` on real files: what an operator would want to know of a kit, and nothing changed in it."""
+"""``fdg kit check`` on real files: what an operator would want to know of a kit, and nothing changed in it."""
 
 import json
 from pathlib import Path
@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 from nvflare.apis.workspace import Workspace
+from nvflare.app_common.logging.site_log_streamer import SiteLogStreamer
 from nvflare.fuel.sec.authz import AuthzContext, Person
 from nvflare.private.fed.app.fl_conf import create_privacy_manager
 from nvflare.security.security import COMMAND_CATEGORIES, FLAuthorizer
 
 from fdg_plugins.filters import DifferentialPrivacyFilter
+from fdg_plugins.flare.cautious_kits import RETURNING_SITES
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
 from fdg_plugins.lab.doctor.kit import examine_kit
 from fdg_plugins.privacy.ledger import Ledger, read_limits
@@ -23,11 +25,18 @@ RIGHTS = {
 }
 BOUNDS = {"clip_norm": 1.0, "noise_multiplier": 8.0, "max_epsilon": 3.5}
 DP = {"path": "fdg_plugins.filters.DifferentialPrivacyFilter", "args": BOUNDS}
+MODULE_PATH = "fdg_plugins.filters.privacy.DifferentialPrivacyFilter"
+OWN_FILES = ("fdg_site.json", "privacy.json", "fdg_privacy.json")
 
 
-def scope(*filters: Any) -> dict[str, Any]:
+def scope(name: str, *filters: Any) -> dict[str, Any]:
     """Return a scope of a privacy policy with these filters over what leaves the site."""
-    return {"name": "dp", "task_result_filters": list(filters)}
+    return {"name": name, "task_result_filters": list(filters)}
+
+
+def job_storage(place: str) -> dict[str, Any]:
+    """Return the component of a server that keeps its jobs in ``place``."""
+    return {"id": "job_manager", "args": {"uri_root": place}}
 
 
 def make_kit(folder: Path, end: str = SITE, **resources: Any) -> Path:
@@ -37,7 +46,14 @@ def make_kit(folder: Path, end: str = SITE, **resources: Any) -> Path:
     startup = {"client": {"fqsn": "photo"}} if end == SITE else {}
     file = folder / "startup" / f"fed_{'server' if end == SERVER else 'client'}.json"
     file.write_text(json.dumps(startup), encoding="utf-8")
-    content = {"class_allow_list": class_paths(end), "allow_log_streaming": False, **resources}
+    # As FLARE provisions every site, and our hardening the server.
+    component = {"path": RETURNING_SITES if end == SERVER else f"{SiteLogStreamer.__module__}.SiteLogStreamer"}
+    content = {
+        "class_allow_list": class_paths(end),
+        "allow_log_streaming": False,
+        "components": [component],
+        **resources,
+    }
     write(folder, "resources.json", {key: value for key, value in content.items() if value is not None})
     write(folder, "authorization.json", RIGHTS)
     if end == SITE:
@@ -74,7 +90,6 @@ def test_of_a_kit_with_the_least_rights_all_is_well(tmp_path: Path, end: str) ->
         (None, "problem", "FLARE's own list is in force, 88 entries"),
         (["nvflare.app_common.ccwf.CyclicClientController"], "problem", "past the site's filters and audit"),
         (["nvflare.app_common.ccwf."], "problem", "every callable that can be reached below it"),
-        (["*"], "problem", "every callable that can be reached below it"),
         (["my_hospital.filters.Guard"], "warning", "1 of "),
     ],
 )
@@ -86,12 +101,6 @@ def test_a_list_that_holds_more_is_a_warning_and_one_that_leads_past_the_filters
         found = findings(make_kit(tmp_path / end, end, class_allow_list=wide), "class_allow_list")
         assert [status for status, said in found if text in said] == [worst], found
         assert {status for status, _ in found} <= {worst, "warning"}
-
-
-def test_a_list_that_is_not_enforced_is_a_problem(tmp_path: Path) -> None:
-    kit = make_kit(tmp_path / "kit", class_list_enforcement_mode="warn")
-    ((status, text),) = findings(kit, "class_list_enforcement_mode")
-    assert (status, "is 'warn'" in text) == ("problem", True)
 
 
 def test_who_may_bring_code_or_run_commands_is_named(tmp_path: Path) -> None:
@@ -123,20 +132,16 @@ CALLED_BY = {"byoc": ["byoc"], "shell_commands": ["cat", "grep", "head", "ls", "
     "rights",
     [
         "any",
-        "none",
         "No",
-        ["none"],
         ["not any"],
         ["not none"],
         ["o:site", "not n:submitter"],
-        {"*": "any"},
         {"*": "none", "byoc": "any"},
         {"BYOC": "any"},
         {"byoc": "No", "Shell_Commands": ["none", "o:site"]},
         {"shell_commands": "none", "grep": "any"},
         {"shell_commands": "any", **dict.fromkeys(CALLED_BY["shell_commands"], "none")},
         {"byoc": ["not  all", "any"]},
-        {"byoc": "not o:site"},
         {"operate": "o:site", "shutdown": "none"},
     ],
 )
@@ -158,51 +163,48 @@ def test_a_right_is_named_exactly_if_flare_gives_it_to_somebody(tmp_path: Path, 
         assert (status, text.split(":")[0]) == (("warning", "lead") if given else ("ok", nobody))
 
 
-@pytest.mark.parametrize("value", [None, "false"])
-def test_logs_that_are_streamed_are_a_warning_at_a_site(tmp_path: Path, value: Any) -> None:
-    ((status, _),) = findings(make_kit(tmp_path / "site", allow_log_streaming=value), "allow_log_streaming")
-    assert status == "warning"
-    assert findings(make_kit(tmp_path / "server", SERVER, allow_log_streaming=value), "allow_log_streaming") == []
-
-
-@pytest.mark.parametrize("name", ["fdg_site.json", "privacy.json", "fdg_privacy.json"])
-def test_a_file_of_the_sites_own_that_cannot_be_used_is_a_problem(tmp_path: Path, name: str) -> None:
-    kit = make_kit(tmp_path / "kit")
-    write(kit, name, '{"photo": {"no such field": 1}}')
-    ((status, _),) = findings(kit, name)
-    assert status == "problem"
+@pytest.mark.parametrize(
+    ("end", "resources", "files", "check", "status"),
+    [
+        (SITE, {"class_list_enforcement_mode": "warn"}, {}, "class_list_enforcement_mode", "problem"),
+        (SITE, {"allow_log_streaming": None}, {}, "resources.json", "warning"),
+        (SITE, {"allow_log_streaming": "false"}, {}, "resources.json", "warning"),
+        *((SITE, {}, {f"local/{name}": {"photo": {"no such field": 1}}}, name, "problem") for name in OWN_FILES),
+        (SERVER, {}, {"startup/fed_server.json": {"require_signed_jobs": False}}, "require_signed_jobs", "problem"),
+        (SERVER, {"components": [job_storage("/tmp/nvflare/jobs-storage")]}, {}, "job storage", "warning"),
+        (SERVER, {"components": [job_storage("/srv/jobs")]}, {}, "job storage", "ok"),
+    ],
+)
+def test_what_is_amiss_has_its_line(
+    tmp_path: Path, end: str, resources: dict[str, Any], files: dict[str, Any], check: str, status: str
+) -> None:
+    kit = make_kit(tmp_path / "kit", end, **resources)
+    for name, content in files.items():
+        (kit / name).write_text(json.dumps(content), encoding="utf-8")
+    assert [found for found, _ in findings(kit, check)] == [status]
 
 
 def test_a_scope_without_privacy_beside_one_with_it_is_a_warning_for_a_job_chooses(tmp_path: Path) -> None:
     kit = make_kit(tmp_path / "kit")
-    private: dict[str, Any] = {"name": "private", "task_result_filters": [DP]}
-    bare: dict[str, Any] = {"name": "bare"}
-    incoming = {"name": "incoming", "task_result_filters": [{**DP, "direction": "in"}]}
-    both = {"name": "both", "task_result_filters": [{**DP, "direction": "INOUT"}]}
-    for scopes, status in (
-        ([private, incoming], "warning"),
-        ([private, both], "ok"),
-        ([private, {"name": "odd", "task_result_filters": 5}], "warning"),
-        ([private], "ok"),
-        ([bare], "ok"),
-        ([private, {"name": "off", "task_result_filters": [{**DP, "disabled": True}]}], "warning"),
-        ([private, {"name": "other", "task_result_filters": [{"path": "ward.filters.Guard"}]}], "warning"),
-        ([private, {"name": "module", "task_result_filters": [{**DP, "path": MODULE_PATH}]}], "ok"),
-        ([private, bare], "warning"),
+    private = scope("private", DP)
+    for other, status in (
+        (scope("incoming", {**DP, "direction": "in"}), "warning"),
+        (scope("both", {**DP, "direction": "INOUT"}), "ok"),
+        ({"name": "odd", "task_result_filters": 5}, "warning"),
+        (scope("off", {**DP, "disabled": True}), "warning"),
+        (scope("other", {"path": "ward.filters.Guard"}), "warning"),
+        (scope("module", {**DP, "path": MODULE_PATH}), "ok"),
+        ({"name": "bare"}, "warning"),
     ):
-        write(kit, "privacy.json", {"scopes": scopes, "default_scope": scopes[0]["name"]})
+        write(kit, "privacy.json", {"scopes": [private, other], "default_scope": "private"})
         ((found, text),) = findings(kit, "privacy.json")
         assert found == status, text
     assert text.startswith("bare has no differential privacy, and a job chooses its scope")
 
 
-MODULE_PATH = "fdg_plugins.filters.privacy.DifferentialPrivacyFilter"
-
-
-@pytest.mark.parametrize("path", [DP["path"], MODULE_PATH])
-def test_a_privacy_policy_that_flare_takes_is_none(tmp_path: Path, path: str) -> None:
+def test_a_privacy_policy_that_flare_takes_is_none(tmp_path: Path) -> None:
     kit = make_kit(tmp_path / "kit")
-    write(kit, "privacy.json", {"scopes": [scope({**DP, "path": path})], "default_scope": "dp"})
+    write(kit, "privacy.json", {"scopes": [scope("dp", DP)], "default_scope": "dp"})
     manager = create_privacy_manager(Workspace(str(kit), "photo"), names_only=False)
     (built,) = manager.get_scope("dp").task_result_filters["out"]
     assert isinstance(built, DifferentialPrivacyFilter)
@@ -214,11 +216,8 @@ def test_the_bounds_of_the_privacy_policy_are_told(tmp_path: Path) -> None:
     write(kit, "fdg_privacy.json", {"clip_norm": 1.0, "max_epsilon": 3.5})
     lacking = "clip_norm 1, max_epsilon 3.5; without noise_multiplier, it demands no differential privacy itself"
     assert findings(kit, "fdg_privacy.json") == [("warning", lacking)]
-    write(kit, "privacy.json", {"scopes": [{"name": "dp", "task_result_filters": [DP]}], "default_scope": "dp"})
+    write(kit, "privacy.json", {"scopes": [scope("dp", DP)], "default_scope": "dp"})
     assert findings(kit, "fdg_privacy.json") == [("ok", "clip_norm 1, max_epsilon 3.5")]
-    write(kit, "fdg_privacy.json", {"clip_norm": 1.0, "noise_multiplier": 8, "max_epsilon": 3.5})
-    (kit / "local" / "privacy.json").unlink()
-    assert findings(kit, "fdg_privacy.json") == [("ok", "clip_norm 1, noise_multiplier 8, max_epsilon 3.5")]
 
 
 def test_a_config_needs_an_entry_for_its_participant_and_names_those_of_others(tmp_path: Path) -> None:
@@ -235,22 +234,14 @@ def test_a_config_needs_an_entry_for_its_participant_and_names_those_of_others(t
 
 def test_the_folder_that_the_policy_names_for_the_ledger_is_looked_at(tmp_path: Path) -> None:
     kit, mounted = make_kit(tmp_path / "kit"), tmp_path / "mounted"
-
-    def status(ledger: object) -> str:
-        write(kit, "fdg_privacy.json", {"max_epsilon": 3.5, "ledger": str(ledger)})
-        ((found, _),) = findings(kit, "ledger of fdg_privacy.json")
-        return found
-
-    assert status("mounted") == "problem"
-    assert status(mounted) == "warning"
-    mounted.mkdir(mode=0o700)
-    assert status(mounted) == "ok"
-    mounted.chmod(0o755)
-    assert status(mounted) == "warning"
-    own = kit / "local" / "fdg_privacy" / "ledger.json"
-    own.parent.mkdir()
-    own.write_text("{}", encoding="utf-8")
-    assert status(mounted) == "problem", "the ledger so far is in the kit"
+    write(kit, "fdg_privacy.json", {"max_epsilon": 3.5, "ledger": str(mounted)})
+    assert [status for status, _ in findings(kit, "privacy ledger")] == ["problem"]
+    write(kit, "resources.json", {"class_allow_list": class_paths(SITE), "components": [{"id": "docker_launcher"}]})
+    assert [status for status, _ in findings(kit, "privacy ledger")] == ["warning"], "its containers may have it"
+    for mode, status in ((0o700, "ok"), (0o755, "warning")):
+        mounted.mkdir(exist_ok=True)
+        mounted.chmod(mode)
+        assert [found for found, _ in findings(kit, f"files, {mounted}")] == [status]
 
 
 def test_a_ledger_from_which_nothing_can_be_released_is_a_problem(tmp_path: Path) -> None:
@@ -259,14 +250,8 @@ def test_a_ledger_from_which_nothing_can_be_released_is_a_problem(tmp_path: Path
     assert findings(kit, "privacy ledger") == []
     Ledger(path, "photo").spend("job", 0, limits)
     assert findings(kit, "privacy ledger") == [("ok", f"1 release in {path}")]
-    whole = path.read_text()
-    path.write_text(whole.replace('"round": 0', '"round": 1'))
-    ((status, text),) = findings(kit, "privacy ledger")
-    assert (status, "checksum" in text) == ("problem", True)
-    path.unlink()
-    Ledger(path, "sketch").spend("job", 0, limits)
-    ((status, text),) = findings(kit, "privacy ledger")
-    assert (status, "is that of site 'sketch'" in text) == ("problem", True)
+    path.write_text(path.read_text().replace('"round": 0', '"round": 1'))
+    assert [status for status, _ in findings(kit, "privacy ledger")] == ["problem"]
 
 
 def test_files_that_others_can_read_are_named_with_the_remedy(tmp_path: Path) -> None:
@@ -310,27 +295,3 @@ def test_the_data_root_is_looked_for(tmp_path: Path) -> None:
     assert status(data_root=str(own), dataset_file=str(own / "none.toml")) == "problem"
     write(kit, "resources.json", {"class_allow_list": class_paths(SITE), "components": [{"id": "docker_launcher"}]})
     assert status(data_root="/data/default/images") == "warning", "only containers have it"
-
-
-@pytest.mark.parametrize(("value", "status"), [(True, "ok"), (None, "ok"), (False, "problem")])
-def test_jobs_without_a_signature_are_a_problem(tmp_path: Path, value: Any, status: str) -> None:
-    for end, name in ((SITE, "fed_client.json"), (SERVER, "fed_server.json")):
-        kit = make_kit(tmp_path / end, end)
-        content = {} if value is None else {"require_signed_jobs": value}
-        (kit / "startup" / name).write_text(json.dumps(content), encoding="utf-8")
-        ((found, _),) = findings(kit, "require_signed_jobs")
-        assert found == status
-
-
-def test_a_server_whose_jobs_are_in_a_folder_for_all_is_warned(tmp_path: Path) -> None:
-    for number, (place, status) in enumerate((("/tmp/nvflare/jobs-storage", "warning"), ("/srv/jobs", "ok"))):
-        manager = {"id": "job_manager", "args": {"uri_root": place}}
-        ((found, text),) = findings(make_kit(tmp_path / str(number), SERVER, components=[manager]), "job storage")
-        assert (found, place in text) == (status, True)
-
-
-def test_what_is_no_kit_ends_in_one_sentence(tmp_path: Path) -> None:
-    result = fdg("kit", "check", tmp_path)
-    assert result.exit_code == 2
-    assert "is not a startup kit of a server or site" in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1

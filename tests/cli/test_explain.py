@@ -5,8 +5,8 @@ import pytest
 from rich.text import Text
 from typer.testing import CliRunner
 
+from fdg_plugins.cli.explain import run_of, settings_in
 from fdg_plugins.cli.main import app
-from fdg_plugins.cli.method_settings import run_of, settings_in
 from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.plugins.methods import METHODS
 from tests.cli.commands import check_refusal, fdg
@@ -51,6 +51,6 @@ def test_a_composition_fits_one_screen_and_its_page_says_what_leaves_once() -> N
     assert "--method fedomg --method fedga --method feddim" in page
 
 
-@pytest.mark.parametrize("name", ["fedmog", "fedomg+fedavg", "nothing"])
-def test_a_wrong_name_ends_in_one_sentence(name: str) -> None:
-    check_refusal(fdg("explain", name), f"method is {name!r}, ")
+def test_a_wrong_name_ends_in_one_sentence() -> None:
+    for name in ("fedmog", "fedomg+fedavg"):
+        check_refusal(fdg("explain", name), f"method is {name!r}, ")

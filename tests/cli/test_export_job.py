@@ -67,7 +67,7 @@ def test_code_links_and_what_is_no_job_are_refused(job: Path, tmp_path: Path) ->
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("key", ["@default", "layer1.weight", "$HOME", ""])
+@pytest.mark.parametrize("key", ["@default", "layer1.weight"])
 def test_a_key_that_flares_submission_distorts_is_refused(job: Path, tmp_path: Path, key: str) -> None:
     path = job / "app_site" / "config" / "config_fed_client.json"
     config = json.loads(path.read_text())

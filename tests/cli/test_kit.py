@@ -49,6 +49,8 @@ def read(kit: Path, name: str = "resources.json") -> Any:
 @pytest.mark.parametrize("end", [SERVER, SITE])
 def test_the_list_holds_our_components_and_the_operators_own_and_nothing_else_changes(tmp_path: Path, end: str) -> None:
     kit = make_kit(tmp_path / "kit", end, {**BEFORE, "class_allow_list": [GUARD, *DEFAULT_CLASS_ALLOW_LIST]})
+    local = kit / "local" / "resources.json"
+    local.rename(local.with_name("resources.json.default"))
     result = fdg("kit", "allow", kit)
     assert (result.exit_code, result.stderr) == (0, "")
     assert f"kept {GUARD}, which is neither this package's nor FLARE's" in result.stdout
@@ -57,16 +59,12 @@ def test_the_list_holds_our_components_and_the_operators_own_and_nothing_else_ch
     assert {**after, "class_allow_list": [GUARD]} == BEFORE
     assert not any(map(is_too_wide, after["class_allow_list"]))
     assert count_other_components(kit, end) == 1
-    written = (kit / "local" / "resources.json").stat().st_mtime_ns
+    written = local.stat().st_mtime_ns
     assert "left as it was" in fdg("kit", "allow", kit).stdout
-    assert (kit / "local" / "resources.json").stat().st_mtime_ns == written
-
-
-def test_resources_are_made_of_the_default_that_they_hide(kit: Path) -> None:
-    (kit / "local" / "resources.json").rename(kit / "local" / "resources.json.default")
-    assert fdg("kit", "allow", kit).exit_code == 0
-    assert read(kit)["components"] == BEFORE["components"]
-    assert read(kit, "resources.json.default") == BEFORE
+    assert local.stat().st_mtime_ns == written
+    local.write_text('{"class_allow_list": ["fdg_plugins."]}')
+    assert "every callable below it" in fdg("kit", "allow", kit).stderr
+    assert "fdg_plugins." in read(kit)["class_allow_list"], "what the operator wrote stays"
 
 
 def test_a_site_whose_logs_flare_streams_allows_the_class_that_flare_adds_to_each_job(tmp_path: Path) -> None:
@@ -112,23 +110,14 @@ def test_a_method_is_given_what_it_needs_and_no_more(kit: Path) -> None:
     assert fdg("kit", "allow", kit, "--method", "clipped_fedavg", "--plugin", PLUGIN).exit_code == 0
 
 
-def test_an_entry_that_allows_more_than_components_is_kept_with_a_warning(tmp_path: Path) -> None:
-    kit = make_kit(tmp_path / "kit", content={"class_allow_list": ["fdg_plugins."]})
-    assert "every callable below it" in fdg("kit", "allow", kit).stderr
-    assert "fdg_plugins." in read(kit)["class_allow_list"]
-
-
 @pytest.mark.parametrize(
     ("entry", "wide", "door"),
     [
         ("*", True, True),
-        ("nvflare.", True, True),
         ("nvflare.app_common.ccwf", True, True),
         ("nvflare.app_common.ccwf.cyclic_client_ctl.CyclicClientController", False, True),
         ("nvflare.app_common.workflows.", True, False),
-        ("fdg_plugins", True, False),
         ("fdg_plugins.executors.SiteExecutor", False, False),
-        ("my_hospital.filters", True, False),
         ("os.path", True, False),
     ],
 )
@@ -163,19 +152,19 @@ def test_a_misspelt_domain_of_a_known_data_set_is_refused(kit: Path, tmp_path: P
     (tmp_path / "pacs" / "sketch").mkdir(parents=True)
     assert fdg("kit", "site", kit, "--domain", "sketch", "--data-root", tmp_path).exit_code == 0
     check_refusal(fdg("kit", "site", kit, "--domain", "sketchh"), "did you mean 'sketch'?")
+    check_refusal(fdg("kit", "site", make_kit(tmp_path / "server", SERVER), "--domain", "photo"), "is a server's")
     assert read(kit, FILE_NAME)["site-1"]["domain"] == "sketch"
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--set", "role=boss"], "role"),
         (["--set", "devise=cpu"], "did you mean 'device'?"),
         (["--set", "part=5/3"], "part"),
         (["--data-root", "/nowhere/at/all"], "data_root is '/nowhere/at/all', expected a folder"),
         (["--set", "dataset_file=/"], "dataset_file is '/', expected a file"),
         (["--set", "gpus=1"], "gpu_memory is None"),
-        (["--set", "gpu_memory=8"], "gpu_memory needs gpus"),
+        (["--set", "gpu_memory=8"], "gpus is None"),
     ],
 )
 def test_what_is_invalid_is_named_and_nothing_is_written(kit: Path, arguments: list[str], told: str) -> None:
@@ -204,10 +193,6 @@ def test_gpus_are_written_for_flares_manager_and_nothing_else_changes(kit: Path)
     assert read(kit)["class_allow_list"] == [GUARD]
     assert fdg("kit", "site", kit, "--set", "gpus=0").exit_code == 0
     assert resource_manager(read(kit)) == (0, 0.0)
-
-
-def test_only_the_kit_of_a_site_has_settings_of_a_site(tmp_path: Path) -> None:
-    check_refusal(fdg("kit", "site", make_kit(tmp_path / "kit", SERVER), "--domain", "photo"), "is a server's")
 
 
 def state(kit: Path, name: str, days: float) -> Path:
@@ -245,12 +230,6 @@ def test_what_has_not_changed_for_a_day_goes_and_a_run_that_is_named(used: Path)
     check_refusal(fdg("kit", "clean", used, "--run", NEW), f"run {NEW} has left nothing")
 
 
-def test_a_simulators_workspace_is_a_folder_of_several(used: Path) -> None:
-    state(used.parent / "server", "simulate_job", 10)
-    assert fdg("kit", "clean", used.parent).stdout.count("removed") == 2
-    assert (left(used), left(used.parent / "server")) == ({NEW}, set())
-
-
 def test_links_are_not_followed_and_strangers_stay(used: Path, tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "precious").touch()
@@ -262,13 +241,3 @@ def test_links_are_not_followed_and_strangers_stay(used: Path, tmp_path: Path) -
         assert left(used) == {OLD, NEW, "linked", "a file"}
     assert fdg("kit", "clean", used).stdout.count("it is not the folder of a run") == 2
     assert (tmp_path / "outside" / "precious").exists()
-
-
-def test_what_cannot_be_removed_is_said_and_the_exit_code_is_1(used: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("shutil.rmtree", fail)
-    result = fdg("kit", "clean", used)
-    assert result.exit_code == 1
-    assert "Permission denied" in result.stdout

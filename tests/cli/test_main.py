@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from fdg_plugins.cli.console import RENAMED, say
-from fdg_plugins.cli.main import app
+from fdg_plugins.cli.main import COMMANDS, app
 from tests.cli.commands import check_refusal, fdg
 
 FDG = str(Path(sys.executable).with_name("fdg"))
@@ -44,6 +44,8 @@ def test_there_are_at_most_14_commands_and_70_options() -> None:
     group: Any = typer.main.get_command(app)
     assert len(group.commands) <= 14
     assert len([option for option in options_of(group) if option != "--help"]) <= 70
+    told = {name: command.help.partition("\n")[0] for name, command in group.commands.items()}
+    assert told == {name: text for name, (_, text) in COMMANDS.items()}
 
 
 def test_the_script_ends_a_mistake_with_2_and_without_traceback() -> None:
@@ -94,6 +96,7 @@ def test_an_option_of_an_earlier_version_is_understood_or_answered(tmp_path: Pat
         (["run", "fedomg", "--engine", "procces"], "'process'"),
         (["run", "fedomg+gaa"], "did you mean 'ga'?"),
         (["run", "fedomg", "--set", "kapa=1"], "did you mean 'kappa'?"),
+        (["run", "fedomg", "--data", "photos"], "there is no folder 'photos' here, nor a data set of that name"),
         (["run", "fedomg", "--target", "scetch"], "photo, sketch"),
         (["run", "jobs/pacs_fedmog"], "jobs/pacs_fedmog"),
         (["run", "erm", "--set", "step=1"], "did you mean 'steps'?"),

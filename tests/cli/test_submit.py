@@ -6,100 +6,190 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
-from nvflare.fuel.flare_api.api_spec import InvalidJobDefinition, NoConnection, SessionClosed
+from nvflare.fuel.flare_api.api_spec import InvalidJobDefinition, JobNotFound, NoConnection, SessionClosed
 from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE
 from typer.testing import Result
 
 from fdg_plugins.cli import submit as submission
 from fdg_plugins.cli import watch
-from fdg_plugins.cli.resume import SIGNATURE, write_resuming_job
+from fdg_plugins.cli.jobs import SIGNATURE, write_resuming_job
 from fdg_plugins.controllers import FederationController
 from fdg_plugins.controllers.messenger import Messenger
 from fdg_plugins.errors import CensusError
 from fdg_plugins.lab.engine.workflow import CONTROLLERS
 from fdg_plugins.record.census import check_connected
-from tests.cli.commands import check_refusal
-from tests.cli.session_stubs import (
-    COMPLETED,
-    DIED,
-    JOB,
-    SITES,
-    FakeFlare,
-    Left,
-    Step,
-    aborted_record,
-    job_id,
-    make_person_kit,
-    record,
-    run,
-)
+from tests.cli.commands import check_refusal, fdg
 
+JOB = Path(__file__).parents[2] / "jobs" / "pacs_fedomg_ga"
+SITES = ("photo", "art_painting", "cartoon", "sketch")
+CONFIG = Path("app_server/config/config_fed_server.json")
+
+Left = dict[str, Any] | None
+
+
+class Step(NamedTuple):
+    """What one look at a job shows; or the error that the look ends in."""
+
+    status: str = "RUNNING"
+    is_running: bool = True
+    start: float = 1.0
+    error: BaseException | None = None
+
+
+COMPLETED = [Step("SUBMITTED", False), Step(), Step("FINISHED:COMPLETED", False)]
+DIED = [Step("SUBMITTED", False), Step(), Step("FINISHED:EXECUTION_EXCEPTION", False)]
 RESTARTED = [Step("SUBMITTED", False), Step(), Step("RUNNING", False, 2.0)]
 BROKEN = [Step("RUNNING", False)]
-CONFIG = Path("app_server/config/config_fed_server.json")
+
+
+def job_id(number: int) -> str:
+    """Return the id of the job that was submitted as number ``number``, counted from 0."""
+    return f"{number:08x}-0000-4000-8000-000000000000"
+
+
+def record(status: str = "running", rounds: int = 0, because: str | None = None) -> dict[str, Any]:
+    """Return what the commands read of a run's record."""
+    return {"status": status, "stopped_because": because, "rounds": [{}] * rounds}
+
+
+def aborted_record(rounds: int) -> dict[str, Any]:
+    """Return the record of a run whose job FLARE ended, since a site's process was gone."""
+    return record("stopped", rounds, f"{watch.ABORTED} photo.")
+
+
+class FakeFlare:
+    """The server, and the kit of a person who uses it.
+
+    ``scripts`` holds the steps of each job, in the order of submission. ``records`` are those of the jobs: None for a
+    job that left none, no entry for one that cannot be downloaded.
+    """
+
+    def __init__(self, kit: Path) -> None:
+        self.kit = kit
+        self.scripts: list[list[Step]] = []
+        self.records: Sequence[Left] = ()
+        self.sites: list[tuple[str, ...]] = [SITES]
+        self.refusals: list[BaseException] = []
+        self.submitted: list[dict[str, Any]] = []
+        self.tokens: list[str] = []
+        self.sessions = self.closed = 0
+        self._seen: dict[str, Step] = {}
+        self._current = Step("none", False)
+
+    def submit(self, *scripts: list[Step], records: Sequence[Left] = (), job: Path = JOB, on: bool = False) -> Result:
+        """Run ``fdg submit`` for jobs that go through these steps; ``on``: with ``--resume-on-failure``."""
+        self.scripts, self.records, self.submitted = [list(script) for script in scripts], records, []
+        return fdg("submit", job, self.kit, *["--resume-on-failure"] * on)
+
+    def resume(self, steps: list[Step], *options: object, job: Path = JOB) -> Result:
+        """Run ``fdg resume`` for a run whose job goes through these steps."""
+        self.scripts, self.submitted = [list(steps)], []
+        return fdg("resume", job, "--kit", self.kit, "--run", job_id(0), *options)
+
+    def connect(self, person: str, *_: Any, **__: Any) -> "FakeFlare":
+        """Open a session, as ``open_session`` does."""
+        assert person == "lead@example.org"
+        print("Connecting to FLARE ...")  # noqa: T201 - as FLARE does
+        self.sessions += 1
+        return self
+
+    def close(self) -> None:
+        self.closed += 1
+        raise RuntimeError("the server does not hear the farewell")
+
+    def submit_job(self, path: str, submit_token: str) -> str:
+        if self.refusals:
+            raise self.refusals.pop(0)
+        folder = Path(path)
+        assert not list(folder.rglob("custom"))
+        assert not list(folder.rglob(SIGNATURE)), "signed before"
+        files = {str(file.relative_to(folder)): json.loads(file.read_bytes()) for file in folder.rglob("*.json")}
+        self.submitted.append({**files, "folder": folder.name})
+        self.tokens.append(submit_token)
+        (folder / SIGNATURE).write_text('{"meta.json": "as FLARE does"}', encoding="utf-8")
+        return job_id(len(self.submitted) - 1)
+
+    def get_job_status(self, job: str) -> str:
+        number = int(job[:8], 16)
+        if number >= len(self.scripts):
+            raise JobNotFound(f"no such job: {job}")
+        script = self.scripts[number]
+        self._current = self._seen[job] = script.pop(0) if len(script) > 1 else script[0]
+        if self._current.error is not None:
+            raise self._current.error
+        return self._current.status
+
+    def get_system_info(self) -> SimpleNamespace:
+        sites = self.sites.pop(0) if len(self.sites) > 1 else self.sites[0]
+        return SimpleNamespace(
+            server_info=SimpleNamespace(start_time=self._current.start),
+            client_info=[SimpleNamespace(name=site) for site in sites],
+            job_info=[SimpleNamespace(job_id=job) for job, step in self._seen.items() if step.is_running],
+        )
+
+    def download_job_result(self, job: str, destination: str) -> str:
+        number = int(job[:8], 16)
+        if number >= len(self.records):
+            raise RuntimeError("protocol error")
+        folder = Path(destination) / job
+        (folder / "workspace").mkdir(parents=True)
+        if (found := self.records[number]) is not None:
+            (folder / "workspace" / "results.json").write_text(json.dumps(found), encoding="utf-8")
+        return str(folder)
+
+    def controller(self, number: int) -> dict[str, Any]:
+        """Return the arguments of the workflow of a submitted job."""
+        arguments: dict[str, Any] = self.submitted[number][str(CONFIG)]["workflows"][0]["args"]
+        return arguments
 
 
 @pytest.fixture
-def kit(tmp_path: Path) -> Path:
-    """A person's startup kit."""
-    return make_person_kit(tmp_path / "lead")
+def flare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeFlare:
+    """The server, without the waits of those who ask it."""
+    startup = tmp_path / "lead" / "startup"
+    startup.mkdir(parents=True)
+    for name in ("client.crt", "rootCA.pem"):
+        (startup / name).touch()
+    content = {"format_version": 1, "admin": {"username": "lead@example.org"}}
+    (startup / "fed_admin.json").write_text(json.dumps(content), encoding="utf-8")
+    flare = FakeFlare(tmp_path / "lead")
+    monkeypatch.setattr(watch, "open_session", flare.connect)
+    monkeypatch.setattr(watch, "POLL_S", 0.0)
+    return flare
 
 
-def submit(flare: FakeFlare, monkeypatch: pytest.MonkeyPatch, kit: Path, *options: object, job: Path = JOB) -> Result:
-    return run(flare, monkeypatch, "submit", job, kit, *options)
-
-
-def resuming(
-    kit: Path, monkeypatch: pytest.MonkeyPatch, scripts: list[list[Step]], records: Sequence[Left]
-) -> tuple[FakeFlare, Result]:
-    """Run ``fdg submit --resume-on-failure``; ``scripts`` and ``records`` are of the jobs in their order."""
-    left = {job_id(number): found for number, found in enumerate(records)}
-    flare = FakeFlare([list(script) for script in scripts], left)
-    return flare, submit(flare, monkeypatch, kit, "--resume-on-failure")
-
-
-def test_it_submits_follows_and_says_how_the_job_ended(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    flare = FakeFlare([list(COMPLETED)])
-    result = submit(flare, monkeypatch, kit)
+def test_it_submits_follows_and_says_how_the_job_ended(flare: FakeFlare) -> None:
+    result = flare.submit(COMPLETED)
     assert (result.exit_code, result.stderr) == (0, "")
     states = ("submitted", "SUBMITTED", "RUNNING", "FINISHED:COMPLETED")
     assert result.stdout.splitlines() == [f"job {job_id(0)}: {state}" for state in states]
     assert "resume" not in flare.controller(0)
     assert flare.sessions == flare.closed == 1, "one session for all of it, closed in the end"
+    for steps in (DIED[-1:], RESTARTED):
+        assert flare.submit(steps).exit_code == 1
+        assert len(flare.submitted) == 1, "it is not resumed unless asked for"
 
 
-@pytest.mark.parametrize("steps", [[Step("FINISHED:EXECUTION_EXCEPTION", False)], RESTARTED])
-def test_a_job_that_fails_ends_with_1_and_is_not_resumed_unless_asked_for(
-    kit: Path, monkeypatch: pytest.MonkeyPatch, steps: list[Step]
-) -> None:
-    flare = FakeFlare([list(steps)])
-    assert submit(flare, monkeypatch, kit).exit_code == 1
-    assert len(flare.submitted) == 1
-
-
-def test_what_the_server_or_the_kit_refuses_is_one_sentence(
-    kit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flare = FakeFlare([])
+def test_what_the_server_or_the_kit_refuses_is_one_sentence(flare: FakeFlare, monkeypatch: pytest.MonkeyPatch) -> None:
     flare.refusals = [InvalidJobDefinition("invalid job definition: no\nsites.")]
-    check_refusal(submit(flare, monkeypatch, kit), "the server refuses: invalid job definition: no sites.")
+    check_refusal(flare.submit(), "the server refuses: invalid job definition: no sites.")
     monkeypatch.setattr(watch, "PATIENCE_S", 0.0)
-    away = FakeFlare([[Step(error=NoConnection("gone"))]])
-    check_refusal(submit(away, monkeypatch, kit), "cannot be reached: gone.")
-    check_refusal(submit(flare, monkeypatch, tmp_path / "nowhere"), "is not a startup kit of a person")
+    check_refusal(flare.submit([Step(error=NoConnection("gone"))]), "cannot be reached: gone.")
+    check_refusal(fdg("submit", JOB, flare.kit / "nowhere"), "is not a startup kit of a person")
 
 
-def test_a_session_that_breaks_is_made_anew(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_breaks_is_made_anew(flare: FakeFlare) -> None:
     errors = [Step(error=SessionClosed("closed")), Step(error=RuntimeError("runtime error"))]
-    flare = FakeFlare([[Step(), *errors, Step(), Step("FINISHED:COMPLETED", False)]])
-    result = submit(flare, monkeypatch, kit)
+    result = flare.submit([Step(), *errors, Step(), Step("FINISHED:COMPLETED", False)])
     assert (result.exit_code, result.stderr, flare.sessions) == (0, "", 3)
 
 
-def test_who_interrupts_leaves_the_job_running(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = submit(FakeFlare([[Step(), Step(error=KeyboardInterrupt())]]), monkeypatch, kit)
+def test_who_interrupts_leaves_the_job_running(flare: FakeFlare) -> None:
+    result = flare.submit([Step(), Step(error=KeyboardInterrupt())])
     assert (result.exit_code, result.stderr) == (130, "no longer followed; the job goes on at the server\n")
 
 
@@ -113,10 +203,8 @@ def test_what_the_commands_look_for_is_what_workflow_and_flare_write() -> None:
 
 
 @pytest.mark.parametrize("found", [record("running", 2), aborted_record(2)])
-def test_a_job_whose_process_died_goes_on_in_another(
-    kit: Path, monkeypatch: pytest.MonkeyPatch, found: dict[str, object]
-) -> None:
-    flare, result = resuming(kit, monkeypatch, [DIED, COMPLETED], [found])
+def test_a_job_whose_process_died_goes_on_in_another(flare: FakeFlare, found: Left) -> None:
+    result = flare.submit(DIED, COMPLETED, records=[found], on=True)
     assert (result.exit_code, result.stderr) == (0, "")
     assert f"job {job_id(1)}: submitted; it goes on with run {job_id(0)} after round 2" in result.stdout
     assert flare.controller(1) == {**flare.controller(0), "resume": job_id(0)}
@@ -124,17 +212,14 @@ def test_a_job_whose_process_died_goes_on_in_another(
     assert len(set(flare.tokens)) == 2
 
 
-@pytest.mark.parametrize(
-    ("steps", "told"),
-    [(RESTARTED, "the server was restarted and does not run"), ([Step("RUNNING", False, 2.0)], "has not run it for")],
-)
+@pytest.mark.parametrize("steps", [RESTARTED, [Step("RUNNING", False, 2.0)]])
 def test_a_job_that_the_server_only_lists_goes_on_in_another(
-    kit: Path, monkeypatch: pytest.MonkeyPatch, steps: list[Step], told: str
+    flare: FakeFlare, monkeypatch: pytest.MonkeyPatch, steps: list[Step]
 ) -> None:
     monkeypatch.setattr(watch, "LOST_S", 0.2)
-    flare, result = resuming(kit, monkeypatch, [steps, COMPLETED], [])
+    result = flare.submit(steps, COMPLETED, on=True)
     assert result.exit_code == 0
-    assert told in result.stdout
+    assert "the server was restarted and does not run" in result.stdout
     assert flare.controller(1)["resume"] == job_id(0)
 
 
@@ -142,45 +227,31 @@ def test_a_job_that_the_server_only_lists_goes_on_in_another(
     "steps",
     [
         [Step(), Step("RUNNING", False), Step("RUNNING", False)],
-        [
-            Step("SUBMITTED", False),
-            Step("SUBMITTED", False, 2.0),
-            Step("RUNNING", True, 2.0),
-            Step("RUNNING", False, 2.0),
-        ],
+        [*[Step("SUBMITTED", False, start) for start in (1.0, 2.0)], Step("RUNNING", True, 2.0), *BROKEN],
     ],
 )
-def test_a_job_between_its_process_and_its_status_is_not_lost(
-    kit: Path, monkeypatch: pytest.MonkeyPatch, steps: list[Step]
-) -> None:
-    flare, result = resuming(kit, monkeypatch, [[*steps, Step("FINISHED:COMPLETED", False, 2.0)]], [])
+def test_a_job_between_its_process_and_its_status_is_not_lost(flare: FakeFlare, steps: list[Step]) -> None:
+    last = steps[-1]._replace(start=steps[-2].start)
+    result = flare.submit([*steps[:-1], last, Step("FINISHED:COMPLETED", False, 2.0)], on=True)
     assert (result.exit_code, len(flare.submitted)) == (0, 1)
 
 
-def test_the_run_of_the_first_job_goes_on_however_often(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_run_of_the_first_job_goes_on_however_often(flare: FakeFlare, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submission, "MAX_RESUMES", 3)
     records = [aborted_record(rounds) for rounds in (1, 2, 3, 4, 5)]
-    flare, result = resuming(kit, monkeypatch, [*[DIED] * 5, COMPLETED], records)
+    result = flare.submit(*[DIED] * 5, COMPLETED, records=records, on=True)
     assert result.exit_code == 0, "each job completed another round"
     assert [flare.controller(number)["resume"] for number in range(1, 6)] == [job_id(0)] * 5
-    flare, result = resuming(kit, monkeypatch, [DIED] * 4, [aborted_record(number) for number in (4, 2, 3, 4)])
+    result = flare.submit(*[DIED] * 4, records=[aborted_record(number) for number in (4, 2, 3, 4)], on=True)
     assert (result.exit_code, len(flare.submitted)) == (1, 4)
     assert f"job {job_id(3)}: not resumed: it was resumed 3 times" in result.stdout
+    result = flare.submit(DIED, DIED, COMPLETED, records=[aborted_record(2), None], on=True)
+    assert (result.exit_code, len(flare.submitted)) == (0, 3), "the second died before it had a record"
 
 
-def test_a_resuming_job_that_died_before_it_had_a_record_is_tried_again(
-    kit: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flare, result = resuming(kit, monkeypatch, [DIED, DIED, COMPLETED], [aborted_record(2), None])
-    assert (result.exit_code, len(flare.submitted)) == (0, 3)
-
-
-def test_a_job_that_goes_on_with_a_run_by_itself_is_resumed_for_that_run(
-    tmp_path: Path, kit: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_goes_on_with_a_run_by_itself_is_resumed_for_that_run(flare: FakeFlare, tmp_path: Path) -> None:
     job = write_resuming_job(JOB, tmp_path / "jobs", job_id(9))
-    flare = FakeFlare([list(DIED), list(COMPLETED)], {job_id(0): None})
-    assert submit(flare, monkeypatch, kit, "--resume-on-failure", job=job).exit_code == 0
+    assert flare.submit(DIED, COMPLETED, records=[None], job=job, on=True).exit_code == 0
     assert [flare.controller(number)["resume"] for number in (0, 1)] == [job_id(9)] * 2
 
 
@@ -195,49 +266,39 @@ def test_a_job_that_goes_on_with_a_run_by_itself_is_resumed_for_that_run(
     ],
 )
 def test_what_did_not_die_is_not_resumed_and_the_reason_is_said(
-    kit: Path, monkeypatch: pytest.MonkeyPatch, status: str, found: Left, reason: str
+    flare: FakeFlare, status: str, found: Left, reason: str
 ) -> None:
-    flare, result = resuming(kit, monkeypatch, [[Step(f"FINISHED:{status}", False)]], [found])
+    result = flare.submit([Step(f"FINISHED:{status}", False)], records=[found], on=True)
     assert (result.exit_code, len(flare.submitted)) == (1, 1)
     assert reason in result.stdout.splitlines()[-1]
 
 
-def test_a_job_that_broke_off_after_its_run_had_finished_is_complete(
-    kit: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flare, result = resuming(kit, monkeypatch, [DIED], [record("finished", 3, None)])
+def test_a_job_that_broke_off_after_its_run_had_finished_is_complete(flare: FakeFlare) -> None:
+    result = flare.submit(DIED, records=[record("finished", 3)], on=True)
     assert (result.exit_code, len(flare.submitted)) == (0, 1)
-    assert result.stdout.splitlines()[-1].endswith("the results are complete")
 
 
-def resume(flare: FakeFlare, monkeypatch: pytest.MonkeyPatch, job: Path, kit: Path, *options: object) -> Result:
-    return run(flare, monkeypatch, "resume", job, "--kit", kit, "--run", job_id(0), *options)
-
-
-def test_resume_submits_the_same_job_told_to_go_on(kit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resume_submits_the_same_job_told_to_go_on(flare: FakeFlare, tmp_path: Path) -> None:
     job = Path(shutil.copytree(JOB, tmp_path / JOB.name))
     (job / SIGNATURE).write_text('{"meta.json": "c2lnbmF0dXJl"}')  # as FLARE leaves it
-    flare = FakeFlare([BROKEN])
     flare.sites = [(), ("photo",), SITES]
-    result = resume(flare, monkeypatch, job, kit)
+    result = flare.resume(BROKEN, job=job)
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == f"job {job_id(0)}: submitted; it goes on with run {job_id(0)}\n"
     assert flare.controller(0).pop("resume") == job_id(0)
-    texts = {
-        str(path.relative_to(JOB)): path.read_bytes() for path in JOB.rglob("*.json") if "custom" not in path.parts
-    }
-    assert flare.submitted == [{**{path: json.loads(text) for path, text in texts.items()}, "folder": JOB.name}]
+    files = [path for path in JOB.rglob("*.json") if "custom" not in path.parts]
+    texts = {str(path.relative_to(JOB)): json.loads(path.read_bytes()) for path in files}
+    assert flare.submitted == [{**texts, "folder": JOB.name}]
     assert (job / SIGNATURE).exists()
 
 
-def test_what_cannot_be_resumed_is_refused(kit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for steps, told in ((Step(), "still runs (RUNNING)"), (COMPLETED[-1], "has completed: there is nothing")):
-        flare = FakeFlare([[steps]])
-        check_refusal(resume(flare, monkeypatch, JOB, kit), told)
+def test_what_cannot_be_resumed_is_refused(flare: FakeFlare, tmp_path: Path) -> None:
+    for steps, told in (([Step()], "still runs (RUNNING)"), (COMPLETED[-1:], "has completed: there is nothing")):
+        check_refusal(flare.resume(steps), told)
         assert flare.submitted == []
-    check_refusal(resume(FakeFlare([BROKEN]), monkeypatch, tmp_path, kit), "is not a job: it has no meta.json")
-    check_refusal(resume(FakeFlare([BROKEN]), monkeypatch, JOB, kit, "--data-root", "x"), "without the other options")
+    check_refusal(flare.resume(BROKEN, job=tmp_path), "is not a job: it has no meta.json")
+    check_refusal(flare.resume(BROKEN, "--data-root", "x"), "without the other options")
     job = Path(shutil.copytree(JOB, tmp_path / "job"))
     (job / CONFIG).write_text('{"workflows": []}')
-    check_refusal(resume(FakeFlare([BROKEN]), monkeypatch, job, kit), "no workflow is a FederationController")
-    check_refusal(submit(FakeFlare([]), monkeypatch, kit, "--resume-on-failure", job=job), "no workflow is a")
+    check_refusal(flare.resume(BROKEN, job=job), "no workflow is a FederationController")
+    check_refusal(flare.submit(job=job, on=True), "no workflow is a")

@@ -272,12 +272,11 @@ FORBIDDEN_MODULES = {
     *("socket", "socketserver", "ssl", "urllib.request", "http", "requests", "httpx", "aiohttp", "ftplib", "smtplib"),
 }
 # The pipe to the site's own training process, to which nobody else can write. And what a
-# person runs on a machine of their own, with no component near it: the runs of a sweep, the doctor's look at the ports,
-# the federation of fdg poc.
+# person runs on a machine of their own, with no component near it: the runs of a sweep, the federation of
+# fdg poc.
 ALLOWED_IN = {
     "executors/training_process.py": {"pickle"},
     "lab/sweep/processes.py": {"subprocess"},
-    "lab/doctor/machine.py": {"socket"},
     "lab/poc/processes.py": {"socket", "subprocess"},
     "lab/poc/kits.py": {"subprocess"},
 }

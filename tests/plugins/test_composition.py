@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fdg_plugins.aggregators import make_aggregator
-from fdg_plugins.cli.method_settings import run_of, settings_in, variables_of
+from fdg_plugins.cli.explain import run_of, settings_in, variables_of
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.objectives import make_objective
 from fdg_plugins.plugins.composition import OWN_IDEA, PLAIN, Composition, compositions, parse_method, parts, title_of

@@ -12,7 +12,7 @@ import pytest
 import fdg_plugins
 from fdg_plugins import filters
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS
-from fdg_plugins.cli.method_settings import run_of, settings_in
+from fdg_plugins.cli.explain import run_of, settings_in
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.components import components, filters_of
 from fdg_plugins.messages import CensusReply

@@ -5,14 +5,13 @@ import socket
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from fdg_plugins.cli.main import app
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.lab.poc.kits import PROVISION, SiteData, configure, provision
 from fdg_plugins.lab.poc.processes import check_port
-from fdg_plugins.lab.poc.project import PROJECT_FILE, STATE_FILE, State, known_project, read_project, write_state
+from fdg_plugins.lab.poc.project import PROJECT_FILE, STATE_FILE, known_project, read_project
 from fdg_plugins.settings.site_config import FILE_NAME
+from tests.cli.commands import fdg
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,40 +25,34 @@ def test_the_project_is_that_which_flares_tools_are_given_or_has_other_sites() -
 
 
 def test_a_folder_keeps_its_ports_and_sites(tmp_path: Path) -> None:
-    write_state(tmp_path, State(ports=(9000, 9001), sites=("a", "b")))
-    assert known_project(tmp_path, 9000, None, ["b", "a"]).sites == ("a", "b")
+    (tmp_path / STATE_FILE).write_text('{"version": 1, "ports": [9000, 9001], "sites": ["a", "b"]}')
+    assert known_project(tmp_path, 9000, ["b", "a"]).sites == ("a", "b")
     for wanted in ({"port": 9002}, {"sites": ["a", "c"]}):
         with pytest.raises(SettingsError):
             known_project(tmp_path, **wanted)
-    stopped = CliRunner().invoke(app, ["poc", "stop", str(tmp_path)])
+    stopped = fdg("poc", "stop", tmp_path)
     assert (stopped.exit_code, stopped.stdout) == (0, "stopped: 0 processes ended, none is left\n")
     # of version 0.1.0
     (tmp_path / STATE_FILE).write_text('{"version": 1, "ports": [9000, 9001], "pids": {"photo": [1, 2]}}')
     assert known_project(tmp_path).sites == read_project().sites
 
 
-@pytest.mark.parametrize("content", [None, "{", "[]", '{"ports": [8002, 0]}', '{"version": 2, "ports": [8002, 8003]}'])
+@pytest.mark.parametrize("content", [None, "{", '{"ports": [8002, 0]}', '{"version": 2, "ports": [8002, 8003]}'])
 def test_a_folder_without_a_federation_is_refused(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / STATE_FILE).write_text(content)
     with pytest.raises(DataError):
         known_project(tmp_path)
     for command in ("status", "stop"):
-        assert CliRunner().invoke(app, ["poc", command, str(tmp_path)]).exit_code in (0, 2)
+        assert fdg("poc", command, tmp_path).exit_code == 2
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        *(["--port", "0"], ["--data-root", "/nowhere"], ["two words"]),
-    ],
-)
+@pytest.mark.parametrize("options", [["--port", "0"], ["--data-root", "/nowhere"], ["two words"]])
 def test_a_wrong_request_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_fdg_variables: None, options: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(app, ["poc", "start", str(tmp_path / "poc"), *options])
-    assert result.exit_code == 2
+    assert fdg("poc", "start", tmp_path / "poc", *options).exit_code == 2
     assert list(tmp_path.iterdir()) == []
 
 
@@ -73,8 +66,6 @@ def test_a_site_may_have_any_name_and_the_key_of_the_authority_is_beside_the_kit
         assert (folder / name / "local" / FILE_NAME).is_file()
     assert (folder / PROVISION).stat().st_mode & 0o077 == 0
     assert list((folder / PROVISION).rglob("cert.json"))
-    for page in ("SECURITY.md", "docs/poc.md"):
-        assert f"`{PROVISION}/`" in (ROOT / page).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", ""])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fdg_plugins.aggregators import make_aggregator
-from fdg_plugins.cli.method_settings import run_of, settings_in
+from fdg_plugins.cli.explain import run_of, settings_in
 from fdg_plugins.data import DATASETS
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.composition import parse_method

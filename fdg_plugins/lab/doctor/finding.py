@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The result of a check: one line for the user, and its status."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import partial
 from typing import NamedTuple
 
 from fdg_plugins.errors import FDGError
-
-# What loading a broken torch, torchvision or driver raises, and what this package does.
-FAILURES = (FDGError, ImportError, OSError, RuntimeError)
 
 
 class Status(StrEnum):
@@ -21,36 +18,28 @@ class Status(StrEnum):
 
 
 class Finding(NamedTuple):
-    """The result of one check: its name, its status, and what was found."""
+    """The result of one check: its status, its name, and what was found."""
 
-    check: str
     status: Status
+    check: str
     text: str
 
 
-def _finding(status: Status, check: str, text: str) -> Finding:
-    return Finding(check, status, text)
+ok = partial(Finding, Status.OK)
+warning = partial(Finding, Status.WARNING)
+problem = partial(Finding, Status.PROBLEM)
 
 
-ok = partial(_finding, Status.OK)
-warning = partial(_finding, Status.WARNING)
-problem = partial(_finding, Status.PROBLEM)
-
-
-def worst(findings: Iterable[Finding]) -> Status:
-    """Return the worst status of ``findings``; ``ok`` if there are none."""
-    return max((finding.status for finding in findings), key=list(Status).index, default=Status.OK)
-
-
-def guarded(check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """Return what ``look`` finds; if it fails, what it had found and why it failed, as a problem."""
+def findings_of(checks: Mapping[str, Callable[[], Iterable[Finding]]]) -> tuple[Finding, ...]:
+    """Return what the checks find; one that fails costs no other, and why it failed is a problem."""
     findings: list[Finding] = []
-    try:
-        for finding in look():
-            findings.append(finding)  # one by one, to keep those before a failure
-    except FAILURES as error:
-        findings.append(problem(check, f"cannot be checked: {type(error).__name__}: {' '.join(str(error).split())}"))
-    return findings
+    for name, look in checks.items():
+        try:
+            findings.extend(look())  # also what it had found before a failure
+        except (FDGError, ImportError, OSError, RuntimeError) as error:  # of torch or a driver, too
+            text = f"cannot be checked: {type(error).__name__}: {' '.join(str(error).split())}"
+            findings.append(problem(name, text))
+    return tuple(findings)
 
 
 def gibibytes(count: float) -> str:

@@ -13,32 +13,33 @@ from fdg_plugins.data.stand_in import is_stand_in
 from fdg_plugins.errors import SettingsError, counted, shorten
 from fdg_plugins.flare.allow_list import (
     CLASS_ALLOW_LIST,
+    RESOURCES,
     STREAMING,
     declared_component,
     entries_in_force,
     is_too_wide,
     opens_side_door,
     other_entries,
+    streams_logs,
 )
+from fdg_plugins.flare.cautious_kits import AUTHORIZATION
 from fdg_plugins.flare.components import SERVER, SITE
 from fdg_plugins.flare.kits import ENDS, Kit, read_kit, runs_in_containers, site_of_kit
 from fdg_plugins.flare.rights import OPERATE, SHELL, roles_with
-from fdg_plugins.lab.doctor.finding import Finding, guarded, ok, problem, warning
+from fdg_plugins.lab.doctor.finding import Finding, findings_of, ok, problem, warning
 from fdg_plugins.plugins.admission import ALLOWED_PLUGINS
-from fdg_plugins.privacy.ledger import LEDGER_FILE, LEDGER_FOLDER, POLICY_FILE, Ledger, ledger_file, read_policy
+from fdg_plugins.privacy.ledger import LEDGER_FOLDER, POLICY_FILE, Ledger, ledger_file, read_policy
 from fdg_plugins.settings.site_config import FILE_NAME, SiteConfig, read_allowed_plugins, read_site_config
 from fdg_plugins.state.folders import FOLDER
 from fdg_plugins.storage import read_json
 
 MODE = "class_list_enforcement_mode"
-AUTHORIZATION = "authorization.json"
 SIGNED = "require_signed_jobs"
 PRIVACY = "privacy.json"
-LEDGER = f"ledger of {POLICY_FILE}"
+LEDGER = "privacy ledger"
 DEMANDED = ("clip_norm", "noise_multiplier", "max_epsilon")  # what a policy must have to hold for every job
 DP_FILTER = "DifferentialPrivacyFilter"
 DP_PATHS = (f"fdg_plugins.filters.{DP_FILTER}", f"fdg_plugins.filters.privacy.{DP_FILTER}")
-REMEDY = "fdg kit allow writes the least list"
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 RIGHTS = {
     "byoc": "may submit jobs that bring code, for which FLARE checks no class",
@@ -53,39 +54,35 @@ def examine_kit(folder: Path) -> tuple[Finding, ...]:
     kit = read_kit(folder)
     local = folder / "local"
     checks: dict[str, Callable[[], Iterator[Finding]]] = {
-        CLASS_ALLOW_LIST: lambda: check_list(kit),
-        AUTHORIZATION: lambda: check_rights(local),
-        SIGNED: lambda: check_signed(folder / "startup", kit.end),
+        CLASS_ALLOW_LIST: lambda: _check_list(kit),
+        AUTHORIZATION: lambda: _check_rights(local),
+        SIGNED: lambda: _check_signed(folder / "startup", kit.end),
+        RESOURCES: lambda: _check_streaming(kit),
+        FILE_NAME: lambda: _check_config(kit, site_of_kit(folder) if kit.end == SITE else SERVER),
     }
     if kit.end == SITE:
         checks |= {
-            STREAMING: lambda: check_streaming(kit.resources),
-            FILE_NAME: lambda: check_site_config(kit, site_of_kit(folder)),
-            PRIVACY: lambda: check_scopes(local / PRIVACY),
-            POLICY_FILE: lambda: check_policy(local / POLICY_FILE),
-            "privacy ledger": lambda: check_ledger(site_of_kit(folder), local),
+            PRIVACY: lambda: _check_scopes(local / PRIVACY),
+            POLICY_FILE: lambda: _check_policy(local),
+            LEDGER: lambda: _check_ledger(site_of_kit(folder), local, in_containers=runs_in_containers(kit.resources)),
         }
     else:
-        checks |= {
-            "job storage": lambda: check_storage(kit.resources),
-            FILE_NAME: lambda: check_server_config(local / FILE_NAME),
-        }
-    checks["files"] = lambda: check_modes(folder)
-    found = [finding for name, check in checks.items() for finding in guarded(name, check)]
-    return (ok("kit", f"{folder}, of a {kit.end}"), *found)
+        checks["job storage"] = lambda: _check_storage(kit.resources)
+    checks["files"] = lambda: _check_modes(folder)
+    return ok("kit", f"{folder}, of a {kit.end}"), *findings_of(checks)
 
 
-def check_list(kit: Kit) -> Iterator[Finding]:
+def _check_list(kit: Kit) -> Iterator[Finding]:
     """Yield what the kit's list allows beside the components that jobs of this package need."""
     serious = problem if kit.end == SITE else warning
     entries = entries_in_force(kit.resources, kit.target)
     others = other_entries(entries, kit.end, kit.resources)
-    count = counted(len(entries), "entry", "entries")
+    count, remedy = counted(len(entries), "entry", "entries"), "fdg kit allow writes the least list"
     if CLASS_ALLOW_LIST not in kit.resources:
-        yield serious(CLASS_ALLOW_LIST, f"is not there, so that FLARE's own list is in force, {count}; {REMEDY}")
+        yield serious(CLASS_ALLOW_LIST, f"is not there, so that FLARE's own list is in force, {count}; {remedy}")
     elif others:
         needless = f"{len(others)} of {len(entries)} entries are needed by no job of this package"
-        yield warning(CLASS_ALLOW_LIST, f"{needless}, such as {others[0]}; {REMEDY}")
+        yield warning(CLASS_ALLOW_LIST, f"{needless}, such as {others[0]}; {remedy}")
         if doors := list(filter(opens_side_door, others)):
             text = "lets a job send what the site's executor returns to another site, past the site's filters and audit"
             yield serious(CLASS_ALLOW_LIST, f"{_some(doors)} {text}")
@@ -100,7 +97,7 @@ def check_list(kit: Kit) -> Iterator[Finding]:
         yield problem(MODE, f"is {shorten(mode)}: a class that is not on the list is built all the same")
 
 
-def check_rights(local: Path) -> Iterator[Finding]:
+def _check_rights(local: Path) -> Iterator[Finding]:
     """Yield who may bring code, which no list of classes holds up, run shell commands, or operate though no admin."""
     own = local / AUTHORIZATION
     policy = read_json(own if own.exists() else local / f"{AUTHORIZATION}.default")
@@ -111,75 +108,61 @@ def check_rights(local: Path) -> Iterator[Finding]:
         yield warning(check, f"{roles}: {what}") if roles else ok(check, "nobody but admins" if entitled else "nobody")
 
 
-def check_signed(startup: Path, end: str) -> Iterator[Finding]:
+def _check_signed(startup: Path, end: str) -> Iterator[Finding]:
     """Yield whether the participant runs jobs that carry no signature of the person who submitted them."""
     (file,) = (name for name, of in ENDS.items() if of == end)
-    value = read_json(startup / file).get(SIGNED, True)  # FLARE's default for a provisioned kit
-    if value is False:
+    if read_json(startup / file).get(SIGNED, True) is False:  # true is FLARE's default for a provisioned kit
         yield problem(SIGNED, f"is false in startup/{file}: a job can be changed between the person and this machine")
     else:
         yield ok(SIGNED, "true")
 
 
-def check_streaming(resources: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield whether FLARE sends the site's logs, which name its files, to the server."""
-    if resources.get(STREAMING) is False:
-        yield ok(STREAMING, "false")
-    else:
-        yield warning(STREAMING, "is not false: FLARE sends the site's logs, which name its files, to the server")
+def _check_streaming(kit: Kit) -> Iterator[Finding]:
+    if streams_logs(kit.resources, kit.end):
+        text = f"lets FLARE send the site's logs, which name its files, to the server: set {STREAMING} to false"
+        yield warning(RESOURCES, text)
 
 
-def check_site_config(kit: Kit, site: str) -> Iterator[Finding]:
-    """Yield whether the config of the kit's ``site`` can be read; a job ends here if the file has none of it."""
+def _check_config(kit: Kit, owner: str) -> Iterator[Finding]:
+    """Yield whether the config of the kit's site or server can be read; a site's job ends if it has none of it."""
     path = kit.target.with_name(FILE_NAME)
     if not os.path.lexists(path):
-        yield warning(FILE_NAME, "is not there: the environment of the site's process decides")
+        if kit.end == SITE:
+            yield warning(FILE_NAME, "is not there: the environment of the site's process decides")
         return
-    config = read_site_config(site, path, {}, shared=False)
-    yield ok(FILE_NAME, f"settings of {site}")
-    yield from _check_other_entries(path, site)
-    yield check_data_root(site, config, in_containers=runs_in_containers(kit.resources))
-
-
-def check_server_config(path: Path) -> Iterator[Finding]:
-    """Yield which plug-ins the server's operator allows, if there is such a file."""
-    if os.path.lexists(path):
-        allowed = read_allowed_plugins(SERVER, path, shared=False)
-        names = "any that is installed" if allowed is None else ", ".join(allowed) or "none"
-        yield ok(FILE_NAME, f"{ALLOWED_PLUGINS}: {names}")
-        yield from _check_other_entries(path, SERVER)
-
-
-def _check_other_entries(path: Path, owner: str) -> Iterator[Finding]:
-    """Yield a warning of the entries of others in a config: what was meant for ``owner`` may be there."""
+    config = read_site_config(owner, path, {}, shared=False) if kit.end == SITE else None
+    allowed = read_allowed_plugins(owner, path, shared=False)
+    names = "any that is installed" if allowed is None else ", ".join(allowed) or "none"
+    yield ok(FILE_NAME, f"settings of {owner}, {ALLOWED_PLUGINS}: {names}")
     if others := [shorten(name) for name in read_json(path) if name != owner]:
         text = f"what it says of {_some(others)} holds for nobody here, only what it says of {owner!r}"
         yield warning(FILE_NAME, text)
+    if config is not None:
+        yield _check_data_root(config.domain or split_site(owner)[0], config, runs_in_containers(kit.resources))
 
 
-def check_data_root(site: str, config: SiteConfig, *, in_containers: bool = False) -> Finding:
-    """Return whether the data root that a site's config names is there and holds images of its own; none is read.
-
-    ``in_containers``: the site's jobs run in containers, so that their paths need not exist on this machine.
-    """
-    check, root, domain = "data root", config.data_root, config.domain or split_site(site)[0]
+def _check_data_root(domain: str, config: SiteConfig, in_containers: bool) -> Finding:
+    """Return whether the data root that a site's config names is there and holds its images; none is read."""
+    check, root, file = "data root", config.data_root, config.dataset_file
     if root is None:
         text = "none is named: the site draws a STAND-IN, unless the environment of its process has FDG_DATA_ROOT"
         return warning(check, text)
-    for path in filter(None, (root, config.dataset_file)):
-        if in_containers and not os.path.lexists(path):
-            return warning(check, f"{path} is not there: only jobs in containers that have it find their images")
+    lacking = [path for path in (root, file) if path is not None and not os.path.lexists(path)]
+    if in_containers and lacking:
+        return warning(check, f"{lacking[0]} is not there: only jobs in containers that have it find their images")
     if not root.is_dir() or not os.access(root, os.R_OK | os.X_OK):
         return problem(check, f"{root} is not a folder that this user can read")
-    if config.dataset_file is not None and not config.dataset_file.is_file():
-        return problem(check, f"dataset_file {config.dataset_file} is not a file")
-    if drawn := [spec.folder for spec in DATASETS.all() if is_stand_in(root, spec.folder)]:
-        return warning(check, f"{root} holds the STAND-IN, drawings: {', '.join(dict.fromkeys(drawn))}")
-    held = (root / domain).is_dir() or any((root / spec.folder).is_dir() for spec in DATASETS.all() if spec.folder)
-    return (ok if held else problem)(check, f"{root} holds {'' if held else 'no '}data for domain {domain!r}")
+    if file is not None and not file.is_file():
+        return problem(check, f"dataset_file {file} is not a file")
+    folders = [spec.folder for spec in DATASETS.all() if spec.folder]
+    if any(is_stand_in(root, folder) for folder in folders):
+        return warning(check, f"{root} holds the STAND-IN, drawings")
+    if (root / domain).is_dir() or any((root / folder).is_dir() for folder in folders):
+        return ok(check, f"{root} holds data for domain {domain!r}")
+    return problem(check, f"{root} holds no data for domain {domain!r}")
 
 
-def check_storage(resources: Mapping[str, Any]) -> Iterator[Finding]:
+def _check_storage(resources: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield where a server keeps jobs and their results, if its kit says it."""
     place = Path(((declared_component(resources, "job_manager") or {}).get("args") or {}).get("uri_root", ""))
     if Path("/tmp") in place.parents:
@@ -189,20 +172,19 @@ def check_storage(resources: Mapping[str, Any]) -> Iterator[Finding]:
         yield ok("job storage", str(place))
 
 
-def check_scopes(path: Path) -> Iterator[Finding]:
+def _check_scopes(path: Path) -> Iterator[Finding]:
     """Yield which scopes the site's privacy policy has; a job chooses its scope, so the weakest one counts."""
     if not path.exists():
         yield ok(PRIVACY, "is not there: no filter of the site's own")
         return
-    scopes = _scopes(path)
-    names = [str(scope.get("name")) for scope in scopes]
-    without = [name for name, scope in zip(names, scopes, strict=True) if not _is_private(scope)]
-    if 0 < len(without) < len(names):
+    private = {str(scope.get("name")): _is_private(scope) for scope in _scopes(path)}
+    without = [name for name, is_private in private.items() if not is_private]
+    if 0 < len(without) < len(private):
         text = f"has no differential privacy, and a job chooses its scope; {POLICY_FILE} holds for all"
         yield warning(PRIVACY, f"{_some(without)} {text}")
     else:
         kind = "without" if without else "all with"
-        yield ok(PRIVACY, f"scopes {', '.join(names)}, {kind} differential privacy")
+        yield ok(PRIVACY, f"scopes {', '.join(private)}, {kind} differential privacy")
 
 
 def _scopes(path: Path) -> list[dict[str, Any]]:
@@ -226,8 +208,9 @@ def _is_private(scope: Mapping[str, Any]) -> bool:
     )
 
 
-def check_policy(path: Path) -> Iterator[Finding]:
+def _check_policy(local: Path) -> Iterator[Finding]:
     """Yield the bounds of the site's privacy policy, and whether releases can be entered into the folder it names."""
+    path, own = local / POLICY_FILE, local / PRIVACY
     if not os.path.lexists(path):
         yield ok(POLICY_FILE, "is not there: no bounds of the site's own on what jobs release")
         return
@@ -235,38 +218,27 @@ def check_policy(path: Path) -> Iterator[Finding]:
     limits = policy.limits()
     text = ", ".join(f"{name} {value:g}" for name, value in limits.items()) or "no bound"
     lacking = [name for name in DEMANDED if name not in limits]
-    own = path.with_name(PRIVACY)
     scopes = _scopes(own) if own.exists() else []
     if limits and lacking and not (scopes and all(map(_is_private, scopes))):
         yield warning(POLICY_FILE, f"{text}; without {', '.join(lacking)}, it demands no differential privacy itself")
     else:
         yield ok(POLICY_FILE, text)
-    if policy.ledger is not None:
-        yield _check_named_ledger(Path(policy.ledger), path.parent / LEDGER_FOLDER / LEDGER_FILE)
 
 
-def _check_named_ledger(folder: Path, own: Path) -> Finding:
-    """Return whether releases can be entered into the folder that the policy names, beside that in the kit."""
-    if not folder.is_absolute():
-        return problem(LEDGER, f"{folder} is not an absolute path: nothing can be released")
-    if os.path.lexists(own) and not (folder.is_dir() and folder.samefile(own.parent)):
-        return problem(LEDGER, f"{own} is not in {folder}, which {POLICY_FILE} names: nothing can be released")
-    if not folder.is_dir():
-        return warning(LEDGER, f"{folder} is not a folder here: only jobs in containers with it can release anything")
-    return _check_modes_below(folder, LEDGER)
-
-
-def check_ledger(site: str, local: Path) -> Iterator[Finding]:
+def _check_ledger(site: str, local: Path, *, in_containers: bool) -> Iterator[Finding]:
     """Yield what the ledger holds, if there is one; a site whose ledger cannot be used releases nothing."""
     try:
         path = ledger_file(site, local)
-    except SettingsError:
-        return  # the check of the policy says it
+    except SettingsError as error:  # the folder that the policy names may be there in the containers alone
+        yield (warning if in_containers else problem)(LEDGER, f"nothing can be released: {error}")
+        return
+    if path.parent != local / LEDGER_FOLDER:
+        yield _check_modes_below(path.parent, f"files, {path.parent}")
     if os.path.lexists(path):
-        yield ok("privacy ledger", f"{counted(len(Ledger(path, site).read().releases), 'release')} in {path}")
+        yield ok(LEDGER, f"{counted(len(Ledger(path, site).read().releases), 'release')} in {path}")
 
 
-def check_modes(folder: Path) -> Iterator[Finding]:
+def _check_modes(folder: Path) -> Iterator[Finding]:
     """Yield files with keys, or derived from the site's data, that other users of the machine can read."""
     for key in filter(_is_open, (folder / "startup").glob("*.key")):
         yield problem("files", f"{key} can be read by others than its owner: chmod 600")

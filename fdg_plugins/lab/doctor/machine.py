@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is this machine ready for a run: software, GPUs, cores, memory, disks, set-up, ports; and how to start one here.
+"""Is this machine ready for a run: software, GPUs, cores, memory, disks, set-up; and how to start one here.
 
 >>> recommend(cores=2, gpus=(), sites=4, processes=8).command
 'FDG_THREADS=1 FDG_WORKERS=0 nvflare simulator jobs/pacs_fedomg -t 4'
@@ -11,7 +11,6 @@ import os
 import platform
 import shlex
 import shutil
-import socket
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -23,17 +22,14 @@ import psutil
 import torch
 from packaging.requirements import Requirement
 
-from fdg_plugins.lab.doctor.finding import Finding, gibibytes, guarded, ok, problem, warning
-from fdg_plugins.lab.doctor.setup import (
-    cache_folder_of,
-    check_data,
-    check_own_data,
-    check_precision,
-    check_variables,
-    check_weights,
-    sites_of,
-)
+from fdg_plugins.data import PACS
+from fdg_plugins.data.own_folder import own_data
+from fdg_plugins.data.stand_in import cache_folder
+from fdg_plugins.errors import FDGError
+from fdg_plugins.lab.doctor.finding import Finding, findings_of, gibibytes, ok, problem, warning
+from fdg_plugins.lab.doctor.setup import check_data, check_own_data, check_precision, check_variables, check_weights
 from fdg_plugins.lab.sweep.machine import available_cores, sites_at_once, visible_gpus
+from fdg_plugins.storage import named_path
 
 PACKAGE = "fdg-plugins"
 NAMED = ("nvflare", "torch", "torchvision")  # shown even if all is well
@@ -47,69 +43,59 @@ MEMORY_OF_SERVER = 2**30
 LITTLE_DISK = 2 * 2**30
 NO_DISK = 2**28  # a run keeps its models several times over
 
-# fed_learn_port and admin_port, as in poc/project.yml and FLARE's own templates.
-PORTS = (8002, 8003)
-
 
 class Advice(NamedTuple):
     """How to start a simulation.
 
     ``alive`` is the number of sites that have a process at the same time; ``threads`` and ``workers`` are the values
     of ``FDG_THREADS`` and ``FDG_WORKERS`` for each of them; ``gpus`` names a GPU for each, and is empty on the CPU.
-    ``data`` is the folder or file of the user's own images, if they are asked about.
     """
 
     alive: int
     threads: int
     workers: int
     gpus: tuple[str, ...]
-    data: str | None = None
 
     @property
     def command(self) -> str:
-        """The bare command with its options and variables; never ``-n``, which would rename the sites.
-
-        No job folder is about images of the user's own (``data``): ``fdg run`` makes their job.
-        """
-        if self.data is not None:
-            return f"fdg run fedomg --dataset {shlex.quote(self.data)}"
+        """The bare command with its options and variables; never ``-n``, which would rename the sites."""
         where = f"-gpu {','.join(self.gpus)}" if self.gpus else f"-t {self.alive}"
         return f"FDG_THREADS={self.threads} FDG_WORKERS={self.workers} nvflare simulator {JOB} {where}"
 
 
 class Examination(NamedTuple):
-    """What was found, and how to start a simulation of ``sites`` sites on this machine."""
+    """What was found, and the command that starts a simulation of ``sites`` sites on this machine."""
 
     findings: tuple[Finding, ...]
     sites: int
-    advice: Advice
+    command: str
 
 
-def examine(environment: Mapping[str, str], sites: int | None, data: Path | None = None) -> Examination:
-    """Return what is found on this machine, and what to type for a job of ``sites`` sites.
+def examine(environment: Mapping[str, str], data: Path | None = None) -> Examination:
+    """Return what is found on this machine, and what to type.
 
-    A check that cannot be made is a finding itself and costs no other. ``data``: the user's own images, or the file
-    that describes them, if they are asked about. By default (None), there are as many sites as they have domains, or as
-    PACS has.
+    ``data``: the user's own images, or the file that describes them, whose domains are the sites; else those of PACS.
     """
-    sites = sites or sites_of(data)
-    cores, memory = read_cores(), read_memory()
+    try:
+        sites = len(PACS.domains if data is None else own_data(data).dataset.domains)
+    except FDGError:  # which is a finding
+        sites = len(PACS.domains)
+    cores, memory, gpus = read_cores(), read_memory(), visible_gpus(environment)
     fitting = max(0, (memory - MEMORY_OF_SERVER) // MEMORY_PER_SITE)
     checks: dict[str, Callable[[], Iterable[Finding]]] = {
         "versions": check_versions,
-        "gpu": lambda: check_gpus(visible_gpus(environment)),
+        "gpu": lambda: check_gpus(gpus),
         "precision": lambda: [check_precision(environment)],
-        "cores": lambda: [check_cores(cores)],
-        "memory": lambda: [check_memory(memory, fitting, sites)],
-        "disk": lambda: check_disks(cache_folder_of(environment)),
+        "cores": lambda: check_cores(cores, memory, fitting, sites),
+        "disk": lambda: check_disks(cache_folder(named_path("FDG_CACHE", environment))),
         "data": lambda: check_data(environment) if data is None else check_own_data(data),
         "weights": lambda: [check_weights(environment)],
         "variables": lambda: check_variables(environment),
-        "ports": lambda: [check_ports()],
     }
-    findings = tuple(finding for name, check in checks.items() for finding in guarded(name, check))
-    advice = recommend(cores, visible_gpus(environment), sites, fitting)
-    return Examination(findings, sites, advice._replace(data=None if data is None else str(data)))
+    command = recommend(cores, gpus, sites, fitting).command
+    if data is not None:  # no job folder is about them
+        command = f"fdg run fedomg --dataset {shlex.quote(str(data))}"
+    return Examination(findings_of(checks), sites, command)
 
 
 def recommend(cores: int, gpus: Sequence[str], sites: int, processes: int) -> Advice:
@@ -142,10 +128,9 @@ def check_requirement(requirement: Requirement) -> Iterator[Finding]:
     try:
         found = version(name)
     except PackageNotFoundError:
-        yield problem(name, f"not installed, expected {wanted or 'any version'}")
-        return
-    if not wanted.contains(found, prereleases=True):
-        yield problem(name, f"{found}, expected {wanted}")
+        found = ""
+    if not found or not wanted.contains(found, prereleases=True):
+        yield problem(name, f"{found or 'not installed'}, expected {wanted or 'any version'}")
     elif name in NAMED:
         yield ok(name, f"{found} ({wanted})")
 
@@ -183,19 +168,14 @@ def _limit(file: str) -> list[int]:
     return [int(word) for word in words] if all(map(str.isdecimal, words)) else []
 
 
-def check_cores(usable: int) -> Finding:
-    """Return how many cores can be used; a warning if a limit lies below what torch sees."""
-    if usable < available_cores():
-        text = "the container allows no more at a time, which torch does not know: set FDG_THREADS"
-        return warning("cores", f"{usable} usable of {os.cpu_count()}; {text}")
-    return ok("cores", f"{usable} usable of {os.cpu_count()}")
-
-
-def check_memory(memory: int, fitting: int, sites: int) -> Finding:
-    """Return for how many sites that are alive at the same time there is memory."""
-    text = f"{gibibytes(memory)} free: enough for {fitting} sites at a time with ResNet-18 at 224 pixels"
+def check_cores(usable: int, memory: int, fitting: int, sites: int) -> Iterator[Finding]:
+    """Yield how many cores can be used, and for how many sites that are alive at the same time there is memory."""
+    limited = "; the container allows no more at a time, which torch does not know: set FDG_THREADS"
+    judge = warning if usable < available_cores() else ok
+    yield judge("cores", f"{usable} usable of {os.cpu_count()}{limited if judge is warning else ''}")
     judge = problem if memory < 2 * MEMORY_OF_SERVER else warning if fitting < sites else ok
-    return judge("memory", text)
+    text = f"{gibibytes(memory)} free: enough for {fitting} sites at a time with ResNet-18 at 224 pixels"
+    yield judge("memory", text)
 
 
 def check_disks(cache: Path) -> Iterator[Finding]:
@@ -209,17 +189,3 @@ def check_disks(cache: Path) -> Iterator[Finding]:
         free = shutil.disk_usage(there).free
         judge = problem if free < NO_DISK else warning if free < LITTLE_DISK else ok
         yield judge(f"disk, {name}", f"{gibibytes(free)} free in {place}")
-
-
-def check_ports(ports: Iterable[int] = PORTS) -> Finding:
-    """Return whether the ports of a provisioned server are free; the simulator does not use them."""
-    taken = []
-    for port in ports:
-        try:
-            socket.create_server(("", port)).close()  # also right after the end of its last connections, as FLARE can
-        except OSError:
-            taken.append(port)
-    names = ", ".join(map(str, taken or ports))
-    if taken:
-        return warning("ports", f"{names} taken: does a federation run here? make poc needs them")
-    return ok("ports", f"{names} free, for make poc")

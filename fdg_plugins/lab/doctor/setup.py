@@ -5,13 +5,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, weighting_names
-from fdg_plugins.data import DATASETS, PACS, AttributeSpec, DatasetSpec, PublishedSpec, RotatedSpec, dataset_spec
-from fdg_plugins.data.folders import is_unfinished
+from fdg_plugins.data import DATASETS, AttributeSpec, DatasetSpec, PublishedSpec, RotatedSpec, dataset_spec
+from fdg_plugins.data.folders import MANIFEST, is_unfinished
 from fdg_plugins.data.own_folder import own_data
 from fdg_plugins.data.specs import files_of
-from fdg_plugins.data.stand_in import cache_folder as drawings_folder
 from fdg_plugins.data.stand_in import is_stand_in
-from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.metrics import statsd_address
 from fdg_plugins.flare.trackers import chosen_tracker
 from fdg_plugins.lab.doctor.finding import Finding, ok, problem, warning
@@ -43,7 +42,7 @@ def check_precision(environment: Mapping[str, str]) -> Finding:
 def check_variables(environment: Mapping[str, str]) -> Iterator[Finding]:
     """Yield each ``FDG_*`` variable that is set; a problem for an unknown one, and for a value that stops every job.
 
-    The value of a setting of methods is judged by the methods that have it, in the job.
+    The value of a setting of methods is checked by the methods that have it, in the job.
     """
     set_ones = [name for name in sorted(environment) if name.startswith(PREFIX) and environment[name].strip()]
     if not set_ones:
@@ -80,52 +79,41 @@ def check_data(environment: Mapping[str, str]) -> Iterator[Finding]:
         yield warning("data", f"FDG_DATA_ROOT is not set: {text}")
         return
     specs = [spec for spec in DATASETS.all() if spec.needs_data_root]
-    found = [spec for spec in specs if (root / spec.folder).is_dir()]
-    if not found:
-        folders = ", ".join(dict.fromkeys(f"{spec.folder}/" for spec in specs))
-        yield problem("data", f"data root {root} holds no data set, expected a folder with one of {folders}")
-    yield from (_check_data_set(root, spec) for spec in found)
+    if found := [finding for finding in (look_for(root, spec) for spec in specs) if finding is not None]:
+        yield from found
+        return
+    folders = ", ".join(dict.fromkeys(f"{spec.folder}/" for spec in specs))
+    yield problem("data", f"data root {root} holds no data set, expected a folder with one of {folders}")
 
 
-def _check_data_set(root: Path, spec: DatasetSpec) -> Finding:
-    """Return what is there of one data set. Names of folders and files are read, no image."""
+def look_for(root: Path, spec: DatasetSpec) -> Finding | None:
+    """Return how much of a data set is below the data root, by names of files and folders; None if it has no folder."""
     check, folder = f"data, {spec.name}", root / spec.folder
-    if is_stand_in(root, spec.folder):
-        return warning(check, f"{folder} holds the STAND-IN, drawings")
-    if is_unfinished(folder):
-        text = f"the preparation of {folder} has not ended; fdg data prepare {spec.name} goes on with it"
-        return problem(check, text)
-    judge, needed = warning, [f"{spec.folder}/{domain}" for domain in spec.domains]
+    if not folder.is_dir():
+        return None
+    names, what = [f"{spec.folder}/{domain}" for domain in spec.domains], "domains"
     if isinstance(spec, AttributeSpec):
-        judge, needed = problem, [f"{spec.folder}/{spec.image_folder}", *spec.lists]
+        names, what = [*spec.lists, f"{spec.folder}/{spec.image_folder}"], "lists and folders"
     elif isinstance(spec, RotatedSpec) or (isinstance(spec, PublishedSpec) and not (folder / "train").is_dir()):
-        judge, needed = problem, files_of(spec)
-    if missing := [name for name in needed if not (root / name).exists()]:
-        return judge(check, f"{root} lacks {', '.join(missing)}")
-    return ok(check, f"{folder}: {len(spec.domains)} domains")
+        names, what = list(files_of(spec)), "files"
+    there = sum((root / name).exists() for name in names)
+    text = f"{there} of {len(names)} {what}"
+    if is_stand_in(root, spec.folder):
+        return warning(check, "STAND-IN, drawings")
+    if is_unfinished(folder):
+        return problem(check, f"{text}, preparation not ended")
+    judge = ok if there == len(names) else warning if what == "domains" else problem
+    return judge(check, f"{text}, manifest" if (folder / MANIFEST).is_file() else text)
 
 
 def check_own_data(place: Path) -> Iterator[Finding]:
-    """Yield what a folder of the user's own images, or the file that describes them, has; a problem if it has none."""
-    try:
-        own = own_data(place)
-    except FDGError as error:
-        yield problem("data, own", str(error).rstrip("."))
-        return
-    dataset = own.dataset
-    domains = f"{len(dataset.domains)} domains ({shorten_names(dataset.domains)})"
-    yield ok("data, own", f"{own.root}: {domains}, {len(dataset.classes)} classes")
+    """Yield what a folder of the user's own images, or the file that describes them, has."""
+    own = own_data(place)
+    domains, classes = own.dataset.domains, own.dataset.classes
+    yield ok("data", f"{own.root}: {len(domains)} domains ({shorten_names(domains)}), {len(classes)} classes")
     for domain, names in own.absent.items():
         text = f"domain {domain} has no images of {shorten_names(names)}; the other sites teach them"
-        yield warning("data, own", text)
-
-
-def sites_of(data: Path | None) -> int:
-    """Return how many domains a folder of the user's own has; as many as PACS if there is none, or it is unreadable."""
-    try:
-        return len(PACS.domains if data is None else own_data(data).dataset.domains)
-    except FDGError:
-        return len(PACS.domains)
+        yield warning("data", text)
 
 
 def check_weights(environment: Mapping[str, str]) -> Finding:
@@ -141,8 +129,3 @@ def check_weights(environment: Mapping[str, str]) -> Finding:
     if environment.get("FDG_PRETRAINED", "").strip() == "imagenet":
         return problem(WEIGHTS, f"FDG_PRETRAINED demands them; {expected}")
     return warning(WEIGHTS, f"none, so that runs start from scratch; {expected}")
-
-
-def cache_folder_of(environment: Mapping[str, str]) -> Path:
-    """Return where what is made once is kept, such as the stand-in: ``FDG_CACHE``, or this user's cache."""
-    return drawings_folder(named_path("FDG_CACHE", environment))

@@ -6,15 +6,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.flare.cautious_kits import harden
-from fdg_plugins.flare.gpus import Lent, lend_gpus
-from fdg_plugins.flare.kits import read_kit
-from fdg_plugins.lab.poc.project import STATE_FILE, Project, State, write_state
+from fdg_plugins.lab.poc.project import STATE_FILE, Project, State
 from fdg_plugins.settings.site_config import FILE_NAME, update_site_config
 from fdg_plugins.storage import make_private_folder, write_json
 
@@ -44,10 +41,8 @@ class SiteData(NamedTuple):
 def check_folder(folder: Path) -> None:
     """Raise ``SettingsError`` for a path that FLARE's start scripts would split: they do not quote it."""
     if any(sign.isspace() or sign in "\"'\\*?[]$`&;|<>()#" for sign in str(folder)):
-        raise SettingsError(
-            f"folder {str(folder)!r} cannot be used by FLARE's start scripts, expected a path without "
-            "blanks and shell characters."
-        )
+        expected = "a path without blanks and shell characters, for FLARE's start scripts"
+        raise SettingsError(field="folder", value=str(folder), expected=expected)
 
 
 def provision_kits(project: Mapping[str, Any], folder: Path) -> Path:
@@ -71,36 +66,29 @@ def provision(project: Project, folder: Path) -> None:
     taken = [name for name in (project.server["name"], *project.sites, *project.people) if (folder / name).exists()]
     if taken:
         raise DataError(f"folder {folder} holds {taken[0]}, but no {STATE_FILE}: expected an empty folder.")
-    folder.mkdir(parents=True, exist_ok=True)
     make_private_folder(folder / PROVISION)  # it holds the private key of the certificate authority
     kits = provision_kits(project.content, folder / PROVISION)
     for kit in sorted(kits.iterdir()):
         shutil.move(kit, folder / kit.name)
     kits.rmdir()
-    write_state(folder, State(ports=project.ports, sites=project.sites))
+    write_json(folder / STATE_FILE, State(ports=project.ports, sites=project.sites).model_dump(mode="json"))
 
 
-def configure(project: Project, folder: Path, data: SiteData, lent: Lent | None = None) -> None:
-    """Write every participant's local policy and config; what an operator has added there stays.
-
-    ``lent``: the GPUs that each site lends to jobs, counted for each site by itself; None: as its kit has it.
-    """
+def configure(project: Project, folder: Path, data: SiteData) -> None:
+    """Write every participant's local policy and config; what an operator has added there stays."""
     server = folder / project.server["name"]
-    harden(server, partial(_adjust_server, server=server))
+
+    def adjust(resources: dict[str, Any]) -> None:
+        resources["servers"][0]["heart_beat_timeout"] = HEARTBEAT_TIMEOUT_S
+        store_below(server, resources)
+
+    harden(server, adjust)
     for site in project.sites:
         harden(folder / site)
         path = folder / site / "local" / FILE_NAME
         first = {} if path.exists() else {"domain": site, "device": "auto", "threads": 1}
         if asked := {**first, **data.entry(site)}:
             update_site_config(path, site, asked)
-        if lent is not None:
-            kit = read_kit(folder / site)
-            write_json(kit.target, lend_gpus(kit.resources, lent))
-
-
-def _adjust_server(resources: dict[str, Any], server: Path) -> None:
-    resources["servers"][0]["heart_beat_timeout"] = HEARTBEAT_TIMEOUT_S
-    store_below(server, resources)
 
 
 def store_below(server: Path, resources: dict[str, Any]) -> None:

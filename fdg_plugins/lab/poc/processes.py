@@ -39,10 +39,7 @@ def check_port(port: int) -> None:
         try:
             probe.bind(("", port))
         except (OSError, OverflowError) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise SettingsError(
-                f"port {port} of this machine cannot be used ({reason}), expected a free one: --port."
-            ) from error
+            raise SettingsError(field="--port", value=port, expected=f"a free one of this machine ({error})") from error
 
 
 def launch(project: Project, folder: Path) -> None:
@@ -79,16 +76,6 @@ def start_participant(folder: Path, name: str) -> None:
         )
 
 
-def kill_participant(folder: Path, name: str) -> int:
-    """Kill all processes of the server or of one site, as a power failure does; return their number."""
-    found = [process for process in processes(folder) if belongs(process, folder / name)]
-    children = {child for process in found for child in process.children(recursive=True)}
-    for process in sorted({*found, *children}, key=lambda process: not _is_daemon(process)):
-        _send(process, signal.SIGKILL)
-    psutil.wait_procs([*found, *children], timeout=GRACE_S)
-    return len({*found, *children})
-
-
 def participant_environment(folder: Path) -> dict[str, str]:
     """Return the environment of the federation's processes: the caller's, this Python first, the mark."""
     interpreters = str(Path(sys.executable).parent)
@@ -107,21 +94,17 @@ def wait_until_ready(project: Project, folder: Path) -> None:
             )
         time.sleep(1.0)
         with contextlib.suppress(OSError), socket.create_connection((HOST, project.ports[1]), timeout=1.0):
-            missing = set(project.sites) - connected_sites(project, folder)
+            missing = set(project.sites) - _connected_sites(project, folder)
 
 
-def connected_sites(project: Project, folder: Path) -> set[str]:
+def _connected_sites(project: Project, folder: Path) -> set[str]:
     """Return the sites that the server knows, as its first person sees it; none while it cannot be asked."""
     person = project.people[0]
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            session = open_session(person, str(folder / person), LOGIN_TIMEOUT_S)
-            try:
-                return {client.name for client in session.get_system_info().client_info}
-            finally:
-                session.close()
-    except Exception:  # noqa: BLE001 - FLARE raises a type of its own for every way in which a server is not yet there
-        return set()
+    # FLARE raises a type of its own for every way in which a server is not yet there.
+    with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()), contextlib.ExitStack() as stack:
+        session = stack.enter_context(contextlib.closing(open_session(person, str(folder / person), LOGIN_TIMEOUT_S)))
+        return {client.name for client in session.get_system_info().client_info}
+    return set()
 
 
 def processes(folder: Path) -> list[psutil.Process]:
@@ -131,17 +114,16 @@ def processes(folder: Path) -> list[psutil.Process]:
 
 def belongs(process: psutil.Process, kit: Path) -> bool:
     """Return whether the process is one of the participant whose kit this is."""
-    try:
-        return any(part == str(kit) or part.startswith(f"{kit}{os.sep}") for part in process.cmdline())
-    except psutil.Error:
-        return False
+    return any(part == str(kit) or part.startswith(f"{kit}{os.sep}") for part in _words(process))
 
 
 def end_all(folder: Path) -> int:
     """End every process of the federation; the daemons first, or they would start what was just ended."""
     found = processes(folder)
-    for process in sorted(found, key=lambda process: not _is_daemon(process)):
-        _send(process, signal.SIGKILL if _is_daemon(process) else signal.SIGTERM)
+    daemons = [process for process in found if any(part.endswith(DAEMON_SCRIPT) for part in _words(process))]
+    for process in [*daemons, *(each for each in found if each not in daemons)]:
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(signal.SIGKILL if process in daemons else signal.SIGTERM)
     psutil.wait_procs(found, timeout=GRACE_S)
     end_processes(folder, MARK)  # also those that were started meanwhile
     for file in LEFT_BY_DAEMON:
@@ -150,13 +132,7 @@ def end_all(folder: Path) -> int:
     return len(found)
 
 
-def _is_daemon(process: psutil.Process) -> bool:
-    try:
-        return any(part.endswith(DAEMON_SCRIPT) for part in process.cmdline())
-    except psutil.Error:
-        return False
-
-
-def _send(process: psutil.Process, number: int) -> None:
+def _words(process: psutil.Process) -> list[str]:
     with contextlib.suppress(psutil.Error):
-        process.send_signal(number)
+        return list(process.cmdline())
+    return []

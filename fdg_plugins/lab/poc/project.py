@@ -10,7 +10,7 @@ import pydantic
 import yaml
 
 from fdg_plugins.errors import DataError, SettingsError, first_problem
-from fdg_plugins.storage import write_json
+from fdg_plugins.storage import read_json
 
 PROJECT_FILE = Path(__file__).with_name("project.yml")
 STATE_FILE = "federation.json"
@@ -54,49 +54,28 @@ def read_project(port: int | None = None, admin_port: int | None = None, sites: 
     members: dict[str, list[dict[str, Any]]] = {"server": [], "client": [], "admin": []}
     for participant in content["participants"]:
         members[participant["type"]].append(participant)
-    server = members["server"][0]
+    (server,) = members["server"]
     if port is not None:
-        server["fed_learn_port"], server["admin_port"] = port, port + 1
-    if admin_port is not None:
-        server["admin_port"] = admin_port
+        server["fed_learn_port"], server["admin_port"] = port, admin_port or port + 1
     names = {kind: tuple(member["name"] for member in found) for kind, found in members.items()}
     return Project(content, server, names["client"], names["admin"])
 
 
-def check_holds_federation(folder: Path) -> None:
-    """Raise ``DataError`` for a folder into which no federation was provisioned."""
-    if not (folder / STATE_FILE).exists():
-        raise DataError(f"folder {folder} holds no federation, expected one that start has made.")
+def known_project(folder: Path, port: int | None = None, sites: Sequence[str] | None = None) -> Project:
+    """Return the project that was provisioned into ``folder``.
 
-
-def known_project(
-    folder: Path, port: int | None = None, admin_port: int | None = None, sites: Sequence[str] | None = None
-) -> Project:
-    """Return the project that was provisioned into ``folder``; raise an error for other ports or sites than it has."""
-    check_holds_federation(folder)
-    state = read_state(folder)
-    project = read_project(*state.ports, state.sites)
-    for wanted, fixed in ((port, state.ports[0]), (admin_port, state.ports[1])):
-        if wanted not in (None, fixed):
-            expected = f"{fixed}, for which {folder} was provisioned; other ports need another folder"
-            raise SettingsError(field="port", value=wanted, expected=expected)
-    if sites is not None and sorted(sites) != sorted(project.sites):
-        expected = f"{', '.join(project.sites)}, for which {folder} was provisioned; other sites need another folder"
-        raise SettingsError(field="sites", value=sites, expected=expected)
-    return project
-
-
-def read_state(folder: Path) -> State:
-    """Return what the folder remembers; raise ``DataError`` if that cannot be read."""
+    Raises ``DataError`` if there is none, ``SettingsError`` for another port or other sites than it has.
+    """
     file = folder / STATE_FILE
+    if not file.exists():
+        raise DataError(f"folder {folder} holds no federation, expected one that start has made.")
     try:
-        return State.model_validate_json(file.read_bytes())
-    except OSError as error:
-        raise DataError(f"file {file} cannot be read: {error.strerror}.") from error
+        state = State.model_validate(read_json(file))
     except pydantic.ValidationError as error:
         raise DataError(f"file {file} cannot be used: {first_problem(error)}") from error
-
-
-def write_state(folder: Path, state: State) -> None:
-    """Replace what the folder remembers; raise ``DataError`` naming the file if it cannot be written."""
-    write_json(folder / STATE_FILE, state.model_dump(mode="json"))
+    project = read_project(*state.ports, state.sites)
+    for name, wanted, fixed in (("port", port, state.ports[0]), ("sites", sites and {*sites}, {*project.sites})):
+        if wanted not in (None, fixed):
+            expected = f"{fixed}, for which {folder} was provisioned; others need another folder"
+            raise SettingsError(field=name, value=wanted, expected=expected)
+    return project
