@@ -79,8 +79,8 @@ def test_the_ledger_of_another_site_is_refused(kit: Path) -> None:
         (["--noise", 8], "a plan needs --rounds"),
         (["--noise", 8, "--epsilon", 3, "--rounds", 1], "exclude each other"),
         (["--noise", "nan", "--rounds", 3], "noise multiplier is nan"),
-        (["--epsilon", 0, "--rounds", 3], "epsilon is 0, expected"),
-        (["--noise", 8, "--rounds", 3, "--delta", 1], "delta is 1, expected"),
+        (["--epsilon", 0, "--rounds", 3], "epsilon is 0"),
+        (["--noise", 8, "--rounds", 3, "--delta", 1], "delta is 1"),
         (["/nowhere"], "kit /nowhere has no folder local/"),
     ],
 )
