@@ -23,7 +23,7 @@ from fdg_plugins.storage import read_json, write_json
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-K8S = {"runtime": "k8s", "namespace": "fdg", "parent": {"docker_image": "fdg-site:0.2.0", "workspace_pvc": "fdg"}}
+K8S = {"runtime": "k8s", "namespace": "fdg", "parent": {"docker_image": "fdg-site:0.3.0", "workspace_pvc": "fdg"}}
 PROJECT: dict[str, Any] = yaml.safe_load((DEPLOY / "project.yml").read_text(encoding="utf-8"))
 
 
