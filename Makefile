@@ -20,7 +20,7 @@ help:
 	@echo "make test             install, then the tests"
 	@echo "make test-slow        ... that start simulated federations and break them"
 	@echo "make test-federation  ... that provision a federation of separate processes"
-	@echo "make lint             install, then ruff and mypy"
+	@echo "make lint             install, then ruff, mypy and the words of the glossary"
 	@echo "make docs             install, then build the documentation as a site, in build/site"
 	@echo "make bench            measure ours against references: seconds, bytes and their ratios, as a table"
 	@echo "What is run now and then: .venv/bin/nox --list"
@@ -67,6 +67,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python docs/check_language.py
 
 docs: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -13,9 +13,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 # What readers know by another name -> the name to use.
 WORDS = {
-    r"judg(e|es|ed|ing)": "evaluate",
+    r"judg(es|ed|ing)": "evaluate",
     r"same bits": "bit-identical",
-    r"of (its|your|their|our) own\b": "its, your, separate or custom",
+    r"of (its|your|their|our) own(?= *[,.;:)]| *$)": "its, your, separate or custom",
     r"an own": "its, a separate or a custom",
     r"(go|goes|went|going) on with": "resume or continue",
     r"(chose|chooses|choose) nothing": "played no part in selection",
@@ -64,7 +64,7 @@ def main() -> int:
     for path, lines in texts:
         for number, line in lines:
             for pattern, better in WORDS.items():
-                for found in re.finditer(rf"\b{pattern}\b", line, re.IGNORECASE):
+                for found in re.finditer(rf"\b{pattern}(?!\w)", line, re.IGNORECASE):
                     places += 1
                     print(f"{path.relative_to(ROOT)}:{number}: {found[0]!r}, better: {better}")  # noqa: T201
     lengths = [length for page in pages() for length in sentences(page)]

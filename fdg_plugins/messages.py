@@ -107,8 +107,8 @@ class CensusReply(Checked):
     """A site's description of its data and configuration, sent before the first round.
 
     ``class_counts [Y]`` counts the images of each class that the site uses: those for training and validation, or those
-    on which a held-out domain is judged. ``num_skipped`` counts files known to be mislabelled; ``skipped`` names them
-    if the site's operator allows it (``report_names``). ``num_damaged`` counts images that the site leaves out because
+    on which a held-out domain is evaluated. ``num_skipped`` counts files known to be mislabelled; ``skipped`` names
+    them if the site's operator allows it (``report_names``). ``num_damaged`` counts images that the site leaves out as
     they cannot be read or are too large. ``num_other_components`` counts entries of the site's ``class_allow_list``
     that this package's jobs do not need (None: unknown). ``precision``: in which the site computes, by its own hardware
     if the protocol says ``auto``. ``keeps_state``: whether it has kept anything of earlier rounds of the run.

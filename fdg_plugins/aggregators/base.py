@@ -81,7 +81,7 @@ class UpdateAggregator(ModelAggregator):
     """Base class of the aggregators; a subclass turns weights and updates into a direction.
 
     Contributions are stored by site name and combined in the sorted order of the names, in float64. The result
-    therefore has the same bits for any order of arrival.
+    therefore is bit-identical for any order of arrival.
 
     Args:
         weighting: reference weights p: ``"samples"``, ``"uniform"``, or ``{"name": ..., settings}``.

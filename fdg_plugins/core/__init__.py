@@ -7,7 +7,7 @@ Shapes: U sites in the round, P trainable parameters (flattened), B samples in a
 *update* is local minus global, so the server adds it. Updates are passed as one matrix ``[U, P]``, as a sequence
 of ``[P]`` vectors, or as a sequence of mappings from parameter name to tensor.
 
-Sums of many terms are accumulated in float64 and in a fixed order, so the result has the same bits for any number
+Sums of many terms are accumulated in float64 and in a fixed order, so the result is bit-identical for any number
 of threads and any order of arrival.
 
 >>> import torch

@@ -4,7 +4,7 @@
 With ``n`` elements of a channel at all sites together, the pooled mean is ``sum x / n`` and the pooled variance
 ``(sum x^2 - (sum x)^2 / n) / (n - 1)``: unbiased, as torch's running variance is. Both equal those of the concatenated
 inputs, whatever the sites' shares. All sums are float64, and sites are added in the order of their names, so the result
-has the same bits for any order of arrival.
+is bit-identical for any order of arrival.
 """
 
 from collections.abc import Mapping

@@ -3,8 +3,8 @@
 
 Parameters are cut into segments whose length depends only on the parameter's size and the number of updates. A segment
 is converted to float64 panel by panel; each panel is one matrix product, computed by a single thread. Threads work on
-different segments, and the segments' Gram matrices are added in order. The result therefore has the same bits for any
-number of threads. Updates that are stored in files are read a few panels at a time, with the same bits.
+different segments, and the segments' Gram matrices are added in order. The result therefore is bit-identical for any
+number of threads. Updates that are stored in files are read a few panels at a time, bit-identically.
 
 Shapes: U updates of P values in all; panels ``[U, K]`` in float64 with K values of each update; the result
 ``[U, U]``, float64.

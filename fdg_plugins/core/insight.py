@@ -168,7 +168,7 @@ def insight_penalty(
     Accuracy: the expanded square suffers from cancellation. In float32 the error is a few times
     ``1e-7 (|I_i| + |J|)^2``, which hides distances below a thousandth of the norms, and can make the value of a sample
     at its target negative. Negative values are clamped to zero. Their gradients are not: a gradient has a rounding
-    error of its own, and clamping it too would leave half of those samples without a pull. Computed in at least
+    its own error, and clamping it too would leave half of those samples without a pull. Computed in at least
     float32, also under autocast.
     """
     z, w, target = (x.to(_working_dtype(features, weight)) for x in (features, weight, global_insight.detach()))

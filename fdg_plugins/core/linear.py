@@ -2,10 +2,10 @@
 """Inner products and linear combinations of updates: with the Gram matrix, the only work that grows with P.
 
 An inner product is summed in float64 over blocks of fixed length, and the sums of the blocks are added exactly; a
-combination is accumulated in float64, element by element, in the order given. Both have the same bits for any number
+combination is accumulated in float64, element by element, in the order given. Both are bit-identical for any number
 of threads, which BLAS does not promise. Operands are converted to float64 one chunk at a time. A chunk fits into a
 core's cache, so each operand is read from memory once. Updates that are stored in files are read chunk by chunk too,
-with the same bits.
+bit-identically.
 
 Shapes: an update is ``[P]``, or a mapping from parameter name to a tensor of the parameter's shape; coefficients
 ``[U]``, float64. Parameters are visited in the sorted order of their names.
@@ -115,7 +115,7 @@ def squared_norm(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
     """Return the sum of the squares of all elements of one or more tensors, a float64 scalar on their device.
 
     It has no graph, and a relative error below 1e-6. The sums are over rows and blocks of fixed length, so the result
-    has the same bits for any number of threads. It does not synchronise with an accelerator.
+    is bit-identical for any number of threads. It does not synchronise with an accelerator.
 
     >>> squared_norm([torch.tensor([3.0]), torch.tensor([[4.0]])]).item()
     25.0

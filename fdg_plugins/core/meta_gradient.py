@@ -38,7 +38,7 @@ def meta_gradients(
     """Set ``.grad`` to the gradient after a step of adaptation; return the loss before it.
 
     Args:
-        model: its parameters have the same bits afterwards.
+        model: its parameters are bit-identical afterwards.
         compute_gradients: replaces the gradients with those of a part of the batch (0, 1, 2; ``WHOLE``: all of it) at
             the current parameters, and returns the loss.
         alpha: the length of the step of adaptation; with 0, the gradient is that of the whole batch, to the bit.

@@ -35,7 +35,7 @@ def sharpness_aware_gradients(
 
     ``compute_gradients()`` replaces the gradients with those of one batch's loss at the current parameters, and returns
     the loss. It is called twice, or once if the ``radius`` rho is zero, which gives the plain gradients to the bit.
-    Afterwards the parameters have the same bits as before, and the buffers are those of the pass at ``w``.
+    Afterwards the parameters are bit-identical to those before, and the buffers are those of the pass at ``w``.
     """
     loss = compute_gradients()
     if radius == 0:

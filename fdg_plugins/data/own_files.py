@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``dataset.toml``: what a user says about images of their own beyond the names of their folders.
+"""``dataset.toml``: what a user says about their images beyond the names of their folders.
 
 Names, domains, classes and the task go into the description that everyone shares
 (:mod:`fdg_plugins.plugins.own_dataset`). What concerns files, which are left out and how a domain is divided, is read

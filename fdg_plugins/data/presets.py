@@ -5,7 +5,7 @@ Each has a fixed part, whose result a site may keep in memory, and a random part
 transforms, which move image and mask together. A job can name a preset, but not a transform.
 
 The bits of the fixed part do not depend on the number of threads; hence the standardisation of MR images is NumPy's,
-because torch's mean is summed by threads. The random part of a sample is drawn from a seed of its own, so that neither
+because torch's mean is summed by threads. The random part of a sample is drawn from a separate seed, so that neither
 the number of processes and threads nor the size of the memory changes a bit.
 """
 
@@ -133,7 +133,7 @@ def _impossible(name: str, expected: str) -> SettingsError:
 def standardised(image: torch.Tensor) -> torch.Tensor:
     """Return an image float32 ``[C, *S]`` whose channels have mean 0 and deviation 1 over their values other than 0.
 
-    As MONAI's NormalizeIntensity(nonzero=True, channel_wise=True), but with the same bits for any number of threads.
+    As MONAI's NormalizeIntensity(nonzero=True, channel_wise=True), but bit-identical for any number of threads.
     """
     values = image.numpy().copy()
     for channel in values:

@@ -41,7 +41,7 @@ def published_domain(
 ) -> tuple[ImageArray, Listing]:
     """Return the images of one part, ``train`` or ``test``, named by position in the files.
 
-    Without a data root, these are the stand-in's. ``max_pixels``: of an image in a file of its own. Raises DataError,
+    Without a data root, these are the stand-in's. ``max_pixels``: of an image in a separate file. Raises DataError,
     naming the file, for missing or broken files, files of other sizes, labels that the data set does not have, and
     links out of the root.
     """

@@ -3,7 +3,7 @@
 
 ``equal`` divides training and validation images separately (:func:`fdg_plugins.data.splits.part_of`). The others pool
 both, divide the pool (:mod:`fdg_plugins.core.partition`), and give every site three quarters of its images to train on
-and a quarter, class by class, to be judged on: its own test images. Every site computes the whole partition from the
+and a quarter, class by class, to be evaluated on: its own test images. Every site computes the whole partition from the
 seed, so no list is exchanged.
 """
 

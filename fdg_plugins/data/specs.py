@@ -202,9 +202,9 @@ class AttributeSpec(DatasetSpec):
 
     The paths of ``image_folder``, ``attribute_list`` and ``part_list`` are below ``folder``. Of the attributes in the
     list, an image that has ``target`` is of the first class, and any other of the second; images that have
-    ``attribute`` are judged apart from those that do not. The domains are the keys of ``parts``, whose values stand for
-    them in the list; images of other parts are not used. As in :class:`PublishedSpec`, many sites share ``train``, and
-    ``test`` is held out.
+    ``attribute`` are evaluated apart from those that do not. The domains are the keys of ``parts``, whose values stand
+    for them in the list; images of other parts are not used. As in :class:`PublishedSpec`, many sites share ``train``,
+    and ``test`` is held out.
     """
 
     family_of_kind: ClassVar[str | None] = "label_skew"

@@ -34,7 +34,7 @@ class Split:
         """Return the first 16 hex digits of the split's SHA-256.
 
         The hash covers the sorted lines ``train|validation|test <file> <label>``, each terminated by a newline. Test
-        images that are in one of the other two have no line of their own.
+        images that are in one of the other two have no line.
         """
         others = {sample.file for sample in (*self.train, *self.validation)}
         test = [sample for sample in self.test if sample.file not in others]

@@ -3,7 +3,7 @@
 
 The folders, lists, domains and classes are those of the data set; the pictures are plain drawings, made on first use in
 the user's cache within seconds, with equal pixels on every machine. Results on them show that the software works; they
-say nothing about the data set.
+do not stand for the data set.
 """
 
 import shutil
@@ -261,7 +261,7 @@ def ensure_stand_in(
 ) -> Path:
     """Return the data root of a data set's stand-in below ``cache``, after drawing it if it does not exist.
 
-    ``images_per_class`` is as in :func:`write_stand_in`; a number other than the usual one has a folder of its own.
+    ``images_per_class`` is as in :func:`write_stand_in`; a number other than the usual one has its own folder.
     """
     suffix = "" if images_per_class is None else f"-{images_per_class}"
     root = cache_folder(cache) / f"stand-in-{dataset}-v{VERSION}{suffix}"

@@ -101,7 +101,7 @@ class SiteWork:
         self._shared = shared
         self._sessions: dict[str, SiteSession] = {}  # by site
         self._networks: SharedNetworks | None = None
-        self._threads = torch.get_num_threads()  # of a site that has no number of its own
+        self._threads = torch.get_num_threads()  # of a site that has no number itself
 
     def do_work(
         self, order: SiteTask, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say
@@ -286,7 +286,7 @@ def _check_role(role: str | None, task: str, *, held_out: bool) -> None:
     if role == "held_out" and task != TASK_EVALUATE:
         what = "never trains"
     elif role is not None and held_out != (role == "held_out"):
-        what = f"is not judged as {'held out' if held_out else 'a source'}"
+        what = f"is not evaluated as {'held out' if held_out else 'a source'}"
     else:
         return
     raise SettingsError(f"the site accepts only the role {role!r} and {what}.", public=True)

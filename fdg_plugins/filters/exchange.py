@@ -98,7 +98,7 @@ class ExchangeReportFilter(SiteExchangeFilter):
 class ExchangeCheckFilter(Filter):
     """At the server, on the results of ``probe`` and ``train``: extracts the report and validates it.
 
-    An unusable report is refused, naming the site; the accompanying update is judged separately.
+    An unusable report is refused, naming the site; the accompanying update is treated separately.
     """
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:

@@ -87,7 +87,7 @@ class GapReportFilter(Filter):
             raise SettingsError(f"site {site}: the site forbids the report 'gap' (allowed_reports).", public=True)
         if META_REPORT not in update.meta:
             raise DataError(
-                "the update came without the report that the gap is computed from; a script of your own sends one with "
+                "the update came without the report that the gap is computed from; your own script sends one with "
                 "LocalRound.answer (fdg_plugins.client).",
                 public=True,
             )

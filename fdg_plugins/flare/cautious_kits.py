@@ -49,7 +49,7 @@ def harden(folder: Path, adjust_server: Callable[[dict[str, Any]], None] = lambd
     """Write the policies into the kit in ``folder``, of which a project admin may still bring code.
 
     What an operator has written there stays, except a longer list. ``adjust_server`` may change the resources of a
-    server that has none of its own yet.
+    server that has no own one yet.
     """
     kit = read_kit(folder)
     if not kit.target.exists():

@@ -54,7 +54,7 @@ class Merge(NamedTuple):
 
     @property
     def changes(self) -> bool:
-        """Whether the kit currently has a different list, or none of its own."""
+        """Whether the kit currently has a different list, or no own one."""
         return bool(self.added or self.removed) or CLASS_ALLOW_LIST not in self.kit.resources
 
     def write(self) -> None:

@@ -3,7 +3,7 @@
 
 Every metric is published on FLARE's data bus, where any reporter of FLARE's that an operator has set up finds it. The
 operator's environment can ask for one: ``FDG_STATSD=HOST:PORT`` starts FLARE's ``StatsDReporter``, for which the extra
-``monitoring`` is needed. A job says nothing about it, so no job can make a server or a site talk to anyone.
+``monitoring`` is needed. No job can set it, so no job can make a server or a site talk to anyone.
 """
 
 import logging

@@ -140,7 +140,7 @@ METHOD = method.Method(
         rows=(
             method.Difference(
                 "when a loss is measured",
-                code="after a round, of its outcome, by the sites of that round, in a trip of its own",
+                code="after a round, of its outcome, by the sites of that round, in a separate trip",
                 ours="with the update, of the model received: the same in the same round where all sites take part",
             ),
             method.Difference(

@@ -11,7 +11,7 @@ discriminator, z = F(x), g = G(u, y) and u uniform on [0, 1), drawn once per bat
 Shapes: features and noise ``[B, D]``, labels ``[B]``, codes of labels ``[B, Y]``.
 
 Participation: G is part of the network, averaged as the rest. D is personal: kept by the site for its next round, and
-never sent. A new site starts with a D of its own, from seed and name. A class that a site lacks does not train G there.
+never sent. A new site starts with its own D, from seed and name. A class that a site lacks does not train G there.
 
 Buffers: averaged as under FedAvg; the extractor runs once per step, so BatchNorm's statistics are updated once.
 """
@@ -104,7 +104,7 @@ class FedADGObjective(Objective):
     acts: ClassVar[tuple[Point, ...]] = ("objective", "network", "step")
     needs_labelled_images: ClassVar[bool] = True
     needs_trained: ClassVar[tuple[str, ...]] = ("generator",)
-    changes_effective_steps: ClassVar[bool] = True  # the generator has a rate of its own, and no steps while warming up
+    changes_effective_steps: ClassVar[bool] = True  # the generator has a separate rate, and no steps while warming up
     neutral: ClassVar[Mapping[str, Any] | None] = {"classification_weight": 1, "smoothing": 0}
 
     classification_weight: Share = 0.85
@@ -360,7 +360,7 @@ METHOD = method.Method(
             ),
             method.Difference(
                 "features in the discriminator's step",
-                code="in evaluation mode, by a pass of their own",
+                code="in evaluation mode, by a separate pass",
                 ours="those of the next step, in training mode: one pass of the extractor",
             ),
             method.Difference(

@@ -10,7 +10,7 @@ Shapes: class means mu ``[Y, D]``, held ``[Y]``: classes of which the site has i
 
 Participation: a site keeps its trained model and its class means by its identity, also over rounds without it. A new
 site aligns to the class means of the received extractor and starts from the received head. The server learns and sends
-nothing. The held-out domain is judged by the global model, whose head is the weighted mean of the sites' heads.
+nothing. The held-out domain is evaluated by the global model, whose head is the weighted mean of the sites' heads.
 
 Buffers: averaged as under FedAvg, with the weights by T; the site's own model has its own. Running statistics move in
 the alignment too.

@@ -96,7 +96,7 @@ METHOD = method.Method(
             "loss, accuracy, count on validation, of the model received and of the own",
             "6 numbers",
             "how well either model does on the site's data",
-            when="every round in which the site trains or judges a model, and once after the last",
+            when="every round in which the site trains or evaluates a model, and once after the last",
         ),
         method.Leaving(
             "steps, effective steps, learning rate, seconds, whether it keeps state",

@@ -5,8 +5,8 @@
   (:mod:`fdg_plugins.core.travel`); a site minimises its loss over the rest
 - at evaluation a site fine-tunes a copy of the model and discards it -> :meth:`FedBABUObjective.personal`
 
-Participation, buffers: as under FedAvg; nothing is kept. The held-out domain is judged by the extractor and the initial
-head, without fine-tuning.
+Participation, buffers: as under FedAvg; nothing is kept. The held-out domain is evaluated by the extractor and the
+initial head, without fine-tuning.
 """
 
 from collections.abc import Mapping
@@ -60,7 +60,7 @@ METHOD = method.Method(
     key="fedbabu",
     title="FedBABU",
     part="babu",
-    line=("the extractor alone is trained and travels, under the initial head; each site judges a fine-tuned copy too"),
+    line=("the extractor alone is trained and travels, under the initial head; sites evaluate a fine-tuned copy too"),
     reference=method.Reference(
         "Oh, Kim, Yun", "FedBABU: Toward Enhanced Representation for Federated Image Classification", "ICLR", 2022
     ),
@@ -73,7 +73,7 @@ METHOD = method.Method(
         method.Equation("min_φ CE(h⁰(φ(x)), y)", "what a site minimises, with h⁰ at all sites and in all rounds"),
         method.Equation(
             "(φᵤ, hᵤ) = SGD_E(φ, h⁰)",
-            "a site's own model: E epochs on its training split from the received one, judged and discarded",
+            "a site's own model: E epochs on its training split from the received one, evaluated and discarded",
         ),
     ),
     settings=(
@@ -95,7 +95,7 @@ METHOD = method.Method(
                 "when sites fine-tune",
                 paper="at evaluation",
                 code="at evaluation; PFLlib: the site's live model, after the last round",
-                ours="whenever a model is judged, on a copy",
+                ours="whenever a model is evaluated, on a copy",
             ),
             method.Difference(
                 "under FedOMG",

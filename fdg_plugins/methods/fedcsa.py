@@ -9,7 +9,7 @@ Shapes: U sites of the round, Y classes; a ``[U]``, r ``[U, Y]``, w ``[U, Y]`` w
 
 Participation: the sites of the round only; a row whose owners are all absent follows a. The counts come from the census
 and cover a site's training and validation images, which are split class by class, so those of the training images are
-in proportion up to rounding. Label-skewed sites' validation images are those that they are judged on, so the weights
+in proportion up to rounding. Label-skewed sites' validation images are those that they are evaluated on, so the weights
 know how many of each class there are, as the counts in the census do.
 
 Buffers: as under FedAvg.

@@ -137,7 +137,7 @@ METHOD = method.Method(
             "batch_norm",
             paper="not said",
             code="average",
-            remark="statistics with which both models of the gap are judged",
+            remark="statistics with which both models of the gap are evaluated",
         ),
         method.SettingSource(
             "metric",

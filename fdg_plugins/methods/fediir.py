@@ -218,7 +218,7 @@ METHOD = method.Method(
     equations=(
         method.Equation(
             "∇_ω Rᵤ(θ)",
-            "gradient over the whole training split, at the model received, in a task of its own (probe)",
+            "gradient over the whole training split, at the model received, in a separate task (probe)",
             number="3.3",
         ),
         method.Equation("g ← v g + (1 − v) meanᵤ ∇_ω Rᵤ(θ)", "mean gradient at the server, from zero", number="App. C"),

@@ -11,7 +11,7 @@ Shapes: class means ``[K, D]`` of the K classes that a site holds, counts ``[Y]`
 
 Participation: the mixtures are over the sites of the round. The server keeps the last mixture of every site; an absent
 site keeps the head that it trained. A class that no site of the round holds keeps its prototype. A new site starts from
-the global head, the weighted mean of the sites' heads, with which the held-out domain is judged too.
+the global head, the weighted mean of the sites' heads, with which the held-out domain is evaluated too.
 """
 
 from collections.abc import Iterable, Mapping
@@ -346,7 +346,7 @@ METHOD = method.Method(
         rows=(
             method.Difference(
                 "optimiser of the head",
-                code="authors: a rate of its own, 0.1; PFLlib: that of the extractor",
+                code="authors: a separate rate, 0.1; PFLlib: that of the extractor",
                 ours="that of the extractor, also its momentum",
             ),
             method.Difference("prototypes", code="authors: weighted; PFLlib: not", ours="weighted"),

@@ -11,7 +11,7 @@ Shapes: features ``[B, D]``; logits ``[B, Y]``; the personal head has the parame
 
 Participation: the personal head is personal: trained by the site's optimiser, kept for its next round, and never sent.
 A new site starts with a last layer of zeros, so that its own prediction is the generic one. On the held-out domain the
-generic head alone is judged, without log n_k.
+generic head alone is evaluated, without log n_k.
 
 Numerics: log n_k is taken relative to the most frequent class, which changes no probability, and makes it zero for
 sites with equally many samples of each class. A class that the site lacks gets ``ABSENT`` instead of minus infinity:

@@ -119,7 +119,7 @@ class HarmoFLObjective(Objective):
         if not self.normalize:
             return LocalHarmonized(self.radius, task=site.task) if self.radius > 0 else LocalRisk(task=site.task)
         if not isinstance(model, AmplitudeNormalizedClassifier):
-            raise SettingsError("objective 'harmo' got a network that does not normalise, expected one of its own.")
+            raise SettingsError("objective 'harmo' got a network that does not normalise, expected its own.")
         model.normalization.freeze_if_known()
         return LocalHarmonized(self.radius, model.normalization, task=site.task)
 

@@ -7,8 +7,8 @@
 
 Shapes: a batch ``[B, ...]`` is cut into two parts of ``B / 2``, or three of ``B / 3`` for the form with the Hessian.
 
-Participation: as under FedAvg; nothing is kept. The held-out domain is judged by the received model, because adaptation
-needs labels.
+Participation: as under FedAvg; nothing is kept. The held-out domain is evaluated by the received model, because
+adaptation needs labels.
 
 Buffers: averaged as under FedAvg; in a step, those of the first part's pass.
 """
@@ -136,7 +136,7 @@ METHOD = method.Method(
         method.Equation(
             "w⁺ = w − η (v − α H₃ v)", "form with the Hessian; H₃ v by a central difference over the length δ"
         ),
-        method.Equation("w − α grad L(w)", "a site's own model, from the received one; judged and discarded"),
+        method.Equation("w − α grad L(w)", "a site's own model, from the received one; evaluated and discarded"),
     ),
     settings=(
         method.SettingSource(

@@ -138,7 +138,7 @@ class StableFDGObjective(Objective):
 def styled_network(model: ExtractorClassifier) -> StyledClassifier:
     """Return ``model`` as :meth:`StableFDGObjective.adapt` returned it; raise ``SettingsError`` if it did not."""
     if not isinstance(model, StyledClassifier):
-        raise SettingsError("objective 'stable' got a network whose stages are not known, expected one of its own.")
+        raise SettingsError("objective 'stable' got a network whose stages are not known, expected its own.")
     return model
 
 

@@ -6,7 +6,7 @@ https://openreview.net/forum?id=nZeVKeeFYf9.
 
 A linear layer with the weight W ``[O, I]`` becomes ``W + B A`` with A ``[r, I]`` and B ``[O, r]``; a convolution in the
 same way, A with its kernel and B with one of a single pixel. A is drawn, B is zero at first, so the network with new
-adapters is judged as the one without, bit for bit.
+adapters is evaluated as the one without, bit for bit.
 
 Differences: the paper adapts the projections of attention. peft can do so in ``nn.MultiheadAttention`` only by adding
 the product to the frozen weights before each pass and subtracting it afterwards, which changes their last bits. Here

@@ -46,7 +46,7 @@ class Network:
         name: the name by which a protocol's ``model`` selects it.
         build: function that returns the module, with random parameters and on the CPU, or its path
             ``"package.module:function"``. It is called with those of these arguments that it has: ``num_classes``;
-            ``channels`` of the images, if the record has no number of its own; ``dims``, 2 for images and 3 for
+            ``channels`` of the images, if the record has no number itself; ``dims``, 2 for images and 3 for
             volumes; ``image_size``, the side of the square images in pixels; ``norm``, the protocol's
             ``normalization``, unless it is ``"default"`` and the argument has a default. A required argument of
             another name receives the number of classes.
@@ -133,7 +133,7 @@ class Network:
         """Raise ``SettingsError`` unless a plug-in's network returns a tensor, which is the output of its head.
 
         This package's own networks are covered by tests, a pass over volumes would take long, and on torch's device
-        ``meta`` nothing is computed. Whether a network can take the images is judged elsewhere.
+        ``meta`` nothing is computed. Whether a network can take the images is evaluated elsewhere.
         """
         if _is_own(self.build) or images.dim() > 4 or images.is_meta:
             return

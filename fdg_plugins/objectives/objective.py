@@ -70,7 +70,7 @@ class SiteRound:
 
 @dataclass(frozen=True)
 class FineTuning:
-    """How a site trains a copy of the received model on its training split before it judges the copy as its own.
+    """How a site trains a copy of the received model on its training split before it evaluates the copy as its own.
 
     Args:
         parameters: the names of the parameters that are trained, all others being fixed.
@@ -126,7 +126,7 @@ class LocalObjective(ABC):
         """
 
     def begin(self, model: ExtractorClassifier) -> None:  # noqa: B027 - most objectives train the model as received
-        """Change the model before its first step; called once, after the received model was judged and reported on."""
+        """Change the model before its first step; called once, after the received model was evaluated."""
 
     def prepare(self, model: ExtractorClassifier) -> None:  # noqa: B027 - most objectives train as the model is set
         """Set the modes of the model's modules for training; called after ``model.train()``, before each epoch."""
@@ -186,7 +186,7 @@ class Objective(ABC):
     needs_trained: ClassVar[tuple[str, ...]] = ()  # parts of the network that have steps of their own, by module
     changes_effective_steps: ClassVar[bool] = False  # whether a parameter moves less than the effective steps say
     reads_step_lengths: ClassVar[bool] = False  # whether it uses step lengths, known only for SGD
-    personalises: ClassVar[bool] = False  # whether each site has a model of its own, which it judges too
+    personalises: ClassVar[bool] = False  # whether each site has its own model, which it judges too
     hosted: ClassVar[Mapping[str, Any] | None] = None
     """Settings with which FLARE's own workflows can host it (:meth:`hosted_exchange`); None: they cannot."""
 

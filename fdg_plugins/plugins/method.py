@@ -212,7 +212,7 @@ class Method:
 
     @property
     def sets_direction(self) -> bool:
-        """Whether the aggregator has a direction of its own, and is not FedAvg's with the method's weighting."""
+        """Whether the aggregator has its own direction, and is not FedAvg's with the method's weighting."""
         return self.aggregator is not None and self.weighting is None
 
     @property
@@ -258,5 +258,5 @@ OWN_MODEL = Leaving(
     "loss, accuracy, count on validation, of the site's own model",
     "3 numbers",
     "how well a model fitted to the site does on its data",
-    when="every round in which the site trains or judges a model, and once after the last",
+    when="every round in which the site trains or evaluates a model, and once after the last",
 )

@@ -92,7 +92,7 @@ def _check_aggregator(aggregator: UpdateAggregator, report: str | None) -> None:
 def _host(part: str, head: str | None, settings: dict[str, Any]) -> ExchangeHost:
     hosted = OBJECTIVES.known(part).hosted
     if hosted is None:
-        expected = "one that a script of your own can take part in, such as FedDIM's 'dim' or FedIIR's 'iir'"
+        expected = "one that your own script can take part in, such as FedDIM's 'dim' or FedIIR's 'iir'"
         raise SettingsError(field="objective", value=part, expected=expected)
     if not head:
         raise SettingsError(field="head", value=head, expected=f"the dotted name of the head, which {part!r} reads")

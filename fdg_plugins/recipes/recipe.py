@@ -37,7 +37,7 @@ class FDGRecipe(Recipe):
     Args:
         method: a published name, or parts joined by ``+``: ``"fedomg"``, ``"fedomg+ga+dim"``.
         dataset: a name in the catalogue: ``"pacs"``, ``"rotatedmnist"``, ``"rotateddigits"`` and others; or the
-            description of a data set of your own: ``own_data("photos").dataset``.
+            description of your own data set: ``own_data("photos").dataset``.
         sites: names of the sites; default: one per domain, named after its domain, or ``sites_per_domain`` per source
             domain, ``photo-1of10`` and so on. The config of a site with another name must say which domain it holds.
         plugins: plug-in files, ``NAME.py``, with methods, networks or data sets; the job carries a copy of each.

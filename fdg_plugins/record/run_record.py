@@ -259,13 +259,13 @@ class RunRecord(Recorded):
         The mean and the worst score are None unless all ``expected`` sources (default: all) evaluated the model.
         ``personal``: the scores of the sites' own models, which are summarised likewise.
         """
-        judges = self.sources if expected is None else tuple(expected)
+        evaluators = self.sources if expected is None else tuple(expected)
         own = None
         if personal:
             totals = [found[self.score.name] for found in self.sums_by_domain(personal).values()]
             pooled = sum(total for total, _ in totals) / sum(count for _, count in totals)
-            own = PersonalScores(**self._summary(personal, judges), pooled=pooled)
-        summary = self._summary(scores, judges)
+            own = PersonalScores(**self._summary(personal, evaluators), pooled=pooled)
+        summary = self._summary(scores, evaluators)
         record = EvaluationRecord(
             after_round=after_round,
             **summary,
@@ -276,11 +276,11 @@ class RunRecord(Recorded):
         self.evaluations.append(record)
         return record
 
-    def _summary(self, scores: Mapping[str, Evaluation], judges: Iterable[str]) -> dict[str, Any]:
-        """Return sites, domains, and the mean and worst of the sources, None unless all ``judges`` answered."""
+    def _summary(self, scores: Mapping[str, Evaluation], evaluators: Iterable[str]) -> dict[str, Any]:
+        """Return sites, domains, and the mean and worst of the sources, None unless all ``evaluators`` answered."""
         domains = self._domain_scores(scores)
         sources = [value for domain, value in sorted(domains.items()) if domain != self.protocol.target]
-        complete = bool(sources) and all(site in scores for site in judges)
+        complete = bool(sources) and all(site in scores for site in evaluators)
         worst = self.score.worst(sources) if complete else None
         summary = {"source_mean": mean(sources) if complete else None, "source_worst": worst}
         return {"sites": dict(sorted(scores.items())), "domains": domains, **summary}

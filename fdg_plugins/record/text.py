@@ -117,7 +117,7 @@ def final_table(record: RunRecord) -> str:
         f"{record.score.title} of the global model{note}: {title}",
         f"{method_label(record)}, {counted(len(record.rounds), 'round')}",
         *_aligned(rows),
-        "Sources are judged on their validation splits, the target on all its images; it chose nothing.",
+        "Sources are evaluated on validation splits, the target on all its images; it played no part in selection.",
     ]
     last = next(reversed(record.standing), None)
     for domain, sums in ({} if last is None else record.sums_by_domain(last.sites)).items():

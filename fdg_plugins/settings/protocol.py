@@ -89,7 +89,7 @@ class Protocol(pydantic.BaseModel):
     batch_norm: Literal["average", "frozen", "local", "reestimate"] = Field(
         "average",
         description="BatchNorm's running statistics: `average`: as updates; `frozen`: those of the initial model, in "
-        "training too; `local`: each site uses its own; `reestimate`: measured anew for every model that is judged",
+        "training too; `local`: each site uses its own; `reestimate`: measured anew for every model that is evaluated",
     )
     pretrained: Literal["auto", "imagenet", "none"] = Field(
         "auto",
@@ -213,7 +213,7 @@ class Protocol(pydantic.BaseModel):
         description="sources drawn at random, by the seed, for each round, at least `min_sites`; unset or `none`: all "
         "of them",
     )
-    validate_all: bool = Field(False, description="sources that were not drawn for a round judge the model in it too")
+    validate_all: bool = Field(False, description="sources that were not drawn for a round evaluate its model too")
     keep_local_models: bool = Field(
         False, description="the models that the sites trained in the last round are kept among the results, for figures"
     )

@@ -98,7 +98,7 @@ def held_run(
 ) -> Iterator[None]:
     """Hold a run's state at the server for one job; it is removed in the end if the run has left nothing there.
 
-    A job config may name any run to go on with. Without this, a second job would share the files of one that still
+    A job config may name any run to resume. Without this, a second job would share the files of one that still
     runs, and anyone who may submit jobs could end up with another person's model. Raises ``DataError`` if another job
     holds the folder for ``patience`` seconds (None: ``PATIENCE_S``), and if another person started the run.
 
@@ -134,5 +134,5 @@ def _check_owner(folder: Path, meta: Mapping[str, Any]) -> None:
     if not file.exists():
         write_json(file, own, private=True)
     elif role != ADMINISTRATOR and read_json(file) != own:
-        expected = f"its submitter or a {ADMINISTRATOR} to go on with it"
+        expected = f"its submitter or a {ADMINISTRATOR} to resume it"
         raise DataError(f"run {folder.name} was started by another person, expected {expected}.")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Classification that is also judged by its worst group: a class together with an attribute that is not to be learned.
+"""Classification, also evaluated by its worst group: a class with an attribute that is not to be learned.
 
 A network that decides by what usually goes with a class is right on most images and wrong on the few where it does not.
 The accuracy of the worst group shows this, the accuracy over all images does not.

@@ -173,7 +173,7 @@ def inputs_stay_as_they_were(class_: AggregatorClass) -> None:
 
 
 def dtypes_shapes_and_kinds_are_kept(class_: AggregatorClass) -> None:
-    """A step has the dtypes and shapes of the updates; arrays result in arrays, with the same bits as tensors."""
+    """A step has the dtypes and shapes of the updates; arrays result in arrays, bit-identical to tensors."""
     for dtype in (torch.bfloat16, torch.float32, torch.float64):
         updates = random_updates(dtype=dtype)
         step = run_round(made(class_), updates).params

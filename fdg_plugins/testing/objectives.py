@@ -175,7 +175,7 @@ def what_is_not_neutral_is_not_fedavg(class_: ObjectiveClass) -> None:
 def the_loss_is_a_finite_scalar_that_trains(class_: ObjectiveClass) -> None:
     """The loss is a scalar, leaves no gradient behind, and has one for every parameter, even under autocast.
 
-    Of an objective with epochs of its own (``more_epochs``), every parameter has a gradient in one of its phases.
+    Of an objective with extra epochs (``more_epochs``), every parameter has a gradient in one of its phases.
     """
     objective = class_()
     sent = received_by(objective)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fine-tunes a copy of the received model on a site's training split, which gives the site a model of its own.
+"""Fine-tunes a copy of the received model on a site's training split, which gives the site its own model.
 
-The copy is judged and discarded: nothing of it is sent or kept.
+The copy is evaluated and discarded: nothing of it is sent or kept.
 """
 
 from collections.abc import Callable, Iterator

@@ -45,7 +45,7 @@ def make_update(local: Mapping[str, torch.Tensor], received: Mapping[str, torch.
     """Return local - global for every key of ``received``, as dense contiguous CPU tensors, which FLARE requires.
 
     A tensor that the network has under several names was received under each, and began with the last of them: under
-    differential privacy, each has noise of its own. Truth values have no difference: theirs is true where the two are
+    differential privacy, each has separate noise. Truth values have no difference: theirs is true where the two are
     not the same.
     """
     places = {name: (value.data_ptr(), value.shape, value.stride()) for name, value in local.items()}

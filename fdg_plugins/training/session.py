@@ -96,7 +96,7 @@ class SiteSession:
             check_compiler(self.policy.device)
         self.images.look(should_stop)
         data = self.data
-        # A list of the site's own, and the share of a domain, may leave a source others to be judged on.
+        # A list of the site's own, and the share of a domain, may leave a source others to be evaluated on.
         used = data.test if self.images.domain == self.protocol.target else (*data.train, *data.validation)
         return CensusReply(
             domain=self.images.domain,
@@ -301,7 +301,7 @@ class SiteSession:
             raise SettingsError(f"domain {domain!r} is held out in this run and never trains.", public=True)
 
     def _reestimate(self, model: ExtractorClassifier, should_stop: ShouldStop) -> None:
-        """Replace the statistics of a trained model before it is judged, if those of the model received are."""
+        """Replace the statistics of a trained model before it is evaluated, if those of the model received are."""
         if layers := reestimated_layers(model, self.protocol):
             reestimate(model, layers, self._training_images(should_stop, shuffled=True), self.policy)
 

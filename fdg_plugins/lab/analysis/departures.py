@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where runs depart from a paper's protocol so far that a difference of scores would say nothing."""
+"""Where runs depart from a paper's protocol so far that a difference of scores would not show anything."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any

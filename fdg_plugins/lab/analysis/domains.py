@@ -223,7 +223,7 @@ def _notes_on_images(runs: Sequence[Run], columns: Sequence[str]) -> Iterator[st
         yield f"{words}: {', '.join(parts)}."
     missing = missing_images(runs)
     if judged := dict.fromkeys(missing[run.target] for run in runs if run.target in missing):
-        yield f"Not judged on all images of the held-out domain: {', '.join(judged)}."
+        yield f"Not evaluated on all images of the held-out domain: {', '.join(judged)}."
 
 
 def _scores(group: Group, rows: Sequence[Row]) -> Scores:

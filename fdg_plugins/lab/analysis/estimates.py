@@ -9,7 +9,7 @@ from typing import Any
 
 from fdg_plugins.errors import counted
 
-LEAST_RUNS = 3  # below, a deviation is so uncertain that a verdict which rests on it would say nothing
+LEAST_RUNS = 3  # below, a deviation is so uncertain that a verdict which rests on it would not show anything
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def compare(
     """Return the comparison of methods with FedAvg; None if there is none, or no method shares two cells with it.
 
     Of several FedAvgs, it is the one with the default settings. ``paired``: as in :class:`Comparison`. ``images``:
-    names the images on which the cells of a place are judged; by default each place has its own.
+    names the images on which the cells of a place are evaluated; by default each place has its own.
     """
     bases = [one for one in methods if one.method == BASE]
     bases = bases if len(bases) == 1 else [one for one in bases if one.by_default]

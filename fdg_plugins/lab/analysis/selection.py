@@ -38,7 +38,7 @@ def judged_by_all(record: RunRecord, evaluation: EvaluationRecord) -> bool:
 
 
 def source_score(record: RunRecord) -> float | None:
-    """Return the score on source validation of the model that it selects; None if no model was judged there."""
+    """Return the score on source validation of the model that it selects; None if no model was evaluated there."""
     chosen = selected(record, SOURCE_VALIDATION)
     return None if chosen is None else record.source_score(chosen.after_round)
 

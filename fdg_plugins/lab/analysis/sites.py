@@ -6,7 +6,7 @@ here a site's test set is the part of its own images on which it does not train.
 published test part, which no site has; the paper does not print it. A personalised method has a third, of each site's
 own model on the site's own test images. All are of the model after the last round: to choose a round by the sites' test
 images would be to choose on the test set. Scores that the task derives from sums over all these images, such as the
-worst group's accuracy, have rows of their own.
+worst group's accuracy, have separate rows.
 """
 
 import re
@@ -250,7 +250,7 @@ def _scores(group: Group) -> Scores:
 def _notes(runs: Sequence[Run], columns: Mapping[Column, Sequence[Run]], against: str | None) -> Iterator[str]:
     """Yield what a reader must know to compare the numbers."""
     yield (
-        f"A site trains on three quarters of its images and is judged on the rest ({OWN}: correct over all sites, "
+        f"A site trains on three quarters of its images and is evaluated on the rest ({OWN}: correct over all sites, "
         f"divided by their number); no site has the {PUBLISHED}."
     )
     if missing := missing_images(runs, certain=False):

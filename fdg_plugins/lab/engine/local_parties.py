@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Server and sites of a job as objects of one process: FLARE's engines without cells, sockets and serialisation.
 
-Tasks, results and messages are passed on by a call. Whoever receives one receives a copy of its own, as over the wire,
+Tasks, results and messages are passed on by a call. Whoever receives one receives its own copy, as over the wire,
 so neither end can change what the other holds. Events of the whole federation are not passed on: no job of this package
 fires one.
 """

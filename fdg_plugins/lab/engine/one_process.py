@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m fdg_plugins.lab.engine.one_process JOB WORKSPACE [WORKERS]``: a job folder in this process, to its end.
 
-With more than one of ``WORKERS``, as many sites at a time train and evaluate, in processes of their own. What the job
+With more than one of ``WORKERS``, as many sites at a time train and evaluate, in separate processes. What the job
 leaves in ``WORKSPACE`` lies where FLARE's simulator leaves it. SIGTERM and Ctrl-C abort the job, whose record then
 says ``stopped``; a second one ends the process at once.
 

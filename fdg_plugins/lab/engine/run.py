@@ -38,7 +38,7 @@ RESULTS = "results"
 class ProvisionedRuns(FederatedRuns):
     """Runs in a federation that is provisioned, started and ended for each: participants authenticate each other."""
 
-    title = "a federation of its own"
+    title = "a separate federation"
     results = Path(WORKSPACE, RESULTS)
 
     def words(self, run: PlannedRun, at_once: int, sites: int) -> Sequence[str]:

@@ -173,7 +173,7 @@ def as_variable(name: str) -> str:
 
 
 def check_names(settings: Mapping[str, Any]) -> None:
-    """Raise ``SettingsError`` for a setting that has an option of its own, or belongs to a machine or to a recipe."""
+    """Raise ``SettingsError`` for a setting that has its own option, or belongs to a machine or to a recipe."""
     for name in settings:
         of_machine = as_variable(name) in OTHER_VARIABLES
         if of_machine or name in OWN_OPTIONS or name in RECIPES_OWN:

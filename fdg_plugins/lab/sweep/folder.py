@@ -65,7 +65,7 @@ def held_run(folder: Path) -> Iterator[None]:
     with held(folder / STATE / ".lock", f"the run in {folder}"):
         if finished_record(folder / RESULTS_FILE) is not None:
             shutil.rmtree(folder / STATE, ignore_errors=True)
-            raise DataError(f"the run in {folder} has finished: there is nothing to go on with.")
+            raise DataError(f"the run in {folder} has finished: there is nothing to resume.")
         yield
 
 

@@ -82,7 +82,7 @@ class FederatedRuns:
 
 
 class OneProcessRuns(FederatedRuns):
-    """The same jobs with the same bits in one process, in which one site computes at a time; with workers, several."""
+    """The same jobs, bit-identical, in one process, in which one site computes at a time; with workers, several."""
 
     title = "one process"
     processes = 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All processes of a run. FLARE starts each site's process in a session of its own, so they share no process group,
+"""All processes of a run. FLARE starts each site's process in a separate session, so they share no process group,
 and once a parent has died, no process tree.
 
 Every process of a run therefore carries the run's folder in its environment. This mark identifies the processes, even
