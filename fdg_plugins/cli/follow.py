@@ -65,8 +65,8 @@ def sum_up(folder: Path, source: JobSource, kept: KeptRun, ending: Ending) -> in
     resuming = shlex.join(["fdg", "resume", str(folder), *(("--data-root", root) if root else ())])
     log = f"the log is {folder / LOG_FILE}"
     if ending.stopped:
-        say(f"stopped{after}; {log}\ngo on with: {resuming}", on_stderr=True)
+        say(f"stopped{after}; {log}\nresume with: {resuming}", on_stderr=True)
         return INTERRUPTED
     say(f"the run failed{after}: {str(ending.reason).rstrip('.')}; {log}", "red", on_stderr=True)
-    say(f"once the cause is gone, go on with: {resuming}", on_stderr=True)
+    say(f"once the cause is gone, resume with: {resuming}", on_stderr=True)
     return FAILED

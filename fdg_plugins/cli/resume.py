@@ -90,8 +90,8 @@ def _resume_there(job: Path, kit: Path, run: str) -> None:
         resuming = write_resuming_job(job, Path(folder), run)
         status, system = server.status(run)
         if status == COMPLETED:
-            raise DataError(f"job {run} has completed: there is nothing to go on with.")
+            raise DataError(f"job {run} has completed: there is nothing to resume.")
         if is_running(system, run):
             raise DataError(f"job {run} still runs ({status}), expected one that has ended.")
         warn_of_missing(server, resuming, SITES_S)
-        say(f"job {server.submit(resuming)}: submitted; it goes on with run {run}")
+        say(f"job {server.submit(resuming)}: submitted; it resumes run {run}")

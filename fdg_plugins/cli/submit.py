@@ -36,7 +36,7 @@ def submit(
     Exit codes: 0 the job completed, 1 it did not, 2 it could not be submitted or followed.
 
     With --resume-on-failure, a job that ended because one of its processes died, at the server or at a site, continues
-    in another job after its last complete round. A job that a user aborted, or that stopped for a reason of its own,
+    in another job after its last complete round. A job that a user aborted, or that stopped by itself,
     such as a wrong setting or a site's budget, does not.
 
     Examples:
@@ -80,5 +80,5 @@ def _carry_through(server: Server, first: str, job: Path, run: str) -> bool:
         warn_of_missing(server, job, SITES_S)
         with tempfile.TemporaryDirectory(prefix="fdg-") as folder:
             current = server.submit(write_resuming_job(job, Path(folder), run), PATIENCE_S)
-        say(f"job {current}: submitted; it goes on with run {run}{f' after round {rounds}' if rounds else ''}")
+        say(f"job {current}: submitted; it resumes run {run}{f' after round {rounds}' if rounds else ''}")
     return True

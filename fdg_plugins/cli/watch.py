@@ -198,7 +198,7 @@ def judge(server: Server, job: str, ending: Ending, is_first: bool) -> Verdict:
         return Verdict("", complete, finished=True)
     if status == "stopped" and not because.startswith(ABORTED) and (is_first or ABSENT not in because):
         # Who is absent may be back for the next job.
-        return Verdict(f"its run stopped for a reason of its own: {because}", complete)
+        return Verdict(f"its run stopped by itself: {because}", complete)
     if not complete and (is_first or rounds is not None):  # an earlier job may have a round unless the number is known
         return Verdict("it has no complete round to go on from; the server's log says why", 0)
     return Verdict("", complete or None)

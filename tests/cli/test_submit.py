@@ -206,7 +206,7 @@ def test_what_the_commands_look_for_is_what_workflow_and_flare_write() -> None:
 def test_a_job_whose_process_died_goes_on_in_another(flare: FakeFlare, found: Left) -> None:
     result = flare.submit(DIED, COMPLETED, records=[found], on=True)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert f"job {job_id(1)}: submitted; it goes on with run {job_id(0)} after round 2" in result.stdout
+    assert f"job {job_id(1)}: submitted; it resumes run {job_id(0)} after round 2" in result.stdout
     assert flare.controller(1) == {**flare.controller(0), "resume": job_id(0)}
     assert flare.submitted[1]["folder"] == JOB.name
     assert len(set(flare.tokens)) == 2
@@ -284,7 +284,7 @@ def test_resume_submits_the_same_job_told_to_go_on(flare: FakeFlare, tmp_path: P
     flare.sites = [(), ("photo",), SITES]
     result = flare.resume(BROKEN, job=job)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout == f"job {job_id(0)}: submitted; it goes on with run {job_id(0)}\n"
+    assert result.stdout == f"job {job_id(0)}: submitted; it resumes run {job_id(0)}\n"
     assert flare.controller(0).pop("resume") == job_id(0)
     files = [path for path in JOB.rglob("*.json") if "custom" not in path.parts]
     texts = {str(path.relative_to(JOB)): json.loads(path.read_bytes()) for path in files}

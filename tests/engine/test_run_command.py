@@ -130,7 +130,7 @@ def test_a_run_that_ended_early_goes_on_by_the_printed_command(
     assert content("mine", "results.json")["status"] == "stopped"
     told, words = failed.stderr.splitlines()
     assert told == "the run failed after round 2: a fake ended with exit code 3; the log is mine/log.txt"
-    asked = shlex.split(words.removeprefix("once the cause is gone, go on with: "))
+    asked = shlex.split(words.removeprefix("once the cause is gone, resume with: "))
     assert asked == ["fdg", "resume", "mine", "--data-root", str(root)]
     before = content("mine", "run.json")
     engine = use_fake()

@@ -201,7 +201,7 @@ def test_a_run_whose_server_was_killed_goes_on_by_one_command(
     assert done.returncode == 0, done.stderr
     found_id = JOB_ID.search(done.stdout)
     assert found_id, done.stdout
-    assert f"goes on with run {run}" in done.stdout
+    assert f"resumes run {run}" in done.stdout
     ended = own_federation.wait_for(found_id.group())
     assert ended.status == "FINISHED:COMPLETED", ended.log[-3000:]
     check_goes_on(results(own_federation, ended.id, tmp_path), run, unbroken)
