@@ -260,7 +260,7 @@ def test_a_job_that_goes_on_with_a_run_by_itself_is_resumed_for_that_run(flare: 
     [
         ("ABORTED", aborted_record(2), "it was aborted by a person"),
         ("CAN_NOT_SCHEDULE", None, "it never ran (FINISHED:CAN_NOT_SCHEDULE)"),
-        ("EXECUTION_EXCEPTION", record("stopped", 2, "epsilon is spent."), "a reason of its own: epsilon is spent"),
+        ("EXECUTION_EXCEPTION", record("stopped", 2, "epsilon is spent."), "stopped by itself: epsilon is spent"),
         ("EXECUTION_EXCEPTION", aborted_record(0), "it has no complete round to go on from"),
         ("EXECUTION_EXCEPTION", None, "it has no complete round to go on from"),
     ],
