@@ -146,8 +146,8 @@ def test_a_task_before_the_census_of_its_own_job_is_refused(photo: Site, task: s
     ("name", "role", "task", "what"),
     [
         *(("photo", "held_out", task, "never trains") for task in (TASK_TRAIN, TASK_PROBE, TASK_STATISTICS)),
-        ("photo", "held_out", TASK_EVALUATE, "is not judged as a source"),
-        ("sketch", "source", TASK_EVALUATE, "is not judged as held out"),
+        ("photo", "held_out", TASK_EVALUATE, "is not evaluated as a source"),
+        ("sketch", "source", TASK_EVALUATE, "is not evaluated as held out"),
     ],
 )
 def test_a_site_does_no_task_of_a_role_that_its_operator_refuses(
