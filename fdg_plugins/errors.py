@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -172,7 +172,9 @@ _REPR.maxlevel = 3
 
 
 def shorten(value: Any, limit: int = SHOWN) -> str:
-    """Return ``repr(value)``, cut to ``limit`` characters, however deep, long or large the value is."""
+    """Return ``repr(value)``, cut to ``limit`` characters, however deep or long the value is; a path is shown whole."""
+    if isinstance(value, PurePath):
+        return visible(str(value))
     if isinstance(value, Mapping):
         return f"a mapping of {len(value)} keys"
     text = repr(value[: limit + 1]) if isinstance(value, str | bytes) else _REPR.repr(value)

@@ -61,7 +61,7 @@ def audit(
         raise DataError(f"nothing of job {job} is in {next(iter(lines))}.")
     if as_csv is not None:
         if any(as_csv.exists() and as_csv.samefile(path) for path in lines):
-            raise SettingsError(field="--csv", value=str(as_csv), expected="another file than those that are read")
+            raise SettingsError(field="--csv", value=as_csv, expected="another file than those that are read")
         write_bytes(as_csv, audit_csv(shown).encode())
         say(visible(f"{as_csv}: {counted(len(shown), 'answer')}"))
     else:

@@ -48,7 +48,7 @@ def start(
         raise DataError(f"folder {folder}: its federation runs already, {len(running)} processes; stop it first.")
     chosen = choose_data(dataset, data_root)
     if chosen.root is not None and not chosen.root.is_dir():
-        raise DataError(field="data root", value=str(chosen.root), expected="a folder that holds the data sets")
+        raise DataError(field="data root", value=chosen.root, expected="a folder that holds the data sets")
     spec = None if chosen.dataset is None else dataset_spec(chosen.dataset)
     domains = {} if spec is None else dict(zip(spec.sites, spec.domains, strict=True))
     provisioned = (folder / STATE_FILE).exists()

@@ -60,7 +60,7 @@ def own_data(place: str | Path, folder: str | Path | None = None) -> OwnData:
     content = read_dataset_file(file) if file == path or file.is_file() else None
     images = own_path(folder) if folder is not None else file.parent / ((content and content.folder) or "")
     if not is_folder(images):
-        raise DataError(field="folder", value=str(images), expected=f"one that holds {LAYOUT}, or a {DATASET_FILE}")
+        raise DataError(field="folder", value=images, expected=f"one that holds {LAYOUT}, or a {DATASET_FILE}")
     root = images.resolve()
     return _described(root, content or DatasetFile(), None if content is None else file.resolve())
 

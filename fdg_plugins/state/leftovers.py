@@ -41,11 +41,11 @@ def leftovers(place: Path, run: str | None = None) -> list[Leftover]:
     own = place / FOLDER
     folders = [own] if os.path.lexists(own) else sorted(place.glob(f"*/{FOLDER}"))
     if not folders and not any((place / part).is_dir() for part in ("startup", "local")):
-        raise DataError(field="folder", value=str(place), expected="a participant's kit or a simulator's workspace")
+        raise DataError(field="folder", value=place, expected="a participant's kit or a simulator's workspace")
     found = []
     for folder in folders:
         if not _is_real_folder(folder):
-            raise DataError(field="folder", value=str(folder), expected="a folder of run states, not a link")
+            raise DataError(field="folder", value=folder, expected="a folder of run states, not a link")
         for path in sorted(folder.iterdir()):
             if run in (None, path.name):
                 with suppress(FileNotFoundError):  # its run has finished meanwhile

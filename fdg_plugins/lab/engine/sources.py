@@ -97,7 +97,7 @@ class FolderJob(JobSource):
         whose = not isinstance(asked.dataset, OwnDataset) and asked.protocol in (None, PAPER)
         if not self._sites or rule is None or not whose or PER_DOMAIN in asked.settings:
             expected = "a job with an aggregator by name, and its own sites, data set and protocol (fdg export job)"
-            raise SettingsError(field="job", value=str(self._folder), expected=expected)
+            raise SettingsError(field="job", value=self._folder, expected=expected)
         self.environment = {**environment, **shell}
         protocols = (self._arguments.get("protocol"), self._arguments.get("stand_in_protocol"))
         load_files(uses_of(rule, protocols, self.environment).files, config.parents[1] / "custom")

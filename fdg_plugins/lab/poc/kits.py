@@ -42,7 +42,7 @@ def check_folder(folder: Path) -> None:
     """Raise ``SettingsError`` for a path that FLARE's start scripts would split: they do not quote it."""
     if any(sign.isspace() or sign in "\"'\\*?[]$`&;|<>()#" for sign in str(folder)):
         expected = "a path without blanks and shell characters, for FLARE's start scripts"
-        raise SettingsError(field="folder", value=str(folder), expected=expected)
+        raise SettingsError(field="folder", value=folder, expected=expected)
 
 
 def provision_kits(project: Mapping[str, Any], folder: Path) -> Path:

@@ -78,7 +78,7 @@ class FederatedRuns:
         """Reject a path that FLARE's simulator would split: it inserts the path into a command line without quotes."""
         if any(sign.isspace() or sign in "\"'\\#" for sign in str(folder.absolute())):
             expected = "a path without spaces, quotes, \\ and #, which FLARE's simulator cannot take"
-            raise SettingsError(field="folder", value=str(folder.absolute()), expected=expected)
+            raise SettingsError(field="folder", value=folder.absolute(), expected=expected)
 
 
 class OneProcessRuns(FederatedRuns):
