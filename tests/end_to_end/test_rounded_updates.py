@@ -50,5 +50,7 @@ def test_a_job_that_was_not_made_for_it_says_so_before_any_site_is_asked(simulat
     settings = {"FDG_DATA_ROOT": str(data_root), "FDG_UPDATE_PRECISION": "bfloat16"}
     done = simulator.run_in_one_process("jobs/pacs_fedomg", settings)
     assert done.returncode != 0
-    assert done.lines("update_precision (FDG_UPDATE_PRECISION) is 'bfloat16', expected a job whose configs have the filters")
+    assert done.lines(
+        "update_precision (FDG_UPDATE_PRECISION) is 'bfloat16', expected a job whose configs have the filters"
+    )
     assert not done.lines("census of")
