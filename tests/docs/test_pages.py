@@ -18,7 +18,6 @@ from fdg_plugins.plugins.composition import compositions, parse_method
 from tests.scripts import load_script
 
 ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "docs" / "results"
 REFUSED = {
     *(f"fednova{weighting}+{part}" for weighting in ("", "+ga", "+arfl") for part in ("prox", "pac", "adg")),
     *(f"fedcsa{weighting}+babu" for weighting in ("", "+ga", "+arfl")),
@@ -60,15 +59,6 @@ def test_links_within_the_project_lead_to_files() -> None:
     links = [(page, link) for page in PAGES for link in re.findall(LINK, page.read_text(encoding="utf-8"))]
     missing = [(page, link) for page, link in links if not (page.parent / link).exists()]
     assert [(page.name, link) for page, link in missing if (page.parent / link).resolve() not in MADE] == []
-
-
-def test_a_page_of_results_has_the_tables_that_its_commands_make(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "docs")
-    page = (RESULTS / "chosen.md").read_text(encoding="utf-8")
-    (command,) = script("site_hooks").REPORT.findall(page)
-    table = script("site_hooks").result_table(command)
-    assert "| FedOMG (kappa chosen) " in table
-    assert "docs/results/records" not in table
 
 
 def commands_on(page: Path) -> Iterator[list[str]]:
