@@ -240,7 +240,8 @@ class Objective(ABC):
 
         Args:
             model: a copy of the network as received, which may be changed.
-            received, site: as for :meth:`local`.
+            received: as for :meth:`local`.
+            site: as for :meth:`local`.
 
         Raises as :meth:`local`.
         """
