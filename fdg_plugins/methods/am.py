@@ -65,6 +65,7 @@ class LocalAmplitudeMix(LocalRisk):
 METHOD = method.Method(
     key="am",
     title="AM",
+    rank=14,
     line="images of a batch mix their amplitude spectra, and keep phase and label",
     reference=method.Reference(
         "Xu, Zhang, Zhang, Wang, Tian", "A Fourier-based Framework for Domain Generalization", "CVPR", 2021
@@ -118,4 +119,7 @@ METHOD = method.Method(
             ),
         ),
     ),
+    combined={
+        "fedga": "reported in FedDG-GA's paper (Tables 1 and 2)",
+    },
 )

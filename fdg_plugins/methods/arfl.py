@@ -94,6 +94,7 @@ def risk_of(contribution: Contribution) -> Risk:
 METHOD = method.Method(
     key="arfl",
     title="ARFL",
+    rank=13,
     line="weights that turn away from sites on whose training images the global model has a high loss",
     reference=method.Reference(
         "Li, Ngai, Ye, Voigt",

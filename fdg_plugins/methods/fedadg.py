@@ -275,6 +275,7 @@ METHOD = method.Method(
     key="fedadg",
     title="FedADG",
     part="adg",
+    rank=17,
     line="features are drawn to those of a generator that all sites train, class by class",
     reference=method.Reference(
         "Zhang, Lei, Shi, Huang, Chen", "Federated Learning with Domain Generalization", "arXiv", 2021

@@ -289,6 +289,7 @@ METHOD = method.Method(
     key="fedas",
     title="FedAS",
     part="as",
+    rank=24,
     line=(
         "the received extractor is first drawn to a site's own class means; sites weigh by their models' Fisher trace"
     ),

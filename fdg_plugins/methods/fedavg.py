@@ -39,6 +39,7 @@ class FedAvgAggregator(UpdateAggregator):
 METHOD = method.Method(
     key="fedavg",
     title="FedAvg",
+    rank=1,
     line="the weighted mean of the updates, against which every other method is measured",
     reference=method.Reference(
         "McMahan et al.", "Communication-Efficient Learning of Deep Networks from Decentralized Data", "AISTATS", 2017

@@ -60,6 +60,7 @@ METHOD = method.Method(
     key="fedbabu",
     title="FedBABU",
     part="babu",
+    rank=19,
     line=("the extractor alone is trained and travels, under the initial head; sites evaluate a fine-tuned copy too"),
     reference=method.Reference(
         "Oh, Kim, Yun", "FedBABU: Toward Enhanced Representation for Federated Image Classification", "ICLR", 2022
@@ -106,4 +107,7 @@ METHOD = method.Method(
         )
     ),
     leaves=(method.OWN_MODEL,),
+    combined={
+        "fedomg": "reported in FedOMG's paper (Table 1)",
+    },
 )

@@ -114,6 +114,7 @@ def combine_rows(weights: torch.Tensor, tensors: Sequence[Values]) -> torch.Tens
 METHOD = method.Method(
     key="fedcsa",
     title="FedCSA",
+    rank=12,
     line="the last layer's row of each class is averaged by who holds images of that class",
     reference=method.Reference(
         "Ma, Zhao, Cai, Jia",
@@ -159,4 +160,7 @@ METHOD = method.Method(
             ),
         ),
     ),
+    combined={
+        "fedga": "reported in FedDG-GA's paper (Tables 1 and 2), without code",
+    },
 )

@@ -256,6 +256,7 @@ METHOD = method.Method(
     key="feddim",
     title="FedDIM",
     part="dim",
+    rank=3,
     line=("each sample's insight, features times classifier weights, is drawn to the mean of its class over sites"),
     reference=method.Reference(
         "Liao, Xie, Fu, Huang, Deng, Chen, Zheng",

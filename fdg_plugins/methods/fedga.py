@@ -81,6 +81,7 @@ METHOD = method.Method(
     key="fedga",
     title="FedDG-GA",
     part="ga",
+    rank=2,
     line=("weights that follow the sites' generalization gaps: sites that the global model serves poorly gain weight"),
     reference=method.Reference(
         "Zhang, Xu, Yao, Zhang, Tian, Wang",

@@ -189,6 +189,7 @@ METHOD = method.Method(
     key="fediir",
     title="FedIIR",
     part="iir",
+    rank=4,
     line="the classifier's gradient of each batch is drawn to the mean gradient over sites",
     reference=method.Reference(
         "Guo, Guo, Cao, Wu, Chang",

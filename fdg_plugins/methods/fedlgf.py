@@ -108,6 +108,7 @@ METHOD = method.Method(
     key="fedlgf",
     title="FedLGF",
     part="lgf",
+    rank=21,
     line=("predictions are drawn to those of heads that are perturbed against them, the own and the global one"),
     reference=method.Reference(
         "Yan, Guo", "Local and Global Flatness for Federated Domain Generalization", "ECCV", 2024

@@ -81,6 +81,7 @@ def effective_steps_of(contributions: Sequence[Contribution]) -> torch.Tensor:
 METHOD = method.Method(
     key="fednova",
     title="FedNova",
+    rank=10,
     line=("each update is normalized by its effective number of steps, so that more steps give no more influence"),
     reference=method.Reference(
         "Wang, Liu, Liang, Joshi, Poor",
@@ -128,4 +129,7 @@ METHOD = method.Method(
             ),
         ),
     ),
+    combined={
+        "fedga": "reported in FedDG-GA's paper (Tables 1 and 2), without code",
+    },
 )

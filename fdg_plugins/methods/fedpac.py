@@ -310,6 +310,7 @@ METHOD = method.Method(
     key="fedpac",
     title="FedPAC",
     part="pac",
+    rank=23,
     line=("features of a class are drawn to its mean over all sites, and each site has a mixture of all heads"),
     reference=method.Reference(
         "Xu, Tong, Huang",

@@ -91,6 +91,7 @@ METHOD = method.Method(
     key="fedprox",
     title="FedProx",
     part="prox",
+    rank=6,
     line="each site's parameters are held near those it received",
     reference=method.Reference(
         "Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith", "Federated Optimization in Heterogeneous Networks", "MLSys", 2020
@@ -125,4 +126,7 @@ METHOD = method.Method(
             ),
         ),
     ),
+    combined={
+        "fedga": "reported in FedDG-GA's paper (Tables 1 and 2)",
+    },
 )

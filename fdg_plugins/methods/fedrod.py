@@ -134,6 +134,7 @@ METHOD = method.Method(
     key="fedrod",
     title="FedRoD",
     part="rod",
+    rank=18,
     line=("a generic model trained by balanced softmax, and a personal head on top of it that stays at its site"),
     reference=method.Reference(
         "Chen, Chao", "On Bridging Generic and Personalized Federated Learning for Image Classification", "ICLR", 2022
@@ -180,4 +181,7 @@ METHOD = method.Method(
         ),
     ),
     leaves=(method.OWN_MODEL,),
+    combined={
+        "fedomg": "reported in FedOMG's paper (Tables 1 and 5)",
+    },
 )

@@ -57,6 +57,7 @@ METHOD = method.Method(
     key="fedsam",
     title="FedSAM",
     part="sam",
+    rank=7,
     line="each local step follows the gradient at the point nearby where the loss is about largest",
     reference=method.Reference(
         "Qu, Li, Duan, Liu, Tang, Lu", "Generalized Federated Learning via Sharpness Aware Minimization", "ICML", 2022
@@ -96,4 +97,8 @@ METHOD = method.Method(
             method.Difference("clipping", code="the final gradient to norm 10, optional", ours="none"),
         ),
     ),
+    combined={
+        "fedomg": "reported in FedOMG's paper (Table 2), with a radius of 0.6 (Table 4)",
+        "fedga": "reported in FedDG-GA's paper (Tables 1 and 2)",
+    },
 )

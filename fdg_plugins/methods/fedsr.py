@@ -189,6 +189,7 @@ METHOD = method.Method(
     key="fedsr",
     title="FedSR",
     part="sr",
+    rank=16,
     line=(
         "features are drawn from a Gaussian, kept short, and near a Gaussian of their class that the site "
         "keeps to itself"
@@ -246,4 +247,10 @@ METHOD = method.Method(
             ),
         )
     ),
+    combined={
+        "fedomg": (
+            "reported in FedOMG's paper (Table 2), FedSR at 0.01 and 0.001 (Table 4); its released "
+            "FedSR code draws a new random head for every batch"
+        ),
+    },
 )

@@ -154,6 +154,7 @@ METHOD = method.Method(
     key="harmofl",
     title="HarmoFL",
     part="harmo",
+    rank=11,
     line="every image gets the amplitude spectrum of all sites together, and steps are sharpness-aware",
     reference=method.Reference(
         "Jiang, Wang, Dou",
@@ -248,4 +249,7 @@ METHOD = method.Method(
             when="in the first round",
         ),
     ),
+    combined={
+        "fedga": "reported in FedDG-GA's paper (Tables 1 and 2)",
+    },
 )

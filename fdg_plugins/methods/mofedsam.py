@@ -173,6 +173,7 @@ METHOD = method.Method(
     key="mofedsam",
     title="MoFedSAM",
     part="mosam",
+    rank=8,
     line="FedSAM's gradient in each local step, mixed with what all sites did in the last round",
     reference=method.Reference(
         "Qu, Li, Duan, Liu, Tang, Lu", "Generalized Federated Learning via Sharpness Aware Minimization", "ICML", 2022

@@ -118,6 +118,7 @@ METHOD = method.Method(
     key="perfedavg",
     title="Per-FedAvg",
     part="peravg",
+    rank=22,
     line="a common model from which one step on a site's own data leads to a good one",
     reference=method.Reference(
         "Fallah, Mokhtari, Ozdaglar",
@@ -185,4 +186,7 @@ METHOD = method.Method(
         ),
     ),
     leaves=(method.OWN_MODEL,),
+    combined={
+        "fedomg": "reported in FedOMG's paper (Table 1)",
+    },
 )

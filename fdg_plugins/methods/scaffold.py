@@ -189,6 +189,7 @@ class ControlExchange(Exchange):
 METHOD = method.Method(
     key="scaffold",
     title="SCAFFOLD",
+    rank=9,
     line="each step of a site is corrected by how its own gradient differs from that of all sites",
     reference=method.Reference(
         "Karimireddy, Kale, Mohri, Reddi, Stich, Suresh",
@@ -251,4 +252,10 @@ METHOD = method.Method(
             report="control_variate",
         ),
     ),
+    combined={
+        "fedga": (
+            "reported in FedDG-GA's paper (Tables 1 and 2), whose code weighs the controls as well, "
+            "which is not done here"
+        ),
+    },
 )

@@ -265,6 +265,7 @@ METHOD = method.Method(
     key="stablefdg",
     title="StableFDG",
     part="stable",
+    rank=20,
     line=("sites train on styles of other sites and on styles beyond their own, with attention over positions"),
     reference=method.Reference(
         "Park, Han, Kim, Wang, Brinton, Moon",

@@ -14,7 +14,6 @@ records of :data:`fdg_plugins.plugins.methods.METHODS`, including those of plug-
 """
 
 import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -28,31 +27,15 @@ BASE = "fedavg"  # the method in every place that no other takes
 PLAIN = "erm"  # the objective of a method without one of its own
 PREFIX = "fed"  # shared by most methods; may be omitted
 OWN_IDEA = "reported in neither paper, offered here"
-_GA_TABLES = "reported in FedDG-GA's paper (Tables 1 and 2)"
 
-COMBINED: Mapping[frozenset[str], str] = {
-    frozenset(pair.split("+")): source
-    for pair, source in {
-        "fedomg+fedga": "in the authors' code, reported in neither paper",
-        "fedomg+fediir": "reported in FedOMG's paper (Table 2), with FedIIR's strength at 1e-4 on PACS, VLCS and "
-        "OfficeHome (Table 4)",
-        "fedprox+fedga": _GA_TABLES,
-        "fedomg+fedsam": "reported in FedOMG's paper (Table 2), with a radius of 0.6 (Table 4)",
-        "fedsam+fedga": _GA_TABLES,
-        "scaffold+fedga": f"{_GA_TABLES}, whose code weighs the controls as well, which is not done here",
-        "fednova+fedga": f"{_GA_TABLES}, without code",
-        "harmofl+fedga": _GA_TABLES,
-        "fedcsa+fedga": f"{_GA_TABLES}, without code",
-        "am+fedga": _GA_TABLES,
-        "rsc+fedga": f"{_GA_TABLES}; its released scripts mute nothing",
-        "fedomg+fedsr": "reported in FedOMG's paper (Table 2), FedSR at 0.01 and 0.001 (Table 4); its released FedSR "
-        "code draws a new random head for every batch",
-        "fedomg+fedrod": "reported in FedOMG's paper (Tables 1 and 5)",
-        "fedomg+fedbabu": "reported in FedOMG's paper (Table 1)",
-        "fedomg+perfedavg": "reported in FedOMG's paper (Table 1)",
-    }.items()
-}
-"""Who has combined two methods, by their keys, in the order of tables."""
+
+def combined() -> dict[frozenset[str], str]:
+    """Return who has combined two methods of this package, by their keys, in the order of tables."""
+    return {
+        frozenset((record.key, other)): source
+        for record in METHODS.own().values()
+        for other, source in record.combined.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -113,8 +96,10 @@ class Composition:
 
     def together(self) -> list[tuple[Method, Method, str]]:
         """Return each pair of its methods, with the source that has combined the two."""
-        pairs = itertools.combinations(self.records, 2)
-        return [(one, other, COMBINED.get(frozenset((one.key, other.key)), OWN_IDEA)) for one, other in pairs]
+        return [
+            (one, other, one.combined.get(other.key) or other.combined.get(one.key) or OWN_IDEA)
+            for one, other in itertools.combinations(self.records, 2)
+        ]
 
 
 def published() -> dict[str, Composition]:

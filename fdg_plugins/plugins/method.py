@@ -133,6 +133,8 @@ class Method:
             setting in no entry takes the default of its class.
         letters, equations, settings, differences, leaves: the contents of its page. Fields of the protocol among the
             ``settings`` are treated as settings of the method.
+        rank: its place among the published methods in tables; those without come last.
+        combined: with which other methods it has been combined, by key, and by whom.
 
     Raises:
         SettingsError: for an invalid key, a field of another type than it is to have, and other classes.
@@ -150,6 +152,8 @@ class Method:
     settings: tuple[SettingSource, ...] = ()
     differences: Differences = Differences()
     leaves: tuple[Leaving, ...] = ()
+    rank: int = 1000
+    combined: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.key, str) or not self.key.isidentifier() or self.key != self.key.lower():

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The registry of methods: those of ``fdg_plugins.methods``, of installed plug-ins, and of plug-in files."""
 
+from operator import attrgetter
+
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.method import Method
 from fdg_plugins.plugins.registry import FILE, Registry
@@ -24,9 +26,4 @@ class Methods(Registry[Method]):
         super().add(record, origin)
 
 
-_ORDER = (
-    *("fedavg", "fedga", "feddim", "fediir", "fedomg", "fedprox", "fedsam", "mofedsam", "scaffold", "fednova"),
-    *("harmofl", "fedcsa", "arfl", "am", "rsc", "fedsr", "fedadg", "fedrod", "fedbabu", "stablefdg", "fedlgf"),
-    *("perfedavg", "fedpac", "fedas"),
-)
-METHODS = Methods("method", "fdg_plugins.methods", ["fdg_plugins.methods"], Method, order=_ORDER)
+METHODS = Methods("method", "fdg_plugins.methods", ["fdg_plugins.methods"], Method, order=attrgetter("rank"))

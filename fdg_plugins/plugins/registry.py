@@ -8,7 +8,7 @@ a requested entry is loaded. Plug-in files are loaded by callers that may run co
 
 import pkgutil
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pkgutil import resolve_name
@@ -43,17 +43,17 @@ class Registry(Generic[R]):
         group: the group of the entry points: ``"fdg_plugins.methods"``.
         modules: the modules of this package's own records; a package stands for all of its modules.
         type_: the type of the records.
-        order: names of own records, which come first and in this order, the others by name; empty: as declared.
+        order: the place of an own record, equal ones by name; None: as declared.
     """
 
     def __init__(
-        self, kind: str, group: str, modules: Iterable[str], type_: type[Any], order: Sequence[str] = ()
+        self, kind: str, group: str, modules: Iterable[str], type_: type[Any], order: Callable[[R], int] | None = None
     ) -> None:
         self.kind = kind
         self.group = group
         self.type = type_
         self._modules = tuple(modules)
-        self._order = {name: place for place, name in enumerate(order)}
+        self._order = order
         self._own: dict[str, R] | None = None
         self._known: dict[str, tuple[R, str | None]] = {}  # record and origin (None: this package) by each name
         self._entries: dict[str, EntryPoint] | None = None
@@ -118,8 +118,8 @@ class Registry(Generic[R]):
         """Return this package's records by name, in their order."""
         if self._own is None:
             found = [record for module in self._imported() for record in self.records_in(module)]
-            if self._order:
-                found.sort(key=lambda record: (self._order.get(record.name, len(self._order)), record.name))
+            if (order := self._order) is not None:
+                found.sort(key=lambda record: (order(record), record.name))
             self._known |= {name: (record, None) for record in found for name in record.names}
             self._own = {record.name: record for record in found}
         return self._own

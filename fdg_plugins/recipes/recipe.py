@@ -16,7 +16,7 @@ from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.flare.trackers import check_tracker
 from fdg_plugins.models import NETWORKS
 from fdg_plugins.objectives import check_any_network, check_brought_network
-from fdg_plugins.plugins.composition import COMBINED, parse_method
+from fdg_plugins.plugins.composition import combined, parse_method
 from fdg_plugins.plugins.files import check_names_differ, files_behind, load_file
 from fdg_plugins.plugins.methods import METHODS as RECORDS
 from fdg_plugins.plugins.own_dataset import DatasetRef
@@ -156,7 +156,7 @@ def _default_sites(dataset: DatasetRef, protocol: Mapping[str, Any]) -> list[str
 _OURS = ("fedomg+dim", "fedomg+ga+dim")
 
 
-COMPOSITIONS = (*(parse_method("+".join(pair)).name for pair in COMBINED), *_OURS)
+COMPOSITIONS = (*(parse_method("+".join(pair)).name for pair in combined()), *_OURS)
 # The methods with kept jobs, and those with kept jobs on RotatedMNIST and on the retinal vessels too.
 METHODS = (*RECORDS.own(), *COMPOSITIONS)
 _ON_ROTATED_MNIST = ("fedavg", "fedomg", "feddim", "fediir")

@@ -19,7 +19,7 @@ from fdg_plugins.messages import CensusReply
 from fdg_plugins.methods.fedga import FedDGGAWeighting
 from fdg_plugins.objectives import OBJECTIVES, Objective
 from fdg_plugins.plugins.classes import parameters_of
-from fdg_plugins.plugins.composition import BASE, COMBINED, PLAIN, parse_method
+from fdg_plugins.plugins.composition import BASE, PLAIN, combined, parse_method
 from fdg_plugins.plugins.method import Method, Reference
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.plugins.reports import REPORT_STATISTICS
@@ -64,8 +64,13 @@ def complaints(record: Method) -> Iterator[str]:
 
 def test_every_record_is_sound() -> None:
     assert {record.key: found for record in METHODS.all() if (found := list(complaints(record)))} == {}
-    for pair in COMBINED:
+    for pair in combined():
         assert {record.key for record in parse_method("+".join(pair)).records} == pair
+
+
+def test_a_method_is_named_by_its_own_file_alone() -> None:
+    files = Path(fdg_plugins.__file__).parent.rglob("*.py")
+    assert [file.name for file in files if "fedprox" in file.read_text(encoding="utf-8").lower()] == ["fedprox.py"]
 
 
 IN_THE_CENSUS = {
