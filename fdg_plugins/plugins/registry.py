@@ -43,7 +43,7 @@ class Registry(Generic[R]):
         group: the group of the entry points: ``"fdg_plugins.methods"``.
         modules: the modules of this package's own records; a package stands for all of its modules.
         type_: the type of the records.
-        order: the place of an own record, equal ones by name; None: as declared.
+        order: sorts the records of this package, equal keys by name; None: as declared.
     """
 
     def __init__(
