@@ -283,7 +283,8 @@ class FederationController(Messenger):
         )
         if protocol.pretrained == "auto" and weights == "from scratch" and not record.stand_in:
             self.warning(
-                "No ImageNet weights are on the server (FDG_PRETRAINED_FILE names them): training starts from scratch."
+                f"No ImageNet weights of {protocol.model} are on the server (FDG_PRETRAINED_FILE names them; the extra "
+                "pretrained brings efficientnet_lite0's): training starts from scratch."
             )
         if record.rounds and record.status != "finished":
             self.say(f"run {record.run} goes on after round {len(record.rounds)}")

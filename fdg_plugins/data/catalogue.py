@@ -106,6 +106,11 @@ def origin_of(dataset: str) -> Origin:
     return Origin(**texts, releases=tuple(releases))
 
 
+# The network whose ImageNet weights come with the extra ``pretrained``; a data set of one's own is often too small to
+# train a network from scratch.
+_OWN_PHOTOGRAPHS = {"model": "efficientnet_lite0"}
+
+
 def dataset_spec(dataset: DatasetRef) -> KnownSpec:
     """Return the record of a data set: the one called so, or that of a description, whose folder is the data root.
 
@@ -119,6 +124,6 @@ def dataset_spec(dataset: DatasetRef) -> KnownSpec:
         **{"domains": dataset.domains, "classes": dataset.classes, "folder": "", "described": True},
     }
     if dataset.task == "classification":
-        return ImageFolderSpec(**common)
+        return ImageFolderSpec(**common, protocol=_OWN_PHOTOGRAPHS)
     masks = {name: getattr(dataset, name) for name in ("channels", "dims", "preset", "mask_values")}
     return SegmentationSpec(**common, **masks)

@@ -124,7 +124,7 @@ def _quick(dataset: DatasetRef) -> dict[str, Any]:
     """Return the quick protocol of a data set; one with masks is not treated as digits, even if it is grey."""
     spec = dataset_spec(dataset)
     family = next((one for one in (SEGMENTATION, "label_skew", "digits") if one in spec.families), "photographs")
-    found = dict(QUICK_PROTOCOLS[family])
+    found = dict(QUICK_PROTOCOLS["own_photographs" if spec.described and family == "photographs" else family])
     if family == SEGMENTATION:
         own = dataset_protocol(dataset).protocol
         found |= {name: min(value, own.get(name) or value) for name, value in QUICK_MASKS[spec.dims].items()}
