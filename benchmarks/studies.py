@@ -6,7 +6,8 @@
     python benchmarks/studies.py office --data-root /data -- --parallel 2 --seeds 0,1,2
     fdg report sweeps/office                                             # the table
 
-Options behind ``--`` go to ``fdg sweep`` as they are. All training is from scratch.
+Options behind ``--`` go to ``fdg sweep`` as they are. Training is from scratch, except in the studies ``*_head`` and
+``*_pretrained``, which start from the ImageNet weights of the extra ``pretrained``.
 """
 
 import argparse
@@ -45,6 +46,21 @@ SKEWED = (
     f"--methods {PERSONAL} --protocol fedomg-fl --set partition=dirichlet --set dirichlet_alpha=0.1 "
     f"--set sites_per_round=40 {AUTO}"
 )
+# A linear head on frozen features: a few minutes a run. SCAFFOLD is missing, as it needs all parameters to travel.
+NINE = "fedavg,fedomg,fedga,feddim,fediir,fedprox,fedsr,fedomg+iir,fedomg+ga"
+PRETRAINED = (
+    "--set model=efficientnet_lite0 --set pretrained=imagenet --set image_size=96 --set rounds=10 --set local_epochs=1 "
+    f"--set batch_size=32 --set max_samples_per_domain=200 {OMG} --set fedomg+iir:server_lr=1 "
+    "--set fedomg+ga:server_lr=1"
+)
+HEAD = f"--methods {NINE} {PRETRAINED} --set trainable=head {AUTO} --set learning_rate=0.05"
+WHOLE = f"--methods {NINE},scaffold {PRETRAINED} --set channels_last=true --set learning_rate=0.01"
+# FedOMG and FedAvg from scratch, changing one thing: kappa, the server's step, or the length of the direction.
+SCRATCH = (
+    "--dataset pacs --set model=strided_convnet --set rounds=10 --set local_epochs=1 --set batch_size=32 "
+    "--set learning_rate=0.02 --set precision=float32 --set channels_last=true --set image_size=64 "
+    f"--set max_samples_per_domain=1000 {SAME_RULE}"
+)
 
 STUDIES: dict[str, tuple[str, ...]] = {
     "rotatedmnist_70k": (f"--methods fedavg,fediir --targets angle_0,angle_75 {ALL_DIGITS}",),
@@ -60,6 +76,13 @@ STUDIES: dict[str, tuple[str, ...]] = {
     "pacs_all_methods": (
         f"--dataset pacs {SMALL} --set model=strided_convnet --set image_size=64 --set max_samples_per_domain=1000",
     ),
+    "pacs_head": tuple(f"--dataset pacs --seeds {seeds} {HEAD}" for seeds in ("0", "0,1", "0,1,2")),
+    "office_head": tuple(f"--dataset officecaltech10 --seeds {seeds} {HEAD}" for seeds in ("0", "0,1", "0,1,2")),
+    "pacs_pretrained": (f"--dataset pacs {WHOLE}",),
+    "office_pretrained": (f"--dataset officecaltech10 {WHOLE}",),
+    "omg_kappa": (f"--methods fedavg,fedomg {SCRATCH} {OMG} --set fedomg:kappa=0.05,0.1,0.25,0.5",),
+    "omg_step": (f"--methods fedomg {SCRATCH} --set fedomg:server_lr=0.25,0.5",),
+    "omg_rescaled": (f"--methods fedomg {SCRATCH} {OMG} --set fedomg:rescale=true",),
     "cifar10_skewed": (f"--dataset cifar10 {SKEWED}",),
     "mnist_skewed": (f"--dataset mnist {SKEWED}",),
 }
