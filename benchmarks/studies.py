@@ -53,7 +53,7 @@ PRETRAINED = (
     f"--set batch_size=32 --set max_samples_per_domain=200 {OMG} --set fedomg+iir:server_lr=1 "
     "--set fedomg+ga:server_lr=1"
 )
-HEAD = f"--methods {NINE} {PRETRAINED} --set trainable=head {AUTO} --set learning_rate=0.05"
+HEAD = f"--methods {NINE} {PRETRAINED} --set trainable=head --set batch_norm=frozen {AUTO} --set learning_rate=0.05"
 WHOLE = f"--methods {NINE},scaffold {PRETRAINED} --set channels_last=true --set learning_rate=0.01"
 # FedOMG and FedAvg from scratch, changing one thing: kappa, the server's step, or the length of the direction.
 SCRATCH = (
