@@ -36,7 +36,7 @@ IMAGES = st.lists(st.tuples(PROBABILITY, st.booleans()), min_size=1, max_size=80
 
 def counted(images: list[tuple[float, bool]]) -> np.ndarray:
     probabilities, members = zip(*images, strict=True)
-    return np.array(histograms(torch.tensor([probabilities]).T, torch.tensor([members]).T)[0])
+    return histograms(torch.tensor([probabilities]).T, torch.tensor([members]).T)[0].numpy()
 
 
 def split(images: list[tuple[float, bool]]) -> tuple[np.ndarray, np.ndarray]:
@@ -88,7 +88,7 @@ def test_the_calibration_error_is_exact_to_half_a_bin(images: list[tuple[float, 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=60))
 def test_scores_of_a_confusion_matrix_are_exact(images: list[tuple[int, int]]) -> None:
     labels, predicted = zip(*images, strict=True)
-    matrix = np.array(confusion(torch.tensor(labels), torch.tensor(predicted), 4))
+    matrix = confusion(torch.tensor(labels), torch.tensor(predicted), 4).numpy()
     seen = sorted({*labels, *predicted})
     f1, balanced = mean_of(f1_scores(matrix)), mean_of(recalls(matrix))
     assert f1 is not None
