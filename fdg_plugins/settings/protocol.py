@@ -16,6 +16,7 @@ from fdg_plugins.core.outliers import check_ratio
 from fdg_plugins.errors import LARGEST, SettingsError, did_you_mean, shorten
 from fdg_plugins.plugins.own_dataset import OwnDataset, read_own_dataset
 from fdg_plugins.randomness import numpy_generator
+from fdg_plugins.tasks import TASKS, Task
 
 PREFIX = "FDG_"
 
@@ -222,6 +223,16 @@ class Protocol(pydantic.BaseModel):
         description="how source validation selects a model: by the mean over domains, or by the median over sites, "
         "which one site's false score moves little",
     )
+    selected_by: SetName = Field(
+        "", description="score by which source validation selects; empty: the task's own, such as `accuracy`"
+    )
+    scores: tuple[SetName, ...] = Field(
+        (),
+        max_length=100,
+        description="scores that models also have, by class and as their mean: `auroc`, `auprc`, `f1`, "
+        "`balanced_accuracy`, `calibration_error`, `sensitivity_at_90` (or another specificity in percent), of masks "
+        "`hausdorff_95`; the sites then also send histograms of 512 bins, or confusion matrices",
+    )
     outlier_ratio: Annotated[float, pydantic.AfterValidator(check_ratio)] = Field(
         10.0,
         ge=0,
@@ -257,7 +268,7 @@ class Protocol(pydantic.BaseModel):
             return read_own_dataset(value)
         return {"name": value} if info.field_name == "objective" and isinstance(value, str) else value
 
-    @pydantic.field_validator("plugins", mode="before")
+    @pydantic.field_validator("plugins", "scores", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
         """Convert comma-separated names, as from the environment, to a list."""
@@ -274,6 +285,11 @@ class Protocol(pydantic.BaseModel):
         """What the sites train, in words; empty for the whole network."""
         by_setting = {"head": "head alone trained", ADAPTERS: f"head and adapters of rank {self.adapter_rank} trained"}
         return by_setting.get(self.trainable, "")
+
+    @property
+    def learned(self) -> Task:
+        """The task, with the ``scores`` that evaluations also have; ``SettingsError`` if it has no such score."""
+        return TASKS.get(self.task).asked(self.scores)
 
     def learning_rate_at(self, round_number: int) -> float:
         """Return the learning rate of a round, counted from 0."""

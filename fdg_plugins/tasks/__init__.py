@@ -18,6 +18,7 @@ An installed plug-in announces a task by an entry point of the group ``fdg_plugi
 """
 
 from fdg_plugins.tasks.classification import CLASSIFICATION
+from fdg_plugins.tasks.counted import Counts
 from fdg_plugins.tasks.group_classification import GROUP_CLASSIFICATION
 from fdg_plugins.tasks.score import ScoreKind, Sum
 from fdg_plugins.tasks.segmentation import SEGMENTATION
@@ -33,6 +34,7 @@ __all__ = [
     "SEGMENTATION",
     "TASKS",
     "Accumulator",
+    "Counts",
     "Score",
     "ScoreKind",
     "Stratified",
