@@ -7,6 +7,7 @@ int64, with class numbers; class 0 is the background. Each pixel (voxel) is a sa
 Loss, Dice and sliding windows are MONAI's (the extra ``medical``), which is imported when they are used.
 """
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -40,8 +41,8 @@ class Segmentation(Task):
     also ``dice_<class number>`` for each; and per foreground class ``true_positives_<class number>``,
     ``false_positives_<class number>`` and ``false_negatives_<class number>`` in voxels. An image without a class, in
     truth and prediction, has a Dice of 1 for it, and of 0 if the class is in one of the two; so every image counts.
-    If asked for, also ``hausdorff_95_<class number>``: the distance in pixels of the network's input that 95 % of either
-    boundary's pixels keep to the other, over the images that have the class in both truth and prediction.
+    If asked for, also ``hausdorff_95_<class number>``: the distance within which 95 % of either boundary's pixels are
+    of the other, in pixels of the network's input, over the images that have the class in truth and prediction.
     """
 
     one_class_per_image: ClassVar[bool] = False
@@ -134,7 +135,7 @@ class Segmentation(Task):
     def derived(self, sums: Mapping[str, SumAndCount]) -> Mapping[str, float]:
         """Return the pooled Dice, ``2 TP / (2 TP + FP + FN)`` over all voxels, as the mean over foreground classes.
 
-        A class that is nowhere, in truth and prediction, has 1. The Hausdorff distance is the mean over the classes that
+        A class that is nowhere, in truth and prediction, has 1. The Hausdorff distance is the mean over classes that
         have one.
         """
         each = [
@@ -149,10 +150,8 @@ class Segmentation(Task):
         """Return over how many images the Hausdorff distance of each class is, if not over all."""
         counts = {number: sums.get(f"{HAUSDORFF.name}_{number}", (0, 0))[1] for number in range(1, len(classes))}
         images = sums[DICE.name][1]
-        few = [f"{classes[number]} {count}" for number, count in counts.items() if count < images]
-        return (f"Hausdorff distance over fewer than the {images} images: {', '.join(few)}",) * bool(
-            self.scores and few
-        )
+        few = [f"{count} of {classes[number]}" for number, count in counts.items() if count < images]
+        return (f"Hausdorff distance over {', '.join(few)} of {images} images",) if self.scores and few else ()
 
     # --- how methods read a network ---
 
@@ -195,7 +194,9 @@ def _hausdorff(predicted: torch.Tensor, true: torch.Tensor) -> Sum:
     if not len(both):
         return Sum(0.0, 0)
     masks = {name: mask[both].unsqueeze(1).float() for name, mask in (("y_pred", predicted), ("y", true))}
-    each = _monai("metrics").compute_hausdorff_distance(**masks, include_background=True, percentile=95)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of MONAI 1.5, about an argument of its own
+        each = _monai("metrics").compute_hausdorff_distance(**masks, include_background=True, percentile=95)
     return Sum(each.double().sum(), len(both))
 
 
