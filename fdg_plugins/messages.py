@@ -198,7 +198,7 @@ class Evaluation(Checked):
 
     # A lambda, which has no return type, so that the schema stays that of the fields.
     _if_any = pydantic.model_serializer(mode="wrap")(
-        lambda found, write: {name: value for name, value in write(found).items() if value or name != "counts"}
+        lambda self, write: {name: value for name, value in write(self).items() if value or name != "counts"}
     )
 
     @pydantic.model_validator(mode="before")

@@ -86,8 +86,8 @@ def _check_fits(protocol: Protocol, spec: DatasetSpec) -> None:
         "selected_by": (protocol.selected_by in ("", *scores), f"one of {', '.join(scores)}; ask for it in scores"),
         "partition": (by_image or protocol.partition not in BY_CLASS, "'equal' or 'iid': images have no class each"),
         "model": (
-            takes and network.dense is not by_image,
-            f"a network that takes {images} and has one feature vector per {'image' if by_image else 'pixel'}",
+            takes and network.dense is task.by_pixel,
+            f"a network that takes {images} and has one feature vector per {'pixel' if task.by_pixel else 'image'}",
         ),
         "image_size": (
             size >= network.smallest and size % network.multiple == 0,

@@ -46,6 +46,7 @@ class Segmentation(Task):
     """
 
     one_class_per_image: ClassVar[bool] = False
+    by_pixel: ClassVar[bool] = True
     weighs_classes_equally: ClassVar[bool] = True
     packages: ClassVar[tuple[str, ...]] = ("monai",)
     derived_kinds: ClassVar[tuple[ScoreKind, ...]] = (POOLED_DICE,)

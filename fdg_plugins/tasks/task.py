@@ -39,6 +39,8 @@ class Task(ABC):
     """What a network learns. A subclass is a value without state; all of its functions are pure.
 
     ``one_class_per_image``: whether a sample is an image; methods that require this reject other tasks.
+    ``has_classes``: whether every sample has one class; ``by_pixel``: whether samples are pixels, so that a network has
+    one feature vector for each.
     ``weighs_classes_equally``: whether a method averages a term over samples within each class of a batch first, as
     most samples are of one class. ``derived_kinds``: the scores that follow from the sums of others. ``report``: the
     declared report that the scores are, beyond loss and primary score, which a site may forbid; None if they tell no
@@ -48,6 +50,8 @@ class Task(ABC):
     """
 
     one_class_per_image: ClassVar[bool]
+    has_classes: ClassVar[bool] = True
+    by_pixel: ClassVar[bool] = False
     weighs_classes_equally: ClassVar[bool] = False
     derived_kinds: ClassVar[tuple[ScoreKind, ...]] = ()
     report: ClassVar[str | None] = None
