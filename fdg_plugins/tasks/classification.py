@@ -12,13 +12,21 @@ from typing import Any, ClassVar
 import torch
 from torch.nn.functional import cross_entropy, one_hot
 
-from fdg_plugins.tasks.counted import CONFIDENCE, CONFUSION, PROBABILITIES, CountedScore, Counts, of_labels, support
+from fdg_plugins.tasks.counted import (
+    CONFIDENCE,
+    CONFUSION,
+    OF_CLASSES,
+    PROBABILITIES,
+    CountedScore,
+    Counts,
+    counted_score,
+    support,
+)
 from fdg_plugins.tasks.counts import confusion, histograms
 from fdg_plugins.tasks.score import ScoreKind, Sum
 from fdg_plugins.tasks.task import Stratified, SumAndCount, Task
 
 ACCURACY = ScoreKind("accuracy", "Accuracy")
-OF_CLASSES = ("auroc", "auprc", "f1", "balanced_accuracy", "calibration_error", "sensitivity_at_<percent>")
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,7 @@ class Classification(Task):
         return None if count == images else f"its {self.score.name} is over {count} images, expected {images}"
 
     def counted(self, name: str) -> CountedScore | None:
-        return of_labels(name)
+        return counted_score(name)
 
     @torch.no_grad()
     def counts(self, logits: torch.Tensor, targets: torch.Tensor) -> Mapping[str, torch.Tensor]:
@@ -62,7 +70,7 @@ class Classification(Task):
         made = {
             PROBABILITIES: lambda: histograms(probabilities, one_hot(targets, classes).bool()),
             CONFUSION: lambda: confusion(targets, given, classes),
-            CONFIDENCE: lambda: histograms(probabilities.gather(1, given[:, None]), right[:, None])[0],
+            CONFIDENCE: lambda: histograms(probabilities.gather(1, given[:, None]), right[:, None]),
         }
         return {name: made[name]() for name in self.reads}
 
@@ -75,7 +83,7 @@ class Classification(Task):
             return "its counts differ in the images of a class"
         right = {sums[ACCURACY.name][0]} if ACCURACY.name in sums else set()
         right |= {float(counts[CONFUSION].trace())} if CONFUSION in counts else set()
-        right |= {float(counts[CONFIDENCE][1].sum())} if CONFIDENCE in counts else set()
+        right |= {float(counts[CONFIDENCE][0, 1].sum())} if CONFIDENCE in counts else set()
         return "its counts and sums differ in the images that are classified correctly" if len(right) > 1 else None
 
     def samples_of(self, features: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -24,9 +24,10 @@ from fdg_plugins.tasks.score import ScoreKind
 
 PROBABILITIES = "probabilities"  # [Y, 2, K]: histograms of the probability of each class
 CONFUSION = "confusion"  # [Y, Y]
-CONFIDENCE = "confidence"  # [2, K]: histogram of the probability of the class that is given
+CONFIDENCE = "confidence"  # [1, 2, K]: histogram of the probability of the class that is given
 FEWEST = 30  # images of a class, below which a score of the class is marked
-SENSITIVITY = r"sensitivity_at_([1-9]\d?)"
+CALIBRATION = "calibration_error"
+OF_CLASSES = ("auroc", "auprc", "f1", "balanced_accuracy", CALIBRATION, "sensitivity_at_<percent>")
 
 Counts = Mapping[str, np.ndarray]
 ByClass = Callable[[np.ndarray], list[Bounded | None]]
@@ -51,7 +52,7 @@ class CountedScore:
 
 def shape_of(counts: str, num_classes: int) -> tuple[int, ...]:
     """Return the shape of counts by their name."""
-    shapes = {PROBABILITIES: (num_classes, 2, BINS), CONFUSION: (num_classes, num_classes), CONFIDENCE: (2, BINS)}
+    shapes = {PROBABILITIES: (num_classes, 2, BINS), CONFUSION: (num_classes, num_classes), CONFIDENCE: (1, 2, BINS)}
     return shapes[counts]
 
 
@@ -63,45 +64,27 @@ def support(counts: Counts) -> np.ndarray | None:
 
 
 @cache
-def of_labels(name: str) -> CountedScore | None:
-    """Return a score of classifications with one class per image; None for an unknown name."""
-    return _against_rest(name) or _named(
-        name,
-        ("f1", "F1", CONFUSION, f1_scores),
-        ("balanced_accuracy", "Balanced accuracy", CONFUSION, recalls),
-        ("calibration_error", "Calibration error", CONFIDENCE, lambda counts: [calibration_error(counts)]),
-    )
+def counted_score(name: str, *, independent: bool = False) -> CountedScore | None:
+    """Return a score of classifications by name, None for an unknown one.
 
-
-@cache
-def of_independent_labels(name: str) -> CountedScore | None:
-    """Return a score of classifications with any number of classes per image; None for an unknown name."""
-    return _against_rest(name) or _named(
-        name,
-        ("f1", "F1", PROBABILITIES, f1_scores),
-        ("balanced_accuracy", "Balanced accuracy", PROBABILITIES, balanced_accuracies),
-        ("calibration_error", "Calibration error", PROBABILITIES, _each(calibration_error)),
-    )
-
-
-def _against_rest(name: str) -> CountedScore | None:
-    if found := fullmatch(SENSITIVITY, name):
+    ``independent``: whether an image has any number of classes, each with a probability of its own, or one class.
+    """
+    given, sure = (PROBABILITIES, PROBABILITIES) if independent else (CONFUSION, CONFIDENCE)
+    rows: dict[str, tuple[str, str, ByClass]] = {
+        "auroc": ("AUROC", PROBABILITIES, _each(roc_area)),
+        "auprc": ("AUPRC", PROBABILITIES, _each(precision_area)),
+        "f1": ("F1", given, f1_scores),
+        "balanced_accuracy": ("Balanced accuracy", given, balanced_accuracies if independent else recalls),
+        CALIBRATION: ("Calibration error", sure, _each(calibration_error)),
+    }
+    if found := fullmatch(r"sensitivity_at_([1-9]\d?)", name):
         percent = int(found[1])
         title = f"Sensitivity at {percent} % specificity"
-        return _named(name, (name, title, PROBABILITIES, _each(lambda one: sensitivity_at(one, percent))))
-    return _named(
-        name,
-        ("auroc", "AUROC", PROBABILITIES, _each(roc_area)),
-        ("auprc", "AUPRC", PROBABILITIES, _each(precision_area)),
-    )
-
-
-def _named(name: str, *rows: tuple[str, str, str, ByClass]) -> CountedScore | None:
-    for own, title, reads, of in rows:
-        if own == name:
-            better = name != "calibration_error"
-            return CountedScore(ScoreKind(name, title, higher_is_better=better), reads, of)
-    return None
+        rows[name] = (title, PROBABILITIES, _each(lambda one: sensitivity_at(one, percent)))
+    if name not in rows:
+        return None
+    title, reads, of = rows[name]
+    return CountedScore(ScoreKind(name, title, higher_is_better=name != CALIBRATION), reads, of)
 
 
 def _each(score: Callable[[np.ndarray], Bounded | None]) -> ByClass:

@@ -12,8 +12,7 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.tasks.classification import OF_CLASSES
-from fdg_plugins.tasks.counted import PROBABILITIES, CountedScore, of_independent_labels
+from fdg_plugins.tasks.counted import OF_CLASSES, PROBABILITIES, CountedScore, counted_score
 from fdg_plugins.tasks.counts import histograms
 from fdg_plugins.tasks.score import ScoreKind, Sum
 from fdg_plugins.tasks.task import Stratified, SumAndCount, Task
@@ -56,7 +55,7 @@ class MultiLabel(Task):
         return None if count == images else f"its {self.score.name} is over {count} images, expected {images}"
 
     def counted(self, name: str) -> CountedScore | None:
-        return of_independent_labels(name)
+        return counted_score(name, independent=True)
 
     @torch.no_grad()
     def counts(self, logits: torch.Tensor, targets: torch.Tensor) -> Mapping[str, torch.Tensor]:
