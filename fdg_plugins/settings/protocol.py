@@ -229,7 +229,7 @@ class Protocol(pydantic.BaseModel):
     scores: tuple[SetName, ...] = Field(
         (),
         max_length=100,
-        description="scores that models also have, by class and as their mean: `auroc`, `auprc`, `f1`, "
+        description="scores that models also have, with `+` between them, by class and as their mean: `auroc`, `auprc`, `f1`, "
         "`balanced_accuracy`, `calibration_error`, `sensitivity_at_90` (or another specificity in percent), of masks "
         "`hausdorff_95`; the sites then also send histograms of 512 bins, or confusion matrices",
     )
@@ -271,8 +271,10 @@ class Protocol(pydantic.BaseModel):
     @pydantic.field_validator("plugins", "scores", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
-        """Convert comma-separated names, as from the environment, to a list."""
-        return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+        """Convert names with commas between them, as from the environment, or `+`, as from `--set`, to a list."""
+        if not isinstance(value, str):
+            return value
+        return [name.strip() for name in value.replace("+", ",").split(",") if name.strip()]
 
     @pydantic.field_validator("max_samples_per_domain", "sites_per_round", "patience", "clip_to_median", mode="before")
     @classmethod

@@ -67,7 +67,7 @@ def support(counts: Counts) -> np.ndarray | None:
 def counted_score(name: str, *, independent: bool = False) -> CountedScore | None:
     """Return a score of classifications by name, None for an unknown one.
 
-    ``independent``: whether an image has any number of classes, each with a probability of its own, or one class.
+    ``independent``: whether an image has any number of classes, each with its probability, or one class.
     """
     given, sure = (PROBABILITIES, PROBABILITIES) if independent else (CONFUSION, CONFIDENCE)
     rows: dict[str, tuple[str, str, ByClass]] = {

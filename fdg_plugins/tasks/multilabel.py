@@ -76,7 +76,7 @@ class MultiLabel(Task):
         return 0
 
     def class_counts(self, images: Iterable[Any], num_classes: int) -> tuple[int, ...]:
-        """Return how many images have each of the Y classes; an image counts for each of its own."""
+        """Return how many images have each of the Y classes; an image counts for each class that it has."""
         listed = list(images)
         return tuple(sum(image.present[label] for image in listed) for label in range(num_classes))
 

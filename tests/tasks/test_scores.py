@@ -102,7 +102,8 @@ def test_a_score_that_the_task_does_not_have_is_refused() -> None:
         with pytest.raises(SettingsError) as caught:
             task.asked((name,))
         assert (caught.value.field, caught.value.value) == ("scores", name)
-    assert make_protocol([{"scores": "auroc, f1"}]).learned.scores == ("auroc", "f1")
+    for text in ("auroc, f1", "auroc+f1", ["auroc", "f1"]):
+        assert make_protocol([{"scores": text}]).learned.scores == ("auroc", "f1")
 
 
 def test_nothing_is_sent_unless_it_is_asked_for() -> None:
