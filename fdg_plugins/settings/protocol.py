@@ -229,9 +229,9 @@ class Protocol(pydantic.BaseModel):
     scores: tuple[SetName, ...] = Field(
         (),
         max_length=100,
-        description="scores that models also have, with `+` between them, by class and as their mean: `auroc`, `auprc`, `f1`, "
-        "`balanced_accuracy`, `calibration_error`, `sensitivity_at_90` (or another specificity in percent), of masks "
-        "`hausdorff_95`; the sites then also send histograms of 512 bins, or confusion matrices",
+        description="[other scores](report.md#other-scores), with `+` between them: `auroc`, `auprc`, `f1`, "
+        "`balanced_accuracy`, `calibration_error`, `sensitivity_at_90`, of masks `hausdorff_95`; sites then send "
+        "histograms or confusion matrices too",
     )
     outlier_ratio: Annotated[float, pydantic.AfterValidator(check_ratio)] = Field(
         10.0,
