@@ -303,7 +303,8 @@ class RunRecord(Recorded):
     def counts_by_domain(self, scores: Mapping[str, Evaluation]) -> dict[str, Counts]:
         """Return the counts of each domain, pooled over its sites; of the held-out domain as in `sums_by_domain`."""
         found: dict[str, dict[str, Any]] = {}
-        for site, score in self._whole(scores).items() if self.task.reads else ():
+        counted = {site: score for site, score in self._whole(scores).items() if score.counts}
+        for site, score in counted.items():
             pooled = found.setdefault(self.census[site].domain, {})
             for name, counts in self.task.read_counts(score.counts, len(self.classes)).items():
                 pooled[name] = pooled[name] + counts if name in pooled else counts
