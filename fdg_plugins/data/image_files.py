@@ -203,9 +203,10 @@ def _augmented(views: EpochViews, pixels: np.ndarray, sample: Sample, number: in
 
 
 def _labelled(pixels: np.ndarray, sample: Sample, number: int, position: int) -> Example:
-    several = isinstance(sample, LabelsSample)
-    target = torch.tensor(sample.present, dtype=torch.float32) if several else torch.tensor(sample.label)
-    return torch.from_numpy(np.ascontiguousarray(pixels)), target
+    image = torch.from_numpy(np.ascontiguousarray(pixels))
+    if isinstance(sample, LabelsSample):
+        return image, torch.tensor(sample.present, dtype=torch.float32)
+    return image, torch.tensor(sample.label)
 
 
 def _with_attribute(pixels: np.ndarray, sample: Sample, number: int, position: int) -> Example:

@@ -33,7 +33,7 @@ class Bounded(NamedTuple):
 class ReliabilityBin(NamedTuple):
     """The images with a confidence in one of 16 bins: their number, mean confidence, and the share that is right."""
 
-    count: int
+    images: int
     confidence: float
     correct: float
 
@@ -163,8 +163,8 @@ def calibration_error(histogram: np.ndarray) -> Bounded | None:
     bins = reliability(histogram)
     if not bins:
         return None
-    total = sum(one.count for one in bins)
-    value = sum(one.count * abs(one.correct - one.confidence) for one in bins) / total
+    total = sum(one.images for one in bins)
+    value = sum(one.images * abs(one.correct - one.confidence) for one in bins) / total
     return Bounded(value, max(0.0, value - CALIBRATION_BOUND), min(1.0, value + CALIBRATION_BOUND))
 
 

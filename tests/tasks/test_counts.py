@@ -82,7 +82,7 @@ def test_the_calibration_error_is_exact_to_half_a_bin(images: list[tuple[float, 
     assert holds(score, exact)
     assert score is not None
     assert abs(score.value - exact) <= CALIBRATION_BOUND + ROUNDING
-    assert [one.count for one in reliability(counted(images))] == [n for n in np.bincount(bins).tolist() if n]
+    assert [one.images for one in reliability(counted(images))] == [n for n in np.bincount(bins).tolist() if n]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=60))

@@ -220,7 +220,7 @@ def commonest_in_domains(runs: Iterable[Run]) -> dict[str, float]:
 
 def rare_classes(runs: Iterable[Run]) -> dict[str, str]:
     """Return the classes with few images in each held-out domain, with their numbers, of runs with scores by class."""
-    found = {}
+    found: dict[str, str] = {}
     for run in (run for run in runs if run.record.protocol.scores):
         counts = np.sum([run.record.census[site].class_counts for site in run.record.held_out], axis=0)
         few = [f"{name} ({n})" for name, n in zip(run.record.classes, counts.tolist(), strict=True) if n < FEWEST]
