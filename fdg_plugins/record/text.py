@@ -119,6 +119,8 @@ def final_table(record: RunRecord) -> str:
         *_aligned(rows),
         "Sources are evaluated on validation splits, the target on all its images; it played no part in selection.",
     ]
+    if record.selecting != record.score:
+        lines.append(f"Models are selected by {record.selecting.title}.")
     last = next(reversed(record.standing), None)
     counts = {} if last is None else record.counts_by_domain(last.sites)
     for domain, sums in ({} if last is None else record.sums_by_domain(last.sites)).items():

@@ -167,6 +167,7 @@ def test_a_model_is_selected_by_the_score_that_the_protocol_names(selection: str
     record.choices = record.choose({})
     assert "Calibration error" in final_table(record)
     assert "Calibration error within 0.10" in final_table(record)
+    assert "selected by Calibration error" in final_table(record)
 
 
 def test_a_run_records_its_scores_and_a_report_shows_them(
@@ -189,6 +190,7 @@ def test_a_run_records_its_scores_and_a_report_shows_them(
     assert all(local.local is not None and not local.local.counts for local in record.rounds[0].local.values())
     table = build_table(find_runs([tmp_path / "workspace"]).runs)
     assert "AUROC" in table.text()
+    assert "source validation by AUROC" in table.caption
     numbers = table.numbers()
     assert {"auroc", "f1", "auroc_0"} <= set(numbers["kind"])
     assert any("fewer than 30 images of" in note for note in table.notes)

@@ -79,6 +79,8 @@ def build_table(
         [_scores(group, rows) for group in groups if not group.is_reference],
     )
     rule = RULES[rules[0]] if len(rules) == 1 else "by several rules"
+    selecting = kept[0].record.selecting
+    rule += f" by {selecting.title}" if selecting != score else ""
     picked = [(group, chosen) for group, chosen in found if chosen]
     return Table(
         caption=f"{score.heading}{score.unit}, {seeds_in_words(rows, (run.seed for run in kept))}: {described(kept)}; "
@@ -88,7 +90,7 @@ def build_table(
         rows=rows,
         notes=(
             *writer.notes(),
-            *(note_on(group, chosen, group.runs[0].record.selecting) for group, chosen in picked),
+            *(note_on(group, chosen, selecting) for group, chosen in picked),
             *_notes_on_images(kept, writer.domains),
             *notes_on_runs(kept),
             *note_on_batch_norm(groups),
