@@ -46,12 +46,15 @@ LONGEST_NAME = 200
 MOST_CLASSES = 10_000
 MOST_NAMES = 1_000
 MOST_SAMPLES = 2**53  # a float64 represents every integer up to this
+MOST_COUNTS = 2**24  # of one name, packed
 LONGEST_S = 1e9  # duration of a training in seconds, about thirty years
 
 # One line of printable text, without control characters, which could forge log lines.
 Name = Annotated[str, pydantic.StringConstraints(max_length=LONGEST_NAME, pattern=r"^[^\p{C}\p{Zl}\p{Zp}]*$")]
 Count = Annotated[int, pydantic.Field(ge=0, le=MOST_SAMPLES)]
 Precision = Literal["float32", "bfloat16"]
+PackedCount = Annotated[int, pydantic.Field(ge=-MOST_SAMPLES, le=MOST_SAMPLES, strict=True)]
+PackedCounts = Annotated[tuple[PackedCount, ...], pydantic.Field(max_length=MOST_COUNTS)]
 
 
 def _check_loss(value: float) -> float:
@@ -183,13 +186,20 @@ class Evaluation(Checked):
     """One model on one split of one domain: mean loss over ``count`` images, and the scores of the run's task by name.
 
     Scores are stored as sums and counts, which can be added across sites. A record also has the value of each score
-    under its name, such as ``accuracy``, in [0, 1].
+    under its name, such as ``accuracy``, in [0, 1]. ``counts``: what the protocol's ``scores`` are computed from, not
+    written if there are none; -k stands for k zeros.
     """
 
     split: Literal["train", "validation", "test"]
     loss: Loss
     count: int = pydantic.Field(ge=1, le=MOST_SAMPLES)
     sums: dict[Name, ScoreSum] = pydantic.Field(min_length=1, max_length=MOST_NAMES)
+    counts: dict[Name, PackedCounts] = pydantic.Field(default_factory=dict, max_length=MOST_NAMES)
+
+    # A lambda, which has no return type, so that the schema stays that of the fields.
+    _if_any = pydantic.model_serializer(mode="wrap")(
+        lambda self, write: {name: value for name, value in write(self).items() if value or name != "counts"}
+    )
 
     @pydantic.model_validator(mode="before")
     @classmethod

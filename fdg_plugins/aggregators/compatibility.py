@@ -42,8 +42,11 @@ def _of_parts(protocol: Protocol, objective: Objective, aggregator: UpdateAggreg
         yield "objective", f"that of the same method: the weights follow from its report {rule.shares!r}"
     if rule.shares == REPORT_TRAINING_LOSS and protocol.gap_split != "train":
         yield "gap_split", "'train': the weighting follows from the loss on the training split"
-    if objective.needs_labelled_images and not TASKS.get(protocol.task).one_class_per_image:
+    task = TASKS.get(protocol.task)
+    if objective.needs_labelled_images and not task.one_class_per_image:
         yield "task", f"another: {ours} needs one class per image"
+    if objective.needs_classes and not task.has_classes:
+        yield "task", f"another: {ours} needs one class per image or pixel"
     if objective.needs_flat_images and dataset_spec(protocol.dataset).dims != 2:
         yield "dataset", f"another: {ours} needs 2D images"
     if protocol.enable_tensor_disk_offload and not aggregator.reads_parts:

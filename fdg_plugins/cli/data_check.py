@@ -14,16 +14,17 @@ from rich.progress import track as track_with_bar
 from fdg_plugins.cli.console import make_table, say, show, warn
 from fdg_plugins.data.attributes import list_attributed
 from fdg_plugins.data.decoding import read_image
-from fdg_plugins.data.folders import list_domain
+from fdg_plugins.data.labels import list_images
 from fdg_plugins.data.own_files import FileRules
 from fdg_plugins.data.pairs import list_pairs, stem_of
-from fdg_plugins.data.specs import AttributeSpec, ImageFolderSpec, KnownSpec, SegmentationSpec
+from fdg_plugins.data.specs import AttributeSpec, ImageFolderSpec, KnownSpec, LabelsSample, Sample, SegmentationSpec
 from fdg_plugins.data.splits import split_of
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.preparation import count_images
 from fdg_plugins.lab.preparation.facts import ImageFacts, class_shares, image_facts, mask_facts, read_pair
 from fdg_plugins.lab.preparation.sheets import Tile, draw_sheet, mask_tiles
 from fdg_plugins.storage import write_bytes
+from fdg_plugins.tasks import TASKS
 
 IN_A_ROW = 8
 ON_A_SHEET = 6
@@ -105,7 +106,7 @@ def _look(place: Place, spec: Any, domain: str) -> Look:
     if isinstance(spec, AttributeSpec):
         listing = list_attributed(root, spec, domain)
     else:
-        listing = (list_pairs if has_masks else list_domain)(root, spec, domain, place.rules)
+        listing = (list_pairs if has_masks else list_images)(root, spec, domain, place.rules)
     samples, split = listing.images, split_of(listing, spec, domain, seed=0)
     tracked = track(samples, f"decoding {domain}", len(samples))
     if has_masks:
@@ -126,8 +127,8 @@ def _look(place: Place, spec: Any, domain: str) -> Look:
             share = [shares[label] for shares in found.shares] or [0.0]
             row[f"fraction of {name}"] = f"{sum(share) / len(share):.3f} ({min(share):.3f} to {max(share):.3f})"
     else:
-        labels = [sample.label for sample in samples]
-        counts = {name: labels.count(label) for label, name in enumerate(spec.classes)}
+        by_label = TASKS.get(spec.task).class_counts(samples, len(spec.classes))
+        counts = dict(zip(spec.classes, by_label, strict=True))
         row |= ends_of(counts)
         row["formats"] = ", ".join(f"{name} {count:,}" for name, count in sorted(found.formats.items()))
         row["grey"] = f"{found.grey:,}"
@@ -172,7 +173,7 @@ def _sheets(place: Place, spec: Any, looks: Mapping[str, Look]) -> Iterator[tupl
     if isinstance(spec, ImageFolderSpec) and usable:
         rows = {
             domain: [
-                Tile(np.asarray(read_image(place.root / spec.folder / one.file)), spec.classes[one.label])
+                Tile(np.asarray(read_image(place.root / spec.folder / one.file)), _words(one, spec.classes))
                 for one in _spread(sorted(found, key=lambda sample: (sample.label, sample.file)), IN_A_ROW)
             ]
             for domain, found in usable.items()
@@ -187,6 +188,12 @@ def _sheets(place: Place, spec: Any, looks: Mapping[str, Look]) -> Iterator[tupl
             texts = [f"{name} {share:.3f}" for name, share in zip(spec.classes[1:], shares, strict=True)]
             rows[stem_of(Path(pair.file).name)] = mask_tiles(image, labels, ", ".join(texts))
         yield domain, draw_sheet(rows, f"{spec.title}, {domain}: {len(rows)} of {len(pairs)} pairs", TILE, spec.classes)
+
+
+def _words(sample: Sample, classes: Sequence[str]) -> str:
+    """Return the class of an image, or all that it has."""
+    present = sample.present if isinstance(sample, LabelsSample) else [sample.label == at for at in range(len(classes))]
+    return ", ".join(name for name, has in zip(classes, present, strict=True) if has) or "none"
 
 
 def _spread(items: Sequence[T], count: int) -> list[T]:

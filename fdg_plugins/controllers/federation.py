@@ -56,7 +56,6 @@ from fdg_plugins.settings.protocol import environment_settings
 from fdg_plugins.settings.uses import uses_of
 from fdg_plugins.state.folders import VARIABLE as STATE_VARIABLE
 from fdg_plugins.state.folders import held_run, state_beside, state_folder
-from fdg_plugins.tasks import TASKS
 from fdg_plugins.training.global_model import initial_model
 
 
@@ -226,7 +225,7 @@ class FederationController(Messenger):
         self.say(f"census of {counted(len(sites), 'site')}: {', '.join(sites)}")
         protocol = plans.real.protocol
         failures = self.ask([Request(TASK_CENSUS, sites, data, on_answer)], protocol.task_timeout)
-        federation = take_census(replies, failures, protocol.target, TASKS.get(protocol.task))
+        federation = take_census(replies, failures, protocol.target, protocol.learned)
         check_versions(federation, {**installed_versions(OF_AUDIT), **self._code})
         return federation
 

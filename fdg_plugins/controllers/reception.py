@@ -34,7 +34,7 @@ from fdg_plugins.objectives import Exchange, SiteFacts, make_objective
 from fdg_plugins.plugins.reports import CheckedReports
 from fdg_plugins.record.run_record import LocalRecord, RunRecord
 from fdg_plugins.settings.protocol import Protocol
-from fdg_plugins.tasks import DEFAULT_TASK, TASKS, Task
+from fdg_plugins.tasks import DEFAULT_TASK, Task
 from fdg_plugins.training.global_model import count_bytes
 
 
@@ -63,10 +63,10 @@ class Expected:
             self._same("number of epoch_losses", len(report.epoch_losses), self.epochs, "of this protocol")
         if report.training_split is not None and not self.judges_training:
             self._refuse("sent training_split, which this protocol does not ask for")
-        for score in (report.received, report.local):
-            self.check_score(score, "validation")
+        self.check_score(report.received, "validation")
+        self.check_score(report.local, "validation", counted=False)
         for score in report.training_split or ():
-            self.check_score(score, "train")
+            self.check_score(score, "train", counted=False)
         self.check_personal(report.personal)
 
     def check_personal(self, score: Evaluation | None) -> None:
@@ -75,14 +75,26 @@ class Expected:
             self._refuse("sent the score of a personal model, which this method does not have")
         self.check_score(score, "validation")
 
-    def check_score(self, score: Evaluation | None, split: Literal["train", "validation", "test"]) -> None:
-        """Raise ``ContributionError`` if a score is for another split or covers another number of images."""
+    def check_score(
+        self, score: Evaluation | None, split: Literal["train", "validation", "test"], *, counted: bool = True
+    ) -> None:
+        """Raise ``ContributionError`` if a score is for another split or covers another number of images.
+
+        ``counted``: whether the scores that the protocol asks for belong to it.
+        """
         if score is None:
             return
         self._same("split of an evaluation", score.split, split, "asked for")
         self._same("count of an evaluation", score.count, getattr(self.reply, f"num_{split}"), "counted in the census")
+        task, classes = self.task if counted else self.task.asked(()), len(self.facts.class_counts)
         sums = {name: (one.sum, one.count) for name, one in score.sums.items()}
-        if (wrong := self.task.complaint(sums, score.count, len(self.facts.class_counts))) is not None:
+        if (wrong := task.complaint(sums, score.count, classes)) is not None:
+            self._refuse(wrong)
+        try:
+            counts = task.read_counts(score.counts, classes)
+        except ValueError as error:
+            self._refuse(str(error))
+        if (wrong := task.complaint_on_counts(counts, sums, score.count)) is not None:
             self._refuse(wrong)
 
     def _same(self, name: str, came: Any, expected: Any, why: str) -> None:
@@ -99,7 +111,7 @@ def expected_of(site: str, protocol: Protocol, reply: CensusReply, round_number:
     objective = make_objective(protocol.objective)
     epochs = protocol.local_epochs + objective.more_epochs
     steps = epochs * batches_per_epoch(reply.num_train, protocol.batch_size)
-    task = TASKS.get(protocol.task)
+    task = protocol.learned
     samples = task.samples_per_image(protocol.image_size, dataset_spec(protocol.dataset).dims)
     facts = SiteFacts(
         steps=steps,

@@ -123,7 +123,8 @@ def dataset_spec(dataset: DatasetRef) -> KnownSpec:
         **{"name": dataset.name, "title": dataset.title or dataset.name, "reference": "a data set of one's own"},
         **{"domains": dataset.domains, "classes": dataset.classes, "folder": "", "described": True},
     }
-    if dataset.task == "classification":
-        return ImageFolderSpec(**common, protocol=_OWN_PHOTOGRAPHS)
+    if dataset.task != "segmentation":
+        other = {} if dataset.task == ImageFolderSpec.task else {"task": dataset.task}
+        return ImageFolderSpec(**common, task=dataset.task, protocol={**_OWN_PHOTOGRAPHS, **other})
     masks = {name: getattr(dataset, name) for name in ("channels", "dims", "preset", "mask_values")}
     return SegmentationSpec(**common, **masks)

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple, TypeVar
 from fdg_plugins.data.attributes import list_attributed
 from fdg_plugins.data.catalogue import dataset_spec
 from fdg_plugins.data.decoding import MOST_PIXELS, DamagedError
-from fdg_plugins.data.folders import existing_root, is_folder, is_unfinished, list_domain, rules_of
+from fdg_plugins.data.folders import existing_root, is_folder, is_unfinished, rules_of
 from fdg_plugins.data.image_files import AttributeFiles, ImageFiles, ImageSource
+from fdg_plugins.data.labels import list_images
 from fdg_plugins.data.own_files import NO_RULES
 from fdg_plugins.data.pairs import list_pairs
 from fdg_plugins.data.presets import PairFiles, preset_of
@@ -246,7 +247,7 @@ def _listed(spec: KnownSpec, domain: str, files: _Files) -> tuple[KnownSpec, Ima
     if isinstance(spec, SegmentationSpec):
         pairs = PairFiles(folder, spec, preset_of(files.preset, spec), memory, max_pixels)
         return spec, pairs, list_pairs(root, spec, domain, rules)
-    return spec, ImageFiles(folder, memory, max_pixels), list_domain(root, spec, domain, rules)
+    return spec, ImageFiles(folder, memory, max_pixels), list_images(root, spec, domain, rules)
 
 
 # --- damaged images ---

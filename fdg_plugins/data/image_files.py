@@ -20,7 +20,7 @@ from torch.utils.data import Dataset
 
 from fdg_plugins.data.augmentation import Epochs, EpochViews, whole_view
 from fdg_plugins.data.decoding import MOST_PIXELS, check_image, open_image, read_image
-from fdg_plugins.data.specs import AttributeSample, Sample
+from fdg_plugins.data.specs import AttributeSample, LabelsSample, Sample
 from fdg_plugins.errors import DataError
 
 Example = tuple[torch.Tensor, torch.Tensor]
@@ -203,7 +203,10 @@ def _augmented(views: EpochViews, pixels: np.ndarray, sample: Sample, number: in
 
 
 def _labelled(pixels: np.ndarray, sample: Sample, number: int, position: int) -> Example:
-    return torch.from_numpy(np.ascontiguousarray(pixels)), torch.tensor(sample.label)
+    image = torch.from_numpy(np.ascontiguousarray(pixels))
+    if isinstance(sample, LabelsSample):
+        return image, torch.tensor(sample.present, dtype=torch.float32)
+    return image, torch.tensor(sample.label)
 
 
 def _with_attribute(pixels: np.ndarray, sample: Sample, number: int, position: int) -> Example:

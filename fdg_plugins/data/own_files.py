@@ -19,6 +19,7 @@ from fdg_plugins.errors import DataError, first_problem
 from fdg_plugins.plugins.own_dataset import FolderName, FolderNames, MaskValues, PlainName, Title
 
 DATASET_FILE = "dataset.toml"
+LABELS_FILE = "labels.csv"
 DOMAIN = "{domain}"
 
 
@@ -72,7 +73,7 @@ class DatasetFile(pydantic.BaseModel, frozen=True, extra="forbid"):
     folder: Text | None = None
     domains: FolderNames | None = None
     classes: FolderNames | None = None
-    task: Literal["classification", "segmentation"] = "classification"
+    task: Literal["classification", "multilabel", "segmentation"] = "classification"
     mask_values: MaskValues | None = None
     channels: Literal[1, 3] | None = None
     dims: Literal[2, 3] | None = None

@@ -12,7 +12,7 @@ from typing import Any
 
 from fdg_plugins.data.catalogue import DATASETS
 from fdg_plugins.data.folders import has_image, is_folder, names_in
-from fdg_plugins.data.own_files import DATASET_FILE, NO_RULES, DatasetFile, FileRules, read_dataset_file
+from fdg_plugins.data.own_files import DATASET_FILE, LABELS_FILE, NO_RULES, DatasetFile, FileRules, read_dataset_file
 from fdg_plugins.data.pairs import PARTS as PAIR_FOLDERS
 from fdg_plugins.errors import DataError, SettingsError, visible
 from fdg_plugins.plugins.own_dataset import OwnDataset, plain_name, read_own_dataset, shorten_names
@@ -67,7 +67,7 @@ def own_data(place: str | Path, folder: str | Path | None = None) -> OwnData:
 
 def _described(root: Path, content: DatasetFile, file: Path | None) -> OwnData:
     present = [name for name in content.domains or _folders(root) if not content.excludes(f"{name}/")]
-    find = _found_pairs if content.task == "segmentation" else _found_classes
+    find = _found_classes if content.task == "classification" else _found_lists
     found = find(root, content, present)
     classes = content.classes or tuple(sorted({name for names in found.values() for name in names}))
     _check_found(root, found, classes, content)
@@ -111,14 +111,17 @@ def _found_classes(root: Path, rules: FileRules, domains: list[str]) -> _Found:
     return found
 
 
-def _found_pairs(root: Path, content: DatasetFile, domains: list[str]) -> _Found:
-    """Return the domains that have images with masks; their classes cannot be known from names."""
+def _found_lists(root: Path, content: DatasetFile, domains: list[str]) -> _Found:
+    """Return the domains that have a list of labels, or images with masks; names do not show their classes."""
     if content.classes is None:
-        raise SettingsError(f"the {DATASET_FILE} of {root} names no classes, which the task segmentation needs.")
+        raise SettingsError(f"the {DATASET_FILE} of {root} names no classes, which the task {content.task} needs.")
+    has_masks = content.task == "segmentation"
+    list_name = "dataset.json" if has_masks else LABELS_FILE
     return {
         name: content.classes
         for name in domains
-        if all(is_folder(root / name / part) for part in PAIR_FOLDERS) or (root / name / "dataset.json").is_file()
+        if (root / name / list_name).is_file()
+        or (has_masks and all(is_folder(root / name / part) for part in PAIR_FOLDERS))
     }
 
 

@@ -274,6 +274,13 @@ class PairSample(Sample):
 
 
 @dataclass(frozen=True)
+class LabelsSample(Sample):
+    """An image with any number of classes: ``present`` has 1 for each class of the data set that it has, else 0."""
+
+    present: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class AttributeSample(Sample):
     """An image with a class and an attribute, which is 1 if it has the data set's ``attribute`` and 0 if not."""
 

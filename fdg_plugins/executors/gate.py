@@ -42,7 +42,6 @@ from fdg_plugins.messages import (
 from fdg_plugins.plugins.files import load_files
 from fdg_plugins.plugins.reports import REPORT_LOCAL_MODEL, REPORT_STATISTICS
 from fdg_plugins.privacy.ledger import DEFAULT_DELTA, Limits, strictest
-from fdg_plugins.tasks import TASKS
 
 
 def demanded_limits(fl_ctx: FLContext) -> Limits | None:
@@ -114,5 +113,5 @@ def _reports_in(answer: Shareable, order: SiteTask) -> Iterator[tuple[str, tuple
         yield "normalization statistics", (REPORT_STATISTICS,)
     if dxo.data_kind == DataKind.WEIGHT_DIFF and protocol.keep_local_models:
         yield "a model that is kept among the results", (REPORT_LOCAL_MODEL,)
-    if order.task in (TASK_TRAIN, TASK_EVALUATE) and (scores := TASKS.get(protocol.task).report) is not None:
-        yield "scores of its task beyond the primary one", (scores,)
+    if order.task in (TASK_TRAIN, TASK_EVALUATE):
+        yield from (("scores of its task beyond the primary one", (scores,)) for scores in protocol.learned.reports)

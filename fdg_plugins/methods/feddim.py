@@ -75,6 +75,7 @@ class FedDIMObjective(Objective):
     name: ClassVar[str] = "dim"
     neutral: ClassVar[Mapping[str, Any] | None] = {"strength": 0}
     report: ClassVar[str | None] = "class_means"
+    needs_classes: ClassVar[bool] = True
     needs_shared: ClassVar[Shared] = "head"
     hosted: ClassVar[Mapping[str, Any] | None] = {}
 

@@ -60,7 +60,7 @@ def check_brought_network(protocol: Protocol, model: ExtractorClassifier | None 
     if NETWORKS.origin(protocol.model) is None:
         return
     model = plain_network(protocol, num_classes=2) if model is None else model
-    dense = not TASKS.get(protocol.task).one_class_per_image
+    dense = TASKS.get(protocol.task).by_pixel
     spec = dataset_spec(protocol.dataset)
     check_features(model, spec.channels, protocol.image_size, dims=spec.dims, dense=dense)
 

@@ -181,6 +181,7 @@ class Objective(ABC):
     acts: ClassVar[tuple[Point, ...]] = ("objective",)  # what it changes of a site's training, for tables
     report: ClassVar[str | None] = None
     needs_labelled_images: ClassVar[bool] = False  # whether it requires one class per image
+    needs_classes: ClassVar[bool] = False  # whether it requires one class per sample, an image or a pixel
     needs_flat_images: ClassVar[bool] = False  # whether it requires images with two sides, not volumes
     needs_shared: ClassVar[Shared] = "nothing"  # what must be shared, because the server reads it
     needs_trained: ClassVar[tuple[str, ...]] = ()  # parts of the network that have steps of their own, by module

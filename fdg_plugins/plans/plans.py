@@ -22,7 +22,6 @@ from fdg_plugins.settings.protocol import (
     make_protocol,
     part_settings,
 )
-from fdg_plugins.tasks import TASKS
 
 BY_CLASS = ("dirichlet", "shards")  # partitions by the classes of images
 
@@ -75,18 +74,20 @@ def _plan(base: Overrides, layer: Overrides, operator: Overrides) -> Plan:
 
 def _check_fits(protocol: Protocol, spec: DatasetSpec) -> None:
     """Raise ``SettingsError`` for a setting that fits neither the data set, nor the task, nor the network."""
-    network, task, size = NETWORKS.get(protocol.model), TASKS.get(protocol.task), protocol.image_size
+    network, task, size = NETWORKS.get(protocol.model), protocol.learned, protocol.image_size
     by_image = task.one_class_per_image
     takes = network.channels in (None, spec.channels) and (spec.dims == 2 or "dims" in network.arguments)
     images = f"images of {spec.channels} channels and {spec.dims} dimensions"
     norms = " or ".join(map(repr, ("default", *(network.norms or ()))))
+    scores = (task.score.name, *(kind.name for kind in task.summary_kinds))
     fits = {
         "target": (protocol.target in spec.domains, f"a domain of {spec.name}: {', '.join(spec.domains)}"),
         "task": (task.name == spec.task, f"{spec.task!r}, for which the images of {spec.name} are labelled"),
+        "selected_by": (protocol.selected_by in ("", *scores), f"one of {', '.join(scores)}; ask for it in scores"),
         "partition": (by_image or protocol.partition not in BY_CLASS, "'equal' or 'iid': images have no class each"),
         "model": (
-            takes and network.dense is not by_image,
-            f"a network that takes {images} and has one feature vector per {'image' if by_image else 'pixel'}",
+            takes and network.dense is task.by_pixel,
+            f"a network that takes {images} and has one feature vector per {'pixel' if task.by_pixel else 'image'}",
         ),
         "image_size": (
             size >= network.smallest and size % network.multiple == 0,

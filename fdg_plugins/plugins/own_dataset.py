@@ -62,8 +62,9 @@ class OwnDataset(pydantic.BaseModel):
     """The description of a data set that has no record: images are in ``<data root>/<domain>/<class>/``.
 
     ``name`` is for files and tables, ``title`` for people. The position of a class in ``classes`` is its label at every
-    site. With the task ``segmentation``, images and masks are in ``<data root>/<domain>/{images,masks}/``;
-    ``mask_values``, ``channels``, ``dims`` and ``preset`` are then those of a ``SegmentationSpec``.
+    site. With the task ``multilabel``, ``<data root>/<domain>/labels.csv`` lists the images. With ``segmentation``,
+    images and masks are in ``<data root>/<domain>/{images,masks}/``; ``mask_values``, ``channels``, ``dims`` and
+    ``preset`` are then those of a ``SegmentationSpec``.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
@@ -73,7 +74,7 @@ class OwnDataset(pydantic.BaseModel):
     title: Title = ""
     domains: FolderNames
     classes: FolderNames
-    task: Literal["classification", "segmentation"] = "classification"
+    task: Literal["classification", "multilabel", "segmentation"] = "classification"
     mask_values: MaskValues = ()
     channels: Literal[1, 3] = 3
     dims: Literal[2, 3] = 2
@@ -82,7 +83,7 @@ class OwnDataset(pydantic.BaseModel):
     @pydantic.model_validator(mode="after")
     def _of_its_task(self) -> "OwnDataset":
         """Reject settings of masks for labelled images: they would have no effect."""
-        if self.task == "classification" and self._changed() & {"mask_values", "channels", "dims", "preset"}:
+        if self.task != "segmentation" and self._changed() & {"mask_values", "channels", "dims", "preset"}:
             raise ValueError("mask_values, channels, dims and preset are for the task segmentation")
         return self
 

@@ -16,6 +16,7 @@ from fdg_plugins.plugins.method import NORMALIZATION, Leaving
 REPORT_LOCAL_MODEL = "local_model"
 REPORT_STATISTICS = "normalization_statistics"
 REPORT_GROUPS = "group_scores"
+REPORT_SCORES = "score_counts"
 
 OF_SETTINGS = (
     Leaving(
@@ -48,6 +49,14 @@ OF_SETTINGS = (
         shape="3 numbers per class",
         when="only with task segmentation: every evaluation, those of the held-out site among them",
         reveals="the area (volume) of each class in all images of the split; with one validation image, in that image",
+    ),
+    Leaving(
+        what="how many images have each label, and how many of them a model gives which class and which probability, "
+        "in 512 bins; of masks, mean distances",
+        shape="at most 1,026 + Y numbers per class",
+        when="only with `scores`: every evaluation of a model that was sent, those of the held-out site among them",
+        reveals="how many images of each class there are, and how sure a model is of them; of one image, its label",
+        report=REPORT_SCORES,
     ),
 )
 

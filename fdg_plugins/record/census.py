@@ -51,8 +51,8 @@ def take_census(
         )
     for site in sites:
         _check_own(site, replies[site], "held_out" if site in held_out else "source", task)
-        if task.report is not None:  # every site evaluates, the held-out ones too
-            _check_allowed(site, replies[site].allowed_reports, {task.report: f"task {task.name!r}"})
+        # Every site evaluates, the held-out ones too.
+        _check_allowed(site, replies[site].allowed_reports, dict.fromkeys(task.reports, f"task {task.name!r}"))
     sources = tuple(site for site in sites if site not in held_out)
     own = replies[first]
     return Federation(sources, held_out, own.classes, own.stand_in, {site: replies[site] for site in sites})

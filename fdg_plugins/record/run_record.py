@@ -15,7 +15,7 @@ import pydantic
 from fdg_plugins.errors import FDGError
 from fdg_plugins.messages import CensusReply, Checked, Evaluation, TrainingLoss
 from fdg_plugins.settings.protocol import Protocol
-from fdg_plugins.tasks import TASKS, ScoreKind, SumAndCount, Task
+from fdg_plugins.tasks import Counts, ScoreKind, SumAndCount, Task
 
 SCHEMA_VERSION = 1
 
@@ -228,6 +228,8 @@ class RunRecord(Recorded):
     evaluations: list[Evaluated] = pydantic.Field(default_factory=list)
     choices: list[Choice] = pydantic.Field(default_factory=list)
 
+    _centres: dict[tuple[int, ...], float] = pydantic.PrivateAttr(default_factory=dict)  # by ids of the evaluations
+
     def after(self, rounds: int) -> Self:
         """Return the record of a run that ended after ``rounds`` of its rounds, with the models chosen up to there."""
         cut = self.model_copy(update={"status": "finished", "stopped_because": None})
@@ -245,7 +247,13 @@ class RunRecord(Recorded):
     @property
     def task(self) -> Task:
         """What the run learns."""
-        return TASKS.get(self.protocol.task)
+        return self.protocol.learned
+
+    @property
+    def selecting(self) -> ScoreKind:
+        """The score by which source validation, and the oracle, select a model."""
+        named = (kind for kind in self.task.summary_kinds if kind.name == self.protocol.selected_by)
+        return next(named, self.score)
 
     def add_evaluation(
         self,
@@ -270,7 +278,7 @@ class RunRecord(Recorded):
             after_round=after_round,
             **summary,
             target=summary["domains"].get(self.protocol.target),
-            derived=self.derived_scores(self.sums_by_domain(scores)),
+            derived=self.derived_scores(scores),
             personal=own,
         )
         self.evaluations.append(record)
@@ -290,19 +298,33 @@ class RunRecord(Recorded):
 
         The held-out domain has none unless all of its sites evaluated the model: a part of it is another domain.
         """
+        return domain_sums(self._whole(scores), {site: reply.domain for site, reply in self.census.items()})
+
+    def counts_by_domain(self, scores: Mapping[str, Evaluation]) -> dict[str, Counts]:
+        """Return the counts of each domain, pooled over its sites; of the held-out domain as in `sums_by_domain`."""
+        found: dict[str, dict[str, Any]] = {}
+        counted = {site: score for site, score in self._whole(scores).items() if score.counts}
+        for site, score in counted.items():
+            pooled = found.setdefault(self.census[site].domain, {})
+            for name, counts in self.task.read_counts(score.counts, len(self.classes)).items():
+                pooled[name] = pooled[name] + counts if name in pooled else counts
+        return {**found}
+
+    def _whole(self, scores: Mapping[str, Evaluation]) -> dict[str, Evaluation]:
         partial = set() if all(site in scores for site in self.held_out) else {*self.held_out}
-        judged = {site: score for site, score in scores.items() if site not in partial}
-        return domain_sums(judged, {site: reply.domain for site, reply in self.census.items()})
+        return {site: score for site, score in scores.items() if site not in partial}
 
     def _domain_scores(self, scores: Mapping[str, Evaluation]) -> dict[str, float]:
         primary = {domain: found[self.score.name] for domain, found in self.sums_by_domain(scores).items()}
         return {domain: total / count for domain, (total, count) in primary.items()}
 
-    def derived_scores(self, sums: Mapping[str, Mapping[str, SumAndCount]]) -> dict[str, dict[str, float]]:
-        """Return the scores that the task derives from the sums of each domain, by name and domain."""
+    def derived_scores(self, scores: Mapping[str, Evaluation]) -> dict[str, dict[str, float]]:
+        """Return what the task derives from each domain's sums, and the scores asked for, by name and domain."""
         found: dict[str, dict[str, float]] = {}
-        for domain, of_domain in sums.items():
-            for name, value in self.task.derived(of_domain).items():
+        counts = self.counts_by_domain(scores)
+        for domain, sums in self.sums_by_domain(scores).items():
+            asked = self.task.counted_values(counts.get(domain, {}))
+            for name, value in (*self.task.derived(sums).items(), *((name, one.value) for name, one in asked.items())):
                 found.setdefault(name, {})[domain] = value
         return found
 
@@ -320,17 +342,25 @@ class RunRecord(Recorded):
 
         The earliest model wins a tie.
         """
-        judged = [one for one in self.standing if one.target is not None]
+        on_target = {one.after_round: self._on_target(one) for one in self.standing}
+        judged = [one for one in self.standing if on_target[one.after_round] is not None]
         chosen = {
             "last": next(reversed(self.standing), None),
             "source_validation": self._selected(),
-            "oracle": max(judged, key=lambda evaluation: self.score.goodness(evaluation.target or 0.0), default=None),
+            "oracle": max(
+                judged, key=lambda one: self.selecting.goodness(on_target[one.after_round] or 0.0), default=None
+            ),
         }
         return [
             Choice.model_validate({"rule": rule, "after_round": model.after_round, "file": files.get(rule)})
             for rule, model in chosen.items()
             if model is not None
         ]
+
+    def _on_target(self, evaluation: EvaluationRecord) -> float | None:
+        if self.selecting == self.score:
+            return evaluation.target
+        return evaluation.derived.get(self.selecting.name, {}).get(self.protocol.target)
 
     def _selected(self) -> EvaluationRecord | None:
         """Return the model that no later one beats, the earliest of equal ones.
@@ -343,15 +373,28 @@ class RunRecord(Recorded):
         for evaluation, known in self._known_scores():
             # Nothing that is known is forgotten, so the later model has a score of each site of the best one.
             shared = {site: known[site] for site in of_best}
-            if best is None or self.score.goodness(self._centre(shared)) > self.score.goodness(self._centre(of_best)):
+            better = self.selecting.goodness
+            if best is None or better(self._centre(shared)) > better(self._centre(of_best)):
                 best, of_best = evaluation, dict(known)
         return best
 
     def _centre(self, scores: Mapping[str, Evaluation]) -> float:
-        """Return the mean over the domains of the sites that gave these scores, or their median over the sites."""
-        if self.protocol.selection == "median":
-            return statistics.median_low(one.value(self.score.name) for one in scores.values())
-        return mean(list(self._domain_scores(scores).values()))
+        """Return the mean over the domains of the sites that gave these scores, or their median over the sites.
+
+        Without a value, as of a class that no site has, a model is the worst that there is.
+        """
+        by_site = self.protocol.selection == "median"
+        if self.selecting == self.score:
+            if by_site:
+                return statistics.median_low(one.value(self.score.name) for one in scores.values())
+            return mean(list(self._domain_scores(scores).values()))
+        key = tuple(id(one) for _, one in sorted(scores.items()))
+        if key not in self._centres:
+            groups = [{site: one} for site, one in scores.items()] if by_site else [scores]
+            known = [self.derived_scores(group).get(self.selecting.name, {}) for group in groups]
+            values = [value for group in known for value in group.values()] or [self.selecting.least]
+            self._centres[key] = statistics.median_low(values) if by_site else mean(values)
+        return self._centres[key]
 
     def source_score(self, after_round: int) -> float | None:
         """Return the central score of the model after a round, over all that is known then; None if it has none."""

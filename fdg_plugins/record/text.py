@@ -119,9 +119,15 @@ def final_table(record: RunRecord) -> str:
         *_aligned(rows),
         "Sources are evaluated on validation splits, the target on all its images; it played no part in selection.",
     ]
+    if record.selecting != record.score:
+        lines.append(f"Models are selected by {record.selecting.title}.")
     last = next(reversed(record.standing), None)
+    counts = {} if last is None else record.counts_by_domain(last.sites)
     for domain, sums in ({} if last is None else record.sums_by_domain(last.sites)).items():
-        if remarks := record.task.remarks(sums, record.classes):
+        remarks = [*record.task.remarks(sums, record.classes)]
+        if domain in counts:
+            remarks += record.task.remarks_on_counts(counts[domain], record.classes)
+        if remarks:
             lines.append(f"{domain}, last model: {'; '.join(remarks)}.")
     if any(evaluation.personal is not None for evaluation in record.evaluations):
         lines.append("Personal: each site's own model on its validation split. The target has none.")
@@ -139,13 +145,13 @@ def _rows(record: RunRecord, evaluation: EvaluationRecord, choice: Choice, sourc
     scores: list[tuple[str, EvaluationRecord | PersonalScores, Mapping[str, Mapping[str, float]], float | None]]
     scores = [(TITLES[choice.rule], evaluation, evaluation.derived, evaluation.target)]
     if (own := evaluation.personal) is not None:
-        scores.append(("personal", own, record.derived_scores(record.sums_by_domain(own.sites)), None))
+        scores.append(("personal", own, record.derived_scores(own.sites), None))
     for title, found, derived, of_target in scores:
         judged = found.domains.keys() >= {*sources}
         summary = (found.source_mean, found.source_worst) if judged else (None, None)
         shown = (*map(found.domains.get, sources), *summary, of_target)
         yield [f"{title} (round {choice.after_round})", *map(record.score.text, shown)]
-        for kind in record.task.derived_kinds:
+        for kind in record.task.summary_kinds:
             values = derived.get(kind.name, {})
             known = [values[domain] for domain in sources if domain in values]
             complete = found.source_mean is not None and len(known) == len(sources)

@@ -16,6 +16,7 @@ from fdg_plugins.core.outliers import check_ratio
 from fdg_plugins.errors import LARGEST, SettingsError, did_you_mean, shorten
 from fdg_plugins.plugins.own_dataset import OwnDataset, read_own_dataset
 from fdg_plugins.randomness import numpy_generator
+from fdg_plugins.tasks import TASKS, Task
 
 PREFIX = "FDG_"
 
@@ -222,6 +223,16 @@ class Protocol(pydantic.BaseModel):
         description="how source validation selects a model: by the mean over domains, or by the median over sites, "
         "which one site's false score moves little",
     )
+    selected_by: SetName = Field(
+        "", description="score by which source validation selects; empty: the task's own, such as `accuracy`"
+    )
+    scores: tuple[SetName, ...] = Field(
+        (),
+        max_length=100,
+        description="[other scores](report.md#other-scores), with `+` between them: `auroc`, `auprc`, `f1`, "
+        "`balanced_accuracy`, `calibration_error`, `sensitivity_at_90`, of masks `hausdorff_95`; sites then send "
+        "histograms or confusion matrices too",
+    )
     outlier_ratio: Annotated[float, pydantic.AfterValidator(check_ratio)] = Field(
         10.0,
         ge=0,
@@ -257,11 +268,13 @@ class Protocol(pydantic.BaseModel):
             return read_own_dataset(value)
         return {"name": value} if info.field_name == "objective" and isinstance(value, str) else value
 
-    @pydantic.field_validator("plugins", mode="before")
+    @pydantic.field_validator("plugins", "scores", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
-        """Convert comma-separated names, as from the environment, to a list."""
-        return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+        """Convert names with commas between them, as from the environment, or `+`, as from `--set`, to a list."""
+        if not isinstance(value, str):
+            return value
+        return [name.strip() for name in value.replace("+", ",").split(",") if name.strip()]
 
     @pydantic.field_validator("max_samples_per_domain", "sites_per_round", "patience", "clip_to_median", mode="before")
     @classmethod
@@ -274,6 +287,11 @@ class Protocol(pydantic.BaseModel):
         """What the sites train, in words; empty for the whole network."""
         by_setting = {"head": "head alone trained", ADAPTERS: f"head and adapters of rank {self.adapter_rank} trained"}
         return by_setting.get(self.trainable, "")
+
+    @property
+    def learned(self) -> Task:
+        """The task, with the ``scores`` that evaluations also have; ``SettingsError`` if it has no such score."""
+        return TASKS.get(self.task).asked(self.scores)
 
     def learning_rate_at(self, round_number: int) -> float:
         """Return the learning rate of a round, counted from 0."""

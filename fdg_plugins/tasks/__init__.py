@@ -18,7 +18,9 @@ An installed plug-in announces a task by an entry point of the group ``fdg_plugi
 """
 
 from fdg_plugins.tasks.classification import CLASSIFICATION
+from fdg_plugins.tasks.counted import Counts
 from fdg_plugins.tasks.group_classification import GROUP_CLASSIFICATION
+from fdg_plugins.tasks.multilabel import MULTILABEL
 from fdg_plugins.tasks.score import ScoreKind, Sum
 from fdg_plugins.tasks.segmentation import SEGMENTATION
 from fdg_plugins.tasks.task import TASKS, Accumulator, Score, Stratified, SumAndCount, Task
@@ -30,9 +32,11 @@ __all__ = [
     "CLASSIFICATION",
     "DEFAULT_TASK",
     "GROUP_CLASSIFICATION",
+    "MULTILABEL",
     "SEGMENTATION",
     "TASKS",
     "Accumulator",
+    "Counts",
     "Score",
     "ScoreKind",
     "Stratified",

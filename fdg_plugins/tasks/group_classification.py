@@ -54,6 +54,9 @@ class GroupClassification(Classification):
             sums[name] = Sum((correct & members).sum(), members.sum())
         return sums
 
+    def counts(self, logits: torch.Tensor, targets: torch.Tensor) -> Mapping[str, torch.Tensor]:
+        return super().counts(logits, labels_of(targets))
+
     def kinds(self, num_classes: int) -> tuple[ScoreKind, ...]:
         groups = _groups(num_classes)
         return (ACCURACY, *(ScoreKind(name, f"Accuracy of class {y}, attribute {a}") for y, a, name in groups))

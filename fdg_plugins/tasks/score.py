@@ -54,6 +54,11 @@ class ScoreKind:
         """Return the unit of displayed values, preceded by a comma; empty if there is none."""
         return ", percent" if self.percent else ""
 
+    @property
+    def least(self) -> float:
+        """The worst value that there can be."""
+        return self.lowest if self.higher_is_better else self.highest
+
     def goodness(self, value: float) -> float:
         """Return ``value`` with the sign that makes larger values better."""
         return value if self.higher_is_better else -value

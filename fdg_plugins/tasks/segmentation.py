@@ -7,8 +7,9 @@ int64, with class numbers; class 0 is the background. Each pixel (voxel) is a sa
 Loss, Dice and sliding windows are MONAI's (the extra ``medical``), which is imported when they are used.
 """
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
 
@@ -21,6 +22,9 @@ from fdg_plugins.tasks.task import Stratified, SumAndCount, Task
 
 DICE = ScoreKind("dice", "Dice")
 POOLED_DICE = ScoreKind("pooled_dice", "Pooled Dice")
+HAUSDORFF = ScoreKind(
+    "hausdorff_95", "Hausdorff distance at 95 %, pixels", highest=1e6, higher_is_better=False, percent=False
+)
 
 SIDE = 16  # networks here halve the sides up to four times
 OVERLAP = 0.25
@@ -37,12 +41,16 @@ class Segmentation(Task):
     also ``dice_<class number>`` for each; and per foreground class ``true_positives_<class number>``,
     ``false_positives_<class number>`` and ``false_negatives_<class number>`` in voxels. An image without a class, in
     truth and prediction, has a Dice of 1 for it, and of 0 if the class is in one of the two; so every image counts.
+    If asked for, also ``hausdorff_95_<class number>``: the distance within which 95 % of either boundary's pixels are
+    of the other, in pixels of the network's input, over the images that have the class in truth and prediction.
     """
 
     one_class_per_image: ClassVar[bool] = False
+    by_pixel: ClassVar[bool] = True
     weighs_classes_equally: ClassVar[bool] = True
     packages: ClassVar[tuple[str, ...]] = ("monai",)
     derived_kinds: ClassVar[tuple[ScoreKind, ...]] = (POOLED_DICE,)
+    can_score: ClassVar[tuple[str, ...]] = (HAUSDORFF.name,)
     loss_name: ClassVar[str] = "Dice loss + cross entropy"
 
     name: str = "segmentation"
@@ -94,14 +102,24 @@ class Segmentation(Task):
             outcomes = (predicted & true, predicted & ~true, ~predicted & true)
             for kind, outcome in zip(_KINDS_OF_VOXELS, outcomes, strict=True):
                 sums[f"{kind}_{number}"] = Sum(outcome.sum(), targets.numel())
+            if HAUSDORFF.name in self.scores:
+                sums[f"{HAUSDORFF.name}_{number}"] = _hausdorff(predicted, true)
         return sums
+
+    def kind_asked(self, name: str) -> ScoreKind | None:
+        return HAUSDORFF if name == HAUSDORFF.name else None
+
+    def may_lack(self, num_classes: int) -> frozenset[str]:
+        return frozenset(f"{HAUSDORFF.name}_{number}" for number in range(1, num_classes))
 
     def kinds(self, num_classes: int) -> tuple[ScoreKind, ...]:
         numbers = [number for number, _ in _by_class("dice", num_classes)]
         of_voxels = [(kind, number) for number in range(1, num_classes) for kind in _KINDS_OF_VOXELS]
+        asked = [(name, number) for name in self.scores for number in range(1, num_classes)]
         each = [*(("dice", number) for number in numbers), *of_voxels]
+        distances = (replace(HAUSDORFF, name=f"{name}_{number}") for name, number in asked)
         named = (ScoreKind(f"{kind}_{n}", f"{kind.replace('_', ' ').capitalize()} of class {n}") for kind, n in each)
-        return (DICE, *named)
+        return (DICE, *named, *distances)
 
     def complaint(self, sums: Mapping[str, SumAndCount], images: int, num_classes: int) -> str | None:
         """Dice is over images; voxels are whole numbers over one count, each with one true and one predicted class."""
@@ -110,19 +128,31 @@ class Segmentation(Task):
         for name, (_, count) in sums.items():
             if name.startswith(DICE.name) and count != images:
                 return f"its {name} is over {count} images, expected {images}"
-        counts = {count for name, (_, count) in sums.items() if not name.startswith(DICE.name)}
+            if name.startswith(HAUSDORFF.name) and count > images:
+                return f"its {name} is over {count} images, expected at most {images}"
+        counts = {count for name, (_, count) in sums.items() if not name.startswith((DICE.name, HAUSDORFF.name))}
         return _wrong_voxels(_voxels(sums), counts, images)
 
     def derived(self, sums: Mapping[str, SumAndCount]) -> Mapping[str, float]:
         """Return the pooled Dice, ``2 TP / (2 TP + FP + FN)`` over all voxels, as the mean over foreground classes.
 
-        A class that is nowhere, in truth and prediction, has 1.
+        A class that is nowhere, in truth and prediction, has 1. The Hausdorff distance is the mean over classes that
+        have one.
         """
         each = [
             2 * hit / (2 * hit + false + missed) if hit + false + missed else 1.0
             for hit, false, missed in _voxels(sums)
         ]
-        return {POOLED_DICE.name: sum(each) / len(each)}
+        found = {POOLED_DICE.name: sum(each) / len(each)}
+        distances = [total / count for name, (total, count) in sums.items() if name.startswith(HAUSDORFF.name)]
+        return found | ({HAUSDORFF.name: sum(distances) / len(distances)} if distances else {})
+
+    def remarks(self, sums: Mapping[str, SumAndCount], classes: Sequence[str]) -> tuple[str, ...]:
+        """Return over how many images the Hausdorff distance of each class is, if not over all."""
+        counts = {number: sums.get(f"{HAUSDORFF.name}_{number}", (0, 0))[1] for number in range(1, len(classes))}
+        images = sums[DICE.name][1]
+        few = [f"{count} of {classes[number]}" for number, count in counts.items() if count < images]
+        return (f"Hausdorff distance over {', '.join(few)} of {images} images",) if self.scores and few else ()
 
     # --- how methods read a network ---
 
@@ -157,6 +187,18 @@ def _voxels(sums: Mapping[str, SumAndCount]) -> list[tuple[float, ...]]:
     """Return true positives, false positives and false negatives of each foreground class."""
     classes = sum(name.startswith(_KINDS_OF_VOXELS[0]) for name in sums)
     return [tuple(sums[f"{kind}_{number}"][0] for kind in _KINDS_OF_VOXELS) for number in range(1, classes + 1)]
+
+
+def _hausdorff(predicted: torch.Tensor, true: torch.Tensor) -> Sum:
+    """Return the distances of boundaries summed over the images ``[B, *S]`` that have both, and their number."""
+    both = (predicted.flatten(1).any(dim=1) & true.flatten(1).any(dim=1)).nonzero().flatten()
+    if not len(both):
+        return Sum(0.0, 0)
+    masks = {name: mask[both].unsqueeze(1).float() for name, mask in (("y_pred", predicted), ("y", true))}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of MONAI 1.5, about an argument of its own
+        each = _monai("metrics").compute_hausdorff_distance(**masks, include_background=True, percentile=95)
+    return Sum(each.double().sum(), len(both))
 
 
 def _wrong_voxels(voxels: Sequence[Sequence[float]], counts: set[int], images: int) -> str | None:

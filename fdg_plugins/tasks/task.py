@@ -10,14 +10,17 @@ classification, a pixel if every pixel has its own class.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Protocol, Self
 
 import torch
 
-from fdg_plugins.errors import check_extra
+from fdg_plugins.errors import SettingsError, check_extra
 from fdg_plugins.plugins.fields import check_fields
 from fdg_plugins.plugins.registry import Registry
+from fdg_plugins.plugins.reports import REPORT_SCORES
+from fdg_plugins.tasks.counted import FEWEST, CountedScore, Counts, shape_of, support
+from fdg_plugins.tasks.counts import Bounded, unpack
 from fdg_plugins.tasks.score import ScoreKind, Sum
 
 SumAndCount = tuple[float, int]
@@ -36,26 +39,45 @@ class Task(ABC):
     """What a network learns. A subclass is a value without state; all of its functions are pure.
 
     ``one_class_per_image``: whether a sample is an image; methods that require this reject other tasks.
+    ``has_classes``: whether every sample has one class; ``by_pixel``: whether samples are pixels, so that a network has
+    one feature vector for each.
     ``weighs_classes_equally``: whether a method averages a term over samples within each class of a batch first, as
     most samples are of one class. ``derived_kinds``: the scores that follow from the sums of others. ``report``: the
     declared report that the scores are, beyond loss and primary score, which a site may forbid; None if they tell no
     more. ``packages``: those of an optional extra without which no model can be trained or evaluated. ``loss_name`` and
-    ``loss_unit`` say in figures what :meth:`loss` is.
+    ``loss_unit`` say in figures what :meth:`loss` is. ``can_score``: the names of scores that can be asked for.
+    ``scores``: those that were (:meth:`asked`), which evaluations have beside the task's own.
     """
 
     one_class_per_image: ClassVar[bool]
+    has_classes: ClassVar[bool] = True
+    by_pixel: ClassVar[bool] = False
     weighs_classes_equally: ClassVar[bool] = False
     derived_kinds: ClassVar[tuple[ScoreKind, ...]] = ()
     report: ClassVar[str | None] = None
     packages: ClassVar[tuple[str, ...]] = ()
     loss_name: ClassVar[str] = ""
     loss_unit: ClassVar[str] = ""
+    can_score: ClassVar[tuple[str, ...]] = ()
 
     name: str
     score: ScoreKind
+    scores: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         check_fields(self, f"task {self.name!r}")
+
+    def asked(self, scores: Sequence[str]) -> Self:
+        """Return this task with the ``scores`` that evaluations shall also have; raise ``SettingsError`` for others."""
+        if tuple(scores) == self.scores:
+            return self
+        for name in scores:
+            if self.kind_asked(name) is None:
+                known = ", ".join(self.can_score) or "no other score than those that it always has"
+                raise SettingsError(
+                    field="scores", value=name, expected=f"for task {self.name!r}: {known}", public=True
+                )
+        return replace(self, scores=tuple(dict.fromkeys(scores)))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -123,6 +145,72 @@ class Task(ABC):
         """Return what a reader of the derived scores of these ``sums`` should know, each as part of a sentence."""
         return ()
 
+    # --- scores that are asked for ---
+
+    def kind_asked(self, name: str) -> ScoreKind | None:
+        """Return the kind of a score that can be asked for; None for an unknown name."""
+        found = self.counted(name)
+        return None if found is None else found.kind
+
+    def counted(self, name: str) -> CountedScore | None:
+        """Return how the score ``name`` follows from counts; None if this task has no such score."""
+        return None
+
+    def counts(self, logits: torch.Tensor, targets: torch.Tensor) -> Mapping[str, torch.Tensor]:
+        """Return the counts of a batch that the ``scores`` need, whole numbers by name, on the device."""
+        return {}
+
+    @property
+    def summary_kinds(self) -> tuple[ScoreKind, ...]:
+        """The scores by which models are summarised beside the primary one: derived ones, then those asked for."""
+        return (*self.derived_kinds, *(kind for name in self.scores if (kind := self.kind_asked(name)) is not None))
+
+    @property
+    def reports(self) -> tuple[str, ...]:
+        """The declared reports that the scores are, each of which a site may forbid."""
+        return (*([] if self.report is None else [self.report]), *([REPORT_SCORES] if self.scores else []))
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The names of the counts that the ``scores`` need."""
+        return tuple(dict.fromkeys(one.reads for name in self.scores if (one := self.counted(name)) is not None))
+
+    def read_counts(self, packed: Mapping[str, Sequence[int]], num_classes: int) -> Counts:
+        """Return the counts in a message, by name; raise ``ValueError`` for other names or another size."""
+        if packed.keys() != {*self.reads}:
+            names = [", ".join(sorted(found)) or "none" for found in (packed, self.reads)]
+            raise ValueError(f"its counts are {names[0]}, expected {names[1]}")
+        return {name: unpack(packed[name], shape_of(name, num_classes)) for name in self.reads}
+
+    def complaint_on_counts(self, counts: Counts, sums: Mapping[str, SumAndCount], images: int) -> str | None:
+        """Return the first contradiction in a site's counts over ``images`` images; None if there is none."""
+        for name, found in counts.items():
+            totals = found.sum(axis=(-2, -1))  # of each class, where classes are counted separately
+            if int(found.max()) > images or (totals != images).any():
+                return f"its {name} do not count {images} images each"
+        return None
+
+    def counted_values(self, counts: Counts) -> dict[str, Bounded]:
+        """Return the ``scores`` that follow from the ``counts`` of any number of images, by name.
+
+        The mean over classes has the name of the score, that of a class ``<name>_<class number>``; those of which there
+        is no image are left out.
+        """
+        asked = [one for name in self.scores if (one := self.counted(name)) is not None and one.reads in counts]
+        return {name: value for one in asked for name, value in one.values(counts[one.reads]).items()}
+
+    def remarks_on_counts(self, counts: Counts, classes: Sequence[str]) -> tuple[str, ...]:
+        """Return what a reader of the scores from ``counts`` should know, as parts of a sentence."""
+        found, remarks = self.counted_values(counts), []
+        for kind in (kind for kind in self.summary_kinds if kind.name in found):
+            value, lowest, highest = found[kind.name]
+            if (bound := max(value - lowest, highest - value)) > 0:
+                remarks.append(f"{kind.title} within {kind.factor * bound:.2f}")
+        few = () if (images := support(counts)) is None else zip(classes, images.tolist(), strict=True)
+        if marked := [f"{name} ({count})" for name, count in few if count < FEWEST]:
+            remarks.append(f"fewer than {FEWEST} images of {', '.join(marked)}")
+        return tuple(remarks)
+
     # --- how methods read a network ---
 
     @abstractmethod
@@ -160,11 +248,12 @@ TASKS: Registry[Task] = Registry("task", "fdg_plugins.tasks", ["fdg_plugins.task
 
 @dataclass(frozen=True)
 class Score:
-    """The quality of a model on ``count`` images: the mean loss, and each score as a sum and a count."""
+    """The quality of a model on ``count`` images: mean loss, each score as a sum and a count, and counts by name."""
 
     loss: float
     count: int
     sums: Mapping[str, tuple[float, int]]
+    counts: Counts = field(default_factory=dict)
 
     def value(self, name: str) -> float:
         """Return the score called ``name``."""
@@ -180,6 +269,7 @@ class Accumulator:
         self._loss = torch.zeros((), dtype=torch.float64, device=device)
         self._images = 0
         self._sums: dict[str, Sum] = {}
+        self._counts: dict[str, torch.Tensor] = {}
 
     @torch.no_grad()
     def add(self, logits: torch.Tensor, targets: torch.Tensor) -> None:
@@ -189,8 +279,11 @@ class Accumulator:
         for name, (total, count) in self.task.sums(logits, targets).items():
             before = self._sums.get(name, Sum(0, 0))
             self._sums[name] = Sum(before.total + total, before.samples + count)
+        for name, counted in self.task.counts(logits, targets).items():
+            self._counts[name] = self._counts[name] + counted if name in self._counts else counted
 
     def score(self) -> Score:
         """Return the score over all added images, at least one, without the scores of which there was no sample."""
         sums = {name: (float(total), int(count)) for name, (total, count) in self._sums.items() if int(count)}
-        return Score(float(self._loss) / self._images, self._images, sums)
+        counts = {name: counted.cpu().numpy() for name, counted in self._counts.items()}
+        return Score(float(self._loss) / self._images, self._images, sums, counts)

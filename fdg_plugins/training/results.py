@@ -11,6 +11,7 @@ from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.objective import to_report
 from fdg_plugins.state.site_memory import Kept
 from fdg_plugins.tasks import Score
+from fdg_plugins.tasks.counts import pack
 
 
 class TrainResult(NamedTuple):
@@ -30,7 +31,8 @@ class TrainResult(NamedTuple):
 def evaluation_of(split: Literal["train", "validation", "test"], score: Score) -> Evaluation:
     """Return a model's score on a split as a message."""
     sums = {name: ScoreSum(sum=total, count=count) for name, (total, count) in score.sums.items()}
-    return Evaluation(split=split, loss=score.loss, count=score.count, sums=sums)
+    counts = {name: pack(counted) for name, counted in score.counts.items()}
+    return Evaluation(split=split, loss=score.loss, count=score.count, sums=sums, counts=counts)
 
 
 def personal_part(model: ExtractorClassifier, names: Iterable[str]) -> dict[str, torch.Tensor]:

@@ -33,7 +33,6 @@ from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.settings.uses import names_in
 from fdg_plugins.state.site_memory import Kept
-from fdg_plugins.tasks import TASKS
 from fdg_plugins.training.loop import Batches, DevicePolicy, LocalTraining, ShouldStop, evaluate, placed, train_locally
 from fdg_plugins.training.networks import SharedNetworks
 from fdg_plugins.training.optimizers import make_optimizer, momentum_of, restore_momentum
@@ -68,7 +67,7 @@ class SiteSession:
         self.site = site
         self.config = config
         self.protocol = protocol
-        self.task = TASKS.get(protocol.task)
+        self.task = protocol.learned
         self.objective = make_objective(protocol.objective)
         self._build_network = build_network if networks is None else networks.build
         self.policy: DevicePolicy = device_policy(protocol, config.torch_device())
@@ -155,11 +154,16 @@ class SiteSession:
         model.hold(travel_rules(model, self.protocol).names(Rule.FROZEN))
         return self.policy.place(model)
 
-    def evaluate(self, model: torch.nn.Module, split: Split, should_stop: ShouldStop) -> Evaluation:
-        """Return the score of ``model`` on one split of the site's domain."""
+    def evaluate(
+        self, model: torch.nn.Module, split: Split, should_stop: ShouldStop, *, counted: bool = True
+    ) -> Evaluation:
+        """Return the score of ``model`` on one split of the site's domain.
+
+        ``counted``: whether with the scores that the protocol asks for, which nobody needs of a model that is not kept.
+        """
         batches = self.images.unchanged(getattr(self.data, split))
-        size = self.protocol.image_size
-        return evaluation_of(split, evaluate(model, batches, self.policy, should_stop, self.task, size))
+        size, task = self.protocol.image_size, self.task if counted else self.task.asked(())
+        return evaluation_of(split, evaluate(model, batches, self.policy, should_stop, task, size))
 
     def evaluate_own(
         self,
@@ -247,7 +251,8 @@ class SiteSession:
         with calling("objective", objective):
             local = objective.local(received or {}, model, site_round)
         self._check_batches(model)
-        before, tensors = self._judge(model, should_stop, None if objective.probes else objective.report_received)
+        report_received = None if objective.probes else objective.report_received
+        before, tensors = self._judge(model, should_stop, report_received, counted=True)
         with calling("objective", local):
             local.observe_received(model, *self._seen(model, should_stop, shuffled=True))
         training, momentum = self._run_epochs(model, local, site_round, kept, should_stop, on_epoch)
@@ -335,14 +340,15 @@ class SiteSession:
         )
 
     def _judge(
-        self, model: ExtractorClassifier, should_stop: ShouldStop, report: Report | None
+        self, model: ExtractorClassifier, should_stop: ShouldStop, report: Report | None, *, counted: bool = False
     ) -> tuple[list[Evaluation], dict[str, torch.Tensor]]:
         """Return the scores and the tensors that ``report`` computes on the training split, if it is given.
 
         The scores are on the validation split and, if the gap is measured there, also on the training split.
         """
-        splits: tuple[Split, ...] = ("validation", "train") if self.protocol.gap_split == "train" else ("validation",)
-        scores = [self.evaluate(model, split, should_stop) for split in splits]
+        scores = [self.evaluate(model, "validation", should_stop, counted=counted)]
+        if self.protocol.gap_split == "train":
+            scores.append(self.evaluate(model, "train", should_stop, counted=False))
         if report is None:
             return scores, {}
         with calling("objective", self.objective):

@@ -62,7 +62,7 @@ def choose(group: Group) -> tuple[Group, list[Chosen]]:
                 f"of {', '.join(group.chosen)}: {', '.join(map(_text, by_value))}."
             )
         scores = {value: statistics.fmean(own[seed] for seed in seeds) for value, own in by_value.items()}
-        kind = members[0].record.score
+        kind = members[0].record.selecting
         # Of equal means the first, also where the sums that they came from were rounded otherwise.
         best = max(scores, key=lambda value: round(kind.goodness(scores[value]), EQUAL_DIGITS))
         kept += [run for run in members if _values(run, group.chosen) == best]

@@ -29,6 +29,7 @@ FREE_FIELDS = {
     "gap_split",
     "plugins",
     "keep_local_models",
+    "scores",
     "enable_tensor_disk_offload",
 }
 

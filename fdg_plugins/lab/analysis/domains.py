@@ -27,6 +27,7 @@ from fdg_plugins.lab.analysis.facts import (
     missing_images,
     note_on_batch_norm,
     notes_on_runs,
+    rare_classes,
     versions_in_words,
 )
 from fdg_plugins.lab.analysis.names import default_settings, method_title
@@ -47,6 +48,7 @@ from fdg_plugins.lab.analysis.table import (
 from fdg_plugins.plugins.composition import BASE
 from fdg_plugins.record.method_settings import differing, method_settings
 from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.tasks.counted import FEWEST
 
 
 def build_table(
@@ -77,6 +79,8 @@ def build_table(
         [_scores(group, rows) for group in groups if not group.is_reference],
     )
     rule = RULES[rules[0]] if len(rules) == 1 else "by several rules"
+    selecting = kept[0].record.selecting
+    rule += f" by {selecting.title}" if selecting != score else ""
     picked = [(group, chosen) for group, chosen in found if chosen]
     return Table(
         caption=f"{score.heading}{score.unit}, {seeds_in_words(rows, (run.seed for run in kept))}: {described(kept)}; "
@@ -86,7 +90,7 @@ def build_table(
         rows=rows,
         notes=(
             *writer.notes(),
-            *(note_on(group, chosen, score) for group, chosen in picked),
+            *(note_on(group, chosen, selecting) for group, chosen in picked),
             *_notes_on_images(kept, writer.domains),
             *notes_on_runs(kept),
             *note_on_batch_norm(groups),
@@ -140,9 +144,12 @@ class _Writer:
         for rule, cells in ours.items():
             rivals = None if rule == ORACLE else (group.is_reference, rule)
             yield self._row(OURS, group, group.label, rule, "ours", cells, facts, rivals=rivals)
-            for kind in group.runs[0].record.task.derived_kinds:
+            for kind in dict.fromkeys(kind for run in group.runs for kind in run.record.task.summary_kinds):
                 derived, title = self._cells(group.runs, rule, kind.name), f"{group.label}, {kind.title}"
-                yield self._row(kind.name, group, title, rule, "ours", derived, facts)
+                yield self._row(kind.name, group, title, rule, "ours", derived, facts, factor=kind.factor)
+                for number in range(len(group.runs[0].record.classes)):
+                    if by_class := self._cells(group.runs, rule, name := f"{kind.name}_{number}"):
+                        yield self._row(name, group, title, rule, "ours", by_class, facts, in_text=False)
         for row in printed_rows(str(group.runs[0].dataset), group.method, self.against) if self.against else ():
             if any(row.cells.keys() & cells.keys() for cells in ours.values()):
                 yield from self._theirs(group, row, ours, facts)
@@ -221,6 +228,8 @@ def _notes_on_images(runs: Sequence[Run], columns: Sequence[str]) -> Iterator[st
         parts += [f"on average {100 * statistics.fmean(found.values()):.1f}"] if len(found) > 1 else []
         words = "Always naming the held-out domain's commonest class is right in this percentage of its images"
         yield f"{words}: {', '.join(parts)}."
+    for column, few in rare_classes(runs).items():
+        yield f"{column} has fewer than {FEWEST} images of {few}: scores by class, and their mean, are uncertain."
     missing = missing_images(runs)
     if judged := dict.fromkeys(missing[run.target] for run in runs if run.target in missing):
         yield f"Not evaluated on all images of the held-out domain: {', '.join(judged)}."

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
+import numpy as np
+
 from fdg_plugins.data import RotatedSpec, dataset_spec
 from fdg_plugins.data.catalogue import origin_of
 from fdg_plugins.errors import SettingsError
@@ -19,6 +21,7 @@ from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.record.text import unchanged
 from fdg_plugins.tasks import DEFAULT_TASK
+from fdg_plugins.tasks.counted import FEWEST
 
 MOST_NAMED = 3
 
@@ -213,6 +216,16 @@ def commonest_in_domains(runs: Iterable[Run]) -> dict[str, float]:
         if any(counts := [sum(column) for column in zip(*known, strict=False)]):
             shares.setdefault(run.target, {})[run.seed] = max(counts) / sum(counts)
     return {name: statistics.fmean(own.values()) for name, own in shares.items()}
+
+
+def rare_classes(runs: Iterable[Run]) -> dict[str, str]:
+    """Return the classes with few images in each held-out domain, with their numbers, of runs with scores by class."""
+    found: dict[str, str] = {}
+    for run in (run for run in runs if run.record.protocol.scores):
+        counts = np.sum([run.record.census[site].class_counts for site in run.record.held_out], axis=0)
+        few = [f"{name} ({n})" for name, n in zip(run.record.classes, counts.tolist(), strict=True) if n < FEWEST]
+        found |= {run.target: ", ".join(few)} if few else {}
+    return found
 
 
 def commonest_at_sites(run: Run) -> float | None:

@@ -34,8 +34,8 @@ from fdg_plugins.lab.analysis.papers import ALL_PAPERS, method_of, printed_numbe
 from fdg_plugins.lab.analysis.runs import Run, grouped
 from fdg_plugins.lab.analysis.selection import LAST, selected
 from fdg_plugins.lab.analysis.table import NOT_COMPARABLE, OURS, PRINTED, Row, Table, seeds_in_words
-from fdg_plugins.record.run_record import domain_sums
-from fdg_plugins.tasks import TASKS, ScoreKind, SumAndCount
+from fdg_plugins.messages import Evaluation
+from fdg_plugins.tasks import TASKS, ScoreKind
 
 SKEWED, TEST = "label_skew", "test"
 OWN, PUBLISHED = "sites' own test images", "published test part"
@@ -130,7 +130,8 @@ def _rows(group: Group, columns: Sequence[Column], participation: float, against
     fields = {**line_facts(group.runs), "selection": LAST, "participation": participation}
     found = {run.folder: own_and_published(run) for run in runs}
     places = (OWN, PUBLISHED, *([PERSONAL] if any(PERSONAL in own for own in found.values()) else []))
-    derived = dict.fromkeys(kind for run in runs for kind in run.record.task.derived_kinds)
+    derived = dict.fromkeys(kind for run in runs for kind in run.record.task.summary_kinds)
+    asked = {kind for run in runs for kind in run.record.task.summary_kinds if kind.name in run.record.protocol.scores}
     for kind, place in ((kind, place) for kind in (None, *derived) for place in places):
         what = place if kind is None else derived_on(kind, place)
         cells = {
@@ -145,7 +146,7 @@ def _rows(group: Group, columns: Sequence[Column], participation: float, against
             {title: cell for title, cell in cells.items() if cell},
             {**fields, "on": what},
             facts,
-            empty=frozenset(column.title for column in columns if kind and kind not in column.derived_kinds),
+            empty=frozenset(column.title for column in columns if kind and kind not in {*column.derived_kinds, *asked}),
             rivals=None if kind else (participation, what),
         )
     if against and (printed := printed_cells(group.method, participation)):
@@ -199,12 +200,13 @@ def own_and_published(run: Run) -> dict[str, float]:
     With those of the sites' own models, and those that the task derives from the same images, under :func:`derived_on`.
     One that was not measured, at every source unless it is the published part's, is absent.
     """
-    task, values = run.record.task, dict[str, float]()
-    for place, sums in _pooled(run).items():
-        total, count = sums[run.record.score.name]
-        derived = task.derived(sums)
+    record, values = run.record, dict[str, float]()
+    for place, scores in _pooled(run).items():
+        (sums,), derived = record.sums_by_domain(scores).values(), record.derived_scores(scores)
+        total, count = sums[record.score.name]
         values[place] = total / count
-        values |= {derived_on(kind, place): derived[kind.name] for kind in task.derived_kinds if kind.name in derived}
+        for kind in record.task.summary_kinds:
+            values |= {derived_on(kind, place): value for value in derived.get(kind.name, {}).values()}
     return values
 
 
@@ -213,21 +215,20 @@ def derived_on(kind: ScoreKind, place: str) -> str:
     return f"{kind.title.lower()}, {place}"
 
 
-def _pooled(run: Run) -> dict[str, dict[str, SumAndCount]]:
-    """Return the last model's scores as sums: over all sites' own test images, if all answered, and the published.
+def _pooled(run: Run) -> dict[str, dict[str, Evaluation]]:
+    """Return the last model's scores by site: on all sites' own test images, if all answered, and the published.
 
     With those of the sites' own models, if all sources have one.
     """
     if (found := selected(run.record, LAST)) is None:
         return {}
-    pooled: dict[str, dict[str, SumAndCount]] = {}
-    for place, scores in ((OWN, found.sites), (PERSONAL, found.personal.sites if found.personal else {})):
-        if all(site in scores for site in run.record.sources):
-            own = {site: scores[site] for site in run.record.sources}
-            pooled[place] = domain_sums(own, dict.fromkeys(own, place))[place]
-    if (published := run.record.sums_by_domain(found.sites).get(run.record.protocol.target)) is not None:
-        pooled[PUBLISHED] = published
-    return pooled
+    sources, personal = run.record.sources, found.personal.sites if found.personal else {}
+    places = ((OWN, found.sites, sources), (PERSONAL, personal, sources), (PUBLISHED, found.sites, run.record.held_out))
+    return {
+        place: {site: scores[site] for site in sites}
+        for place, scores, sites in places
+        if all(site in scores for site in sites)
+    }
 
 
 # --- of several ---
@@ -273,6 +274,7 @@ def _notes(runs: Sequence[Run], columns: Mapping[Column, Sequence[Run]], against
         words = "Always naming the site's own commonest class is right in about this percentage of the"
         yield f"{words} {OWN}: {', '.join(f'{title} {100 * share:.1f}' for title, share in shares.items())}."
     for run in runs:
-        for place, sums in _pooled(run).items():
+        for place, scores in _pooled(run).items():
+            (sums,) = run.record.sums_by_domain(scores).values()
             if parts := run.record.task.left_out(sums, run.record.classes):
                 yield f"{run.folder} has no image of {', nor of '.join(parts)} among the {place}: not counted there."

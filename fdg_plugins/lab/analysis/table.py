@@ -36,7 +36,7 @@ class Row:
         cells: by column; a column of ``empty`` has none by nature, any other that is left out is missing.
         fields: of all lines of the row; ``by_column``: of the lines of a column.
         rivals: rows with the same rivals compete for the best of each column; None: this one does not.
-        in_text: whether the row is shown to readers.
+        in_text: whether the row is shown to readers; ``factor``: by which its numbers are, None: that of the table.
     """
 
     kind: str
@@ -49,6 +49,7 @@ class Row:
     empty: frozenset[str] = frozenset()
     rivals: Hashable = None
     in_text: bool = True
+    factor: float | None = None
     is_reference: bool = False
 
 
@@ -144,7 +145,7 @@ class Table:
         cell = row.cells.get(column)
         if cell is None:
             return NONE if row.kind in (PRINTED, DIFFERENCE) or column in row.empty else MISSING
-        text = cell.text(self.score.factor)
+        text = cell.text(self.score.factor if row.factor is None else row.factor)
         if isinstance(cell, Difference):
             return text
         if len(seeds_of(self.rows)) > 1 and row.kind != PRINTED:

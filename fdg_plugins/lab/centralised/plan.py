@@ -43,6 +43,8 @@ SHARED_SETTINGS = (
     "max_samples_per_domain",
     "precision",
     "channels_last",
+    "scores",
+    "selected_by",
 )
 _OF_SGD = ("learning_rate", "momentum", "weight_decay")
 # DomainBed: one rate and size for photographs, one for digits, which are the families by channels.

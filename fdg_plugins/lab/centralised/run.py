@@ -33,7 +33,6 @@ from fdg_plugins.record.text import marks
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.settings.uses import names_in
 from fdg_plugins.storage import save_tensors, write_bytes
-from fdg_plugins.tasks import TASKS
 from fdg_plugins.training.global_model import initial_model
 from fdg_plugins.training.loop import ShouldStop
 from fdg_plugins.training.optimizers import make_optimizer
@@ -66,7 +65,7 @@ def run_centralised(
             raise Stopped
         sessions[domain] = SiteSession(domain, config, plan.protocol, cache)
     replies = {name: session.census(should_stop) for name, session in sessions.items()}
-    federation = take_census(replies, {}, plan.protocol.target, TASKS.get(plan.protocol.task))
+    federation = take_census(replies, {}, plan.protocol.target, plan.protocol.learned)
     if small := [name for name in federation.sources if replies[name].num_train < LEAST_BATCH]:
         raise DataError(field="training images", value=small[0], expected=f"at least {LEAST_BATCH} in each domain")
     start = initial_model(plan.protocol, len(federation.classes), len(federation.sources))

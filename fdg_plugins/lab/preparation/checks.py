@@ -15,7 +15,8 @@ import pydantic
 
 from fdg_plugins.data.attributes import list_attributed
 from fdg_plugins.data.catalogue import Release, origin_of
-from fdg_plugins.data.folders import MANIFEST, OF_SYSTEMS, list_domain, refuse_outside, rules_of
+from fdg_plugins.data.folders import MANIFEST, OF_SYSTEMS, refuse_outside, rules_of
+from fdg_plugins.data.labels import list_images
 from fdg_plugins.data.own_files import NO_RULES, FileRules
 from fdg_plugins.data.pairs import find_data_list, list_pairs
 from fdg_plugins.data.published import MNIST_PARTS, published_domain, read_mnist_part
@@ -91,7 +92,7 @@ def _listing(root: Path, spec: KnownSpec, domain: str, rules: FileRules | None) 
     if isinstance(spec, SegmentationSpec):
         is_there = is_there or find_data_list(root, spec, domain) is not None
         return list_pairs(root, spec, domain, rules) if is_there else None
-    return list_domain(root, spec, domain, rules) if is_there and not isinstance(spec, RotatedSpec) else None
+    return list_images(root, spec, domain, rules) if is_there and not isinstance(spec, RotatedSpec) else None
 
 
 def _by_label(labels: Iterable[int], spec: KnownSpec) -> dict[str, int]:
