@@ -97,7 +97,7 @@ def test_a_finished_run_is_in_a_new_folder_and_its_commands_work_as_printed(use_
     assert [line.split(" | ")[0] for line in lines[:2]] == ["round 1/2", "round 2/2"]
     kept = {"global_model.safetensors", "global_model_selected.safetensors", "local_models", "server_state.json"}
     assert names(folder) == kept | {"job", "log.txt", "results.json", "run.json", "tb_events"}
-    assert content(str(folder), "run.json")["engine"] == "simulator"
+    assert content(str(folder), "run.json")["engine"] == "process"
     assert engine.launches[0].at_once == 2
     for line in lines[-2:]:
         words = shlex.split(line.removeprefix("next:"), comments=True)
@@ -110,7 +110,7 @@ def test_a_tracker_is_named_to_the_run_and_a_missing_package_is_said_first(
 ) -> None:
     engine = use_fake()
     monkeypatch.setenv("FDG_TRACKING", "none")
-    assert run("fedavg", *DIGITS, "--engine", "process", "--set", "at_once=3").exit_code == 0
+    assert run("fedavg", *DIGITS, "--set", "at_once=3").exit_code == 0
     assert (engine.launches[0].at_once, engine.launches[0].environment["FDG_TRACKING"]) == (3, "none")
     monkeypatch.setattr("fdg_plugins.flare.trackers.find_spec", lambda package: None)
     monkeypatch.setenv("FDG_TRACKING", "wandb")
@@ -223,7 +223,7 @@ def test_only_the_folder_of_a_run_goes_on() -> None:
         ((str(ROOT / "jobs" / "pacs_fedmog"),), "pacs_fedmog is not a job: it has no meta.json; did you mean"),
         (("irm", "--set", "strength=-1"), "strength is -1"),
         (("fedavg", "--set", "pretrained=imagenet"), "has no ImageNet weights with these settings"),
-        (("fedavg", "--to", "two words"), "which FLARE's simulator cannot take"),
+        (("fedavg", "--engine", "simulator", "--to", "two words"), "which FLARE's simulator cannot take"),
         (("fedavg", "--to", "."), "exists already"),
         (("fedavg", "--data-root", "/nowhere", "--dataset", "pacs"), "data root /nowhere is not a folder"),
         ((str(JOB), "--set", "model=my_net:tiny"), "are for a method by name"),
