@@ -3,6 +3,7 @@
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
@@ -14,7 +15,6 @@ from rich.console import Console
 from typer import Argument, Option
 
 from fdg_plugins.cli.console import FAILED, INTERRUPTED, say
-from fdg_plugins.cli.follow import follow, sum_up
 from fdg_plugins.cli.jobs import foreign_components
 from fdg_plugins.cli.options import (
     ChosenData,
@@ -32,23 +32,28 @@ from fdg_plugins.cli.options import (
     words_for,
 )
 from fdg_plugins.data import dataset_spec, find_data_root
-from fdg_plugins.errors import FDGError, SettingsError, Stopped, check_count, check_number
+from fdg_plugins.errors import DataError, FDGError, SettingsError, Stopped, check_count, check_number, counted
 from fdg_plugins.flare.trackers import tracked
 from fdg_plugins.lab.centralised.plan import Plan, make_plan
-from fdg_plugins.lab.centralised.run import RunDisplay, run_centralised
+from fdg_plugins.lab.centralised.run import RunDisplay as ReferenceDisplay
+from fdg_plugins.lab.centralised.run import run_centralised
 from fdg_plugins.lab.engine import EngineName
 from fdg_plugins.lab.engine import run as engine_run
-from fdg_plugins.lab.engine.kept import describe
-from fdg_plugins.lab.engine.run import check_run
+from fdg_plugins.lab.engine.kept import KeptRun, describe
+from fdg_plugins.lab.engine.run import Ending, RunDisplay, carry_out, check_run, make_launch, settle_run
 from fdg_plugins.lab.engine.sources import Asked, FolderJob, JobSource, find_source
-from fdg_plugins.lab.sweep.execute import listening
-from fdg_plugins.lab.sweep.folder import check_new, make_folder
+from fdg_plugins.lab.sweep.execute import StopOrder, listening
+from fdg_plugins.lab.sweep.folder import JOB, RUN_FILE, check_new, end_earlier, held_run, make_folder
 from fdg_plugins.lab.sweep.machine import ignored_settings
+from fdg_plugins.lab.sweep.plan import DataFound
+from fdg_plugins.lab.sweep.prepare import title_of_data
+from fdg_plugins.lab.sweep.processes import LOG_FILE
 from fdg_plugins.plugins.methods import REFERENCES
 from fdg_plugins.record.run_files import RESULTS_FILE, RUNS
+from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.record.text import final_table
 from fdg_plugins.settings.site_config import read_site_config
-from fdg_plugins.storage import named_path
+from fdg_plugins.storage import named_path, read_json, write_json
 
 MOST_AT_ONCE = 10_000
 
@@ -129,7 +134,7 @@ def run(
         found = check_run(source)
         with listening() as order:
             folder = make_folder(to, source.run.name, datetime.now())
-            copies = [folder / "job" / "app_server" / "custom" / file.name for file in networks]
+            copies = [folder / JOB / "app_server" / "custom" / file.name for file in networks]
             kept = describe(source, engine, tuple(map(str, [*(file.absolute() for file in files), *copies])))
             ending = follow(folder, source, found, kept, at_once, order)
     return sum_up(folder, source, kept, ending)
@@ -157,6 +162,54 @@ def _engine_for(source: JobSource, job: Path) -> EngineName:
     return EngineName.SIMULATOR
 
 
+def follow(
+    folder: Path, source: JobSource, data: DataFound, kept: KeptRun, threads: int | None, order: StopOrder
+) -> Ending:
+    """Execute a run in ``folder`` until it ends or ``order`` ends it, and leave there what belongs there."""
+    engine = engine_run.ENGINES[kept.engine]
+    with held_run(folder):
+        if end_earlier(folder, engine.results):
+            record = RunRecord.read(read_json(folder / engine.results / RESULTS_FILE), RESULTS_FILE, DataError)
+            say(f"the run in {folder} had finished after the command that started it was killed")
+            ending = Ending(record, max(0.0, record.seconds - kept.seconds), None)
+        else:
+            launch, protocol = make_launch(engine, source, data, folder, threads)
+            kept = kept.launched(launch, data)
+            write_json(folder / RUN_FILE, kept.after(0.0))
+            where = title_of_data(protocol.dataset, stand_in=data.stand_in)
+            rounds = counted(protocol.rounds, "round")
+            say(f"{source.title} on {where}, held out {protocol.target}, {rounds}, in {engine.title}; folder {folder}")
+            with RunDisplay(protocol.rounds, Console(highlight=False)) as display:
+                ending = carry_out(launch, folder, display.show, order)
+        settle_run(folder, engine.results, ending)
+        write_json(folder / RUN_FILE, kept.after(ending.seconds))
+    return ending
+
+
+def sum_up(folder: Path, source: JobSource, kept: KeptRun, ending: Ending) -> int:
+    """Report how the run ended, where it is and what comes next; return the exit code."""
+    record = ending.record
+    if ending.reason is None and record is not None:
+        # Of a job folder, the plug-in files are those that the job brought.
+        brought = [
+            path for path in sorted((folder / JOB).glob("*/custom/*.py")) if path.stem in record.protocol.plugins
+        ]
+        given = words_for(folder, kept.plugins or {path.stem: path for path in brought}.values())
+        say(f"{final_table(record)}\nrecord, models and log: {folder}")
+        say(f"next: fdg plot convergence {given}\n      fdg report {given}")
+        return 0
+    after = f" after round {len(record.rounds)}" if record is not None and record.rounds else ""
+    root = source.environment.get("FDG_DATA_ROOT")
+    resuming = shlex.join(["fdg", "resume", str(folder), *(("--data-root", root) if root else ())])
+    log = f"the log is {folder / LOG_FILE}"
+    if ending.stopped:
+        say(f"stopped{after}; {log}\nresume with: {resuming}", on_stderr=True)
+        return INTERRUPTED
+    say(f"the run failed{after}: {str(ending.reason).rstrip('.')}; {log}", "red", on_stderr=True)
+    say(f"once the cause is gone, resume with: {resuming}", on_stderr=True)
+    return FAILED
+
+
 def run_reference(
     algorithm: str, plan_for: Callable[..., Plan], data: ChosenData, to: Path | None, plugins: Iterable[Path]
 ) -> int:
@@ -174,7 +227,7 @@ def run_reference(
     folder = make_folder(to, re.sub(r"[^\w.-]", "_", name), datetime.now())
     file = folder / RESULTS_FILE
     try:
-        with listening() as order, RunDisplay(plan, Console(highlight=False)) as watcher:
+        with listening() as order, ReferenceDisplay(plan, Console(highlight=False)) as watcher:
             record = run_centralised(plan, config, cache, folder, watcher, lambda: order.signal is not None)
     except Stopped:
         say(f"stopped; {f'the record is {file}' if file.exists() else 'nothing was trained yet'}", on_stderr=True)

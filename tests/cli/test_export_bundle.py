@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``fdg export bundle``: MONAI alone executes the bundle and writes the mask that the run's own network predicts."""
 
-import ast
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -256,14 +256,6 @@ def test_a_network_that_a_method_has_changed_is_refused() -> None:
 
 def test_no_module_of_the_package_reads_a_bundle() -> None:
     """A bundle's expressions are code: nothing imports MONAI's reader of bundles, or has the name of one."""
-    reading = {"monai.bundle", "ConfigParser", "ConfigWorkflow", "BundleWorkflow"}
-    found = set()
-    for path in Path(fdg_plugins.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
-            if isinstance(node, ast.ImportFrom):
-                names += [f"{node.module}", *(f"{node.module}.{name}" for name in names)]
-            if isinstance(node, ast.Attribute | ast.Name):
-                names = [node.attr if isinstance(node, ast.Attribute) else node.id]
-            found |= {f"{path.name}: {name}" for name in names for door in reading if name.startswith(door)}
-    assert found == set()
+    reads = re.compile(r"^\s*(from|import) monai\.bundle|ConfigParser|ConfigWorkflow|BundleWorkflow", re.MULTILINE)
+    files = Path(fdg_plugins.__file__).parent.rglob("*.py")
+    assert [path.name for path in files if reads.search(path.read_text(encoding="utf-8"))] == []

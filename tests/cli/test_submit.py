@@ -15,7 +15,6 @@ from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE
 from typer.testing import Result
 
 from fdg_plugins.cli import submit as submission
-from fdg_plugins.cli import watch
 from fdg_plugins.cli.jobs import SIGNATURE, write_resuming_job
 from fdg_plugins.controllers import FederationController
 from fdg_plugins.controllers.messenger import Messenger
@@ -58,7 +57,7 @@ def record(status: str = "running", rounds: int = 0, because: str | None = None)
 
 def aborted_record(rounds: int) -> dict[str, Any]:
     """Return the record of a run whose job FLARE ended, since a site's process was gone."""
-    return record("stopped", rounds, f"{watch.ABORTED} photo.")
+    return record("stopped", rounds, f"{submission.ABORTED} photo.")
 
 
 class FakeFlare:
@@ -157,8 +156,8 @@ def flare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeFlare:
     content = {"format_version": 1, "admin": {"username": "lead@example.org"}}
     (startup / "fed_admin.json").write_text(json.dumps(content), encoding="utf-8")
     flare = FakeFlare(tmp_path / "lead")
-    monkeypatch.setattr(watch, "open_session", flare.connect)
-    monkeypatch.setattr(watch, "POLL_S", 0.0)
+    monkeypatch.setattr(submission, "open_session", flare.connect)
+    monkeypatch.setattr(submission, "POLL_S", 0.0)
     return flare
 
 
@@ -177,7 +176,7 @@ def test_it_submits_follows_and_says_how_the_job_ended(flare: FakeFlare) -> None
 def test_what_the_server_or_the_kit_refuses_is_one_sentence(flare: FakeFlare, monkeypatch: pytest.MonkeyPatch) -> None:
     flare.refusals = [InvalidJobDefinition("invalid job definition: no\nsites.")]
     check_refusal(flare.submit(), "the server refuses: invalid job definition: no sites.")
-    monkeypatch.setattr(watch, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(submission, "PATIENCE_S", 0.0)
     check_refusal(flare.submit([Step(error=NoConnection("gone"))]), "cannot be reached: gone.")
     check_refusal(fdg("submit", JOB, flare.kit / "nowhere"), "is not a startup kit of a person")
 
@@ -194,10 +193,10 @@ def test_who_interrupts_leaves_the_job_running(flare: FakeFlare) -> None:
 
 
 def test_what_the_commands_look_for_is_what_workflow_and_flare_write() -> None:
-    assert watch.ABORTED in inspect.getsource(Messenger)
+    assert submission.ABORTED in inspect.getsource(Messenger)
     with pytest.raises(CensusError) as caught:
         check_connected({"photo"}, set())
-    assert watch.ABSENT in str(caught.value)
+    assert submission.ABSENT in str(caught.value)
     assert SIGNATURE == NVFLARE_SIG_FILE
     assert f"{FederationController.__module__}.{FederationController.__name__}" in CONTROLLERS
 
@@ -216,7 +215,7 @@ def test_a_job_whose_process_died_goes_on_in_another(flare: FakeFlare, found: Le
 def test_a_job_that_the_server_only_lists_goes_on_in_another(
     flare: FakeFlare, monkeypatch: pytest.MonkeyPatch, steps: list[Step]
 ) -> None:
-    monkeypatch.setattr(watch, "LOST_S", 0.2)
+    monkeypatch.setattr(submission, "LOST_S", 0.2)
     result = flare.submit(steps, COMPLETED, on=True)
     assert result.exit_code == 0
     assert "the server was restarted and does not run" in result.stdout

@@ -265,6 +265,22 @@ def test_settings_in_the_users_shell_act_on_a_job_folder_only(
     assert own.items() <= engine.launches[1].environment.items()
 
 
+def test_a_job_that_names_a_component_of_others_runs_in_the_simulator_unless_told_otherwise(
+    use_fake: UseFake, tmp_path: Path
+) -> None:
+    use_fake()
+    job = Path(shutil.copytree(ROOT / "jobs" / "rotatedmnist_fedavg", tmp_path / "job"))
+    asked = (job, *DIGITS, "--to")
+    assert run(*asked, "ours").exit_code == 0
+    file = job / "app_site" / "config" / "config_fed_client.json"
+    file.write_text(file.read_text().replace('"components": []', '"components": [{"id": "own", "path": "own.Part"}]'))
+    result = run(*asked, "theirs")
+    assert "job job names own.Part, which is not of this package, so FLARE's simulator runs it" in result.stdout
+    assert run(*asked, "told", "--engine", "process").exit_code == 0
+    engines = [content(folder, "run.json")["engine"] for folder in ("ours", "theirs", "told")]
+    assert engines == ["process", "simulator", "process"]
+
+
 def test_a_plug_in_that_has_changed_is_resumed_only_as_told(use_fake: UseFake, tmp_path: Path) -> None:
     use_fake("dies")
     plugin = Path(shutil.copy(CLIPPED, tmp_path))
