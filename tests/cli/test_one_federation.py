@@ -13,9 +13,7 @@ import pytest
 from fdg_plugins.cli import one_federation
 from fdg_plugins.cli.one_federation import interrupted_run, main
 from fdg_plugins.cli.submit import COMPLETED, Ending
-from fdg_plugins.errors import SettingsError
-from fdg_plugins.lab.engine import EngineName
-from fdg_plugins.lab.engine.run import ENGINES, RESULTS
+from fdg_plugins.lab.engine.run import RESULTS
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
 from fdg_plugins.record.run_files import RESULTS_FILE
 from tests.cli.commands import check_refusal, fdg
@@ -94,11 +92,6 @@ def test_a_job_that_cannot_be_executed_ends_with_its_reason_in_the_log(
     monkeypatch.setenv("FL_LOG_LEVEL", "concise")
     assert main([str(tmp_path / name) for name in ("job", "workspace", "state")]) == 1
     assert "is not a job" in caplog.text
-
-
-def test_a_path_that_flares_scripts_would_split_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError):
-        ENGINES[EngineName.POC].check_path(tmp_path / "two words")
 
 
 def test_code_does_not_reach_a_federation(tmp_path: Path) -> None:
