@@ -30,7 +30,7 @@ RENAMED = {
     "jobs": "export jobs",
     "site-config": "kit site",
 }
-SET, KIT = "--set", "--kit"
+SET, KIT, HELP = "--set", "--kit", "--help"
 
 
 def say(text: str, style: str = "", on_stderr: bool = False) -> None:
@@ -122,7 +122,7 @@ def _read(command: Any, words: list[str]) -> list[str]:
         if word == SET and "=" not in value and after and not after.startswith("-"):
             raise SettingsError(f"--set is {value!r} and {after!r}, expected --set {value}={after}.")
         option, _, text = word.partition("=")
-        if SET in known and option[:2] == "--" and option not in known and not nearest(option, (*known, "--help")):
+        if SET in known and option[:2] == "--" and option not in known and not nearest(option, (*known, HELP), 0.8):
             setting = f"{option[2:].replace('-', '_')}={text or value or 'VALUE'}"
             raise SettingsError(f"there is no option {option}; a setting is given as --set {setting}.")
     if KIT not in words or KIT in known:

@@ -31,7 +31,7 @@ Left = dict[str, Any] | None
 
 
 class Step(NamedTuple):
-    """What one look at a job shows; or the error that the look ends in."""
+    """What one look at a job shows, or the error in which it ends."""
 
     status: str = "RUNNING"
     is_running: bool = True
@@ -181,13 +181,10 @@ def test_what_the_server_or_the_kit_refuses_is_one_sentence(flare: FakeFlare, mo
     check_refusal(fdg("submit", JOB, flare.kit / "nowhere"), "is not a startup kit of a person")
 
 
-def test_a_session_that_breaks_is_made_anew(flare: FakeFlare) -> None:
+def test_a_session_that_breaks_is_made_anew_and_who_interrupts_leaves_the_job_running(flare: FakeFlare) -> None:
     errors = [Step(error=SessionClosed("closed")), Step(error=RuntimeError("runtime error"))]
     result = flare.submit([Step(), *errors, Step(), Step("FINISHED:COMPLETED", False)])
     assert (result.exit_code, result.stderr, flare.sessions) == (0, "", 3)
-
-
-def test_who_interrupts_leaves_the_job_running(flare: FakeFlare) -> None:
     result = flare.submit([Step(), Step(error=KeyboardInterrupt())])
     assert (result.exit_code, result.stderr) == (130, "no longer followed; the job goes on at the server\n")
 
@@ -244,27 +241,19 @@ def test_the_run_of_the_first_job_goes_on_however_often(
     assert [flare.controller(number)["resume"] for number in (0, 1)] == [job_id(9)] * 2
 
 
-@pytest.mark.parametrize(
-    ("status", "found", "reason"),
-    [
+def test_what_did_not_die_is_not_resumed_and_the_reason_is_said(flare: FakeFlare) -> None:
+    for status, found, reason in (
         ("ABORTED", aborted_record(2), "it was aborted by a person"),
         ("CAN_NOT_SCHEDULE", None, "it never ran (FINISHED:CAN_NOT_SCHEDULE)"),
         ("EXECUTION_EXCEPTION", record("stopped", 2, "epsilon is spent."), "stopped by itself: epsilon is spent"),
         ("EXECUTION_EXCEPTION", aborted_record(0), "it has no complete round to go on from"),
         ("EXECUTION_EXCEPTION", None, "it has no complete round to go on from"),
-    ],
-)
-def test_what_did_not_die_is_not_resumed_and_the_reason_is_said(
-    flare: FakeFlare, status: str, found: Left, reason: str
-) -> None:
-    result = flare.submit([Step(f"FINISHED:{status}", False)], records=[found], on=True)
-    assert (result.exit_code, len(flare.submitted)) == (1, 1)
-    assert reason in result.stdout.splitlines()[-1]
-
-
-def test_a_job_that_broke_off_after_its_run_had_finished_is_complete(flare: FakeFlare) -> None:
-    result = flare.submit(DIED, records=[record("finished", 3)], on=True)
-    assert (result.exit_code, len(flare.submitted)) == (0, 1)
+    ):
+        result = flare.submit([Step(f"FINISHED:{status}", False)], records=[found], on=True)
+        assert (result.exit_code, len(flare.submitted)) == (1, 1)
+        assert reason in result.stdout.splitlines()[-1]
+    complete = flare.submit(DIED, records=[record("finished", 3)], on=True)
+    assert (complete.exit_code, len(flare.submitted)) == (0, 1), "its run had finished before it broke off"
 
 
 def test_resume_submits_the_same_job_told_to_go_on(flare: FakeFlare, tmp_path: Path) -> None:
