@@ -38,18 +38,14 @@ def audit(
 ) -> int:
     """Show what has left a site, with sizes and norms.
 
-    Reads the file in which the site recorded each answer before sending it. Rounds count from 0, as in messages; '-'
-    is an answer that names none. The L2 norm is that of all tensors of a part together, e.g. of the update.
-
-    'not sent' is an answer that the executor returned but FLARE did not send: its task was aborted, a filter failed,
-    the site crashed, or a component of the job asked for it instead of the server.
+    Rounds count from 0, as in messages; '-' is an answer that names none. The L2 norm is that of all tensors of a part
+    together, e.g. of the update. 'not sent' is an answer that the executor returned but FLARE did not send.
 
     Exit codes: 0 all lines could be read, 1 a line is broken and is named on stderr, 2 there is nothing to read.
 
     Examples:
 
-      fdg audit /srv/flare/photo
-      fdg audit simulator_workspace --job 3379af42
+      fdg audit /srv/flare/photo --job 3379af42
       fdg audit /srv/flare/photo --csv left-photo.csv
     """
     if job == "":  # as of a variable that is not set: everything begins with nothing
@@ -59,19 +55,18 @@ def audit(
     shown = [line for found in lines.values() for line in found]
     if job and not shown:
         raise DataError(f"nothing of job {job} is in {next(iter(lines))}.")
-    if as_csv is not None:
-        if any(as_csv.exists() and as_csv.samefile(path) for path in lines):
-            raise SettingsError(field="--csv", value=as_csv, expected="another file than those that are read")
-        write_bytes(as_csv, audit_csv(shown).encode())
-        say(visible(f"{as_csv}: {counted(len(shown), 'answer')}"))
-    else:
+    if as_csv is None:
         for path, found in lines.items():
             _show(path, found)
-    broken = {path: [entry for entry in found if isinstance(entry, BrokenLine)] for path, found in entries.items()}
-    for path, several in broken.items():
-        for one in several:
-            warn(visible(f"{path}: line {one.number} is left out: {one.reason}."))
-    return FAILED if any(broken.values()) else 0
+    elif any(as_csv.exists() and as_csv.samefile(path) for path in lines):
+        raise SettingsError(field="--csv", value=as_csv, expected="another file than those that are read")
+    else:
+        write_bytes(as_csv, audit_csv(shown).encode())
+        say(visible(f"{as_csv}: {counted(len(shown), 'answer')}"))
+    broken = [(path, one) for path, found in entries.items() for one in found if isinstance(one, BrokenLine)]
+    for path, one in broken:
+        warn(visible(f"{path}: line {one.number} is left out: {one.reason}."))
+    return FAILED if broken else 0
 
 
 def _audit_files(place: Path) -> list[Path]:
@@ -81,10 +76,8 @@ def _audit_files(place: Path) -> list[Path]:
     own = place / AUDIT_FILE
     if found := [own] if own.exists() else sorted(place.glob(f"*/{AUDIT_FILE}")):
         return found
-    raise DataError(
-        f"{place} holds no {AUDIT_FILE}, and no folder right below it does; a site makes it with its first answer, in "
-        "its workspace or in NVFL_AUDIT_ROOT."
-    )
+    where = "a site makes it with its first answer, in its workspace or in NVFL_AUDIT_ROOT"
+    raise DataError(f"{place} holds no {AUDIT_FILE}, and no folder right below it does; {where}.")
 
 
 def _lines_of(entries: Sequence[AuditLine | BrokenLine], job: str) -> list[AuditLine]:

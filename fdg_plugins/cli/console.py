@@ -30,47 +30,7 @@ RENAMED = {
     "jobs": "export jobs",
     "site-config": "kit site",
 }
-# The options of 0.2.0 that a command has no more, for this version alone: what takes their value now, or what to do.
-FIRST, LAST, SET = "the first argument", "the last argument", "--set"
-FORMER_OPTIONS = {
-    "--kit": LAST,
-    "--to": LAST,
-    "--from": LAST,
-    "--folder": LAST,
-    "jobs --to": FIRST,
-    "--method": FIRST,
-    "--model": SET,
-    "--seed": SET,
-    "--sites": SET,
-    "--part": SET,
-    "--role": SET,
-    "--device": SET,
-    "--dataset-file": SET,
-    "--gpus": SET,
-    "--gpu-memory": SET,
-    "--without-gpu": SET,
-    "--name": SET,
-    "--at-once": SET,
-    "doctor --data": LAST,
-    "doctor --sites": "the domains of the folder that is named are the sites",
-    "start --gpus": "fdg kit site KIT --set gpus=N lends those of one site",
-    "start --gpu-memory": "fdg kit site KIT --set gpu_memory=GIB lends those of one site",
-    "start --site-data": "fdg kit site KIT --data-root DIR sets that of one site",
-    "--admin-port": "people use the port after --port",
-    "sweep --gpus": "--parallel N uses the GPUs in CUDA_VISIBLE_DEVICES in turn",
-    "sweep --engine": "fdg run --engine simulator is bit-identical",
-    "--detach": "fdg export job, then nvflare job submit",
-    "--details": "--csv FILE has every tensor and every value",
-    "--round": "--csv FILE has the round of every answer",
-    "--format": "the suffix of --to decides: .txt, .md, .csv or .tex",
-    "--ledger": LAST,
-    "list --data-root": "FDG_DATA_ROOT names it",
-    "--images": "fdg data check decodes every image",
-    "--selection": "the model selected on source validation is written",
-    "--keep-flare-defaults": "add those that a job of yours needs to class_allow_list by hand",
-    "allow --dry-run": "the command says what it adds and removes",
-    "--older-than": "what has changed within a day is kept",
-}
+SET, KIT, HELP = "--set", "--kit", "--help"
 
 
 def say(text: str, style: str = "", on_stderr: bool = False) -> None:
@@ -124,14 +84,11 @@ class OneLineErrors(TyperGroup):
             command.help = in_lines(command.help)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command; understand options of an earlier version, and answer its commands with what to type."""
+        """Find the command; answer one of an earlier version, and a setting in another form, with what to type."""
         if ctx.parent is None and args and args[0] in RENAMED:
             raise SettingsError(f"fdg {args[0]} is now fdg {RENAMED[args[0]]}.")
-        for option, setting, value in zip(args, args[1:], args[2:], strict=False):
-            if option == SET and "=" not in setting and not value.startswith("-"):
-                raise SettingsError(f"--set is {setting!r} and {value!r}, expected --set {setting}={value}.")
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, command, rest if command is None or isinstance(command, TyperGroup) else _renewed(command, rest)
+        name, command, words = super().resolve_command(ctx, args)
+        return name, command, words if command is None or isinstance(command, TyperGroup) else _read(command, words)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; an ``FDGError``, and a path that the system refuses, end it with exit code 2."""
@@ -158,23 +115,20 @@ class OneLineErrors(TyperGroup):
             raise typer.Exit(USER_MISTAKE) from error
 
 
-def _renewed(command: Any, words: list[str]) -> list[str]:
-    """Return a command's words with the options of 0.2.0 in their present form; raise ``SettingsError`` for others."""
+def _read(command: Any, words: list[str]) -> list[str]:
+    """Return a command's words, with the kit as last argument; raise ``SettingsError`` for a setting without --set."""
     known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
-    found: dict[str, list[str]] = {FIRST: [], SET: [], LAST: []}
-    rest = iter(words)
-    for word in rest:
-        option, equals, text = word.partition("=")
-        now = FORMER_OPTIONS.get(f"{command.name} {option}", FORMER_OPTIONS.get(option))
-        if now is None or option in known:
-            found[SET].append(word)
-            continue
-        if now not in found or (now == SET and SET not in known):
-            raise SettingsError(f"{option} is no option of fdg {command.name} any more: {now}.")
-        value = text if equals else next(rest, "")
-        found[now] += [SET, f"{option[2:].replace('-', '_')}={value}"] if now == SET else [value]
-        say(f"Note: the value of {option} is now that of {now}.", "yellow", on_stderr=True)
-    return [*found[FIRST], *found[SET], *found[LAST]]
+    for word, value, after in zip(words, [*words[1:], ""], [*words[2:], "", ""], strict=False):
+        if word == SET and "=" not in value and after and not after.startswith("-"):
+            raise SettingsError(f"--set is {value!r} and {after!r}, expected --set {value}={after}.")
+        option, _, text = word.partition("=")
+        if SET in known and option[:2] == "--" and option not in known and not nearest(option, (*known, HELP), 0.8):
+            setting = f"{option[2:].replace('-', '_')}={text or value or 'VALUE'}"
+            raise SettingsError(f"there is no option {option}; a setting is given as --set {setting}.")
+    if KIT not in words or KIT in known:
+        return words
+    place = words.index(KIT)  # as in 0.2.0
+    return [*words[:place], *words[place + 2 :], *words[place + 1 : place + 2]]
 
 
 def group(name: str, about: str, epilog: str | None = None) -> typer.Typer:

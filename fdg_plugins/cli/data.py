@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg data``: list the data sets, and prepare one on this machine, checked and hashed.
-
-Nothing is downloaded.
-"""
+"""``fdg data``: list the data sets, and prepare one on this machine, checked and hashed."""
 
 import os
 import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 from typer import Argument, Option
 
-from fdg_plugins.cli.console import INTERRUPTED, group, make_table, say, show, warn
+from fdg_plugins.cli.console import group, make_table, say, show, warn
 from fdg_plugins.cli.data_check import Place, check_files, ends_of, track
 from fdg_plugins.cli.options import PluginFiles, introduce, is_own, load_plugins
 from fdg_plugins.data import DATASETS, DatasetSpec, dataset_spec
@@ -21,10 +19,11 @@ from fdg_plugins.data.own_files import NO_RULES
 from fdg_plugins.data.own_folder import own_data
 from fdg_plugins.data.specs import AttributeSpec, ImageFolderSpec, KnownSpec, SegmentationSpec
 from fdg_plugins.data.stand_in import MARKER, STAND_INS, is_stand_in, write_stand_in
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import DataError, SettingsError, check_choice
 from fdg_plugins.lab.doctor.setup import look_for
 from fdg_plugins.lab.preparation import (
     Counts,
+    Manifest,
     Verdict,
     count_images,
     find_changes,
@@ -55,7 +54,7 @@ data = group(
     "List, prepare and check data sets.\n\n"
     "Sites read <data root>/<data set>/<domain>/<class>/<image>, or MNIST's four files. Published archives look "
     "different; prepare brings one to this layout, counts its images, and writes a manifest of SHA-256 digests that "
-    "verify compares with later.",
+    "verify compares with later. Nothing is downloaded.",
     "Exit codes: 0 done, 2 the request cannot be carried out, or the images are not as they should be.",
 )
 
@@ -64,14 +63,7 @@ data = group(
 def list_data_sets(
     name: Annotated[str | None, Argument(help="Only this one, with where to get it and its terms.")] = None,
 ) -> None:
-    """List the data sets, and which of them are below FDG_DATA_ROOT.
-
-    Examples:
-
-      fdg data list
-      fdg data list pacs
-      FDG_DATA_ROOT=/data fdg data list
-    """
+    """List the data sets, and which of them are below FDG_DATA_ROOT."""
     root = named_path("FDG_DATA_ROOT", os.environ)
     if root is not None:
         _root(root)
@@ -108,25 +100,20 @@ def prepare(
     source: Annotated[str, Argument(metavar="FOLDER|ZIP|TAR", help="What you downloaded: a folder or an archive.")],
     data_root: DataRoot = None,
     any_counts: Annotated[bool, Option("--any-counts", help="Accept other numbers of images than known.")] = False,
-) -> int:
+) -> None:
     """Prepare a data set below the data root: copy it, count the images, and write the manifest.
 
-    Published folders and archives are recognised, including their own domain names; fdg data list gives the pages.
-    After an interruption, the same command resumes: existing files with the same content are left alone. A source may
-    contain only some of the domains, so each site can prepare its own.
+    Published folders and archives are recognised, including their own domain names; fdg data list NAME says where they
+    are. After an interruption, the same command resumes. A source may contain only some of the domains, so each site
+    can prepare its own.
 
     Examples:
 
       fdg data prepare pacs ~/Downloads/PACS.zip --data-root /data
-      fdg data prepare terraincognita ~/Downloads/camera_traps --data-root /data
     """
     spec, root = _on_disk(name), _root(data_root, exists=False)
-    try:
-        place = own_path(source)
-        done = prepare_data(spec, place, root, any_counts=any_counts, track=track, max_pixels=_most_pixels())
-    except KeyboardInterrupt:
-        say("interrupted; the same command does what is left", on_stderr=True)
-        return INTERRUPTED
+    place = own_path(source)
+    done = prepare_data(spec, place, root, any_counts=any_counts, track=track, max_pixels=_most_pixels())
     say(f"{spec.name}: {done.written:,} files written, {done.kept:,} were there already")
     for remark in done.plan.remarks:
         say(f"  {remark}")
@@ -140,8 +127,7 @@ def prepare(
         raise DataError(f"data set {spec.name} in {root}: {differences}; {end}.")
     if differences:
         say(f"  note: {differences}")
-    say(f"{root / spec.folder / MANIFEST}: {len(done.manifest.files):,} files, sha256 {done.manifest.sha256[:16]}")
-    return 0
+    _show_manifest(root / spec.folder / MANIFEST, done.manifest)
 
 
 @data.command()
@@ -152,13 +138,7 @@ def verify(
 ) -> None:
     """Compare a data set with its manifest, file by file; without a manifest, count its images.
 
-    Missing, extra and changed files are named; fdg data check decodes every image too. Exit codes: 0 the data set is as
-    expected, 2 it is not.
-
-    Examples:
-
-      fdg data verify pacs --data-root /data
-      fdg data verify photos --write
+    Missing, extra and changed files are named; fdg data check decodes every image too.
     """
     found = _files_of(place, data_root)
     spec, root = found.spec, found.root
@@ -167,25 +147,31 @@ def verify(
     manifest = None if write else read_manifest(root, spec)
     if manifest is not None:
         if changes := find_changes(root, spec, manifest, track=track):
-            lists = changes._asdict()
-            for word, files in lists.items():
-                more = [f"... and {len(files) - SHOWN:,} more"] * (len(files) > SHOWN)
-                for file in [*files[:SHOWN], *more]:
-                    say(f"{word:8}{file}")
-            counts = ", ".join(f"{word}: {len(files):,}" for word, files in lists.items())
-            raise DataError(f"data set {spec.name} in {root} is not as its manifest says; files {counts}.")
+            _refuse_changes(f"data set {spec.name} in {root}", changes._asdict())
         say(f"{spec.name}: all {len(manifest.files):,} files are as the manifest says (sha256 {manifest.sha256[:16]})")
     counted = count_images(root, spec, found.rules if spec.described else None)
     verdict = judge(counted, spec)
     _show_counts(counted, None if spec.described else verdict)
     if write:
-        written = write_manifest(root, spec, None, track=track)
-        say(f"{root / MANIFEST}: {len(written.files):,} files, sha256 {written.sha256[:16]}")
+        _show_manifest(root / MANIFEST, write_manifest(root, spec, None, track=track))
     elif manifest is None:
         maker = "--write" if spec.described else f"fdg data prepare {spec.name} {root}"
         say(f"{spec.name}: no manifest, so only the images were counted; {maker} writes one")
         if verdict.is_wrong:
             raise DataError(f"data set {spec.name} in {root}: {'; '.join(verdict.differences)}.")
+
+
+def _refuse_changes(what: str, changes: Mapping[str, Sequence[str]]) -> NoReturn:
+    """Name the first files of each kind of change, and raise ``DataError`` with the numbers of all."""
+    for word, files in changes.items():
+        for file in files[:SHOWN]:
+            say(f"{word:8}{file}")
+    counts = ", ".join(f"{word}: {len(files):,}" for word, files in changes.items())
+    raise DataError(f"{what} is not as its manifest says; files {counts}.")
+
+
+def _show_manifest(file: Path, manifest: Manifest) -> None:
+    say(f"{file}: {len(manifest.files):,} files, sha256 {manifest.sha256[:16]}")
 
 
 @data.command()
@@ -199,14 +185,12 @@ def check(
 
     Labelled images are counted by class; of masks, the fraction of each class is shown. What a run passes over is
     named, and so are images with the same bytes: one in two domains is in training and in the test. A sheet shows the
-    images, so it belongs where they may be. Exit codes: 0 every image can be used, 2 some cannot, or no run could
-    start.
+    images, so it belongs where they may be.
 
     Examples:
 
       fdg data check photos --sheets /tmp/sheets
-      fdg data check pacs --data-root /data
-      fdg data check vessels --data-root /data --sheets /tmp/sheets
+      fdg data check vessels --data-root /data
     """
     load_plugins(plugin)
     found = _files_of(place, data_root)
@@ -223,17 +207,10 @@ def stand_in(
 ) -> None:
     """Draw the STAND-IN for PACS, the retinal vessels or CelebA into a new folder, in the data set's layout.
 
-    These are drawings by this package, not the data set: a file STAND-IN.json next to and in the data set's folder says
-    so, and every run on them is marked STAND-IN in everything that it prints and records. Use them to try data roots
-    and site configs.
-
-    Examples:
-
-      fdg data stand-in /tmp/stand-in
-      fdg data stand-in /tmp/stand-in-vessels --dataset vessels
+    These are drawings by this package, not the data set, to try data roots and site configs with. A file STAND-IN.json
+    says so, and every run on them is marked STAND-IN in everything that it prints and records.
     """
-    if dataset not in STAND_INS:
-        raise SettingsError(field="--dataset", value=dataset, expected=f"one that is drawn: {', '.join(STAND_INS)}")
+    check_choice("--dataset", dataset, STAND_INS)
     spec = _on_disk(dataset)
     if is_stand_in(to):
         if not (to / spec.folder / MARKER).is_file():
@@ -241,8 +218,7 @@ def stand_in(
         say(f"{to}: the STAND-IN is there already; nothing was drawn")
         return
     write_stand_in(to, dataset)
-    say(f"{to}: STAND-IN for {spec.title}, drawings in {spec.folder}/; {MARKER} marks them as such")
-    say(f"every run with FDG_DATA_ROOT={to} calls itself STAND-IN")
+    say(f"{to}: STAND-IN for {spec.title}, drawings in {spec.folder}/; every run on it calls itself STAND-IN")
 
 
 def _on_disk(name: str) -> KnownSpec:

@@ -2,6 +2,7 @@
 """``fdg doctor``: check whether this machine is ready for a run, with advice; and how findings are shown."""
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -21,15 +22,12 @@ def doctor(
 ) -> int:
     """Check this machine, and say how to start a run here.
 
-    Looks at versions, GPUs, precision, cores, memory, disks, data, weights and settings. Every line is ok, a
-    warning (a run may be slow, or not be what you expect) or a problem (a run fails). The last line says how to start
-    the simulator here. Nothing is changed, downloaded or sent. A startup kit is checked by fdg kit check.
-
-    Exit codes: 0 no problem, 1 at least one.
+    Every line is ok, a warning (a run may be slow, or not be what you expect) or a problem (a run fails). The last line
+    says how to start the simulator here. Nothing is changed, downloaded or sent. Exit codes: 0 no problem, 1 at least
+    one.
 
     Examples:
 
-      fdg doctor
       FDG_DATA_ROOT=/data fdg doctor
       fdg doctor photos
     """
@@ -44,9 +42,7 @@ def show_findings(findings: Sequence[Finding], advice: str = "") -> int:
     """Print what was found, and the advice on it; return the exit code, 1 for a problem."""
     rows = ((Text(finding.status, style=STYLES[finding.status]), finding.check, finding.text) for finding in findings)
     show(make_table(("", "", ""), rows))
-    counts = {word: sum(one.status == word for one in findings) for word in (Status.PROBLEM, Status.WARNING)}
-    told = [counted(number, word) for word, number in counts.items() if number]
-    say(f"\n{' and '.join(told) or 'all is well'}")
-    if advice:
-        say(advice)
+    counts = Counter(finding.status for finding in findings)
+    told = [counted(counts[word], word) for word in (Status.PROBLEM, Status.WARNING) if counts[word]]
+    say(f"\n{' and '.join(told) or 'all is well'}{advice and chr(10) + advice}")
     return FAILED if counts[Status.PROBLEM] else 0

@@ -17,7 +17,7 @@ from fdg_plugins.cli.options import PluginFiles, load_plugins
 from fdg_plugins.flare.components import GAP, filters_of
 from fdg_plugins.plugins.classes import parameters_of
 from fdg_plugins.plugins.composition import Composition, parse_method, title_of
-from fdg_plugins.plugins.method import Method
+from fdg_plugins.plugins.method import Differences, Method
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.recipes.settings import JobSettings, job_settings
 from fdg_plugins.record.method_settings import protocol_settings
@@ -27,9 +27,8 @@ PIPE_COLUMNS = 80
 
 
 class Run(NamedTuple):
-    """The settings that a job runs: every setting of its aggregator, of its weighting and of its objective, by name.
+    """The settings that a job runs, by name: of its aggregator and objective as in its config, completed by defaults.
 
-    ``aggregator`` and ``objective`` have the form of a job's config, completed by the defaults of the classes.
     ``weighting`` is empty if the aggregator's weighting has no settings.
     """
 
@@ -65,9 +64,7 @@ def settings_in(run: Run, record: Method) -> dict[str, Any]:
     found.pop("name", None)
     protocol = Protocol.model_validate(run.said.protocol)
     found |= {name: getattr(protocol, name) for name in protocol_settings(record)}
-    if GAP in record.reports:
-        found["metric"] = run.said.gap_metric
-    return found
+    return found | ({"metric": run.said.gap_metric} if GAP in record.reports else {})
 
 
 def variables_of(run: Run) -> list[str]:
@@ -89,27 +86,34 @@ def explain(
 ) -> None:
     """Explain a method, or a composition of methods.
 
-    One screen: what it does, its formulas, its settings with their defaults, and what leaves a site. The settings shown
-    are those that a job runs on the data set by default. A composition has at most one method in each place: the
-    direction of the server's step, the weights of the sites, the local objective.
+    One screen: what it does, its formulas, its settings as a job on the data set has them, and what leaves a site. A
+    composition has at most one method in each place: the direction of the server's step, the weights of the sites, the
+    local objective.
 
     Examples:
 
       fdg explain
-      fdg explain fediir --dataset rotatedmnist
       fdg explain fedomg+ga+dim
-      fdg explain clipped_fedavg --plugin custom/clipped_fedavg.py
+      fdg explain clipped_fedavg --plugin custom/clipped_fedavg.py --all
     """
     load_plugins(plugin)
     if method is None:
         show(*_overview(), width=PIPE_COLUMNS)
         return
     composition = parse_method(method)
-    run = run_of(composition, dataset)
-    words = [word for record in composition.records for word in ("--method", record.key)]
-    words += [word for file in plugin or () for word in ("--plugin", str(file))]
-    allow = f"at every site, once: fdg kit allow KIT {shlex.join(words)}"
-    show(*_page(composition, run, dataset, allow if everything else ""), width=PIPE_COLUMNS)
+    run, records = run_of(composition, dataset), composition.records
+    parts: list[RenderableType] = []
+    if len(records) > 1:
+        parts.append(Text(f"{title_of(composition.name)}: {composition.name}", style="bold"))
+    if everything:
+        parts += [_indented(f"{one.title} with {other.title}: {why}.") for one, other, why in composition.together()]
+        parts += _job(run, dataset)
+        words = [word for record in records for word in ("--method", record.key)]
+        words += [word for file in plugin or () for word in ("--plugin", str(file))]
+        parts.append(_indented(f"at every site, once: fdg kit allow KIT {shlex.join(words)}"))
+    for record in records:
+        parts += _method(record, settings_in(run, record), dataset, in_full=everything)
+    show(*parts, *_leaves(composition, in_full=everything), width=PIPE_COLUMNS)
 
 
 def _overview() -> Iterator[RenderableType]:
@@ -123,48 +127,39 @@ def _overview() -> Iterator[RenderableType]:
     )
 
 
-def _page(composition: Composition, run: Run, dataset: str, allow: str) -> Iterator[RenderableType]:
-    """Yield one screen about a composition; all about it if ``allow`` says how sites allow it."""
-    if len(composition.records) > 1:
-        yield Text(f"{title_of(composition.name)}: {composition.name}", style="bold")
-        for one, other, source in composition.together() if allow else ():
-            yield _indented(f"{one.title} with {other.title}: {source}.")
-    if allow:
-        yield from _job(composition, run, dataset)
-        yield _indented(allow)
-    for record in composition.records:
-        paper, settings = record.reference, settings_in(run, record)
-        yield Text(f"{chr(10) if allow else ''}{record.title}: {record.line}.", style="bold")
-        yield Text(f'{paper.authors}, "{paper.title}", {paper.venue} {paper.year}.')
-        if not allow:
-            yield from (_indented(equation.formula, "cyan") for equation in record.equations)
-            shown = ", ".join(f"{name} {_text(value)}" for name, value in settings.items())
-            yield _indented(f"settings on {dataset}: {shown or 'none'}")
-            continue
+def _method(record: Method, settings: Mapping[str, Any], dataset: str, *, in_full: bool) -> Iterator[RenderableType]:
+    """Yield what one method of a composition does, with its settings; in full, what each comes from."""
+    paper = record.reference
+    yield Text(f"{chr(10) if in_full else ''}{record.title}: {record.line}.", style="bold")
+    yield Text(f'{paper.authors}, "{paper.title}", {paper.venue} {paper.year}.')
+    if in_full:
         yield _indented(record.letters, "dim")
-        for equation in record.equations:
-            yield _indented(equation.formula, "cyan")
+    for equation in record.equations:
+        yield _indented(equation.formula, "cyan")
+        if in_full:
             yield _indented(f"  {equation.number or ''} {equation.meaning}")
-        if settings:
-            yield _section(f"Settings, as a job on {dataset} runs them")
-            yield _indented(make_table(("", "", ""), [_sourced(record, *item) for item in settings.items()]))
-        if record.differences.rows:
-            yield from _differences(record)
-    yield from _leaves(composition, in_full=bool(allow))
+    if not in_full:
+        shown = ", ".join(f"{name} {_text(value)}" for name, value in settings.items())
+        yield _indented(f"settings on {dataset}: {shown or 'none'}")
+    elif settings:
+        yield _section(f"Settings, as a job on {dataset} runs them")
+        yield _indented(make_table(("", "", ""), [_sourced(record, *item) for item in settings.items()]))
+    if in_full and record.differences.rows:
+        yield from _differences(record.differences)
 
 
-def _job(composition: Composition, run: Run, dataset: str) -> Iterator[RenderableType]:
+def _job(run: Run, dataset: str) -> Iterator[RenderableType]:
     """Yield the part of a job's config that names the method, and its variables."""
-    filters = dict.fromkeys(name for record in composition.records for name in filters_of(record.key))
+    records = run.said.method.records
+    filters = dict.fromkeys(name for record in records for name in filters_of(record.key))
     fields = {name: field.default for name, field in Protocol.model_fields.items()} | run.said.protocol
-    own = {name: fields[name] for record in composition.records for name in protocol_settings(record)}
+    own = {name: fields[name] for record in records for name in protocol_settings(record)}
     yield _section(f"In a job on {dataset}, every setting at its default")
     yield _indented(f'"aggregator": {json.dumps(run.aggregator)}')
     yield _indented(f'"protocol": {json.dumps({"objective": run.objective, **own})}')
     if filters:
         yield _indented(f"filters: {', '.join(filters)}")
     yield _indented(f"in the server's environment: {', '.join(variables_of(run))}")
-    yield _indented(", ".join(f"{name}: {fields[name]}" for name in ("trainable", "batch_norm", "precision")))
 
 
 def _sourced(record: Method, name: str, value: Any) -> tuple[str, str, str]:
@@ -173,13 +168,11 @@ def _sourced(record: Method, name: str, value: Any) -> tuple[str, str, str]:
     if source is None:
         return name, _text(value), ""
     texts = {"": source.remark, "paper: ": source.paper, "authors' code: ": source.code}
-    symbol = f" ({source.symbol})" if source.symbol else ""
     said = "; ".join(label + text for label, text in texts.items() if text is not None)
-    return f"{name}{symbol}", _text(value), said
+    return f"{name} ({source.symbol})" if source.symbol else name, _text(value), said
 
 
-def _differences(record: Method) -> Iterator[RenderableType]:
-    differences = record.differences
+def _differences(differences: Differences) -> Iterator[RenderableType]:
     yield _section("Where they differ")
     head = ["point", "paper", *([differences.compared] if differences.compared else []), "here"]
     cells = ((row.point, row.paper, row.code, row.ours) for row in differences.rows)
@@ -197,8 +190,7 @@ def _leaves(composition: Composition, *, in_full: bool) -> Iterator[RenderableTy
         if in_full:
             rows = ((one.what, one.shape, one.reveals) for one in those)
             yield _indented(make_table(("what", "shape", "what it reveals"), rows), columns=4)
-    reports = dict.fromkeys(filter(None, (one.report for one in leaves)))
-    if in_full and reports:
+    if in_full and (reports := dict.fromkeys(filter(None, (one.report for one in leaves)))):
         lacking = " or ".join(reports)
         yield _indented(f"A site whose allowed_reports lack {lacking} fails at the census, before any training.")
     yield _indented("Images, labels, paths of images and single predictions never leave.")

@@ -44,10 +44,9 @@ def export_job(
 ) -> None:
     """Write the job of a method for a federation; or a config-only copy of a job, without custom/ folders.
 
-    FLARE's simulator needs these folders, although they contain no code. A federation treats them, even if empty, as
-    code from the submitter, and requires a right that an operator should not have to grant. With --plugin, and with
-    --set model=MODULE:FACTORY, the job does bring code: a copy of each file, in custom/. A job on your images
-    brings their description, the names of domains and classes, and no code.
+    A federation treats custom/ folders, even empty ones, as code from the submitter. With --plugin, and with --set
+    model=MODULE:FACTORY, the job does bring code: a copy of each file. A job on your images brings the names of domains
+    and classes, and no code.
 
     --set name=NAME gives the job another name. --set sites=A,B,C names the sites if they are not called after their
     domains; fdg kit site tells each its domain. --set gpus=1 is for jobs that need GPUs, with gpu_memory=GIB, and
@@ -55,11 +54,8 @@ def export_job(
 
     Examples:
 
-      fdg export job fedomg /tmp/jobs --target sketch --set rounds=100 --set kappa=0.25
       fdg export job jobs/pacs_fedomg /tmp/jobs
-      nvflare job submit -j /tmp/jobs/pacs_fedomg --startup-kit /srv/flare/lead@example.org
-      fdg export job fedomg /tmp/jobs --dataset photos --protocol fedomg
-      fdg export job clipped_fedavg /tmp/jobs --plugin custom/clipped_fedavg.py
+      fdg export job fedomg /tmp/jobs --target sketch --set rounds=100 --set kappa=0.25
       fdg export job fedomg /tmp/jobs --set sites=site-1,site-2,site-3,site-4 --set gpus=1
     """
     values = read_values(settings, lists=("sites", "without_gpu"))
@@ -71,15 +67,15 @@ def export_job(
         return
     load_plugins(plugin)
     pooled = choose_data(dataset, None).dataset or "pacs"
-    of_recipe: dict[str, Any] = {key: values.pop(key) for key in OF_THE_RECIPE if key in values}
-    of_recipe |= {} if target is None else {"target": target}
+    of_recipe: dict[str, Any] = {"name": name} | ({} if target is None else {"target": target})
+    of_recipe |= {key: values.pop(key) for key in OF_THE_RECIPE if key in values}
     check_names(values)
     of_protocol = settings_of_protocol(protocol, pooled, parse_method(what).name)
     if "sites" in of_recipe:  # they are as many as are named
         of_protocol.pop(PER_DOMAIN, None)
     values = of_protocol | values
     with brought_networks(values) as networks:
-        recipe = make_recipe(what, pooled, plugins=[*(plugin or []), *networks], name=name, **values, **of_recipe)
+        recipe = make_recipe(what, pooled, plugins=[*(plugin or []), *networks], **values, **of_recipe)
         folder = free_target(to, recipe.name)
         with writing(folder):
             brought = recipe.export_for_submission(to)
@@ -91,15 +87,9 @@ def export_jobs(
     to: Annotated[Path, Argument(help="The folder into which the jobs are written, each in its folder.")],
     names: Annotated[list[str] | None, Argument(metavar="[NAME]...", help="Jobs by name; default: all.")] = None,
 ) -> None:
-    """Write the jobs that belong to this package, for the simulator and for editing.
+    """Write the jobs that belong to this package, for the simulator and for editing; nothing is overwritten.
 
-    Existing folders are never overwritten. A federation wants jobs without custom/ folders, which fdg export job makes
-    from them.
-
-    Examples:
-
-      fdg export jobs jobs
-      fdg export jobs jobs pacs_fedomg vessels_fedavg
+    A federation wants jobs without custom/ folders, which fdg export job makes from them.
     """
     recipes = job_recipes()
     wanted = names or list(recipes)
@@ -124,8 +114,7 @@ def export_bundle(
     """Write a MONAI bundle for inference: metadata.json, inference.json and the weights.
 
     The weights are those that were selected on source validation. The bundle runs with MONAI alone
-    (pip install "monai[fire,nibabel,pillow]"), without this package. No command reads a bundle, because its
-    expressions are code.
+    (pip install "monai[fire,nibabel,pillow]"). No command reads a bundle, because its expressions are code.
 
     Examples:
 

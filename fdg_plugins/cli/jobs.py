@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Job folders: reject what FLARE's own tools would reject or distort, and write config-only and resuming copies."""
 
-import json
 import re
 import shutil
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.flare.components import SERVER, class_paths
 from fdg_plugins.lab.engine.workflow import (
     CLIENT_CONFIG,
     CUSTOM,
@@ -46,8 +46,7 @@ def own_arguments() -> Iterator[None]:
 
 def export(job: Path, to: Path, name: str | None = None) -> Path:
     """Write ``job`` without its ``custom/`` folders and signatures to ``to/name``, atomically, and return that path."""
-    meta = check_job(job)
-    name = job.resolve().name if name is None else name
+    meta, name = check_job(job), job.resolve().name if name is None else name
     if not SAFE_NAME.fullmatch(name):
         raise SettingsError(field="name", value=name, expected="letters, digits, '_', '-' and '.' only")
     target = free_target(to, name)
@@ -83,18 +82,27 @@ def check_job(job: Path) -> dict[str, Any]:
         if CUSTOM in inside.parts[:-1] and path.is_file() and path.name != "README.md":
             raise DataError(f"job {job}: {inside} is code that the job brings, expected only README.md in {CUSTOM}/.")
         if path.suffix == ".json" and path.name != SIGNATURE and CUSTOM not in inside.parts:
-            _check_keys(path, f"job {job}: key {{!r}} in {inside}")
+            for key, _ in _pairs_in(read_json(path)):
+                if not SAFE_KEY.fullmatch(key):
+                    expected = "letters, digits, '_' and '-' only, which nvflare job submit does not distort"
+                    raise SettingsError(field=f"job {job}: key in {inside}", value=key, expected=expected)
     return dict(meta)
 
 
-def _check_keys(path: Path, about: str) -> None:
-    keys: list[str] = []
-    json.loads(json.dumps(read_json(path)), object_pairs_hook=lambda pairs: keys.extend(key for key, _ in pairs))
-    if distorted := [key for key in keys if not SAFE_KEY.fullmatch(key)]:
-        expected = "letters, digits, '_' and '-' only"
-        raise SettingsError(
-            f"{about.format(distorted[0])} would be distorted by nvflare job submit, expected {expected}."
-        )
+def foreign_components(job: Path) -> list[str]:
+    """Return the class paths in a job's configs that no job of this package names."""
+    pairs = (pair for config in sorted(job.glob("*/config/*.json")) for pair in _pairs_in(read_json(config)))
+    paths = [str(value) for key, value in pairs if key == "path"]
+    return [path for path in paths if not path.startswith("fdg_plugins.") and path not in class_paths(SERVER)]
+
+
+def _pairs_in(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield each key with its value, at any depth of a JSON value."""
+    if isinstance(value, dict):
+        yield from value.items()
+        value = list(value.values())
+    for one in value if isinstance(value, list) else ():
+        yield from _pairs_in(one)
 
 
 def write_resuming_job(job: Path, to: Path, run: str | None) -> Path:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``fdg kit``: what an operator does with a participant's startup kit."""
 
-import tempfile
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -19,11 +18,11 @@ from fdg_plugins.flare.cautious_kits import AUTHORIZATION
 from fdg_plugins.flare.cautious_kits import harden as harden_kit
 from fdg_plugins.flare.components import SITE
 from fdg_plugins.flare.gpus import checked_gpus, lend_gpus
-from fdg_plugins.flare.kits import CLIENT_FILE, merge_allow_list, read_kit, runs_in_containers, site_of_kit
+from fdg_plugins.flare.kits import merge_allow_list, read_kit, runs_in_containers, site_of_kit
 from fdg_plugins.lab.doctor.kit import examine_kit
-from fdg_plugins.settings.site_config import FILE_NAME, update_site_config
+from fdg_plugins.settings.site_config import FILE_NAME, PATHS, update_site_config
 from fdg_plugins.state.folders import remove_state
-from fdg_plugins.state.leftovers import Leftover, leftovers, offload_folders
+from fdg_plugins.state.leftovers import Leftover, leftovers
 from fdg_plugins.storage import read_json, write_json
 
 kit = group("kit", "Set up and check a participant's startup kit.")
@@ -43,8 +42,8 @@ def allow(
     """Allow this package's components at one server or site, by their exact class paths, and no others.
 
     Writes class_allow_list of local/resources.json, which FLARE reads at the start of every job: no restart is needed.
-    The list is minimal: the components that the jobs of this package name, and those the operator has added. FLARE's
-    own defaults are removed, because some of them let a job send results past the site's filters.
+    Entries that the operator has added stay. FLARE's own defaults go, because some of them let a job send results past
+    the site's filters.
 
     Examples:
 
@@ -84,17 +83,15 @@ def site(
     """Write a site's own config, local/fdg_site.json of its kit; other entries that it has are kept.
 
     No job can change this file, and it does not leave the site. The site reads it at the start of every task: no
-    restart is needed. docs/security.md has all settings. For a site in containers, the paths are those that its
-    containers have (docs/containers.md).
+    restart is needed. docs/security.md has all settings. Paths of a site in containers are those inside them.
 
     --set gpus=N and gpu_memory=GIB are written into local/resources.json instead, for FLARE's resource manager, which
-    lends so many GPUs to jobs, with so much memory of each, from the site's next start (docs/gpus.md).
+    lends so many GPUs to jobs, with so much memory of each, from the site's next start.
 
     Examples:
 
       fdg kit site /srv/flare/site-1 --domain photo --data-root /data
       fdg kit site /srv/flare/site-1 --set device=cuda:0 --set part=3/10
-      fdg kit site /srv/flare/site-1 --set gpus=1 --set gpu_memory=16
     """
     found = read_kit(folder)
     if found.end != SITE:
@@ -104,9 +101,7 @@ def site(
     lent = None if gpus is None and memory is None else checked_gpus(gpus, memory)
     given |= {name: text for name, text in (("domain", domain), ("data_root", data_root)) if text is not None}
     in_containers = runs_in_containers(found.resources)
-    for name in ("data_root", "dataset_file"):
-        if name in given:
-            given[name] = _place(name, str(given[name]), in_containers)
+    given |= {name: _place(name, str(given[name]), in_containers) for name in PATHS if name in given}
     name, file = site_of_kit(folder), folder / "local" / FILE_NAME
     if domain is not None:
         stored = read_json(file).get(name, {}) if file.exists() else {}
@@ -147,17 +142,12 @@ def _place(name: str, text: str, in_containers: bool) -> str:
 def harden(folder: KitArgument) -> None:
     """Give a server's or a site's kit the policies of a cautious operator, where it has none yet.
 
-    Writes class_allow_list with the components that jobs of this package need, turns off the streaming of a site's
-    logs, lets no lead bring code, run shell commands or operate the machine, and has a server restart a running job at
-    a site that comes back. It is what fdg poc start and the builder in deploy/project.yml do, for a kit that was made
-    otherwise; and for one that nvflare deploy prepare has copied for Docker or Kubernetes, which drops
-    local/resources.json and with it all of this.
-
-    Other entries of local/resources.json and local/authorization.json are kept, except a longer list of components.
+    Writes class_allow_list, turns off the streaming of a site's logs, lets no lead bring code, run shell commands or
+    operate the machine, and has a server restart a running job at a site that comes back. Kits of fdg poc start and
+    deploy/project.yml have this; nvflare deploy prepare drops it for Docker or Kubernetes. Other entries stay.
 
     Examples:
 
-      nvflare deploy prepare /srv/flare/photo --output /srv/flare/photo-docker --config docker/site.yml
       fdg kit harden /srv/flare/photo-docker
     """
     target = read_kit(folder).target
@@ -175,10 +165,6 @@ def check(folder: KitArgument) -> int:
 
     Also its data root, and which of its files other users of the machine can read. Nothing is changed. Exit codes: 0 no
     problem, 1 at least one.
-
-    Examples:
-
-      fdg kit check /srv/flare/photo
     """
     return show_findings(examine_kit(folder))
 
@@ -195,9 +181,7 @@ def clean(
     """Remove the state of runs: below fdg_state/, one folder for each run.
 
     A finished run removes its state at the server; a site removes what no task has used for a month. Interrupted runs
-    can be resumed (fdg resume); after this command they cannot. What has changed within a day is kept. Links are not
-    followed, and nothing else is touched; folders of received tensors that a killed server left in the temporary folder
-    are only named.
+    can be resumed (fdg resume); after this command they cannot. What has changed within a day is kept.
 
     Exit codes: 0 done, 1 something could not be removed, 2 there is no such kit or run.
 
@@ -209,35 +193,23 @@ def clean(
     found = leftovers(folder, run=run)
     if run is not None and not found:
         raise DataError(f"run {run} has left nothing in {folder}.")
-    outcomes = [_removed(leftover, dry_run) for leftover in found]
-    if found:
-        rows = (
-            (str(one.path), f"{one.num_bytes:,}", _when(one), end) for one, end in zip(found, outcomes, strict=True)
-        )
+    rows = [_removed(one, dry_run) for one in found]
+    if rows:
         show(make_table(("run", "bytes", "last change", ""), rows, ("bytes",)))
     else:
         say(visible(f"{folder}: no run has left anything"))
-    temporary = Path(tempfile.gettempdir())
-    is_site = (folder / "startup" / CLIENT_FILE).exists()
-    if not is_site and (names := [one.name for one in offload_folders(temporary)]):
-        say(f"\nTensors that arrived in files, of jobs that run or of a server that was killed, in {temporary}:")
-        say(visible(", ".join(names)))
-        say("Remove them by hand once no job with enable_tensor_disk_offload runs on this machine.")
-    return FAILED if any(outcome.startswith("not removed") for outcome in outcomes) else 0
+    return FAILED if any(outcome.startswith("not removed") for *_, outcome in rows) else 0
 
 
-def _removed(leftover: Leftover, dry_run: bool) -> str:
-    """Remove a removable folder; return what has become of it."""
+def _removed(leftover: Leftover, dry_run: bool) -> tuple[str, str, str, str]:
+    """Remove a removable folder; return its row of the table, which says what has become of it."""
+    outcome = "would be removed" if dry_run else "removed"
     if leftover.kept_because is not None:
-        return f"kept: {leftover.kept_because}"
-    if dry_run:
-        return "would be removed"
-    try:
-        remove_state(leftover.path)
-    except DataError as error:
-        return f"not removed: {error}"
-    return "removed"
-
-
-def _when(leftover: Leftover) -> str:
-    return datetime.fromtimestamp(leftover.changed).astimezone().isoformat(sep=" ", timespec="minutes")
+        outcome = f"kept: {leftover.kept_because}"
+    elif not dry_run:
+        try:
+            remove_state(leftover.path)
+        except DataError as error:
+            outcome = f"not removed: {error}"
+    changed = datetime.fromtimestamp(leftover.changed).astimezone().isoformat(sep=" ", timespec="minutes")
+    return str(leftover.path), f"{leftover.num_bytes:,}", changed, outcome

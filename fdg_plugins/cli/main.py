@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command ``fdg``: its commands, of which each is imported when it is called or asked for help."""
 
+import gc
 import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -41,8 +42,11 @@ class Commands(Mapping[str, Any]):
             raise KeyError(name)
         from fdg_plugins.cli.jobs import own_arguments
 
+        gc.disable()  # what is imported stays: to look through it again and again takes half a second
         with own_arguments():
             part = getattr(import_module(f"fdg_plugins.cli.{name}"), name)
+        gc.freeze()
+        gc.enable()
         if isinstance(part, typer.Typer):
             return typer.main.get_command(part)
         alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -3,43 +3,36 @@
 
 The federation is that of ``fdg poc start``, in ``WORKSPACE/federation``, with the job's sites and on free ports. The
 job is submitted without its ``custom/`` folders, by a person who may not bring code. Where the data are, and how a site
-computes, is told by this process's environment, as in the simulator. ``WORKSPACE/results`` has the record from the
-first round on, and in the end all that the job has left. If ``STATE`` holds the state of an interrupted run, the job
-resumes it.
+computes, is told by this process's environment, as in the simulator. ``WORKSPACE/results`` has what the job leaves,
+from the first round on. If ``STATE`` holds the state of an interrupted run, the job resumes it.
 
 Exit codes: 0 the job has completed, 1 it has not; the log says why.
 """
 
 import logging
 import os
-import shutil
 import socket
-import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, Thread
 
 from fdg_plugins.cli.jobs import write_resuming_job
-from fdg_plugins.cli.watch import COMPLETED, Server, follow
+from fdg_plugins.cli.submit import COMPLETED, Server, follow
 from fdg_plugins.errors import FDGError
-from fdg_plugins.flare.trackers import MLFLOW_FILE
 from fdg_plugins.lab.engine.run import RESULTS
 from fdg_plugins.lab.engine.workflow import sites_of
 from fdg_plugins.lab.poc.kits import SiteData, configure, provision
 from fdg_plugins.lab.poc.processes import CONSOLE_LOG, launched
 from fdg_plugins.lab.poc.project import Project, read_project
-from fdg_plugins.lab.sweep.processes import LOG_FILE, finished_record
+from fdg_plugins.lab.sweep.processes import LOG_FILE
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
-from fdg_plugins.record.run_files import KEPT, RESULTS_FILE, TRACKED
 from fdg_plugins.settings.site_config import FILE_NAME
 from fdg_plugins.storage import write_json
 
 FEDERATION = "federation"
 SESSION_S = 30.0
-LOOK_S = 1.0  # between two looks at the record
 
 _logger = logging.getLogger(__name__)
 
@@ -60,19 +53,20 @@ def main(arguments: list[str]) -> int:
 
 def execute(job: Path, workspace: Path, state: Path) -> None:
     """Run ``job`` in a separate federation, of which no process is left; raise an error unless it completes."""
-    folder, results = workspace / FEDERATION, workspace / RESULTS
-    results.mkdir(parents=True, exist_ok=True)
+    folder = workspace / FEDERATION
+    workspace.mkdir(parents=True, exist_ok=True)
     project = read_project(*free_ports(), sites=sites_of(job))
-    with ExitStack() as afterwards, running(project, folder, workspace.parent / LOG_FILE), ExitStack() as stack:
-        server = stack.enter_context(Server(folder / project.people[-1], SESSION_S))
-        with tempfile.TemporaryDirectory(dir=workspace) as twin:
-            name = server.submit(write_resuming_job(job, Path(twin), interrupted_run(state)))
+    with (
+        running(project, folder, workspace.parent / LOG_FILE),
+        Server(folder / project.people[-1], SESSION_S) as server,
+        tempfile.TemporaryDirectory(dir=workspace) as place,
+    ):
+        name = server.submit(write_resuming_job(job, Path(place), interrupted_run(state)))
         _logger.info("job %s: submitted", name)
-        at_server = folder / project.server["name"] / name
-        afterwards.callback(mirror, at_server, results)  # rounds that end while the federation is being ended
-        stack.enter_context(mirroring(at_server, results))
+        # Until the job has ended, what it leaves is in its folder at the server, which FLARE removes then.
+        (workspace / RESULTS).symlink_to(folder / project.server["name"] / name)
         ending = follow(server, name, _logger.info)
-        collect(server, name, results)
+        collect(server, name, workspace / RESULTS, Path(place))
     if ending.status != COMPLETED or ending.lost:
         raise FDGError(f"the job ended with status {ending.status}.")
 
@@ -103,70 +97,11 @@ def running(project: Project, folder: Path, log: Path) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def mirroring(job: Path, results: Path) -> Iterator[None]:
-    """Mirror a job's record again and again, in a thread, until the block has ended."""
-    is_over = Event()
-
-    def repeat() -> None:
-        while not is_over.wait(LOOK_S):
-            mirror(job, results)
-
-    thread = Thread(target=repeat, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
-
-
-def mirror(job: Path, results: Path) -> None:
-    """Copy the record from a job's folder at the server, if it is there and newer; the copy is replaced atomically.
-
-    What is tracked is copied with it, since a run that is killed leaves nothing else of this folder. Before a record
-    that says that the run has finished, everything else that the run leaves is copied.
-    """
-    record, fresh, copy = job / RESULTS_FILE, results / f".{RESULTS_FILE}", results / RESULTS_FILE
-    with suppress(OSError):  # none yet, or FLARE removes the folder
-        if copy.exists() and copy.stat().st_mtime_ns == record.stat().st_mtime_ns:
-            return
-        shutil.copy2(record, fresh)
-        finished = finished_record(fresh) is not None
-        for name in KEPT[:-1] if finished else TRACKED:
-            try:
-                copy_all(job / name, results / name)
-            except OSError:
-                if finished:  # otherwise the record is worth more, and the next round tries again
-                    raise
-        fresh.replace(copy)
-
-
-def copy_all(source: Path, target: Path) -> None:
-    """Copy a file, or a folder with its content, over what is there, if it exists; of a database, a whole state."""
-    if source.is_dir():
-        shutil.copytree(source, target, dirs_exist_ok=True)
-    elif source.name == MLFLOW_FILE and source.exists():  # to which another process may be writing
-        address = f"{source.absolute().as_uri()}?mode=ro"
-        try:
-            with closing(sqlite3.connect(address, uri=True)) as one, closing(sqlite3.connect(target)) as other:
-                one.backup(other)
-        except sqlite3.Error as error:
-            raise OSError(f"{source} cannot be copied: {error}") from error
-    elif source.exists():
-        shutil.copy2(source, target)
-
-
-def collect(server: Server, job: str, results: Path) -> None:
-    """Move what a job has left to ``results``, replacing what is there; the record last."""
-    with tempfile.TemporaryDirectory(dir=results.parent) as folder:
-        place = Path(server.ask(lambda session: session.download_job_result(job, destination=folder), SESSION_S))
-        for path in sorted((place / "workspace").glob("*"), key=lambda path: path.name == RESULTS_FILE):
-            target = results / path.name
-            if target.is_dir() and path.is_dir():  # copied before, perhaps while it was still written to
-                copy_all(path, target)
-            else:
-                path.replace(target)
+def collect(server: Server, job: str, results: Path, place: Path) -> None:
+    """Download what a job has left to ``place``, and put it in the place of the link ``results``."""
+    found = Path(server.ask(lambda session: session.download_job_result(job, destination=str(place)), SESSION_S))
+    results.unlink()
+    (found / "workspace").rename(results)
 
 
 if __name__ == "__main__":

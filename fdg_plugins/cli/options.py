@@ -26,9 +26,7 @@ ProtocolName = Literal["paper", "quick", "fedomg", "fedomg-fl", "fediir", "feddi
 PluginFiles = Annotated[
     list[Path] | None,
     Option(
-        "--plugin",
-        metavar="NAME.py",
-        help="Your file that brings methods, networks, tasks or data sets; it is run. May be repeated.",
+        "--plugin", metavar="NAME.py", help="Your file of methods, networks, tasks or data sets; it is run. Repeatable."
     ),
 ]
 DatasetOption = Annotated[
@@ -42,8 +40,7 @@ DatasetOption = Annotated[
     ),
 ]
 DataRootOption = Annotated[
-    Path | None,
-    Option(help="Folder that holds the data sets; default: FDG_DATA_ROOT, else the STAND-IN."),
+    Path | None, Option(help="Folder that holds the data sets; default: FDG_DATA_ROOT, else the STAND-IN.")
 ]
 TargetOption = Annotated[str | None, Option(help="The domain to hold out.", show_default="the first of the data set")]
 ProtocolOption = Annotated[
@@ -56,11 +53,7 @@ ProtocolOption = Annotated[
 ]
 SettingsOption = Annotated[
     list[str] | None,
-    Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="A setting, such as rounds=5 or model=resnet50. May be repeated.",
-    ),
+    Option("--set", metavar="NAME=VALUE", help="A setting, such as rounds=5 or model=resnet50. May be repeated."),
 ]
 
 
@@ -97,28 +90,21 @@ def brought_networks(settings: dict[str, Any]) -> Iterator[list[Path]]:
     Yields the plug-in files that were written for it, which exist within the block. The value of ``model`` may be a
     tuple, of a sweep's axis. Raises ``SettingsError`` for a factory that is not there or cannot be loaded.
     """
-    files: list[Path] = []
+    given, files = settings.get("model"), []
     with tempfile.TemporaryDirectory(prefix="fdg-") as folder:
-
-        def named(value: Any) -> Any:
-            if isinstance(value, tuple):
-                return tuple(map(named, value))
-            if not (isinstance(value, str) and is_factory(value)):
-                return value
-            brought = bring_factory(value, Path.cwd(), Path(folder))
-            files.append(brought.path)
-            return brought.network
-
-        if "model" in settings:
-            settings["model"] = named(settings["model"])
+        names = list(given) if isinstance(given, tuple) else [given]
+        for place, value in enumerate(names):
+            if isinstance(value, str) and is_factory(value):
+                brought = bring_factory(value, Path.cwd(), Path(folder))
+                files.append(brought.path)
+                names[place] = brought.network
+        if files:
+            settings["model"] = tuple(names) if isinstance(given, tuple) else names[0]
         yield files
 
 
 class ChosenData(NamedTuple):
-    """What a command's options say about data: the data set and the data root, None for what they leave out.
-
-    ``file`` is the ``dataset.toml`` of a data set of the user's own, if it is not in the data root.
-    """
+    """What a command's options say about data, None for what they leave out; ``file``: a file not in the data root."""
 
     dataset: DatasetRef | None
     root: Path | None

@@ -31,13 +31,10 @@ def plot(
 ) -> None:
     """Make figures of finished runs, with their numbers.
 
-    Reads every results.json below the paths.
-
     Examples:
 
-      fdg plot convergence sweeps/pacs
+      fdg plot all sweeps/pacs
       fdg plot sensitivity sweeps/kappa --setting kappa --to figures/kappa
-      fdg plot all simulator_workspace
     """
     runs = runs_below(paths, rounds)
     load_extra("matplotlib", "fdg plot", "lab")

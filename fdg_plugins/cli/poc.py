@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg poc``: a federation on this machine, with a startup kit for the server, every site and every person.
-
-The folder holds the kits as FLARE's provisioning made them, and in ``provision.d/`` the project's certificate
-authority.
-"""
+"""``fdg poc``: a federation on this machine, with a startup kit for the server, every site and every person."""
 
 from pathlib import Path
 from typing import Annotated
@@ -24,9 +20,8 @@ WORKSPACE = Path("poc", "workspace")
 poc = group(
     "poc",
     "Start, look at and stop a federation on this machine.\n\n"
-    "It has a server, a site per domain and three people, with certificates. FLARE provisions it like a "
-    "federation of several machines. It runs as separate processes, and takes jobs from fdg submit, nvflare job submit "
-    "and FLARE's console.",
+    "It has a server, a site per domain and three people, with certificates, as separate processes. It takes jobs from "
+    "fdg submit, nvflare job submit and FLARE's console.",
     "Exit codes: 0 done, 1 the federation does not run (status), 2 the request cannot be carried out.",
 )
 
@@ -49,10 +44,11 @@ def start(
     chosen = choose_data(dataset, data_root)
     if chosen.root is not None and not chosen.root.is_dir():
         raise DataError(field="data root", value=chosen.root, expected="a folder that holds the data sets")
-    spec = None if chosen.dataset is None else dataset_spec(chosen.dataset)
-    domains = {} if spec is None else dict(zip(spec.sites, spec.domains, strict=True))
-    provisioned = (folder / STATE_FILE).exists()
-    sites = tuple(domains) or None
+    domains: dict[str, str] = {}
+    if chosen.dataset is not None:
+        spec = dataset_spec(chosen.dataset)
+        domains = dict(zip(spec.sites, spec.domains, strict=True))
+    provisioned, sites = (folder / STATE_FILE).exists(), tuple(domains) or None
     project = known_project(folder, port, sites) if provisioned else read_project(port, sites=sites)
     for number in project.ports:
         check_port(number)

@@ -9,34 +9,18 @@ from typing import Annotated, NamedTuple
 from typer import Argument, Option
 
 from fdg_plugins.cli.console import say
-from fdg_plugins.core.accounting import (
-    checked_delta,
-    composed_mu,
-    epsilon_of_mu,
-    gaussian_epsilon,
-    gaussian_noise_multiplier,
-    mu_of_equal,
-    releases_left,
-)
+from fdg_plugins.core import accounting
 from fdg_plugins.errors import DataError, SettingsError, counted, visible
 from fdg_plugins.flare.kits import CLIENT_FILE, site_of_kit
-from fdg_plugins.privacy.ledger import (
-    POLICY_FILE,
-    Ledger,
-    LedgerContent,
-    Policy,
-    ledger_file,
-    read_ledger,
-    read_policy,
-)
+from fdg_plugins.privacy import ledger as ledgers
 
 
 class Past(NamedTuple):
     """A site's ledger, empty if a kit has none yet, its file, and the policy."""
 
-    content: LedgerContent
+    content: ledgers.LedgerContent
     file: Path
-    policy: Policy
+    policy: ledgers.Policy
 
 
 def privacy(
@@ -48,32 +32,28 @@ def privacy(
 ) -> None:
     """Print what a plan spends of a privacy budget.
 
-    That is the epsilon of a plan with the DifferentialPrivacyFilter, or the noise that it needs.
-
-    The cost is exact, for data that may be replaced as a whole, and does not depend on the clip norm. With a kit the
-    stricter of the plan and the site's policy (local/fdg_privacy.json) counts, as in the filter, and it says what the
-    site has spent already and how many more such rounds fit under the policy's ceiling. For a site in containers, the
-    ledger is named by its path on this machine.
+    That is the epsilon of a plan with the DifferentialPrivacyFilter, or the noise that it needs. The cost is exact, for
+    data that may be replaced as a whole, and does not depend on the clip norm. With a kit the stricter of the plan and
+    the site's policy (local/fdg_privacy.json) counts, as in the filter, and it says what the site has spent already and
+    how many more such rounds fit. For a site in containers, name the ledger by its path on this machine.
 
     Examples:
 
-      fdg privacy --noise 8 --rounds 100 --delta 1e-5
       fdg privacy --epsilon 3 --rounds 100
       fdg privacy --noise 8 --rounds 100 /srv/flare/photo
-      fdg privacy /srv/flare/photo
     """
     if noise is not None and epsilon is not None:
         raise SettingsError("--noise and --epsilon exclude each other: one of them follows from the other.")
     if (noise is None and epsilon is None) != (rounds is None) or not (places or rounds):
         raise SettingsError("a plan needs --rounds, and --noise or --epsilon; what was spent, a kit or ledger.")
     past = _past(places or ())
-    policy = Policy() if past is None else past.policy
-    delta, sigma = min(checked_delta(delta), policy.delta or 1.0), None
+    policy = ledgers.Policy() if past is None else past.policy
+    delta, sigma = min(accounting.checked_delta(delta), policy.delta or 1.0), None
     if rounds is not None:
-        asked = gaussian_noise_multiplier(epsilon, delta, rounds) if epsilon is not None else noise or 0.0
-        mu_of_equal(rounds, asked)  # refuses a wrong noise multiplier, also where the policy's is larger
+        asked = accounting.gaussian_noise_multiplier(epsilon, delta, rounds) if epsilon is not None else noise or 0.0
+        accounting.mu_of_equal(rounds, asked)  # refuses a wrong noise multiplier, also where the policy's is larger
         sigma = max(asked, policy.noise_multiplier or asked)
-        cost = epsilon_of_mu(mu_of_equal(rounds, sigma), delta)
+        cost = accounting.epsilon_of_mu(accounting.mu_of_equal(rounds, sigma), delta)
         what = f"{counted(rounds, 'round')} with noise multiplier {_digits(sigma)}"
         say(f"{what}: epsilon {cost:.4g} at delta {delta:g}")
         if noise is not None and sigma > noise:
@@ -87,30 +67,32 @@ def _past(places: Sequence[Path]) -> Past | None:
     kit = next((place for place in places if not place.is_file()), None)
     ledger = next((place for place in places if place.is_file()), None)
     if kit is None:
-        return None if ledger is None else Past(read_ledger(ledger), ledger, Policy())
+        return None if ledger is None else Past(ledgers.read_ledger(ledger), ledger, ledgers.Policy())
     local = kit / "local"
     if not local.is_dir():
         raise DataError(f"kit {kit} has no folder local/, expected a site's startup kit.")
     # Of a site in containers, only its own files may be there.
     site = site_of_kit(kit) if (kit / "startup" / CLIENT_FILE).exists() else kit.resolve().name
-    policy = read_policy(site, local / POLICY_FILE)
+    policy = ledgers.read_policy(site, local / ledgers.POLICY_FILE)
     if ledger is not None:
-        return Past(read_ledger(ledger, site), ledger, policy)
-    file = ledger_file(site, local)
-    return Past(Ledger(file, site).read(), file, policy)
+        return Past(ledgers.read_ledger(ledger, site), ledger, policy)
+    file = ledgers.ledger_file(site, local)
+    return Past(ledgers.Ledger(file, site).read(), file, policy)
 
 
 def _show_past(past: Past, rounds: int, sigma: float | None, delta: float) -> None:
     content, file, policy = past
     spent = [release.noise_multiplier for release in content.releases]
-    epsilon = f"epsilon {gaussian_epsilon(spent, delta):.4g} at delta {delta:g}"
+    epsilon = f"epsilon {accounting.gaussian_epsilon(spent, delta):.4g} at delta {delta:g}"
     say(visible(f"site {content.site} has spent {epsilon}, by {counted(len(spent), 'release')} ({file})"))
     if sigma is not None:
-        say(f"with the plan: epsilon {gaussian_epsilon([*spent, *[sigma] * rounds], delta):.4g}")
+        say(f"with the plan: epsilon {accounting.gaussian_epsilon([*spent, *[sigma] * rounds], delta):.4g}")
     if policy.max_epsilon is not None:
-        left = None if sigma is None else releases_left(composed_mu(spent), sigma, policy.max_epsilon, delta)
-        fits = "" if left is None else f"; {left} more such rounds fit under it"
-        say(f"ceiling of the site's policy: epsilon {policy.max_epsilon:g}{fits}")
+        ceiling = f"ceiling of the site's policy: epsilon {policy.max_epsilon:g}"
+        if sigma is not None:
+            left = accounting.releases_left(accounting.composed_mu(spent), sigma, policy.max_epsilon, delta)
+            ceiling += f"; {left} more such rounds fit under it"
+        say(ceiling)
 
 
 def _digits(noise_multiplier: float) -> str:

@@ -67,16 +67,13 @@ def report(
 ) -> None:
     """Print the table of finished runs: methods by held-out domains.
 
-    Each cell is mean ± std over seeds. Reads every results.json below the paths. Unfinished runs are named and left
-    out; runs that differ in more than method, held-out domain and seed are rejected. With FedAvg among the methods,
-    their paired differences to it follow. Runs on label-skewed sites give FedOMG's Tables 1 and 5 instead: methods by
-    data set, skew and participation, always of the last model.
+    Each cell is mean ± std over seeds. Unfinished runs are named and left out; runs that differ in more than method,
+    held-out domain and seed are rejected. With FedAvg among the methods, their paired differences to it follow. Runs on
+    label-skewed sites give FedOMG's Tables 1 and 5 instead, always of the last model.
 
     Examples:
 
-      fdg report sweeps/pacs
       fdg report sweeps/pacs --against paper --to pacs.md
-      fdg report simulator_workspace --selection all
       fdg report sweeps/kappa --choose kappa
     """
     load_plugins(plugin)

@@ -11,10 +11,10 @@ from typing import Annotated
 from typer import Argument, Option
 
 from fdg_plugins.cli.console import say
-from fdg_plugins.cli.follow import follow, sum_up
 from fdg_plugins.cli.jobs import change_workflow, write_resuming_job
 from fdg_plugins.cli.options import DataRootOption
-from fdg_plugins.cli.watch import COMPLETED, SERVER_TIMEOUT_S, SITES_S, Server, is_running, warn_of_missing
+from fdg_plugins.cli.run import follow, sum_up
+from fdg_plugins.cli.submit import COMPLETED, SERVER_TIMEOUT_S, SITES_S, Server, is_running, warn_of_missing
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.lab.engine.kept import KeptJob, KeptRun, check_same_data, read_kept
 from fdg_plugins.lab.engine.run import check_run
@@ -38,9 +38,8 @@ def resume(
     A run of fdg run goes on in its folder, on the same data, with as many threads, and is bit-identical to one that was
     never stopped.
 
-    In a real federation (--kit, --run), the server keeps model, record and the method's state of every complete round.
-    The job is submitted again, set to go on from there. If it differs from the one that started the run, the server
-    rejects it, with one sentence in its log.
+    In a real federation (--kit, --run), the job is submitted again, set to go on from the server's last complete round.
+    If it differs from the one that started the run, the server rejects it, with one sentence in its log.
 
     Examples:
 

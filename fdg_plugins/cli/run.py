@@ -3,19 +3,19 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+import shlex
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import pydantic
 import torch
 from rich.console import Console
 from typer import Argument, Option
 
 from fdg_plugins.cli.console import FAILED, INTERRUPTED, say
-from fdg_plugins.cli.follow import follow, sum_up
+from fdg_plugins.cli.jobs import foreign_components
 from fdg_plugins.cli.options import (
     ChosenData,
     DataRootOption,
@@ -32,40 +32,30 @@ from fdg_plugins.cli.options import (
     words_for,
 )
 from fdg_plugins.data import dataset_spec, find_data_root
-from fdg_plugins.errors import FDGError, SettingsError, Stopped, first_problem
+from fdg_plugins.errors import DataError, FDGError, SettingsError, Stopped, check_count, check_number, counted
 from fdg_plugins.flare.trackers import tracked
 from fdg_plugins.lab.centralised.plan import Plan, make_plan
-from fdg_plugins.lab.centralised.run import RunDisplay, run_centralised
+from fdg_plugins.lab.centralised.run import RunDisplay as ReferenceDisplay
+from fdg_plugins.lab.centralised.run import run_centralised
 from fdg_plugins.lab.engine import EngineName
 from fdg_plugins.lab.engine import run as engine_run
-from fdg_plugins.lab.engine.kept import describe
-from fdg_plugins.lab.engine.run import check_run
+from fdg_plugins.lab.engine.kept import KeptRun, describe
+from fdg_plugins.lab.engine.run import Ending, RunDisplay, carry_out, check_run, make_launch, settle_run
 from fdg_plugins.lab.engine.sources import Asked, FolderJob, JobSource, find_source
-from fdg_plugins.lab.sweep.execute import listening
-from fdg_plugins.lab.sweep.folder import check_new, make_folder
+from fdg_plugins.lab.sweep.execute import StopOrder, listening
+from fdg_plugins.lab.sweep.folder import JOB, RUN_FILE, check_new, end_earlier, held_run, make_folder
 from fdg_plugins.lab.sweep.machine import ignored_settings
+from fdg_plugins.lab.sweep.plan import DataFound
+from fdg_plugins.lab.sweep.prepare import title_of_data
+from fdg_plugins.lab.sweep.processes import LOG_FILE
 from fdg_plugins.plugins.methods import REFERENCES
 from fdg_plugins.record.run_files import RESULTS_FILE, RUNS
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.record.text import final_table
 from fdg_plugins.settings.site_config import read_site_config
-from fdg_plugins.storage import named_path
+from fdg_plugins.storage import named_path, read_json, write_json
 
-
-class OfTheRun(pydantic.BaseModel, extra="forbid"):
-    """The values of ``--set`` that are neither the protocol's nor the method's."""
-
-    seed: int | None = pydantic.Field(None, ge=0)
-    at_once: int | None = pydantic.Field(None, ge=1)
-    participation: float | None = pydantic.Field(None, gt=0, le=1)
-
-    @classmethod
-    def take(cls, values: dict[str, Any]) -> "OfTheRun":
-        """Take them out of ``values``; raise ``SettingsError`` for one out of range."""
-        try:
-            return cls.model_validate({name: values.pop(name) for name in cls.model_fields if name in values})
-        except pydantic.ValidationError as error:
-            raise SettingsError(f"--set: {first_problem(error)}") from error
+MOST_AT_ONCE = 10_000
 
 
 def run(
@@ -76,9 +66,13 @@ def run(
     protocol: ProtocolOption = "paper",
     settings: SettingsOption = None,
     engine: Annotated[
-        EngineName,
-        Option(help="FLARE's simulator, one process (bit-identical), or a provisioned federation (poc)."),
-    ] = EngineName.SIMULATOR,
+        EngineName | None,
+        Option(
+            help="One process (process), FLARE's simulator (simulator; bit-identical) or a provisioned federation "
+            "(poc).",
+            show_default="process",
+        ),
+    ] = None,
     to: Annotated[Path | None, Option(help="A new or empty folder; default: a new one in runs/.")] = None,
     plugin: PluginFiles = None,
 ) -> int:
@@ -88,8 +82,8 @@ def run(
     evaluates. Without a data root, the run is on the STAND-IN: small images that are drawn here. Settings and data are
     checked before anything starts.
 
-    References (erm, irm, groupdro, vrex, iga, fish, fishr) train on the pooled source domains in one process: what
-    could be reached if the data were allowed in one place. fdg report shows them below the methods.
+    References (erm, irm, groupdro, vrex, iga, fish, fishr) train on the pooled source domains: what could be reached if
+    the data were allowed in one place. fdg report shows them below the methods.
 
     The folder holds the record (results.json), models, log and job, also of a run that failed or was stopped, which
     fdg resume continues. Nothing is ever overwritten.
@@ -99,7 +93,8 @@ def run(
     compute at a time.
 
     A job folder runs as it is: options and --set then act through FDG_* variables, as for nvflare simulator, and those
-    of your shell apply too.
+    of your shell apply too. A job that names components of others runs in FLARE's simulator, each site in its own
+    process.
 
     Exit codes: 0 the run has finished, 1 it failed, 2 the request cannot be carried out, 130 it was stopped.
 
@@ -116,45 +111,103 @@ def run(
     """
     files = plugin or []
     load_plugins(files)
-    if what not in REFERENCES:
-        engine_run.ENGINES[engine].check_path(to or RUNS)
     check_new(to)
-    chosen = choose_data(dataset, data_root)
-    values = read_values(settings)
-    own = OfTheRun.take(values)
+    chosen, values = choose_data(dataset, data_root), read_values(settings)
+    seed, at_once, share = (values.pop(name, None) for name in ("seed", "at_once", "participation"))
+    if at_once is not None:
+        check_count("at_once", at_once, at_least=1, at_most=MOST_AT_ONCE)
+    if share is not None:
+        check_number("participation", share, above=0, at_most=1)
     with brought_networks(values) as networks:
         if what in REFERENCES:
-            if engine is not EngineName.SIMULATOR or own.at_once or own.participation:
+            if engine or at_once or share:
                 raise SettingsError(f"{what} is a reference, in one process: no --engine, at_once or participation.")
             pooled = "pacs" if chosen.dataset is None else chosen.dataset
             held_out = dataset_spec(pooled).domains[0] if target is None else target
-            plan_for = partial(make_plan, what, pooled, held_out, own.seed or 0, values, protocol=protocol)
+            plan_for = partial(make_plan, what, pooled, held_out, seed or 0, values, protocol=protocol)
             return run_reference(what, plan_for, chosen, to, files)
-        asked = Asked(what, chosen.dataset, target, own.seed, protocol, values, own.participation)
+        asked = Asked(what, chosen.dataset, target, seed, protocol, values, share)
         source = _source(asked, chosen, [*files, *networks], engine)
+        engine = engine or _engine_for(source, Path(what))
+        engine_run.ENGINES[engine].check_path(to or RUNS)
         source.check_place(to or RUNS)
         found = check_run(source)
         with listening() as order:
             folder = make_folder(to, source.run.name, datetime.now())
-            copies = [folder / "job" / "app_server" / "custom" / file.name for file in networks]
+            copies = [folder / JOB / "app_server" / "custom" / file.name for file in networks]
             kept = describe(source, engine, tuple(map(str, [*(file.absolute() for file in files), *copies])))
-            ending = follow(folder, source, found, kept, own.at_once, order)
+            ending = follow(folder, source, found, kept, at_once, order)
     return sum_up(folder, source, kept, ending)
 
 
-def _source(asked: Asked, data: ChosenData, brings: list[Path], engine: EngineName) -> JobSource:
+def _source(asked: Asked, data: ChosenData, brings: list[Path], engine: EngineName | None) -> JobSource:
     """Return the source of the run's job, for a run that brings these files of the user's own."""
     source = find_source(asked, data.environment(), {name: os.environ[name] for name in ignored_settings(os.environ)})
-    if isinstance(source, FolderJob):
-        if brings:
-            raise SettingsError("--plugin, and a custom network, are for a method by name: a job has its custom/.")
-    else:
+    if not isinstance(source, FolderJob):
         warn_of_unused()
+    elif brings:
+        raise SettingsError("--plugin, and a custom network, are for a method by name: a job has its custom/.")
     if brings and engine is EngineName.POC:
         raise SettingsError(f"--engine poc takes no code from a job, and this one would bring {brings[0].name}.")
     if tracking := os.environ.get("FDG_TRACKING"):
         source.environment |= tracked(tracking, source.environment)
     return source
+
+
+def _engine_for(source: JobSource, job: Path) -> EngineName:
+    """Return the engine of a run for which none is named: one process, where no component may need its own process."""
+    if not isinstance(source, FolderJob) or not (foreign := foreign_components(job)):
+        return EngineName.PROCESS
+    say(f"{source.title} names {foreign[0]}, which is not of this package, so FLARE's simulator runs it")
+    return EngineName.SIMULATOR
+
+
+def follow(
+    folder: Path, source: JobSource, data: DataFound, kept: KeptRun, threads: int | None, order: StopOrder
+) -> Ending:
+    """Execute a run in ``folder`` until it ends or ``order`` ends it, and leave there what belongs there."""
+    engine = engine_run.ENGINES[kept.engine]
+    with held_run(folder):
+        if end_earlier(folder, engine.results):
+            record = RunRecord.read(read_json(folder / engine.results / RESULTS_FILE), RESULTS_FILE, DataError)
+            say(f"the run in {folder} had finished after the command that started it was killed")
+            ending = Ending(record, max(0.0, record.seconds - kept.seconds), None)
+        else:
+            launch, protocol = make_launch(engine, source, data, folder, threads)
+            kept = kept.launched(launch, data)
+            write_json(folder / RUN_FILE, kept.after(0.0))
+            where = title_of_data(protocol.dataset, stand_in=data.stand_in)
+            rounds = counted(protocol.rounds, "round")
+            say(f"{source.title} on {where}, held out {protocol.target}, {rounds}, in {engine.title}; folder {folder}")
+            with RunDisplay(protocol.rounds, Console(highlight=False)) as display:
+                ending = carry_out(launch, folder, display.show, order)
+        settle_run(folder, engine.results, ending)
+        write_json(folder / RUN_FILE, kept.after(ending.seconds))
+    return ending
+
+
+def sum_up(folder: Path, source: JobSource, kept: KeptRun, ending: Ending) -> int:
+    """Report how the run ended, where it is and what comes next; return the exit code."""
+    record = ending.record
+    if ending.reason is None and record is not None:
+        # Of a job folder, the plug-in files are those that the job brought.
+        brought = [
+            path for path in sorted((folder / JOB).glob("*/custom/*.py")) if path.stem in record.protocol.plugins
+        ]
+        given = words_for(folder, kept.plugins or {path.stem: path for path in brought}.values())
+        say(f"{final_table(record)}\nrecord, models and log: {folder}")
+        say(f"next: fdg plot convergence {given}\n      fdg report {given}")
+        return 0
+    after = f" after round {len(record.rounds)}" if record is not None and record.rounds else ""
+    root = source.environment.get("FDG_DATA_ROOT")
+    resuming = shlex.join(["fdg", "resume", str(folder), *(("--data-root", root) if root else ())])
+    log = f"the log is {folder / LOG_FILE}"
+    if ending.stopped:
+        say(f"stopped{after}; {log}\nresume with: {resuming}", on_stderr=True)
+        return INTERRUPTED
+    say(f"the run failed{after}: {str(ending.reason).rstrip('.')}; {log}", "red", on_stderr=True)
+    say(f"once the cause is gone, resume with: {resuming}", on_stderr=True)
+    return FAILED
 
 
 def run_reference(
@@ -165,13 +218,17 @@ def run_reference(
     environment = data.environment()
     asked = plan_for()  # reject invalid settings before a stand-in is drawn
     pooled, target = asked.protocol.dataset, asked.protocol.target
-    places = [named_path(name, environment) for name in ("FDG_DATA_ROOT", "FDG_CACHE")]
-    plan = plan_for(stand_in=find_data_root(pooled, *places).stand_in)
+    cache = named_path("FDG_CACHE", environment)
+    plan = plan_for(stand_in=find_data_root(pooled, named_path("FDG_DATA_ROOT", environment), cache).stand_in)
+    config = read_site_config("centralised", None, environment)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
     name = f"{algorithm}-{pooled}-{dataset_spec(pooled).site_of(target)}-seed{asked.protocol.seed}"
     folder = make_folder(to, re.sub(r"[^\w.-]", "_", name), datetime.now())
     file = folder / RESULTS_FILE
     try:
-        record = _trained(plan, environment, folder)
+        with listening() as order, ReferenceDisplay(plan, Console(highlight=False)) as watcher:
+            record = run_centralised(plan, config, cache, folder, watcher, lambda: order.signal is not None)
     except Stopped:
         say(f"stopped; {f'the record is {file}' if file.exists() else 'nothing was trained yet'}", on_stderr=True)
         return INTERRUPTED
@@ -183,13 +240,3 @@ def run_reference(
     say(f"{final_table(record)}\nrecord and models: {folder}")
     say(f"next: fdg report {words_for(folder, plugins)}, with the folders of the federated runs beside which it stands")
     return 0
-
-
-def _trained(plan: Plan, environment: Mapping[str, str], to: Path) -> RunRecord:
-    """Execute the plan on the device in the environment, and return its record; Ctrl-C stops it within a step."""
-    config = read_site_config("centralised", None, environment)
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
-    cache = named_path("FDG_CACHE", environment)
-    with listening() as order, RunDisplay(plan, Console(highlight=False)) as watcher:
-        return run_centralised(plan, config, cache, to, watcher, lambda: order.signal is not None)

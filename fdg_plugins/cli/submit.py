@@ -1,27 +1,209 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg submit``: submit a job, follow it to its end, and resume it when one of its processes dies."""
+"""``fdg submit``: submit a job, follow it to its end, and resume it when one of its processes dies.
 
+:class:`Server` is the session with the server of a federation that ``fdg resume`` and ``fdg run --engine poc`` share.
+"""
+
+import contextlib
+import io
+import logging
+import math
 import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple, TypeVar
 
+from nvflare.apis.job_def import RunStatus
+from nvflare.fuel.flare_api.api_spec import AuthorizationError, InvalidJobDefinition, JobNotDone, JobNotFound
 from typer import Argument, Option
 
-from fdg_plugins.cli.console import FAILED, INTERRUPTED, say
+from fdg_plugins.cli.console import FAILED, INTERRUPTED, say, warn
 from fdg_plugins.cli.jobs import write_resuming_job
-from fdg_plugins.cli.watch import (
-    COMPLETED,
-    PATIENCE_S,
-    SERVER_TIMEOUT_S,
-    SITES_S,
-    Server,
-    follow,
-    judge,
-    warn_of_missing,
-)
-from fdg_plugins.lab.engine.workflow import arguments_of, find_workflow
+from fdg_plugins.errors import DataError, shorten
+from fdg_plugins.flare.kits import person_of_kit
+from fdg_plugins.flare.sessions import open_session
+from fdg_plugins.lab.engine.workflow import arguments_of, find_workflow, sites_of
+from fdg_plugins.record.run_files import RESULTS_FILE
+from fdg_plugins.storage import read_json
 
+Answer = TypeVar("Answer")
+
+ABORTED = "the job was aborted while it waited for"  # logged by our workflow when FLARE ends the job
+ABSENT = "of the job's deploy_map does not take part"  # by our census: a site was not there when the job started
+SERVER_TIMEOUT_S = 60.0  # a login of a busy server takes many seconds
+POLL_S = 1.5
+PATIENCE_S = 300.0  # how long a server may be unreachable before a job is no longer followed
+LOST_S = 300.0  # how long a job that has ended may count as running, while the server archives its results
+SITES_S = 120.0  # how long a resumed job waits for its sites to reconnect to a restarted server
+
+COMPLETED = str(RunStatus.FINISHED_COMPLETED.value)
+DIED = (str(RunStatus.FINISHED_EXECUTION_EXCEPTION.value), str(RunStatus.FINISHED_ABNORMAL.value))
+# Errors that another try would not resolve: the server was reached, and refused.
+REFUSALS = (AuthorizationError, InvalidJobDefinition, JobNotDone, JobNotFound)
 MAX_RESUMES = 10  # in a row that are not known to have completed a further round
+
+
+class Ending(NamedTuple):
+    """The end of a job: FLARE's status; ``lost`` if the server was restarted and only its list still has the job."""
+
+    status: str
+    lost: bool = False
+
+
+class Verdict(NamedTuple):
+    """Why an incomplete job may not be resumed (empty: it may), its complete rounds, whether its run had finished."""
+
+    because: str = ""
+    rounds: int | None = None
+    finished: bool = False
+
+
+class Server:
+    """The server, as the user of a startup kit reaches it: through one session, reopened after a lost connection."""
+
+    def __init__(self, kit: Path, timeout: float) -> None:
+        try:
+            self._person, self._folder = person_of_kit(kit)
+        except ValueError as error:
+            expected = "one that holds startup/fed_admin.json"
+            raise DataError(f"folder {kit} is not a startup kit of a person: expected {expected}.") from error
+        self._timeout = timeout
+        self._session: Any = None
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the session, whatever state it is in."""
+        session, self._session = self._session, None
+        if session is not None:
+            with _silence(), contextlib.suppress(Exception):
+                session.close()
+
+    def ask(self, question: Callable[[Any], Answer], patience: float = 0.0) -> Answer:
+        """Return the result of ``question(session)``, retrying an unreachable server for ``patience`` seconds.
+
+        Raises ``DataError`` if it stays unreachable, or refuses.
+        """
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                with _silence():
+                    if self._session is None:
+                        self._session = open_session(self._person, self._folder, self._timeout, tries=1)
+                    return question(self._session)
+            except Exception as error:
+                # FLARE raises its own type, or a RuntimeError, for every way in which a server can be unreachable.
+                words = shorten(" ".join(str(error).split()).rstrip(".") or type(error).__name__, 200).strip("'\"")
+                if isinstance(error, REFUSALS):
+                    raise DataError(f"the server refuses: {words}.") from error
+                self.__exit__()
+                if time.monotonic() >= deadline:
+                    raise DataError(f"the server of kit {self._folder} cannot be reached: {words}.") from error
+            time.sleep(POLL_S)
+
+    def submit(self, job: Path, patience: float = 0.0) -> str:
+        """Submit the job in folder ``job`` and return its id; if retried, the server accepts it only once."""
+        token = uuid.uuid4().hex
+        return str(self.ask(lambda session: session.submit_job(str(job), submit_token=token), patience))
+
+    def status(self, job: str, patience: float = 0.0) -> tuple[str, Any]:
+        """Return FLARE's status of a job, and its information about the whole system."""
+        return self.ask(lambda session: (str(session.get_job_status(job)), session.get_system_info()), patience)
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Suppress what FLARE prints meanwhile; anything important is raised as an error."""
+    # FLARE's threads log at any time: without a handler, Python would print that.
+    logger = logging.getLogger("nvflare")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        yield
+
+
+def is_running(system: Any, job: str) -> bool:
+    """Return whether the server has a process for the job; a status of RUNNING does not imply that."""
+    return job in {running.job_id for running in system.job_info}
+
+
+def follow(server: Server, job: str, tell: Callable[[str], None]) -> Ending:
+    """Wait for a job to end and return how it ended; ``tell`` receives a line for each change of its status.
+
+    A server that was restarted goes on listing a job as running that it does not run any more.
+    """
+    shown, started, idle_since = "", None, math.inf
+    while True:
+        status, system = server.status(job, PATIENCE_S)
+        if status != shown:
+            tell(f"job {job}: {status}")
+            shown = status
+        if status.startswith("FINISHED"):
+            return Ending(status)
+        start, now = system.server_info.start_time, time.monotonic()
+        is_in_hand = status == RunStatus.SUBMITTED.value or is_running(system, job)
+        idle_since = math.inf if is_in_hand else min(idle_since, now)
+        # It may have been restarted before the first look at the job.
+        if now >= idle_since + (LOST_S if started in (None, start) else 0.0):
+            tell(f"job {job}: the server was restarted and does not run it any more, though it still lists it so")
+            return Ending(status, lost=True)
+        started = start
+        time.sleep(POLL_S)
+
+
+def warn_of_missing(server: Server, job: Path, patience: float = 0.0) -> None:
+    """Warn of sites of ``job`` that are not connected, as soon as none is missing or after ``patience`` seconds.
+
+    Without patience, a server that is away is not waited for either.
+    """
+    deadline, sites = time.monotonic() + patience, set(sites_of(job))
+    while True:
+        system = server.ask(lambda session: session.get_system_info(), PATIENCE_S if patience else 0.0)
+        missing = ", ".join(sorted(sites - {client.name for client in system.client_info}))
+        if missing and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+            continue
+        if missing:
+            warn(f"{missing} not connected to the server; a run starts, and goes on, with all of its sites only.")
+        return
+
+
+def judge(server: Server, job: str, ending: Ending, is_first: bool) -> Verdict:
+    """Return whether an incomplete job ended because a process died, so that its run can be resumed.
+
+    ``is_first``: it is the job that started the run.
+    """
+    if ending.status == RunStatus.FINISHED_ABORTED.value:
+        return Verdict("it was aborted by a person")
+    if ending.status not in DIED and not ending.lost:
+        return Verdict(f"it never ran ({ending.status})")
+    record = None if ending.lost else _read_record(server, job)
+    if record is None:
+        return Verdict()
+    rounds, status, because = record.get("rounds"), record.get("status"), str(record.get("stopped_because") or "")
+    complete = len(rounds) if isinstance(rounds, list) else 0
+    if status == "finished":
+        return Verdict(rounds=complete, finished=True)
+    if status == "stopped" and not because.startswith(ABORTED) and (is_first or ABSENT not in because):
+        # Who is absent may be back for the next job.
+        return Verdict(f"its run stopped by itself: {because}", complete)
+    if not complete and (is_first or rounds is not None):  # an earlier job may have a round unless the number is known
+        return Verdict("it has no complete round to go on from; the server's log says why", 0)
+    return Verdict(rounds=complete or None)
+
+
+def _read_record(server: Server, job: str) -> dict[str, Any] | None:
+    """Return the record of a job that has ended, empty if it left none, None if it cannot be read."""
+    with tempfile.TemporaryDirectory(prefix="fdg-") as folder:
+        try:
+            place = server.ask(lambda session: session.download_job_result(job, destination=folder))
+            found = sorted(Path(place).rglob(RESULTS_FILE))
+            return dict(read_json(found[0])) if found else {}
+        except (DataError, TypeError, ValueError):  # a TypeError if FLARE returns no folder
+            return None
 
 
 def submit(
@@ -31,13 +213,10 @@ def submit(
 ) -> int:
     """Submit a job that brings no code, and follow it to its end.
 
-    Empty custom/ folders are left out, and the job's id is printed.
+    With --resume-on-failure, a job that ended because one of its processes died, at the server or at a site, continues
+    in another job after its last complete round. One that a user aborted, or that stopped by itself, does not.
 
     Exit codes: 0 the job completed, 1 it did not, 2 it could not be submitted or followed.
-
-    With --resume-on-failure, a job that ended because one of its processes died, at the server or at a site, continues
-    in another job after its last complete round. A job that a user aborted, or that stopped by itself,
-    such as a wrong setting or a site's budget, does not.
 
     Examples:
 
@@ -65,16 +244,16 @@ def _carry_through(server: Server, first: str, job: Path, run: str) -> bool:
     """Follow job ``first``, and those that resume its run, to the end; return whether the last one completed."""
     current, idle, complete = first, 0, 0
     while (ending := follow(server, current, say)).status != COMPLETED:
-        verdict = judge(server, current, ending, is_first=current == run)
-        if verdict.finished:
+        because, rounds, finished = judge(server, current, ending, is_first=current == run)
+        if finished:
             say(f"job {current}: it broke off after its run had finished; the results are complete")
             return True
-        rounds = verdict.rounds or 0
-        if rounds > complete:
-            complete, idle = rounds, 0
-        if verdict.because or idle >= MAX_RESUMES:
-            tired = f"it was resumed {idle} times in a row without completing another round"
-            say(f"job {current}: not resumed: {(verdict.because or tired).rstrip('.')}.")
+        idle = 0 if (rounds or 0) > complete else idle
+        complete = max(complete, rounds or 0)
+        if idle >= MAX_RESUMES and not because:
+            because = f"it was resumed {idle} times in a row without completing another round"
+        if because:
+            say(f"job {current}: not resumed: {because.rstrip('.')}.")
             return False
         idle += 1
         warn_of_missing(server, job, SITES_S)

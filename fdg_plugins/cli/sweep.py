@@ -31,8 +31,6 @@ from fdg_plugins.lab.sweep.prepare import Prepared, overview, prepare
 from fdg_plugins.lab.sweep.processes import LOG_FILE
 from fdg_plugins.lab.sweep.values import read_settings
 
-LARGEST_SEED = 2**31 - 1
-
 
 def sweep(
     folder: Annotated[Path, Argument(help="The sweep's folder: a new one, or one to continue.")],
@@ -52,13 +50,10 @@ def sweep(
 
     Finished runs are kept. You can stop it at any time: the same command, or fdg sweep FOLDER with the same data
     root, continues with the missing runs. Lists may grow: name more methods, domains, seeds or values. A failed run is
-    named, keeps its log, and does not stop the others. Each run has a folder in FOLDER/runs.
+    named, keeps its log, and does not stop the others. Each run has a folder in FOLDER/runs, and is one process.
 
     --set NAME=1,2,3 makes several values an axis of the grid; METHOD:NAME=VALUE is for one method. A setting applies to
     the methods that have it.
-
-    Each federated run is one process, with the bits that FLARE's simulator gives. References
-    (erm, irm, groupdro, vrex, iga, fish, fishr) run as fdg run does, without FLARE.
 
     Exit codes: 0 all runs have finished, 1 some failed, 2 the request cannot be carried out, 130 it was stopped.
 
@@ -67,10 +62,7 @@ def sweep(
       fdg sweep sweeps/pacs --methods fedavg,fedomg --seeds 0,1 --data-root /data --protocol quick --dry-run
       fdg sweep sweeps/pacs --methods fedavg,fedomg,erm,irm --set irm:strength=10,100 --data-root /data
       fdg sweep sweeps/kappa --methods fedavg,fedomg --targets sketch --set kappa=0.1,0.3,0.5 --set rounds=20
-      fdg sweep sweeps/pacs --data-root /data
-      fdg sweep sweeps/photos --methods fedavg,fedomg,erm --dataset photos --protocol quick
-      fdg sweep sweeps/own --methods fedavg,clipped_fedavg --plugin custom/clipped_fedavg.py
-      fdg sweep sweeps/net --methods fedavg,fedomg --set model=my_net.py:build --set image_size=64
+      fdg sweep sweeps/own --methods fedavg,clipped_fedavg --plugin custom/clipped_fedavg.py --dataset photos
     """
     store, given = Store(folder), plugin or []
     load_plugins(store.plugin_files(given))
@@ -117,10 +109,11 @@ def _names(option: str, text: str | None) -> tuple[str, ...] | None:
 
 
 def _seeds(text: str | None) -> tuple[int, ...] | None:
-    names = _names("--seeds", text)
-    if names is not None and not all(name.isdecimal() and len(name) <= len(str(LARGEST_SEED)) for name in names):
-        raise SettingsError(field="--seeds", value=text, expected="numbers with commas between them, such as 0,1,2")
-    return None if names is None else tuple(map(int, names))
+    try:
+        return None if text is None else tuple(map(int, text.split(",")))
+    except ValueError as error:
+        expected = "numbers with commas between them, such as 0,1,2"
+        raise SettingsError(field="--seeds", value=text, expected=expected) from error
 
 
 def _sum_up(prepared: Prepared, store: Store, ended: Sequence[Ended]) -> list[str]:

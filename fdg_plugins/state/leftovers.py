@@ -53,11 +53,6 @@ def leftovers(place: Path, run: str | None = None) -> list[Leftover]:
     return found
 
 
-def offload_folders(temporary: Path) -> list[Path]:
-    """Return FLARE's folders of offloaded tensors: those of running jobs, and those left by killed servers."""
-    return sorted(filter(_is_real_folder, temporary.glob("nvflare_tensor_offload_*")))
-
-
 def _is_real_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 

@@ -121,25 +121,19 @@ def test_a_broken_line_is_named_and_hides_no_other(site: Path) -> None:
     assert [row[0] for row in rows_of(result.stdout)][-2:] == ["method", "2"]
 
 
-def test_an_answer_that_was_not_sent_says_so_once(tmp_path: Path) -> None:
+def test_an_answer_that_was_not_sent_says_so_once_and_names_are_escaped(tmp_path: Path) -> None:
     note(tmp_path / "photo", UPDATE, stage="returned", id="a", filters=())
     note(tmp_path / "photo", UPDATE, stage="returned", id="b", filters=())
     note(tmp_path / "photo", UPDATE, id="b")
+    note(tmp_path / "photo", UPDATE, job="\x1b[2J\nsite evil", task="train\x1b[31m")
     shown = fdg("audit", tmp_path / "photo").stdout
     assert "2 answers, 1 of them not sent" in shown
     assert shown.count("OK, not sent") == 1
-
-
-def test_what_a_job_names_cannot_steer_the_terminal(tmp_path: Path) -> None:
-    note(tmp_path / "photo", UPDATE, job="\x1b[2J\nsite evil", task="train\x1b[31m")
-    shown = fdg("audit", tmp_path / "photo").stdout
-    assert "\x1b" not in shown
+    assert "\x1b" not in shown, "what a job names cannot steer the terminal"
     assert "\nsite evil" not in shown
 
 
 def test_what_is_not_there_ends_in_one_sentence(site: Path, tmp_path: Path) -> None:
     check_refusal(fdg("audit", site, "--job", "77"), "nothing of job 77 is in")
     check_refusal(fdg("audit", site, "--job", ""), "--job is ''")
-    check_refusal(fdg("audit", tmp_path / "nowhere"), AUDIT_FILE)
-    (tmp_path / "empty").mkdir()
-    check_refusal(fdg("audit", tmp_path / "empty"), f"holds no {AUDIT_FILE}")
+    check_refusal(fdg("audit", tmp_path / "nowhere"), f"holds no {AUDIT_FILE}")

@@ -48,12 +48,6 @@ def test_there_are_at_most_14_commands_and_70_options() -> None:
     assert told == {name: text for name, (_, text) in COMMANDS.items()}
 
 
-def test_the_script_ends_a_mistake_with_2_and_without_traceback() -> None:
-    done = subprocess.run([FDG, "no-such-command"], capture_output=True, text=True, check=False, timeout=300)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "Traceback" not in done.stderr
-
-
 def test_a_path_that_the_system_refuses_ends_with_2_and_one_line(tmp_path: Path) -> None:
     check_refusal(fdg("kit", "check", tmp_path / ("n" * 300)), "cannot be used: File name too long.")
 
@@ -72,27 +66,23 @@ def test_what_cannot_be_encoded_is_printed_escaped(capsys: pytest.CaptureFixture
     assert "strength (\\u03bc)" in done.stdout.decode("latin-1")
 
 
-@pytest.mark.parametrize("old", RENAMED)
-def test_a_command_of_an_earlier_version_is_answered_with_its_new_name(old: str) -> None:
-    check_refusal(fdg(old, "--kit", "x"), f"fdg {RENAMED[old]}")
-    assert fdg(*RENAMED[old].split(), "--help").exit_code == 0
+def test_a_command_of_an_earlier_version_is_answered_with_its_new_name() -> None:
+    for old, new in RENAMED.items():
+        check_refusal(fdg(old, "--kit", "x"), f"fdg {new}")
+        assert fdg(*new.split(), "--help").exit_code == 0
 
 
-def test_an_option_of_an_earlier_version_is_understood_or_answered(tmp_path: Path) -> None:
-    moved = fdg("kit", "check", "--kit", tmp_path / "nowhere")
-    assert "Note: the value of --kit is now that of the last argument." in moved.stderr
-    check_refusal(moved, "nowhere")
-    check_refusal(fdg("run", "fedavg", "--data=pacss"), "did you mean 'pacs'?")
-    check_refusal(fdg("run", "fedavg", "--model", "resnet"), "model")
-    check_refusal(fdg("sweep", tmp_path, "--gpus", "0"), "--parallel N uses the GPUs")
-    unknown = fdg("run", "fedavg", "--no-such-option")
-    assert (unknown.exit_code, "No such option" in unknown.stderr) == (2, True)
+def test_a_kit_may_be_named_by_an_option_as_before(tmp_path: Path) -> None:
+    check_refusal(fdg("kit", "check", "--kit", tmp_path / "nowhere"), "nowhere")
 
 
 @pytest.mark.parametrize(
     ("arguments", "meant"),
     [
         (["run", "fedomg", "--set", "kappa", "0.3"], "--set kappa=0.3"),
+        (["run", "fedomg", "--local-epochs", "3"], "--set local_epochs=3"),
+        (["run", "fedomg", "--datset", "pacs"], "--dataset"),
+        (["run", "fedomg", "--data=pacss"], "did you mean 'pacs'?"),
         (["run", "fedomg", "--engine", "procces"], "'process'"),
         (["run", "fedomg+gaa"], "did you mean 'ga'?"),
         (["run", "fedomg", "--set", "kapa=1"], "did you mean 'kappa'?"),

@@ -75,12 +75,9 @@ def test_the_ledger_of_another_site_is_refused(kit: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "a plan needs --rounds, and --noise or --epsilon"),
         (["--noise", 8], "a plan needs --rounds"),
         (["--noise", 8, "--epsilon", 3, "--rounds", 1], "exclude each other"),
         (["--noise", "nan", "--rounds", 3], "noise multiplier is nan"),
-        (["--epsilon", 0, "--rounds", 3], "epsilon is 0"),
-        (["--noise", 8, "--rounds", 3, "--delta", 1], "delta is 1"),
         (["/nowhere"], "kit /nowhere has no folder local/"),
     ],
 )

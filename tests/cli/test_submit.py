@@ -15,7 +15,6 @@ from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE
 from typer.testing import Result
 
 from fdg_plugins.cli import submit as submission
-from fdg_plugins.cli import watch
 from fdg_plugins.cli.jobs import SIGNATURE, write_resuming_job
 from fdg_plugins.controllers import FederationController
 from fdg_plugins.controllers.messenger import Messenger
@@ -32,7 +31,7 @@ Left = dict[str, Any] | None
 
 
 class Step(NamedTuple):
-    """What one look at a job shows; or the error that the look ends in."""
+    """What one look at a job shows, or the error in which it ends."""
 
     status: str = "RUNNING"
     is_running: bool = True
@@ -58,7 +57,7 @@ def record(status: str = "running", rounds: int = 0, because: str | None = None)
 
 def aborted_record(rounds: int) -> dict[str, Any]:
     """Return the record of a run whose job FLARE ended, since a site's process was gone."""
-    return record("stopped", rounds, f"{watch.ABORTED} photo.")
+    return record("stopped", rounds, f"{submission.ABORTED} photo.")
 
 
 class FakeFlare:
@@ -157,8 +156,8 @@ def flare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeFlare:
     content = {"format_version": 1, "admin": {"username": "lead@example.org"}}
     (startup / "fed_admin.json").write_text(json.dumps(content), encoding="utf-8")
     flare = FakeFlare(tmp_path / "lead")
-    monkeypatch.setattr(watch, "open_session", flare.connect)
-    monkeypatch.setattr(watch, "POLL_S", 0.0)
+    monkeypatch.setattr(submission, "open_session", flare.connect)
+    monkeypatch.setattr(submission, "POLL_S", 0.0)
     return flare
 
 
@@ -177,66 +176,56 @@ def test_it_submits_follows_and_says_how_the_job_ended(flare: FakeFlare) -> None
 def test_what_the_server_or_the_kit_refuses_is_one_sentence(flare: FakeFlare, monkeypatch: pytest.MonkeyPatch) -> None:
     flare.refusals = [InvalidJobDefinition("invalid job definition: no\nsites.")]
     check_refusal(flare.submit(), "the server refuses: invalid job definition: no sites.")
-    monkeypatch.setattr(watch, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(submission, "PATIENCE_S", 0.0)
     check_refusal(flare.submit([Step(error=NoConnection("gone"))]), "cannot be reached: gone.")
     check_refusal(fdg("submit", JOB, flare.kit / "nowhere"), "is not a startup kit of a person")
 
 
-def test_a_session_that_breaks_is_made_anew(flare: FakeFlare) -> None:
+def test_a_session_that_breaks_is_made_anew_and_who_interrupts_leaves_the_job_running(flare: FakeFlare) -> None:
     errors = [Step(error=SessionClosed("closed")), Step(error=RuntimeError("runtime error"))]
     result = flare.submit([Step(), *errors, Step(), Step("FINISHED:COMPLETED", False)])
     assert (result.exit_code, result.stderr, flare.sessions) == (0, "", 3)
-
-
-def test_who_interrupts_leaves_the_job_running(flare: FakeFlare) -> None:
     result = flare.submit([Step(), Step(error=KeyboardInterrupt())])
     assert (result.exit_code, result.stderr) == (130, "no longer followed; the job goes on at the server\n")
 
 
 def test_what_the_commands_look_for_is_what_workflow_and_flare_write() -> None:
-    assert watch.ABORTED in inspect.getsource(Messenger)
+    assert submission.ABORTED in inspect.getsource(Messenger)
     with pytest.raises(CensusError) as caught:
         check_connected({"photo"}, set())
-    assert watch.ABSENT in str(caught.value)
+    assert submission.ABSENT in str(caught.value)
     assert SIGNATURE == NVFLARE_SIG_FILE
     assert f"{FederationController.__module__}.{FederationController.__name__}" in CONTROLLERS
 
 
-@pytest.mark.parametrize("found", [record("running", 2), aborted_record(2)])
-def test_a_job_whose_process_died_goes_on_in_another(flare: FakeFlare, found: Left) -> None:
-    result = flare.submit(DIED, COMPLETED, records=[found], on=True)
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert f"job {job_id(1)}: submitted; it resumes run {job_id(0)} after round 2" in result.stdout
-    assert flare.controller(1) == {**flare.controller(0), "resume": job_id(0)}
-    assert flare.submitted[1]["folder"] == JOB.name
-    assert len(set(flare.tokens)) == 2
+def test_a_job_whose_process_died_goes_on_in_another(flare: FakeFlare) -> None:
+    for found in (record("running", 2), aborted_record(2)):
+        result = flare.submit(DIED, COMPLETED, records=[found], on=True)
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert f"job {job_id(1)}: submitted; it resumes run {job_id(0)} after round 2" in result.stdout
+        assert flare.controller(1) == {**flare.controller(0), "resume": job_id(0)}
+        assert flare.submitted[1]["folder"] == JOB.name
+    assert len(set(flare.tokens)) == 4
 
 
-@pytest.mark.parametrize("steps", [RESTARTED, [Step("RUNNING", False, 2.0)]])
-def test_a_job_that_the_server_only_lists_goes_on_in_another(
-    flare: FakeFlare, monkeypatch: pytest.MonkeyPatch, steps: list[Step]
+def test_a_job_that_the_server_only_lists_goes_on_in_another(flare: FakeFlare, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submission, "LOST_S", 0.2)
+    for steps in (RESTARTED, [Step("RUNNING", False, 2.0)]):
+        result = flare.submit(steps, COMPLETED, on=True)
+        assert (result.exit_code, flare.controller(1)["resume"]) == (0, job_id(0))
+        assert "the server was restarted and does not run" in result.stdout
+
+
+def test_a_job_between_its_process_and_its_status_is_not_lost(flare: FakeFlare) -> None:
+    queued = [Step("SUBMITTED", False, start) for start in (1.0, 2.0)]  # the server was restarted meanwhile
+    ended = [Step("RUNNING", True, 2.0), Step("RUNNING", False, 2.0), Step("FINISHED:COMPLETED", False, 2.0)]
+    assert flare.submit([*queued, *ended], on=True).exit_code == 0
+    assert len(flare.submitted) == 1
+
+
+def test_the_run_of_the_first_job_goes_on_however_often(
+    flare: FakeFlare, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(watch, "LOST_S", 0.2)
-    result = flare.submit(steps, COMPLETED, on=True)
-    assert result.exit_code == 0
-    assert "the server was restarted and does not run" in result.stdout
-    assert flare.controller(1)["resume"] == job_id(0)
-
-
-@pytest.mark.parametrize(
-    "steps",
-    [
-        [Step(), Step("RUNNING", False), Step("RUNNING", False)],
-        [*[Step("SUBMITTED", False, start) for start in (1.0, 2.0)], Step("RUNNING", True, 2.0), *BROKEN],
-    ],
-)
-def test_a_job_between_its_process_and_its_status_is_not_lost(flare: FakeFlare, steps: list[Step]) -> None:
-    last = steps[-1]._replace(start=steps[-2].start)
-    result = flare.submit([*steps[:-1], last, Step("FINISHED:COMPLETED", False, 2.0)], on=True)
-    assert (result.exit_code, len(flare.submitted)) == (0, 1)
-
-
-def test_the_run_of_the_first_job_goes_on_however_often(flare: FakeFlare, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submission, "MAX_RESUMES", 3)
     records = [aborted_record(rounds) for rounds in (1, 2, 3, 4, 5)]
     result = flare.submit(*[DIED] * 5, COMPLETED, records=records, on=True)
@@ -247,35 +236,24 @@ def test_the_run_of_the_first_job_goes_on_however_often(flare: FakeFlare, monkey
     assert f"job {job_id(3)}: not resumed: it was resumed 3 times" in result.stdout
     result = flare.submit(DIED, DIED, COMPLETED, records=[aborted_record(2), None], on=True)
     assert (result.exit_code, len(flare.submitted)) == (0, 3), "the second died before it had a record"
-
-
-def test_a_job_that_goes_on_with_a_run_by_itself_is_resumed_for_that_run(flare: FakeFlare, tmp_path: Path) -> None:
-    job = write_resuming_job(JOB, tmp_path / "jobs", job_id(9))
+    job = write_resuming_job(JOB, tmp_path, job_id(9))  # it resumes that run by itself
     assert flare.submit(DIED, COMPLETED, records=[None], job=job, on=True).exit_code == 0
     assert [flare.controller(number)["resume"] for number in (0, 1)] == [job_id(9)] * 2
 
 
-@pytest.mark.parametrize(
-    ("status", "found", "reason"),
-    [
+def test_what_did_not_die_is_not_resumed_and_the_reason_is_said(flare: FakeFlare) -> None:
+    for status, found, reason in (
         ("ABORTED", aborted_record(2), "it was aborted by a person"),
         ("CAN_NOT_SCHEDULE", None, "it never ran (FINISHED:CAN_NOT_SCHEDULE)"),
         ("EXECUTION_EXCEPTION", record("stopped", 2, "epsilon is spent."), "stopped by itself: epsilon is spent"),
         ("EXECUTION_EXCEPTION", aborted_record(0), "it has no complete round to go on from"),
         ("EXECUTION_EXCEPTION", None, "it has no complete round to go on from"),
-    ],
-)
-def test_what_did_not_die_is_not_resumed_and_the_reason_is_said(
-    flare: FakeFlare, status: str, found: Left, reason: str
-) -> None:
-    result = flare.submit([Step(f"FINISHED:{status}", False)], records=[found], on=True)
-    assert (result.exit_code, len(flare.submitted)) == (1, 1)
-    assert reason in result.stdout.splitlines()[-1]
-
-
-def test_a_job_that_broke_off_after_its_run_had_finished_is_complete(flare: FakeFlare) -> None:
-    result = flare.submit(DIED, records=[record("finished", 3)], on=True)
-    assert (result.exit_code, len(flare.submitted)) == (0, 1)
+    ):
+        result = flare.submit([Step(f"FINISHED:{status}", False)], records=[found], on=True)
+        assert (result.exit_code, len(flare.submitted)) == (1, 1)
+        assert reason in result.stdout.splitlines()[-1]
+    complete = flare.submit(DIED, records=[record("finished", 3)], on=True)
+    assert (complete.exit_code, len(flare.submitted)) == (0, 1), "its run had finished before it broke off"
 
 
 def test_resume_submits_the_same_job_told_to_go_on(flare: FakeFlare, tmp_path: Path) -> None:

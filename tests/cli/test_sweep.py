@@ -14,7 +14,7 @@ from typer.testing import Result
 
 from fdg_plugins.lab.sweep import kinds
 from fdg_plugins.lab.sweep.processes import processes_below
-from tests.cli.commands import fdg
+from tests.cli.commands import check_refusal, fdg
 from tests.sweep.fake_simulator import FAKE, HANGS, REASON, STOPS
 
 DIGITS = ("--dataset", "rotateddigits", "--targets", "angle_0", "--methods", "fedavg,fedomg")
@@ -84,29 +84,16 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(tmp_path: Path, monkeypatc
     grid = ("--set", "kappa=0.1,0.5", "--set", "image_size=16", "--set", "rounds=2")
     monkeypatch.setenv("FDG_ROUNDS", "1")
     result = run(tmp_path / "sweep", *DIGITS, *grid, "--dry-run")
-    assert (result.exit_code, result.stderr.count("\n")) == (0, 1)
-    assert result.stderr.startswith("Warning: FDG_ROUNDS is not used")
-    for words in (
-        "3 runs on RotatedDigits, protocol paper",
-        "kappa is an axis of fedomg; fedavg runs once for all its values",
-        "to do: 3 runs, ",
-    ):
-        assert words in result.stdout
+    assert result.stderr == "Warning: FDG_ROUNDS is not used: the settings of a run come from --set.\n"
+    assert "kappa is an axis of fedomg; fedavg runs once for all its values" in result.stdout
+    assert "to do: 3 runs, " in result.stdout
     assert not (tmp_path / "sweep").exists()
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--methods", "fedavg,"),
-        ("--seeds", "0,x"),
-        ("--set", "rounds=0"),
-        ("--methods", "irm", "--set", "warm_up=6000"),
-    ],
-)
-def test_a_wrong_request_ends_in_one_sentence_and_writes_nothing(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    result = run(tmp_path / "sweep", *DIGITS, *arguments)
-    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+def test_a_wrong_request_ends_in_one_sentence_and_writes_nothing(tmp_path: Path) -> None:
+    irm = ("--methods", "irm", "--set", "warm_up=6000")
+    for arguments in (("--methods", "fedavg,"), ("--seeds", "0,x"), ("--set", "rounds=0"), irm):
+        check_refusal(run(tmp_path / "sweep", *DIGITS, *arguments))
     assert not (tmp_path / "sweep").exists()
 
 

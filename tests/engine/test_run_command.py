@@ -97,7 +97,7 @@ def test_a_finished_run_is_in_a_new_folder_and_its_commands_work_as_printed(use_
     assert [line.split(" | ")[0] for line in lines[:2]] == ["round 1/2", "round 2/2"]
     kept = {"global_model.safetensors", "global_model_selected.safetensors", "local_models", "server_state.json"}
     assert names(folder) == kept | {"job", "log.txt", "results.json", "run.json", "tb_events"}
-    assert content(str(folder), "run.json")["engine"] == "simulator"
+    assert content(str(folder), "run.json")["engine"] == "process"
     assert engine.launches[0].at_once == 2
     for line in lines[-2:]:
         words = shlex.split(line.removeprefix("next:"), comments=True)
@@ -110,7 +110,7 @@ def test_a_tracker_is_named_to_the_run_and_a_missing_package_is_said_first(
 ) -> None:
     engine = use_fake()
     monkeypatch.setenv("FDG_TRACKING", "none")
-    assert run("fedavg", *DIGITS, "--engine", "process", "--set", "at_once=3").exit_code == 0
+    assert run("fedavg", *DIGITS, "--set", "at_once=3").exit_code == 0
     assert (engine.launches[0].at_once, engine.launches[0].environment["FDG_TRACKING"]) == (3, "none")
     monkeypatch.setattr("fdg_plugins.flare.trackers.find_spec", lambda package: None)
     monkeypatch.setenv("FDG_TRACKING", "wandb")
@@ -223,7 +223,7 @@ def test_only_the_folder_of_a_run_goes_on() -> None:
         ((str(ROOT / "jobs" / "pacs_fedmog"),), "pacs_fedmog is not a job: it has no meta.json; did you mean"),
         (("irm", "--set", "strength=-1"), "strength is -1"),
         (("fedavg", "--set", "pretrained=imagenet"), "has no ImageNet weights with these settings"),
-        (("fedavg", "--to", "two words"), "which FLARE's simulator cannot take"),
+        (("fedavg", "--engine", "simulator", "--to", "two words"), "which FLARE's simulator cannot take"),
         (("fedavg", "--to", "."), "exists already"),
         (("fedavg", "--data-root", "/nowhere", "--dataset", "pacs"), "data root /nowhere is not a folder"),
         ((str(JOB), "--set", "model=my_net:tiny"), "are for a method by name"),
@@ -263,6 +263,22 @@ def test_settings_in_the_users_shell_act_on_a_job_folder_only(
     assert "job rotatedmnist_fedavg on RotatedDigits, held out angle_0, 7 rounds" in by_folder.stdout
     own = {"FDG_ROUNDS": "7", "FDG_LOCAL_EPOCHS": "2", "FDG_DATASET": "rotateddigits", "FDG_TARGET": "angle_0"}
     assert own.items() <= engine.launches[1].environment.items()
+
+
+def test_a_job_that_names_a_component_of_others_runs_in_the_simulator_unless_told_otherwise(
+    use_fake: UseFake, tmp_path: Path
+) -> None:
+    use_fake()
+    job = Path(shutil.copytree(ROOT / "jobs" / "rotatedmnist_fedavg", tmp_path / "job"))
+    asked = (job, *DIGITS, "--to")
+    assert run(*asked, "ours").exit_code == 0
+    file = job / "app_site" / "config" / "config_fed_client.json"
+    file.write_text(file.read_text().replace('"components": []', '"components": [{"id": "own", "path": "own.Part"}]'))
+    result = run(*asked, "theirs")
+    assert "job job names own.Part, which is not of this package, so FLARE's simulator runs it" in result.stdout
+    assert run(*asked, "told", "--engine", "process").exit_code == 0
+    engines = [content(folder, "run.json")["engine"] for folder in ("ours", "theirs", "told")]
+    assert engines == ["process", "simulator", "process"]
 
 
 def test_a_plug_in_that_has_changed_is_resumed_only_as_told(use_fake: UseFake, tmp_path: Path) -> None:
