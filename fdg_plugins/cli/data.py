@@ -12,7 +12,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from fdg_plugins.cli.console import INTERRUPTED, group, make_table, say, show, warn
-from fdg_plugins.cli.data_check import Place, check_files, ends_of, track
+from fdg_plugins.cli.data_check import Place, check_files, ends_of
 from fdg_plugins.cli.options import PluginFiles, introduce, is_own, load_plugins
 from fdg_plugins.data import DATASETS, DatasetSpec, dataset_spec
 from fdg_plugins.data.catalogue import origin_of
@@ -23,7 +23,7 @@ from fdg_plugins.data.specs import AttributeSpec, ImageFolderSpec, KnownSpec, Se
 from fdg_plugins.data.stand_in import MARKER, STAND_INS, is_stand_in, write_stand_in
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.lab.doctor.setup import look_for
-from fdg_plugins.lab.preparation import (
+from fdg_plugins.lab.preparation.checks import (
     Counts,
     Verdict,
     count_images,
@@ -32,7 +32,7 @@ from fdg_plugins.lab.preparation import (
     read_manifest,
     write_manifest,
 )
-from fdg_plugins.lab.preparation import prepare as prepare_data
+from fdg_plugins.lab.preparation.prepare import prepare as prepare_data
 from fdg_plugins.settings.site_config import read_site_config
 from fdg_plugins.storage import named_path, own_path
 
@@ -123,7 +123,7 @@ def prepare(
     spec, root = _on_disk(name), _root(data_root, exists=False)
     try:
         place = own_path(source)
-        done = prepare_data(spec, place, root, any_counts=any_counts, track=track, max_pixels=_most_pixels())
+        done = prepare_data(spec, place, root, any_counts=any_counts, max_pixels=_most_pixels())
     except KeyboardInterrupt:
         say("interrupted; the same command does what is left", on_stderr=True)
         return INTERRUPTED
@@ -166,7 +166,7 @@ def verify(
         raise SettingsError(f"--write is for your images; fdg data prepare {place} writes a manifest.")
     manifest = None if write else read_manifest(root, spec)
     if manifest is not None:
-        if changes := find_changes(root, spec, manifest, track=track):
+        if changes := find_changes(root, spec, manifest):
             lists = changes._asdict()
             for word, files in lists.items():
                 more = [f"... and {len(files) - SHOWN:,} more"] * (len(files) > SHOWN)
@@ -179,7 +179,7 @@ def verify(
     verdict = judge(counted, spec)
     _show_counts(counted, None if spec.described else verdict)
     if write:
-        written = write_manifest(root, spec, None, track=track)
+        written = write_manifest(root, spec, None)
         say(f"{root / MANIFEST}: {len(written.files):,} files, sha256 {written.sha256[:16]}")
     elif manifest is None:
         maker = "--write" if spec.described else f"fdg data prepare {spec.name} {root}"

@@ -6,13 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nvflare.apis.workspace import Workspace
 from nvflare.app_common.logging.site_log_streamer import SiteLogStreamer
 from nvflare.fuel.sec.authz import AuthzContext, Person
-from nvflare.private.fed.app.fl_conf import create_privacy_manager
 from nvflare.security.security import COMMAND_CATEGORIES, FLAuthorizer
 
-from fdg_plugins.filters import DifferentialPrivacyFilter
 from fdg_plugins.flare.cautious_kits import RETURNING_SITES
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
 from fdg_plugins.lab.doctor.kit import examine_kit
@@ -132,16 +129,11 @@ CALLED_BY = {"byoc": ["byoc"], "shell_commands": ["cat", "grep", "head", "ls", "
     "rights",
     [
         "any",
-        "No",
-        ["not any"],
         ["not none"],
-        ["o:site", "not n:submitter"],
         {"*": "none", "byoc": "any"},
-        {"BYOC": "any"},
         {"byoc": "No", "Shell_Commands": ["none", "o:site"]},
         {"shell_commands": "none", "grep": "any"},
         {"shell_commands": "any", **dict.fromkeys(CALLED_BY["shell_commands"], "none")},
-        {"byoc": ["not  all", "any"]},
         {"operate": "o:site", "shutdown": "none"},
     ],
 )
@@ -190,9 +182,7 @@ def test_a_scope_without_privacy_beside_one_with_it_is_a_warning_for_a_job_choos
     for other, status in (
         (scope("incoming", {**DP, "direction": "in"}), "warning"),
         (scope("both", {**DP, "direction": "INOUT"}), "ok"),
-        ({"name": "odd", "task_result_filters": 5}, "warning"),
         (scope("off", {**DP, "disabled": True}), "warning"),
-        (scope("other", {"path": "ward.filters.Guard"}), "warning"),
         (scope("module", {**DP, "path": MODULE_PATH}), "ok"),
         ({"name": "bare"}, "warning"),
     ):
@@ -200,15 +190,6 @@ def test_a_scope_without_privacy_beside_one_with_it_is_a_warning_for_a_job_choos
         ((found, text),) = findings(kit, "privacy.json")
         assert found == status, text
     assert text.startswith("bare has no differential privacy, and a job chooses its scope")
-
-
-def test_a_privacy_policy_that_flare_takes_is_none(tmp_path: Path) -> None:
-    kit = make_kit(tmp_path / "kit")
-    write(kit, "privacy.json", {"scopes": [scope("dp", DP)], "default_scope": "dp"})
-    manager = create_privacy_manager(Workspace(str(kit), "photo"), names_only=False)
-    (built,) = manager.get_scope("dp").task_result_filters["out"]
-    assert isinstance(built, DifferentialPrivacyFilter)
-    assert findings(kit, "privacy.json") == [("ok", "scopes dp, all with differential privacy")]
 
 
 def test_the_bounds_of_the_privacy_policy_are_told(tmp_path: Path) -> None:
