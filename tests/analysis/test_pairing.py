@@ -106,6 +106,7 @@ def test_the_defaults_are_those_of_the_data_set() -> None:
 
 def test_text_and_numbers_have_ranks_and_pairs() -> None:
     table = build_table(RUNS, ("last",))
+    assert [list(sheet.frame["method"]) for sheet in table.sheets()] == [["FedAvg", "FedDG-GA", "FedOMG"]] * 2
     with_it, without = table.text(), table.text(paired=False)
     assert with_it.startswith(without.rstrip())
     rows = [line.split() for line in with_it[len(without) :].splitlines() if line.startswith("Fed")]
