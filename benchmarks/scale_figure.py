@@ -24,14 +24,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FixedLocator, LogLocator, NullLocator, StrMethodFormatter
 
 from fdg_plugins.lab.analysis.figures.drawing import SMALL_SIZE, mark_axes, new_figure, render, style
-from fdg_plugins.lab.analysis.figures.picture import Origin, Picture
-from fdg_plugins.lab.analysis.figures.style import BLACK, Look, method_looks
+from fdg_plugins.lab.analysis.figures.picture import BLACK, VERMILLION, Look, Picture
 from fdg_plugins.storage import write_bytes
 
 FOLDER = Path(__file__).parents[1] / "docs" / "benchmarks"
 MACHINE = "machine"
 SIDES: dict[Side, tuple[str, Look]] = {
-    "ours": ("FedOMG", method_looks(["fedomg"])[0]),
+    "ours": ("FedOMG", Look(VERMILLION, "s")),
     "reference": ("FLARE's weighted mean", Look(BLACK, "o")),
 }
 QUANTITIES: tuple[Quantity, ...] = ("seconds", "bytes")
@@ -66,7 +65,6 @@ def picture_of(machine: str) -> Picture:
         name="scale",
         title="How a server step grows with sites and parameters",
         caption=f"One step of U random updates of P float32 parameters; {machine}. Dotted: fits c size^slope.",
-        origin=Origin(data="random updates", stand_in=False, initial_weights="none"),
     )
 
 

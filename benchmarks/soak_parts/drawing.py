@@ -11,8 +11,16 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator, StrMethodFormatter
 
 from fdg_plugins.lab.analysis.figures.drawing import SMALL_SIZE, mark_axes, new_figure, style
-from fdg_plugins.lab.analysis.figures.picture import Origin, Picture
-from fdg_plugins.lab.analysis.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION
+from fdg_plugins.lab.analysis.figures.picture import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    VERMILLION,
+    Picture,
+)
 from soak_parts.rows import ProcessRow, Soak
 from soak_parts.sampling import TEMPORARY
 from soak_parts.tables import owner_of
@@ -41,7 +49,6 @@ def picture_of(soak: Soak) -> Picture:
         title=f"A federation of {len(sites)} sites over {len(soak.rounds)} rounds",
         caption="One line per process. Grey: a site is killed; dashed: the server is killed, and the run goes on in "
         f"another job. {where}.",
-        origin=Origin(data="PACS", stand_in=True, initial_weights="from scratch"),
     )
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import psutil
 
-from fdg_plugins.lab.poc.processes import belongs, processes, start_participant
+from fdg_plugins.lab.poc.processes import belongs, start_participant
+from fdg_plugins.lab.sweep.processes import processes_below
 from soak_parts.rows import FaultRow
 
 AWAY_S = 60.0
@@ -63,7 +64,7 @@ class Faults:
             self._start(number, site)
 
     def _kill(self, number: int, participant: str) -> None:
-        found = {process for process in processes(self.folder) if belongs(process, self.folder / participant)}
+        found = {process for process in processes_below(self.folder) if belongs(process, self.folder / participant)}
         found |= {child for process in found for child in process.children(recursive=True)}
         for process in sorted(found, key=psutil.Process.create_time):  # first the daemon, which would start others
             process.kill()

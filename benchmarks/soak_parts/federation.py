@@ -17,9 +17,8 @@ from fdg_plugins.cli.submit import Server
 from fdg_plugins.data.stand_in import write_stand_in
 from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.lab.engine.workflow import arguments_of, find_workflow
-from fdg_plugins.lab.poc.kits import SiteData, configure, provision
+from fdg_plugins.lab.poc.kits import Project, SiteData, configure, provision, read_project
 from fdg_plugins.lab.poc.processes import launched, participant_environment
-from fdg_plugins.lab.poc.project import Project, read_project
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.storage import write_json

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from fdg_plugins.lab.poc.processes import belongs, processes
+from fdg_plugins.lab.poc.processes import belongs
+from fdg_plugins.lab.sweep.processes import processes_below
 from soak_parts.rows import DiskRow, ProcessRow
 
 ROLES = {
@@ -42,7 +43,7 @@ def do_work() -> tuple[float, float]:
 def sample_processes(folder: Path, names: Iterable[str], round_number: int) -> Iterator[ProcessRow]:
     """Yield a row for each Python process of the participants ``names`` of the federation in ``folder``."""
     kits = {name: folder / name for name in names}
-    for process in processes(folder):
+    for process in processes_below(folder):
         owner = next((name for name, kit in kits.items() if belongs(process, kit)), None)
         try:
             role = role_of(process.cmdline())

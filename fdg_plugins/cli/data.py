@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 from typer import Argument, Option
 
 from fdg_plugins.cli.console import group, make_table, say, show, warn
-from fdg_plugins.cli.data_check import Place, check_files, ends_of, track
+from fdg_plugins.cli.data_check import Place, check_files, ends_of
 from fdg_plugins.cli.options import PluginFiles, introduce, is_own, load_plugins
 from fdg_plugins.data import DATASETS, DatasetSpec, dataset_spec
 from fdg_plugins.data.catalogue import origin_of
@@ -21,7 +21,7 @@ from fdg_plugins.data.specs import AttributeSpec, ImageFolderSpec, KnownSpec, Se
 from fdg_plugins.data.stand_in import MARKER, STAND_INS, is_stand_in, write_stand_in
 from fdg_plugins.errors import DataError, SettingsError, check_choice
 from fdg_plugins.lab.doctor.setup import look_for
-from fdg_plugins.lab.preparation import (
+from fdg_plugins.lab.preparation.checks import (
     Counts,
     Manifest,
     Verdict,
@@ -31,7 +31,7 @@ from fdg_plugins.lab.preparation import (
     read_manifest,
     write_manifest,
 )
-from fdg_plugins.lab.preparation import prepare as prepare_data
+from fdg_plugins.lab.preparation.prepare import prepare as prepare_data
 from fdg_plugins.settings.site_config import read_site_config
 from fdg_plugins.storage import named_path, own_path
 
@@ -113,7 +113,7 @@ def prepare(
     """
     spec, root = _on_disk(name), _root(data_root, exists=False)
     place = own_path(source)
-    done = prepare_data(spec, place, root, any_counts=any_counts, track=track, max_pixels=_most_pixels())
+    done = prepare_data(spec, place, root, any_counts=any_counts, max_pixels=_most_pixels())
     say(f"{spec.name}: {done.written:,} files written, {done.kept:,} were there already")
     for remark in done.plan.remarks:
         say(f"  {remark}")
@@ -146,14 +146,14 @@ def verify(
         raise SettingsError(f"--write is for your images; fdg data prepare {place} writes a manifest.")
     manifest = None if write else read_manifest(root, spec)
     if manifest is not None:
-        if changes := find_changes(root, spec, manifest, track=track):
+        if changes := find_changes(root, spec, manifest):
             _refuse_changes(f"data set {spec.name} in {root}", changes._asdict())
         say(f"{spec.name}: all {len(manifest.files):,} files are as the manifest says (sha256 {manifest.sha256[:16]})")
     counted = count_images(root, spec, found.rules if spec.described else None)
     verdict = judge(counted, spec)
     _show_counts(counted, None if spec.described else verdict)
     if write:
-        _show_manifest(root / MANIFEST, write_manifest(root, spec, None, track=track))
+        _show_manifest(root / MANIFEST, write_manifest(root, spec, None))
     elif manifest is None:
         maker = "--write" if spec.described else f"fdg data prepare {spec.name} {root}"
         say(f"{spec.name}: no manifest, so only the images were counted; {maker} writes one")

@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import track as track_with_bar
 
 from fdg_plugins.cli.console import make_table, say, show, warn
 from fdg_plugins.data.attributes import list_attributed
@@ -20,7 +17,7 @@ from fdg_plugins.data.pairs import list_pairs, stem_of
 from fdg_plugins.data.specs import AttributeSpec, ImageFolderSpec, KnownSpec, LabelsSample, Sample, SegmentationSpec
 from fdg_plugins.data.splits import split_of
 from fdg_plugins.errors import DataError
-from fdg_plugins.lab.preparation import count_images
+from fdg_plugins.lab.preparation.checks import count_images, track
 from fdg_plugins.lab.preparation.facts import ImageFacts, class_shares, image_facts, mask_facts, read_pair
 from fdg_plugins.lab.preparation.sheets import Tile, draw_sheet, mask_tiles
 from fdg_plugins.storage import write_bytes
@@ -54,14 +51,6 @@ class Look(NamedTuple):
     row: Mapping[str, str]
     remarks: Sequence[str]
     is_short: bool = False
-
-
-def track(items: Iterable[T], what: str, total: int) -> Iterable[T]:
-    """Yield ``items`` with a progress bar on stderr, in a terminal only, that disappears at the end."""
-    console = Console(stderr=True)
-    return track_with_bar(
-        items, description=escape(what), total=total, console=console, transient=True, disable=not console.is_terminal
-    )
 
 
 def check_files(place: Place, sheets: Path | None) -> None:
@@ -108,7 +97,7 @@ def _look(place: Place, spec: Any, domain: str) -> Look:
     else:
         listing = (list_pairs if has_masks else list_images)(root, spec, domain, place.rules)
     samples, split = listing.images, split_of(listing, spec, domain, seed=0)
-    tracked = track(samples, f"decoding {domain}", len(samples))
+    tracked = track(samples, f"decoding {domain}")
     if has_masks:
         found = mask_facts(root, spec, tracked, place.max_pixels)
     else:

@@ -33,9 +33,8 @@ def doctor(
     """
     from fdg_plugins.lab.doctor.machine import examine  # a site's kit is checked without it
 
-    examination = examine(os.environ, dataset)
-    advice = f"\nfor {counted(examination.sites, 'site')}:\n  {visible(examination.command)}"
-    return show_findings(examination.findings, advice)
+    findings, sites, command = examine(os.environ, dataset)
+    return show_findings(findings, f"\nfor {counted(sites, 'site')}:\n  {visible(command)}")
 
 
 def show_findings(findings: Sequence[Finding], advice: str = "") -> int:

@@ -10,9 +10,17 @@ from fdg_plugins.cli.console import FAILED, group, say
 from fdg_plugins.cli.options import DataRootOption, DatasetOption, choose_data
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import DataError
-from fdg_plugins.lab.poc.kits import SiteData, check_folder, configure, provision
-from fdg_plugins.lab.poc.processes import belongs, check_port, end_all, launch, processes, wait_until_ready
-from fdg_plugins.lab.poc.project import STATE_FILE, known_project, read_project
+from fdg_plugins.lab.poc.kits import (
+    STATE_FILE,
+    SiteData,
+    check_folder,
+    configure,
+    known_project,
+    provision,
+    read_project,
+)
+from fdg_plugins.lab.poc.processes import belongs, check_port, end_all, launch
+from fdg_plugins.lab.sweep.processes import processes_below
 
 Folder = Annotated[Path, Argument(resolve_path=True, help="Folder of the federation; fdg poc start makes it.")]
 WORKSPACE = Path("poc", "workspace")
@@ -39,7 +47,7 @@ def start(
     GPUs it lends. The processes take this command's environment: FDG_ROUNDS=2 here is a setting of every job.
     """
     check_folder(folder)
-    if running := processes(folder):
+    if running := processes_below(folder):
         raise DataError(f"folder {folder}: its federation runs already, {len(running)} processes; stop it first.")
     chosen = choose_data(dataset, data_root)
     if chosen.root is not None and not chosen.root.is_dir():
@@ -56,12 +64,7 @@ def start(
         say(f"provisioning {project.content['name']} into {folder}")
         provision(project, folder)
     configure(project, folder, SiteData(domains, chosen.root, chosen.file))
-    try:
-        launch(project, folder)
-        wait_until_ready(project, folder)
-    except BaseException:
-        end_all(folder)
-        raise
+    launch(project, folder)
     say(f"ready: server on ports {project.ports[0]} and {project.ports[1]}, sites {', '.join(project.sites)}")
     say(f"people: {', '.join(str(folder / person) for person in project.people)}")
 
@@ -69,7 +72,7 @@ def start(
 @poc.command()
 def status(folder: Folder = WORKSPACE) -> int:
     """Say which processes of the federation run."""
-    project, found = known_project(folder), processes(folder)
+    project, found = known_project(folder), processes_below(folder)
     for name in (project.server["name"], *project.sites):
         own = sorted(process.pid for process in found if belongs(process, folder / name))
         say(f"{name:<14}{f'{len(own)} processes: ' + ', '.join(map(str, own)) if own else 'not running'}")
@@ -79,6 +82,6 @@ def status(folder: Folder = WORKSPACE) -> int:
 @poc.command()
 def stop(folder: Folder = WORKSPACE) -> None:
     """End every process of the federation, also after a crash; kits, logs and jobs stay."""
-    if not processes(folder):
+    if not processes_below(folder):
         known_project(folder)
     say(f"stopped: {end_all(folder)} processes ended, none is left")

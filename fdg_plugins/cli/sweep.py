@@ -24,7 +24,7 @@ from fdg_plugins.cli.options import (
     words_for,
 )
 from fdg_plugins.errors import SettingsError, counted
-from fdg_plugins.lab.sweep.execute import Ended, Lines, Runner, Store, listening
+from fdg_plugins.lab.sweep.execute import Ended, Runner, Store, listening, printing
 from fdg_plugins.lab.sweep.folder import held
 from fdg_plugins.lab.sweep.machine import find_machine
 from fdg_plugins.lab.sweep.prepare import Prepared, overview, prepare
@@ -83,10 +83,10 @@ def sweep(
         if dry_run:
             say(f"to do: {counted(len(runs), 'run')}, {len(machine.gpus)} at a time")
             return 0
-        lines = Lines(prepared.plan, store, Console(highlight=False))
+        tell = printing(prepared.plan, store, Console(highlight=False))
         with held(store.lock, f"folder {store.folder}"), listening() as order:
             store.write(prepared.content, files)
-            runner = Runner(store, machine, prepared.content.data.stand_in, environment, lines, keep_models)
+            runner = Runner(store, machine, prepared.content.data.stand_in, environment, tell, keep_models)
             ended = runner.carry_out(runs, order)
     failed = _sum_up(prepared, store, ended)
     if order.signal is not None:

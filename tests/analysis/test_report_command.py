@@ -99,25 +99,6 @@ def test_where_sites_validate_on_their_test_images_nothing_is_chosen(tmp_path: P
     assert command(tmp_path, *arguments).exit_code == 2
 
 
-def test_a_table_replaces_no_folder_and_no_record_that_is_in_it(sweep: Path, tmp_path: Path) -> None:
-    (tmp_path / "table.md").mkdir()
-    assert command(sweep, "--to", tmp_path / "table.md").exit_code == 2
-    record = next(sweep.rglob("results.json"))
-    before = record.read_bytes()
-    assert command(sweep, "--to", record).exit_code == 2
-    assert record.read_bytes() == before
-
-
 def test_the_command_offers_every_rule_and_every_paper() -> None:
     assert set(get_args(RuleOrAll)) == {*RULES, "all"}
     assert set(get_args(Against)) == {ALL_PAPERS, *papers()}
-
-
-def test_runs_after_some_of_their_rounds(tmp_path: Path) -> None:
-    for seed, accuracies in enumerate([(0.1, 0.2, 0.9), (0.1, 0.4, 0.9), (0.1,)]):
-        keep(run(f"{seed}", FEDAVG, "photo", seed, accuracies), tmp_path)
-    result = command(tmp_path, "--rounds", "1", "--no-paired")
-    assert result.exit_code == 0
-    assert "30.0 ± 14.1" in result.stdout
-    assert "Later rounds are left out" in result.stdout
-    assert command(tmp_path, "--rounds", "3").exit_code == 2

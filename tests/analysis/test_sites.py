@@ -77,16 +77,6 @@ def test_columns_are_the_papers_that_have_runs_and_a_cell_is_the_mean_over_seeds
     assert list(build_sites_table([skewed(alpha=1.0)]).columns) == ["MNIST alpha=1"]
 
 
-def test_cells_state_their_seeds_where_a_run_lacks_one_of_the_scores() -> None:
-    runs = [skewed(seed=0, own=0.5), skewed(seed=1, own=0.7)]
-    del runs[1].record.evaluations[-1].sites[SOURCES[0]]  # it did not answer
-    table = build_sites_table(runs)
-    assert [row[-1] for row in rows(table)] == ["50.0 (1)", "25.0 ± 0.0 (2)"]
-    del runs[1].record.evaluations[:]
-    table = build_sites_table(runs)
-    assert "one seed (0)" in table.caption
-
-
 def test_numbers_have_seeds_and_data_of_each_column() -> None:
     runs = [skewed(seed=seed, own=value) for seed, value in enumerate((1 / 3, 2 / 3))]
     other = skewed(FEDOMG, own=0.9, dataset="cifar10", alpha=0.5, stand_in=True)
@@ -165,12 +155,6 @@ def test_own_models_have_a_row_once_every_source_has_one() -> None:
     del scores[SOURCES[0]]
     evaluation.personal = evaluation.personal.model_copy(update={"sites": scores})
     assert len(rows(build_sites_table([own]))) == 2
-
-
-def test_the_best_of_a_column_is_bold_on_each_kind_of_images_under_each_participation() -> None:
-    runs = [skewed(FEDAVG, own=0.5), skewed(STEPPING, own=0.6), skewed(FEDAVG, own=0.9, drawn=2)]
-    marked = [(row[0], row[1], row[2]) for row in rows(build_sites_table(runs)) if row[3].startswith("**")]
-    assert marked == [("FedAvg", "1", PUBLISHED), ("FedOMG", "1", OWN), ("FedOMG", "1", PUBLISHED)]
 
 
 def test_runs_that_differ_in_more_and_other_papers_are_refused() -> None:

@@ -44,8 +44,8 @@ def test_a_check_that_fails_is_a_problem_and_costs_no_other(monkeypatch: pytest.
         raise OSError(5, "I/O")
 
     monkeypatch.setattr(machine, "check_weights", broken)
-    examination = machine.examine({}, tmp_path)
-    found = {finding.check: finding for finding in examination.findings}
+    findings, _, command = machine.examine({}, tmp_path)
+    found = {finding.check: finding for finding in findings}
     assert (found["weights"].status, found["data"].status) == (Status.PROBLEM, Status.PROBLEM)
     assert {"python", "cores", "variables"} <= {*found}
-    assert examination.command == f"fdg run fedomg --dataset {tmp_path}"
+    assert command == f"fdg run fedomg --dataset {tmp_path}"

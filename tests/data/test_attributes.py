@@ -12,7 +12,8 @@ from PIL import Image
 from fdg_plugins.data import CELEBA, DomainData, evaluation_batches, open_domain, reported_batches, training_epochs
 from fdg_plugins.data.attributes import list_attributed
 from fdg_plugins.data.specs import AttributeSample
-from fdg_plugins.lab.preparation import find_changes, prepare, read_manifest
+from fdg_plugins.lab.preparation.checks import find_changes, read_manifest
+from fdg_plugins.lab.preparation.prepare import prepare
 from tests.data.conftest import Refused, move_out
 
 IMAGES = CELEBA.image_folder

@@ -15,15 +15,9 @@ from fdg_plugins.data import PACS, DataRoot, check_images, dataset_spec, find_da
 from fdg_plugins.data.catalogue import Origin, Release
 from fdg_plugins.data.folders import MANIFEST
 from fdg_plugins.errors import DataError
-from fdg_plugins.lab.preparation import (
-    Changes,
-    Prepared,
-    checks,
-    find_changes,
-    prepare,
-    read_manifest,
-    write_manifest,
-)
+from fdg_plugins.lab.preparation import checks
+from fdg_plugins.lab.preparation.checks import Changes, find_changes, read_manifest, write_manifest
+from fdg_plugins.lab.preparation.prepare import Prepared, prepare
 from tests.data.published import FOLDERS, content_below, image, published, write_files
 
 PHOTOS = {f"photo/{name}/{n}.jpg": image(10 * label + n) for label, name in enumerate(PACS.classes) for n in range(2)}
@@ -155,15 +149,19 @@ def test_what_is_not_the_data_set_is_refused_by_name(
 # --- going on after an interruption -----------------------------------------------------------------------
 
 
-def test_after_an_interruption_runs_are_refused_and_a_second_call_goes_on(photos: Path, tmp_path: Path) -> None:
+def test_after_an_interruption_runs_are_refused_and_a_second_call_goes_on(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = tmp_path / "root"
 
-    def interrupted(items: Iterable[Any], what: str, total: int) -> Iterable[Any]:
+    def interrupted(items: Iterable[Any], what: str) -> Iterable[Any]:
         yield from islice(items, 5)
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        prepare(PACS, photos, root, any_counts=True, track=interrupted)
+    with monkeypatch.context() as once:
+        once.setattr("fdg_plugins.lab.preparation.prepare.track", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            prepared("pacs", photos, root)
     assert len(dict(content_below(root / "pacs"))) == 5
     with pytest.raises(DataError) as refused:
         find_data_root("pacs", root, None)

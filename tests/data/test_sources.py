@@ -3,9 +3,7 @@
 
 import os
 import random
-import stat
 import tarfile
-import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -64,14 +62,6 @@ def test_a_link_out_of_a_tar_archive_or_a_device_in_it_refuses_it(kind: bytes, t
     with pytest.raises(DataError) as caught:
         content(tmp_path / "x.tar")
     assert "photo/dog/1.jpg" in str(caught.value)
-
-
-def test_a_link_in_a_zip_archive_is_no_link_afterwards(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
-        info = zipfile.ZipInfo("photo/dog/1.jpg")
-        info.external_attr = (stat.S_IFLNK | 0o777) << 16
-        archive.writestr(info, "/etc/passwd")
-    assert content(tmp_path / "x.zip") == {"photo/dog/1.jpg": b"/etc/passwd"}
 
 
 def test_more_than_the_disk_or_an_image_has_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,8 @@ from fdg_plugins.data import open_domain
 from fdg_plugins.data.catalogue import VESSELS
 from fdg_plugins.data.folders import MANIFEST
 from fdg_plugins.errors import DataError
-from fdg_plugins.lab.preparation import Prepared, find_changes, prepare
+from fdg_plugins.lab.preparation.checks import find_changes
+from fdg_plugins.lab.preparation.prepare import Prepared, prepare
 from tests.data.published import write_files, write_tar, write_zip
 
 SIZE = (24, 20)
@@ -103,7 +104,6 @@ def test_the_pixels_are_those_of_the_published_files(
         ({**CHASE, "Image_03L.jpg": photo(3, "JPEG")}, "Image_03L"),
         ({**HRF, "manual1/01_g.tif": mask(1, "TIFF")}, "01_g"),
         ({**CHASE, "Image_01L_1stHO.png": mask(1, "PNG", size=(12, 20))}, "Image_01L"),
-        ({**CHASE, "Image_01L.jpg": CHASE["Image_01L.jpg"][:400]}, "Image_01L"),
         ({**HRF, "manual1/01_dr.tif": photo(1, "TIFF")}, "01_dr"),
         ({**HRF, "manual1/01_dr.tif": encoded(np.zeros(SIZE, dtype=np.uint8), "TIFF")}, "01_dr"),
         ({**STARE, **STARE_MASKS, "im0001.ppm.gz": b"no gzip"}, "im0001"),

@@ -72,7 +72,7 @@ def test_versions_here_are_supported_and_others_are_problems() -> None:
     assert {finding.status for finding in findings} == {Status.OK}
     assert {"python", "fdg-plugins", "nvflare", "torch", "torchvision"} == {finding.check for finding in findings}
     found = [check_requirement(Requirement(text)) for text in ("nvflare>=3", "no-such-package>=1", "rich>=13")]
-    assert [[one.status for one in each] for each in found] == [[Status.PROBLEM], [Status.PROBLEM], []]
+    assert [one.status for one in found] == [Status.PROBLEM, Status.PROBLEM, Status.OK]
 
 
 def test_gpus_have_name_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,6 @@ def test_gpus_have_name_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         ("FDG_KAPA", "1", Status.PROBLEM),
         ("FDG_ROUNDS", "x", Status.PROBLEM),
         ("FDG_MODEL", "vgg", Status.PROBLEM),
-        ("FDG_DATASET", "pax", Status.PROBLEM),
         ("FDG_THREADS", "0", Status.PROBLEM),
         ("FDG_DEVICE", "cuda:7", Status.PROBLEM),
         ("FDG_STATSD", "localhost", Status.PROBLEM),

@@ -73,7 +73,7 @@ def test_it_provisions_a_federation(installed: Path, tmp_path: Path) -> None:
     code = (
         "from pathlib import Path\n"
         "from fdg_plugins.lab.poc.kits import SiteData, configure, provision\n"
-        "from fdg_plugins.lab.poc.project import read_project\n"
+        "from fdg_plugins.lab.poc.kits import read_project\n"
         "project = read_project(9000)\n"
         "provision(project, Path.cwd())\n"
         "configure(project, Path.cwd(), SiteData())\n"

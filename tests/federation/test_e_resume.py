@@ -18,6 +18,7 @@ import torch
 
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.errors import DataError
+from fdg_plugins.lab.sweep.processes import MARK
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from fdg_plugins.state.folders import OWNER_FILE
 from fdg_plugins.state.leftovers import leftovers
@@ -114,7 +115,7 @@ def restart_server(federation: Federation) -> None:
         subprocess.run(
             ["bash", str(kit / "startup" / "start.sh")],
             cwd=kit,
-            env={**environment(federation), "FLARE_POC_FOLDER": str(federation.folder)},
+            env={**environment(federation), MARK: str(federation.folder)},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

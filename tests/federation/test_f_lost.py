@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fdg_plugins.lab.sweep.processes import MARK
 from tests.processes import command_line
 
 from .conftest import COMMAND_TIMEOUT_S, PROTOCOL, ROOT, Federation, change_protocol, until
@@ -51,7 +52,7 @@ def start_machine(federation: Federation, site: str) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     subprocess.run(
         ["bash", str(federation.folder / site / "startup" / "start.sh")],
-        env={**os.environ, "PATH": path, "FLARE_POC_FOLDER": str(federation.folder)},
+        env={**os.environ, "PATH": path, MARK: str(federation.folder)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -14,9 +14,8 @@ import torch
 import yaml
 from nvflare.fuel.hci.client import file_transfer
 
-from fdg_plugins.lab.poc.kits import SiteData, configure, provision, store_below
+from fdg_plugins.lab.poc.kits import Project, SiteData, configure, provision, store_below
 from fdg_plugins.lab.poc.processes import launched, participant_environment, start_participant
-from fdg_plugins.lab.poc.project import Project
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.storage import load_tensors
 

@@ -1,26 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of figures share: runs with rounds made in code, and pictures of a handful of numbers."""
+"""What the tests of figures share: runs with rounds made in code, and a chart of a handful of numbers."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fdg_plugins.lab.analysis import Run
 from fdg_plugins.lab.analysis.estimates import estimate
-from fdg_plugins.lab.analysis.figures.picture import Chart, Line, Origin, Panel
-from fdg_plugins.lab.analysis.figures.style import numbered_look
+from fdg_plugins.lab.analysis.figures.picture import Chart, Line, Panel, numbered_look
 from fdg_plugins.messages import Evaluation
 from fdg_plugins.record.run_record import AggregationRecord, LocalRecord, Method, RoundRecord
-from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDGA, census_reply, finished
-
-__all__ = ["DOMAINS", "FEDAVG", "FEDGA"]
-
-ORIGIN = Origin(data="STAND-IN for PACS", stand_in=True, initial_weights="from scratch")
-
-
-def fedomg(kappa: float = 0.5, **settings: Any) -> Method:
-    """Return FedOMG with some settings."""
-    return Method(aggregator="FedOMGAggregator", settings={"kappa": kappa, "server_lr": 1.0, **settings})
+from tests.analysis.run_stubs import DOMAINS, FEDAVG, census_reply, finished
 
 
 class Site(NamedTuple):
@@ -31,7 +22,6 @@ class Site(NamedTuple):
     gamma: float | None = None
     with_direction: float = 0.9
     with_mean: float = 0.8
-    seconds: float = 1.0
 
 
 def judged(loss: float = 1.0, accuracy: float = 0.5) -> Evaluation:
@@ -39,40 +29,35 @@ def judged(loss: float = 1.0, accuracy: float = 0.5) -> Evaluation:
     return Evaluation.model_validate({"split": "validation", "loss": loss, "accuracy": accuracy, "count": 10})
 
 
-def one_round(number: int, sites: Mapping[str, Site], seconds: float = 2.0, *, moved: bool = True) -> RoundRecord:
+def one_round(number: int, sites: Mapping[str, Site], *, moved: bool = True) -> RoundRecord:
     """Return the record of a round in which ``sites`` trained; the model stayed as it was unless it ``moved``."""
-    has_gamma = all(site.gamma is not None for site in sites.values())
     weights = {name: site.weight for name, site in sites.items()}
+    gamma = {name: site.gamma for name, site in sites.items() if site.gamma is not None}
     aggregation = AggregationRecord(
         weights=weights,
         coefficients=weights,
-        gamma={name: site.gamma or 0.0 for name, site in sites.items()} if has_gamma else None,
+        gamma=gamma or None,
         update_norms=dict.fromkeys(sites, 1.0),
         cosines_with_direction={name: site.with_direction for name, site in sites.items()},
         cosines_with_mean={name: site.with_mean for name, site in sites.items()},
         mean_norm=1.0,
         direction_norm=1.0,
     )
+    alike = {"steps": 1, "learning_rate": 0.1, "num_samples": 10, "seconds": 1.0}
+    losses = {name: None if site.own_loss is None else (site.own_loss,) for name, site in sites.items()}
     return RoundRecord(
         round=number,
         drawn=tuple(sorted(sites)),
         sites=tuple(sorted(sites)),
         failures={},
         local={
-            name: LocalRecord(
-                epoch_losses=None if site.own_loss is None else (site.own_loss,),
-                local=None if site.own_loss is None else judged(site.own_loss),
-                steps=1,
-                learning_rate=0.1,
-                num_samples=10,
-                seconds=site.seconds,
-            )
-            for name, site in sites.items()
+            name: LocalRecord(epoch_losses=own, local=None if own is None else judged(*own), **alike)
+            for name, own in losses.items()
         },
         aggregation=aggregation if moved else None,
         reason=None if moved else "too few updates came.",
-        seconds=seconds,
-        aggregation_seconds=seconds / 100,
+        seconds=2.0,
+        aggregation_seconds=0.02,
         bytes_down=1,
         bytes_up=1,
     )
@@ -85,7 +70,6 @@ def figure_run(
     scores: Sequence[Mapping[str, Evaluation]] = (),
     rounds: Sequence[RoundRecord] = (),
     *,
-    name: str = "",
     domains: Mapping[str, str] | None = None,
     protocol: Mapping[str, Any] | None = None,
     **changes: Any,
@@ -100,56 +84,35 @@ def figure_run(
         "census": {site: census_reply(domain, seed) for site, domain in held.items()},
         "rounds": list(rounds),
     }
-    own = {"rounds": 2, **(protocol or {})}
-    record = finished(method, target, seed, (), protocol=own, **{**fields, **changes})
+    record = finished(method, target, seed, (), protocol={"rounds": 2, **(protocol or {})}, **{**fields, **changes})
     record.sources = tuple(site for site, domain in held.items() if domain != target)
     for after_round, found in enumerate(scores or [dict.fromkeys(held, judged())] * 2):
         record.add_evaluation(after_round, found)
     record.choices = record.choose({})
     settings = "-".join(f"{key}{value}" for key, value in method.settings.items())
-    return Run(Path("runs") / (name or f"{method.aggregator}-{settings}-{target}-{seed}-{protocol}"), record)
+    return Run(Path("runs") / f"{method.aggregator}-{settings}-{target}-{seed}-{protocol}", record)
 
 
-def with_accuracy(method: Method, target: str, seed: int, accuracy: float, **changes: Any) -> Run:
+def with_accuracy(method: Method, accuracy: float, target: str = "photo", seed: int = 0, **changes: Any) -> Run:
     """Return a run that ended with an accuracy on the held-out domain, which source validation chose too."""
-    sources = [domain for domain in DOMAINS if domain != target]
-    scores = {**{domain: judged(accuracy=0.5) for domain in sources}, target: judged(accuracy=accuracy)}
+    scores = {domain: judged(accuracy=accuracy if domain == target else 0.5) for domain in DOMAINS}
     return figure_run(method, target, seed, [scores], **changes)
 
 
-def keep(run: Run, folder: Path) -> Run:
-    """Write a run's record into ``folder``; return the run as it lies there."""
-    folder.mkdir(parents=True)
-    (folder / "results.json").write_text(run.record.model_dump_json(), encoding="utf-8")
-    return Run(folder, run.record)
-
-
-def small_chart(**changes: Any) -> Chart:
+def small_chart() -> Chart:
     """Return a chart of two methods in two panels over three rounds, two seeds each."""
-    panels = []
-    for target, shift in (("photo", 0.0), ("sketch", 0.1)):
-        lines = [
-            Line(
-                label,
-                numbered_look(number),
-                {
-                    x: point
-                    for x in range(3)
-                    if (point := estimate({0: 0.2 * x + shift, 1: 0.2 * x + 0.05 + number / 10}))
-                },
-                quantity,
-            )
-            for number, label in enumerate(("FedAvg", "FedOMG"))
-            for quantity in ("target", "source")
-        ]
-        panels.append(Panel(f"held out: {target}", "accuracy", tuple(lines), is_fraction=True))
-    fields: dict[str, Any] = {
-        "name": "small",
-        "title": "A small chart",
-        "caption": "[STAND-IN, from scratch] STAND-IN for PACS",
-        "origin": ORIGIN,
-        "x_label": "round",
-        "panels": tuple(panels),
-        "quantities": ("target", "source"),
-    }
-    return Chart(**{**fields, **changes})
+
+    def line(number: int, label: str, quantity: str) -> Line:
+        points = {x: estimate({0: 0.2 * x, 1: 0.2 * x + 0.05 + number / 10}) for x in range(3)}
+        return Line(label, numbered_look(number), {x: point for x, point in points.items() if point}, quantity)
+
+    lines = [line(*one, of) for one in enumerate(("FedAvg", "FedOMG")) for of in ("target", "source")]
+    panel = Panel("held out: photo", "accuracy", tuple(lines), is_fraction=True)
+    return Chart(
+        name="small",
+        title="A small chart",
+        caption="[STAND-IN, from scratch] STAND-IN for PACS",
+        x_label="round",
+        panels=(panel, replace(panel, title="held out: sketch")),
+        quantities=("target", "source"),
+    )

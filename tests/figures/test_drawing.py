@@ -3,35 +3,29 @@
 
 import itertools
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from fdg_plugins.lab.analysis.figures.drawing import MANY_SITES, draw, render
-from fdg_plugins.lab.analysis.figures.picture import Counts, Picture
-from tests.figures.figure_stubs import ORIGIN, small_chart
+from fdg_plugins.lab.analysis.figures.picture import Chart, Counts, Picture
+from tests.figures.figure_stubs import small_chart
 
-COMMON: dict[str, Any] = {"title": "A title", "caption": "STAND-IN for PACS, from scratch", "origin": ORIGIN}
 LONG = "FedOMG + GA + DIM (kappa 0.1, server_lr 1.0, idle_below 1e-05, damping released)"
 
 
 def counts(sites: int = 30) -> Counts:
-    rows = tuple((number, 0, 7) for number in range(sites))
-    names = tuple(f"train-{number}of{sites}" for number in range(1, sites + 1))
-    domains = ("first",) * (sites // 2) + ("second",) * (sites - sites // 2)
-    return Counts(
-        name="partition", sites=names, domains=domains, classes=("airplane", "cat", "ship"), counts=rows, **COMMON
-    )
+    index = pd.MultiIndex.from_tuples([("second" if one > sites / 2 else "first", f"{one}") for one in range(sites)])
+    table = pd.DataFrame([(one, 0, 7) for one in range(sites)], index=index, columns=["airplane", "cat", "ship"])
+    return Counts(name="partition", title="A title", caption="STAND-IN for PACS, from scratch", counts=table)
 
 
-def long_lines() -> Picture:
-    panels = [
-        replace(one, lines=tuple(replace(line, label=f"{line.label}: {LONG}") for line in one.lines))
-        for one in small_chart().panels
-    ]
-    return small_chart(panels=tuple(panels))
+def long_lines() -> Chart:
+    chart = small_chart()
+    lines = tuple(replace(line, label=f"{line.label}: {LONG}") for line in chart.panels[0].lines)
+    return replace(chart, panels=tuple(replace(panel, lines=lines) for panel in chart.panels))
 
 
 PICTURES: dict[str, Picture] = {
@@ -66,10 +60,8 @@ def test_every_line_is_its_numbers_and_many_alike_are_their_median() -> None:
     chart = small_chart()
     for axes, panel in zip(draw(chart).axes, chart.panels, strict=True):
         for drawn, line in zip(axes.lines, panel.lines, strict=True):
-            np.testing.assert_array_equal(drawn.get_xdata(), list(line.points))
-            np.testing.assert_array_equal(drawn.get_ydata(), [point.mean for point in line.points.values()])
-    panel = chart.panels[0]
-    many = replace(panel, lines=(panel.lines[0],) * (MANY_SITES + 1))
-    (axes,) = draw(small_chart(panels=(many,))).axes
+            np.testing.assert_array_equal(drawn.get_xydata(), np.transpose(line.means))
+    many = replace(chart.panels[0], lines=(chart.panels[0].lines[0],) * (MANY_SITES + 1))
+    (axes,) = draw(replace(chart, panels=(many,))).axes
     assert len(axes.lines) == 1
     assert len(axes.collections) == 2  # the range, and that between the quartiles

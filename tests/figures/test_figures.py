@@ -12,13 +12,12 @@ from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.lab.analysis import Run
 from fdg_plugins.lab.analysis.comparable import varied_settings
 from fdg_plugins.lab.analysis.figures import Chart, make_pictures
-from fdg_plugins.lab.analysis.figures.by_round import sources_by_round
-from fdg_plugins.lab.analysis.figures.material import caption_of, over_seeds, slug
-from fdg_plugins.lab.analysis.figures.picture import Line, Scale
-from fdg_plugins.lab.analysis.figures.sensitivity import AVERAGE
+from fdg_plugins.lab.analysis.figures.charts import AVERAGE, domain_order, over_seeds, slug, sources_by_round
+from fdg_plugins.lab.analysis.figures.picture import Line, Scale, numbered_look
 from fdg_plugins.messages import Evaluation
 from fdg_plugins.record.run_record import Method
-from tests.figures.figure_stubs import DOMAINS, FEDAVG, Site, fedomg, figure_run, judged, one_round, with_accuracy
+from tests.analysis.run_stubs import DOMAINS, FEDAVG, fedomg
+from tests.figures.figure_stubs import Site, figure_run, judged, one_round, with_accuracy
 
 KAPPAS = {0.1: (0.5, 0.6), 0.3: (0.7, 0.9)}
 
@@ -34,25 +33,27 @@ def means(line: Line) -> dict[float, float]:
 
 
 def test_over_seeds_where_there_are_finite_values() -> None:
-    values = {0: {0.0: 0.1, 1.0: 0.2}, 1: {0.0: 0.3, 1.0: math.nan, 2.0: 0.4}}
+    values: dict[int, dict[float, float | None]] = {0: {0.0: 0.1, 1.0: 0.2}, 1: {0.0: 0.3, 1.0: math.nan, 2.0: 0.4}}
     points = over_seeds([figure_run(seed=seed) for seed in (1, 0)], lambda run: values[run.seed])
     assert (points[0.0].mean, points[0.0].std) == pytest.approx((0.2, math.sqrt(0.02)))
     assert [(x, point.count) for x, point in points.items()] == [(0.0, 2), (1.0, 1), (2.0, 1)]
-    assert [slug(title) for title in ("FedOMG (kappa -0.1)", "FedOMG (kappa 0.1)")] == [
-        "fedomg-kappa--0.1",
-        "fedomg-kappa-0.1",
-    ]
+
+
+def test_names_looks_and_order_of_domains() -> None:
+    assert slug("FedOMG (kappa -0.1)") == "fedomg-kappa--0.1"
+    assert len({numbered_look(number) for number in range(63)}) == 63
+    assert domain_order("pacs", ["sketch", "mars", "art_painting", "sketch"]) == ("art_painting", "sketch", "mars")
+    assert domain_order("nowhere", ["b", "a"]) == ("a", "b")
 
 
 def test_captions() -> None:
-    assert caption_of([figure_run(seed=3)]) == (
-        "PACS, ImageNet weights, resnet18, 224 px, 2 rounds, 3 source sites; one seed (3)"
-    )
-    part = figure_run(seed=4, protocol={"max_samples_per_domain": 300}, stand_in=True, data="STAND-IN for PACS")
-    caption = caption_of([figure_run(seed=3), part])
-    assert "at most 300 images per domain in some runs" in caption
-    assert "STAND-IN" in caption
-    assert caption.endswith("over seeds 3, 4")
+    (chart,) = charts("convergence", [figure_run(seed=3)])
+    assert chart.caption == "PACS, ImageNet weights, resnet18, 224 px, 2 rounds, 3 source sites; one seed (3)"
+    drawn: dict[str, Any] = {"stand_in": True, "data": "STAND-IN for PACS"}
+    (chart,) = charts("convergence", [figure_run(seed=seed, **drawn) for seed in (3, 4)])
+    assert chart.caption.startswith("STAND-IN for PACS")
+    assert chart.caption.endswith("over seeds 3, 4")
+    assert set(chart.numbers()["stand_in"]) == {"true"}
     with pytest.raises(SettingsError, match="local_epochs of the protocol"):
         charts("convergence", [figure_run(), figure_run(seed=1, protocol={"local_epochs": 1})])
 
@@ -86,7 +87,6 @@ def test_a_mean_over_some_of_the_source_domains_is_not_shown_as_that_over_all() 
         run.record.add_evaluation(after_round, scores, expected=drawn)
     assert run.record.evaluations[1].source_mean == 0.9
     assert sources_by_round(run) == {0: 0.5, 2: 0.9}
-    assert "by the sites drawn for each round" in charts("convergence", [run])[0].caption
 
 
 def test_a_reference_with_more_checkpoints_than_rounds_is_a_level_line() -> None:
@@ -145,7 +145,7 @@ def test_sites_of_one_domain_share_label_and_look() -> None:
 
 def kappa_runs(target: str = "photo") -> list[Run]:
     return [
-        with_accuracy(fedomg(kappa), target, seed, accuracy)
+        with_accuracy(fedomg(kappa=kappa), accuracy, target, seed)
         for kappa, values in KAPPAS.items()
         for seed, accuracy in enumerate(values)
     ]
@@ -157,7 +157,7 @@ def chart_of(runs: Sequence[Run], **options: Any) -> Chart:
 
 
 def test_sensitivity_is_over_the_only_setting_that_varies_with_level_lines_of_other_methods() -> None:
-    chart = chart_of([*kappa_runs(), with_accuracy(FEDAVG, "photo", 0, 0.4)])
+    chart = chart_of([*kappa_runs(), with_accuracy(FEDAVG, 0.4)])
     assert (chart.name, chart.x_label, chart.scale) == ("sensitivity-kappa", "kappa", Scale.LINEAR)
     level, line = sorted(chart.lines, key=lambda one: one.label)
     for kappa, values in KAPPAS.items():
@@ -175,13 +175,13 @@ def test_sensitivity_has_the_average_only_with_a_run_on_every_domain() -> None:
 
 
 def test_sensitivity_to_settings_of_the_protocol() -> None:
-    runs = [with_accuracy(FEDAVG, "photo", 0, epochs / 10, protocol={"local_epochs": epochs}) for epochs in (1, 2, 5)]
+    runs = [with_accuracy(FEDAVG, epochs / 10, protocol={"local_epochs": epochs}) for epochs in (1, 2, 5)]
     assert means(chart_of(runs).lines[0]) == {1: 0.1, 2: 0.2, 5: 0.5}
-    other = with_accuracy(FEDAVG, "photo", 0, 0.5, protocol={"local_epochs": 1, "image_size": 32})
+    other = with_accuracy(FEDAVG, 0.5, protocol={"local_epochs": 1, "image_size": 32})
     with pytest.raises(SettingsError, match="image_size of the protocol"):
         chart_of([*runs, other], setting="local_epochs")
     rules = ("all", {"personal": ["classifier.*"]}, {"personal": ["extractor.*"]})
-    objects = [with_accuracy(FEDAVG, "photo", 0, 0.5, protocol={"travels": rule}) for rule in rules]
+    objects = [with_accuracy(FEDAVG, 0.5, protocol={"travels": rule}) for rule in rules]
     assert len(chart_of(objects, setting="travels").categories) == 3
 
 
@@ -192,24 +192,24 @@ def test_sensitivity_scales() -> None:
         ((0.0, 0.5), Scale.LINEAR),
         ((0.0, 0.01, 0.5), Scale.ZERO_AND_LOG),
     ):
-        assert chart_of([with_accuracy(fedomg(kappa), "photo", 0, 0.5) for kappa in kappas]).scale is scale
-    chart = chart_of([with_accuracy(fedomg(rescale=value), "photo", 0, 0.5 + value / 10) for value in (True, False)])
-    assert (chart.scale, chart.categories) == (Scale.CATEGORIES, ("False", "True"))
+        assert chart_of([with_accuracy(fedomg(kappa=kappa), 0.5) for kappa in kappas]).scale is scale
+    chart = chart_of([with_accuracy(fedomg(rescale=value), 0.5 + value / 10) for value in (True, False)])
+    assert chart.categories == ("False", "True")
     assert list(chart.numbers()["rescale"]) == ["False", "True"]
 
 
 def test_varied_settings() -> None:
-    rates = [
-        with_accuracy(fedomg(kappa, server_lr=rate), "photo", 0, 0.5) for kappa in (0.1, 0.5) for rate in (0.05, 1)
-    ]
+    rates = [with_accuracy(fedomg(kappa=kappa, server_lr=rate), 0.5) for kappa in (0.1, 0.5) for rate in (0.05, 1)]
     assert varied_settings(rates) == ("kappa", "server_lr")
     titles = [line.label for line in chart_of(rates, setting="kappa").lines]
     assert titles == ["FedOMG (server_lr 0.05)", "FedOMG (server_lr 1)"]
-    for runs in (rates, [with_accuracy(FEDAVG, "photo", 0, 0.5), with_accuracy(fedomg(), "photo", 0, 0.5)]):
+    for runs in (rates, [with_accuracy(FEDAVG, 0.5), with_accuracy(fedomg(), 0.5)]):
         with pytest.raises(SettingsError) as caught:
             chart_of(runs)
         assert caught.value.field == "setting"
     with pytest.raises(SettingsError, match="'strength'"):
         chart_of(kappa_runs(), setting="strength")
     with pytest.raises(DataError):
-        chart_of([figure_run(fedomg(kappa), scores=[{"cartoon": judged()}]) for kappa in KAPPAS], selection="oracle")
+        chart_of(
+            [figure_run(fedomg(kappa=kappa), scores=[{"cartoon": judged()}]) for kappa in KAPPAS], selection="oracle"
+        )

@@ -2,6 +2,7 @@
 """``fdg plot`` on files: what it writes and prints, and its answers to a user's mistakes."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.console import OneLineErrors
 from fdg_plugins.cli.plot import plot
-from tests.figures.figure_stubs import FEDAVG, FEDGA, Site, figure_run, judged, keep, one_round
+from tests.analysis.run_stubs import FEDAVG, FEDGA, keep
+from tests.figures.figure_stubs import Site, figure_run, judged, one_round
 
 app = typer.Typer(cls=OneLineErrors)
 app.command("plot")(plot)
@@ -27,7 +29,7 @@ def sweep(tmp_path: Path) -> Path:
     rounds = [one_round(number, {site: Site() for site in ("art_painting", "cartoon", "sketch")}) for number in (1, 2)]
     scores = [{"cartoon": judged(2.0, 0.4), "sketch": judged(), "photo": judged(1.0, 0.3)}] * 3
     for number, method in enumerate((FEDAVG, FEDGA)):
-        keep(figure_run(method, scores=scores, rounds=rounds), tmp_path / "sweep" / str(number))
+        keep(replace(figure_run(method, scores=scores, rounds=rounds), folder=Path(str(number))), tmp_path / "sweep")
     return tmp_path / "sweep"
 
 
@@ -64,22 +66,21 @@ def test_absences_and_unreadable_runs_are_named(sweep: Path, tmp_path: Path) -> 
     assert result.exit_code == 0
     assert f"Warning: {sweep / '1'} is left out" in result.stderr
     rounds = [one_round(1, {"art_painting": Site(), "cartoon": Site()}), one_round(2, {"cartoon": Site()})]
-    run = keep(figure_run(rounds=rounds, scores=[{"cartoon": judged(), "photo": judged()}] * 3), tmp_path / "run")
-    result = command("all", run.folder, "--to", tmp_path / "figures")
+    keep(figure_run(rounds=rounds, scores=[{"cartoon": judged(), "photo": judged()}] * 3), tmp_path / "run")
+    result = command("all", tmp_path / "run", "--to", tmp_path / "figures")
     assert result.stderr.count("went on without the updates of sketch in 2 of 2 rounds, art_painting in 1 of 2") == 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(("pie", "sweep"), "'pie'"), (("weights", "nowhere"), "nowhere"), (("all", "."), "no finished run")],
+    [(("pie", "sweep"), "'pie'"), (("weights", "nowhere"), "nowhere"), (("all", "empty"), "no finished run")],
 )
 def test_a_mistake_ends_with_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], words: str
 ) -> None:
     keep(figure_run(), tmp_path / "sweep")
-    monkeypatch.chdir(tmp_path / "sweep" if arguments[1] == "sweep" else tmp_path)
-    if arguments[1] == ".":
-        (tmp_path / "sweep" / "results.json").unlink()
-    result = command(arguments[0], "." if arguments[1] == "sweep" else arguments[1])
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+    result = command(*arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert words in result.stderr

@@ -6,8 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fdg_plugins.lab.poc.kits import provision_kits
-from fdg_plugins.lab.poc.project import read_project
+from fdg_plugins.lab.poc.kits import provision_kits, read_project
 
 # The session's threads already look for the server when its login begins.
 CODE = """

@@ -7,9 +7,17 @@ from pathlib import Path
 import pytest
 
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.lab.poc.kits import PROVISION, SiteData, configure, provision
+from fdg_plugins.lab.poc.kits import (
+    PROJECT_FILE,
+    PROVISION,
+    STATE_FILE,
+    SiteData,
+    configure,
+    known_project,
+    provision,
+    read_project,
+)
 from fdg_plugins.lab.poc.processes import check_port
-from fdg_plugins.lab.poc.project import PROJECT_FILE, STATE_FILE, known_project, read_project
 from fdg_plugins.settings.site_config import FILE_NAME
 from tests.cli.commands import fdg
 

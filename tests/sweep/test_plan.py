@@ -11,15 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.lab.sweep.plan import (
-    LONGEST_NAME,
-    DataFound,
-    PlannedRun,
-    Request,
-    SweepFile,
-    read_sweep_file,
-    run_name,
-)
+from fdg_plugins.lab.sweep.execute import Store
+from fdg_plugins.lab.sweep.plan import LONGEST_NAME, DataFound, PlannedRun, Request, SweepFile, run_name
 from fdg_plugins.lab.sweep.prepare import check_continues, runs_of
 from fdg_plugins.lab.sweep.values import as_json, read_settings, split_values
 
@@ -123,7 +116,7 @@ def test_what_makes_no_plan_is_refused(key: str) -> None:
 
 
 def begun(data: DataFound = DATA, **changes: Any) -> SweepFile:
-    return SweepFile(request=request(**{"settings": GRID, **changes}), data=data, versions={}, pretrained="")
+    return SweepFile(request=request(**{"settings": GRID, **changes}), data=data, pretrained="")
 
 
 @pytest.mark.parametrize(
@@ -134,11 +127,7 @@ def begun(data: DataFound = DATA, **changes: Any) -> SweepFile:
         ({"targets": ("photo", "sketch", "cartoon"), "seeds": (0, 1, 2)}, True),
         ({"settings": {"rounds": (10,), "kappa": (0.1, 0.2, 0.3)}}, True),
         ({"dataset": "rotateddigits"}, False),
-        ({"protocol": "quick"}, False),
-        ({"methods": ("fedomg",)}, False),
         ({"seeds": (1, 2)}, False),
-        ({"settings": {**GRID, "rounds": (20,)}}, False),
-        ({"settings": {"kappa": (0.1, 0.3)}}, False),
         ({"settings": {**GRID, "fedomg:server_lr": (1,)}}, False),
         ({"settings": {**GRID, "kappa": (0.1, 0.5)}}, False),
         ({"settings": {**GRID, "rounds": (10, 20)}}, False),
@@ -168,11 +157,11 @@ def test_other_images_or_weights_are_refused() -> None:
 
 def test_the_file_is_read_back_and_a_damaged_one_refused(tmp_path: Path) -> None:
     written = begun(settings={"objective": ({"name": "dim"},), "patience": (None,)})
-    file = tmp_path / "sweep.json"
-    assert read_sweep_file(file) is None
-    file.write_text(written.model_dump_json())
-    assert read_sweep_file(file) == written
+    store = Store(tmp_path)
+    assert store.read() is None
+    store.write(written, [])
+    assert store.read() == written
     for content in ("{", '{"format": 2}'):
-        file.write_text(content)
+        (tmp_path / "sweep.json").write_text(content)
         with pytest.raises(DataError):
-            read_sweep_file(file)
+            store.read()

@@ -8,7 +8,7 @@ Bundles are only written. Reading one would execute its expressions, which are c
 """
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,12 @@ from fdg_plugins.objectives import build_network, travel_rules
 from fdg_plugins.record.run_files import SELECTED_FILE
 from fdg_plugins.record.text import marks
 from fdg_plugins.settings.protocol import ADAPTERS
-from fdg_plugins.storage import load_tensors, write_json
+from fdg_plugins.storage import load_tensors, write_json, writing
 from fdg_plugins.tasks.segmentation import OVERLAP
 
 NETWORK, HEAD = "extractor.network.", "classifier."
 LARGEST_BYTE = 255
+PACKAGES = {"monai": "monai", "pytorch": "torch", "numpy": "numpy"}
 MONAI_SIGNS = ("$", "@", "%")  # with which a text of a config is code, a reference, or a text from elsewhere
 
 
@@ -49,7 +50,7 @@ def write_bundle(run: Run, folder: Path, *, nifti: bool = False) -> Path:
     configs = {"inference.json": inference(run, spec, nifti=nifti), "metadata.json": metadata(run, spec)}
     if folder.exists():
         raise DataError(f"{folder} exists, expected the name of a new folder for the bundle.")
-    try:
+    with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as place:
             made = Path(place) / folder.name
@@ -58,8 +59,6 @@ def write_bundle(run: Run, folder: Path, *, nifti: bool = False) -> Path:
             for name, content in configs.items():
                 write_json(made / "configs" / name, content)
             made.rename(folder)
-    except (OSError, RuntimeError) as error:  # torch's, of a full disk
-        raise DataError(f"folder {folder} cannot be written: {getattr(error, 'strerror', error)}.") from error
     return folder
 
 
@@ -71,8 +70,7 @@ def _spec(run: Run) -> SegmentationSpec:
         if not is_right:
             raise SettingsError(site=f"run {run.folder}", field=field, value=value, expected=f"{expected} for a bundle")
 
-    is_segmentation = isinstance(spec, SegmentationSpec)
-    check(is_segmentation, "task", protocol.task, "'segmentation'")
+    check(isinstance(spec, SegmentationSpec), "task", protocol.task, "'segmentation'")
     assert isinstance(spec, SegmentationSpec)
     check(protocol.model in DEFINED, "model", protocol.model, f"one of {', '.join(DEFINED)}")
     names = f"names without {', '.join(MONAI_SIGNS)} at the start, which MONAI would evaluate,"
@@ -121,9 +119,8 @@ def bundle_weights(state: Mapping[str, torch.Tensor], model: str, dims: int) -> 
         if name.startswith(NETWORK):
             converted[f"0.{name.removeprefix(NETWORK)}"] = value
         elif name.startswith(HEAD):
-            converted[f"1.{name.removeprefix(HEAD)}"] = (
-                value.reshape(*value.shape, *[1] * dims) if value.ndim == 2 else value
-            )
+            kernel = [1] * dims if value.ndim == 2 else []
+            converted[f"1.{name.removeprefix(HEAD)}"] = value.reshape(*value.shape, *kernel)
         else:
             raise SettingsError(f"model {model!r} has the parameter {name!r}, expected MONAI's network as it is.")
     return converted
@@ -250,24 +247,27 @@ def _after(spec: SegmentationSpec, *, nifti: bool) -> list[dict[str, Any]]:
 def metadata(run: Run, spec: SegmentationSpec) -> dict[str, Any]:
     """Return ``metadata.json`` in the form of MONAI's schema."""
     record = run.record
-    packages = {name: version(name) for name in ("monai", "torch", "numpy")}
     mark = f"[{marks(record)}] " if record.stand_in else ""
     domains = sorted({record.census[site].domain for site in record.sources})
     chosen = next(one.after_round for one in record.choices if one.rule == SOURCE_VALIDATION)
-    image = {
-        "type": "image",
-        "dtype": "float32",
-        "spatial_shape": [record.protocol.image_size] * spec.dims,
-        "is_patch_data": True,
-    }
-    channels = {str(number): f"channel {number}" for number in range(spec.channels)}
-    classes = {str(number): name for number, name in enumerate(spec.classes)}
+
+    def images(form: str, value_range: list[int], channels: Sequence[str]) -> dict[str, Any]:
+        return {
+            "type": "image",
+            "dtype": "float32",
+            "spatial_shape": [record.protocol.image_size] * spec.dims,
+            "is_patch_data": True,
+            "format": form,
+            "num_channels": len(channels),
+            "value_range": value_range,
+            "channel_def": {str(number): name for number, name in enumerate(channels)},
+        }
+
+    channels = [f"channel {number}" for number in range(spec.channels)]
     return {
         "version": "0.1.0",
         "changelog": {"0.1.0": f"exported from the run {record.run}"},
-        "monai_version": packages["monai"],
-        "pytorch_version": packages["torch"],
-        "numpy_version": packages["numpy"],
+        **{f"{name}_version": version(package) for name, package in PACKAGES.items()},
         "required_packages_version": {"nibabel": version("nibabel")},
         "task": f"segmentation of {', '.join(spec.classes[1:])} in {record.data}",
         "description": f"{mark}trained by {run.method} on {', '.join(domains)}; held out: {run.target}; the global "
@@ -276,24 +276,8 @@ def metadata(run: Run, spec: SegmentationSpec) -> dict[str, Any]:
         "copyright": "",
         "intended_use": "research; not a medical device",
         "network_data_format": {
-            "inputs": {
-                "image": {
-                    **image,
-                    "format": "magnitude",
-                    "num_channels": spec.channels,
-                    "value_range": [0, 1],
-                    "channel_def": channels,
-                }
-            },
-            "outputs": {
-                "pred": {
-                    **image,
-                    "format": "segmentation",
-                    "num_channels": len(spec.classes),
-                    "value_range": [],
-                    "channel_def": classes,
-                }
-            },
+            "inputs": {"image": images("magnitude", [0, 1], channels)},
+            "outputs": {"pred": images("segmentation", [], spec.classes)},
         },
     }
 

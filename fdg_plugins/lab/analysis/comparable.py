@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.lab.analysis.names import default_settings, method_order, method_title
-from fdg_plugins.lab.analysis.runs import Run, grouped
+from fdg_plugins.lab.analysis.runs import Run, default_settings, grouped, method_order, method_title
 from fdg_plugins.lab.centralised.plan import SCHEDULE_SETTINGS, SHARED_SETTINGS
 from fdg_plugins.messages import CensusReply
 from fdg_plugins.models.pretrained import OWN_FILE
@@ -79,13 +78,11 @@ def group_runs(runs: Sequence[Run], apart_from: Collection[str] = (), *, beside_
     found = []
     for (method, *_), members in grouped(runs, key).items():
         chosen = tuple(name for name in apart_from if len({value_of(run, name) for run in members}) > 1)
-        own = method_settings(members[0].record)
+        own, title = method_settings(members[0].record), method_title(method)
         words = [f"{name} {own.get(name, 'unset')}" for name in sorted(shown[method].difference(chosen))]
-        told = [*words, *([f"{', '.join(chosen)} chosen"] if chosen else [])]
-        title, label = (
-            f"{method_title(method)} ({', '.join(of)})" if of else method_title(method) for of in (words, told)
-        )
-        found.append(Group(method, title, label, tuple(members), chosen))
+        told = [*words, *[f"{', '.join(chosen)} chosen"] * bool(chosen)]
+        name, label = (f"{title} ({', '.join(of)})" if of else title for of in (words, told))
+        found.append(Group(method, name, label, tuple(members), chosen))
     return sorted(found, key=lambda group: (method_order(group.method), group.label))
 
 
@@ -156,8 +153,8 @@ def without_repeats(runs: Sequence[Run], apart_from: Sequence[str] = ()) -> tupl
     return tuple(kept.values())
 
 
-def _results(run: Run) -> list[str]:
-    return [one.model_dump_json() for one in run.record.evaluations]
+def _results(run: Run) -> str:
+    return run.record.model_dump_json(include={"evaluations"})
 
 
 def _facts(run: Run, apart_from: Collection[str]) -> Iterator[tuple[str, Any]]:
@@ -178,8 +175,9 @@ def _facts(run: Run, apart_from: Collection[str]) -> Iterator[tuple[str, Any]]:
     if record.initial_weights.label == OWN_FILE:  # each network has a file of its own
         yield f"the SHA-256 of the pretrained file of {record.protocol.model}", record.initial_weights.sha256
     yield "the major version of fdg-plugins", record.versions.get("fdg-plugins", "unknown").split(".")[0]
-    for name, version in _plugins(run).items():  # of other methods, a note says it: they may not use what has changed
-        yield f"the version of {name}, with {run.method},", version
+    for name, version in record.versions.items():
+        if is_plugin(name):  # other methods may not use what has changed
+            yield f"the version of {name}, with {run.method},", version
     domains = {reply.domain for reply in record.census.values()} - {run.target}
     yield f"the list of source domains with {run.target} held out", " and ".join(sorted(domains))
     for domain, replies in sorted(grouped(record.census.values(), lambda reply: reply.domain).items()):
@@ -199,24 +197,6 @@ def _split(run: Run, domain: str, replies: Sequence[CensusReply]) -> Iterator[tu
         yield f"the precision {where}", ", ".join(sorted(str(reply.precision) for reply in replies))
     hashes = sorted(reply.split_hash for reply in replies)
     yield f"the hash of the split {where} under seed {run.seed}", ", ".join(hashes)
-
-
-def _plugins(run: Run) -> dict[str, str]:
-    """Return the versions of the plug-ins that the server knew of: of distributions, and the digests of files."""
-    return {name: version for name, version in run.record.versions.items() if is_plugin(name)}
-
-
-def notes_on_plugins(runs: Sequence[Run]) -> list[str]:
-    """Return a note for each plug-in of which methods in one table had different versions."""
-    found: dict[str, dict[str, dict[str, None]]] = {}
-    for run in runs:
-        for name, version in _plugins(run).items():
-            found.setdefault(name, {}).setdefault(version, {})[run.method] = None
-    return [
-        f"{name} was not the same for all: " + "; ".join(f"{', '.join(of)} with {one}" for one, of in versions.items())
-        for name, versions in found.items()
-        if len(versions) > 1
-    ]
 
 
 def _text(value: Any) -> str:

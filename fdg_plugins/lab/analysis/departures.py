@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where runs depart from a paper's protocol so far that a difference of scores would not show anything."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fdg_plugins.data import dataset_spec
@@ -11,6 +11,7 @@ from fdg_plugins.lab.analysis.papers import NETWORKS, OTHER_IMAGES, PRINTED_DATA
 from fdg_plugins.lab.analysis.runs import Run
 from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.record.method_settings import method_fields, method_settings
+from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.settings.defaults import dataset_protocol, method_defaults
 from fdg_plugins.settings.protocol import SGD, Protocol
 from fdg_plugins.settings.protocols import PAPER_PROTOCOLS, PLAIN_WEIGHTINGS
@@ -58,8 +59,8 @@ def departures(runs: Sequence[Run], row: PrintedRow, chosen: Collection[str] = (
         "image_size": dataset_protocol(dataset).protocol.get("image_size", record.protocol.image_size),
         "weights": "imagenet" if row.backbone in OF_IMAGENET else SCRATCH,
     }
-    other = OTHER_IMAGES.get((paper, dataset))
-    found = [*([other] if other else []), *_of_material(runs, published)]
+    found = [other] if (other := OTHER_IMAGES.get((paper, dataset))) else []
+    found += _of_material(runs, published)
     if runs[0].is_reference:
         return found
     protocols = PAPER_PROTOCOLS.get(paper, {})
@@ -71,8 +72,7 @@ def departures(runs: Sequence[Run], row: PrintedRow, chosen: Collection[str] = (
         found.append(f"{SERVER_LR} {rate:g}")
     # A default that is the paper's is of a data set whose domains are of one size: weights by samples are the same.
     weighting, plain = settings.get(WEIGHTING), PLAIN_WEIGHTINGS.get(paper)
-    is_other = plain not in (None, defaults.server.get(WEIGHTING)) and weighting not in (None, plain)
-    if method.is_plain_mean and is_other:
+    if method.is_plain_mean and plain not in (None, defaults.server.get(WEIGHTING)) and weighting not in (None, plain):
         found.append(f"{WEIGHTING} {weighting}")
     own = {name for name in method_fields(record) if name in defaults.demanded or name not in of_paper}
     found += _of_settings(record.protocol, of_paper, own)
@@ -91,36 +91,35 @@ def departures_of_sites(runs: Sequence[Run]) -> list[str]:
     updates were missing, in vain, or noisy is a difference too.
     """
     published = PAPER_PROTOCOLS[OF_SITES][str(runs[0].dataset)]
-    found: dict[str, None] = {}
+    found: list[str] = []
     for run in runs:
         protocol, sites = run.record.protocol, len(run.record.sources)
-        found |= dict.fromkeys([f"{sites} sites"] if sites != published["sites_per_domain"] else [])
-        found |= dict.fromkeys(_of_material([run], {**published, "weights": SCRATCH}))
-        expected = {**published, "partition": protocol.partition}
-        found |= dict.fromkeys(_of_settings(protocol, expected, method_fields(run.record)))
-        found |= dict.fromkeys(_of_updates([run], named=False))
-    return list(found)
+        found += [f"{sites} sites"] * (sites != published["sites_per_domain"])
+        found += _of_material([run], {**published, "weights": SCRATCH})
+        found += _of_settings(protocol, {**published, "partition": protocol.partition}, method_fields(run.record))
+        found += _of_updates([run], named=False)
+    return list(dict.fromkeys(found))
 
 
 def _of_material(runs: Sequence[Run], published: Mapping[str, Any]) -> Iterator[str]:
     """Yield what network, weights and images are, as far as they are not as published or not all that there are."""
     record, protocol = runs[0].record, runs[0].record.protocol
-    most = protocol.max_samples_per_domain
-    for text, differs in (
-        (protocol.model, protocol.model != published["model"]),
-        (f"{protocol.image_size} px", protocol.image_size != published["image_size"]),
-        (record.initial_weights.label, record.initial_weights.label != published["weights"]),
-        (protocol.trained, protocol.trained),
-        (f"at most {most} images per domain", most is not None),
-    ):
-        if differs:
-            yield text
+    if protocol.model != published["model"]:
+        yield protocol.model
+    if protocol.image_size != published["image_size"]:
+        yield f"{protocol.image_size} px"
+    if record.initial_weights.label != published["weights"]:
+        yield record.initial_weights.label
+    if protocol.trained:
+        yield protocol.trained
+    if protocol.max_samples_per_domain is not None:
+        yield f"at most {protocol.max_samples_per_domain} images per domain"
     yield from missing_images(runs, certain=published.get("partition") is None).values()
 
 
 def _of_settings(protocol: Protocol, published: Mapping[str, Any], own: Collection[str]) -> Iterator[str]:
     """Yield the settings, other than the method's ``own``, that are not those of a ``published`` protocol."""
-    expected = {**{name: published[name] for name in COMPARED if name in published}}
+    expected = {name: published[name] for name in COMPARED if name in published}
     expected |= {name: published.get(name, usual) for name, usual in USUAL.items()}
     for name, value in expected.items():
         if name not in own and getattr(protocol, name) != value:
@@ -129,14 +128,15 @@ def _of_settings(protocol: Protocol, published: Mapping[str, Any], own: Collecti
 
 def _of_updates(runs: Sequence[Run], *, named: bool) -> Iterator[str]:
     """Yield whose updates lacked or had noise in some rounds, and how many rounds were in vain or are still to come."""
+
+    def sites(of: Callable[[RunRecord], Iterable[str]]) -> str:
+        found = sorted({site for run in runs for site in of(run.record)})
+        return " and ".join(found[:MOST_NAMED]) if named or not found else "some sites"
+
     yield from (f"{planned} rounds planned" for planned in sorted({run.planned for run in runs if run.planned}))
-    without, noise = (
-        " and ".join(sorted(sites)[:MOST_NAMED]) if named or not sites else "some sites"
-        for sites in ({site for run in runs for site in of(run.record)} for of in (absences, noised))
-    )
-    if without:
+    if without := sites(absences):
         yield f"rounds without {without}"
     if idle := max(len(run.record.idle_rounds()) for run in runs):
         yield f"{idle} rounds that left the model unchanged"
-    if noise:
+    if noise := sites(noised):
         yield f"noise on the updates of {noise}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The paper's table from runs: a row per method, a column per held-out domain and their average, means over seeds.
+"""The table by held-out domains: a row for each method and selection rule, a column for each domain and their average.
 
 Centralised references, if there are any, follow below the federated methods.
 """
@@ -9,16 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.lab.analysis.choosing import choose, note_on
-from fdg_plugins.lab.analysis.comparable import (
-    Group,
-    check_comparable,
-    check_varies,
-    group_runs,
-    without_repeats,
-)
+from fdg_plugins.lab.analysis.comparable import Group, check_comparable, check_varies, group_runs, without_repeats
 from fdg_plugins.lab.analysis.departures import departures
-from fdg_plugins.lab.analysis.estimates import LEAST_RUNS, Difference, Estimate, average, difference, estimate
+from fdg_plugins.lab.analysis.estimates import LEAST_RUNS, Estimate, average, difference, estimate
 from fdg_plugins.lab.analysis.facts import (
     commonest_in_domains,
     described,
@@ -30,21 +23,11 @@ from fdg_plugins.lab.analysis.facts import (
     rare_classes,
     versions_in_words,
 )
-from fdg_plugins.lab.analysis.names import default_settings, method_title
-from fdg_plugins.lab.analysis.pairing import Scores, compare
-from fdg_plugins.lab.analysis.papers import AVERAGE, Paper, PrintedRow, printed_rows
-from fdg_plugins.lab.analysis.runs import Run
-from fdg_plugins.lab.analysis.selection import ORACLE, RULES, SOURCE_VALIDATION, target_score
-from fdg_plugins.lab.analysis.table import (
-    CHOSEN,
-    DIFFERENCE,
-    NOT_COMPARABLE,
-    OURS,
-    PRINTED,
-    Row,
-    Table,
-    seeds_in_words,
-)
+from fdg_plugins.lab.analysis.pairing import compare
+from fdg_plugins.lab.analysis.papers import AVERAGE, papers, printed_rows
+from fdg_plugins.lab.analysis.runs import Run, default_settings, method_title
+from fdg_plugins.lab.analysis.selection import ORACLE, RULES, SOURCE_VALIDATION, choose, note_on, target_score
+from fdg_plugins.lab.analysis.table import DIFFERENCE, NOT_COMPARABLE, OURS, PRINTED, Row, Table, seeds_in_words
 from fdg_plugins.plugins.composition import BASE
 from fdg_plugins.record.method_settings import differing, method_settings
 from fdg_plugins.settings.protocol import Protocol
@@ -71,45 +54,29 @@ def build_table(
         _check_against(runs[0], choosing)
     found = [choose(group) for group in group_runs(without_repeats(runs, choosing), choosing)]
     groups = [group for group, _ in found]
-    writer = _Writer(groups, rules, against)
-    rows = tuple(row for group in groups for row in writer.rows(group))
-    kept, score, scores = (
-        writer.runs,
-        writer.score,
-        [_scores(group, rows) for group in groups if not group.is_reference],
-    )
+    kept = [run for group in groups for run in group.runs]
+    score, domains = kept[0].record.score, _domains(kept)
+    remarks: dict[str, list[str]] = {}
+    rows = tuple(row for group in groups for row in _rows(group, rules, domains, against, remarks))
     rule = RULES[rules[0]] if len(rules) == 1 else "by several rules"
-    selecting = kept[0].record.selecting
-    rule += f" by {selecting.title}" if selecting != score else ""
-    picked = [(group, chosen) for group, chosen in found if chosen]
     return Table(
         caption=f"{score.heading}{score.unit}, {seeds_in_words(rows, (run.seed for run in kept))}: {described(kept)}; "
         f"selection: {rule}; {versions_in_words(kept)}.",
-        head=("method", *writer.head),
-        columns={column: {"target": column} for column in (*writer.domains, AVERAGE)},
+        head=("method", *["selection"] * (len(rules) > 1), *["whose"] * (against is not None)),
+        columns={column: {"target": column} for column in (*domains, AVERAGE)},
         rows=rows,
         notes=(
-            *writer.notes(),
-            *(note_on(group, chosen, selecting) for group, chosen in picked),
-            *_notes_on_images(kept, writer.domains),
+            *(f"{', '.join(of)}: {text}." for text, of in remarks.items()),
+            *_notes_on_papers(rows),
+            *(note_on(group, chosen, kept[0].record.selecting) for group, chosen in found if chosen),
+            *_notes_on_images(kept, domains),
             *notes_on_runs(kept),
             *note_on_batch_norm(groups),
         ),
         score=score,
         facts=line_facts(kept),
         rules=("selection", RULES),
-        comparison=compare(scores, score),
-        chosen=[
-            {
-                **line_facts(group.runs),
-                **{"kind": CHOSEN, "method": group.method, "label": group.label, "selection": SOURCE_VALIDATION},
-                **{"target": one.target, "seeds": len(one.seeds), "mean": one.scores[one.value]},
-                "values": ";".join(f"{one.named(value)}:{score}" for value, score in one.scores.items()),
-                "note": one.named(one.value),
-            }
-            for group, chosen in picked
-            for one in chosen
-        ],
+        comparison=compare(_scores(rows), base_of(groups), score),
     )
 
 
@@ -121,103 +88,76 @@ def _check_against(run: Run, choosing: Sequence[str]) -> None:
         raise SettingsError(field="choose", value=varied[0], expected="a setting of a method beside printed numbers")
 
 
-class _Writer:
-    """Writes the rows of one table; collects papers, and remarks with what each is on, on the way."""
+def _rows(
+    group: Group, rules: Sequence[str], domains: Sequence[str], against: str | None, remarks: dict[str, list[str]]
+) -> Iterator[Row]:
+    """Yield our rows of a method, one per rule, and for each paper its row followed by the differences.
 
-    def __init__(self, groups: Sequence[Group], rules: Sequence[str], against: str | None) -> None:
-        self.rules, self.against = rules, against
-        self.runs = [run for group in groups for run in group.runs]
-        self.score, self.domains = self.runs[0].record.score, _domains(self.runs)
-        self.papers: dict[str, Paper] = {}
-        self.remarks: dict[str, list[str]] = {}
-        self.has_differences = False
+    ``remarks`` receives what is to be said of printed rows, and of which.
+    """
+    facts, title = line_facts(group.runs), method_title(group.method)  # the title is without settings of ours
 
-    @property
-    def head(self) -> list[str]:
-        """The titles of the columns between the method and the numbers."""
-        return (["selection"] if len(self.rules) > 1 else []) + (["whose"] if self.against else [])
-
-    def rows(self, group: Group) -> Iterator[Row]:
-        """Yield our rows, one per rule, and for each paper its row followed by the differences."""
-        facts = line_facts(group.runs)
-        ours = {rule: self._cells(group.runs, rule) for rule in self.rules}
-        for rule, cells in ours.items():
-            rivals = None if rule == ORACLE else (group.is_reference, rule)
-            yield self._row(OURS, group, group.label, rule, "ours", cells, facts, rivals=rivals)
-            for kind in dict.fromkeys(kind for run in group.runs for kind in run.record.task.summary_kinds):
-                derived, title = self._cells(group.runs, rule, kind.name), f"{group.label}, {kind.title}"
-                yield self._row(kind.name, group, title, rule, "ours", derived, facts, factor=kind.factor)
-                for number in range(len(group.runs[0].record.classes)):
-                    if by_class := self._cells(group.runs, rule, name := f"{kind.name}_{number}"):
-                        yield self._row(name, group, title, rule, "ours", by_class, facts, in_text=False)
-        for row in printed_rows(str(group.runs[0].dataset), group.method, self.against) if self.against else ():
-            if any(row.cells.keys() & cells.keys() for cells in ours.values()):
-                yield from self._theirs(group, row, ours, facts)
-
-    def _theirs(
-        self, group: Group, row: PrintedRow, ours: Mapping[str, Mapping[str, Estimate]], facts: Mapping[str, Any]
-    ) -> Iterator[Row]:
-        paper, title = row.paper, method_title(group.method)  # whose settings are not ours
-        self.papers[paper.key] = paper
-        for text in dict.fromkeys(note for cell in row.cells.values() for note in cell.notes):
-            of = [column for column, cell in row.cells.items() if text in cell.notes]
-            where = "" if len(of) == len(row.cells) else f" on {', '.join(of)}"
-            self.remarks.setdefault(text, []).append(f"{title}{where} ({paper.title} paper)")
-        reasons = ", ".join(departures(group.runs, row, group.chosen))
-        if reasons:
-            text = f"{NOT_COMPARABLE}, {reasons}"
-            self.remarks.setdefault(text, []).append(f"{group.label} ({paper.title} paper)")
-        self.has_differences |= not reasons
-        source = {"paper": paper.key, "tables": ";".join(map(str, row.tables)), "backbone": row.backbone}
-        tables = f"table{'s' if len(row.tables) > 1 else ''} {', '.join(map(str, row.tables))}"
-        whose = f"{paper.title} paper, {tables}, {row.backbone}{f', {NOT_COMPARABLE}' if reasons else ''}"
-        yield self._row(PRINTED, group, title, "as printed", whose, row.cells, {**source, "selection": None})
-        for rule, cells in ours.items():
-            found = {
-                column: difference(cell, row.cells[column]) for column, cell in cells.items() if column in row.cells
-            }
-            verdict = {"within_two_standard_errors": NOT_COMPARABLE, "note": reasons} if reasons else {}
-            whose, fields = f"ours minus {paper.title} paper, within 2 SE", {**facts, **source, **verdict}
-            yield self._row(DIFFERENCE, group, group.label, rule, whose, found, fields, in_text=not reasons)
-
-    def _row(
-        self,
-        kind: str,
-        group: Group,
-        title: str,
-        rule: str,
-        whose: str,
-        cells: Mapping[str, Estimate] | Mapping[str, Difference],
-        fields: Mapping[str, Any],
-        **options: Any,
+    def row(
+        kind: str, title: str, rule: str, whose: str, cells: Mapping[str, Any], fields: Mapping[str, Any], **more: Any
     ) -> Row:
+        words = [title, *[RULES.get(rule, rule)] * (len(rules) > 1), *[whose] * (against is not None)]
         label = title if kind == PRINTED else group.label
-        words = [word for name, word in (("selection", RULES.get(rule, rule)), ("whose", whose)) if name in self.head]
         fields = {"selection": rule, **fields}
-        return Row(
-            kind, group.method, label, (title, *words), cells, fields, is_reference=group.is_reference, **options
+        return Row(kind, group.method, label, tuple(words), cells, fields, is_reference=group.is_reference, **more)
+
+    ours = {rule: _cells(group.runs, rule, domains) for rule in rules}
+    for rule, cells in ours.items():
+        rivals = None if rule == ORACLE else (group.is_reference, rule)
+        yield row(OURS, group.label, rule, "ours", cells, facts, rivals=rivals)
+        for kind in dict.fromkeys(kind for run in group.runs for kind in run.record.task.summary_kinds):
+            named, derived = f"{group.label}, {kind.title}", _cells(group.runs, rule, domains, kind.name)
+            yield row(kind.name, named, rule, "ours", derived, facts, factor=kind.factor)
+            for number in range(len(group.runs[0].record.classes)):
+                if by_class := _cells(group.runs, rule, domains, name := f"{kind.name}_{number}"):
+                    yield row(name, named, rule, "ours", by_class, facts, in_text=False)
+    for one in printed_rows(str(group.runs[0].dataset), group.method, against) if against else ():
+        if not any(one.cells.keys() & cells.keys() for cells in ours.values()):
+            continue
+        paper, tables = f"{one.paper.title} paper", [str(table) for table in one.tables]
+        for text in dict.fromkeys(note for cell in one.cells.values() for note in cell.notes):
+            of = [column for column, cell in one.cells.items() if text in cell.notes]
+            where = "" if len(of) == len(one.cells) else f" on {', '.join(of)}"
+            remarks.setdefault(text, []).append(f"{title}{where} ({paper})")
+        reasons = ", ".join(departures(group.runs, one, group.chosen))
+        source: dict[str, Any] = {"paper": one.paper.key, "tables": ";".join(tables), "backbone": one.backbone}
+        whose = f"{paper}, table{'s' * (len(tables) > 1)} {', '.join(tables)}, {one.backbone}"
+        printed = {**source, "selection": None}
+        if reasons:
+            remarks.setdefault(f"{NOT_COMPARABLE}, {reasons}", []).append(f"{group.label} ({paper})")
+            printed |= {"within_two_standard_errors": NOT_COMPARABLE, "note": reasons}
+            whose += f", {NOT_COMPARABLE}"
+        yield row(PRINTED, title, "as printed", whose, one.cells, printed)
+        for rule, cells in ours.items() if not reasons else ():
+            minus = {
+                column: difference(cell, one.cells[column]) for column, cell in cells.items() if column in one.cells
+            }
+            yield row(DIFFERENCE, group.label, rule, f"ours minus {paper}, within 2 SE", minus, {**facts, **source})
+
+
+def _cells(runs: Sequence[Run], rule: str, domains: Sequence[str], derived: str | None = None) -> dict[str, Estimate]:
+    values: dict[str, dict[int, float]] = {domain: {} for domain in domains}
+    for run in runs:
+        if (score := target_score(run.record, rule, derived)) is not None:
+            values[_column(run.target)][run.seed] = score
+    found = {column: estimate(by_seed) for column, by_seed in (*values.items(), (AVERAGE, average(values)))}
+    return {column: cell for column, cell in found.items() if cell is not None}
+
+
+def _notes_on_papers(rows: Sequence[Row]) -> Iterator[str]:
+    if any(row.kind == DIFFERENCE for row in rows):
+        yield (
+            "Below a printed row: ours minus theirs, the standard error (SE) of the difference, sqrt(s1²/n1 + "
+            "s2²/n2), and whether the difference lies within two of them; unknown where a deviation is not known "
+            f"or there are fewer than {LEAST_RUNS} seeds."
         )
-
-    def _cells(self, runs: Sequence[Run], rule: str, derived: str | None = None) -> dict[str, Estimate]:
-        values: dict[str, dict[int, float]] = {domain: {} for domain in self.domains}
-        for run in runs:
-            if (score := target_score(run.record, rule, derived)) is not None:
-                values[_column(run.target)][run.seed] = score
-        found = {column: estimate(by_seed) for column, by_seed in (*values.items(), (AVERAGE, average(values)))}
-        return {column: cell for column, cell in found.items() if cell is not None}
-
-    def notes(self) -> Iterator[str]:
-        """Yield the notes on papers; call this after all rows are written."""
-        for text, of in self.remarks.items():
-            yield f"{', '.join(of)}: {text}."
-        if self.has_differences:
-            yield (
-                "Below a printed row: ours minus theirs, the standard error (SE) of the difference, sqrt(s1²/n1 + "
-                "s2²/n2), and whether the difference lies within two of them; unknown where a deviation is not known "
-                f"or there are fewer than {LEAST_RUNS} seeds."
-            )
-        for paper in self.papers.values():
-            yield f"{paper.title} paper: {paper.reference}; mean of {paper.runs} runs; selection: {paper.selection}."
+    for key in dict.fromkeys(row.fields["paper"] for row in rows if row.kind == PRINTED):
+        paper = papers()[key]
+        yield f"{paper.title} paper: {paper.reference}; mean of {paper.runs} runs; selection: {paper.selection}."
 
 
 def _notes_on_images(runs: Sequence[Run], columns: Sequence[str]) -> Iterator[str]:
@@ -225,7 +165,7 @@ def _notes_on_images(runs: Sequence[Run], columns: Sequence[str]) -> Iterator[st
     shares = {_column(domain): share for domain, share in commonest_in_domains(runs).items()}
     if found := {column: shares[column] for column in columns if column in shares}:
         parts = [f"{column} {100 * share:.1f}" for column, share in found.items()]
-        parts += [f"on average {100 * statistics.fmean(found.values()):.1f}"] if len(found) > 1 else []
+        parts += [f"on average {100 * statistics.fmean(found.values()):.1f}"] * (len(found) > 1)
         words = "Always naming the held-out domain's commonest class is right in this percentage of its images"
         yield f"{words}: {', '.join(parts)}."
     for column, few in rare_classes(runs).items():
@@ -235,27 +175,28 @@ def _notes_on_images(runs: Sequence[Run], columns: Sequence[str]) -> Iterator[st
         yield f"Not evaluated on all images of the held-out domain: {', '.join(judged)}."
 
 
-def _scores(group: Group, rows: Sequence[Row]) -> Scores:
-    """Return a method's scores by rule, for its comparison. The oracle is left out, being no result."""
-    cells = {
-        str(row.fields["selection"]): {
-            (column, seed): value
-            for column, cell in row.cells.items()
-            if column != AVERAGE and isinstance(cell, Estimate)
-            for seed, value in cell.by_seed.items()
-        }
-        for row in rows
-        if row.kind == OURS and row.label == group.label and row.rivals is not None
-    }
-    return Scores(group.method, group.label, is_default_fedavg(group), cells)
+def _scores(rows: Sequence[Row]) -> Iterator[tuple[str, str, str, int, float]]:
+    """Yield the federated methods' scores for their comparison; the oracle is left out, being no result."""
+    for row in (row for row in rows if row.rivals is not None and not row.is_reference):
+        for column, cell in row.cells.items():
+            if column != AVERAGE and isinstance(cell, Estimate):
+                for seed, value in cell.by_seed.items():
+                    yield row.label, row.fields["selection"], column, seed, value
 
 
-def is_default_fedavg(group: Group) -> bool:
-    """Return whether runs are of FedAvg with its defaults on their data sets, apart from settings that were chosen."""
-    if group.method != BASE:
-        return False
-    pairs = [(method_settings(run.record), default_settings(run.record)) for run in group.runs]
-    return all(default is None or not differing([own, default], group.chosen) for own, default in pairs)
+def base_of(groups: Sequence[Group]) -> str | None:
+    """Return the label of FedAvg; of several, of that with its defaults on the data sets, apart from chosen settings.
+
+    None if there is none, or several have or lack the defaults.
+    """
+
+    def has_defaults(group: Group) -> bool:
+        pairs = [(method_settings(run.record), default_settings(run.record)) for run in group.runs]
+        return all(default is None or not differing([own, default], group.chosen) for own, default in pairs)
+
+    bases = [group for group in groups if group.method == BASE]
+    bases = bases if len(bases) == 1 else list(filter(has_defaults, bases))
+    return bases[0].label if len(bases) == 1 else None
 
 
 def _domains(runs: Sequence[Run]) -> tuple[str, ...]:

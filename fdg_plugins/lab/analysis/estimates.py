@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Means over seeds, and differences of two means. Accuracies and similar scores are fractions in [0, 1]."""
+"""Means and standard deviations over seeds, and differences between two of them."""
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,9 +26,9 @@ class Estimate:
     notes: tuple[str, ...] = ()
 
     @property
-    def squared_error(self) -> float | None:
-        """The squared standard error of the mean, ``std^2 / count``; None if it is unknown."""
-        return None if self.std is None or self.count < 2 else self.std**2 / self.count
+    def standard_error(self) -> float | None:
+        """The standard error of the mean, ``std / sqrt(count)``; None if it is unknown."""
+        return None if self.std is None or self.count < 2 else self.std / math.sqrt(self.count)
 
     def text(self, factor: float) -> str:
         """Return mean and deviation, multiplied by ``factor``: ``53.1 ± 0.4``."""
@@ -42,23 +42,23 @@ class Estimate:
             "mean": self.mean,
             "std": self.std,
             "values": ";".join(f"{seed}:{value}" for seed, value in self.by_seed.items()) or None,
-            "standard_error": None if self.squared_error is None else math.sqrt(self.squared_error),
+            "standard_error": self.standard_error,
             "note": "; ".join(self.notes) or None,
         }
 
 
 def estimate(by_seed: Mapping[int, float]) -> Estimate | None:
     """Return mean and sample standard deviation (divisor n - 1) of the values; None if there are no values."""
-    values = [value for _, value in sorted(by_seed.items())]
+    values = dict(sorted(by_seed.items()))
     if not values:
         return None
-    std = statistics.stdev(values) if len(values) > 1 else None
-    return Estimate(statistics.fmean(values), std, len(values), dict(sorted(by_seed.items())))
+    std = statistics.stdev(values.values()) if len(values) > 1 else None
+    return Estimate(statistics.fmean(values.values()), std, len(values), values)
 
 
 def average(domains: Mapping[str, Mapping[int, float]]) -> dict[int, float]:
     """Return the mean over all domains for each seed that has a value in every one of them."""
-    seeds = set.intersection(*(set(by_seed) for by_seed in domains.values())) if domains else set()
+    seeds = set.intersection(*map(set, domains.values())) if domains else set()
     return {seed: statistics.fmean(by_seed[seed] for by_seed in domains.values()) for seed in sorted(seeds)}
 
 
@@ -66,6 +66,16 @@ def span(values: Iterable[int], noun: str, several: str = "") -> str:
     """Return the smallest and the largest of the values, with their noun: ``2 to 5 rounds``, ``1 round``."""
     low, high = min(found := list(values)), max(found)
     return ("" if low == high else f"{low:,} to ") + counted(high, noun, several)
+
+
+def seeds_in_words(seeds: Collection[int], more: str = "") -> str:
+    """Return what numbers are over; ``more``: words on several seeds."""
+    listed = ", ".join(map(str, sorted(seeds)))
+    return (
+        f"one seed ({listed})"
+        if len(seeds) == 1 and not more
+        else f"mean ± standard deviation over seeds {listed}{more}"
+    )
 
 
 @dataclass(frozen=True)
@@ -93,12 +103,13 @@ class Difference:
 
     def numbers(self) -> dict[str, Any]:
         """Return the fields of a line of numbers."""
-        names = ("mean", "standard_error", "within_two_standard_errors")
-        return dict(zip(names, (self.value, self.standard_error, self.verdict), strict=True))
+        error = self.standard_error
+        return {"mean": self.value, "standard_error": error, "within_two_standard_errors": self.verdict}
 
 
 def difference(ours: Estimate, theirs: Estimate) -> Difference:
     """Return ``ours - theirs`` with ``sqrt(s_ours^2 / n_ours + s_theirs^2 / n_theirs)`` as its standard error."""
-    squared, other = ours.squared_error, theirs.squared_error
-    error = None if squared is None or other is None else math.sqrt(squared + other)
+    errors = ours.standard_error, theirs.standard_error
+    known = [error for error in errors if error is not None]
+    error = math.hypot(*known) if len(known) == len(errors) else None
     return Difference(ours.mean - theirs.mean, error, min(ours.count, theirs.count))

@@ -11,10 +11,9 @@ import numpy as np
 from fdg_plugins.data import RotatedSpec, dataset_spec
 from fdg_plugins.data.catalogue import origin_of
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.lab.analysis.comparable import Group, notes_on_plugins
+from fdg_plugins.lab.analysis.comparable import Group
 from fdg_plugins.lab.analysis.estimates import span
 from fdg_plugins.lab.analysis.runs import Run, grouped
-from fdg_plugins.messages import CensusReply
 from fdg_plugins.models.batch_norm import batch_norm_layers
 from fdg_plugins.objectives.network import plain_network
 from fdg_plugins.plugins.own_dataset import DatasetRef
@@ -37,8 +36,8 @@ def described(runs: Sequence[Run]) -> str:
     pooled = [run.record.method.settings["steps"] for run in runs if run.is_reference]
     weights = dict.fromkeys(record.initial_weights.label for record in records)
     trained = sorted({protocol.trained for protocol in protocols})
-    most = [protocol.max_samples_per_domain for protocol in protocols]
-    known = [value for value in most if value is not None]
+    most = {protocol.max_samples_per_domain for protocol in protocols}
+    known = {number for number in most if number is not None}
     parts = [
         *dict.fromkeys(record.data for record in records),
         " or ".join("ImageNet weights" if label == "imagenet" else label for label in weights),
@@ -46,54 +45,41 @@ def described(runs: Sequence[Run]) -> str:
         " or ".join(text or "whole network trained" for text in trained) if any(trained) else "",
         span((protocol.image_size for protocol in protocols), "px", "px"),
         span((record.protocol.rounds for record in federated), "round") if federated else "",
-        f"centralised references of {span(pooled, 'step')}{_other_budget(runs)}" if pooled else "",
-        f"at most {span(known, 'image')} per domain{' in some runs' if None in most else ''}" if known else "",
+        f"centralised references of {span(pooled, 'step')}" if pooled else "",
+        f"at most {span(known, 'image')} per domain{' in some runs' * (None in most)}" if known else "",
         span((len(record.sources) for record in federated), "source site") if federated else "",
     ]
     return ", ".join(filter(None, parts))
 
 
-def _other_budget(runs: Sequence[Run]) -> str:
-    """Return how often references and methods see the images, if that differs; steps are whole, hence a tolerance."""
-    theirs, ours = ([_passes(run) for run in runs if run.is_reference is pooled] for pooled in (True, False))
-    if not ours or (max(theirs) <= 1.25 * min(ours) + 1 and min(theirs) >= 0.8 * max(ours) - 1):
-        return ""
-    return f" ({max(theirs):.3g} passes over the images, the methods {max(ours):.3g})"
-
-
-def _passes(run: Run) -> float:
-    """Return the number of passes over the source images that a run makes, planned ones of a federated run."""
-    record, protocol = run.record, run.record.protocol
-    if not run.is_reference:
-        return protocol.rounds * protocol.local_epochs
-    images = sum(record.census[site].num_train for site in record.sources)
-    return record.method.settings["steps"] * protocol.batch_size * len(record.sources) / max(images, 1)
-
-
 def line_facts(runs: Sequence[Run]) -> dict[str, str]:
     """Return the facts of runs for a line of numbers, each with all its values, separated by semicolons."""
-    facts = [
-        {
-            "data": run.record.data,
-            "stand_in": str(run.record.stand_in).lower(),
-            "initial_weights": run.record.initial_weights.label,
-            "model": run.record.protocol.model,
-            "image_size": run.record.protocol.image_size,
-            "rounds": None if run.is_reference else run.record.protocol.rounds,
-            "steps": run.record.method.settings.get("steps") if run.is_reference else None,
-            "sites": len(run.record.sources),
-            "max_samples_per_domain": run.record.protocol.max_samples_per_domain,
-            "version": run.record.versions.get("fdg-plugins", "unknown"),
-        }
-        for run in runs
-    ]
-    values = {name: {str(of[name]) for of in facts if of[name] is not None} for name in facts[0]}
-    return {name: ";".join(sorted(of, key=lambda text: (len(text), text))) for name, of in values.items()}
+    facts: dict[str, dict[str, None]] = {}
+    for run in runs:
+        record, protocol = run.record, run.record.protocol
+        for name, value in {
+            "data": record.data,
+            "stand_in": str(record.stand_in).lower(),
+            "initial_weights": record.initial_weights.label,
+            "model": protocol.model,
+            "image_size": protocol.image_size,
+            "rounds": None if run.is_reference else protocol.rounds,
+            "steps": record.method.settings.get("steps") if run.is_reference else None,
+            "sites": len(record.sources),
+            "max_samples_per_domain": protocol.max_samples_per_domain,
+            "version": _version(run),
+        }.items():
+            facts.setdefault(name, {}).update({} if value is None else {str(value): None})
+    return {name: ";".join(sorted(values, key=lambda text: (len(text), text))) for name, values in facts.items()}
+
+
+def _version(run: Run) -> str:
+    return run.record.versions.get("fdg-plugins", "unknown")
 
 
 def versions_in_words(runs: Iterable[Run]) -> str:
     """Return by which versions of this package runs were made."""
-    return f"fdg-plugins {', '.join(sorted({run.record.versions.get('fdg-plugins', 'unknown') for run in runs}))}"
+    return f"fdg-plugins {', '.join(sorted(set(map(_version, runs))))}"
 
 
 # --- what runs lacked ---
@@ -131,16 +117,15 @@ def notes_on_runs(runs: Sequence[Run]) -> list[str]:
         record = run.record
         judged = Counter(site for one in record.evaluations for site in record.held_out if site not in one.sites)
         rounds, evaluations = f"{len(record.rounds)} rounds", f"{len(record.evaluations)} evaluations"
-        for words, counts, total in (
-            ("went on without the updates of", absences(record), rounds),
-            ("has updates with the noise of differential privacy:", noised(record), rounds),
-            ("lacks scores of the held-out site", judged, evaluations),
-        ):
-            if counts:
-                notes.append(f"{run.folder} {words} {_sites(record, counts, total)}.")
+        found = {
+            "went on without the updates of": _sites(record, absences(record), rounds),
+            "has updates with the noise of differential privacy:": _sites(record, noised(record), rounds),
+            "lacks scores of the held-out site": _sites(record, judged, evaluations),
+        }
+        notes += [f"{run.folder} {words} {sites}." for words, sites in found.items() if sites]
         if (idle := unchanged(record)) is not None:
             notes.append(f"{run.folder}: {idle}.")
-    return notes + notes_on_plugins(runs)
+    return notes
 
 
 def _sites(record: RunRecord, counts: Counter[str], total: str) -> str:
@@ -148,7 +133,7 @@ def _sites(record: RunRecord, counts: Counter[str], total: str) -> str:
     most = sorted(counts, key=lambda site: (-counts[site], site))
     left = dict.fromkeys(record.left_out, " (it took no further part)")
     named = [f"{site} in {counts[site]} of {total}{left.get(site, '')}" for site in most[:MOST_NAMED]]
-    return ", ".join([*named, *([f"{len(most) - MOST_NAMED} more"] if len(most) > MOST_NAMED else [])])
+    return ", ".join([*named, *[f"{len(most) - MOST_NAMED} more"] * (len(most) > MOST_NAMED)])
 
 
 # --- the images that they had ---
@@ -184,22 +169,15 @@ def missing_images(runs: Iterable[Run], *, certain: bool = True) -> dict[str, st
     site left out as missing. Runs with thinned domains are not looked at.
     """
     found: dict[str, set[str]] = {}
-    whole = [one for one in runs if not one.record.stand_in and one.record.protocol.max_samples_per_domain is None]
-    for run, (domain, replies) in ((one, of) for one in whole for of in replies_by_domain(one.record).items()):
-        if domain == run.target:
-            count = max(reply.num_test for reply in replies)
-        else:
-            count = sum(reply.num_train + reply.num_validation for reply in replies)
-        count += max(reply.num_skipped for reply in replies)
-        known = known_images(run.dataset, domain, certain=certain)
-        if known and count not in known:
-            found.setdefault(domain, set()).add(f"{count:,} of {known[0]:,} images of {domain}")
+    for run in (one for one in runs if not one.record.stand_in and one.record.protocol.max_samples_per_domain is None):
+        for domain, replies in grouped(run.record.census.values(), lambda reply: reply.domain).items():
+            trained = sum(reply.num_train + reply.num_validation for reply in replies)
+            count = max(reply.num_test for reply in replies) if domain == run.target else trained
+            count += max(reply.num_skipped for reply in replies)
+            known = known_images(run.dataset, domain, certain=certain)
+            if known and count not in known:
+                found.setdefault(domain, set()).add(f"{count:,} of {known[0]:,} images of {domain}")
     return {domain: ", ".join(sorted(texts)) for domain, texts in sorted(found.items())}
-
-
-def replies_by_domain(record: RunRecord) -> dict[str, list[CensusReply]]:
-    """Return what the sites of each domain said of themselves."""
-    return grouped(record.census.values(), lambda reply: reply.domain)
 
 
 # --- the accuracy of a constant answer: below it, a classifier has learned which class is the commonest, no more ---
@@ -254,12 +232,14 @@ def note_on_batch_norm(groups: Iterable[Group]) -> list[str]:
     The rule is a setting of these methods, so their runs stand in one table; what they differ in is not the method
     alone.
     """
-    federated = [one for one in groups if not one.is_reference]
-    by_rule = grouped(federated, lambda one: one.runs[0].record.protocol.batch_norm)
+    by_rule = grouped(
+        (one for one in groups if not one.is_reference), lambda one: one.runs[0].record.protocol.batch_norm
+    )
     if len(by_rule) < 2:
         return []
+    protocol = next(iter(by_rule.values()))[0].runs[0].record.protocol
     with suppress(SettingsError):  # of a network or a data set that is not at hand
-        if not batch_norm_layers(plain_network(federated[0].runs[0].record.protocol, 2)):
+        if not batch_norm_layers(plain_network(protocol, 2)):
             return []
     rules = [f"{rule} for {', '.join(one.label for one in of)}" for rule, of in sorted(by_rule.items())]
     return [f"batch_norm is {'; '.join(rules)}: a difference between these is also one of BatchNorm's statistics."]

@@ -1,35 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods compared cell by cell: the mean rank, and the paired difference to FedAvg, over seeds and held-out domains.
+"""Methods compared in the cells of a table that they share: mean ranks, and paired differences to FedAvg.
 
 A cell is one seed with one held-out domain, or of label-skewed sites with one data set, skew and participation. In it,
 all methods have the same images, split and initial weights, so what differs between cells, such as a domain that is
 hard for all, drops out of a difference within cells.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
 from fdg_plugins.lab.analysis.render import Sheet
-from fdg_plugins.plugins.composition import BASE
 from fdg_plugins.tasks import ScoreKind
 
 LEAST_PAIRS = 2
 NONE = "-"
-
-
-class Scores(NamedTuple):
-    """One method's scores by what is compared (the selection rule, or the images), and by place and seed.
-
-    ``by_default``: whether it is FedAvg with its defaults on the data set.
-    """
-
-    method: str
-    label: str
-    by_default: bool
-    cells: Mapping[str, Mapping[tuple[str, int], float]]
 
 
 @dataclass(frozen=True)
@@ -52,25 +39,30 @@ class Comparison:
         """Return the ranks and differences as text; ``rules``: what is compared apart, and each of it in words."""
         rows, over = self.rows, f"SE over {self.images}s"
         clustered = bool((rows["se_over"].notna() & (rows["places"] < rows["pairs"])).any())
-        counts = " and ".join(dict.fromkeys(map(str, rows["common"])))
-        texts = {
-            "method": rows["label"],
-            rules[0]: rows["rule"].map(lambda rule: rules[1].get(rule, rule)),
-            "mean rank": rows["rank"].map("{:.2f}".format, na_action="ignore"),
-            f"minus {self.base}": (score.factor * rows["difference"]).map("{:+.1f}".format, na_action="ignore"),
-            "SE": (score.factor * rows["se"]).map("{:.1f}".format, na_action="ignore"),
-            over: (score.factor * rows["se_over"]).map("{:.1f}".format, na_action="ignore"),
-            "pairs": rows["pairs"].replace(0, NONE).map(str),
-        }
         several = rows["rule"].nunique() > 1
-        unused = ([] if several else [rules[0]]) + ([] if clustered else [over])
+
+        def texts(column: str, form: str, factor: float = 1.0) -> pd.Series:
+            return (factor * rows[column]).map(form.format, na_action="ignore")
+
+        frame = pd.DataFrame(
+            {
+                "method": rows["label"],
+                **({rules[0]: rows["rule"].map(lambda rule: rules[1].get(rule, rule))} if several else {}),
+                "mean rank": texts("rank", "{:.2f}"),
+                f"minus {self.base}": texts("difference", "{:+.1f}", score.factor),
+                "SE": texts("se", "{:.1f}", score.factor),
+                **({over: texts("se_over", "{:.1f}", score.factor)} if clustered else {}),
+                "pairs": rows["pairs"].replace(0, NONE).map(str),
+            }
+        )
+        counts = " and ".join(dict.fromkeys(map(str, rows["common"])))
         note = f"The SE takes the pairs as independent, though those of one {self.images} share its images"
         also = f"; the SE over {self.images}s takes the mean of each as one value" if clustered else ""
         return Sheet(
             f"{score.title}{score.unit}, {data}, paired with {self.base}: mean difference over the pairs of runs with "
             f"the same {self.paired}, its standard error (SE), and the mean rank (1 is the best) over the {counts} "
             "such cells that all methods have.",
-            pd.DataFrame(texts).astype(object).fillna(NONE).drop(columns=unused),
+            frame.astype(object).fillna(NONE),
             1 + several,
             [f"{note}{also}."],
         )
@@ -78,7 +70,7 @@ class Comparison:
     def lines(self) -> Iterator[dict[str, Any]]:
         """Yield method, label, rule and numbers of each mean rank and difference."""
         for row in self.rows.astype(object).where(self.rows.notna(), None).to_dict("records"):
-            names = {name: row[name] for name in ("method", "label", "rule")}
+            names = {name: row[name] for name in ("label", "rule")}
             if row["rank"] is not None:
                 yield {**names, "kind": "mean_rank", "mean": row["rank"], "pairs": row["common"]}
             if row["pairs"]:
@@ -87,38 +79,34 @@ class Comparison:
 
 
 def compare(
-    methods: Sequence[Scores],
+    scores: Iterable[tuple[str, str, str, int, float]],
+    base: str | None,
     score: ScoreKind,
     paired: tuple[str, str] = ("seed and held-out domain", "domain"),
     images: Callable[[str], str] = str,
 ) -> Comparison | None:
-    """Return the comparison of methods with FedAvg; None if there is none, or no method shares two cells with it.
+    """Return the comparison of methods with the FedAvg labelled ``base``; None if no method shares two cells with it.
 
-    Of several FedAvgs, it is the one with the default settings. ``paired``: as in :class:`Comparison`. ``images``:
-    names the images on which the cells of a place are evaluated; by default each place has its own.
+    ``scores``: label, what is compared apart (the selection rule, or the images), place, seed and value of each.
+    ``paired``: as in :class:`Comparison`. ``images``: names the images on which the cells of a place are evaluated; by
+    default each place has its own.
     """
-    bases = [one for one in methods if one.method == BASE]
-    bases = bases if len(bases) == 1 else [one for one in bases if one.by_default]
-    if len(bases) != 1:
+    found = pd.DataFrame(list(scores), columns=["label", "rule", "place", "seed", "value"])
+    if base not in set(found["label"]):
         return None
-    (base,) = bases
-    rows = []
-    for rule in base.cells:
-        lines = [(*at, one.label, value) for one in methods for at, value in one.cells[rule].items()]
-        found = pd.DataFrame(lines, columns=["place", "seed", "label", "value"])
-        cells = found.pivot(index=["place", "seed"], columns="label", values="value")
-        cells = cells.reindex(columns=[one.label for one in methods])
+    labels, rows = list(found["label"].unique()), []
+    for rule, of_rule in found.groupby("rule", sort=False):
+        cells = of_rule.pivot(index=["place", "seed"], columns="label", values="value").reindex(columns=labels)
         common = cells.dropna()
         ranks = (score.goodness(1.0) * common).rank(axis="columns", ascending=False).mean()
-        for one in methods:
-            pairs = (cells[one.label] - cells[base.label]).dropna() if one is not base else pd.Series(dtype=float)
+        for label in labels:
+            pairs = (cells[label] - cells[base]).dropna() if label != base else pd.Series(dtype=float)
             places = pairs.groupby([images(place) for place, _ in pairs.index]).mean() if len(pairs) else pairs
             rows.append(
                 {
-                    "method": one.method,
-                    "label": one.label,
+                    "label": label,
                     "rule": rule,
-                    "rank": ranks[one.label],
+                    "rank": ranks[label],
                     "common": len(common),
                     "difference": pairs.mean(),
                     "se": pairs.sem(),
@@ -130,4 +118,4 @@ def compare(
             )
     if all(row["pairs"] < LEAST_PAIRS for row in rows):
         return None
-    return Comparison(base.label, pd.DataFrame(rows), *paired)
+    return Comparison(str(base), pd.DataFrame(rows), *paired)

@@ -9,7 +9,6 @@ import csv
 import functools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -44,8 +43,7 @@ OTHER_IMAGES = {
 }
 
 
-@dataclass(frozen=True)
-class Paper:
+class Paper(NamedTuple):
     """A paper: its numbers are means of ``runs`` runs; ``selection`` is the model selection that it states."""
 
     key: str
@@ -69,15 +67,8 @@ class PrintedNumber(NamedTuple):
     std: float | None
     notes: tuple[str, ...]
 
-    @property
-    def is_one_site_per_source(self) -> bool:
-        """Whether each source domain is one site, all sites train in every round, and nothing else is varied."""
-        sources = DOMAINS[self.dataset] - 1
-        return self.setting == f"clients={sources},sampled={sources}"
 
-
-@dataclass(frozen=True)
-class PrintedRow:
+class PrintedRow(NamedTuple):
     """The numbers of one paper for one method, by this package's domain names or ``average``; and their tables."""
 
     paper: Paper
@@ -119,17 +110,21 @@ def method_of(printed: str) -> str | None:
 def printed_rows(dataset: str, method: str, against: str = ALL_PAPERS) -> tuple[PrintedRow, ...]:
     """Return the printed numbers for this package's ``method`` on its ``dataset``, one row per paper.
 
-    ``against`` is a paper's key, or ``paper`` for all. Raises ``SettingsError`` for an unknown paper, and if none of
-    the requested papers uses the data set.
+    They are of tables with one site per source domain that trains in every round. ``against`` is a paper's key, or
+    ``paper`` for all. Raises ``SettingsError`` for an unknown paper, and if none of the requested papers uses the data
+    set.
     """
     if against not in {ALL_PAPERS, *papers()}:
         raise SettingsError(field="paper", value=against, expected=f"one of {', '.join((ALL_PAPERS, *papers()))}")
-    asked = [papers()[key] for key in papers() if against in (ALL_PAPERS, key)]
-    on_dataset = [one for one in printed_numbers() if one.dataset == PRINTED_DATASETS.get(dataset)]
+    asked = [paper for paper in papers().values() if against in (ALL_PAPERS, paper.key)]
+    printed = PRINTED_DATASETS.get(dataset, "")
+    on_dataset = [one for one in printed_numbers() if one.dataset == printed]
     if not {one.paper for one in on_dataset} & {paper.key for paper in asked}:
         expected = f"one on which {', '.join(paper.title for paper in asked)} print numbers"
         raise SettingsError(field="data set", value=dataset, expected=f"{expected}: {', '.join(PRINTED_DATASETS)}")
-    numbers = [one for one in on_dataset if one.is_one_site_per_source and method_of(one.method) == method]
+    sources = DOMAINS[printed] - 1
+    whole = [one for one in on_dataset if one.setting == f"clients={sources},sampled={sources}"]
+    numbers = [one for one in whole if method_of(one.method) == method]
     by_paper = [(paper, [one for one in numbers if one.paper == paper.key]) for paper in asked]
     return tuple(_row(paper, of_paper) for paper, of_paper in by_paper if of_paper)
 
@@ -142,14 +137,13 @@ def _row(paper: Paper, numbers: Sequence[PrintedNumber]) -> PrintedRow:
         known = taken.setdefault(number.test_domain, number)
         if known.std is None and number.std is not None and known.mean == number.mean:
             taken[number.test_domain] = number
-    dataset = numbers[0].dataset
-    remark = [REMARKS[paper.key, dataset]] if (paper.key, dataset) in REMARKS else []
+    remark = [REMARKS[at]] if (at := (paper.key, numbers[0].dataset)) in REMARKS else []
     cells = {
-        ANGLE + domain if dataset == "rotatedmnist" and domain != AVERAGE else domain: Estimate(
-            number.mean, number.std, paper.runs, notes=(*number.notes, *remark)
-        )
+        domain: Estimate(number.mean, number.std, paper.runs, notes=(*number.notes, *remark))
         for domain, number in taken.items()
     }
+    if numbers[0].dataset == "rotatedmnist":
+        cells = {domain if domain == AVERAGE else ANGLE + domain: cell for domain, cell in cells.items()}
     return PrintedRow(paper, tuple(sorted({one.table for one in taken.values()})), numbers[0].backbone, cells)
 
 

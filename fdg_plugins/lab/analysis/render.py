@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of text as a terminal, Markdown and LaTeX show them; pandas lays them out."""
+"""Tables of text for a terminal, in Markdown and in LaTeX."""
 
 import re
 from collections.abc import Sequence
@@ -14,8 +14,6 @@ _LATEX = str.maketrans(
         "\\": r"\textbackslash{}",
         "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}",
-        "±": r"$\pm$",
-        "²": r"$^2$",
         "[": "{[}",  # at the start of a row, it would be read as an argument of the preceding line break
     }
 )
@@ -40,15 +38,14 @@ def rendered(sheets: Sequence[Sheet], form: str) -> str:
     """
     if form == LATEX:
         return "% needs \\usepackage{booktabs}\n" + "\n".join(map(_latex_table, sheets))
+    escape, mark, style, gap = (_markdown, "- ", "pipe", "\n\n") if form == MARKDOWN else (str, "", "simple", "\n")
     parts: list[str] = []
     for one in sheets:
-        escape, mark = (_markdown, "- ") if form == MARKDOWN else (str, "")
-        frame = one.frame.rename(columns=escape).map(lambda text, escape=escape: _keep_best(escape(text)))
+        frame = one.frame.rename(columns=escape).map(lambda text: escape(text).replace(r"\*\*", "**"))
         sides = ["left"] * one.words + ["right"] * (len(frame.columns) - one.words)
-        style = "pipe" if form == MARKDOWN else "simple"
         grid = frame.to_markdown(index=False, tablefmt=style, disable_numparse=True, colalign=sides)
         notes = ["\n".join(f"{mark}{escape(note)}" for note in one.notes)] if one.notes else []
-        parts.append(("\n\n" if form == MARKDOWN else "\n").join([escape(one.caption), grid, *notes]))
+        parts.append(gap.join([escape(one.caption), grid, *notes]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -58,10 +55,6 @@ def _latex_table(sheet: Sheet) -> str:
     text = str(frame.to_latex(index=False, column_format=columns, caption=_latex(sheet.caption), position="t"))
     notes = "".join(f"\\par\\footnotesize {_latex(note)}\n" for note in sheet.notes)
     return text.replace("\\end{table}\n", f"{notes}\\end{{table}}\n")
-
-
-def _keep_best(text: str) -> str:
-    return text.replace(r"\*\*", "**")
 
 
 def _markdown(text: str) -> str:

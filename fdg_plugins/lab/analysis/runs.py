@@ -1,49 +1,101 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finished runs, found by their records: in a sweep, a run's folder, a simulator's workspace, or a downloaded job."""
+"""Finished runs, found by their records, and how their methods are called.
+
+Records lie in a sweep, a run's folder, a simulator's workspace, or a downloaded job.
+"""
 
 import gzip
+import logging
 import os
 import zlib
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fdg_plugins.errors import DataError
-from fdg_plugins.lab.analysis.names import is_centralised, method_name
 from fdg_plugins.lab.analysis.studies import SELECTIONS_FILE, unpack
+from fdg_plugins.lab.centralised import ALGORITHMS, algorithm_settings
+from fdg_plugins.plugins.composition import published, title_of
+from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.plugins.own_dataset import DatasetRef
+from fdg_plugins.record.method_settings import federated_defaults, federated_name, method_settings
 from fdg_plugins.record.run_files import COMPRESSED_RESULTS_FILE, RESULTS_FILE
-from fdg_plugins.record.run_record import SCHEMA_VERSION, RunRecord
+from fdg_plugins.record.run_record import SCHEMA_VERSION, Method, RunRecord
 from fdg_plugins.storage import parse_json
 
 Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")
 LARGEST = 2**30  # bytes of an uncompressed record; one of 1,000 sites and 800 rounds has less than half of it
 
+_warn_once = cache(logging.getLogger(__name__).warning)
+
+
+def method_name(method: Method) -> str:
+    """Return the name of aggregator, weighting and objective together: ``fedomg``, ``fedomg+ga+dim``, ``fediir``.
+
+    Compositions of FedAvg that were published under a name have that name. Of a plug-in that is not at hand, an
+    aggregator is named by its class, a weighting or objective as in the record. A centralised run has its algorithm in
+    the place of an aggregator.
+    """
+    for name, algorithm in ALGORITHMS.items():
+        if method.aggregator == algorithm.__name__:
+            return name
+    for problem in METHODS.load_usable():  # a record may be of any plug-in, which a user's own commands may load
+        _warn_once(problem)
+    return federated_name(method)
+
+
+def method_title(name: str) -> str:
+    """Return a method's display name: ``FedOMG + GA`` for ``fedomg+ga``, ``V-REx`` for ``vrex``."""
+    return ALGORITHMS[name].title if name in ALGORITHMS else title_of(name)
+
+
+def method_order(name: str) -> tuple[int, int, str]:
+    """Return the sort key of methods in tables: FedAvg first, compositions after the methods that they extend.
+
+    Centralised references come last, after unknown methods.
+    """
+    known, references = list(published()), list(ALGORITHMS)
+    if name in ALGORITHMS:
+        return len(known) + 1 + references.index(name), 0, name
+    base, *parts = name.split("+")
+    return known.index(base) if base in known else len(known), len(parts), name
+
+
+def default_settings(record: RunRecord) -> dict[str, Any] | None:
+    """Return the settings of a run's method with the values that a job on the run's data set has by default.
+
+    None for a method or a data set that is not at hand.
+    """
+    name = method_name(record.method)
+    if name not in ALGORITHMS:
+        return federated_defaults(record)
+    found = algorithm_settings(name)
+    return {setting: found.get(setting, value) for setting, value in method_settings(record).items()}
+
 
 @dataclass(frozen=True)
 class Run:
     """A finished run: its record, and the record's folder.
 
-    ``planned``: how many rounds it was to have, if its record is cut off after fewer. ``file``: the file that holds
-    the record, if it was read from one.
+    ``planned``: how many rounds it was to have, if its record is cut off after fewer.
     """
 
     folder: Path
     record: RunRecord
     planned: int | None = None
-    file: Path | None = None
 
     @property
     def method(self) -> str:
-        """The method's name, such as ``fedomg+ga``; see :func:`~fdg_plugins.lab.analysis.names.method_name`."""
+        """The method's name, such as ``fedomg+ga``; see :func:`~fdg_plugins.lab.analysis.runs.method_name`."""
         return method_name(self.record.method)
 
     @property
     def is_reference(self) -> bool:
         """Whether this is a centralised reference rather than a federated run."""
-        return is_centralised(self.method)
+        return self.method in ALGORITHMS
 
     @property
     def target(self) -> str:
@@ -86,28 +138,27 @@ def find_runs(paths: Iterable[Path], rounds: int | None = None) -> FoundRuns:
     left_out: dict[Path, str] = {}
     empty: list[Path] = []
     for path in paths:
-        files = list(_files_at(path, left_out))
-        empty += [path] if not files else []
+        if not (files := list(_files_at(path, left_out))):
+            empty.append(path)
         for file in files:
+            found: list[Run] = []
             try:
                 found = read_runs(file)
             except DataError as error:
                 left_out[file.parent] = str(error)
-                continue
             for run in found:
                 try:
                     runs.setdefault((run.folder.resolve(), file.resolve()), _finished(run, rounds))
                 except DataError as error:
                     left_out[run.folder] = str(error)
-    in_order = sorted(runs.values(), key=lambda run: (run.folder, run.file))
-    return FoundRuns(tuple(in_order), tuple(sorted(left_out.items())), tuple(empty))
+    return FoundRuns(tuple(runs[place] for place in sorted(runs)), tuple(sorted(left_out.items())), tuple(empty))
 
 
 def read_runs(file: Path) -> list[Run]:
     """Return the run of a record, or those of a study; raise ``DataError`` if it cannot be read."""
     if file.name == SELECTIONS_FILE:
-        return [Run(file.parent / name, record, file=file) for name, record in unpack(file)]
-    return [Run(file.parent, _read(file), file=file)]
+        return [Run(file.parent / name, record) for name, record in unpack(file)]
+    return [Run(file.parent, _read(file))]
 
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
@@ -168,8 +219,7 @@ def _files_at(path: Path, left_out: dict[Path, str]) -> Iterator[Path]:
         raise DataError(f"path {path} does not exist; expected a folder of runs or a {RESULTS_FILE}.")
     if path.is_file():
         yield path
-        return
-    for place, _, files in os.walk(path, onerror=note):
+    for place, _, files in os.walk(path, onerror=note) if path.is_dir() else ():
         own = [name for name in (RESULTS_FILE, COMPRESSED_RESULTS_FILE, SELECTIONS_FILE) if name in files]
         if own and not (file := Path(place) / own[0]).is_symlink():
             yield file

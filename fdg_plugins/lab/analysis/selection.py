@@ -1,13 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Selection rules: which of a run's models determines the reported score on the held-out domain.
+"""Which model of a run is reported, and which value of a setting (``fdg report --choose``).
 
 ``last``, ``source_validation`` and ``oracle`` are the choices stored in the record. ``source_worst`` is derived from
 its evaluations: among the models that every source of the run evaluated and that stand, the one with the best score on
 its worst source domain, the earliest if several are equal. Without the score of its worst domain a model would look
 better. The oracle uses the held-out domain; it bounds any selection and is not a result.
+
+For each value, a run's score is that of its model selected on source validation, on the same validation images of the
+source domains; it is averaged over the seeds that all values have. The best value is chosen, of equal ones the first in
+ascending order. The held-out domain takes no part, and neither do runs that hold out another domain: in these, its
+images are sources.
 """
 
+import statistics
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from fdg_plugins.errors import DataError
+from fdg_plugins.lab.analysis.comparable import Group, value_of
+from fdg_plugins.lab.analysis.runs import Run, grouped
 from fdg_plugins.record.run_record import EvaluationRecord, RunRecord
+from fdg_plugins.tasks import ScoreKind
 
 LAST = "last"
 SOURCE_VALIDATION = "source_validation"
@@ -20,21 +34,19 @@ RULES = {
     SOURCE_WORST: "source validation, worst domain",
     ORACLE: "oracle (not a result)",
 }
+EQUAL_DIGITS = 12  # to which means agree that are equal but for rounding
+
+Values = tuple[Hashable, ...]  # one of each setting that is chosen
 
 
 def selected(record: RunRecord, rule: str) -> EvaluationRecord | None:
     """Return the evaluation of the model that ``rule`` chooses; None if it chooses none."""
     if rule == SOURCE_WORST:
         standing = [one for one in record.evaluations if one.source_worst is not None and not one.undone]
-        judged = [one for one in standing if judged_by_all(record, one)]
+        judged = [one for one in standing if all(site in one.sites for site in record.sources)]
         return max(judged, key=lambda found: record.score.goodness(found.source_worst or 0.0), default=None)
     chosen = [choice.after_round for choice in record.choices if choice.rule == rule]
     return next((found for found in record.evaluations if found.after_round in chosen), None)
-
-
-def judged_by_all(record: RunRecord, evaluation: EvaluationRecord) -> bool:
-    """Return whether every source of the run evaluated a model, also those that were not asked to."""
-    return all(site in evaluation.sites for site in record.sources)
 
 
 def source_score(record: RunRecord) -> float | None:
@@ -52,3 +64,66 @@ def target_score(record: RunRecord, rule: str, derived: str | None = None) -> fl
     if evaluation is None or derived is None:
         return None if evaluation is None else evaluation.target
     return evaluation.derived.get(derived, {}).get(record.protocol.target)
+
+
+class Chosen(NamedTuple):
+    """The value of each setting chosen for a held-out domain; ``scores``: on source validation, by their values."""
+
+    target: str
+    value: Values
+    scores: Mapping[Values, float]
+    seeds: tuple[int, ...]
+
+
+def choose(group: Group) -> tuple[Group, list[Chosen]]:
+    """Return a method's runs with the best values of the settings that vary in it, and what was chosen.
+
+    Raises ``DataError`` if no seed has a run of every value.
+    """
+    if not group.chosen:
+        return group, []
+
+    def value_in(run: Run) -> Values:
+        return tuple(value_of(run, setting) for setting in group.chosen)
+
+    values = sorted({*map(value_in, group.runs)}, key=_order)
+    kept: list[Run] = []
+    found: list[Chosen] = []
+    for target, members in grouped(group.runs, lambda run: run.target).items():
+        by_value: dict[Values, dict[int, float]] = {value: {} for value in values}
+        for run in members:
+            if (score := source_score(run.record)) is not None:
+                by_value[value_in(run)][run.seed] = score
+        if not (seeds := sorted(set.intersection(*map(set, by_value.values())))):
+            raise DataError(
+                f"{group.title} with {target} held out has no seed with a score on source validation for every value "
+                f"of {', '.join(group.chosen)}: {', '.join(map(_text, by_value))}."
+            )
+        scores = {value: statistics.fmean(own[seed] for seed in seeds) for value, own in by_value.items()}
+        kind = members[0].record.selecting
+        # Of equal means the first, also where the sums that they came from were rounded otherwise.
+        best = max(scores, key=lambda value: round(kind.goodness(scores[value]), EQUAL_DIGITS))
+        kept += [run for run in members if value_in(run) == best]
+        found.append(Chosen(target, best, scores, tuple(seeds)))
+    return replace(group, runs=tuple(kept)), found
+
+
+def note_on(group: Group, found: Sequence[Chosen], score: ScoreKind) -> str:
+    """Return what was chosen for a method: the value per held-out domain, its seeds, and the scores of all values."""
+    parts = []
+    for one in found:
+        scores = ", ".join(f"{_text(value)}: {score.text(mean)}" for value, mean in one.scores.items())
+        parts.append(f"{one.target} {_text(one.value)} ({scores}; seeds {', '.join(map(str, one.seeds))})")
+    return (
+        f"{group.title}: {', '.join(group.chosen)} chosen for each held-out domain by {score.name} on source "
+        f"validation, never by the held-out domain: {'; '.join(parts)}."
+    )
+
+
+def _order(value: Values) -> list[tuple[bool, float, str]]:
+    """Return a key that sorts numbers by size, and before everything else, which is sorted by its text."""
+    return [(False, float(one), "") if isinstance(one, int | float) else (True, 0.0, str(one)) for one in value]
+
+
+def _text(value: Values) -> str:
+    return " and ".join(map(str, value))

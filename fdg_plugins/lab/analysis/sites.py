@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of label-skewed federations, FedOMG's Tables 1 and 5: methods by data set, skew and participation.
+"""The table of label-skewed sites: FedOMG's Tables 1 and 5, methods by participation, data set and skew.
 
 The paper's accuracy is the number of correct images over the test sets of all sites, divided by their number (D.3);
 here a site's test set is the part of its own images on which it does not train. Beside it stands the accuracy on the
@@ -11,14 +11,15 @@ worst group's accuracy, have separate rows.
 
 import re
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.analysis.comparable import Group, check_comparable, group_runs, without_repeats
 from fdg_plugins.lab.analysis.departures import departures_of_sites
-from fdg_plugins.lab.analysis.domains import is_default_fedavg
+from fdg_plugins.lab.analysis.domains import base_of
 from fdg_plugins.lab.analysis.estimates import Estimate, estimate
 from fdg_plugins.lab.analysis.facts import (
     commonest_at_sites,
@@ -28,14 +29,13 @@ from fdg_plugins.lab.analysis.facts import (
     notes_on_runs,
     versions_in_words,
 )
-from fdg_plugins.lab.analysis.names import method_title
-from fdg_plugins.lab.analysis.pairing import Scores, compare
+from fdg_plugins.lab.analysis.pairing import compare
 from fdg_plugins.lab.analysis.papers import ALL_PAPERS, method_of, printed_numbers
-from fdg_plugins.lab.analysis.runs import Run, grouped
+from fdg_plugins.lab.analysis.runs import Run, grouped, method_title
 from fdg_plugins.lab.analysis.selection import LAST, selected
 from fdg_plugins.lab.analysis.table import NOT_COMPARABLE, OURS, PRINTED, Row, Table, seeds_in_words
 from fdg_plugins.messages import Evaluation
-from fdg_plugins.tasks import TASKS, ScoreKind
+from fdg_plugins.tasks import ScoreKind
 
 SKEWED, TEST = "label_skew", "test"
 OWN, PUBLISHED = "sites' own test images", "published test part"
@@ -59,11 +59,6 @@ class Column(NamedTuple):
         """The heading, such as ``CIFAR-10 alpha=0.1``."""
         return f"{dataset_spec(self.dataset).title.split(' (')[0]} {self.skew}"
 
-    @property
-    def derived_kinds(self) -> Sequence[ScoreKind]:
-        """The scores that the task of the data set derives."""
-        return TASKS.get(dataset_spec(self.dataset).task).derived_kinds
-
 
 PAPERS_COLUMNS = tuple(Column(dataset, f"alpha={alpha:g}") for alpha in ALPHAS for dataset in DATASETS)
 
@@ -73,17 +68,15 @@ def is_of_sites(runs: Sequence[Run]) -> bool:
 
     Their held-out domain is its published test part. Runs that hold out a domain have another table, by domains.
     """
-    return all(
-        run.record.protocol.partition != "equal" and _holds_out_test_part(run) and not run.is_reference for run in runs
-    )
 
+    def is_skewed(run: Run) -> bool:
+        try:
+            skewed = isinstance(run.dataset, str) and SKEWED in dataset_spec(run.dataset).families
+        except SettingsError:  # a data set that is not at hand
+            return False
+        return skewed and run.target == TEST and run.record.protocol.partition != "equal" and not run.is_reference
 
-def _holds_out_test_part(run: Run) -> bool:
-    try:
-        spec = dataset_spec(run.dataset)
-    except SettingsError:
-        return False
-    return isinstance(run.dataset, str) and SKEWED in spec.families and run.target == TEST
+    return all(map(is_skewed, runs))
 
 
 def build_sites_table(runs: Sequence[Run], against: str | None = None) -> Table:
@@ -102,36 +95,39 @@ def build_sites_table(runs: Sequence[Run], against: str | None = None) -> Table:
         check_comparable(members, apart_from=("sites_per_round",))
     kept = without_repeats(runs, apart_from=_OF_PLACE)
     groups = group_runs(kept)
-    columns = {one: in_columns[one] for one in (*(one for one in PAPERS_COLUMNS if one in in_columns), *in_columns)}
+    columns = {one: in_columns[one] for one in dict.fromkeys((*PAPERS_COLUMNS, *in_columns)) if one in in_columns}
     shares = sorted({*map(participation_of, kept)}, reverse=True)
-    rows = tuple(row for share in shares for group in groups for row in _rows(group, [*columns], share, against))
-    score, scores = kept[0].record.score, list(map(_scores, groups))
-    over = seeds_in_words(rows, (run.seed for run in kept))
+    rows = tuple(row for share in shares for group in groups for row in _rows(group, share, against, columns))
+    score, over = kept[0].record.score, seeds_in_words(rows, (run.seed for run in kept))
     return Table(
         caption=f"Accuracy of the last model, percent, {over}: {described(kept)}; {versions_in_words(kept)}.",
         head=("method", "participation", "on"),
-        columns={one.title: {"dataset": one.dataset, "skew": one.skew} for one in columns},
+        columns={one.title: {**one._asdict(), **line_facts(members)} for one, members in columns.items()},
         rows=rows,
         notes=(*_notes(kept, columns, against), *notes_on_runs(kept)),
         score=score,
         facts=line_facts(kept),
         rules=("on", {}),
-        comparison=compare(scores, score, PAIRED, lambda place: place.partition("/")[0]),
+        comparison=compare(
+            (one for group in groups for one in _scores(group)),
+            base_of(groups),
+            score,
+            PAIRED,
+            lambda place: place.partition("/")[0],
+        ),
     )
 
 
-def _rows(group: Group, columns: Sequence[Column], participation: float, against: str | None) -> Iterator[Row]:
+def _rows(group: Group, participation: float, against: str | None, columns: Iterable[Column]) -> Iterator[Row]:
     """Yield our rows of a method under one participation, and the paper's."""
     runs = [run for run in group.runs if participation_of(run) == participation]
     if not runs:
         return
-    by_title = {column.title: members for column, members in grouped(runs, column_of).items()}
-    facts = {title: line_facts(members) for title, members in by_title.items()}
-    fields = {**line_facts(group.runs), "selection": LAST, "participation": participation}
+    by_title = grouped(runs, lambda run: column_of(run).title)
+    fields: dict[str, Any] = {"selection": LAST, "participation": participation}
     found = {run.folder: own_and_published(run) for run in runs}
-    places = (OWN, PUBLISHED, *([PERSONAL] if any(PERSONAL in own for own in found.values()) else []))
+    places = (OWN, PUBLISHED, *[PERSONAL] * any(PERSONAL in own for own in found.values()))
     derived = dict.fromkeys(kind for run in runs for kind in run.record.task.summary_kinds)
-    asked = {kind for run in runs for kind in run.record.task.summary_kinds if kind.name in run.record.protocol.scores}
     for kind, place in ((kind, place) for kind in (None, *derived) for place in places):
         what = place if kind is None else derived_on(kind, place)
         cells = {
@@ -145,22 +141,17 @@ def _rows(group: Group, columns: Sequence[Column], participation: float, against
             (group.label, f"{participation:g}", what),
             {title: cell for title, cell in cells.items() if cell},
             {**fields, "on": what},
-            facts,
-            empty=frozenset(column.title for column in columns if kind and kind not in {*column.derived_kinds, *asked}),
+            empty=frozenset(column.title for column in columns if kind),  # other data sets may have another task
             rivals=None if kind else (participation, what),
         )
     if against and (printed := printed_cells(group.method, participation)):
         title = method_title(group.method)  # without settings of ours
-        reasons = {one: ", ".join(departures_of_sites(members)) for one, members in by_title.items()}
-        yield Row(
-            PRINTED,
-            group.method,
-            title,
-            (title, f"{participation:g}", "FedOMG paper, as printed"),
-            printed,
-            {"paper": PAPER, "participation": participation, "rounds": ROUNDS, "sites": SITES},
-            {one: {"note": f"{NOT_COMPARABLE}: {of}"} for one, of in reasons.items() if of},
-        )
+        for one, members in by_title.items():
+            if one in printed and (reasons := ", ".join(departures_of_sites(members))):
+                printed[one] = replace(printed[one], notes=(f"{NOT_COMPARABLE}: {reasons}",))
+        words = (title, f"{participation:g}", "FedOMG paper, as printed")
+        fields = {**dict.fromkeys(line_facts(runs)), "paper": PAPER, "participation": participation}
+        yield Row(PRINTED, group.method, title, words, printed, {**fields, "rounds": ROUNDS, "sites": SITES})
 
 
 def printed_cells(method: str, participation: float) -> dict[str, Estimate]:
@@ -168,14 +159,23 @@ def printed_cells(method: str, participation: float) -> dict[str, Estimate]:
     found: dict[str, Estimate] = {}
     for table in TABLES:
         for number in printed_numbers():
-            if (number.paper, number.table) != (PAPER, table) or method_of(number.method) != method:
-                continue
-            setting = _SETTING.fullmatch(number.setting)
-            assert setting is not None
-            if (1.0 if table == 1 else float(setting[2])) == participation:
-                column = Column(number.dataset, f"alpha={float(setting[1]):g}")
-                found.setdefault(column.title, Estimate(number.mean, number.std, RUNS))
+            if (number.paper, number.table) == (PAPER, table) and method_of(number.method) == method:
+                alpha, share = _SETTING.fullmatch(number.setting).groups()  # type: ignore[union-attr]
+                if (1.0 if table == 1 else float(share)) == participation:
+                    column = Column(number.dataset, f"alpha={float(alpha):g}")
+                    found.setdefault(column.title, Estimate(number.mean, number.std, RUNS))
     return found
+
+
+def _scores(group: Group) -> Iterator[tuple[str, str, str, int, float]]:
+    """Yield the accuracies of a method's global models for its comparison; FedAvg has no models of the sites' own.
+
+    A place is a data set, skew and participation: ``cifar10/alpha=0.1/0.4``.
+    """
+    for what in (OWN, PUBLISHED):
+        for run in group.runs:
+            if (accuracy := own_and_published(run).get(what)) is not None:
+                yield group.label, what, "/".join((*column_of(run), f"{participation_of(run):g}")), run.seed, accuracy
 
 
 # --- of one run ---
@@ -232,20 +232,6 @@ def _pooled(run: Run) -> dict[str, dict[str, Evaluation]]:
 
 
 # --- of several ---
-
-
-def _scores(group: Group) -> Scores:
-    """Return the accuracies of a method's global models, for its comparison.
-
-    A cell is a data set, skew and participation, ``cifar10/alpha=0.1/0.4``, with a seed. Sites' own models are left
-    out: FedAvg has none.
-    """
-    measured = {
-        ("/".join((*column_of(run), f"{participation_of(run):g}")), run.seed): own_and_published(run)
-        for run in group.runs
-    }
-    cells = {what: {at: own[what] for at, own in measured.items() if what in own} for what in (OWN, PUBLISHED)}
-    return Scores(group.method, group.label, is_default_fedavg(group), cells)
 
 
 def _notes(runs: Sequence[Run], columns: Mapping[Column, Sequence[Run]], against: str | None) -> Iterator[str]:

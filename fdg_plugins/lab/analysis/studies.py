@@ -22,7 +22,6 @@ FILES = SELECTIONS_FILE, CURVES_FILE, SITES_FILE = "selections.csv.gz", "curves.
 NUMBERS = ("weights", "gamma", "cosines_with_mean", "cosines_with_direction")  # of an update
 SUM, COUNT, OWN = ".sum", ".count", "own."  # around the name of a score; own: of a site's own model
 
-
 Line = dict[str, Any]  # of a table: without what is empty
 
 
@@ -54,53 +53,45 @@ def _lines(file: Path) -> list[Line]:
 
 def _add_round(record: RunRecord, line: Line, sites: dict[str, Line]) -> None:
     """Append a round and its evaluation to a record."""
-    if line["round"]:
-        record.rounds.append(_round(line, sites))
-    if scores := _scores(record, sites, ""):
-        judges = [site for site in record.sources if site in scores]
-        found = record.add_evaluation(line["round"], scores, judges, _scores(record, sites, OWN))
-        found.undone = line["withdrawn"]
-        # None unless all that were asked have answered.
-        found.source_mean, found.source_worst = line.get("source_mean"), line.get("source_worst")
 
-
-def _round(line: Line, sites: dict[str, Line]) -> RoundRecord:
     def of_sites(column: str) -> dict[str, Any]:
         return {site: of_site[column] for site, of_site in sites.items() if column in of_site}
 
-    numbers = {name: of_sites(name) for name in NUMBERS}
-    local = LocalRecord(epoch_losses=None, local=None, steps=0, learning_rate=math.nan, num_samples=0, seconds=math.nan)
-    combined = AggregationRecord(
-        **numbers, coefficients={}, update_norms={}, mean_norm=math.nan, direction_norm=math.nan
-    )
-    return RoundRecord(
-        round=line["round"],
-        drawn=tuple(of_sites("drawn")),
-        sites=tuple(of_sites("used")),
-        failures={},
-        local=dict.fromkeys(of_sites("withheld"), local),
-        aggregation=combined if numbers["weights"] else None,
-        reason=line.get("reason"),
-        undone=line["undone"],
-        seconds=math.nan,
-        aggregation_seconds=math.nan,
-        bytes_down=0,
-        bytes_up=0,
-    )
+    if line["round"]:
+        numbers = {name: of_sites(name) for name in NUMBERS}
+        unknown = {"coefficients": {}, "update_norms": {}, "mean_norm": math.nan, "direction_norm": math.nan}
+        local = LocalRecord(
+            epoch_losses=None, local=None, steps=0, learning_rate=math.nan, num_samples=0, seconds=math.nan
+        )
+        found = RoundRecord(
+            round=line["round"],
+            drawn=tuple(of_sites("drawn")),
+            sites=tuple(of_sites("used")),
+            failures={},
+            local=dict.fromkeys(of_sites("withheld"), local),
+            aggregation=AggregationRecord(**numbers, **unknown) if numbers["weights"] else None,
+            reason=line.get("reason"),
+            undone=line["undone"],
+            seconds=math.nan,
+            aggregation_seconds=math.nan,
+            bytes_down=0,
+            bytes_up=0,
+        )
+        record.rounds.append(found)
+    if scores := _scores(record, sites, ""):
+        judges = [site for site in record.sources if site in scores]
+        evaluated = record.add_evaluation(line["round"], scores, judges, _scores(record, sites, OWN))
+        evaluated.undone = line["withdrawn"]
+        # None unless all that were asked have answered.
+        evaluated.source_mean, evaluated.source_worst = line.get("source_mean"), line.get("source_worst")
 
 
 def _scores(record: RunRecord, sites: dict[str, Line], prefix: str) -> dict[str, Evaluation]:
     """Return the evaluations by site of the global model, or of the sites' own models."""
     found: dict[str, Evaluation] = {}
     for site, line in sites.items():
-        columns = [name for name in line if name.endswith(SUM) and name.startswith(OWN) is bool(prefix)]
-        sums = {
-            name.removesuffix(SUM).removeprefix(prefix): {
-                "sum": line[name],
-                "count": line[name.removesuffix(SUM) + COUNT],
-            }
-            for name in columns
-        }
+        names = [name.removesuffix(SUM) for name in line if name.endswith(SUM) and name.startswith(OWN) is bool(prefix)]
+        sums = {one.removeprefix(prefix): {"sum": line[one + SUM], "count": line[one + COUNT]} for one in names}
         if sums:
             split = "test" if site in record.held_out else "validation"
             count = min(one["count"] for one in sums.values())

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table of results: rows of means over seeds, written as text for readers and as lines of numbers for programs."""
+"""A table of methods by columns: as text with the best of each column in bold, and as unrounded numbers."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from fdg_plugins.lab.analysis import estimates
 from fdg_plugins.lab.analysis.estimates import Difference, Estimate
 from fdg_plugins.lab.analysis.pairing import NONE, Comparison
 from fdg_plugins.lab.analysis.render import TERMINAL, Sheet, rendered
 from fdg_plugins.tasks import ScoreKind
 
-OURS, PRINTED, DIFFERENCE, CHOSEN, NOTE = "ours", "printed", "difference", "chosen", "note"
+OURS, PRINTED, DIFFERENCE, NOTE = "ours", "printed", "difference", "note"
 NOT_COMPARABLE = "not comparable"
 MISSING = "missing"
 REFERENCES = "Centralised references (pooled source data)"
@@ -34,7 +35,7 @@ class Row:
         kind: ``ours``, ``printed``, ``difference``, or the name of a score that the task derives.
         method, label: the method's name, and how it is called; ``words``: the texts left of the numbers.
         cells: by column; a column of ``empty`` has none by nature, any other that is left out is missing.
-        fields: of all lines of the row; ``by_column``: of the lines of a column.
+        fields: of all lines of the row.
         rivals: rows with the same rivals compete for the best of each column; None: this one does not.
         in_text: whether the row is shown to readers; ``factor``: by which its numbers are, None: that of the table.
     """
@@ -45,12 +46,15 @@ class Row:
     words: tuple[str, ...]
     cells: Mapping[str, Estimate | Difference]
     fields: Mapping[str, Any]
-    by_column: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     empty: frozenset[str] = frozenset()
     rivals: Hashable = None
     in_text: bool = True
     factor: float | None = None
     is_reference: bool = False
+
+    def lacks(self, column: str) -> bool:
+        """Return whether the row has no number in a column by nature."""
+        return column not in self.cells and (column in self.empty or self.kind in (PRINTED, DIFFERENCE))
 
 
 def seeds_of(rows: Iterable[Row]) -> set[frozenset[int]]:
@@ -62,19 +66,16 @@ def seeds_of(rows: Iterable[Row]) -> set[frozenset[int]]:
 def seeds_in_words(rows: Iterable[Row], seeds: Iterable[int]) -> str:
     """Return what the numbers of a table are over; ``seeds``: those of the runs, for a table without numbers."""
     found = seeds_of(rows)
-    listed = [str(seed) for seed in sorted(frozenset().union(*found) or set(seeds))]
-    if len(listed) == 1 and len(found) < 2:
-        return f"one seed ({listed[0]})"
-    number = " (their number in brackets)" if len(found) > 1 else ""
-    return f"mean ± standard deviation over seeds {', '.join(listed)}{number}"
+    more = " (their number in brackets)" if len(found) > 1 else ""
+    return estimates.seeds_in_words(frozenset().union(*found) or set(seeds), more)
 
 
 @dataclass(frozen=True)
 class Table:
     """A table. ``head``: the titles of the columns of words; ``columns``: of the numbers, with the fields of each.
 
-    ``facts``: the fields of the lines of notes; ``chosen``: lines of what was chosen on source validation; ``rules``:
-    what the comparison is made apart for, and each of it in words.
+    ``facts``: the fields of the lines of notes; ``rules``: what the comparison is made apart for, and each of it in
+    words.
     """
 
     caption: str
@@ -86,7 +87,6 @@ class Table:
     facts: Mapping[str, Any]
     rules: tuple[str, Mapping[str, str]]
     comparison: Comparison | None = None
-    chosen: Sequence[Mapping[str, Any]] = ()
 
     def text(self, form: str = TERMINAL, *, paired: bool = True) -> str:
         """Return the table in the ``form`` terminal, markdown, latex or csv; but for CSV, fractions are in percent.
@@ -95,34 +95,38 @@ class Table:
         """
         if form == CSV:
             return str(self.numbers(paired=paired).to_csv(index=False, lineterminator="\n"))
+        return rendered(self.sheets(paired=paired), form)
+
+    def sheets(self, *, paired: bool = True) -> list[Sheet]:
+        """Return captions, data frames of text and notes: of the table, and of the comparison with FedAvg."""
         sheets = [Sheet(self.caption, self._frame(), len(self.head), self.notes)]
         if paired and self.comparison is not None:
             sheets.append(self.comparison.sheet(self.score, str(self.facts["data"]), self.rules))
-        return rendered(sheets, form)
+        return sheets
 
     def numbers(self, *, paired: bool = True) -> pd.DataFrame:
         """Return a line per row and column, unrounded; fractions stay fractions, what does not apply is empty.
 
         ``kind`` is that of the row; ``values`` are ``seed:value``, separated by semicolons. A missing cell has 0 seeds
-        and no mean. Lines of the kind ``chosen`` have the value of a setting that was chosen for a held-out domain in
-        ``note``, its mean score on source validation in ``mean``, and ``value:score`` of all values in ``values``. Each
-        note has a line of the kind ``note``. ``paired``: whether lines of the kinds ``mean_rank`` and
+        and no mean. Each note has a line of the kind ``note``. ``paired``: whether lines of the kinds ``mean_rank`` and
         ``paired_difference`` follow; their ``pairs`` is the number of cells, ``values`` are ``place/seed:difference``.
         """
         lines = [
             {
                 **{"kind": row.kind, "method": row.method, "label": row.label, **self.columns[column]},
                 **(row.cells[column].numbers() if column in row.cells else {"seeds": 0}),
-                **{**row.fields, **row.by_column.get(column, {})},
+                **row.fields,
             }
             for row in self.rows
             for column in self.columns
-            if column in row.cells or not (column in row.empty or row.kind in (PRINTED, DIFFERENCE))
+            if not row.lacks(column)
         ]
-        lines += [*map(dict, self.chosen), *({**self.facts, "kind": NOTE, "note": note} for note in self.notes)]
+        lines += [{**self.facts, "kind": NOTE, "note": note} for note in self.notes]
         if paired and self.comparison is not None:
-            fields = {row.label: {**row.fields, "participation": None} for row in self.rows if row.kind == OURS}
-            lines += [{**fields[one["label"]], **one, self.rules[0]: one["rule"]} for one in self.comparison.lines()]
+            ours = {row.label: row for row in self.rows if row.kind == OURS}
+            fields = {label: {**self.facts, **row.fields, "method": row.method} for label, row in ours.items()}
+            apart = ((one, {self.rules[0]: one["rule"], "participation": None}) for one in self.comparison.lines())
+            lines += [{**fields[one["label"]], **one, **of} for one, of in apart]
         return pd.DataFrame(lines, columns=FIELDS, dtype=object)
 
     @property
@@ -134,17 +138,16 @@ class Table:
     def _frame(self) -> pd.DataFrame:
         best, head = self._best(), [*self.head, *self.shown]
         lines: list[list[str]] = []
-        heading = [[f"{REFERENCES}:", *[""] * (len(head) - 1)]]
         for row in (row for row in self.rows if row.in_text):
-            if row.is_reference:
-                lines, heading = [*lines, *heading], []
+            if row.is_reference and f"{REFERENCES}:" not in (line[0] for line in lines):
+                lines.append([f"{REFERENCES}:", *[""] * (len(head) - 1)])
             lines.append([*row.words, *(self._text(row, column, best) for column in self.shown)])
         return pd.DataFrame(lines, columns=head)
 
     def _text(self, row: Row, column: str, best: Mapping[tuple[Hashable, str], float]) -> str:
         cell = row.cells.get(column)
         if cell is None:
-            return NONE if row.kind in (PRINTED, DIFFERENCE) or column in row.empty else MISSING
+            return NONE if row.lacks(column) else MISSING
         text = cell.text(self.score.factor if row.factor is None else row.factor)
         if isinstance(cell, Difference):
             return text

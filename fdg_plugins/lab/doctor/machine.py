@@ -26,7 +26,7 @@ from fdg_plugins.data import PACS
 from fdg_plugins.data.own_folder import own_data
 from fdg_plugins.data.stand_in import cache_folder
 from fdg_plugins.errors import FDGError
-from fdg_plugins.lab.doctor.finding import Finding, findings_of, gibibytes, ok, problem, warning
+from fdg_plugins.lab.doctor.finding import Finding, Status, findings_of, gibibytes, ok, problem, warning
 from fdg_plugins.lab.doctor.setup import check_data, check_own_data, check_precision, check_variables, check_weights
 from fdg_plugins.lab.sweep.machine import available_cores, sites_at_once, visible_gpus
 from fdg_plugins.storage import named_path
@@ -63,16 +63,8 @@ class Advice(NamedTuple):
         return f"FDG_THREADS={self.threads} FDG_WORKERS={self.workers} nvflare simulator {JOB} {where}"
 
 
-class Examination(NamedTuple):
-    """What was found, and the command that starts a simulation of ``sites`` sites on this machine."""
-
-    findings: tuple[Finding, ...]
-    sites: int
-    command: str
-
-
-def examine(environment: Mapping[str, str], data: Path | None = None) -> Examination:
-    """Return what is found on this machine, and what to type.
+def examine(environment: Mapping[str, str], data: Path | None = None) -> tuple[tuple[Finding, ...], int, str]:
+    """Return what is found on this machine, and the number of sites of a simulation with the command that starts it.
 
     ``data``: the user's own images, or the file that describes them, whose domains are the sites; else those of PACS.
     """
@@ -92,10 +84,9 @@ def examine(environment: Mapping[str, str], data: Path | None = None) -> Examina
         "weights": lambda: [check_weights(environment)],
         "variables": lambda: check_variables(environment),
     }
-    command = recommend(cores, gpus, sites, fitting).command
-    if data is not None:  # no job folder is about them
-        command = f"fdg run fedomg --dataset {shlex.quote(str(data))}"
-    return Examination(findings_of(checks), sites, command)
+    # No job folder is about the user's own images.
+    own = None if data is None else f"fdg run fedomg --dataset {shlex.quote(str(data))}"
+    return findings_of(checks), sites, own or recommend(cores, gpus, sites, fitting).command
 
 
 def recommend(cores: int, gpus: Sequence[str], sites: int, processes: int) -> Advice:
@@ -119,20 +110,21 @@ def check_versions() -> Iterator[Finding]:
         return
     for requirement in map(Requirement, requires(PACKAGE) or []):
         if requirement.marker is None or requirement.marker.evaluate():
-            yield from check_requirement(requirement)
+            found = check_requirement(requirement)
+            if found.status is not Status.OK or found.check in NAMED:
+                yield found
 
 
-def check_requirement(requirement: Requirement) -> Iterator[Finding]:
-    """Yield whether a package is installed in a version that is supported; little-known ones only if they are not."""
+def check_requirement(requirement: Requirement) -> Finding:
+    """Return whether a package is installed in a version that is supported."""
     name, wanted = requirement.name, requirement.specifier
     try:
         found = version(name)
     except PackageNotFoundError:
         found = ""
     if not found or not wanted.contains(found, prereleases=True):
-        yield problem(name, f"{found or 'not installed'}, expected {wanted or 'any version'}")
-    elif name in NAMED:
-        yield ok(name, f"{found} ({wanted})")
+        return problem(name, f"{found or 'not installed'}, expected {wanted or 'any version'}")
+    return ok(name, f"{found} ({wanted})")
 
 
 def check_gpus(gpus: Sequence[str]) -> Iterator[Finding]:

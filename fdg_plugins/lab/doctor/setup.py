@@ -44,10 +44,10 @@ def check_variables(environment: Mapping[str, str]) -> Iterator[Finding]:
 
     The value of a setting of methods is checked by the methods that have it, in the job.
     """
-    set_ones = [name for name in sorted(environment) if name.startswith(PREFIX) and environment[name].strip()]
-    if not set_ones:
+    found = [name for name in sorted(environment) if name.startswith(PREFIX) and environment[name].strip()]
+    if not found:
         yield ok("variables", f"no {PREFIX}* variable is set")
-    for name in set_ones:
+    for name in found:
         try:
             _use_variable(name, environment)
             yield ok(name, f"is {environment[name]!r}")

@@ -16,13 +16,11 @@ import psutil
 
 from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.flare.sessions import open_session
-from fdg_plugins.lab.poc.project import Project
-from fdg_plugins.lab.sweep.processes import end_processes, processes_below
+from fdg_plugins.lab.poc.kits import Project
+from fdg_plugins.lab.sweep.processes import MARK, end_processes, processes_below
 
 CONSOLE_LOG = "console.log"
 HOST = "127.0.0.1"
-# Every process of the federation inherits this variable, and is found by it, whoever its parent is by then.
-MARK = "FLARE_POC_FOLDER"
 DAEMON_SCRIPT = "sub_start.sh"
 LEFT_BY_DAEMON = ("daemon_pid.fl", "pid.fl", "shutdown.fl", "restart.fl")
 
@@ -43,17 +41,24 @@ def check_port(port: int) -> None:
 
 
 def launch(project: Project, folder: Path) -> None:
-    """Start server and sites by FLARE's own ``start.sh``, whose daemon restarts a participant that dies."""
-    for name in (project.server["name"], *project.sites):
-        start_participant(folder, name)
+    """Start server and sites by FLARE's own ``start.sh``, whose daemon restarts a participant that dies.
+
+    Returns when all are connected; if that fails, every process is ended.
+    """
+    try:
+        for name in (project.server["name"], *project.sites):
+            start_participant(folder, name)
+        wait_until_ready(project, folder)
+    except BaseException:
+        end_all(folder)
+        raise
 
 
 @contextlib.contextmanager
 def launched(project: Project, folder: Path) -> Iterator[None]:
     """Start server and sites, wait until all of them are connected, and end every process in the end."""
+    launch(project, folder)
     try:
-        launch(project, folder)
-        wait_until_ready(project, folder)
         yield
     finally:
         end_all(folder)
@@ -107,11 +112,6 @@ def _connected_sites(project: Project, folder: Path) -> set[str]:
     return set()
 
 
-def processes(folder: Path) -> list[psutil.Process]:
-    """Return the processes that carry the folder's mark, this one aside."""
-    return processes_below(folder, MARK)
-
-
 def belongs(process: psutil.Process, kit: Path) -> bool:
     """Return whether the process is one of the participant whose kit this is."""
     return any(part == str(kit) or part.startswith(f"{kit}{os.sep}") for part in _words(process))
@@ -119,13 +119,13 @@ def belongs(process: psutil.Process, kit: Path) -> bool:
 
 def end_all(folder: Path) -> int:
     """End every process of the federation; the daemons first, or they would start what was just ended."""
-    found = processes(folder)
+    found = processes_below(folder)
     daemons = [process for process in found if any(part.endswith(DAEMON_SCRIPT) for part in _words(process))]
     for process in [*daemons, *(each for each in found if each not in daemons)]:
         with contextlib.suppress(psutil.Error):
             process.send_signal(signal.SIGKILL if process in daemons else signal.SIGTERM)
     psutil.wait_procs(found, timeout=GRACE_S)
-    end_processes(folder, MARK)  # also those that were started meanwhile
+    end_processes(folder)  # also those that were started meanwhile
     for file in LEFT_BY_DAEMON:
         for path in folder.glob(f"*/{file}"):
             path.unlink(missing_ok=True)

@@ -6,12 +6,14 @@ The manifest has size and SHA-256 of every file in the data set's folder, but fo
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import pydantic
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import track as track_with_bar
 
 from fdg_plugins.data.attributes import list_attributed
 from fdg_plugins.data.catalogue import Release, origin_of
@@ -29,20 +31,19 @@ Counts = Mapping[str, Mapping[str, int]]
 
 PAIRS = "pairs"
 
-Track = Callable[[Iterable[Any], str, int], Iterable[Any]]
-"""Shows the progress of a long loop: yields the elements, given also what is done with them and their number."""
+T = TypeVar("T")
 
 
-def untracked(items: Iterable[Any], what: str, total: int) -> Iterable[Any]:
-    """Return ``items`` and show nothing."""
-    return items
+def track(items: Collection[T], what: str) -> Iterable[T]:
+    """Yield ``items`` with a progress bar on stderr, in a terminal only, that disappears at the end."""
+    console = Console(stderr=True)
+    return track_with_bar(items, escape(what), console=console, transient=True, disable=not console.is_terminal)
 
 
 # --- counts ---
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """The closest release, None if no numbers are known, and the differences from it, as sentences."""
 
     release: Release | None
@@ -153,10 +154,10 @@ class Changes(NamedTuple):
         return any(self[:])
 
 
-def write_manifest(root: Path, spec: KnownSpec, release: str | None, *, track: Track = untracked) -> Manifest:
+def write_manifest(root: Path, spec: KnownSpec, release: str | None) -> Manifest:
     """Hash every file of the data set below the resolved data root; write and return the manifest."""
     paths = sorted(_paths(root / spec.folder))
-    files = {path: _record(root, spec, path) for path in track(paths, "hashing", len(paths))}
+    files = {path: _record(root, spec, path) for path in track(paths, "hashing")}
     manifest = Manifest(folder=spec.folder, release=release, sha256=digest(files), files=files)
     write_json(root / spec.folder / MANIFEST, manifest.model_dump())
     return manifest
@@ -176,11 +177,11 @@ def read_manifest(root: Path, spec: KnownSpec) -> Manifest | None:
     return manifest
 
 
-def find_changes(root: Path, spec: KnownSpec, manifest: Manifest, *, track: Track = untracked) -> Changes:
+def find_changes(root: Path, spec: KnownSpec, manifest: Manifest) -> Changes:
     """Hash the files below the resolved data root again and return the differences from the manifest."""
     present, known = _paths(root / spec.folder), manifest.files
     common = sorted(present & known.keys())
-    changed = [path for path in track(common, "hashing", len(common)) if _record(root, spec, path) != known[path]]
+    changed = [path for path in track(common, "hashing") if _record(root, spec, path) != known[path]]
     return Changes(tuple(sorted(known.keys() - present)), tuple(sorted(present - known.keys())), tuple(changed))
 
 

@@ -12,9 +12,8 @@ Differences: DomainBed stops at a missing image; here, missing images are counte
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from fdg_plugins.data.specs import (
     IMAGE_SUFFIXES,
@@ -37,8 +36,7 @@ _UNION = "full"  # in VLCS, the images of train/ and crossval/ again, named <tra
 _DOTTED = ".idx"  # in another spelling of the names of MNIST's files: train-images.idx3-ubyte
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """The files to write, each target once, and the files of the source that do not belong to the data set."""
 
     items: tuple[Item, ...]
@@ -71,15 +69,15 @@ def _found(spec: KnownSpec, source: Source) -> tuple[list[Item], tuple[str, ...]
     if isinstance(spec, RotatedSpec | PublishedSpec):
         places = {PurePosixPath(name).name: PurePosixPath(name).relative_to(spec.folder) for name in files_of(spec)}
         names = {file: PurePosixPath(file).name.removesuffix(PACKED).replace(_DOTTED, "-idx") for file in source.files}
-        published = [Item(file, str(places[name])) for file, name in names.items() if name in places]
-        return published, (), f"the files {', '.join(places)}, with or without .gz"
+        items = [Item(file, str(places[name])) for file, name in names.items() if name in places]
+        return items, (), f"the files {', '.join(places)}, with or without .gz"
     if isinstance(spec, AttributeSpec):
         lists = [spec.attribute_list, spec.part_list]
         paths = [PurePosixPath(file) for file in source.files]
-        attributed = [Item(str(path), path.name) for path in paths if path.name in lists]
+        items = [Item(str(path), path.name) for path in paths if path.name in lists]
         images = (path for path in paths if path.parent.name == spec.image_folder)
-        attributed += [Item(str(path), f"{spec.image_folder}/{path.name}") for path in images]
-        return attributed, (), f"the files {' and '.join(lists)}, and {spec.image_folder}/<image>"
+        items += [Item(str(path), f"{spec.image_folder}/{path.name}") for path in images]
+        return items, (), f"the files {' and '.join(lists)}, and {spec.image_folder}/<image>"
     if isinstance(spec, SegmentationSpec):
         return mask_items(spec, source)
     items = list(_sorted_images(spec, source.files))
@@ -94,7 +92,7 @@ def _found(spec: KnownSpec, source: Source) -> tuple[list[Item], tuple[str, ...]
 
 
 def _plain(name: str) -> str:
-    return "".join(character for character in name.lower() if character.isalnum())
+    return "".join(filter(str.isalnum, name.lower()))
 
 
 def _sorted_images(spec: ImageFolderSpec, files: Iterable[str]) -> Iterator[Item]:
@@ -180,15 +178,17 @@ def _each_once(items: Iterable[Item], source: Source, target: Path) -> tuple[Ite
 
     An archive of MNIST may have each file under both spellings. Raises DataError for two files of the same rank.
     """
-    chosen: dict[str, tuple[int, Item]] = {}
-    for item in items:
+
+    def rank(item: Item) -> int:
         is_second = item.packed or _DOTTED in item.source or _UNION in item.source.lower().split("/")[-3:]
-        rank = 0 if source.files[item.source] == target / item.target else 1 + is_second
-        known_rank, known = chosen.setdefault(item.target, (rank, item))
-        if known_rank == rank and known.source != item.source:
+        return 0 if source.files[item.source] == target / item.target else 1 + is_second
+
+    chosen: dict[str, Item] = {}
+    for item in items:
+        known = chosen.setdefault(item.target, item)
+        if rank(known) == rank(item) and known.source != item.source:
             raise DataError(
                 f"source {source.name} has two files for {item.target}: {known.source} and {item.source}; expected one."
             )
-        if rank < known_rank:
-            chosen[item.target] = (rank, item)
-    return tuple(item for _, item in chosen.values())
+        chosen[item.target] = min(known, item, key=rank)
+    return tuple(chosen.values())

@@ -9,8 +9,8 @@ import io
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -29,8 +29,7 @@ _COPIED = (".jpg", ".jpeg", ".png")  # all other images become PNG
 IMAGES, MASKS = PARTS
 
 
-@dataclass(frozen=True)
-class Item:
+class Item(NamedTuple):
     """One file to create: ``target`` is its path below the data set's folder.
 
     ``convert`` makes the content of the target from that of the source, given also a name of the file for errors; None:
@@ -54,8 +53,7 @@ class Item:
         return self.convert(content, f"{self.source} in {source.name}") if self.convert else content
 
 
-@dataclass(frozen=True)
-class Published:
+class Published(NamedTuple):
     """One domain as published: what to download, and how images and the first observer's masks are named.
 
     Both patterns match whole file names and capture the key that an image shares with its mask. Images that match
@@ -101,12 +99,11 @@ def mask_items(spec: SegmentationSpec, source: Source) -> tuple[list[Item], tupl
     published = VESSELS_PUBLISHED if spec.name == VESSELS.name else {}
     for domain in spec.domains:
         made = published.get(domain)
-        images, masks = (_in_folder(source, domain, part) for part in PARTS)
+        images, masks = (_by_key(source, rf"(?:.*/)?{re.escape(domain)}/{part}/([^/]+)", _stem) for part in PARTS)
         if made is not None and not (images and masks):
-            images, masks = (_named(source, pattern) for pattern in (made.image, made.mask))
-            unmarked = [
-                key for key in images.keys() - masks.keys() if re.fullmatch(made.may_lack, _name(images[key][0]), re.I)
-            ]
+            images, masks = (_by_key(source, f"(?:.*/)?{one}", str.lower) for one in (made.image, made.mask))
+            lacking = images.keys() - masks.keys()
+            unmarked = [key for key in lacking if re.fullmatch(made.may_lack, _name(images[key][0]), re.IGNORECASE)]
             if unmarked and len(unmarked) < len(images):
                 images = {key: files for key, files in images.items() if key not in unmarked}
                 remarks.append(f"{domain}: images that are published without a mask, left out: {len(unmarked):,}")
@@ -126,21 +123,12 @@ def _name(file: str) -> str:
     return PurePosixPath(file).name
 
 
-def _in_folder(source: Source, domain: str, part: str) -> _Files:
-    """Return the files in ``<domain>/<part>/`` by stem."""
+def _by_key(source: Source, pattern: str, key: Callable[[str], str]) -> _Files:
+    """Return the files whose paths match ``pattern``, by ``key`` of its group."""
     found: _Files = {}
     for file in source.files:
-        if file.split("/")[-3:-1] == [domain, part]:
-            found.setdefault(_stem(_name(file)), []).append(file)
-    return found
-
-
-def _named(source: Source, pattern: str) -> _Files:
-    """Return the files whose names are those of a published domain."""
-    found: _Files = {}
-    for file in source.files:
-        if match := re.fullmatch(pattern, _name(file), re.IGNORECASE):
-            found.setdefault(match[1].lower(), []).append(file)
+        if match := re.fullmatch(pattern, file, re.IGNORECASE):
+            found.setdefault(key(match[1]), []).append(file)
     return found
 
 
@@ -187,10 +175,8 @@ def as_mask(content: bytes, name: str) -> bytes:
     largest = int(pixels.max())
     grey = float(np.mean((pixels > 0) & (pixels < largest)))
     if largest == 0 or grey > MOST_GREY:
-        problem = (
-            f"marks no pixel, or has a fraction of {grey:.2f} of its pixels between its smallest and largest value"
-        )
-        raise DataError(f"mask {name} {problem}; expected a mask of two values.")
+        between = f"has a fraction of {grey:.2f} of its pixels between its smallest and largest value"
+        raise DataError(f"mask {name} marks no pixel, or {between}; expected a mask of two values.")
     return _png(Image.fromarray(np.where(pixels > largest / 2, 255, 0).astype(np.uint8)))
 
 

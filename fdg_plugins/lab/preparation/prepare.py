@@ -5,10 +5,12 @@ A file gets its final name only when it is complete. Existing files with the sam
 interrupted preparation can be resumed at any point.
 """
 
+import filecmp
 import os
 import shutil
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from fdg_plugins.data.decoding import MOST_PIXELS
 from fdg_plugins.data.folders import LOCK, MANIFEST, refuse_outside
@@ -16,24 +18,14 @@ from fdg_plugins.data.pairs import list_pairs
 from fdg_plugins.data.specs import KnownSpec, SegmentationSpec
 from fdg_plugins.data.stand_in import is_stand_in
 from fdg_plugins.errors import DataError
-from fdg_plugins.lab.preparation.checks import (
-    Counts,
-    Manifest,
-    Track,
-    Verdict,
-    count_images,
-    judge,
-    untracked,
-    write_manifest,
-)
+from fdg_plugins.lab.preparation.checks import Counts, Manifest, Verdict, count_images, judge, track, write_manifest
 from fdg_plugins.lab.preparation.facts import read_pair
 from fdg_plugins.lab.preparation.layouts import Plan, make_plan
 from fdg_plugins.lab.preparation.mask_layouts import Item
 from fdg_plugins.lab.preparation.sources import Source, opened
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(NamedTuple):
     """The outcome: how many files were ``written``, and how many were there already.
 
     ``manifest`` is None if the counts differ from the known ones and that was not accepted.
@@ -48,13 +40,7 @@ class Prepared:
 
 
 def prepare(
-    spec: KnownSpec,
-    place: Path,
-    data_root: Path,
-    *,
-    any_counts: bool = False,
-    track: Track = untracked,
-    max_pixels: int = MOST_PIXELS,
+    spec: KnownSpec, place: Path, data_root: Path, *, any_counts: bool = False, max_pixels: int = MOST_PIXELS
 ) -> Prepared:
     """Copy a data set, or the domains of it that a folder or archive has, below ``data_root``, and check it.
 
@@ -75,17 +61,17 @@ def prepare(
             target.mkdir(exist_ok=True)
             (target / LOCK).touch()
             (target / MANIFEST).unlink(missing_ok=True)  # it no longer describes the files
-            written = sum(_put(item, source, target) for item in track(plan.items, "copying", len(plan.items)))
+            written = sum(_put(item, source, target) for item in track(plan.items, "copying"))
     except OSError as error:
         raise DataError(f"{error.filename or target} cannot be written: {error.strerror}.") from error
     counts = count_images(root, spec)
     if isinstance(spec, SegmentationSpec):
         pairs = [pair for domain in counts for pair in list_pairs(root, spec, domain).images]
-        for pair in track(pairs, "decoding", len(pairs)):
+        for pair in track(pairs, "decoding"):
             read_pair(root, spec, pair, max_pixels)
     verdict = judge(counts, spec)
     accepted = any_counts or not verdict.is_wrong
-    manifest = write_manifest(root, spec, verdict.matched, track=track) if accepted else None
+    manifest = write_manifest(root, spec, verdict.matched) if accepted else None
     return Prepared(plan, written, len(plan.items) - written, counts, verdict, manifest)
 
 
@@ -99,31 +85,23 @@ def _put(item: Item, source: Source, target: Path) -> bool:
     refuse_outside(target, place.parent)
     place.parent.mkdir(parents=True, exist_ok=True)
     content = item.content(source)
-    is_plain = place.is_file() and not place.is_symlink()
-    if is_plain and (place.samefile(path) or _equal(place, path, content)):
+
+    def is_same() -> bool:
+        return filecmp.cmp(place, path, shallow=False) if content is None else place.read_bytes() == content
+
+    if place.is_file() and not place.is_symlink() and is_same():
         return False
     part = place.with_name(f".{place.name}.part")
     part.unlink(missing_ok=True)
     try:
         if content is not None:
             part.write_bytes(content)
-        elif not (path.is_relative_to(source.unpacked) and _linked(path, part)):
+        elif path.is_relative_to(source.unpacked):
+            with suppress(OSError):  # of a file system without links
+                os.link(path, part)
+        if not part.exists():
             shutil.copyfile(path, part)
         part.replace(place)
     finally:
         part.unlink(missing_ok=True)
-    return True
-
-
-def _equal(place: Path, path: Path, content: bytes | None) -> bool:
-    if content is None and place.stat().st_size != path.stat().st_size:
-        return False
-    return place.read_bytes() == (path.read_bytes() if content is None else content)
-
-
-def _linked(path: Path, part: Path) -> bool:
-    try:
-        os.link(path, part)
-    except OSError:  # a file system without links
-        return False
     return True

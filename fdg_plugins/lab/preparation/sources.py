@@ -15,9 +15,9 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from fdg_plugins.data.folders import leads_outside
 from fdg_plugins.errors import DataError
@@ -35,8 +35,7 @@ _BROKEN = (
 )
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """Named files: ``files`` maps each path (POSIX, no hidden component) to its place on this machine.
 
     ``unpacked``: the temporary folder, below which are the files of archives.

@@ -20,19 +20,20 @@ from threading import Lock
 from types import FrameType
 from typing import NamedTuple
 
+import pydantic
 from rich.console import Console
 from rich.text import Text
 
-from fdg_plugins.errors import DataError
+from fdg_plugins.errors import DataError, first_problem
 from fdg_plugins.lab.sweep.folder import JOB, RUN_FILE, end_earlier, settle
 from fdg_plugins.lab.sweep.kinds import RunKind, is_same_job, kind_of, launch
 from fdg_plugins.lab.sweep.machine import Machine
-from fdg_plugins.lab.sweep.plan import PlannedRun, SweepFile, read_sweep_file
+from fdg_plugins.lab.sweep.plan import PlannedRun, SweepFile
 from fdg_plugins.lab.sweep.processes import RunProcess, end_processes, finished_record
 from fdg_plugins.plugins.files import check_names_differ
 from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE, TRACKED
 from fdg_plugins.record.text import duration
-from fdg_plugins.storage import write_bytes, write_json, writing
+from fdg_plugins.storage import read_json, write_bytes, write_json, writing
 
 POLL_S = 0.2
 MODELS = (LAST_FILE, SELECTED_FILE, LOCAL_FOLDER)
@@ -83,17 +84,19 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
-        self.runs = self.folder / "runs"
-        self.plugins = self.folder / "plugins"
-        self.lock = self.folder / ".lock"
+        self.runs, self.plugins, self.lock = (self.folder / name for name in ("runs", "plugins", ".lock"))
         self._file = self.folder / "sweep.json"
 
     def read(self) -> SweepFile | None:
         """Return the file of an existing sweep, None for a new folder; raise ``DataError`` for any other folder."""
-        found = read_sweep_file(self._file)
-        if found is None and {path.name for path in self.folder.glob("*")} - {".lock", "plugins"}:
-            raise DataError(f"folder {self.folder} holds other things, expected a new one or that of a sweep.")
-        return found
+        if not self._file.exists():
+            if {path.name for path in self.folder.glob("*")} - {".lock", "plugins"}:
+                raise DataError(f"folder {self.folder} holds other things, expected a new one or that of a sweep.")
+            return None
+        try:
+            return SweepFile.model_validate(read_json(self._file))
+        except pydantic.ValidationError as error:
+            raise DataError(f"file {self._file} is not what fdg sweep wrote: {first_problem(error)}") from error
 
     def plugin_files(self, given: Sequence[Path]) -> list[Path]:
         """Return the plug-in files of the sweep: those that it keeps, and those ``given`` now.
@@ -221,19 +224,17 @@ class Runner:
         return job.sites
 
 
-class Lines:
-    """Prints one line for each run that starts or ends, with the number of runs of the plan that have finished."""
+def printing(plan: Sequence[PlannedRun], store: Store, console: Console) -> Callable[[PlannedRun | Ended], None]:
+    """Return what prints a line for each run that starts or ends, with the number of runs that have finished."""
+    done = sum(store.state(run.name) == "finished" for run in plan)
 
-    def __init__(self, plan: Sequence[PlannedRun], store: Store, console: Console) -> None:
-        self._total = len(plan)
-        self._done = sum(store.state(run.name) == "finished" for run in plan)
-        self._console = console
-
-    def __call__(self, event: PlannedRun | Ended) -> None:
-        """Print a line of a run."""
-        name, text = event.name, "started"
+    def tell(event: PlannedRun | Ended) -> None:
+        nonlocal done
+        text = "started"
         if isinstance(event, Ended):
-            self._done += event.status == "finished"
-            has_failed = event.status == "failed"
-            text = f"FAILED: {event.reason}" if has_failed else f"{event.status} after {duration(event.seconds)}"
-        self._console.print(Text(f"[{self._done}/{self._total}] {name} {text}"), soft_wrap=True)
+            done += event.status == "finished"
+            failed = event.status == "failed"
+            text = f"FAILED: {event.reason}" if failed else f"{event.status} after {duration(event.seconds)}"
+        console.print(Text(f"[{done}/{len(plan)}] {event.name} {text}"), soft_wrap=True)
+
+    return tell

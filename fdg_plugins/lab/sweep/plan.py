@@ -7,26 +7,19 @@ A run's name depends only on the run, so adding methods, domains, seeds or value
 import hashlib
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import pydantic
 
-from fdg_plugins.errors import DataError, first_problem
 from fdg_plugins.lab.sweep.values import as_json
 from fdg_plugins.plugins.own_dataset import DatasetRef, OwnDataset, plain_dataset
-from fdg_plugins.storage import read_json
 
 LONGEST_NAME = 120
 _PLAIN_VALUE = re.compile(r"-?\d+(\.\d+)?(e[+-]\d+)?|[A-Za-z0-9_.]+")
 _PLAIN_LENGTH = 24
 
 
-class _Kept(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
-
-
-class Request(_Kept):
+class Request(pydantic.BaseModel, frozen=True, extra="forbid"):
     """Everything that determines which runs there are and their settings; nothing that depends on the machine.
 
     ``settings`` has the values of ``--set`` by ``name`` or ``method:name``; several are an axis of the grid.
@@ -40,15 +33,15 @@ class Request(_Kept):
     settings: dict[str, tuple[Any, ...]] = {}
 
 
-class DataFound(_Kept):
+class DataFound(pydantic.BaseModel, frozen=True, extra="forbid"):
     """The images of a sweep: whether they only stand in for others, and their number per domain."""
 
     stand_in: bool
     images: dict[str, int]
 
 
-class SweepFile(_Kept):
-    """The content of ``sweep.json``. ``versions`` are those of the first call; each run's record has its own.
+class SweepFile(pydantic.BaseModel, frozen=True, extra="ignore"):
+    """The content of ``sweep.json``; versions before 0.3.0 wrote more.
 
     ``pretrained``: the SHA-256 of ``FDG_PRETRAINED_FILE``, empty without one; None in sweeps from before this was kept.
     """
@@ -56,16 +49,7 @@ class SweepFile(_Kept):
     format: Literal[1] = 1
     request: Request
     data: DataFound
-    versions: dict[str, str]
     pretrained: str | None = None
-
-
-def read_sweep_file(path: Path) -> SweepFile | None:
-    """Return the content of ``path``, None if there is no such file; raise ``DataError`` if it is invalid."""
-    try:
-        return SweepFile.model_validate(read_json(path)) if path.exists() else None
-    except pydantic.ValidationError as error:
-        raise DataError(f"file {path} is not what fdg sweep wrote: {first_problem(error)}") from error
 
 
 class PlannedRun(NamedTuple):

@@ -29,7 +29,6 @@ from fdg_plugins.models import read_weights
 from fdg_plugins.objectives import check_any_network, check_brought_network
 from fdg_plugins.plugins.composition import BASE
 from fdg_plugins.plugins.own_dataset import DatasetRef
-from fdg_plugins.plugins.versions import OF_SERVER, installed_versions
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.protocols import PAPER
 from fdg_plugins.settings.site_config import read_site_config
@@ -67,7 +66,6 @@ def prepare(asked: Mapping[str, Any], store: Store, environment: Mapping[str, st
     content = SweepFile(
         request=request,
         data=look_at_data(request.dataset, environment, {run.target for run in plan}),
-        versions=earlier.versions if earlier else installed_versions(OF_SERVER),
         pretrained=pretrained_digest(environment),
     )
     if earlier is not None:
@@ -89,36 +87,32 @@ def runs_of(request: Request) -> tuple[tuple[PlannedRun, ...], dict[str, Grid]]:
     Raises ``SettingsError`` for one that no method has.
     """
     known = {method: frozenset(settings_of(method)) for method in request.methods}
-    for key in request.settings:
-        owner, name = split_key(key)
+    given = [(*split_key(key), values) for key, values in request.settings.items()]
+    for owner, name, _ in given:
         if name in OWN_OPTIONS or owner not in (None, *known):
             expected = f"{OWN_OPTIONS.get(name, 'a setting')}, or a method of the sweep: {', '.join(known)}"
-            raise SettingsError(field="--set", value=key, expected=expected)
+            raise SettingsError(field="--set", value=f"{owner or ''}:{name}".lstrip(":"), expected=expected)
         meant = list(known) if owner is None else [owner]
         everything = frozenset[str]().union(*(known[method] for method in meant))
         if name not in everything:
             hint = did_you_mean(name, sorted(everything))
-            raise SettingsError(f"--set {key}: no method of {', '.join(meant)} has a setting {name!r}; {hint}")
+            raise SettingsError(f"no method of {', '.join(meant)} has a setting {name!r} (--set); {hint}")
     grids: dict[str, Grid] = {}
     for method, names in known.items():
         base = base_settings(request.protocol, request.dataset, method)
         values = {name: (value,) for name, value in base.items()}
         for wanted in (None, method):
-            own = ((split_key(key), given) for key, given in request.settings.items())
-            values |= {name: given for (owner, name), given in own if owner == wanted}
-        grids[method] = {name: given for name, given in sorted(values.items()) if name in names}
+            values |= {name: own for owner, name, own in given if owner == wanted}
+        grids[method] = {name: own for name, own in sorted(values.items()) if name in names}
     spec = dataset_spec(request.dataset)
     sites = dict(zip(spec.domains, spec.sites, strict=True))  # domains of any name; these are safe for files
-    where = (request.dataset, request.protocol)
-    plan = (
-        PlannedRun(run_name(method, sites.get(target, target), seed, axes), *where, method, target, seed, point)
-        for seed in request.seeds
-        for target in request.targets
-        for method in request.methods
-        for values in itertools.product(*grids[method].values())
-        for point in [dict(zip(grids[method], values, strict=True))]
-        for axes in [{name: point[name] for name in axes_of(grids[method])}]
-    )
+    plan = []
+    for seed, target, method in itertools.product(request.seeds, request.targets, request.methods):
+        grid = grids[method]
+        for values_of_point in itertools.product(*grid.values()):
+            point = dict(zip(grid, values_of_point, strict=True))
+            name = run_name(method, sites.get(target, target), seed, {axis: point[axis] for axis in axes_of(grid)})
+            plan.append(PlannedRun(name, request.dataset, request.protocol, method, target, seed, point))
     return tuple(plan), grids
 
 
@@ -215,15 +209,13 @@ def look_at_data(dataset: DatasetRef, environment: Mapping[str, str], targets: C
     Raises ``DataError`` for a domain with none to train or validate on where another of ``targets`` is held out.
     """
     stand_in, domains = _open_domains(dataset, environment)
+    images: dict[str, int] = {}
     for domain, data in domains.items():
         if {*targets} - {domain} and not (data.train and data.validation):
-            found = {"training": len(data.train), "validation": len(data.validation)}
+            found = [("training", len(data.train)), ("validation", len(data.validation))]
             expected = "at least one of each: a class of two images or more has one for validation"
-            raise DataError(field=f"domain {domain!r}, its images", value=list(found.items()), expected=expected)
-    images = {
-        domain: len({sample.file for sample in (*data.train, *data.validation, *data.test)})
-        for domain, data in domains.items()
-    }
+            raise DataError(field=f"domain {domain!r}, its images", value=found, expected=expected)
+        images[domain] = len({sample.file for sample in (*data.train, *data.validation, *data.test)})
     return DataFound(stand_in=stand_in, images=images)
 
 
@@ -234,22 +226,18 @@ def make_request(asked: Mapping[str, Any], earlier: Request | None) -> Request:
     wanted = before | {name: value for name, value in asked.items() if value is not None}
     if not wanted["methods"]:
         raise SettingsError("--methods is missing: a new sweep needs at least one, such as --methods fedavg,fedomg.")
-    given: dict[str, Any] = {}
+    settings = dict(before["settings"])
     for key, values in (asked.get("settings") or {}).items():
         method, name = split_key(key)
-        given[name if method is None else f"{canonical_name(method)}:{name}"] = values
+        settings[name if method is None else f"{canonical_name(method)}:{name}"] = values
     spec = dataset_spec(wanted["dataset"])
     targets = spec.targets if wanted["targets"] == (ALL,) else wanted["targets"]
     if unknown := [target for target in targets if target not in spec.domains]:
         expected = f"all, or domains of {spec.name}: {', '.join(spec.domains)}"
         raise SettingsError(field="--targets", value=unknown[0], expected=expected)
-    lists = {
-        "methods": [canonical_name(method) for method in wanted["methods"]],
-        "targets": targets,
-        "seeds": wanted["seeds"],
-    }
+    lists = {"methods": map(canonical_name, wanted["methods"]), "targets": targets, "seeds": wanted["seeds"]}
     once = {name: tuple(dict.fromkeys(values)) for name, values in lists.items()}
-    return Request(**{**wanted, **once, "settings": {**before["settings"], **given}})
+    return Request(**{**wanted, **once, "settings": settings})
 
 
 def title_of_data(dataset: DatasetRef, *, stand_in: bool) -> str:

@@ -27,25 +27,25 @@ PATIENCE_S = 20.0
 LONGEST_REASON = 300
 
 
-def processes_below(folder: Path, mark: str = MARK) -> list[psutil.Process]:
-    """Return the live processes of all runs whose folder is ``folder`` or below it, by whatever path."""
+def processes_below(folder: Path) -> list[psutil.Process]:
+    """Return the live processes of all runs and federations in ``folder`` or below it, by whatever path."""
     own, place = os.getpid(), folder.resolve()
-    return [process for process in psutil.process_iter() if process.pid != own and _works_below(process, place, mark)]
+    return [process for process in psutil.process_iter() if process.pid != own and _works_below(process, place)]
 
 
-def _works_below(process: psutil.Process, folder: Path, mark: str) -> bool:
+def _works_below(process: psutil.Process, folder: Path) -> bool:
     try:
-        marked = process.environ().get(mark)
+        marked = process.environ().get(MARK)
         is_live = marked is not None and process.status() != psutil.STATUS_ZOMBIE
         return is_live and Path(marked or "").resolve().is_relative_to(folder)
     except (psutil.Error, OSError):  # it has just ended, or belongs to another user
         return False
 
 
-def end_processes(folder: Path, mark: str = MARK) -> None:
+def end_processes(folder: Path) -> None:
     """Kill every process of the runs whose folder is ``folder`` or below it; return when none is left."""
     deadline = time.monotonic() + PATIENCE_S
-    while processes := processes_below(folder, mark):
+    while processes := processes_below(folder):
         for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()

@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures from the records of finished runs; :func:`make_pictures` computes the figures of one kind.
+"""Figures of finished runs by kind: convergence, cosines, weights, sensitivity, partition.
 
-Numbers first: every kind has a function from runs to a :class:`Picture` that does not need matplotlib. ``drawing``
-turns a picture into an image; :meth:`Picture.numbers` are its numbers.
+:func:`make_pictures` needs no matplotlib; ``drawing`` turns a :class:`Picture` into an image, and
+:meth:`Picture.numbers` are its numbers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.lab.analysis.figures.by_round import convergence, cosines, weights
-from fdg_plugins.lab.analysis.figures.partition import partition
+from fdg_plugins.lab.analysis.figures.charts import convergence, cosines, partition, sensitivity, weights
 from fdg_plugins.lab.analysis.figures.picture import Chart, Counts, Picture
-from fdg_plugins.lab.analysis.figures.sensitivity import sensitivity
 from fdg_plugins.lab.analysis.runs import Run
 from fdg_plugins.lab.analysis.selection import SOURCE_VALIDATION
 
@@ -30,11 +28,9 @@ KINDS: Mapping[str, Callable[[Sequence[Run], str | None, str], tuple[Picture, ..
 
 def kinds_of(word: str) -> tuple[str, ...]:
     """Return the kinds that a user names: one, or all; raise ``SettingsError``, listing them, for anything else."""
-    if word == ALL:
-        return tuple(KINDS)
-    if word not in KINDS:
+    if word not in (ALL, *KINDS):
         raise SettingsError(field="KIND", value=word, expected=f"one of {', '.join(KINDS)}, or {ALL}")
-    return (word,)
+    return tuple(KINDS) if word == ALL else (word,)
 
 
 def make_pictures(
@@ -43,11 +39,10 @@ def make_pictures(
     """Return the numbers of the figures of one kind, for one or more runs.
 
     ``setting``: on the x axis of ``sensitivity``, by default the only one that varies; ``selection``: the rule that
-    chooses a run's model there. Raises ``SettingsError`` for an unknown kind, for runs that are not comparable and for
-    a setting that does not vary; ``DataError`` if the records hold no numbers.
+    chooses a run's model there. Raises ``SettingsError`` for runs that are not comparable and for a setting that does
+    not vary; ``DataError`` if the records hold no numbers.
     """
-    (name,) = kinds_of(kind)
-    pictures = tuple(one for one in KINDS[name](runs, setting, selection) if next(one.rows(), None) is not None)
+    pictures = tuple(one for one in KINDS[kind](runs, setting, selection) if not one.numbers().empty)
     if not pictures:
         raise DataError(f"the records hold no numbers for a figure of the kind {kind}.")
     return pictures

@@ -1,35 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers of a figure, before anything is drawn, in plain units: fractions and rounds."""
+"""The numbers of a figure, without drawing: lines in panels, or numbers of images by site and class.
+
+Reference: Okabe, Ito, "Color Universal Design", 2008, for the colours, without their yellow, which is too faint for a
+thin line. Markers distinguish them in a greyscale print.
+"""
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from fdg_plugins.lab.analysis.estimates import Estimate
-from fdg_plugins.lab.analysis.figures.style import Look
+
+BLUE, VERMILLION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
+PURPLE, SKY_BLUE, BLACK, GREY = "#CC79A7", "#56B4E9", "#000000", "#666666"
+PALETTE = (BLACK, VERMILLION, BLUE, GREEN, ORANGE, PURPLE, SKY_BLUE)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 
 
-@dataclass(frozen=True)
-class Origin:
-    """The data behind the numbers, repeated in every line of them."""
+class Look(NamedTuple):
+    """A colour and a marker (matplotlib's names of both)."""
 
-    data: str
-    stand_in: bool
-    initial_weights: str
+    colour: str
+    marker: str
+
+
+def numbered_look(number: int) -> Look:
+    """Return the look of item ``number``, counted from 0; the first 63 differ."""
+    # Each cycle through the colours shifts the markers by one, so no pair recurs early.
+    return Look(PALETTE[number % len(PALETTE)], MARKERS[(number + number // len(PALETTE)) % len(MARKERS)])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """The fields that all figures share; ``name`` is the file name without suffix."""
+    """The fields of all figures: ``name`` is the file name without suffix, ``data`` what each line of numbers repeats.
+
+    ``data`` names the data, whether they are the stand-in, and the initial weights.
+    """
 
     name: str
     title: str
     caption: str
-    origin: Origin
+    data: Mapping[str, str] = field(default_factory=dict)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield the numbers, one dictionary per line; all have the same keys."""
@@ -37,8 +52,7 @@ class Picture:
 
     def numbers(self) -> pd.DataFrame:
         """Return the plotted numbers, unrounded; fractions stay fractions."""
-        origin = {**vars(self.origin), "stand_in": str(self.origin.stand_in).lower()}
-        return pd.DataFrame([{**row, **origin} for row in self.rows()], dtype=object)
+        return pd.DataFrame([{**row, **self.data} for row in self.rows()], dtype=object)
 
 
 @dataclass(frozen=True)
@@ -54,6 +68,11 @@ class Line:
     quantity: str = ""
     name: str = ""
     is_constant: bool = False
+
+    @property
+    def means(self) -> tuple[list[float], list[float]]:
+        """The coordinates ``x`` and ``y``."""
+        return list(self.points), [point.mean for point in self.points.values()]
 
 
 @dataclass(frozen=True)
@@ -78,8 +97,7 @@ class Scale(StrEnum):
     ROUNDS = "rounds"
     LINEAR = "linear"
     LOG = "log"
-    ZERO_AND_LOG = "zero and log"
-    CATEGORIES = "categories"
+    ZERO_AND_LOG = "symlog"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,15 +134,12 @@ class Chart(Picture):
 
 @dataclass(frozen=True, kw_only=True)
 class Counts(Picture):
-    """Numbers of images: ``counts`` has one row per site and one column per class; ``domains``: the sites'."""
+    """Numbers of images: ``counts`` has one row per site, indexed by domain and site, and one column per class."""
 
-    sites: tuple[str, ...]
-    domains: tuple[str, ...]
-    classes: tuple[str, ...]
-    counts: tuple[tuple[int, ...], ...]
+    counts: pd.DataFrame
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield a line for each site and class."""
-        for site, domain, row in zip(self.sites, self.domains, self.counts, strict=True):
-            for class_name, count in zip(self.classes, row, strict=True):
-                yield {"site": site, "domain": domain, "class": class_name, "images": count}
+        for (domain, site), row in self.counts.iterrows():
+            for name, images in row.items():
+                yield {"site": site, "domain": domain, "class": name, "images": images}
