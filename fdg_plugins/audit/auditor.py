@@ -33,6 +33,7 @@ from fdg_plugins.storage import sha256_of
 
 _PAIR = "fdg_audit_pair"  # private property of one task's context: the task's id and the line's id
 _LAST = "fdg_audit_last"  # another: the last line, without its time
+_NORMS = "fdg_audit_norms"  # another, in one process: norms of the tensors
 
 
 def note_returned(task_name: str, answer: Shareable, fl_ctx: FLContext) -> Shareable:
@@ -92,7 +93,9 @@ def audit_path(fl_ctx: FLContext) -> Path:
 
 def audit_line(answer: Shareable, fl_ctx: FLContext, stage: Literal["returned", "sent"], own_id: str) -> AuditLine:
     """Return the audit line for an answer in its state at ``stage``, with the id ``own_id``."""
-    contents = contents_of(answer, fl_ctx.get_all_public_props())
+    norms = (fl_ctx.get_prop(_NORMS) or {}) if in_one_process(fl_ctx) else None
+    contents = contents_of(answer, fl_ctx.get_all_public_props(), norms)
+    fl_ctx.set_prop(_NORMS, norms, private=True, sticky=False)
     job = str(fl_ctx.get_job_id())
     number, chain = answer.get_header(AppConstants.CURRENT_ROUND), result_filters(fl_ctx)
     passed = [

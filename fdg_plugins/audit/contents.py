@@ -20,10 +20,8 @@ LONGEST_LIST = 16  # numbers; a longer list is recorded as an array, with length
 LONGEST_TEXT = 200  # characters
 DEEPEST = 32
 
-# Values read at a time: the norm of a million values in float64 takes torch several times as long at once as in such
-# parts.
-AT_A_TIME = 1 << 16
-_WIDENED_BY_NORM = {torch.float16, torch.bfloat16, torch.float32, torch.complex64}  # while it reads, without a copy
+AT_A_TIME = 1 << 16  # values that are widened to float64 at a time, for their norm
+Norms = dict[int, tuple[torch.Tensor, int, float]]  # of tensors by identity, with torch's count of their changes
 
 _DXO_KEY = "DXO"
 _ENCODED = {"kind", "data", "meta"}  # the keys of a DXO on the wire
@@ -38,6 +36,7 @@ class Contents:
     tensors: list[TensorEntry] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
     others: dict[str, str] = field(default_factory=dict)
+    norms: Norms | None = None
 
     def look(self, value: Any, part: str, name: str = "", depth: int = 0) -> None:
         """Record ``value`` and everything in it; ``name``: the path within a part, ``depth``: of levels around it."""
@@ -45,7 +44,7 @@ class Contents:
         if isinstance(value, np.generic) and not isinstance(value, np.void):
             value = float(value) if isinstance(value, np.longdouble) else value.item()
         if isinstance(value, torch.Tensor | np.ndarray):
-            self.tensors.append(_entry(part, name, value))
+            self.tensors.append(self._entry(part, name, value))
         elif isinstance(value, str):
             self.values[self._free(path)] = _text(value)
         elif isinstance(value, bool | int | float | None):  # JSON has no words for NaN and infinities
@@ -89,6 +88,24 @@ class Contents:
         if not value and name:
             self.others[self._free(f"{part}/{name}")] = "empty"
 
+    def _entry(self, part: str, name: str, value: torch.Tensor | np.ndarray) -> TensorEntry:
+        size = value.numel() * value.element_size() if isinstance(value, torch.Tensor) else value.nbytes
+        try:
+            norm = self._tensor_norm(value) if isinstance(value, torch.Tensor) else _array_norm(value)
+        except (RuntimeError, TypeError, ValueError, NotImplementedError):  # undefined, as for an array of text
+            norm = math.nan
+        dtype = str(value.dtype).removeprefix("torch.")
+        return TensorEntry(part=part, name=name, shape=tuple(value.shape), dtype=dtype, bytes=size, norm=norm)
+
+    def _tensor_norm(self, value: torch.Tensor) -> float:
+        if self.norms is None or value.is_inference():
+            return _tensor_norm(value)
+        known, changes, norm = self.norms.get(id(value), (None, 0, 0.0))
+        if known is not value or changes != value._version:
+            norm = _tensor_norm(value)
+            self.norms[id(value)] = value, value._version, norm
+        return norm
+
     def _free(self, path: str) -> str:
         """Return ``path``, or if something else has it, as of keys that are cut alike, ``path#2`` and so on."""
         number, found = 1, path
@@ -98,9 +115,13 @@ class Contents:
         return found
 
 
-def contents_of(answer: Shareable, context: Mapping[str, Any]) -> Contents:
-    """Return the contents that leave with ``answer``; ``context``: the public properties that FLARE sends with it."""
-    found = Contents(kind="error" if answer.get_return_code(ReturnCode.OK) != ReturnCode.OK else "")
+def contents_of(answer: Shareable, context: Mapping[str, Any], norms: Norms | None = None) -> Contents:
+    """Return the contents that leave with ``answer``; ``context``: the public properties that FLARE sends with it.
+
+    ``norms``: those that are known of the same tensors; new ones are added. Not for a site of a federation: a filter
+    can change a tensor so that torch does not count it.
+    """
+    found = Contents(kind="error" if answer.get_return_code(ReturnCode.OK) != ReturnCode.OK else "", norms=norms)
     found.look(answer.get(ReservedHeaderKey.HEADERS) or {}, "headers")
     for key, value in answer.items():
         if key == _DXO_KEY:
@@ -130,16 +151,6 @@ def _decoded(value: Any) -> Any:
     return DXO(value["kind"], data=value["data"], meta=value["meta"]) if encoded else value
 
 
-def _entry(part: str, name: str, value: torch.Tensor | np.ndarray) -> TensorEntry:
-    size = value.numel() * value.element_size() if isinstance(value, torch.Tensor) else value.nbytes
-    try:
-        norm = _tensor_norm(value) if isinstance(value, torch.Tensor) else _array_norm(value)
-    except (RuntimeError, TypeError, ValueError, NotImplementedError):  # undefined, as for an array of text
-        norm = math.nan
-    dtype = str(value.dtype).removeprefix("torch.")
-    return TensorEntry(part=part, name=name, shape=tuple(value.shape), dtype=dtype, bytes=size, norm=norm)
-
-
 def _array_norm(value: np.ndarray) -> float:
     """Return the L2 norm of an array of numbers; NaN of any other."""
     wide = np.complex128 if value.dtype.kind == "c" else np.float64
@@ -148,12 +159,13 @@ def _array_norm(value: np.ndarray) -> float:
 
 def _tensor_norm(value: torch.Tensor) -> float:
     """Return the L2 norm, computed in float64."""
-    wide = torch.complex128 if value.is_complex() else torch.float64
     dense = value.detach().to_dense() if value.layout != torch.strided else value.detach()
-    if dense.dtype not in _WIDENED_BY_NORM:
-        dense = dense.to(wide)
-    parts = dense.cpu().reshape(-1).split(AT_A_TIME)
-    return float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(part, dtype=wide) for part in parts])))
+    dense = torch.view_as_real(dense.resolve_conj()) if dense.is_complex() else dense
+    wide, squares = torch.empty(min(dense.numel(), AT_A_TIME), dtype=torch.float64), 0.0
+    for part in dense.cpu().reshape(-1).split(AT_A_TIME):
+        widened = wide[: len(part)].copy_(part)
+        squares += float(torch.dot(widened, widened))
+    return math.sqrt(squares)
 
 
 def _text(value: Any) -> str:

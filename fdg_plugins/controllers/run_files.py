@@ -39,7 +39,8 @@ def selected_file(after_round: int | str | None) -> str:
 class RunFiles:
     """Writes a run's files, each atomically.
 
-    ``folder``: the job's results; ``state``: the run's folder for resuming.
+    ``folder``: the job's results; ``state``: the run's folder for resuming. While the run goes on, only the state is on
+    disk when a round ends: after a failure of the machine, the results are written anew from it.
     """
 
     folder: Path
@@ -63,8 +64,9 @@ class RunFiles:
         if self.exchange is not None:
             state["exchange"] = self.exchange.state()
             if published := self.exchange.published():
-                save_tensors(self.folder / TENSORS_FILE, published, {"after_round": str(after_round)})
-        write_json(self.folder / STATE_FILE, state)
+                named = {"after_round": str(after_round)}
+                save_tensors(self.folder / TENSORS_FILE, published, named, durable=self._has_ended)
+        write_json(self.folder / STATE_FILE, state, durable=self._has_ended)
         self.checkpoint().write(self.state / CHECKPOINT_FILE)
         for copy in self.state.glob(selected_file("*")):
             if copy.name != selected_file(self._selected_round()):
@@ -73,12 +75,14 @@ class RunFiles:
 
     def save_last(self) -> None:
         """Write the model as it is now."""
-        self.model.save(self.folder / LAST_FILE, self.description(len(self.record.rounds)))
+        description = self.description(len(self.record.rounds))
+        self.model.save(self.folder / LAST_FILE, description, durable=self._has_ended)
 
     def save_record(self) -> None:
         """Write ``results.json``."""
         self.record.seconds = self.seconds_before + time.perf_counter() - self.started
-        write_bytes(self.folder / RESULTS_FILE, self.record.model_dump_json(indent=1).encode() + b"\n")
+        text = self.record.model_dump_json(indent=1).encode() + b"\n"
+        write_bytes(self.folder / RESULTS_FILE, text, durable=self._has_ended)
 
     def keep_selected(self, after_round: int) -> None:
         """Keep the evaluated model. It is the last one saved, except for the initial model, which is saved here.
@@ -103,6 +107,10 @@ class RunFiles:
     def keep_local_models(self) -> None:
         """Keep the sites' models of the last round in the state too, for a job that hands out the results."""
         _keep_models(self.folder, self.state, private=True)
+
+    @property
+    def _has_ended(self) -> bool:
+        return self.record.status != "running"
 
     def _selected_round(self) -> int | None:
         return next((one.after_round for one in self.record.choices if one.rule == "source_validation"), None)

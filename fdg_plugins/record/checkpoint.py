@@ -140,5 +140,6 @@ def other_arithmetic(record: RunRecord, fresh: RunRecord) -> dict[str, dict[str,
 def _arithmetic(record: RunRecord) -> dict[str, dict[str, str]]:
     found = {SERVER: record.versions}
     for site, reply in record.census.items():
-        found[site] = {**reply.versions, "device": reply.device, "compiled": "yes" if reply.compiled else "no"}
+        own = {"device": reply.device, "compiled": "yes" if reply.compiled else "no", "threads": str(reply.threads)}
+        found[site] = {**reply.versions, **own}
     return found

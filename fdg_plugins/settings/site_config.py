@@ -70,7 +70,9 @@ class SiteConfig(pydantic.BaseModel):
         "auto", description="where the site computes"
     )
     workers: int = Field(0, ge=0, le=64, description="processes that read images")
-    threads: int | None = Field(None, ge=1, le=1024, description="threads of CPU arithmetic")
+    threads: int | None = Field(
+        None, ge=1, le=1024, description="most threads of CPU arithmetic; a small network has one"
+    )
     image_memory: float = Field(
         2.0,
         ge=0,
