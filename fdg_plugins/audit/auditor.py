@@ -10,6 +10,7 @@ import hashlib
 import logging
 import secrets
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -117,7 +118,7 @@ def audit_line(answer: Shareable, fl_ctx: FLContext, stage: Literal["returned", 
         values=contents.values,
         others=contents.others,
         filters=None if chain is None else tuple(passed),
-        config_sha256=_config_sha256(fl_ctx.get_engine().get_workspace(), job),
+        config_sha256=(_config_sha256 if norms is None else _known_sha256)(fl_ctx.get_engine().get_workspace(), job),
         versions=installed_versions(OF_AUDIT),
     )
 
@@ -137,3 +138,6 @@ def _config_sha256(workspace: Any, job: str) -> str | None:
     files = sorted(path for path in app.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
     lines = "".join(f"{sha256_of(path)} {path.relative_to(app)}\n" for path in files)
     return hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+_known_sha256 = cache(_config_sha256)  # in one process, where the engine has made the files

@@ -14,15 +14,17 @@ from nvflare.apis.shareable import ReservedHeaderKey, Shareable
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.audit.file import TensorEntry
+from fdg_plugins.core.linear import squared_norm
 from fdg_plugins.filters.wire import NO_DXO, PART_MAIN, PART_TENSORS
 
 LONGEST_LIST = 16  # numbers; a longer list is recorded as an array, with length and norm only
 LONGEST_TEXT = 200  # characters
 DEEPEST = 32
 
-AT_A_TIME = 1 << 16  # values that are widened to float64 at a time, for their norm
+AT_A_TIME = 1 << 20  # values whose norm is computed at a time
 Norms = dict[int, tuple[torch.Tensor, int, float]]  # of tensors by identity, with torch's count of their changes
 
+_WORDS, _CONTAINERS = (bool, int, float, type(None)), (dict, list, tuple, set, frozenset, FLModel, Mapping)
 _DXO_KEY = "DXO"
 _ENCODED = {"kind", "data", "meta"}  # the keys of a DXO on the wire
 _PARTS = {DataKind.WEIGHT_DIFF: "update", DataKind.WEIGHTS: "model", DataKind.METRICS: "metrics"}
@@ -47,14 +49,14 @@ class Contents:
             self.tensors.append(self._entry(part, name, value))
         elif isinstance(value, str):
             self.values[self._free(path)] = _text(value)
-        elif isinstance(value, bool | int | float | None):  # JSON has no words for NaN and infinities
+        elif isinstance(value, _WORDS):  # JSON has no words for NaN and infinities
             is_word = isinstance(value, float) and not math.isfinite(value)
             self.values[self._free(path)] = str(value) if is_word else value
         elif depth >= DEEPEST:
             self.others[self._free(path)] = f"{_type(value)}, too deep to look into"
         elif isinstance(value, DXO):
             self.look_into_dxo(value, path, depth + 1)
-        elif isinstance(value, FLModel | Mapping | list | tuple | set | frozenset):
+        elif isinstance(value, _CONTAINERS):
             self._look_into(value, part, name, depth)
         else:
             size = f" of {len(value)} bytes" if isinstance(value, bytes | bytearray | memoryview) else ""
@@ -158,14 +160,11 @@ def _array_norm(value: np.ndarray) -> float:
 
 
 def _tensor_norm(value: torch.Tensor) -> float:
-    """Return the L2 norm, computed in float64."""
+    """Return the L2 norm, to a relative error below 1e-6."""
     dense = value.detach().to_dense() if value.layout != torch.strided else value.detach()
     dense = torch.view_as_real(dense.resolve_conj()) if dense.is_complex() else dense
-    wide, squares = torch.empty(min(dense.numel(), AT_A_TIME), dtype=torch.float64), 0.0
-    for part in dense.cpu().reshape(-1).split(AT_A_TIME):
-        widened = wide[: len(part)].copy_(part)
-        squares += float(torch.dot(widened, widened))
-    return math.sqrt(squares)
+    parts = dense.cpu().reshape(-1).split(AT_A_TIME)
+    return math.sqrt(math.fsum(squared_norm([part]).item() for part in parts if len(part)))
 
 
 def _text(value: Any) -> str:

@@ -57,8 +57,7 @@ class RunFiles:
 
         Its other tensors are in the checkpoint alone.
         """
-        after_round = len(self.record.rounds)
-        self.record.seconds = self.seconds_before + time.perf_counter() - self.started
+        after_round, text = len(self.record.rounds), self._record_text()
         self.save_last()
         state = {"after_round": after_round, "aggregator": self.aggregator.state()}
         if self.exchange is not None:
@@ -67,22 +66,25 @@ class RunFiles:
                 named = {"after_round": str(after_round)}
                 save_tensors(self.folder / TENSORS_FILE, published, named, durable=self._has_ended)
         write_json(self.folder / STATE_FILE, state, durable=self._has_ended)
-        self.checkpoint().write(self.state / CHECKPOINT_FILE)
+        self.checkpoint().write(self.state / CHECKPOINT_FILE, text)
         for copy in self.state.glob(selected_file("*")):
             if copy.name != selected_file(self._selected_round()):
                 copy.unlink()
-        self.save_record()
+        self.save_record(text)
 
     def save_last(self) -> None:
         """Write the model as it is now."""
         description = self.description(len(self.record.rounds))
         self.model.save(self.folder / LAST_FILE, description, durable=self._has_ended)
 
-    def save_record(self) -> None:
-        """Write ``results.json``."""
+    def save_record(self, text: str | None = None) -> None:
+        """Write ``results.json``; ``text``: its content, if known."""
+        content = (text or self._record_text()).encode() + b"\n"
+        write_bytes(self.folder / RESULTS_FILE, content, durable=self._has_ended)
+
+    def _record_text(self) -> str:
         self.record.seconds = self.seconds_before + time.perf_counter() - self.started
-        text = self.record.model_dump_json(indent=1).encode() + b"\n"
-        write_bytes(self.folder / RESULTS_FILE, text, durable=self._has_ended)
+        return self.record.model_dump_json(indent=1)
 
     def keep_selected(self, after_round: int) -> None:
         """Keep the evaluated model. It is the last one saved, except for the initial model, which is saved here.

@@ -90,7 +90,6 @@ INTERNALS: dict[str, tuple[tuple[str, str], ...]] = {
         ("nvflare.recipe.spec", "Recipe._job"),
     ),
     "the one-process engine": (
-        ("nvflare.apis.fl_component", "generate_log_message"),
         (f"{_SERVER}.server_json_config", "ServerJsonConfigurator"),
         (f"{_FED}.client.client_json_config", "ClientJsonConfigurator"),
         (_UTILS, "authorize_build_component"),

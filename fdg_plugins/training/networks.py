@@ -19,7 +19,7 @@ from fdg_plugins.models.network import evaluation_mode
 from fdg_plugins.objectives import build_network, image_shape
 from fdg_plugins.settings.protocol import Protocol
 
-WORTH_A_THREAD = 5e8
+WORTH_A_THREAD = 2.5e8
 """Multiplications of a batch's forward pass for each thread beyond the first; docs/benchmarks.md has what was measured.
 
 Threads wait for each other after each layer. Where layers are small, or other processes use the cores, that takes
@@ -97,8 +97,10 @@ def copy_of(network: ExtractorClassifier, values: Mapping[str, torch.Tensor]) ->
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
     kind = type(value)
-    if kind in _PLAIN:
+    if kind in _PLAIN or (kind is tuple and all(type(one) in _PLAIN for one in value)):
         return value
+    if kind in (set, list, dict, OrderedDict) and not value:
+        return kind()
     if id(value) not in memo:
         # A dict of parameters, buffers, modules or hooks; copy.deepcopy would be several times as slow.
         is_dict = kind is dict or kind is OrderedDict

@@ -86,7 +86,7 @@ class SiteSession:
 
     @cached_property
     def threads(self) -> int:
-        """The number of threads for training and evaluation: of those that the site may use, as many as the work is worth."""
+        """How many of the threads that the site may use its training and evaluation are worth."""
         most = self.config.threads or torch.get_num_threads()
         if most == 1 or self.policy.device.type != "cpu":
             return most
@@ -166,7 +166,8 @@ class SiteSession:
             model.load_state_dict(values)
         else:
             model = shared.filled(*built_for, values)
-        model.hold(travel_rules(model, self.protocol).names(Rule.FROZEN))
+        self._rules = travel_rules(model, self.protocol)
+        model.hold(self._rules.names(Rule.FROZEN))
         return self.policy.place(model)
 
     def evaluate(
@@ -255,8 +256,7 @@ class SiteSession:
         """
         self._refuse_held_out()
         protocol, kept = self.protocol, kept or Kept()
-        model, objective = self.load(state, kept.personal), self.objective
-        rules = travel_rules(model, protocol)
+        model, objective, rules = self.load(state, kept.personal), self.objective, self._rules
         if self.config.compile:
             model.compile_for_training(BACKEND)
         site_round = self._site_round(round_number, kept.memory)

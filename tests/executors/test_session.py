@@ -307,7 +307,7 @@ def test_a_network_that_is_filled_is_what_loading_makes_of_a_new_one_and_shares_
     settings: dict[str, Any],
 ) -> None:
     protocol, shared = Protocol(**{**SETTINGS, **settings}), SharedNetworks()
-    new, images = build_network(protocol, 7), torch.ones(4, 3, 32, 32)
+    new, images = build_network(protocol, 7), torch.ones(4, 3, 16, 16)
     values = {name: value + 1 for name, value in new.state_dict().items()}
     new.load_state_dict(values)
     for _ in range(2):
