@@ -34,7 +34,6 @@ from fdg_plugins.storage import sha256_of
 
 _PAIR = "fdg_audit_pair"  # private property of one task's context: the task's id and the line's id
 _LAST = "fdg_audit_last"  # another: the last line, without its time
-_NORMS = "fdg_audit_norms"  # another, in one process: norms of the tensors
 
 
 def note_returned(task_name: str, answer: Shareable, fl_ctx: FLContext) -> Shareable:
@@ -94,10 +93,9 @@ def audit_path(fl_ctx: FLContext) -> Path:
 
 def audit_line(answer: Shareable, fl_ctx: FLContext, stage: Literal["returned", "sent"], own_id: str) -> AuditLine:
     """Return the audit line for an answer in its state at ``stage``, with the id ``own_id``."""
-    norms = (fl_ctx.get_prop(_NORMS) or {}) if in_one_process(fl_ctx) else None
-    contents = contents_of(answer, fl_ctx.get_all_public_props(), norms)
-    fl_ctx.set_prop(_NORMS, norms, private=True, sticky=False)
+    contents = contents_of(answer, fl_ctx.get_all_public_props())
     job = str(fl_ctx.get_job_id())
+    digest_of = _known_sha256 if in_one_process(fl_ctx) else _config_sha256
     number, chain = answer.get_header(AppConstants.CURRENT_ROUND), result_filters(fl_ctx)
     passed = [
         FilterEntry(filter=class_path(one), source=str(one.get_prop(FilterContextKey.SOURCE, "?")))
@@ -118,7 +116,7 @@ def audit_line(answer: Shareable, fl_ctx: FLContext, stage: Literal["returned", 
         values=contents.values,
         others=contents.others,
         filters=None if chain is None else tuple(passed),
-        config_sha256=(_config_sha256 if norms is None else _known_sha256)(fl_ctx.get_engine().get_workspace(), job),
+        config_sha256=digest_of(fl_ctx.get_engine().get_workspace(), job),
         versions=installed_versions(OF_AUDIT),
     )
 

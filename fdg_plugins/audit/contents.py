@@ -22,7 +22,6 @@ LONGEST_TEXT = 200  # characters
 DEEPEST = 32
 
 AT_A_TIME = 1 << 20  # values whose norm is computed at a time
-Norms = dict[int, tuple[torch.Tensor, int, float]]  # of tensors by identity, with torch's count of their changes
 
 _WORDS, _CONTAINERS = (bool, int, float, type(None)), (dict, list, tuple, set, frozenset, FLModel, Mapping)
 _DXO_KEY = "DXO"
@@ -38,7 +37,6 @@ class Contents:
     tensors: list[TensorEntry] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
     others: dict[str, str] = field(default_factory=dict)
-    norms: Norms | None = None
 
     def look(self, value: Any, part: str, name: str = "", depth: int = 0) -> None:
         """Record ``value`` and everything in it; ``name``: the path within a part, ``depth``: of levels around it."""
@@ -46,7 +44,7 @@ class Contents:
         if isinstance(value, np.generic) and not isinstance(value, np.void):
             value = float(value) if isinstance(value, np.longdouble) else value.item()
         if isinstance(value, torch.Tensor | np.ndarray):
-            self.tensors.append(self._entry(part, name, value))
+            self.tensors.append(_entry(part, name, value))
         elif isinstance(value, str):
             self.values[self._free(path)] = _text(value)
         elif isinstance(value, _WORDS):  # JSON has no words for NaN and infinities
@@ -90,24 +88,6 @@ class Contents:
         if not value and name:
             self.others[self._free(f"{part}/{name}")] = "empty"
 
-    def _entry(self, part: str, name: str, value: torch.Tensor | np.ndarray) -> TensorEntry:
-        size = value.numel() * value.element_size() if isinstance(value, torch.Tensor) else value.nbytes
-        try:
-            norm = self._tensor_norm(value) if isinstance(value, torch.Tensor) else _array_norm(value)
-        except (RuntimeError, TypeError, ValueError, NotImplementedError):  # undefined, as for an array of text
-            norm = math.nan
-        dtype = str(value.dtype).removeprefix("torch.")
-        return TensorEntry(part=part, name=name, shape=tuple(value.shape), dtype=dtype, bytes=size, norm=norm)
-
-    def _tensor_norm(self, value: torch.Tensor) -> float:
-        if self.norms is None or value.is_inference():
-            return _tensor_norm(value)
-        known, changes, norm = self.norms.get(id(value), (None, 0, 0.0))
-        if known is not value or changes != value._version:
-            norm = _tensor_norm(value)
-            self.norms[id(value)] = value, value._version, norm
-        return norm
-
     def _free(self, path: str) -> str:
         """Return ``path``, or if something else has it, as of keys that are cut alike, ``path#2`` and so on."""
         number, found = 1, path
@@ -117,13 +97,9 @@ class Contents:
         return found
 
 
-def contents_of(answer: Shareable, context: Mapping[str, Any], norms: Norms | None = None) -> Contents:
-    """Return the contents that leave with ``answer``; ``context``: the public properties that FLARE sends with it.
-
-    ``norms``: those that are known of the same tensors; new ones are added. Not for a site of a federation: a filter
-    can change a tensor so that torch does not count it.
-    """
-    found = Contents(kind="error" if answer.get_return_code(ReturnCode.OK) != ReturnCode.OK else "", norms=norms)
+def contents_of(answer: Shareable, context: Mapping[str, Any]) -> Contents:
+    """Return the contents that leave with ``answer``; ``context``: the public properties that FLARE sends with it."""
+    found = Contents(kind="error" if answer.get_return_code(ReturnCode.OK) != ReturnCode.OK else "")
     found.look(answer.get(ReservedHeaderKey.HEADERS) or {}, "headers")
     for key, value in answer.items():
         if key == _DXO_KEY:
@@ -151,6 +127,16 @@ def _decoded(value: Any) -> Any:
     """Return the DXO that ``value`` encodes on the wire; any other value as it is."""
     encoded = isinstance(value, dict) and value.keys() == _ENCODED and isinstance(value["meta"], dict | None)
     return DXO(value["kind"], data=value["data"], meta=value["meta"]) if encoded else value
+
+
+def _entry(part: str, name: str, value: torch.Tensor | np.ndarray) -> TensorEntry:
+    size = value.numel() * value.element_size() if isinstance(value, torch.Tensor) else value.nbytes
+    try:
+        norm = _tensor_norm(value) if isinstance(value, torch.Tensor) else _array_norm(value)
+    except (RuntimeError, TypeError, ValueError, NotImplementedError):  # undefined, as for an array of text
+        norm = math.nan
+    dtype = str(value.dtype).removeprefix("torch.")
+    return TensorEntry(part=part, name=name, shape=tuple(value.shape), dtype=dtype, bytes=size, norm=norm)
 
 
 def _array_norm(value: np.ndarray) -> float:
