@@ -26,8 +26,8 @@ Threads wait for each other after each layer. Where layers are small, or other p
 longer than the arithmetic.
 """
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_HOOKS += ("_state_dict_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
+_HOOKS = {"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"}
+_HOOKS |= {"_state_dict_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks"}
 _OWN_WAYS = ("__getstate__", "__setstate__", "__reduce_ex__", "__deepcopy__", "_load_from_state_dict")
 _AS_USUAL = {nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d, nn.ConvTranspose3d}  # own ways for old files
 _AS_USUAL |= {nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d}
@@ -120,8 +120,9 @@ def multiplications(network: nn.Module, image: torch.Tensor) -> int:
 
     def add(layer: nn.Module, _: Any, result: Any) -> None:
         values = result[0] if isinstance(result, tuple) else result
-        weights = [one for one in layer.parameters(recurse=False) if one.ndim > 1]
-        found.extend(values.numel() * one.numel() // len(one) for one in weights)
+        if isinstance(values, torch.Tensor):
+            weights = [one for one in layer.parameters(recurse=False) if one.ndim > 1]
+            found.extend(values.numel() * one.numel() // len(one) for one in weights)
 
     hooks = [layer.register_forward_hook(add) for layer in network.modules()]
     try:

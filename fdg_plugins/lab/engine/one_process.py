@@ -54,7 +54,7 @@ def _log_to_stdout() -> None:
     logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(asctime)s - %(levelname)s - %(message)s")
     logging.getLogger("nvflare").setLevel(logging.WARNING)
     # FLARE puts it before each message, ``[identity=..., run=...]: ``, also of the many that are not logged.
-    fl_component.generate_log_message = lambda _, message: message  # type: ignore[attr-defined]
+    fl_component.generate_log_message = lambda _, message: message
 
 
 def _stop_on_signals(job: OneProcessJob) -> None:
