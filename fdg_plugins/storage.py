@@ -159,6 +159,14 @@ def keep_file(source: Path, target: Path, *, private: bool = False) -> None:
         write_bytes(target, _content(source), private=private)
 
 
+def link(source: str, target: str) -> None:
+    """Make ``target`` a hard link to the file ``source``, or a copy where the file system has no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
 def write_json(path: Path, value: Any, *, private: bool = False, durable: bool = True) -> None:
     """Replace ``path`` with ``value`` as JSON.
 

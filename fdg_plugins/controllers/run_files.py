@@ -2,7 +2,6 @@
 """The files of one run at the server: its results, and the state with which another job can go on."""
 
 import json
-import os
 import shutil
 import time
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from fdg_plugins.record.run_files import (
     make_run_folder,
 )
 from fdg_plugins.record.run_record import RunRecord
-from fdg_plugins.storage import keep_file, save_tensors, write_bytes, write_json, writing
+from fdg_plugins.storage import keep_file, link, save_tensors, write_bytes, write_json, writing
 from fdg_plugins.training.global_model import GlobalModel
 
 FILES = {"last": LAST_FILE, "source_validation": SELECTED_FILE}
@@ -157,14 +156,7 @@ def keep_results(results: Path, workspace: Path, run: str) -> Path:
         folder = make_run_folder(workspace.parent / RUNS, run, datetime.now())
         for kept in filter(Path.exists, (results / name for name in KEPT)):
             if kept.is_dir():
-                shutil.copytree(kept, folder / kept.name, copy_function=_link)
+                shutil.copytree(kept, folder / kept.name, copy_function=link)
             else:
-                _link(str(kept), str(folder / kept.name))
+                link(str(kept), str(folder / kept.name))
     return folder
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # a file system without links
-        shutil.copy2(source, target)
