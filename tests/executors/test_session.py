@@ -297,6 +297,19 @@ def test_a_cpu_that_multiplies_in_bfloat16_uses_it_with_channels_last_and_anothe
     assert (told, seen._enabled) == (policy.precision, fast)
 
 
+# --- threads ---
+
+
+def test_a_small_network_has_one_thread_and_a_large_one_what_it_is_worth(data_root: Path) -> None:
+    shared, small = SharedNetworks(), Protocol(**SETTINGS)
+    larger = Protocol(**{**SETTINGS, "model": "resnet18", "image_size": 32, "batch_size": 16})
+    for protocol, threads in ((small, {1: 1, 2: 1, 64: 1}), (larger, {1: 1, 2: 2, 64: 2})):
+        assert {most: shared.threads(protocol, 7, most) for most in threads} == threads
+    config = SiteConfig(device="cpu", data_root=data_root, domain="photo", threads=64)
+    for protocol, threads in ((small, 1), (larger, 2)):
+        assert SiteSession("photo", config, protocol).census().threads == threads
+
+
 # --- networks of many sites in one process ---
 
 
