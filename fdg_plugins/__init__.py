@@ -10,7 +10,8 @@ import os
 from importlib.metadata import version
 
 # How often a thread of torch's arithmetic looks for more work before it sleeps; OpenMP reads it when torch is loaded.
-# By default it looks for milliseconds, which sites on the same cores take from each other; less costs a site alone 2 %.
-os.environ.setdefault("GOMP_SPINCOUNT", "30000")
+# By default it looks for milliseconds. Beside another process on the same core, a step of two threads then takes four
+# times as long; one whose threads soon sleep does not, and costs a site alone nothing that can be measured.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 __version__ = version("fdg-plugins")

@@ -114,7 +114,8 @@ class CensusReply(Checked):
     them if the site's operator allows it (``report_names``). ``num_damaged`` counts images that the site leaves out as
     they cannot be read or are too large. ``num_other_components`` counts entries of the site's ``class_allow_list``
     that this package's jobs do not need (None: unknown). ``precision``: in which the site computes, by its own hardware
-    if the protocol says ``auto``. ``keeps_state``: whether it has kept anything of earlier rounds of the run.
+    if the protocol says ``auto``; ``threads``: with how many threads. ``keeps_state``: whether it has kept anything of
+    earlier rounds of the run.
     """
 
     domain: Name
@@ -135,6 +136,7 @@ class CensusReply(Checked):
     allowed_reports: tuple[Name, ...] | None = pydantic.Field(None, max_length=MOST_NAMES)
     device: Name
     precision: Precision | None = None  # None: in records of earlier versions
+    threads: Count | None = None  # None: in records of earlier versions
     compiled: bool = False  # whether the site trains with a network compiled by torch
     keeps_state: bool = False  # whether the site has kept anything of earlier rounds of this run
     versions: dict[Name, Name] = pydantic.Field(max_length=MOST_NAMES)

@@ -92,11 +92,12 @@ def locked(path: Path, *, wait: bool = True, private: bool = False) -> Iterator[
         os.close(handle)
 
 
-def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
+def write_bytes(path: Path, content: bytes, *, private: bool = False, durable: bool = True) -> None:
     """Replace ``path`` with ``content``; a reader finds either the old file or the new one, even after a crash.
 
-    ``private``: only the owner can read the file, and :func:`make_private_folder` makes its folder. Raises
-    ``DataError`` naming the file if it cannot be written; the old file is then unchanged.
+    ``private``: only the owner can read the file, and :func:`make_private_folder` makes its folder. One that need not
+    be ``durable`` may be lost or damaged if the machine fails. Raises ``DataError`` naming the file if it cannot be
+    written; the old file is then unchanged.
     """
     place = path if private else Path(os.path.realpath(path))
     try:
@@ -106,11 +107,12 @@ def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
                 if not private and place.exists():
                     shutil.copymode(place, temporary)
                 file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
             temporary.replace(place)
-        if private:
-            _sync_folder(place.parent)
+        if private and durable:
+            _sync(place.parent)
     except OSError as error:
         raise DataError(f"file {path} cannot be written: {error.strerror}.") from error
 
@@ -130,9 +132,9 @@ def _temporary(place: Path, private: bool) -> Iterator[Path]:
             temporary.unlink()
 
 
-def _sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on disk; some network file systems cannot do so for a folder."""
-    handle = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on disk; some network file systems cannot do so for a folder."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):
             os.fsync(handle)
@@ -144,18 +146,28 @@ def keep_file(source: Path, target: Path, *, private: bool = False) -> None:
     """Replace ``target`` with the current content of ``source``, as a hard link if the file system supports them.
 
     ``source`` must be a file that is only ever replaced, as all files of this module are, and never written in place.
-    ``private``: the folder of ``target`` is accessible to the owner only; a linked file keeps its permissions. Raises
-    ``DataError`` naming the file if this fails.
+    ``private``: the folder of ``target`` is accessible to the owner only, and the file is on disk afterwards; a linked
+    file keeps its permissions. Raises ``DataError`` naming the file if this fails.
     """
     try:
         with _temporary(target, private) as temporary:
             os.link(source, temporary)
+            if private:
+                _sync(temporary)
             temporary.replace(target)
     except OSError:  # another file system, or one without links
         write_bytes(target, _content(source), private=private)
 
 
-def write_json(path: Path, value: Any, *, private: bool = False) -> None:
+def link(source: str, target: str) -> None:
+    """Make ``target`` a hard link to the file ``source``, or a copy where the file system has no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def write_json(path: Path, value: Any, *, private: bool = False, durable: bool = True) -> None:
     """Replace ``path`` with ``value`` as JSON.
 
     Raises ``DataError`` naming the file if it cannot be written, and for NaN and infinities, which JSON lacks, although
@@ -165,7 +177,7 @@ def write_json(path: Path, value: Any, *, private: bool = False) -> None:
         text = json.dumps(value, indent=1, allow_nan=False)
     except ValueError as error:
         raise DataError(f"file {path} cannot be written as JSON: {error}.") from error
-    write_bytes(path, f"{text}\n".encode(), private=private)
+    write_bytes(path, f"{text}\n".encode(), private=private, durable=durable)
 
 
 def read_json(path: Path) -> Any:
@@ -194,6 +206,7 @@ def save_tensors(
     metadata: Mapping[str, str] | None = None,
     *,
     private: bool = False,
+    durable: bool = True,
 ) -> None:
     """Replace ``path`` with a safetensors file of ``tensors``, stored as dense contiguous CPU tensors.
 
@@ -211,7 +224,7 @@ def save_tensors(
         content = save(plain, metadata=dict(metadata or {}))
     except SafetensorError as error:  # the names and the metadata, for instance, are longer than a header may be
         raise DataError(f"file {path} cannot be written: {error}.") from error
-    write_bytes(path, content, private=private)
+    write_bytes(path, content, private=private, durable=durable)
 
 
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:

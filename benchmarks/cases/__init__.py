@@ -4,8 +4,6 @@
 from collections.abc import Callable
 
 from cases import (
-    bare_command,
-    compiled,
     dim_bytes,
     dim_penalty,
     flower,
@@ -18,7 +16,6 @@ from cases import (
     one_process,
     precision,
     round_overhead,
-    scale,
     server_step,
     solver,
     whole_job,
@@ -37,13 +34,10 @@ CASES: dict[str, Callable[[bool], list[Row]]] = {
     "method_steps": method_steps.rows,
     "images": images.rows,
     "local_step": local_step.rows,
-    "compiled": compiled.rows,
     "precision": precision.rows,
-    "scale": scale.rows,
     "round_overhead": round_overhead.rows,
     "wire": wire.rows,
     "whole_job": whole_job.rows,
     "one_process": one_process.rows,
     "flower": flower.rows,
-    "bare_command": bare_command.rows,
 }

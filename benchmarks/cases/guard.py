@@ -11,7 +11,7 @@ from cases.measure import Goal, Row, interleave, lap
 from cases.rounds import accept_all, arrivals, context_of, fedomg, network_state, step_of
 from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.controllers.guard import Guard
-from fdg_plugins.controllers.reception import Expected, expected_of
+from fdg_plugins.controllers.reception import Expected, expectations
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.messages import CensusReply
 from fdg_plugins.record.run_record import InitialWeights, Method, RunRecord
@@ -28,7 +28,7 @@ def rows(quick: bool = False) -> list[Row]:
     context, messages = context_of(state), list(arrivals(state, sites))
     kinds = {name: str(entry.kind) for name, entry in ModelLayout.of(state).items()}
     guard = Guard(_record(sites), GlobalModel(state, kinds), ratio=10.0)
-    expected = {site: expected_of(site, guard.record.protocol, reply, 0) for site, reply in guard.record.census.items()}
+    expected = expectations(guard.record.protocol, guard.record.census, 0)
     aggregator = fedomg()
     seconds = interleave(
         [

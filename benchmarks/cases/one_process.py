@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one-process engine against plain PyTorch loops: a whole job, rounds of 100 sites, a sweep; memory of many sites.
+"""The one-process engine against plain PyTorch loops: a whole job, a sweep, rounds of 100 sites; many more sites.
 
 Both sides are commands of their own, with the start of Python and all imports. The loops train on the same batches.
 The loop of the rounds judges as the sites do, that of the whole job in both ways: as a script does, and as the sites
@@ -13,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +36,17 @@ DIGITS = "rotateddigits"
 TARGET = "angle_0"
 MANY = {"model": "cnn", "local_epochs": 1, "image_size": 32, "rounds": 12}
 DRAWN = 10
-COUNTS = (10, 100, 145)  # of sites; a domain has 29 images for validation, and each site needs one
+ROUND_GOALS = {"cnn": 1.3, "groupnorm_convnet": 1.08}  # of a round's time in that of the loop
+TURNS = 3  # of both sides of a round
+COUNTS = (100, 1000, 10_000)  # of sites, for the memory
 RUNS = 4  # of a sweep
 POLL_S = 0.02
 
 
 def rows(quick: bool = False) -> list[Row]:
-    """Return seconds of a job, of a round and of a sweep beside those of loops, and peak memory by number of sites."""
+    """Return seconds of a job, of a sweep and of rounds beside those of loops, and peak memory by number of sites."""
     with tempfile.TemporaryDirectory() as name:
-        return [*_whole_jobs(Path(name), quick), *_many_sites(Path(name), quick)]
+        return [part for measure in (_whole_jobs, _rounds, _scale) for part in measure(Path(name), quick)]
 
 
 def _whole_jobs(folder: Path, quick: bool) -> list[Row]:
@@ -55,13 +58,16 @@ def _whole_jobs(folder: Path, quick: bool) -> list[Row]:
         find_data_root(DATASET, None, folder / "cache")  # drawn once, and timed by nobody
         settings = {**dataset_protocol(DATASET).stand_in, **settings}
     own = {"FDG_DEVICE": "cpu", **where}
-    loop = run_command(loop_command(folder, settings), folder, own)
-    judging = run_command(loop_command(folder, settings, "sites"), folder, own)
-    job = run_job(export(folder / "jobs", settings), folder / "workspace", own).seconds
+    loops, judgings, jobs = [], [], []
+    for turn in range(1 if quick else TURNS):
+        loops.append(run_command(loop_command(folder, settings), folder, own))
+        judgings.append(run_command(loop_command(folder, settings, "sites"), folder, own))
+        jobs.append(run_job(export(folder / f"jobs-{turn}", settings), folder / f"workspace-{turn}", own).seconds)
+    loop, judging, job = map(statistics.median, (loops, judgings, jobs))
     what = "PACS" if root else "the stand-in of PACS"
-    swept = _sweep(folder, settings, own, 1 if quick else RUNS)
     times = 1 if quick else RUNS
-    goal = Goal("ratio", 1.05, "ratio ≤ 1.05")
+    swept = _sweep(folder, settings, own, times)
+    goal = Goal("ratio", 1.12, "ratio ≤ 1.12")
     return [
         Row(f"whole job, {what}: one process / one loop", job, loop, goal=goal),
         Row(f"whole job, {what}: one process / one loop that judges as the sites do", job, judging, goal=goal),
@@ -78,40 +84,99 @@ def _sweep(folder: Path, settings: Mapping[str, Any], own: Mapping[str, str], ru
     return run_command([*command, "--parallel", "1", *given], folder, own)
 
 
-def _many_sites(folder: Path, quick: bool) -> list[Row]:
-    """Return the row of a round of some of 100 sites, and those of the memory."""
-    counts, settings = ((10,), {**MANY, "rounds": 3, "image_size": 16}) if quick else (COUNTS, MANY)
+def _rounds(folder: Path, quick: bool) -> list[Row]:
+    """Return the rows of a round of some of 100 sites: beside the loop's, and beside a process that takes a core."""
     found: list[Row] = []
-    for count in counts:
-        job, workspace, entries = write_many(folder / f"many-{count}", count, settings)
-        run = run_job(job, workspace, {"FDG_DEVICE": "cpu"})
-        record = read_json(workspace / SIMULATOR_FOLDER / RESULTS_FILE)
-        if count in (100, counts[-1]) and not any("a round" in row.case for row in found):
-            ours = statistics.median(one["seconds"] for one in record["rounds"][1:])
-            loop = _round_of_loop(folder, record["protocol"], entries)
-            text = f"a round of {DRAWN} of {count} sites: one process / one loop"
-            found.append(Row(text, ours, loop, goal=Goal("ratio", 1.15, "ratio ≤ 1.15")))
-        found.append(Row(f"peak memory of {count} sites in one process", run.peak, unit="B"))
+    for model, limit in ROUND_GOALS.items():
+        settings = {**MANY, "model": model, **({"rounds": 3, "image_size": 16} if quick else {})}
+        count = DRAWN if quick else 100
+        ours, loop, disturbed = [], [], []
+        for turn in range(1 if quick else TURNS):
+            where = folder / f"{model}-{turn}"
+            record, entries = _run_many(where, count, settings)
+            ours += seconds_of(record)
+            loop += _rounds_of_loop(where, record, entries)
+            with _busy_neighbour():
+                disturbed += seconds_of(_run_many(where / "disturbed", count, settings)[0])
+        round_of, by_loop, beside = map(statistics.median, (ours, loop, disturbed))
+        what = f"a round of {DRAWN} of {count} sites, {model}"
+        goal = Goal("ratio", limit, f"ratio ≤ {limit}")
+        found.append(Row(f"{what}: one process / one loop", round_of, by_loop, goal=goal))
+        if model == MANY["model"]:
+            each = (round_of - by_loop) / (DRAWN + 1)  # the held-out site has a task too
+            found.append(Row("  of it, a site's task beyond the loop's work", each, goal=Goal("ours", 0.004, "4 ms")))
+        goal = Goal("ratio", 1.5, "ratio ≤ 1.5")
+        found.append(Row(f"{what}: beside a busy process / alone", beside, round_of, goal=goal))
     return found
 
 
-def _round_of_loop(folder: Path, protocol: Mapping[str, Any], entries: Path) -> float:
-    file = folder / "many.json"
-    file.write_text(Protocol.model_validate(protocol).model_dump_json())
+def _scale(folder: Path, quick: bool) -> list[Row]:
+    """Return the rows of many sites that share images: peak memory, and the time of a round by the sites drawn."""
+    counts, drawn = ((10, 20), (2, 4)) if quick else (COUNTS, (DRAWN, 10 * DRAWN))
+    tiny = {**MANY, "image_size": 16, "max_samples_per_domain": 40, "rounds": 3}
+    found: list[Row] = []
+    for count in counts:
+        job, workspace, _ = write_many(folder / f"{count}", count, {**tiny, "sites_per_round": drawn[0]}, share=True)
+        peak = run_job(job, workspace, {"FDG_DEVICE": "cpu"}).peak
+        found.append(Row(f"peak memory of {count} sites that share their images", peak, unit="B"))
+    each = []
+    for number in drawn:
+        settings = {**tiny, "sites_per_round": number}
+        record, _ = _run_many(folder / f"drawn-{number}", counts[1], settings, share=True)
+        each.append(statistics.median(seconds_of(record)) / number)
+    what = f"a round of {counts[1]} sites, for each drawn: {drawn[1]} drawn / {drawn[0]} drawn"
+    return [*found, Row(what, each[1], each[0], goal=Goal("ratio", 1.0, "ratio ≤ 1"))]
+
+
+def _run_many(folder: Path, count: int, settings: Mapping[str, Any], **how: bool) -> tuple[Any, Path]:
+    """Return the record of a job of ``count`` sources, and the file with its sites' config."""
+    job, workspace, entries = write_many(folder, count, settings, **how)
+    run_job(job, workspace, {"FDG_DEVICE": "cpu"})
+    return read_json(workspace / SIMULATOR_FOLDER / RESULTS_FILE), entries
+
+
+def seconds_of(record: Mapping[str, Any]) -> list[float]:
+    """Return the seconds of each round but the first, in which images are decoded."""
+    return [one["seconds"] for one in record["rounds"][1:]]
+
+
+def _rounds_of_loop(folder: Path, record: Mapping[str, Any], entries: Path) -> list[float]:
+    """Return the seconds of each round but the first of a loop, with as many threads as the sites have."""
+    file, threads = folder / "protocol.json", record["census"][TARGET]["threads"]
+    file.write_text(Protocol.model_validate(record["protocol"]).model_dump_json())
     command = [sys.executable, str(BENCHMARKS / "many_sites_loop.py"), str(file), str(entries)]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
-    return statistics.median(map(float, done.stdout.split()[1:]))
+    own = environment({"OMP_NUM_THREADS": str(threads)})
+    done = subprocess.run(command, env=own, capture_output=True, text=True, check=True)
+    return [float(line) for line in done.stdout.split()[1:]]
 
 
-def write_many(folder: Path, count: int, settings: Mapping[str, Any]) -> tuple[Path, Path, Path]:
-    """Write a job of ``count`` sources and its workspace; return both and the file with the sites' config."""
+@contextmanager
+def _busy_neighbour() -> Iterator[None]:
+    """Run a process of lower priority that never waits."""
+    process = subprocess.Popen(["nice", "-n", "5", sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def write_many(
+    folder: Path, count: int, settings: Mapping[str, Any], *, share: bool = False
+) -> tuple[Path, Path, Path]:
+    """Write a job of ``count`` sources and its workspace; return both and the file with the sites' config.
+
+    The sources divide the domains, or ``share`` the images of one among as many as are there.
+    """
     sources = [domain for domain in dataset_spec(DIGITS).domains if domain != TARGET]
     sizes = {domain: len(open_domain(None, DIGITS, domain, seed=0).train) for domain in sources}
+    allotted = dict.fromkeys(sources, -(-count // len(sources))) if share else allot_sites(sizes, count)
     entries = {TARGET: {"domain": TARGET}}
-    for domain, sites in allot_sites(sizes, count).items():
-        entries |= {f"{domain}-{n}": {"domain": domain, "part": f"{n}/{sites}"} for n in range(1, sites + 1)}
+    for domain, sites in allotted.items():
+        parts = ({} if share else {"part": f"{n}/{sites}"} for n in range(1, sites + 1))
+        entries |= {f"{domain}-{n}": {"domain": domain, **part} for n, part in enumerate(parts, 1)}
     drawn = {"sites_per_round": DRAWN} if count > DRAWN else {}
-    make_recipe("fedavg", DIGITS, name="job", target=TARGET, **{**settings, **drawn}).export(str(folder))
+    make_recipe("fedavg", DIGITS, name="job", target=TARGET, **{**drawn, **settings}).export(str(folder))
     meta = read_json(folder / "job" / "meta.json")
     meta["deploy_map"]["app_site"] = list(entries)
     write_json(folder / "job" / "meta.json", meta)

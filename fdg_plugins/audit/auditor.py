@@ -10,6 +10,7 @@ import hashlib
 import logging
 import secrets
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -94,6 +95,7 @@ def audit_line(answer: Shareable, fl_ctx: FLContext, stage: Literal["returned", 
     """Return the audit line for an answer in its state at ``stage``, with the id ``own_id``."""
     contents = contents_of(answer, fl_ctx.get_all_public_props())
     job = str(fl_ctx.get_job_id())
+    digest_of = _known_sha256 if in_one_process(fl_ctx) else _config_sha256
     number, chain = answer.get_header(AppConstants.CURRENT_ROUND), result_filters(fl_ctx)
     passed = [
         FilterEntry(filter=class_path(one), source=str(one.get_prop(FilterContextKey.SOURCE, "?")))
@@ -114,7 +116,7 @@ def audit_line(answer: Shareable, fl_ctx: FLContext, stage: Literal["returned", 
         values=contents.values,
         others=contents.others,
         filters=None if chain is None else tuple(passed),
-        config_sha256=_config_sha256(fl_ctx.get_engine().get_workspace(), job),
+        config_sha256=digest_of(fl_ctx.get_engine().get_workspace(), job),
         versions=installed_versions(OF_AUDIT),
     )
 
@@ -134,3 +136,6 @@ def _config_sha256(workspace: Any, job: str) -> str | None:
     files = sorted(path for path in app.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
     lines = "".join(f"{sha256_of(path)} {path.relative_to(app)}\n" for path in files)
     return hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+_known_sha256 = cache(_config_sha256)  # in one process, where the engine has made the files

@@ -106,28 +106,18 @@ class Expected:
         raise ContributionError(f"site {self.site}: {reason}.")
 
 
-def expected_of(site: str, protocol: Protocol, reply: CensusReply, round_number: int) -> Expected:
-    """Return what ``site`` must report in round ``round_number``, counted from 0, given its census reply."""
-    objective = make_objective(protocol.objective)
-    epochs = protocol.local_epochs + objective.more_epochs
-    steps = epochs * batches_per_epoch(reply.num_train, protocol.batch_size)
-    task = protocol.learned
+def expectations(protocol: Protocol, census: Mapping[str, CensusReply], round_number: int) -> dict[str, Expected]:
+    """Return, by site, what each must report in round ``round_number``, counted from 0, given its census reply."""
+    objective, task = make_objective(protocol.objective), protocol.learned
+    epochs, rate = protocol.local_epochs + objective.more_epochs, protocol.learning_rate_at(round_number)
     samples = task.samples_per_image(protocol.image_size, dataset_spec(protocol.dataset).dims)
-    facts = SiteFacts(
-        steps=steps,
-        effective_steps=effective_steps(steps, protocol.momentum),
-        learning_rate=protocol.learning_rate_at(round_number),
-        num_train=reply.num_train * samples,
-        class_counts=tuple(count * samples for count in reply.class_counts),
-    )
-    return Expected(site, reply, epochs, facts, protocol.gap_split == "train", objective.personalises, task)
-
-
-def expectations(record: RunRecord, round_number: int) -> Mapping[str, Expected]:
-    """Return, by site, what each site of a run must report in round ``round_number``, counted from 0."""
-    return {
-        site: expected_of(site, record.protocol, reply, round_number) for site, reply in sorted(record.census.items())
-    }
+    found = {}
+    for site, reply in sorted(census.items()):
+        steps = epochs * batches_per_epoch(reply.num_train, protocol.batch_size)
+        counts = tuple(count * samples for count in reply.class_counts)
+        facts = SiteFacts(steps, effective_steps(steps, protocol.momentum), rate, reply.num_train * samples, counts)
+        found[site] = Expected(site, reply, epochs, facts, protocol.gap_split == "train", objective.personalises, task)
+    return found
 
 
 @dataclass
@@ -225,6 +215,7 @@ class Reception:
         answers = self.answers
         checked = self._read_reports(site, answer)
         report = TrainReport.read(answer.meta.get(META_REPORT), f"site {site}: report", ContributionError)
+        answer.meta[META_REPORT] = report  # so that the aggregator need not parse it again
         self.expected[site].check_training(report, answer.meta.get(META_SAMPLES))
         answers.take_scores(site, report.received, report.personal)
         try:

@@ -129,13 +129,13 @@ class Rounds:
         sources, done = self._taking_part(record.sources), len(record.rounds)
         self._reestimate(done + 1, sources, answers)
         sites = tuple(sorted((*sources, *self._taking_part(record.held_out))))
-        self._expected = expectations(record, done)
+        self._expected = expectations(record.protocol, record.census, done)
         self._ask(self._requests(TASK_EVALUATE, sites, done, self._reception(answers).take_score))
         return self._judge(done, answers, sources)
 
     def _begin(self, number: int, drawn: tuple[str, ...]) -> None:
         record = self.record
-        self._expected = expectations(record, number - 1)
+        self._expected = expectations(record.protocol, record.census, number - 1)
         self.aggregator.begin_round(self.model.layout, drawn, number - 1, record.protocol.rounds, record.left_out)
         facts = {site: expected.facts for site, expected in self._expected.items()}
         if self.exchange is not None:

@@ -2,7 +2,6 @@
 """The files of one run at the server: its results, and the state with which another job can go on."""
 
 import json
-import os
 import shutil
 import time
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from fdg_plugins.record.run_files import (
     make_run_folder,
 )
 from fdg_plugins.record.run_record import RunRecord
-from fdg_plugins.storage import keep_file, save_tensors, write_bytes, write_json, writing
+from fdg_plugins.storage import keep_file, link, save_tensors, write_bytes, write_json, writing
 from fdg_plugins.training.global_model import GlobalModel
 
 FILES = {"last": LAST_FILE, "source_validation": SELECTED_FILE}
@@ -39,7 +38,8 @@ def selected_file(after_round: int | str | None) -> str:
 class RunFiles:
     """Writes a run's files, each atomically.
 
-    ``folder``: the job's results; ``state``: the run's folder for resuming.
+    ``folder``: the job's results; ``state``: the run's folder for resuming. While the run goes on, only the state is on
+    disk when a round ends: after a failure of the machine, the results are written anew from it.
     """
 
     folder: Path
@@ -56,29 +56,34 @@ class RunFiles:
 
         Its other tensors are in the checkpoint alone.
         """
-        after_round = len(self.record.rounds)
-        self.record.seconds = self.seconds_before + time.perf_counter() - self.started
+        after_round, text = len(self.record.rounds), self._record_text()
         self.save_last()
         state = {"after_round": after_round, "aggregator": self.aggregator.state()}
         if self.exchange is not None:
             state["exchange"] = self.exchange.state()
             if published := self.exchange.published():
-                save_tensors(self.folder / TENSORS_FILE, published, {"after_round": str(after_round)})
-        write_json(self.folder / STATE_FILE, state)
-        self.checkpoint().write(self.state / CHECKPOINT_FILE)
+                named = {"after_round": str(after_round)}
+                save_tensors(self.folder / TENSORS_FILE, published, named, durable=self._has_ended)
+        write_json(self.folder / STATE_FILE, state, durable=self._has_ended)
+        self.checkpoint().write(self.state / CHECKPOINT_FILE, text)
         for copy in self.state.glob(selected_file("*")):
             if copy.name != selected_file(self._selected_round()):
                 copy.unlink()
-        self.save_record()
+        self.save_record(text)
 
     def save_last(self) -> None:
         """Write the model as it is now."""
-        self.model.save(self.folder / LAST_FILE, self.description(len(self.record.rounds)))
+        description = self.description(len(self.record.rounds))
+        self.model.save(self.folder / LAST_FILE, description, durable=self._has_ended)
 
-    def save_record(self) -> None:
-        """Write ``results.json``."""
+    def save_record(self, text: str | None = None) -> None:
+        """Write ``results.json``; ``text``: its content, if known."""
+        content = (text or self._record_text()).encode() + b"\n"
+        write_bytes(self.folder / RESULTS_FILE, content, durable=self._has_ended)
+
+    def _record_text(self) -> str:
         self.record.seconds = self.seconds_before + time.perf_counter() - self.started
-        write_bytes(self.folder / RESULTS_FILE, self.record.model_dump_json(indent=1).encode() + b"\n")
+        return self.record.model_dump_json(indent=1)
 
     def keep_selected(self, after_round: int) -> None:
         """Keep the evaluated model. It is the last one saved, except for the initial model, which is saved here.
@@ -103,6 +108,10 @@ class RunFiles:
     def keep_local_models(self) -> None:
         """Keep the sites' models of the last round in the state too, for a job that hands out the results."""
         _keep_models(self.folder, self.state, private=True)
+
+    @property
+    def _has_ended(self) -> bool:
+        return self.record.status != "running"
 
     def _selected_round(self) -> int | None:
         return next((one.after_round for one in self.record.choices if one.rule == "source_validation"), None)
@@ -147,14 +156,7 @@ def keep_results(results: Path, workspace: Path, run: str) -> Path:
         folder = make_run_folder(workspace.parent / RUNS, run, datetime.now())
         for kept in filter(Path.exists, (results / name for name in KEPT)):
             if kept.is_dir():
-                shutil.copytree(kept, folder / kept.name, copy_function=_link)
+                shutil.copytree(kept, folder / kept.name, copy_function=link)
             else:
-                _link(str(kept), str(folder / kept.name))
+                link(str(kept), str(folder / kept.name))
     return folder
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # a file system without links
-        shutil.copy2(source, target)

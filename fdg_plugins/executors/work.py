@@ -101,7 +101,7 @@ class SiteWork:
         self._shared = shared
         self._sessions: dict[str, SiteSession] = {}  # by site
         self._networks: SharedNetworks | None = None
-        self._threads = torch.get_num_threads()  # of a site that has no number itself
+        self._threads = torch.get_num_threads()  # at most, of a site that has no number itself
 
     def do_work(
         self, order: SiteTask, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say
@@ -131,6 +131,7 @@ class SiteWork:
         should_stop: ShouldStop,
         say: Say,
     ) -> dict[str, Any]:
+        torch.set_num_threads(config.threads or self._threads)  # they decode images
         session = self._open(order, config, request.protocol)
         if session.images.stand_in:
             session = self._open(order, config, request.stand_in_protocol)
@@ -140,7 +141,7 @@ class SiteWork:
         told = reply.model_dump(mode="json")
         found = {name: told[name] for name in ("split_hash", "precision", "versions")}
         found |= {"job": order.job, "left_out": sorted(session.images.left_out)}
-        write_json(folder / CENSUS_FILE, found, private=True)
+        write_json(folder / CENSUS_FILE, found, private=True, durable=False)  # another job counts anew
         for line in session.census_lines(reply):
             say(_line(session, line))
         return told
@@ -164,6 +165,8 @@ class SiteWork:
             )
         _check_counted(session, counted)
         _check_role(config.role, order.task, held_out=session.images.domain == session.protocol.target)
+        if torch.get_num_threads() != session.threads:  # those of another site of this process
+            torch.set_num_threads(session.threads)
         return session
 
     def _open(
@@ -175,9 +178,7 @@ class SiteWork:
         from fdg_plugins.training.session import SiteSession
 
         admit(names_in(protocol), protocol.plugins, order.custom, config.allowed_plugins)
-        threads = self._threads if config.threads is None else config.threads
-        if torch.get_num_threads() != threads:  # those of another site of this process
-            torch.set_num_threads(threads)
+        config = config if config.threads else config.model_copy(update={"threads": self._threads})
         opened = self._sessions.get(order.site)
         if self._shared is None:
             self._sessions.clear()  # before the data of another site are opened
@@ -257,8 +258,9 @@ def _check_counted(session: "SiteSession", counted: dict[str, Any]) -> None:
             f"precision 'auto' means {used} on this machine, but meant {counted['precision']} in the census.",
             public=True,
         )
+    versions = session.versions
     for package, version in counted["versions"].items():
-        if must_be_equal(package) and (found := session.versions.get(package)) != version:
+        if must_be_equal(package) and (found := versions.get(package)) != version:
             raise SettingsError(
                 f"the site runs {package} {found}, but ran {version} in the census: one job needs one version "
                 "everywhere.",

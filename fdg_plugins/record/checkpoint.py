@@ -37,12 +37,12 @@ class Checkpoint:
     exchange: dict[str, Any] | None
     exchange_tensors: Mapping[str, torch.Tensor]
 
-    def write(self, path: Path) -> None:
-        """Replace the file at ``path`` with this checkpoint, atomically."""
+    def write(self, path: Path, record: str | None = None) -> None:
+        """Replace the file at ``path`` with this checkpoint, atomically; ``record``: the record as JSON, if known."""
         tensors = {MODEL + name: value for name, value in self.model.items()}
         tensors |= {EXCHANGE + name: value for name, value in self.exchange_tensors.items()}
         states = {AGGREGATOR: json.dumps(self.aggregator), EXCHANGE_STATE: json.dumps(self.exchange)}
-        for name, text in {RECORD: self.record.model_dump_json(), **states}.items():
+        for name, text in {RECORD: record or self.record.model_dump_json(), **states}.items():
             tensors[name] = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
         save_checked_tensors(path, tensors, {"version": VERSION})
 
@@ -140,5 +140,6 @@ def other_arithmetic(record: RunRecord, fresh: RunRecord) -> dict[str, dict[str,
 def _arithmetic(record: RunRecord) -> dict[str, dict[str, str]]:
     found = {SERVER: record.versions}
     for site, reply in record.census.items():
-        found[site] = {**reply.versions, "device": reply.device, "compiled": "yes" if reply.compiled else "no"}
+        own = {"device": reply.device, "compiled": "yes" if reply.compiled else "no", "threads": str(reply.threads)}
+        found[site] = {**reply.versions, **own}
     return found

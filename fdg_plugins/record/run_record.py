@@ -201,8 +201,8 @@ class RunRecord(Recorded):
 
     ``run`` is the id of the job that started the run; ``resumed_after`` lists the rounds after which another job
     resumed it, and ``resumed_with``, in the same order and by participant (the server is ``server``), the packages and
-    plug-in files that then had another version than the run began with, and ``device`` and ``compiled`` of a site if
-    they were others; ``left_out`` maps each site that takes no further part to the reason.
+    plug-in files that then had another version than the run began with, and ``device``, ``compiled`` and ``threads``
+    of a site if they were others; ``left_out`` maps each site that takes no further part to the reason.
     """
 
     schema_version: int = SCHEMA_VERSION

@@ -52,7 +52,7 @@ OTHER_VARIABLES = {
     "FDG_STATE": "folder for what a stopped simulation needs to be resumed, outside the workspace, which FLARE erases",
     "FDG_DEVICE": "device of the sites: `auto` (cuda if there is one), `cpu`, `cuda:1`; a site's own config wins",
     "FDG_WORKERS": "processes that read images at a site; 0 reads in the training process; a site's own config wins",
-    "FDG_THREADS": "threads of a site's CPU arithmetic; default: one per core; a site's own config wins",
+    "FDG_THREADS": "most threads of a site's CPU arithmetic; default: one per core; a site's own config wins",
     "FDG_IMAGE_MEMORY": "GiB of decoded images that a site keeps in memory; 0: none; a site's own config wins",
     "FDG_COMPILE": "`yes` or `no`: a site trains by code that torch compiles there; a site's own config wins over it",
     "FDG_ISOLATE": "`yes` or `no`: a site works in a process beside FLARE's; default: except in the simulator",

@@ -36,6 +36,8 @@ FROM_ENVIRONMENT = (
 PATHS = ("data_root", "dataset_file")
 
 DistributionName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
+_last_read: tuple[Any, Any] = (None, None)  # a file by place, time and size, and its content
+
 Part = Annotated[str, StringConstraints(pattern=r"^[1-9]\d{0,5}/[1-9]\d{0,5}$")]
 
 
@@ -70,7 +72,9 @@ class SiteConfig(pydantic.BaseModel):
         "auto", description="where the site computes"
     )
     workers: int = Field(0, ge=0, le=64, description="processes that read images")
-    threads: int | None = Field(None, ge=1, le=1024, description="threads of CPU arithmetic")
+    threads: int | None = Field(
+        None, ge=1, le=1024, description="most threads of CPU arithmetic; a small network has one"
+    )
     image_memory: float = Field(
         2.0,
         ge=0,
@@ -182,8 +186,13 @@ def _variable(field: str) -> str:
 
 
 def _content(path: Path) -> Any:
+    global _last_read  # the sites of a simulation, which may be thousands, share one file
     try:
-        return read_json(path)
+        found = path.stat() if path.is_file() else None
+        state = found and (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+        if state is None or (last := _last_read)[0] != state:
+            last = _last_read = (state, read_json(path))
+        return last[1]
     except DataError as error:
         raise DataError(str(error), public="its config cannot be read as JSON.") from error
 

@@ -95,9 +95,9 @@ class GlobalModel:
         """Size of the parameters and buffers, in bytes."""
         return count_bytes(self.state)
 
-    def save(self, path: Path, description: Mapping[str, str]) -> None:
+    def save(self, path: Path, description: Mapping[str, str], *, durable: bool = True) -> None:
         """Write the state and ``description``, as metadata, to a safetensors file, atomically."""
-        save_tensors(path, self.state, description)
+        save_tensors(path, self.state, description, durable=durable)
 
 
 def save_local_models(

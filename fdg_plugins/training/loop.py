@@ -35,6 +35,8 @@ class DevicePolicy:
 
     def place(self, model: "ExtractorClassifier") -> "ExtractorClassifier":
         """Return the model on the device, in the policy's memory format."""
+        if self.device.type == "cpu" and not self.channels_last:
+            return model  # as it is built
         dims = max(parameter.ndim for parameter in model.parameters())
         return model.to(self.device).to(memory_format=self._format(dims))
 

@@ -2,6 +2,7 @@
 """One site's work under one protocol: its data, and each task on the received model."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -69,7 +70,7 @@ class SiteSession:
         self.protocol = protocol
         self.task = protocol.learned
         self.objective = make_objective(protocol.objective)
-        self._build_network = build_network if networks is None else networks.build
+        self._networks = networks
         self.policy: DevicePolicy = device_policy(protocol, config.torch_device())
         self.images = SiteImages(site, config, protocol, self.policy.device, cache, left_out, shared)
 
@@ -82,6 +83,14 @@ class SiteSession:
     def versions(self) -> dict[str, str]:
         """With which packages, and plug-ins in use, this process computes."""
         return {**installed_versions(OF_SITE), **code_of(names_in(self.protocol), self.protocol.plugins)}
+
+    @cached_property
+    def threads(self) -> int:
+        """How many of the threads that the site may use its training and evaluation are worth."""
+        most = self.config.threads or torch.get_num_threads()
+        if most == 1 or self.policy.device.type != "cpu":
+            return most
+        return (self._networks or SharedNetworks()).threads(self.protocol, len(self.data.classes), most)
 
     # --- census ---
 
@@ -116,6 +125,7 @@ class SiteSession:
             device=str(self.policy.device),
             precision=self.policy.precision,
             compiled=self.config.compile,
+            threads=self.threads,
             versions=self.versions,
         )
 
@@ -141,7 +151,8 @@ class SiteSession:
         ``personal``: the site's own parameters and buffers; without them, the received values are used. Raises
         ``SettingsError`` if a received shape differs from the model's.
         """
-        model = self._build_network(self.protocol, len(self.data.classes))
+        shared, built_for = self._networks, (self.protocol, len(self.data.classes))
+        model = build_network(*built_for) if shared is None else shared.built(*built_for)
         expected, received = _shapes(model.state_dict()), _shapes(state)
         if expected != received:
             name = min(set(expected.items()) ^ set(received.items()))[0]
@@ -150,8 +161,13 @@ class SiteSession:
                 f"but {self.protocol.model!r} here has {expected.get(name)}.",
                 public=True,
             )
-        model.load_state_dict({**state, **(personal or {})})
-        model.hold(travel_rules(model, self.protocol).names(Rule.FROZEN))
+        values = {**state, **(personal or {})}
+        if shared is None:
+            model.load_state_dict(values)
+        else:
+            model = shared.filled(*built_for, values)
+        self._rules = travel_rules(model, self.protocol)
+        model.hold(self._rules.names(Rule.FROZEN))
         return self.policy.place(model)
 
     def evaluate(
@@ -240,8 +256,7 @@ class SiteSession:
         """
         self._refuse_held_out()
         protocol, kept = self.protocol, kept or Kept()
-        model, objective = self.load(state, kept.personal), self.objective
-        rules = travel_rules(model, protocol)
+        model, objective, rules = self.load(state, kept.personal), self.objective, self._rules
         if self.config.compile:
             model.compile_for_training(BACKEND)
         site_round = self._site_round(round_number, kept.memory)

@@ -18,7 +18,7 @@ from nvflare.apis.fl_context import FLContext, FLContextManager
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.wf_comm_spec import WFCommSpec
 
-from fdg_plugins.controllers.reception import expected_of
+from fdg_plugins.controllers.reception import expectations
 from fdg_plugins.messages import CensusReply, Evaluation, TrainReport
 from fdg_plugins.record.run_record import (
     AggregationRecord,
@@ -81,7 +81,7 @@ def train_report(accuracy: float = 0.5, **changes: Any) -> TrainReport:
 
 def honest_report(protocol: Protocol, reply: CensusReply, round_number: int = 0, **changes: Any) -> TrainReport:
     """Return a report that says what protocol and census make of a round's training, counted from 0."""
-    known = expected_of("site", protocol, reply, round_number)
+    known = expectations(protocol, {"site": reply}, round_number)["site"]
     fields: dict[str, Any] = {
         "domain": reply.domain,
         "received": evaluation(0.5, reply.num_validation),

@@ -97,7 +97,7 @@ def test_a_site_with_many_more_steps_may_go_farther_but_no_claim_excuses_ruin(
     def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
         if task != TASK_TRAIN:
             return judged(0.5)
-        known = expectations(rounds.record, 0)[site]
+        known = expectations(rounds.record.protocol, rounds.record.census, 0)[site]
         facts = {"steps": known.facts.steps, "effective_steps": known.facts.effective_steps}
         w = [length if site == LIAR else 1.0, 0.0]
         report = report_of(site, **facts).model_dump()

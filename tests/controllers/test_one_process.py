@@ -16,13 +16,13 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import SharedDomains
 from fdg_plugins.executors.work import SiteWork
-from fdg_plugins.lab.engine.local_job import OneProcessJob
+from fdg_plugins.lab.engine.local_job import OneProcessJob, deploy
 from fdg_plugins.lab.engine.local_parties import LocalSite
 from fdg_plugins.messages import TASK_TRAIN
 from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SIMULATOR_FOLDER
-from fdg_plugins.storage import load_tensors
+from fdg_plugins.storage import load_tensors, read_json
 from fdg_plugins.testing.inputs import same_bits
 from tests.controllers.test_every_method import run
 from tests.controllers.test_methods_in_rounds import DIGITS, network_for
@@ -83,6 +83,21 @@ def test_a_site_that_writes_to_what_it_received_changes_it_for_itself_only(
     honest, spoilt = record_in(tmp_path / "honest"), record_in(tmp_path / "spoilt")
     losses = [{site: local.epoch_losses for site, local in one.rounds[0].local.items()} for one in (honest, spoilt)]
     assert {site for site in losses[0] if losses[0][site] != losses[1][site]} == {"angle_15"}
+
+
+def test_what_is_on_disk_for_a_site_names_no_other_site(tmp_path: Path) -> None:
+    workspace, job = tmp_path / "workspace", job_of("fedavg", tmp_path)
+    (workspace / "local").mkdir(parents=True)
+    (workspace / "local" / "shared.json").write_text("{}")
+    sites, meta, _ = deploy(job, workspace, "job")
+    assert [one["name"] for one in meta["job_clients"]] == sites
+    for site in sites:
+        own = read_json(workspace / site / "job" / "meta.json")
+        assert own["job_clients"] == [{"name": site}]
+        assert list(own["deploy_map"].values()) == [[site]]
+        assert (workspace / site / "local" / "shared.json").stat().st_ino == (
+            workspace / "local" / "shared.json"
+        ).stat().st_ino
 
 
 FORGED = "x\n2030-01-01 00:00:00,000 - FederationController - ERROR - stopped: site angle_30 lied\x1b[2J"

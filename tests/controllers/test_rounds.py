@@ -2,8 +2,10 @@
 """Rounds with real aggregators and scripted sites: the step, the selection, the record, and what goes wrong."""
 
 import json
+import os
 from pathlib import Path
 
+import pytest
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
@@ -14,7 +16,8 @@ from fdg_plugins.messages import (
     TaskRequest,
 )
 from fdg_plugins.methods.fedomg import FedOMGAggregator
-from fdg_plugins.record.run_files import LAST_FILE, SELECTED_FILE
+from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
+from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.storage import load_tensors
 from tests.controllers.federation_stubs import HELD_OUT, SOURCES, evaluation
@@ -73,6 +76,24 @@ def test_the_order_of_answers_changes_no_bit_of_the_model_or_the_record(tmp_path
         records.append((rounds.model.state, timeless(rounds.record)))
     assert all(torch.equal(records[0][0][name], value) for name, value in records[1][0].items())
     assert records[0][1] == records[1][1]
+
+
+def test_a_round_waits_for_the_disk_once_and_the_end_for_all_that_a_run_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds, _ = make_rounds(tmp_path, all_well())
+    rounds.run_round(1)
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(Path(f"/proc/self/fd/{handle}").readlink().name))
+    monkeypatch.setattr(rounds.files, "keep_selected", lambda after_round: None)
+    rounds.run_round(2)
+    checkpoint, folder = synced
+    assert checkpoint.startswith(f".{CHECKPOINT_FILE}.")
+    assert folder == rounds.files.state.name
+    synced.clear()
+    rounds.record.status = "finished"
+    rounds.files.save()
+    assert {name.rpartition(".")[0] for name in synced} >= {f".{LAST_FILE}", f".{RESULTS_FILE}"}
 
 
 def timeless(record: RunRecord) -> str:

@@ -25,7 +25,7 @@ from fdg_plugins.state.site_memory import Kept
 from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.training import statistics
 from fdg_plugins.training.loop import DevicePolicy
-from fdg_plugins.training.networks import SharedNetworks
+from fdg_plugins.training.networks import SharedNetworks, copy_of, is_copyable
 from fdg_plugins.training.optimizers import BUFFER, momentum_of, restore_momentum
 from fdg_plugins.training.precision import CPU_FEATURES, device_policy, suited_precision
 from fdg_plugins.training.results import TrainResult, make_update
@@ -297,22 +297,75 @@ def test_a_cpu_that_multiplies_in_bfloat16_uses_it_with_channels_last_and_anothe
     assert (told, seen._enabled) == (policy.precision, fast)
 
 
+# --- threads ---
+
+
+def test_a_small_network_has_one_thread_and_a_large_one_what_it_is_worth(data_root: Path) -> None:
+    shared, small = SharedNetworks(), Protocol(**SETTINGS)
+    larger = Protocol(**{**SETTINGS, "model": "resnet18", "image_size": 32, "batch_size": 16})
+    for protocol, threads in ((small, {1: 1, 2: 1, 64: 1}), (larger, {1: 1, 2: 2, 64: 2})):
+        assert {most: shared.threads(protocol, 7, most) for most in threads} == threads
+    config = SiteConfig(device="cpu", data_root=data_root, domain="photo", threads=64)
+    told = [SiteSession("photo", config, protocol).census().threads for protocol in (small, larger)]
+    assert told == [1, 2]
+
+
 # --- networks of many sites in one process ---
 
 
-@pytest.mark.parametrize("objective", ["erm", "fedsr", "harmofl"])
-def test_a_copy_of_a_network_has_the_bits_of_a_new_one_and_changes_no_other(objective: str) -> None:
-    protocol, shared = Protocol(**{**SETTINGS, "objective": {"name": objective}}), SharedNetworks()
-    new = build_network(protocol, 7).state_dict()
+@pytest.mark.parametrize(
+    "settings", [{}, {"objective": {"name": "fedsr"}}, {"objective": {"name": "harmofl"}}, {"model": "resnet18"}]
+)
+def test_a_network_that_is_filled_is_what_loading_makes_of_a_new_one_and_shares_nothing(
+    settings: dict[str, Any],
+) -> None:
+    protocol, shared = Protocol(**{**SETTINGS, **settings}), SharedNetworks()
+    new, images = build_network(protocol, 7), torch.ones(4, 3, 16, 16)
+    values = {name: value + 1 for name, value in new.state_dict().items()}
+    new.load_state_dict(values)
     for _ in range(2):
-        model = shared.build(protocol, 7)
-        assert same_bits(dict(model.state_dict()), dict(new))
+        model = shared.filled(protocol, 7, values)
+        assert same_bits(dict(model.state_dict()), values)
+        assert model.training
+        assert all(parameter.requires_grad for parameter in model.parameters())
+        torch.manual_seed(0)
+        loss = model(images).square().sum()
+        loss.backward()
+        torch.manual_seed(0)
+        assert bool(loss == new(images).square().sum())
+        # whatever a task does to its network
         model.requires_grad_(False).eval()
-        for value in model.state_dict().values():
-            value.zero_()
-    model = shared.build(protocol, 7)
-    assert model.training
-    assert all(parameter.requires_grad for parameter in model.parameters())
+        model.extractor.register_forward_hook(lambda *_: pytest.fail("of another task"))
+        model.hold(list(values))
+        vars(model.extractor)["left"] = "over"
+        for value in (*model.parameters(), *model.buffers()):
+            value.data.zero_()
+        new.load_state_dict(values)
+    assert same_bits(dict(shared.built(protocol, 7).state_dict()), dict(build_network(protocol, 7).state_dict()))
+
+
+class Remembering(torch.nn.Linear):
+    """A layer that refers to its own tensors and to itself in ways of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 4)
+        self.seen = [self.weight]
+        self.register_buffer("scratch", torch.zeros(2), persistent=False)
+        self.twin = torch.nn.Linear(4, 4)
+        self.twin.weight = self.weight
+        self.scratch: torch.Tensor
+
+
+def test_what_a_layer_refers_to_is_copied_with_it() -> None:
+    network = ExtractorClassifier(Remembering(), torch.nn.Linear(4, 2))
+    values = {name: torch.full_like(value, 3.0) for name, value in network.state_dict().items()}
+    assert is_copyable(network)
+    layer = copy_of(network, values).extractor
+    assert isinstance(layer, Remembering)
+    assert layer.seen[0] is layer.weight is layer.twin.weight is not network.extractor.weight
+    assert bool((layer.weight == 3).all())
+    layer.scratch.fill_(1)
+    assert not any(buffer.any() for buffer in network.extractor.buffers())
 
 
 def test_a_network_with_a_hook_is_built_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,6 +377,8 @@ def test_a_network_with_a_hook_is_built_anew(monkeypatch: pytest.MonkeyPatch) ->
     built: list[ExtractorClassifier] = []
     monkeypatch.setattr("fdg_plugins.training.networks.build_network", hooked)
     protocol, shared = Protocol(**SETTINGS), SharedNetworks()
-    first, second = (shared.build(protocol, 7) for _ in range(2))
+    values = build_network(protocol, 7).state_dict()
+    first, second = (shared.filled(protocol, 7, values) for _ in range(2))
+    built.clear()
     second(torch.ones(2, 3, 16, 16))
     assert built == [second] != [first]

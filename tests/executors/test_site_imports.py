@@ -69,7 +69,7 @@ def test_only_who_opens_digits_or_builds_a_resnet_loads_torchvision_and_who_work
 @pytest.mark.slow
 def test_threads_of_arithmetic_soon_sleep_unless_the_user_says_otherwise() -> None:
     lines = f"import fdg_plugins.executors, os; print(os.environ[{SPINS!r}])"
-    assert printed_by(lines) == "30000"
+    assert printed_by(lines) == "1000"
     assert printed_by(lines, **{SPINS: "7"}) == "7"
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
-from fdg_plugins.controllers.reception import expected_of
+from fdg_plugins.controllers.reception import expectations
 from fdg_plugins.data import SharedDomains
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.executors.work import SiteWork
@@ -132,7 +132,7 @@ Counts = dict[str, tuple[int, ...]]
 )
 def test_counts_of_a_site_that_contradict_each_other_are_refused(forge: Callable[[Counts], Counts]) -> None:
     protocol, reply = Protocol(target="sketch", scores=ALL), census_reply("photo", num_validation=IMAGES)
-    expected = expected_of("photo", protocol, reply, 0)
+    expected = expectations(protocol, {"photo": reply}, 0)["photo"]
     honest = evaluated(CLASSIFICATION.asked(ALL), *batch(CLASSIFICATION), split="validation")
     expected.check_score(honest, "validation")
     forged = honest.model_copy(update={"counts": forge(dict(honest.counts))})

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from fdg_plugins.controllers.reception import expected_of
+from fdg_plugins.controllers.reception import expectations
 from fdg_plugins.core.insight import GlobalInsight
 from fdg_plugins.data import DATASETS
 from fdg_plugins.data.catalogue import VESSELS
@@ -215,7 +215,7 @@ def census_of(domain: str, counts: tuple[int, int] = (10, 10)) -> CensusReply:
 
 def test_the_server_counts_pixels_as_samples_and_the_census_images_by_each_class() -> None:
     protocol = Protocol(dataset="vessels", target="drive", task="segmentation", image_size=16, momentum=0.0)
-    expected = expected_of("eye", protocol, census_of("stare"), 0)
+    expected = expectations(protocol, {"eye": census_of("stare")}, 0)["eye"]
     assert (expected.facts.num_train, expected.facts.class_counts) == (8 * 256, (2560, 2560))
     replies = {"a": census_of("drive"), "b": census_of("stare")}
     assert take_census(replies, {}, "stare", SEGMENTATION).sources == ("a",)

@@ -24,7 +24,7 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.internals import fetch
 from fdg_plugins.lab.engine.local_parties import SERVER, LocalServer, LocalSite, LocalTasks
 from fdg_plugins.lab.engine.workflow import CUSTOM, META, apps_of
-from fdg_plugins.storage import read_json
+from fdg_plugins.storage import link, read_json
 
 IDENTITY = "simulator_server"
 MONITOR_S = 0.1  # between two looks of FLARE's own monitor, which only has to notice timeouts
@@ -161,7 +161,9 @@ def deploy(job: Path, workspace: Path, job_id: str) -> tuple[list[str], dict[str
         # What FLARE notes of a job with code of its own; it then allows any component.
         meta[AppValidationKey.BYOC] = True
     for name, app in apps.items():
-        _make_workspace(workspace, name, job_id, app, meta)
+        # FLARE reads a site's anew for each of its components; all sites in each would cost the square of their number.
+        only_it = {JobMetaKey.DEPLOY_MAP.value: {app.name: [name]}, JobMetaKey.JOB_CLIENTS.value: [{"name": name}]}
+        _make_workspace(workspace, name, job_id, app, meta if name == SERVER else {**meta, **only_it})
     # The same app is at many sites: its code is needed once.
     first = {app: workspace / name / job_id / f"app_{name}" / CUSTOM for name, app in reversed(apps.items())}
     return sites, meta, [folder for folder in first.values() if folder.is_dir()]
@@ -184,6 +186,6 @@ def _make_workspace(workspace: Path, name: str, job_id: str, app: Path, meta: di
     for folder in (LOCAL, STARTUP):
         (own / folder).mkdir(parents=True)
     if (workspace / LOCAL).is_dir():
-        shutil.copytree(workspace / LOCAL, own / LOCAL, dirs_exist_ok=True)
+        shutil.copytree(workspace / LOCAL, own / LOCAL, dirs_exist_ok=True, copy_function=link)
     shutil.copytree(app, own / job_id / f"app_{name}")
     (own / job_id / META).write_text(json.dumps(meta, indent=1), encoding="utf-8")

@@ -75,7 +75,8 @@ class LocalParty(EngineSpec):
         return self._contexts.new_context()
 
     def fire_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        fire_event_to_components(event_type, self.handlers, fl_ctx)
+        listening = [one for one in self.handlers if _listens(one)]  # most filters do not
+        fire_event_to_components(event_type, listening, fl_ctx)
 
     def add_handler(self, handler: FLComponent) -> None:
         self.handlers.append(handler)
@@ -130,7 +131,7 @@ class LocalServer(LocalParty):
         return {name: site.client for name, site in self.sites.items()}
 
     def get_client_from_name(self, client_name: str) -> Client | None:
-        return self.get_participating_clients().get(client_name)
+        return self.sites[client_name].client if client_name in self.sites else None
 
     def validate_targets(self, target_names: Sequence[str]) -> tuple[list[Client], list[str]]:
         known = [self.sites[name].client for name in target_names if name in self.sites]
@@ -260,6 +261,10 @@ class LocalTasks:
         done, _ = wait(self._working.values(), timeout=MOMENT_S, return_when=FIRST_COMPLETED)
         for site in [site for site, future in self._working.items() if future in done]:
             self._working.pop(site).result()
+
+
+def _listens(handler: FLComponent) -> bool:
+    return type(handler).handle_event is not FLComponent.handle_event or bool(handler.get_event_handlers())
 
 
 def peer_of(fl_ctx: FLContext) -> FLContext:

@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 from types import FrameType
 
+from nvflare.apis import fl_component
+
 from fdg_plugins.data import SharedDomains
 from fdg_plugins.errors import FDGError
 from fdg_plugins.executors.training_process import WorkerPool
@@ -50,16 +52,9 @@ def main(arguments: list[str]) -> int:
 def _log_to_stdout() -> None:
     """Log in the form of FLARE's simulator, without FLARE's own records about single tasks."""
     logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(asctime)s - %(levelname)s - %(message)s")
-    logging.getLogger().handlers[0].addFilter(_without_context)
     logging.getLogger("nvflare").setLevel(logging.WARNING)
-
-
-def _without_context(record: logging.LogRecord) -> bool:
-    """Take the context that FLARE puts before a component's message, ``[identity=..., run=...]: ``, off the record."""
-    message = record.getMessage()
-    if message.startswith("[identity="):
-        record.msg, record.args = message.partition("]: ")[2], ()
-    return True
+    # FLARE puts it before each message, ``[identity=..., run=...]: ``, also of the many that are not logged.
+    fl_component.generate_log_message = lambda _, message: message
 
 
 def _stop_on_signals(job: OneProcessJob) -> None:
