@@ -92,9 +92,6 @@ def test_the_global_model_in_the_context_gives_the_layout(
     assert found == {name: value.dtype for name, value in global_model.items()}
 
 
-# --- what is refused, and that the round goes on ---
-
-
 def without_dxo(message: Shareable) -> Shareable:
     reply = make_reply("OK")
     reply.set_peer_props(message.get_peer_props())
@@ -152,9 +149,6 @@ def test_a_malformed_message_is_refused_and_the_round_goes_on_without_it(
     assert re.search(f"Contribution refused: .*{says}", caplog.text)
 
 
-# --- settings ---
-
-
 @pytest.mark.parametrize("weighting", ["median", "", None, 0.5, {}, {"name": ["uniform"]}, {"name": "ga", "power": 2}])
 def test_a_weighting_that_there_is_not_is_refused(weighting: Any) -> None:
     for act in (make_weighting, FedAvgAggregator, lambda one: FedAvgAggregator().configured({"weighting": one})):
@@ -197,9 +191,6 @@ def test_a_setting_of_the_weighting_is_changed_by_its_name_and_the_others_stay(g
 
 def test_a_weighting_as_text_replaces_the_one_in_force() -> None:
     assert FedAvgAggregator(weighting="ga").configured({"weighting": " uniform "}).weighting == "uniform"
-
-
-# --- metrics ---
 
 
 def answer(site: str, metrics: Any, samples: int | None = None, gap: float | None = None) -> FLModel:

@@ -127,9 +127,6 @@ def test_an_error_of_the_program_is_kept_too(tmp_path: Path, monkeypatch: pytest
     assert read(tmp_path / "run").stopped_because == "ZeroDivisionError: integer division or modulo by zero"
 
 
-# --- batches and steps ----------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def domain() -> DomainData:
     """A domain of real digits, of which 20 train."""
@@ -171,9 +168,6 @@ def test_the_mean_risks_are_those_of_the_steps_and_an_order_to_stop_is_obeyed_be
     with pytest.raises(Stopped):
         parts.train(10, lambda: len(seen) == 6, seen.append)
     assert seen == [1, 2, 3, 4, 5, 6]
-
-
-# --- the command ----------------------------------------------------------------------------------------------------
 
 
 def command(*arguments: object) -> Result:

@@ -151,8 +151,7 @@ def test_lists_of_a_report_are_keyed_by_site_and_what_a_plug_in_reports_of_its_o
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("weights", [1.0]), ("gamma", "high"), ("spread", torch.ones(2)), ("keys", {object(): 1.0})],
+    ("name", "value"), [("weights", [1.0]), ("gamma", "high"), ("spread", torch.ones(2)), ("keys", {object(): 1.0})]
 )
 def test_a_report_that_cannot_be_recorded_is_refused_by_its_name(name: str, value: object) -> None:
     with pytest.raises(FDGError) as caught:

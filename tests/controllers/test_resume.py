@@ -71,8 +71,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> MethodJob:
 # Four sites train in each round: the server dies in the middle of the last one's training, and while the last model is
 # judged.
 @pytest.mark.parametrize(
-    ("task", "count", "complete"),
-    [(TASK_TRAIN, 16, 3), pytest.param(TASK_EVALUATE, 6, 4, marks=pytest.mark.slow)],
+    ("task", "count", "complete"), [(TASK_TRAIN, 16, 3), pytest.param(TASK_EVALUATE, 6, 4, marks=pytest.mark.slow)]
 )
 def test_a_resumed_run_equals_an_unbroken_one_bit_for_bit(
     tmp_path: Path, unbroken: MethodJob, task: str, count: int, complete: int

@@ -7,12 +7,7 @@ from pathlib import Path
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
-from fdg_plugins.messages import (
-    META_REQUEST,
-    TASK_EVALUATE,
-    TASK_TRAIN,
-    TaskRequest,
-)
+from fdg_plugins.messages import META_REQUEST, TASK_EVALUATE, TASK_TRAIN, TaskRequest
 from fdg_plugins.methods.fedomg import FedOMGAggregator
 from fdg_plugins.record.run_files import LAST_FILE, SELECTED_FILE
 from fdg_plugins.record.run_record import RunRecord

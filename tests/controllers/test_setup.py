@@ -15,9 +15,7 @@ from fdg_plugins.plans.plans import Plans, check_filters, check_settings, make_p
 
 
 def plans(
-    job: dict[str, Any] | None = None,
-    stand_in: dict[str, Any] | None = None,
-    environment: dict[str, str] | None = None,
+    job: dict[str, Any] | None = None, stand_in: dict[str, Any] | None = None, environment: dict[str, str] | None = None
 ) -> Plans:
     return make_plans(job or {}, stand_in or {}, environment or {}, list(FedOMGAggregator().settings()))
 

@@ -49,9 +49,6 @@ def drawn_cases(count: int) -> list[tuple[float, float]]:
     return cases
 
 
-# --- epsilon ---
-
-
 def test_delta_is_kept_at_the_result_and_at_nothing_noticeably_smaller_over_the_whole_range() -> None:
     positive = 0
     for mu, delta in drawn_cases(500):
@@ -73,9 +70,6 @@ def test_it_agrees_with_googles_accountant_that_knows_no_closed_form() -> None:
         composed = one if composed is None else composed.compose(one)
     assert composed is not None
     assert gaussian_epsilon(noise, 1e-5) == pytest.approx(composed.get_epsilon_for_delta(1e-5), rel=1e-4)
-
-
-# --- its inverses ---
 
 
 @settings(deadline=None, max_examples=40)

@@ -25,9 +25,6 @@ Y, D, B = 3, 5, 8  # different from each other, so that no transposed form fits
 ALL = torch.ones(Y, dtype=torch.bool)
 
 
-# --- inputs, and the penalty as defined ---
-
-
 def classes(seed: int, count: int = B, num_classes: int = Y) -> torch.Tensor:
     return torch.randint(num_classes, (count,), generator=torch.Generator().manual_seed(seed))
 
@@ -55,9 +52,6 @@ def gradients(penalty: Callable[..., torch.Tensor], *arguments: torch.Tensor) ->
     z, w = features.clone().requires_grad_(), weight.clone().requires_grad_()
     value = penalty(z, labels, w, target, present)
     return (value.detach(), *torch.autograd.grad(value, (z, w)))
-
-
-# --- the penalty ---
 
 
 @REPEATABLE
@@ -97,9 +91,6 @@ def test_bfloat16_and_autocast_do_not_lower_the_precision() -> None:
     assert torch.equal(actual, expected)
 
 
-# --- other targets ---
-
-
 @REPEATABLE
 @given(seed=SEEDS, present=st.lists(st.booleans(), min_size=Y, max_size=Y))
 def test_features_and_logits_are_drawn_to_the_mean_of_their_class(seed: int, present: list[bool]) -> None:
@@ -108,9 +99,6 @@ def test_features_and_logits_are_drawn_to_the_mean_of_their_class(seed: int, pre
         values, means = normal(seed, B, width), normal(seed + 1, Y, width)
         defined = sum(float((values[i] - means[k]).square().sum()) * present[k] for i, k in enumerate(labels.tolist()))
         assert feature_penalty(values, labels, means, known).item() == pytest.approx(defined / B, rel=1e-10, abs=1e-12)
-
-
-# --- the server ---
 
 
 def insights(seed: int, sites: int) -> torch.Tensor:

@@ -59,8 +59,6 @@ def test_an_extreme_alpha_still_gives_a_partition(alpha: float, labels: np.ndarr
     assert min(map(len, parts)) >= LEAST
 
 
-# --- domains ---
-
 REPEATABLE = settings(derandomize=True, deadline=None)
 SIZES = st.dictionaries(st.text("abcdefgh", min_size=1, max_size=3), st.integers(1, 40), min_size=1, max_size=5)
 

@@ -46,11 +46,7 @@ def python(arguments: list[str], folder: Path) -> str:
 def test_a_method_is_added_by_its_file_its_test_and_its_page(tmp_path: Path) -> None:
     files = files_of("Add a method")
     commands = files.pop("run").split("\n")
-    assert sorted(files) == [
-        "docs/methods/qffl.md",
-        "fdg_plugins/methods/qffl.py",
-        "tests/aggregators/test_qffl.py",
-    ]
+    assert sorted(files) == ["docs/methods/qffl.md", "fdg_plugins/methods/qffl.py", "tests/aggregators/test_qffl.py"]
     shutil.copytree(ROOT / "fdg_plugins", tmp_path / "fdg_plugins", ignore=shutil.ignore_patterns("__pycache__"))
     write(files, tmp_path)
     printed = [python(line.split()[1:], tmp_path) for line in commands if line.startswith("python ")]

@@ -12,13 +12,7 @@ from .conftest import Simulator
 pytestmark = pytest.mark.slow
 
 JOB = "jobs/pacs_fedomg"
-TOY = {
-    "FDG_MODEL": "convnet",
-    "FDG_IMAGE_SIZE": "16",
-    "FDG_ROUNDS": "1",
-    "FDG_LOCAL_EPOCHS": "1",
-    "FDG_THREADS": "1",
-}
+TOY = {"FDG_MODEL": "convnet", "FDG_IMAGE_SIZE": "16", "FDG_ROUNDS": "1", "FDG_LOCAL_EPOCHS": "1", "FDG_THREADS": "1"}
 
 DYING_EXECUTOR = '''
 import os

@@ -65,10 +65,7 @@ def visible_to_workers(pid: int) -> dict[int, str | None]:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("gpus", "expected"),
-    [("0,0,1,1", {"0": 2, "1": 2}), ("0,0,0,0", {"0": 4})],
-)
+@pytest.mark.parametrize(("gpus", "expected"), [("0,0,1,1", {"0": 2, "1": 2}), ("0,0,0,0", {"0": 4})])
 def test_every_training_process_sees_the_gpu_of_its_group_alone(
     tmp_path: Path, data_root: Path, gpus: str, expected: dict[str, int]
 ) -> None:

@@ -103,9 +103,6 @@ def test_an_answer_that_several_executors_of_a_job_hear_of_is_recorded_as_sent_o
     assert len(audit(answer, fl_ctx)) == len(lines) + 1, "what has changed since leaves too"
 
 
-# --- what is in a line ---
-
-
 def test_an_update_is_noted_by_its_arrays_values_filters_and_versions(fl_ctx: FLContext) -> None:
     answer = update().to_shareable()
     answer.set_header(AppConstants.CURRENT_ROUND, 4)
@@ -244,9 +241,6 @@ def test_whatever_an_answer_holds_its_line_is_json_and_reads_back(content: dict[
     assert (back.values, back.others) == (line.values, line.others)
 
 
-# --- an answer that cannot be noted does not leave ---
-
-
 def test_flare_sends_what_the_audit_left_of_an_answer(fl_ctx: FLContext) -> None:
     class Site(FLComponent):
         def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
@@ -262,9 +256,6 @@ def test_flare_sends_what_the_audit_left_of_an_answer(fl_ctx: FLContext) -> None
         assert left.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
         told = "site photo: its answer was withheld: the audit cannot be written: No space left on device (details in "
         assert left.get_header(HEADER_REASON).startswith(told)
-
-
-# --- the file ---
 
 
 def made_line(**fields: Any) -> AuditLine:

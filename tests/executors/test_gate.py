@@ -208,9 +208,6 @@ def test_limits_that_became_stricter_meanwhile_are_kept(site: Site) -> None:
     assert [one["noise_multiplier"] for one in site.releases] == [8.0, 64.0]
 
 
-# --- what privacy refuses ---
-
-
 @pytest.mark.parametrize(
     ("task", "result", "text"),
     [
@@ -259,9 +256,6 @@ def test_a_filter_behind_the_release_that_could_add_to_it_is_refused_before_anyt
     site.filters = (GapReportFilter(),)
     assert "fdg_plugins.filters.gap.GapReportFilter comes after it" in refusal(site.sent(trained()))
     assert site.releases == []
-
-
-# --- allowed reports ---
 
 
 def forbidden() -> Iterator[tuple[TaskResult, dict[str, Any], list[str], str]]:

@@ -88,8 +88,6 @@ def test_what_is_damaged_after_the_census_or_gone_ends_that_task_in_one_sentence
     assert reason in trained.reason
 
 
-# --- a domain that several sites divide ---
-
 SITES = ("a-1of3", "a-2of3", "a-3of3")
 OWN = OwnDataset(name="own", domains=("a", "b"), classes=("x", "y"))
 

@@ -8,15 +8,7 @@ import pytest
 import torch
 
 from fdg_plugins.errors import DataError
-from fdg_plugins.state.site_memory import (
-    Kept,
-    clear_memory,
-    has_memory,
-    read_fixed,
-    read_kept,
-    write_fixed,
-    write_kept,
-)
+from fdg_plugins.state.site_memory import Kept, clear_memory, has_memory, read_fixed, read_kept, write_fixed, write_kept
 
 
 def write(folder: Path, *numbers: int) -> None:

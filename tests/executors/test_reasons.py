@@ -48,9 +48,6 @@ FIRING = ("log_warning", "log_error", "log_critical")  # unless told otherwise, 
 pytestmark = pytest.mark.usefixtures("wire")
 
 
-# --- the executor's answers ---
-
-
 class Patient:
     """A site whose folders and images are named after a person."""
 
@@ -171,9 +168,6 @@ def test_skipped_files_are_counted_and_named_where_the_operator_allows_it(
     assert (reply.skipped, reply.num_skipped) == ((f"dog/{SECRET}.png",), 1)
 
 
-# --- the two texts ---
-
-
 @given(
     text=st.text(max_size=40),
     kind=st.sampled_from([DataError, SettingsError, FDGError, RuntimeError, ValueError]),
@@ -199,9 +193,6 @@ def test_the_id_is_in_the_part_of_a_reason_that_the_server_reads(length: int) ->
     (number,) = ID.findall(one_line(made.told, LONGEST_QUOTE))
     assert f"[{number}]" in made.logged
     assert made.told.startswith("a" * min(length, 100))
-
-
-# --- errors of data and config ---
 
 
 def domain(root: Path) -> Path:

@@ -68,9 +68,6 @@ def judge(site: SiteSession, state: State, split: Literal["validation", "test"])
     return site.evaluate(site.load(state), split, lambda: False)
 
 
-# --- training ---
-
-
 def test_a_layer_with_two_names_began_with_the_last_of_the_values_received() -> None:
     layer = nn.Linear(3, 3, dtype=torch.float64)
     network = nn.Sequential(layer, nn.ReLU(), layer, nn.Linear(3, 2, dtype=torch.float64))
@@ -222,9 +219,6 @@ def test_draws_depend_on_site_round_and_seed_alone_and_leave_the_global_generato
         NETWORKS.remove(DRAWS)
 
 
-# --- momentum that goes on from round to round ---
-
-
 def plainly_trained(site: SiteSession) -> State:
     """Return the parameters after two rounds of a loop whose only optimizer sees each round's learning rate."""
     model = build_model("convnet", len(PACS.classes), seed=0)
@@ -295,9 +289,6 @@ def test_a_cpu_that_multiplies_in_bfloat16_uses_it_with_channels_last_and_anothe
     assert same_bits(*(train(one, initial(one)).update for one in (chosen, named)))
     seen = named.policy.autocast()
     assert (told, seen._enabled) == (policy.precision, fast)
-
-
-# --- networks of many sites in one process ---
 
 
 @pytest.mark.parametrize("objective", ["erm", "fedsr", "harmofl"])

@@ -67,9 +67,6 @@ class CountedSignal(Signal):
         pass
 
 
-# --- the tasks ---
-
-
 def test_training_is_answered_with_update_report_and_number_of_samples_in_any_process(photo: Site) -> None:
     photo.count()
     dxo = from_shareable(photo.ask(TASK_TRAIN, task_request(round_number=9)))
@@ -109,9 +106,6 @@ def test_an_aborted_training_ends_at_the_very_next_batch(photo: Site, looks: int
     reply = photo.ask(TASK_TRAIN, task_request(), signal)
     assert reply.get_return_code() == ReturnCode.TASK_ABORTED
     assert signal.count == looks + 1
-
-
-# --- what the site refuses ---
 
 
 def test_a_site_that_moved_to_hardware_of_another_precision_says_so(

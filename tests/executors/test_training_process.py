@@ -152,9 +152,6 @@ def test_work_is_apart_by_default_but_not_in_the_simulator_and_the_environment_d
     assert done == [by_default, {"no": "in place", "yes": "apart"}[other]]
 
 
-# --- death ---
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "text"),

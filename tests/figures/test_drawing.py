@@ -34,12 +34,7 @@ def long_lines() -> Picture:
     return small_chart(panels=tuple(panels))
 
 
-PICTURES: dict[str, Picture] = {
-    "chart": small_chart(),
-    "long": long_lines(),
-    "counts": counts(),
-    "one site": counts(1),
-}
+PICTURES: dict[str, Picture] = {"chart": small_chart(), "long": long_lines(), "counts": counts(), "one site": counts(1)}
 
 
 @pytest.mark.parametrize("kind", PICTURES)

@@ -6,12 +6,7 @@ import itertools
 import pytest
 
 from fdg_plugins.data import DATASETS, dataset_spec
-from fdg_plugins.lab.analysis.figures.style import (
-    domain_looks,
-    domain_order,
-    method_looks,
-    numbered_look,
-)
+from fdg_plugins.lab.analysis.figures.style import domain_looks, domain_order, method_looks, numbered_look
 
 METHODS = ("fedavg", "fedomg", "fedga", "feddim", "fediir", "fedomg+ga", "fedomg+dim", "fedomg+iir", "fedomg+ga+dim")
 

@@ -57,9 +57,6 @@ def test_captions() -> None:
         charts("convergence", [figure_run(), figure_run(seed=1, protocol={"local_epochs": 1})])
 
 
-# --- by round ---
-
-
 def test_convergence_shows_target_and_sources_of_each_held_out_domain() -> None:
     def scores(source: float, target: float) -> dict[str, Evaluation]:
         found = dict.fromkeys(("art_painting", "cartoon", "sketch"), judged(accuracy=source))
@@ -138,9 +135,6 @@ def test_sites_of_one_domain_share_label_and_look() -> None:
     assert [line.label for line in chart.lines] == ["cartoon", "photo (2 sites)", "photo (2 sites)"]
     assert two.look == three.look != one.look
     assert list(chart.numbers()["line"]) == ["cartoon", "photo-1", "photo-2"]
-
-
-# --- sensitivity ---
 
 
 def kappa_runs(target: str = "photo") -> list[Run]:

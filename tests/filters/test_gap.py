@@ -66,9 +66,6 @@ def refusal(answer: Shareable, fl_ctx: FLContext) -> str:
     return str(refused.get_header(HEADER_REASON))
 
 
-# --- at a site ---
-
-
 @pytest.mark.parametrize(("allowed", "leaves"), [(["class_means"], False), (["gap"], True)])
 def test_the_gap_leaves_only_if_the_site_allows_it(
     tmp_path: Path, fl_ctx: FLContext, allowed: list[str], leaves: bool
@@ -137,9 +134,6 @@ def test_only_the_loss_and_the_tasks_own_score_have_a_gap() -> None:
             gap_filters(metric, score)
     with pytest.raises(SettingsError):
         GapReportFilter("f1")
-
-
-# --- at the server ---
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 2.5, -1e300, 10**400, "0.5", True, torch.tensor(0.5)], ids=repr)

@@ -94,12 +94,7 @@ def report() -> dict[str, Any]:
 
 def answer(data: dict[str, Any] | None = None, round_number: int = 0, meta: dict[str, Any] | None = None) -> Shareable:
     """Return a site's answer to ``train``, as the executor makes it; ``meta``: what it has besides, or instead."""
-    meta = {
-        META_SAMPLES: 120,
-        MetaKey.INITIAL_METRICS: {"val_accuracy": CANARY},
-        META_REPORT: report(),
-        **(meta or {}),
-    }
+    meta = {META_SAMPLES: 120, MetaKey.INITIAL_METRICS: {"val_accuracy": CANARY}, META_REPORT: report(), **(meta or {})}
     shareable = DXO(DataKind.WEIGHT_DIFF, data=update() if data is None else data, meta=meta).to_shareable()
     shareable.set_header(AppConstants.CURRENT_ROUND, round_number)
     shareable.set_header(HEADER_RUN, "job-1")
@@ -127,9 +122,6 @@ def assert_refused(reply: Shareable, pattern: str) -> None:
     assert re.search(pattern, reply.get_header(HEADER_REASON)), reply.get_header(HEADER_REASON)
     assert set(reply) == {"__headers__"}, "an error reply holds nothing but its headers"
     assert reply["__headers__"].keys() <= {"__rc__", HEADER_REASON, HEADER_STOP}
-
-
-# --- what leaves ---
 
 
 def test_all_floats_are_clipped_as_one_vector_and_the_counter_of_steps_is_zero(context: MakeContext) -> None:
@@ -180,9 +172,6 @@ def test_the_census_passes_without_the_names_of_files(context: MakeContext) -> N
         DXO(DataKind.METRICS, data=reply, meta={"mean_image": [CANARY]}),
     ):
         assert_refused(dp.process(more.to_shareable(), context(dp, task="census")), "its census is ")
-
-
-# --- what is refused ---
 
 
 def with_header(name: str, value: Any) -> Shareable:
@@ -292,9 +281,6 @@ def test_a_public_property_of_the_context_which_would_leave_beside_the_answer_is
     assert_refused(dp.process(answer(), fl_ctx), f"public property '{name}'")
 
 
-# --- the budget ---
-
-
 def test_at_the_ceiling_nothing_leaves_and_the_job_is_asked_to_stop(context: MakeContext, local: Path) -> None:
     ceiling = epsilon([2.0] * 3, 1e-5)
     dp = silent(max_epsilon=ceiling)
@@ -346,9 +332,6 @@ def test_a_broken_policy_or_ledger_is_named_in_the_log_and_nothing_leaves(
     (number,) = re.findall(told, reply.get_header(HEADER_REASON))
     assert "/" not in reply.get_header(HEADER_REASON)
     assert re.search(rf"site photo: .*{named}.*\[{number}\]", caplog.text), caplog.text
-
-
-# --- who sets what ---
 
 
 def test_of_the_sites_policy_and_the_jobs_arguments_the_stricter_counts(context: MakeContext, local: Path) -> None:

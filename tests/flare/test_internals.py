@@ -36,9 +36,6 @@ def test_what_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.public == str(caught.value)
 
 
-# --- one room ---
-
-
 def _imports(path: Path) -> list[str]:
     found = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -137,11 +137,7 @@ def test_a_whole_run_is_seen_by_statsd_as_its_record_says(tmp_path: Path, data_r
     # For each round: ten numbers, whether each of three sites takes part, a duality gap and two scores; from the second
     # round on a gap for each site; and the scores of the last model.
     found = listener.read(2 * (10 + 3 + 1 + 2) + 3 + 2)
-    assert {name for name, *_ in found} == ON_THE_PAGE - {
-        "fdg_site_left_out",
-        "fdg_epsilon_spent",
-        "fdg_epsilon_left",
-    }
+    assert {name for name, *_ in found} == ON_THE_PAGE - {"fdg_site_left_out", "fdg_epsilon_spent", "fdg_epsilon_left"}
     assert {tags["method"] for *_, tags in found} == {"fedomg_ga"}, "no label may hold a plus"
     seconds = [value for name, _, value, _ in found if name == "fdg_round_seconds"]
     assert seconds == pytest.approx([one["seconds"] for one in record["rounds"]], rel=1e-3)

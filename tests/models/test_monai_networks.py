@@ -41,9 +41,6 @@ def test_the_network_is_monais_own_by_its_definition() -> None:
             assert norms == {"BatchNorm2d"} if norm == "batch" else norms <= {"InstanceNorm2d", "BatchNorm2d"}
 
 
-# --- pretrained files -------------------------------------------------------------------------------
-
-
 def of_monai(outputs: int, seed: int = 7) -> nn.Module:
     nets = pytest.importorskip("monai.networks.nets")
     torch.manual_seed(seed)

@@ -86,9 +86,6 @@ def test_a_tampered_file_is_refused_and_leaves_the_model_as_it_was(
     assert equal(model.state_dict(), before)
 
 
-# --- where weights are looked for -------------------------------------------------------------------
-
-
 def test_without_a_file_auto_is_from_scratch_and_imagenet_says_where_it_looked(
     checkpoints: Path, model: ExtractorClassifier
 ) -> None:
@@ -118,9 +115,6 @@ def test_a_file_in_the_cache_must_match_the_digits_in_its_name(
     assert (record.label, record.file) == ("imagenet", honest.name)
     with pytest.raises(DataError, match="expected 0000"):
         load_pretrained(model, "resnet18", mode, None, "0" * 64)
-
-
-# --- what is in the file ----------------------------------------------------------------------------
 
 
 def unfit(value: torch.Tensor, at: float) -> torch.Tensor:

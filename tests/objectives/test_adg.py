@@ -110,9 +110,6 @@ def test_the_generator_aims_at_its_target(network: GeneratingClassifier, target:
     assert (found[1] > found[0]) == (target == 1)
 
 
-# --- first epochs, neutral settings ---
-
-
 def test_in_the_first_epochs_generator_and_discriminator_stay_and_the_rest_learns_smoothed_labels(
     network: GeneratingClassifier, linear_model: ExtractorClassifier
 ) -> None:

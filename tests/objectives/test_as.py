@@ -36,9 +36,6 @@ def means_of(model: ExtractorClassifier, batches: list[Batch]) -> dict[str, torc
     return {MEANS: torch.stack([row.expand(model.feature_size) for row in rows]), HELD: held}
 
 
-# --- alignment ---
-
-
 def test_the_alignment_is_the_sum_over_classes_of_the_mean_squared_distance(linear_model: ExtractorClassifier) -> None:
     # Three images of class 0, one of class 2, of which there is no mean, and two of class 1; D = 2.
     features = torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 2.0], [9.0, 9.0], [0.0, 1.0], [1.0, 0.0]])
@@ -78,9 +75,6 @@ def test_the_extractor_is_aligned_alone_by_plain_sgd_and_then_everything_is_trai
     assert all(not torch.equal(before[name], value) for name, value in model.named_parameters())
 
 
-# --- what a site keeps ---
-
-
 def test_a_site_keeps_its_trained_model_and_its_class_means_and_is_judged_with_that_model(
     model: ExtractorClassifier, batches: list[Batch]
 ) -> None:
@@ -95,9 +89,6 @@ def test_a_site_keeps_its_trained_model_and_its_class_means_and_is_judged_with_t
     assert same({name: value for name, value in own.state_dict().items() if COUNTER not in name}, floats)
     fresh = objective.personal(copy.deepcopy(received), {}, SITE).network
     assert same(dict(fresh.state_dict()), copy_of(received))
-
-
-# --- the Fisher trace ---
 
 
 def reported_trace(model: ExtractorClassifier, batches: list[Batch], size: int) -> float:

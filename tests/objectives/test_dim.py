@@ -17,9 +17,6 @@ WEIGHT = "classifier.weight"
 TARGETS = ["insight", "feature", "logit"]
 
 
-# --- the loss ---
-
-
 def defined_penalty(
     model: ExtractorClassifier, batch: Batch, target: str, values: torch.Tensor, present: torch.Tensor
 ) -> torch.Tensor:
@@ -57,9 +54,6 @@ def test_loss_and_gradients_are_those_of_equation_7_as_printed(
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4 * max(1.0, float(other.abs().max())))
 
 
-# --- the report ---
-
-
 def test_class_means_are_those_of_all_samples_together_in_evaluation_mode(
     model: ExtractorClassifier, batches: list[Batch]
 ) -> None:
@@ -71,9 +65,6 @@ def test_class_means_are_those_of_all_samples_together_in_evaluation_mode(
     expected = torch.stack([features[labels == label].mean(dim=0) for label in range(CLASSES)])
     assert report["class_counts"].tolist() == torch.bincount(labels).tolist()
     torch.testing.assert_close(report["class_means"], expected)
-
-
-# --- the server ---
 
 
 class Site:

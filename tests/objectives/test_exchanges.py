@@ -70,9 +70,6 @@ def play(exchange: Exchange, kind: Kind, *rounds: list[int]) -> dict[str, torch.
     return exchange.broadcast()
 
 
-# --- one round after another ---
-
-
 @EVERY
 def test_what_was_sent_does_not_change_with_later_rounds_nor_with_the_tensors_of_a_report(kind: Kind) -> None:
     exchange = kind.make()
@@ -112,9 +109,6 @@ def test_references_of_disk_offload_are_loaded() -> None:
     assert same_bits(exchange.broadcast(), play(kind.make(), kind, [0]))
 
 
-# --- what is refused ---
-
-
 BAD_NUMBERS = [
     *(None, "0.0", [[0.0] * D] * Y, np.array([None] * 3), np.zeros((Y, D), np.complex64)),
     *(torch.zeros(Y, D).to_sparse(), torch.zeros(Y, D, device="meta"), torch.zeros(Y, D, dtype=torch.int64)),
@@ -148,8 +142,6 @@ def test_a_malformed_report_is_refused_by_its_site_and_leaves_no_trace() -> None
         of_round.finish(["site-1", "site-3"])
         assert same_bits(exchange.broadcast(), play(kind.make(), kind, [0], [1]))
 
-
-# --- anything at all ---
 
 SHAPE = st.lists(st.integers(0, 4), max_size=3)
 DTYPES = st.sampled_from(["f2", "f4", "f8", ">f4", "i1", "i8", "u8", "?", "c8", "U2", "O", "M8[s]", "f4,i4"])

@@ -29,9 +29,6 @@ def random_gradient(model: ExtractorClassifier, seed: int = 3) -> Gradient:
     }
 
 
-# --- the loss ---
-
-
 def linear_penalty(model: ExtractorClassifier, batch: Batch, mean: Gradient) -> torch.Tensor:
     """The penalty of a linear classifier from the closed form of its gradient: (softmax - one hot)' z / B."""
     images, labels = batch
@@ -57,9 +54,6 @@ def test_loss_and_gradients_are_those_of_the_closed_form(
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
-# --- the report ---
-
-
 @pytest.mark.parametrize("sizes", [(13,), (4, 5, 4), (1, 12)])
 def test_the_report_is_the_gradient_of_the_pooled_mean_loss_for_uneven_batches(
     model: ExtractorClassifier, sizes: tuple[int, ...]
@@ -75,9 +69,6 @@ def test_the_report_is_the_gradient_of_the_pooled_mean_loss_for_uneven_batches(
     assert sorted(report) == sorted(f"gradient/{name}" for name in names)
     for name, gradient in zip(names, expected, strict=True):
         torch.testing.assert_close(report[f"gradient/{name}"], gradient, rtol=1e-4, atol=1e-6)
-
-
-# --- the server ---
 
 
 def exchange_of(ema: float, phase: Literal["probe", "train"] = "probe") -> GradientExchange:
@@ -100,9 +91,6 @@ def test_the_moving_average_by_hand() -> None:
     assert run_round(exchange, {"c": [4.0, 4.0]}) == [1.375, 1.75]
 
 
-# --- BatchNorm ---
-
-
 @pytest.mark.parametrize("sent", [False, True])
 @pytest.mark.parametrize("strength", [0, 0.1])
 def test_frozen_batchnorm_keeps_its_statistics_and_trains_its_affine_pair(
@@ -116,9 +104,6 @@ def test_frozen_batchnorm_keeps_its_statistics_and_trains_its_affine_pair(
     assert len(buffers) == 12
     assert all(torch.equal(after[name], before[name]) for name in buffers)
     assert not any(torch.equal(after[name], before[name]) for name, _ in linear_model.named_parameters())
-
-
-# --- what one site can do ---------------------------------------------------------------------------
 
 
 def gradients_of(scale: float) -> Gradient:

@@ -18,9 +18,6 @@ from tests.objectives.local_steps import CLASSES, Batch, ReportRound, copy_of, t
 RATE = 0.25
 
 
-# --- the server ---
-
-
 WEIGHT, BIAS = "w", "b"
 SHAPES = {WEIGHT: (2, 1), BIAS: (1,)}
 GLOBAL = {WEIGHT: torch.zeros(2, 1), BIAS: torch.zeros(1), "running_mean": torch.zeros(3)}
@@ -72,9 +69,6 @@ def test_a_length_that_no_steps_have_is_refused() -> None:
     of_round.accept("a", report_of(0.5), update)
     with pytest.raises(ContributionError, match="under this protocol"):
         of_round.accept("a", report_of(0.501), update)
-
-
-# --- the step ---
 
 
 @pytest.mark.parametrize("beta", [0.1, 0.6])

@@ -56,9 +56,6 @@ def test_fine_tuning_with_the_sites_optimizer_is_its_training(linear_model: Extr
     assert all(torch.allclose(value, copy_of(other)[name]) for name, value in copy_of(linear_model).items())
 
 
-# --- Per-FedAvg -----------------------------------------------------------------------------------------------------
-
-
 def meta_step_by_hand(model: ExtractorClassifier, batch: Batch, rate: float) -> dict[str, torch.Tensor]:
     """Return the parameters after one first-order step, written out for a network without BatchNorm."""
     images, labels = batch

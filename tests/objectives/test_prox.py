@@ -32,9 +32,6 @@ def proximal(strength: float, model: ExtractorClassifier) -> LocalProximal:
     return local
 
 
-# --- the definition ---
-
-
 def test_loss_and_gradients_of_a_step_are_those_of_the_definition(
     model: ExtractorClassifier, batches: list[Batch]
 ) -> None:

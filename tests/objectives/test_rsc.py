@@ -23,9 +23,6 @@ def local_of(model: ExtractorClassifier, site: SiteRound = SITE, **settings: obj
     return local
 
 
-# --- what is muted, as defined ---
-
-
 def defined(
     model: ExtractorClassifier, maps: torch.Tensor, labels: torch.Tensor, positions: bool, least: float = -1.0
 ) -> torch.Tensor:
@@ -69,9 +66,6 @@ def test_what_is_muted_is_as_defined_and_both_kinds_come_up(model: ExtractorClas
     assert set(seen) == {True, False}
 
 
-# --- how much is muted ---
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("fraction", [0.1, 1.0])
 def test_a_sample_is_muted_by_the_exact_floor_or_left_whole(
@@ -87,9 +81,6 @@ def test_a_sample_is_muted_by_the_exact_floor_or_left_whole(
         assert set(muted.tolist()) <= {0, whole}
         samples = int((muted > 0).sum())
         assert samples == (3 if whole else 0) if variant == "feature" else samples <= 3
-
-
-# --- what training sees ---
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -38,9 +38,6 @@ def grads(model: nn.Module) -> list[torch.Tensor]:
     return [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
 
 
-# --- the gradient ---
-
-
 @pytest.mark.parametrize("radius", RADII)
 def test_it_is_the_gradient_at_the_ascended_point_by_the_definition(
     radius: float, model: ExtractorClassifier, batches: list[Batch]
@@ -63,9 +60,6 @@ def test_it_is_the_gradient_at_the_ascended_point_by_the_definition(
         torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-7, atol=1e-9)
 
 
-# --- what remains ---
-
-
 @pytest.mark.parametrize("radius", RADII)
 def test_parameters_have_their_bits_and_buffers_those_of_the_first_pass(
     radius: float, model: ExtractorClassifier, batches: list[Batch]
@@ -76,9 +70,6 @@ def test_parameters_have_their_bits_and_buffers_those_of_the_first_pass(
     assert same(copy_of(model), copy_of(reference))
     assert torch.equal(loss, plain_loss)
     assert not all(map(torch.equal, grads(model), grads(reference)))
-
-
-# --- FedSAM ---
 
 
 def test_a_step_is_the_optimisers_with_the_sharpness_aware_gradient(

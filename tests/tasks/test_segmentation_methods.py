@@ -70,9 +70,6 @@ def numbers(model: ExtractorClassifier, images: torch.Tensor) -> tuple[np.ndarra
     return features.numpy(), model.last_layer.weight.detach().numpy(), model.last_layer.bias.detach().numpy()
 
 
-# --- FedIIR -----------------------------------------------------------------------------------------
-
-
 def loss_and_gradient(
     features: np.ndarray, masks: np.ndarray, weight: np.ndarray, bias: np.ndarray
 ) -> tuple[float, np.ndarray, np.ndarray]:
@@ -126,9 +123,6 @@ def test_fediirs_penalty_is_that_of_the_loop_and_so_is_its_gradient(
         assert float(gradient[place]) == pytest.approx(slope, rel=1e-3, abs=1e-5)
 
 
-# --- FedDIM -----------------------------------------------------------------------------------------
-
-
 def test_feddim_reports_the_means_of_the_pixels_of_each_class(model: ExtractorClassifier, batches: list[Batch]) -> None:
     sums, counts = np.zeros((CLASSES, FEATURES)), [0] * CLASSES
     for images, masks in batches:
@@ -167,9 +161,6 @@ def test_feddims_penalty_weighs_the_classes_of_a_batch_equally(
     assert float((loss - plain).detach()) == pytest.approx(expected, rel=1e-6)
 
 
-# --- local rounds -----------------------------------------------------------------------------------
-
-
 def shapes(dims: int = 2, size: int = 32, count: int = 8, batch: int = 4) -> list[Batch]:
     """Return images whose bright blocks are of class 1."""
     generator = torch.Generator().manual_seed(1)
@@ -200,9 +191,6 @@ def test_volumes_are_learned_by_the_same_code() -> None:
     assert after.loss < before.loss
     assert after.sums["true_positives_1"][1] == 4 * 16**3
     assert math.isfinite(after.loss)
-
-
-# --- server and census ------------------------------------------------------------------------------
 
 
 def census_of(domain: str, counts: tuple[int, int] = (10, 10)) -> CensusReply:
