@@ -14,7 +14,6 @@ from fdg_plugins.lab.centralised import ALGORITHMS
 from fdg_plugins.lab.centralised.plan import SHARED_SETTINGS, Plan, Schedule, make_plan, setting_names
 from fdg_plugins.objectives import build_network
 from fdg_plugins.plans.plans import make_plans
-from fdg_plugins.plugins.own_dataset import OwnDataset
 from fdg_plugins.settings.defaults import dataset_protocol, protocol_settings
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
@@ -75,19 +74,6 @@ def test_every_setting_that_shapes_network_or_images_is_shared_with_the_federate
     assert all({*SHARED_SETTINGS} <= {*setting_names(algorithm)} for algorithm in ALGORITHMS)
 
 
-def scans(**changes: Any) -> OwnDataset:
-    """Return the description of images with masks."""
-    fields: dict[str, Any] = {"name": "scans", "domains": ("a", "b", "c"), "classes": ("background", "lesion")}
-    return OwnDataset(**{**fields, "task": "segmentation", "channels": 1, **changes})
-
-
-def test_on_masks_a_reference_takes_rate_and_batch_of_the_federated_runs() -> None:
-    for dataset, target in ((scans(), "a"), (scans(dims=3, preset="mri_patches"), "a"), ("vessels", "drive")):
-        for protocol in ("paper", "quick"):
-            found = plan("erm", dataset, target, protocol=protocol).protocol
-            assert (found.optimizer, found.learning_rate, found.batch_size, found.weight_decay) == ("adam", 1e-3, 4, 0)
-
-
 @pytest.mark.parametrize("protocol", ["paper", "quick"])
 def test_what_the_record_of_a_data_set_says_of_steps_comes_before_domainbed(protocol: str) -> None:
     adam = {"batch_size": 3, "optimizer": "adam", "learning_rate": 3e-4, "weight_decay": 1e-2}
@@ -129,14 +115,6 @@ def test_sgd_brings_rate_momentum_and_weight_decay_of_the_federated_runs() -> No
     assert (protocol.learning_rate, protocol.momentum, protocol.weight_decay) == (1e-3, 0.9, 5e-4)
     assert plan(given={"optimizer": "sgd"}, protocol="quick").protocol.learning_rate == 0.01
     assert plan(dataset="rotatedmnist", target="angle_0", given={"optimizer": "sgd"}).protocol.weight_decay == 0.0
-
-
-@pytest.mark.parametrize("changes", [{}, {"protocol": "quick"}, {"stand_in": True}])
-def test_what_is_set_beats_every_default(changes: dict[str, Any]) -> None:
-    schedule = {"steps": 12, "checkpoint_every": 5}
-    found = plan(given={**schedule, "image_size": 48, "batch_size": 9, "strength": 3, "warm_up": 2}, **changes)
-    assert found.settings() == {"optimizer": "adam", **schedule, "strength": 3.0, "warm_up": 2}
-    assert (found.protocol.image_size, found.protocol.batch_size, found.protocol.rounds) == (48, 9, 3)
 
 
 @pytest.mark.parametrize(

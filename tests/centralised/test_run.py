@@ -21,7 +21,6 @@ from fdg_plugins.lab.centralised.algorithm import CentralisedERM
 from fdg_plugins.lab.centralised.plan import make_plan
 from fdg_plugins.lab.centralised.run import RunDisplay, run_centralised
 from fdg_plugins.lab.centralised.training import PooledTraining, endless_batches
-from fdg_plugins.objectives import build_network
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
@@ -95,18 +94,7 @@ def test_the_record_is_that_of_a_finished_run(folder: Path, algorithm: str) -> N
     assert record.evaluations[0] == read(folder / "erm").evaluations[0], "all start from one model"
 
 
-@pytest.mark.parametrize("algorithm", ["fish", "iga"])
-def test_a_reference_trains_the_head_alone_if_the_protocol_says_so(tmp_path: Path, algorithm: str) -> None:
-    record = carry_out(tmp_path / "run", algorithm, trainable="head", steps=1, checkpoint_every=1)
-    first, last = (
-        build_network(record.protocol, len(record.classes)).state_dict(),
-        load_tensors(tmp_path / "run" / LAST_FILE),
-    )
-    changed = {name for name in first if not torch.equal(first[name], last[name])}
-    assert changed == {"classifier.weight", "classifier.bias"}
-
-
-@pytest.mark.parametrize("algorithm", ["groupdro", "fishr"])
+@pytest.mark.parametrize("algorithm", ["fishr"])
 def test_runs_with_one_seed_agree_to_the_bit_wherever_checkpoints_fall(
     folder: Path, tmp_path: Path, algorithm: str
 ) -> None:
@@ -118,13 +106,6 @@ def test_runs_with_one_seed_agree_to_the_bit_wherever_checkpoints_fall(
     assert same_tensors(tmp_path / "seldom" / LAST_FILE, folder / algorithm / LAST_FILE)
     carry_out(tmp_path / "other", algorithm, seed=1)
     assert not same_tensors(tmp_path / "other" / LAST_FILE, folder / algorithm / LAST_FILE)
-
-
-def test_an_error_of_the_program_is_kept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Watch, "stepped", lambda *_: 1 // 0)
-    with pytest.raises(ZeroDivisionError):
-        carry_out(tmp_path / "run")
-    assert read(tmp_path / "run").stopped_because == "ZeroDivisionError: integer division or modulo by zero"
 
 
 @pytest.fixture(scope="module")

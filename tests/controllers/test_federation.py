@@ -141,10 +141,7 @@ def test_a_site_that_the_job_names_and_that_is_not_connected_stops_the_job(tmp_p
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ({"protocol": {"round": 3}}, "there is no setting 'round'; did you mean 'rounds'?"),
         ({"protocol": "rounds=3"}, "protocol"),
-        ({"protocol": {"objective": {"name": "dim", "strength": -1}}}, "strength"),
-        ({"stand_in_protocol": {"rounds": 0}}, "rounds (FDG_ROUNDS)"),
         ({"aggregator": ["fedavg"]}, "aggregator"),
         ({"aggregator": {"name": "fedomg", "weighting": "foo"}}, "weighting"),
         ({"resume": "../other"}, "run"),

@@ -183,19 +183,3 @@ def test_a_run_does_not_go_on_without_what_sites_kept(tmp_path: Path) -> None:
     assert job.panics == [
         "run job cannot go on: site angle_15 has lost its state of the run, from which it would go on."
     ]
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"settings": {"rounds": 5, "sites_per_round": 4}}, "its setting rounds was 4, but is now 5."),
-        ({"aggregator": "fedavg"}, "its method was "),
-    ],
-)
-def test_another_job_cannot_go_on_with_the_run(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
-    killed(tmp_path, TASK_TRAIN, 6)
-    job = resumed(tmp_path, **change)
-    job.run()
-    assert len(job.panics) == 1
-    assert job.panics[0].startswith("run job cannot go on: " + reason[:12])
-    assert reason in job.panics[0]

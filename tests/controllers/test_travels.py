@@ -50,8 +50,6 @@ ADAPTERS = {"model": "groupnorm_convnet", "trainable": "adapters", "adapter_rank
 @pytest.mark.parametrize(
     ("settings", "shares"),
     [
-        ({"travels": "head"}, lambda name: name in HEAD),
-        ({"travels": "extractor"}, lambda name: name not in HEAD),
         (
             {"travels": {"frozen": ["extractor.0.weight"], "personal": ["*.bias"]}},
             lambda name: name != "extractor.0.weight" and not name.endswith(".bias"),
@@ -59,7 +57,7 @@ ADAPTERS = {"model": "groupnorm_convnet", "trainable": "adapters", "adapter_rank
         ({"trainable": "head"}, lambda name: name in HEAD),
         (ADAPTERS, lambda name: name in HEAD or ".lora_" in name),
     ],
-    ids=["head", "extractor", "patterns", "only the head trains", "adapters"],
+    ids=["patterns", "only the head trains", "adapters"],
 )
 def test_what_is_not_shared_is_in_no_update_and_the_server_leaves_it_as_it_was(
     tmp_path: Path, settings: dict[str, Any], shares: Callable[[str], bool]

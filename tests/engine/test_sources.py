@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from fdg_plugins import errors
 from fdg_plugins.data import PACS
-from fdg_plugins.errors import FDGError, MissingPackageError, SettingsError
+from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.lab.doctor.machine import recommend
 from fdg_plugins.lab.engine import EngineName
 from fdg_plugins.lab.engine import run as engine_run
@@ -124,13 +123,6 @@ def test_whatever_is_wrong_is_refused_before_the_data_are_looked_at(
     monkeypatch.setattr(engine_run, "look_at_data", lambda *_: pytest.fail("the stand-in would be drawn"))
     with pytest.raises(FDGError):
         check_run(source(what, **changes))
-
-
-def test_a_missing_package_is_told_before_the_data_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(errors, "find_spec", lambda name: None)
-    monkeypatch.setattr(engine_run, "look_at_data", lambda *_: pytest.fail("the data were looked at"))
-    with pytest.raises(MissingPackageError):
-        check_run(source("fedavg", dataset="vessels"))
 
 
 def test_a_job_without_an_aggregator_by_name_or_without_sites_is_refused(tmp_path: Path) -> None:

@@ -11,27 +11,18 @@ from fdg_plugins.lab.analysis.figures.style import domain_looks, domain_order, m
 METHODS = ("fedavg", "fedomg", "fedga", "feddim", "fediir", "fedomg+ga", "fedomg+dim", "fedomg+iir", "fedomg+ga+dim")
 
 
-PAPERS = METHODS[:7]
-
-
-@pytest.mark.parametrize("method", PAPERS)
-def test_a_method_looks_the_same_whoever_of_the_papers_stands_beside_it(method: str) -> None:
-    (alone,) = method_looks([method])
-    for others in itertools.combinations(PAPERS, 2):
-        entries = [*(other for other in others if other != method), method]
-        assert method_looks(entries)[-1] == alone
-
-
 def test_all_methods_side_by_side_differ_and_so_do_the_settings_of_one() -> None:
+    (alone,) = method_looks(["feddim"])
+    assert all(method_looks([other, "feddim"])[1] == alone for other in METHODS[:3])
     for entries in (METHODS, ["fedomg"] * 9, [*METHODS, *METHODS], ["mine", "yours", "fedavg"]):
         looks = method_looks(entries)
         assert len(set(looks)) == len(entries)
 
 
-@pytest.mark.parametrize("dataset", sorted(DATASETS.names()))
-def test_the_domains_of_a_data_set_have_different_colours_and_markers(dataset: str) -> None:
-    looks = domain_looks(dataset, dataset_spec(dataset).domains).values()
-    assert len({look.colour for look in looks}) == len({look.marker for look in looks}) == len(looks)
+def test_the_domains_of_a_data_set_have_different_colours_and_markers() -> None:
+    for dataset in DATASETS.names():
+        looks = domain_looks(dataset, dataset_spec(dataset).domains).values()
+        assert len({look.colour for look in looks}) == len({look.marker for look in looks}) == len(looks)
 
 
 def test_numbered_looks_repeat_late_and_neighbours_never_share_a_colour() -> None:
@@ -43,9 +34,3 @@ def test_numbered_looks_repeat_late_and_neighbours_never_share_a_colour() -> Non
 def test_domains_keep_the_order_of_their_data_set_and_unknown_ones_come_last() -> None:
     assert domain_order("pacs", ["sketch", "mars", "art_painting", "sketch"]) == ("art_painting", "sketch", "mars")
     assert domain_order("nowhere", ["b", "a"]) == ("a", "b")
-
-
-def test_domains_that_nobody_knows_have_looks_of_their_own_and_leave_those_of_others_alone() -> None:
-    own = domain_looks("nowhere", (name for name in ("b", "a", "ä ö")))
-    assert len({look.colour for look in own.values()}) == 3
-    assert domain_looks("pacs", ["mars", "sketch"])["sketch"] == domain_looks("pacs", ["sketch"])["sketch"]

@@ -45,11 +45,6 @@ FORBIDDEN_IN_CONSTRUCTORS = (
     *("socket.", "urllib.", "http.", "ftplib.", "smtplib.", "subprocess.", "pty.", "webbrowser.", "signal."),
     *("exec", "compile", "import", "pickle.", "marshal.", "ctypes.", "code.", "sqlite3.", "cpython.run"),
 )
-FORBIDDEN_IN_IMPORTS = (
-    *("socket.connect", "socket.bind", "socket.sendto", "socket.getaddrinfo", "urllib."),
-    *("subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.startfile", "pty."),
-)
-
 TEXTS = (
     *("", " ", "\x00", "a" * 100_000, "nan", "-1", "null", "{", "{}", '{"name": "ga", "step_size": "x"}'),
     *("/etc/passwd", "../../../etc/passwd", "~/.ssh/id_rsa", "C:\\x", "/dev/stdin", "{WORKSPACE}/x", "{$HOME}"),
@@ -203,11 +198,6 @@ def walk_constructors() -> dict[str, Any]:
     return {"classes": [cls.__name__ for cls in classes], "calls": len(calls), "problems": problems}
 
 
-def walk_imports() -> dict[str, Any]:
-    """Import every module; return the forbidden events."""
-    return {"imported": [importlib.import_module(name).__name__ for name in modules()], "problems": _events}
-
-
 def _walk(name: str, plugin: Path | None = None) -> dict[str, Any]:
     path = {} if plugin is None else {"PYTHONPATH": str(plugin)}
     done = subprocess.run(
@@ -243,13 +233,6 @@ def test_the_walk_notices_what_it_is_there_for() -> None:
         "socket.__new__",
         "pickle.find_class",
     }
-
-
-@pytest.mark.slow
-def test_importing_any_module_opens_no_connection_and_starts_no_process() -> None:
-    answer = _walk("imports")
-    assert answer["problems"] == []
-    assert "fdg_plugins.controllers.federation" in answer["imported"]
 
 
 def test_every_component_on_the_list_is_one_and_every_component_is_on_the_list() -> None:
@@ -361,10 +344,7 @@ def test_under_exact_paths_flare_builds_our_components_and_nothing_else_of_ours(
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "imports":
-        _events = _record(FORBIDDEN_IN_IMPORTS)
-        result = walk_imports()
-    elif sys.argv[1] == "constructors":
+    if sys.argv[1] == "constructors":
         result = walk_constructors()
     else:
         import pickle

@@ -138,11 +138,6 @@ def test_a_wrong_or_contradictory_setting_is_refused_by_name(method: str, settin
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("method", ["fednova+sam", "scaffold", "fedcsa+arfl", "fedomg+arfl"])
-def test_what_only_looks_like_a_contradiction_is_made(method: str) -> None:
-    assert make_recipe(method).method == method
-
-
 @pytest.mark.parametrize("settings", [{"weighting": "ga"}, {"objective": "dim"}])
 def test_a_recipe_by_name_is_of_that_method_and_no_other(settings: dict[str, Any]) -> None:
     with pytest.raises(SettingsError) as refused:
