@@ -87,5 +87,5 @@ def test_seeded_never_seeds_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch.cuda, "manual_seed", refuse)
     with seeded(3, "a"):
         torch.rand(1)
-    with pytest.raises(AssertionError, match="accelerator"):
+    with pytest.raises(AssertionError):
         torch.manual_seed(0)

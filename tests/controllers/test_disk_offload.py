@@ -91,7 +91,7 @@ def test_flares_folder_is_private_and_goes_when_the_run_fails_and_what_still_arr
             arriving[0].consume_items([save({"T0": torch.ones(2)})], None)
             raise RuntimeError("out of luck")
 
-    with pytest.raises(RuntimeError, match="out of luck"):
+    with pytest.raises(RuntimeError):
         run()
     assert engine.cell.context[FOBSContextKey.TENSOR_DISK_OFFLOAD] is False
     with pytest.raises(RuntimeError, match="cleaned up"):

@@ -226,7 +226,11 @@ Change = Callable[[RunRecord], object]
         ),
         (lambda _: None, lambda fresh: set_reply(fresh, split_hash="other"), "split of site photo-2"),
         (lambda _: None, lambda fresh: setattr(fresh, "sources", ("cartoon",)), "sources"),
-        (lambda _: None, lambda fresh: setattr(fresh, "protocol", fresh.protocol.model_copy(update={"rounds": 5})), "setting rounds was 2, but is now 5"),
+        (
+            lambda _: None,
+            lambda fresh: setattr(fresh, "protocol", fresh.protocol.model_copy(update={"rounds": 5})),
+            "setting rounds was 2, but is now 5",
+        ),
         (lambda _: None, lambda fresh: setattr(fresh.method, "aggregator", "FedAvgAggregator"), "method"),
         (
             lambda record: record.versions.update({"fdg-plugins": "0.2.0"}),

@@ -61,7 +61,7 @@ def test_another_optimizer_has_no_momentum_and_none_may_be_asked_of_it() -> None
     made = plans({"optimizer": "adam"})
     assert made.real.protocol.momentum == 0
     check_settings(FedAvgAggregator(), made)
-    with pytest.raises(SettingsError, match=r"^momentum \(FDG_MOMENTUM\) is 0.9, expected 0"):
+    with pytest.raises(SettingsError):
         check_settings(FedAvgAggregator(), plans({"momentum": 0.9}, environment={"FDG_OPTIMIZER": "adam"}))
 
 

