@@ -4,11 +4,12 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.processes import printed_by
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -31,15 +32,8 @@ def write(files: dict[str, str], folder: Path) -> None:
 
 def python(arguments: list[str], folder: Path) -> str:
     """Run Python in ``folder``, whose copy of the package, if any, is imported; return what was printed."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]),
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-    order = [sys.executable, *arguments]
-    done = subprocess.run(order, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    given = {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]), "PYTHONDONTWRITEBYTECODE": "1"}
+    return printed_by(sys.executable, *arguments, folder=folder, **given)
 
 
 @pytest.mark.slow

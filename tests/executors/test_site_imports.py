@@ -6,16 +6,14 @@ process at a site stands beside the one that trains: what is imported here is pa
 """
 
 import json
-import os
-import subprocess
 import sys
 from functools import cache
 
 import pytest
 
 from fdg_plugins.flare.components import SITE, components
+from tests.processes import printed_by
 
-TIMEOUT_S = 600
 SPINS = "GOMP_SPINCOUNT"
 HEAVY = (
     *("torchvision", "torch._dynamo", "torch._inductor", "sympy", "cvxpy", "scipy", "sklearn", "PIL", "monai"),
@@ -27,25 +25,15 @@ WORKING = "executors.training_process, fdg_plugins.training.session"
 MODULES = sorted({component.path.rpartition(".")[0] for component in components() if SITE in component.ends})
 
 
+def last_line(code: str, **environment: str) -> str:
+    """Return the last line that ``code`` prints in a new interpreter."""
+    return printed_by(sys.executable, "-c", code, **environment).splitlines()[-1]
+
+
 @cache
 def loaded_by(code: str) -> set[str]:
     """Return the names of all modules that a new interpreter has loaded after ``code``."""
-    return set(json.loads(printed_by(f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))")))
-
-
-def printed_by(code: str, **environment: str) -> str:
-    """Return the last line that ``code`` prints in a new interpreter with ``environment``, and with no wait set."""
-    inherited = {name: value for name, value in os.environ.items() if name != SPINS}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-        env={**inherited, **environment},
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()[-1]
+    return set(json.loads(last_line(f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))")))
 
 
 def test_the_components_of_a_site_load_nothing_heavy_and_torch_only_after_ours() -> None:
@@ -71,7 +59,8 @@ def test_only_who_opens_digits_or_builds_a_resnet_loads_torchvision_and_who_work
 
 
 @pytest.mark.slow
-def test_threads_of_arithmetic_soon_sleep_unless_the_user_says_otherwise() -> None:
+def test_threads_of_arithmetic_soon_sleep_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = f"import fdg_plugins.executors, os; print(os.environ[{SPINS!r}])"
-    assert printed_by(lines) == "30000"
-    assert printed_by(lines, **{SPINS: "7"}) == "7"
+    monkeypatch.delenv(SPINS, raising=False)
+    assert last_line(lines) == "30000"
+    assert last_line(lines, **{SPINS: "7"}) == "7"

@@ -2,8 +2,6 @@
 """``deploy/project.yml`` in real processes on one machine: two sites reach the server through a relay, and jobs must be
 signed. Its hospitals are called as the domains of PACS here, and their hosts are this machine."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -17,10 +15,12 @@ from nvflare.fuel.hci.client import file_transfer
 from fdg_plugins.lab.poc.kits import SiteData, configure, provision, store_below
 from fdg_plugins.lab.poc.processes import launched, participant_environment, start_participant
 from fdg_plugins.lab.poc.project import Project
+from fdg_plugins.lab.sweep.kinds import ONE_PROCESS
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.storage import load_tensors
+from tests.processes import printed_by
 
-from .conftest import JOB_TIMEOUT_S, PROTOCOL, ROOT, Federation, edit_json, free_ports, own_settings
+from .conftest import PROTOCOL, ROOT, Federation, edit_json, free_ports, own_settings
 
 pytestmark = pytest.mark.nightly  # in a federation of its own
 
@@ -73,18 +73,8 @@ def in_one_process(folder: Path, data_root: Path, **settings: Any) -> Path:
     """Run FedOMG by the one-process engine; return the folder with what it leaves."""
     recipe = make_recipe("fedomg", "pacs", **settings)
     recipe.export(str(folder))
-    subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "fdg_plugins.lab.engine.one_process",
-            str(folder / recipe.name),
-            str(folder / "workspace"),
-        ],
-        env={**participant_environment(folder), "FDG_DATA_ROOT": str(data_root), "FDG_THREADS": "1"},
-        timeout=JOB_TIMEOUT_S,
-        check=True,
-    )
+    given = {**participant_environment(folder), "FDG_DATA_ROOT": str(data_root), "FDG_THREADS": "1"}
+    printed_by(*ONE_PROCESS, folder / recipe.name, folder / "workspace", **given)
     return folder / "workspace"
 
 

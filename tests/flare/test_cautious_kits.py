@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kits of ``deploy/``, by FLARE's provisioning in one place and by its distributed one, and copied for containers."""
 
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from fdg_plugins.flare.cautious_kits import harden
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
 from fdg_plugins.lab.poc.kits import provision_kits
 from fdg_plugins.storage import read_json, write_json
+from tests.processes import printed_by
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -104,19 +103,7 @@ def test_what_an_operator_has_changed_stays(kits: Path, tmp_path: Path) -> None:
 
 def nvflare(folder: Path, *arguments: object) -> str:
     """Run FLARE's command in ``folder``, with a home there; return what it printed, once it has succeeded."""
-    done = subprocess.run(
-        [str(Path(sys.executable).with_name("nvflare")), *map(str, arguments)],
-        cwd=folder,
-        env={**os.environ, "HOME": str(folder)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    return printed_by(Path(sys.executable).with_name("nvflare"), *arguments, folder=folder, HOME=str(folder))
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Public components meet hostile job configs: nothing is opened, started, unpickled, evaluated or imported by them.
 
-An audit hook cannot be taken away again, so the walks run in a process of their own: this file, run as a script.
+An audit hook cannot be taken away again, so the walks run in a process of their own: this module, run as a script.
 """
 
 import ast
@@ -10,9 +10,7 @@ import importlib.util
 import inspect
 import json
 import math
-import os
 import pkgutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -35,9 +33,9 @@ from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.plugins.registry import registries as plugged_in
 from fdg_plugins.record.method_settings import federated_name
 from fdg_plugins.record.run_record import Method
+from tests.processes import printed_by
 
-SOURCES = Path(fdg_plugins.__file__).parent
-WALK_TIMEOUT_S = 600
+SOURCES, ROOT = Path(fdg_plugins.__file__).parent, Path(__file__).parents[2]
 
 # Events of CPython's audit hook, by their beginning, that no constructor may cause.
 FORBIDDEN_IN_CONSTRUCTORS = (
@@ -200,16 +198,8 @@ def walk_constructors() -> dict[str, Any]:
 
 def _walk(name: str, plugin: Path | None = None) -> dict[str, Any]:
     path = {} if plugin is None else {"PYTHONPATH": str(plugin)}
-    done = subprocess.run(
-        [sys.executable, __file__, name],
-        env={**os.environ, **path},
-        capture_output=True,
-        text=True,
-        timeout=WALK_TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    printed = printed_by(sys.executable, "-m", "tests.flare.test_components", name, folder=ROOT, **path)
+    answer: dict[str, Any] = json.loads(printed.splitlines()[-1])
     return answer
 
 
@@ -343,6 +333,15 @@ def test_under_exact_paths_flare_builds_our_components_and_nothing_else_of_ours(
     assert allowed == {path for path in entries if path.startswith("fdg_plugins.")}
 
 
+@pytest.mark.usefixtures("installed")
+def test_what_a_run_looks_up_loads_no_plug_in_that_no_one_named() -> None:
+    for end in (SERVER, SITE):
+        class_paths(end)
+    assert federated_name(Method(aggregator="FedOMGAggregator", settings={}, objective={"name": "dim"})) == "fedomg+dim"
+    own = {record.key for record in METHODS.own().values()}
+    assert {record.key for record in METHODS.loaded()} == own < set(METHODS.names())
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "constructors":
         result = walk_constructors()
@@ -360,12 +359,3 @@ if __name__ == "__main__":
 
         result = {"problems": _events}
     sys.stdout.write(f"{json.dumps(result)}\n")
-
-
-@pytest.mark.usefixtures("installed")
-def test_what_a_run_looks_up_loads_no_plug_in_that_no_one_named() -> None:
-    for end in (SERVER, SITE):
-        class_paths(end)
-    assert federated_name(Method(aggregator="FedOMGAggregator", settings={}, objective={"name": "dim"})) == "fedomg+dim"
-    own = {record.key for record in METHODS.own().values()}
-    assert {record.key for record in METHODS.loaded()} == own < set(METHODS.names())
