@@ -36,7 +36,7 @@ IMAGES_PER_CLASS = 4
 PIXELS = 16
 
 # That a busy machine is slow is no fault of a test.
-settings.register_profile("fdg", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fdg", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("fdg")
 
 

@@ -11,7 +11,6 @@ from nvflare.apis.dxo import from_shareable
 from nvflare.apis.fl_constant import ReservedKey
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable
 from nvflare.private.fed.server.server_runner import ServerRunner
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import SharedDomains
@@ -46,6 +45,8 @@ def record_in(folder: Path) -> RunRecord:
 
 
 def test_the_bits_are_those_of_the_same_job_whose_messages_are_serialised(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # takes seconds
+
     method = "fediir+ga"
     for name in ("elsewhere", "here"):
         (tmp_path / name).mkdir()

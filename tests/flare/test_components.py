@@ -85,15 +85,14 @@ def hostile_values() -> list[Any]:
     return [*TEXTS, *NUMBERS, *OTHERS, *wrapped, _nested(50), _nested(500)]
 
 
-# Modules that only a run with this tracker imports, and the package that they need.
-OF_AN_EXTRA = {"fdg_plugins.flare.mlflow_receiver": "mlflow", "fdg_plugins.flare.wandb_receiver": "wandb"}
+# Modules that only a run with this tracker imports, with a package of an extra that takes seconds to import.
+OF_AN_EXTRA = ("fdg_plugins.flare.mlflow_receiver", "fdg_plugins.flare.wandb_receiver")
 
 
 def modules() -> list[str]:
-    """Return the names of all modules of the package, without those of an extra that is not installed."""
+    """Return the names of all modules of the package, without those of an extra."""
     found = [module.name for module in pkgutil.walk_packages(fdg_plugins.__path__, "fdg_plugins.")]
-    lacking = {name for name, package in OF_AN_EXTRA.items() if importlib.util.find_spec(package) is None}
-    return ["fdg_plugins", *(name for name in found if name not in lacking)]
+    return ["fdg_plugins", *(name for name in found if name not in OF_AN_EXTRA)]
 
 
 def component_classes() -> list[type[Any]]:
