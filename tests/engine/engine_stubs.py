@@ -31,8 +31,8 @@ class FakeEngine(FederatedRuns):
 
     title = "a fake"
 
-    def __init__(self, folder: Path, end: str, *records: RunRecord) -> None:
-        self._program = (sys.executable, str(PROGRAM), str(folder), end)
+    def __init__(self, folder: Path, end: str, *records: RunRecord, pause: float = 0.25) -> None:
+        self._program = (sys.executable, str(PROGRAM), str(folder), end, str(pause))
         folder.mkdir(parents=True, exist_ok=True)
         for number, record in enumerate(records):
             (folder / f"{number}.json").write_text(record.model_dump_json(), encoding="utf-8")
@@ -43,9 +43,9 @@ class FakeEngine(FederatedRuns):
         return self._program
 
 
-def fake(folder: Path, end: str = "finishes") -> FakeEngine:
+def fake(folder: Path, end: str = "finishes", pause: float = 0.25) -> FakeEngine:
     """Return an engine for a run of two rounds, which only ``finishes`` and ``dies late`` bring to its end."""
     told = [record_after(1), record_after(2)]
     if end in ("finishes", "dies late"):
         told.append(record_after(2, "finished"))
-    return FakeEngine(folder, end, *told)
+    return FakeEngine(folder, end, *told, pause=pause)

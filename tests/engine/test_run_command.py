@@ -55,7 +55,7 @@ def use_fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UseFake:
     """Return a function that puts a fake in the place of both engines of this machine, and returns it."""
 
     def put(end: str = "finishes") -> FakeEngine:
-        engine = fake(tmp_path / "records", end)
+        engine = fake(tmp_path / "records", end, pause=0.02)
 
         def noted(*arguments: Any) -> Launch:
             engine.launches.append(launch(*arguments))

@@ -37,7 +37,7 @@ def sent_for(model: ExtractorClassifier, target: str, present: list[bool]) -> di
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("present", [[True, True, True], [True, False, True], [False, False, False]])
+@pytest.mark.parametrize("present", [[True, False, True], [False, False, False]])
 def test_loss_and_gradients_are_those_of_equation_7_as_printed(
     model: ExtractorClassifier, batches: list[Batch], target: Target, present: list[bool]
 ) -> None:

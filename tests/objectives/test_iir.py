@@ -10,7 +10,8 @@ from torch.nn.functional import cross_entropy
 
 from fdg_plugins.methods.fediir import FedIIRObjective, GradientExchange
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives import see
+from fdg_plugins.objectives import make_objective, see
+from fdg_plugins.testing.objectives import received_by
 from tests.objectives.local_steps import CLASSES, Batch, ReportRound, make_batches, trained
 
 Gradient = dict[str, torch.Tensor]
@@ -91,8 +92,7 @@ def test_the_moving_average_by_hand() -> None:
     assert run_round(exchange, {"c": [4.0, 4.0]}) == [1.375, 1.75]
 
 
-@pytest.mark.parametrize("sent", [False, True])
-@pytest.mark.parametrize("strength", [0, 0.1])
+@pytest.mark.parametrize(("sent", "strength"), [(False, 0), (True, 0.1)])
 def test_frozen_batchnorm_keeps_its_statistics_and_trains_its_affine_pair(
     linear_model: ExtractorClassifier, sent: bool, strength: float
 ) -> None:
@@ -120,3 +120,16 @@ def test_of_three_sites_none_pulls_the_mean_farther_than_ten_medians(lie: float,
     sites = {"art": 1.0, "cartoon": 1.0, "photo": lie}
     exchange.finish({site: exchange.read(site, gradients_of(scale), None) for site, scale in sites.items()})
     assert exchange.broadcast()["gradient/classifier.bias"].tolist() == pytest.approx([mean, mean])
+
+
+def test_gradient_alignment_is_computed_in_float32_even_under_autocast(
+    linear_model: ExtractorClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objective = make_objective({"name": "iir", "strength": 1.0})
+    local = objective.local(received_by(objective), linear_model)
+    images, labels = make_batches(linear_model)[0]
+    features = linear_model.features(images).detach()
+    monkeypatch.setattr(linear_model, "features", lambda _: features)
+    exact = local.loss(linear_model, images, labels)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(local.loss(linear_model, images, labels), exact)

@@ -65,8 +65,7 @@ def test_two_sites_by_hand() -> None:
     torch.testing.assert_close(exchange.broadcast(), one(1.9))
 
 
-@pytest.mark.parametrize("has_memory", [False, True])
-@pytest.mark.parametrize("was_sent", [False, True])
+@pytest.mark.parametrize(("was_sent", "has_memory"), [(False, False), (True, True)])
 def test_a_step_follows_the_gradient_plus_c_minus_its_own_control(
     model: ExtractorClassifier, batches: list[Batch], was_sent: bool, has_memory: bool
 ) -> None:

@@ -15,7 +15,7 @@ from fdg_plugins.methods.fedsam import FedSAMObjective
 from fdg_plugins.models import ExtractorClassifier
 from tests.objectives.local_steps import Batch, copy_of, plain, same, train_steps
 
-RADII = [0.05, 0.6, 5.0]
+RADII = [0.05, 5.0]
 
 
 def gradients_of(model: nn.Module, loss: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
