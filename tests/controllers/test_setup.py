@@ -41,10 +41,8 @@ def test_the_environment_wins_over_both_and_on_both() -> None:
     [
         ({"job": {"round": 3}}, "config of the job, protocol: there is no setting 'round'; did you mean 'rounds'?"),
         ({"stand_in": {"kapa": 1}}, "config of the job, stand_in_protocol: there is no setting 'kapa'"),
-        ({"environment": {"FDG_ROUND": "3"}}, "environment, FDG_*: there is no setting 'round'"),
         ({"environment": {"FDG_TARGET": "clipart"}}, "target (FDG_TARGET) is 'clipart'"),
         ({"job": {"dataset": "no_such_set"}}, "data set 'no_such_set' is unknown"),
-        ({"job": {"model": "vgg"}}, "model 'vgg' is unknown"),
         (
             {"job": {"dataset": "vessels", "target": "drive", "task": "segmentation", "partition": "shards"}},
             "partition (FDG_PARTITION) is 'shards'",

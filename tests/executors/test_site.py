@@ -30,7 +30,6 @@ from fdg_plugins.messages import (
     META_SAMPLES,
     TASK_CENSUS,
     TASK_EVALUATE,
-    TASK_PROBE,
     TASK_STATISTICS,
     TASK_TRAIN,
     CensusReply,
@@ -139,7 +138,7 @@ def test_a_task_before_the_census_of_its_own_job_is_refused(photo: Site, task: s
 @pytest.mark.parametrize(
     ("name", "role", "task", "what"),
     [
-        *(("photo", "held_out", task, "never trains") for task in (TASK_TRAIN, TASK_PROBE, TASK_STATISTICS)),
+        *(("photo", "held_out", task, "never trains") for task in (TASK_TRAIN, TASK_STATISTICS)),
         ("photo", "held_out", TASK_EVALUATE, "is not evaluated as a source"),
         ("sketch", "source", TASK_EVALUATE, "is not evaluated as held out"),
     ],

@@ -52,12 +52,10 @@ def test_the_entry_of_another_site_is_ignored_even_if_it_is_wrong(file: Path) ->
 @pytest.mark.parametrize(
     "entry",
     [
-        {"dataroot": "/data"},
         {"data_root": "some/folder"},
         {"device": "cpu\n"},
         {"device": "cuda:99999999999"},
         {"part": "11/10"},
-        {"workers": -1},
         {"image_memory": float("nan")},
         {"allowed_plugins": ["a b"]},
     ],
