@@ -200,17 +200,3 @@ def test_ctrl_c_ends_it_with_one_line_and_130_and_the_record_says_so(
     assert (record.status, len(record.evaluations)) == ("stopped", 1)
     assert record.stopped_because == "it was stopped after step 2 of 1000."
     assert len(find_runs([tmp_path]).left_out) == 1
-
-
-def test_the_stand_in_or_the_data_root_is_used(
-    tmp_path: Path, data_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FDG_STEPS", "5")
-    drawn = tiny(tmp_path / "drawn", "fish", "--dataset", "rotatedmnist")
-    assert drawn.stdout.startswith("STAND-IN for RotatedMNIST [STAND-IN, from scratch]: pooled")
-    assert drawn.stderr == "Warning: FDG_STEPS is not used: the settings of a run come from --set.\n"
-    asked = ("--dataset", "pacs", "--target", "photo", "--data-root", data_root)
-    real = tiny(tmp_path / "real", "iga", *asked, model="convnet", pretrained="none")
-    assert real.exit_code == 0, real.stderr
-    record = read(tmp_path / "real")
-    assert (record.data, record.stand_in, record.sources) == ("PACS", False, ("art_painting", "cartoon", "sketch"))
