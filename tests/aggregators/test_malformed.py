@@ -178,7 +178,7 @@ COMMON: dict[str, Any] = {
 }
 
 
-@settings(max_examples=300, **COMMON)
+@settings(max_examples=150, **COMMON)
 @given(spoil=spoilers)
 def test_a_malformed_contribution_is_refused_without_a_trace(
     server: tuple[FedOMGAggregator, FLContext], spoil: Spoiler

@@ -62,7 +62,7 @@ class ReadProtocol:
 
 @pytest.mark.usefixtures("no_fdg_variables")
 def test_every_setting_that_shapes_network_or_images_is_shared_with_the_federated_runs() -> None:
-    protocol = plan(dataset="rotateddigits", target="angle_0", given={"trainable": "adapters"}).protocol
+    protocol = plan(dataset="rotateddigits", target="angle_0", given={"trainable": "head"}).protocol
     watched = ReadProtocol(protocol)
     seen = cast(Protocol, watched)
     build_network(seen, 10)

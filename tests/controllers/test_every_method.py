@@ -84,6 +84,7 @@ def refusal(made_of: Composition) -> str | None:
     return None
 
 
+@pytest.mark.slow
 def test_of_all_compositions_those_are_refused_that_contradict_themselves() -> None:
     refused = {one.name: reason for one in compositions() if (reason := refusal(one)) is not None}
     steps = {f"fednova{weighting}+{part}" for weighting in ("", "+ga", "+arfl") for part in ("prox", "pac", "adg")}

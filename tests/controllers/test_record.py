@@ -22,7 +22,7 @@ from fdg_plugins.record.checkpoint import (
     read_checkpoint,
 )
 from fdg_plugins.record.run_record import AggregationRecord, InitialWeights, domain_sums
-from fdg_plugins.record.text import final_table, round_line
+from fdg_plugins.record.text import final_table
 from tests.controllers.federation_stubs import DOMAINS, census_reply, evaluation, round_record, run_record, scores
 
 MEAN, MEDIAN = "mean", "median"
@@ -267,16 +267,6 @@ def test_what_a_run_goes_on_with_is_compared_with_what_it_began_with() -> None:
 
 
 # --- what a person reads, and what is left of a simulation ---
-
-
-def test_the_line_of_a_round_says_who_took_part_how_good_the_model_was_and_how_long_is_left() -> None:
-    record = run_record(rounds=10)
-    received = record.add_evaluation(2, scores(0.75, 0.5, 1.0, 0.25))
-    record.rounds += [round_record(1, seconds=1000.0), *(round_record(number, seconds=20.0) for number in range(2, 7))]
-    assert round_line(record, record.rounds[-1], received) == (
-        "round 6/10 | sites 2/3 | train loss 1.2500 | model after round 2: source val 75.0 %, target sketch 25.0 % | "
-        "20.0 s | ETA 1 min 20 s"
-    )
 
 
 def test_the_table_shows_each_choice_with_its_round_its_accuracies_and_the_marks_of_the_run() -> None:

@@ -13,7 +13,7 @@ from fdg_plugins.core.cone_program import ConeProgram
 from tests.core.test_matching import FAMILY, LENGTH, agreeing, independent, on_simplex, size, with_an_opposite
 from tests.random_tensors import normal_double
 
-KAPPAS = (1e-3, 0.5, 5.0)
+KAPPAS = (1e-3, 5.0)
 CERTIFIED = 1e-6
 
 
@@ -65,7 +65,7 @@ def cone_programs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_the_objective_is_certified_and_never_above_that_of_the_cone_program() -> None:
-    for count in [2, 3, 10, 30]:
+    for count in [3, 30]:
         for sampler in (*FAMILY, twice_the_same, nearly_collinear, dominated):
             updates, p = sampler(count, count), on_simplex(count, count)
             for kappa in KAPPAS:

@@ -24,6 +24,7 @@ def test_the_network_without_batchnorm_has_parameters_only(tmp_path: Path, chann
     check_pooled(model, (channels, 16, 16))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "features"),
     [("timm_networks.py:tiny_vit", 192), ("timm_networks.py:small_mobilenet", 1024), ("timm.models:resnet10t", 512)],

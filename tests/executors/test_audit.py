@@ -224,7 +224,7 @@ junk = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(content=st.dictionaries(st.text(max_size=8), junk, max_size=4), dxo=junk)
 def test_whatever_an_answer_holds_its_line_is_json_and_reads_back(content: dict[str, Any], dxo: Any) -> None:
     answer = Shareable({**content, "DXO": dxo})

@@ -111,8 +111,7 @@ def test_batches_of_one_image_are_refused_where_batch_norm_would_see_one_positio
         with pytest.raises(SettingsError) as caught:
             train_singly(model="resnet18", objective={"name": objective})
         assert "(of 7 for training, with batch_size 1)" in caught.value.public
-    for settings in ({"model": "resnet18", "batch_norm": "frozen"}, {}):
-        assert all(bool(value.isfinite().all()) for value in train_singly(**settings).values())
+    assert all(bool(value.isfinite().all()) for value in train_singly().values())
 
 
 def test_a_parameter_of_another_shape_is_refused_by_name(data_root: Path) -> None:
@@ -140,6 +139,7 @@ def test_each_split_is_judged_on_its_own_images_without_augmentation(
     assert found.value("accuracy") == pytest.approx((logits.argmax(dim=1) == labels).double().mean().item())
 
 
+@pytest.mark.slow
 def test_a_site_that_compiles_trains_by_it_and_sends_the_same_names(monkeypatch: pytest.MonkeyPatch) -> None:
     graphs: list[Any] = []
 

@@ -36,6 +36,7 @@ def loaded_by(code: str) -> set[str]:
     return set(json.loads(last_line(f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))")))
 
 
+@pytest.mark.slow
 def test_the_components_of_a_site_load_nothing_heavy_and_torch_only_after_ours() -> None:
     """Our package sets how long torch's threads wait, which torch reads when it is loaded."""
     code = (

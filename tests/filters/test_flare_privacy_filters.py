@@ -98,10 +98,8 @@ def exchange_of(objective: str) -> tuple[Exchange, dict[str, torch.Tensor]]:
     ("objective", "made", "refused"),
     [
         ("dim", ExcludeVars(["class_means"]), "site photo: 'class_means' is missing"),
-        ("iir", ExcludeVars(["gradient/classifier.bias"]), "site photo: 'gradient/classifier.bias' is missing"),
         # gamma, the largest value that SVT lets through, is 1e-5: as counts of samples that is zero for every class.
         ("dim", SVTPrivacy(fraction=1.0, epsilon=10.0, replace=False), "site photo: 'class_counts' is zero for every"),
-        ("iir", SVTPrivacy(fraction=1.0, epsilon=10.0, replace=False), "None"),
         ("dim", PercentilePrivacy(), "site photo: 'class_counts' has dtype torch.float32, expected whole numbers"),
         ("iir", PercentilePrivacy(), "None"),
     ],

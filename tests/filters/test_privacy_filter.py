@@ -233,7 +233,7 @@ junk = st.recursive(
 kinds = st.sampled_from(list(DataKind)) | st.text(max_size=5)
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     dxo=st.dictionaries(st.sampled_from(["kind", "data", "meta", "x"]), junk | kinds, max_size=4) | junk,
     headers=st.dictionaries(st.sampled_from(["__content_type__", "__rc__", "current_round", "x"]), junk, max_size=2),

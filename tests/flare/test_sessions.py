@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from fdg_plugins.lab.poc.kits import provision_kits
 from fdg_plugins.lab.poc.project import read_project
 
@@ -23,6 +25,7 @@ open_session(sys.argv[1], sys.argv[2], 5.0)
 """
 
 
+@pytest.mark.slow
 def test_who_interrupts_a_login_has_the_process_end(tmp_path: Path) -> None:
     project = read_project(1)  # nobody listens there
     person = project.people[0]

@@ -53,7 +53,7 @@ def test_every_entry_has_the_kind_that_its_type_says(model: ExtractorClassifier)
 
 def test_the_seed_alone_decides_the_bits() -> None:
     for head in HEADS:
-        for small in SMALL:
+        for small in SMALL[:3]:
             first = build_model(small, 7, seed=3, head=head)
             torch.rand(5)
             assert same_bits(first, build_model(small, 7, seed=3, head=head))

@@ -24,7 +24,7 @@ WEIGHT, BIAS = "classifier.weight", "classifier.bias"
 MEANS, COUNTS = "class_means", "class_counts"
 GRADIENT = f"gradient/{WEIGHT}"
 NAN, INF = float("nan"), float("inf")
-REPEATABLE = settings(derandomize=True, deadline=None, max_examples=60)
+REPEATABLE = settings(derandomize=True, deadline=None, max_examples=30)
 
 
 GLOBAL = {WEIGHT: normal(1, Y, D), BIAS: normal(2, Y)}

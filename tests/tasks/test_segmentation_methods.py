@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Methods on pixels: FedIIR and FedDIM against loops in float64, and every local objective on MONAI's U-Net."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, get_args
@@ -21,16 +20,13 @@ from fdg_plugins.messages import CensusReply
 from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.methods.feddim import Target, local_insight
 from fdg_plugins.methods.fediir import LocalAlignment
-from fdg_plugins.models import ExtractorClassifier, build_model
-from fdg_plugins.objectives import SiteRound, make_objective, see
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives import make_objective, see
 from fdg_plugins.plans.plans import Plan, Plans, check_settings
 from fdg_plugins.record.census import take_census
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import SEGMENTATION
-from fdg_plugins.training.loop import DevicePolicy, evaluate, train_locally
-from tests.objectives.local_steps import ReportRound
 
-CPU = DevicePolicy(torch.device("cpu"))
 CLASSES, FEATURES = 3, 4
 SMOOTH = 1e-5
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -159,38 +155,6 @@ def test_feddims_penalty_weighs_the_classes_of_a_batch_equally(
     loss = local_insight(1.0, target, GlobalInsight(centres, present), SEGMENTATION).loss(model, images, masks)
     plain = SEGMENTATION.loss(model(images).float(), masks)
     assert float((loss - plain).detach()) == pytest.approx(expected, rel=1e-6)
-
-
-def shapes(dims: int = 2, size: int = 32, count: int = 8, batch: int = 4) -> list[Batch]:
-    """Return images whose bright blocks are of class 1."""
-    generator = torch.Generator().manual_seed(1)
-    coarse = torch.rand(count, *[size // 8] * dims, generator=generator) > 0.7
-    masks = coarse.long()
-    for axis in range(1, dims + 1):
-        masks = masks.repeat_interleave(8, dim=axis)
-    noise = torch.randn(count, 3, *[size] * dims, generator=generator)
-    images = noise * 0.2 + masks.unsqueeze(1)
-    return list(zip(images.split(batch), masks.split(batch), strict=True))
-
-
-def test_volumes_are_learned_by_the_same_code() -> None:
-    data = shapes(dims=3, size=16, count=4, batch=2)
-    model = build_model("monai_unet", 2, seed=1, channels=3, dims=3, norm="batch")
-    objective = make_objective("dim")
-    exchange = objective.exchange(model, 2)
-    assert exchange is not None
-    of_round = ReportRound(exchange, model.state_dict())
-    report = objective.report_trained(model, see(model, data, SEGMENTATION), 2)
-    of_round.accept("a", report, {key: torch.zeros_like(value) for key, value in model.state_dict().items()})
-    of_round.finish(["a"])
-    before = evaluate(model, data, CPU, lambda: False, SEGMENTATION)
-    local = objective.local(exchange.broadcast(), model, SiteRound("a", 0, learning_rate=0.1, task=SEGMENTATION))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    train_locally(model, local, [data] * 5, optimizer, CPU, lambda: False, lambda epoch, loss: None)
-    after = evaluate(model, data, CPU, lambda: False, SEGMENTATION)
-    assert after.loss < before.loss
-    assert after.sums["true_positives_1"][1] == 4 * 16**3
-    assert math.isfinite(after.loss)
 
 
 def census_of(domain: str, counts: tuple[int, int] = (10, 10)) -> CensusReply:
