@@ -19,7 +19,7 @@ def command_line(process: psutil.Process) -> str:
         return ""
 
 
-def printed_by(*words: object, folder: Path | None = None, **variables: str) -> str:
+def printed_by(*words: object, folder: Path | str | None = None, **variables: str) -> str:
     """Return what a command prints that must succeed; its environment has ``variables``, and no other ``FDG_*``."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("FDG_")}
     done = subprocess.run(

@@ -3,6 +3,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from fdg_plugins.plugins.composition import published
@@ -56,7 +57,10 @@ def _room_of(module: str) -> str:
     return ".".join(inner.split(".")[: 2 if inner.startswith("lab.") else 1]) or module
 
 
-MODULES = {_module_of(path): found for path, found in nodes(ast.Import, ast.ImportFrom, ast.ClassDef).items()}
+@cache
+def modules() -> dict[str, list[ast.AST]]:
+    """Return the imports and classes of each module by its name."""
+    return {_module_of(path): found for path, found in nodes(ast.Import, ast.ImportFrom, ast.ClassDef).items()}
 
 
 def _imports(found: list[ast.AST]) -> Iterator[str]:
@@ -66,17 +70,17 @@ def _imports(found: list[ast.AST]) -> Iterator[str]:
             yield from (alias.name for alias in node.names if alias.name.startswith("fdg_plugins"))
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fdg_plugins"):
             names = [f"{node.module}.{alias.name}" for alias in node.names]
-            yield from (name if name in MODULES else str(node.module) for name in names)
+            yield from (name if name in modules() else str(node.module) for name in names)
 
 
 def test_every_room_has_its_row() -> None:
-    assert {_room_of(module) for module in MODULES} - RANK.keys() == set()
+    assert {_room_of(module) for module in modules()} - RANK.keys() == set()
 
 
 def test_no_module_imports_upward() -> None:
     upward = {
         (module.removeprefix("fdg_plugins."), imported)
-        for module, found in MODULES.items()
+        for module, found in modules().items()
         for imported in _imports(found)
         if (here := _room_of(module)) != (there := _room_of(imported)) and RANK[here] <= RANK[there]
     }
@@ -85,7 +89,10 @@ def test_no_module_imports_upward() -> None:
 
 def test_relative_imports_which_the_walk_does_not_follow_are_not_used() -> None:
     relative = [
-        module for module, found in MODULES.items() for node in found if isinstance(node, ast.ImportFrom) and node.level
+        module
+        for module, found in modules().items()
+        for node in found
+        if isinstance(node, ast.ImportFrom) and node.level
     ]
     assert relative == []
 
@@ -95,7 +102,7 @@ def test_a_method_takes_from_another_methods_file_only_what_it_extends() -> None
     assert len(keys) >= 24
     taken = {
         (module.removeprefix("fdg_plugins."), name)
-        for module, found in MODULES.items()
+        for module, found in modules().items()
         if (own := module.rpartition(".")[2]) in keys
         for name in _names_from_other_methods(found, keys - {own})
     }
