@@ -156,7 +156,5 @@ def test_sites_weigh_equally_under_the_papers_that_divide_by_their_number() -> N
         ("fedomg", "fedga", "reestimate"),  # the protocol names nothing
     ],
 )
-def test_a_papers_protocol_wins_over_our_choice_for_a_method_and_not_over_its_papers(
-    paper: str, method: str, rule: str
-) -> None:
+def test_papers_protocol_wins_over_our_choice(paper: str, method: str, rule: str) -> None:
     assert job_under(paper, "pacs", method).batch_norm == rule

@@ -17,9 +17,7 @@ from fdg_plugins.randomness import derive_seed, numpy_generator, seeded, torch_g
         (7, ("photo", 3, "shuffle"), "7\x1fstr:photo\x1fint:3\x1fstr:shuffle"),
     ],
 )
-def test_the_seed_is_63_bits_of_the_sha256_of_seed_and_scope(
-    seed: int, scope: tuple[str | int, ...], text: str
-) -> None:
+def test_seed_is_63_bits_of_a_sha256(seed: int, scope: tuple[str | int, ...], text: str) -> None:
     assert derive_seed(seed, *scope) == int(hashlib.sha256(text.encode()).hexdigest()[:16], 16) // 2
 
 

@@ -56,9 +56,7 @@ def test_a_file_is_replaced_and_keeps_its_mode_and_a_link_stays_one(tmp_path: Pa
 
 
 @pytest.mark.parametrize("links", [True, False])
-def test_a_file_that_is_kept_under_another_name_stays_when_the_first_is_replaced(
-    tmp_path: Path, links: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kept_file_stays(tmp_path: Path, links: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError("no links here")
 
@@ -74,9 +72,7 @@ def test_a_file_that_is_kept_under_another_name_stays_when_the_first_is_replaced
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o077])
-def test_a_private_file_is_its_owners_alone_at_every_moment_and_so_are_the_folders_made_for_it(
-    tmp_path: Path, mask: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_private_file_is_its_owners_alone(tmp_path: Path, mask: int, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(stat.S_IMODE(os.fstat(handle).st_mode)))
     previous = os.umask(mask)
@@ -88,9 +84,7 @@ def test_a_private_file_is_its_owners_alone_at_every_moment_and_so_are_the_folde
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_until_the_whole_content_is_on_disk_a_reader_meets_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+def test_writing_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     write_bytes(tmp_path / "file", b"old")
 
     def fail(*_: object) -> None:

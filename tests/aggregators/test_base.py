@@ -66,9 +66,7 @@ def test_an_integer_buffer_moves_by_the_largest_update_in_its_own_dtype(
     assert (found.dtype, found) == (dtype, largest)
 
 
-def test_the_name_that_a_sender_writes_of_itself_does_not_count(
-    make_update: MakeUpdate, make_message: MakeMessage, make_context: MakeContext
-) -> None:
+def test_forged_name_does_not(make_update: MakeUpdate, make_message: MakeMessage, make_context: MakeContext) -> None:
     aggregator, context = FedAvgAggregator(), make_context()
     forged = {META_SITE: "sketch", "site_name": "sketch", "contributor_name": "sketch"}
     assert aggregator.accept(make_message(make_update(1), "photo", meta=forged), context)

@@ -89,9 +89,7 @@ def test_what_the_record_of_a_data_set_says_of_steps_comes_before_domainbed(prot
 @pytest.mark.parametrize(("dataset", "target"), [("pacs", "photo"), ("rotatedmnist", "angle_0"), ("vessels", "drive")])
 @pytest.mark.parametrize("protocol", ["paper", "quick"])
 @pytest.mark.parametrize("stand_in", [False, True])
-def test_network_and_images_are_those_of_the_federated_runs(
-    dataset: str, target: str, protocol: str, stand_in: bool
-) -> None:
+def test_network_is_the_federated_runs(dataset: str, target: str, protocol: str, stand_in: bool) -> None:
     own = plan("erm", dataset, target, protocol=protocol, stand_in=stand_in).protocol
     defaults = dataset_protocol(dataset)
     # as a recipe lays them over each other: what a sweep sets holds on the stand-in too

@@ -95,9 +95,7 @@ def test_the_record_is_that_of_a_finished_run(folder: Path, algorithm: str) -> N
 
 
 @pytest.mark.parametrize("algorithm", ["fishr"])
-def test_runs_with_one_seed_agree_to_the_bit_wherever_checkpoints_fall(
-    folder: Path, tmp_path: Path, algorithm: str
-) -> None:
+def test_one_seed_gives_the_same_bits(folder: Path, tmp_path: Path, algorithm: str) -> None:
     again = carry_out(tmp_path / "again", algorithm)
     for file in (LAST_FILE, SELECTED_FILE):
         assert same_tensors(tmp_path / "again" / file, folder / algorithm / file)
@@ -122,9 +120,7 @@ def batches(domain: DomainData, count: int, size: int = 6, seed: int = 3) -> lis
 
 
 @pytest.mark.parametrize(("size", "per_pass"), [(6, 3), (19, 1), (64, 1)])
-def test_all_batches_are_of_one_size_and_a_pass_shows_no_image_twice_in_a_seeded_order(
-    domain: DomainData, size: int, per_pass: int
-) -> None:
+def test_batches_have_one_size_and_a_seeded_order(domain: DomainData, size: int, per_pass: int) -> None:
     found = batches(domain, 3 * per_pass, size)
     assert {len(batch) for batch in found} == {min(size, 20)}
     parts = (found[number * per_pass : (number + 1) * per_pass] for number in range(3))
@@ -182,9 +178,7 @@ def test_a_run_that_fails_after_it_has_begun_has_a_record(tmp_path: Path) -> Non
     assert (again.exit_code, again.stdout) == (2, "")
 
 
-def test_ctrl_c_ends_it_with_one_line_and_130_and_the_record_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_ends_with_one_line_and_130(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stepped(self: RunDisplay, steps_done: int) -> None:
         if steps_done == 2:
             signal.raise_signal(signal.SIGINT)

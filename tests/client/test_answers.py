@@ -72,9 +72,7 @@ def script_answer(session: SiteSession, state: State, result: TrainResult) -> FL
     return local.answer(model, optimizer, result.report.steps, samples, before=before, after=after)
 
 
-def test_update_report_samples_and_gap_are_those_of_this_packages_own_site(
-    session: SiteSession, context: FLContext
-) -> None:
+def test_answer_is_that_of_our_own_site(session: SiteSession, context: FLContext) -> None:
     gaps: dict[str, list[float | None]] = {"own": [], "script": []}
     for number in range(2):
         state = build_model("convnet", len(session.data.classes), seed=number).state_dict()  # so the gap is not zero
@@ -124,9 +122,7 @@ def received_by(model: torch.nn.Module) -> FLModel:
     return FLModel(params={name: value.clone() for name, value in model.state_dict().items()})
 
 
-def test_an_evaluation_is_of_all_images_and_leaves_the_model_as_it_was(
-    model: torch.nn.Sequential, batches: list[tuple[torch.Tensor, torch.Tensor]]
-) -> None:
+def test_evaluation_of_all_images(model: torch.nn.Sequential, batches: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
     before = {name: value.clone() for name, value in model.state_dict().items()}
     model.train()
     model[1].eval()

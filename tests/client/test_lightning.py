@@ -45,9 +45,7 @@ def lit_model() -> Any:
 
 
 @pytest.mark.slow  # importing Lightning takes seconds
-def test_every_round_reports_its_own_steps_evaluations_and_tensors(
-    monkeypatch: pytest.MonkeyPatch, loader: DataLoader[Any]
-) -> None:
+def test_every_round_reports_its_own(monkeypatch: pytest.MonkeyPatch, loader: DataLoader[Any]) -> None:
     pl = importlib.import_module("pytorch_lightning")
     lightning = importlib.import_module("fdg_plugins.client.lightning")
     monkeypatch.setattr(lightning.flare, "receive", lambda: FLModel(params={}, meta={"site_name": "ward"}))

@@ -41,9 +41,7 @@ def run(method: str, folder: Path, **settings: Any) -> MethodJob:
     ("method", "settings"),
     [("scaffold", {}), ("fedpac", {"momentum": 0.0, "validate_all": True}), ("fedavg", {"keep_momentum": True})],
 )
-def test_what_a_site_knows_survives_torn_down_processes_and_rounds_without_it(
-    method: str, settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_memory_survives_new_processes(method: str, settings: dict[str, Any], tmp_path: Path) -> None:
     said = arguments(method, tmp_path / "job")
     said["settings"] |= {"rounds": 3, "sites_per_round": 3, **settings}
     stays = MethodJob(tmp_path / "stays", **said).finished()

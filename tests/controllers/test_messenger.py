@@ -71,9 +71,7 @@ HOSTILE = "out of memory\n2030-01-01 INFO site honest: ruined it\x1b[31m\r\u202e
 
 
 @pytest.mark.parametrize("reason", [HOSTILE, {"a": HOSTILE}])
-def test_whatever_a_site_gives_as_a_reason_becomes_one_short_printable_line(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, reason: object
-) -> None:
+def test_reason_becomes_one_short_line(tmp_path: Path, caplog: pytest.LogCaptureFixture, reason: object) -> None:
     reply = make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: reason})
     failures, _ = ask(tmp_path, lambda site, task, request: reply, "liar")
     assert failures["liar"].isprintable()

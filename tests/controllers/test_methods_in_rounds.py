@@ -137,7 +137,7 @@ def test_a_method_learns_from_round_to_round_and_saves_what_it_learned(tmp_path:
     assert not (plain.folder / TENSORS_FILE).exists()
 
 
-def test_a_site_for_which_the_method_has_nothing_trains_with_the_others(tmp_path: Path) -> None:
+def test_exchange_with_nothing_for_a_site(tmp_path: Path) -> None:
     # Under StableFDG a site is sent another one's style; where only its own report counts, there is none.
     def forge(site: str, task: str, answer: Shareable) -> None:
         if site != "angle_30" and META_SITE_REPORT in ((dxo := from_shareable(answer)).meta or {}):
@@ -156,9 +156,7 @@ def test_a_site_for_which_the_method_has_nothing_trains_with_the_others(tmp_path
     ("objective", "aggregator", "kind"),
     [("dim", "fedavg", DataKind.COLLECTION), ("erm", "fedga", "nonsense")],
 )
-def test_an_answer_that_no_filter_can_read_costs_its_site_the_round_and_not_the_run(
-    tmp_path: Path, objective: str, aggregator: str, kind: str
-) -> None:
+def test_unreadable_answer_costs_one_round(tmp_path: Path, objective: str, aggregator: str, kind: str) -> None:
     def spoil(site: str, task: str, answer: Shareable) -> None:
         if site == "angle_30":
             answer["DXO"]["kind"] = kind

@@ -73,9 +73,7 @@ LIES: dict[str, Callable[[Shareable], None]] = {
 }
 
 
-def test_sites_with_headers_that_flare_cannot_read_cost_their_rounds_alone_and_write_no_line_of_the_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_forged_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     send = LocalSite.send_task_result
 
     def lie(self: LocalSite, result: Shareable, *arguments: Any, **options: Any) -> bool:

@@ -46,9 +46,7 @@ class Sent(RuleJob):
         return set(self.model)
 
 
-def test_the_fixed_part_is_sent_to_each_site_once_and_the_run_has_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fixed_part_is_sent_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = Sent(tmp_path / "once").finished()
     assert all(job.names[site] == [job.whole, HEAD, HEAD, HEAD] for site in SITES)
     assert [one.bytes_down for one in job.record.rounds] == job.bytes[:3], "what the record counts is what was sent"

@@ -79,9 +79,7 @@ def test_an_update_precision_for_which_the_job_was_not_made_is_refused(layer: st
     ("objective", "probe", "task"),
     [("dim", None, TASK_TRAIN), ("iir", "previous_round", TASK_TRAIN), ("iir", "extra_task", TASK_PROBE)],
 )
-def test_an_objective_for_whose_reports_the_job_was_not_made_is_refused(
-    objective: str, probe: str | None, task: str
-) -> None:
+def test_objective_whose_reports_the_job_lacks_is_refused(objective: str, probe: str | None, task: str) -> None:
     wanted = plans({"objective": {"name": objective, **({} if probe is None else {"probe": probe})}})
     other = TASK_PROBE if task == TASK_TRAIN else TASK_TRAIN
     lacking: list[dict[str, list[Filter]]] = [{task: [GapCheckFilter()]}, {task: [], other: [ExchangeCheckFilter()]}]

@@ -58,9 +58,7 @@ ADAPTERS = {"model": "groupnorm_convnet", "trainable": "adapters", "adapter_rank
     ],
     ids=["patterns", "only the head trains", "adapters"],
 )
-def test_what_is_not_shared_is_in_no_update_and_the_server_leaves_it_as_it_was(
-    tmp_path: Path, settings: dict[str, Any], shares: Callable[[str], bool]
-) -> None:
+def test_unshared_stays_as_it_was(tmp_path: Path, settings: dict[str, Any], shares: Callable[[str], bool]) -> None:
     if settings.get("trainable") == "adapters":
         pytest.importorskip("peft")
     job = Watched(tmp_path, {"rounds": 1, **settings}).finished()
@@ -72,9 +70,7 @@ def test_what_is_not_shared_is_in_no_update_and_the_server_leaves_it_as_it_was(
         assert torch.equal(value, job.first_model[name]) == (name not in shared), name
 
 
-def test_a_site_trains_and_is_judged_with_the_head_that_it_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_personal_head_is_trained_and_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, list[torch.Tensor]] = {}
     load = SiteSession.load
 
@@ -109,7 +105,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("settings", "arguments", "reason"), REFUSED)
-def test_a_rule_that_cannot_be_followed_is_refused_before_any_site_is_asked(
+def test_wrong_rule_is_refused(
     tmp_path: Path, settings: dict[str, Any], arguments: dict[str, Any], reason: str
 ) -> None:
     job = Watched(tmp_path, settings, **arguments)

@@ -65,9 +65,7 @@ def test_the_expanded_penalty_is_the_defined_one_in_value_and_gradients(seed: in
 
 
 @pytest.mark.parametrize("by_class", [True, False], ids=["as on a CPU", "as on an accelerator"])
-def test_both_ways_of_reading_the_insight_with_norms_and_layout_of_a_round_give_the_defined_penalty(
-    by_class: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_both_ways_of_reading_give_the_penalty(by_class: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(insight_module, "_reads_by_class", lambda _: by_class)
     features, labels, weight, target = batch(7)
     present = torch.arange(len(ALL)) != labels[0]

@@ -118,9 +118,7 @@ def test_no_point_of_a_fine_grid_is_better(problem: tuple[torch.Tensor, torch.Te
 
 @REPEATABLE
 @given(problem=problems(largest=3), seed=SEEDS)
-def test_the_gap_of_a_solver_that_stopped_anywhere_still_bounds_the_distance(
-    problem: tuple[torch.Tensor, torch.Tensor, float], seed: int
-) -> None:
+def test_gap_bounds_the_distance(problem: tuple[torch.Tensor, torch.Tensor, float], seed: int) -> None:
     updates, p, kappa = problem
     gram = gram_matrix(updates)
     gamma, dual = on_simplex(seed, len(p)), normal(seed, len(np.linalg.eigvalsh(gram.numpy())))
@@ -142,9 +140,7 @@ def test_the_gap_of_a_solver_that_stopped_anywhere_still_bounds_the_distance(
 
 @REPEATABLE
 @given(problem=problems(), seed=SEEDS)
-def test_the_objective_from_the_gram_matrix_is_eq_15_on_the_vectors(
-    problem: tuple[torch.Tensor, torch.Tensor, float], seed: int
-) -> None:
+def test_objective_is_equation_15(problem: tuple[torch.Tensor, torch.Tensor, float], seed: int) -> None:
     updates, p, kappa = problem
     gamma = on_simplex(seed, len(p))
     expected = objective(updates, p, kappa, gamma).item()

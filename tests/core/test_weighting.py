@@ -28,9 +28,7 @@ def test_weights_by_samples_and_uniform_ones_are_in_proportion(counts: list[int]
 
 @REPEATABLE
 @given(sites=SITES, strength=STRENGTHS)
-def test_the_weights_lie_on_the_simplex_and_fulfil_the_conditions_of_the_optimum(
-    sites: list[tuple[float, int]], strength: float
-) -> None:
+def test_arfl_weights_are_optimal(sites: list[tuple[float, int]], strength: float) -> None:
     losses, samples = [loss for loss, _ in sites], [count for _, count in sites]
     regularisation = strength * sum(samples)
     alpha = risk_weights(losses, samples, regularisation)

@@ -28,9 +28,7 @@ class DyingExecutor(SiteExecutor):
 '''
 
 
-def test_a_site_with_an_unreadable_image_is_named_with_the_file(
-    simulator: Simulator, data_root: Path, tmp_path: Path
-) -> None:
+def test_unreadable_image_is_named(simulator: Simulator, data_root: Path, tmp_path: Path) -> None:
     damaged = tmp_path / "damaged"
     shutil.copytree(data_root, damaged)
     (damaged / "pacs" / "cartoon" / "dog" / "000.png").write_bytes(b"not an image")

@@ -16,9 +16,7 @@ TINY = ("model=patchnet", "pretrained=none", "image_size=16", "rounds=2", "local
 METHODS = ("fedavg", "fedproto", "clipped_fedavg")
 
 
-def test_a_sweep_runs_them_by_name_and_report_and_plot_know_their_titles(
-    example_plugin: Path, blocks: Path, tmp_path: Path
-) -> None:
+def test_sweep_runs_plugins_by_name(example_plugin: Path, blocks: Path, tmp_path: Path) -> None:
     def fdg(*words: object) -> str:
         command = Path(sys.executable).with_name("fdg")
         return printed_by(command, *words, PYTHONPATH=str(example_plugin), FDG_THREADS="1", MPLBACKEND="agg")

@@ -104,9 +104,7 @@ def test_a_finished_run_is_in_a_new_folder_and_its_commands_work_as_printed(use_
         assert (words[0], done.exit_code) == ("fdg", 0), done.output
 
 
-def test_a_tracker_is_named_to_the_run_and_a_missing_package_is_said_first(
-    use_fake: UseFake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tracker_is_named_and_checked_first(use_fake: UseFake, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = use_fake()
     monkeypatch.setenv("FDG_TRACKING", "none")
     assert run("fedavg", *DIGITS, "--engine", "process", "--set", "at_once=3").exit_code == 0
@@ -117,9 +115,7 @@ def test_a_tracker_is_named_to_the_run_and_a_missing_package_is_said_first(
     assert not Path("mine").exists()
 
 
-def test_a_run_that_ended_early_goes_on_by_the_printed_command(
-    use_fake: UseFake, data_root: Path, tmp_path: Path
-) -> None:
+def test_run_goes_on_by_the_printed_command(use_fake: UseFake, data_root: Path, tmp_path: Path) -> None:
     use_fake("dies")
     root = tmp_path / "data of mine"
     root.symlink_to(data_root)
@@ -147,9 +143,7 @@ def test_a_run_that_ended_early_goes_on_by_the_printed_command(
     assert (again.exit_code, "has finished" in again.stderr) == (2, True)
 
 
-def test_it_goes_on_as_the_machine_was_unless_told_otherwise(
-    use_fake: UseFake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_resume_keeps_machine_settings(use_fake: UseFake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     weights, folder = Path("weights.safetensors").absolute(), Path("mine").absolute()
     weights.write_bytes(b"weights")
     given = {"FDG_COMPILE": "no", "FDG_DAMAGED_IMAGES": "leave_out", "FDG_MAX_IMAGE_PIXELS": "999"}
@@ -203,9 +197,7 @@ def test_only_the_folder_of_a_run_goes_on() -> None:
         ((str(JOB), "--set", "model=my_net:tiny"), "are for a method by name"),
     ],
 )
-def test_a_wrong_request_ends_in_one_sentence_and_writes_nothing(
-    use_fake: UseFake, arguments: tuple[str, ...], sentence: str
-) -> None:
+def test_wrong_request_writes_nothing(use_fake: UseFake, arguments: tuple[str, ...], sentence: str) -> None:
     use_fake()
     Path("my_net.py").write_text(NET, encoding="utf-8")
     result = run(*arguments[:1], *(DIGITS if "--dataset" not in arguments else ()), *arguments[1:])
@@ -215,18 +207,14 @@ def test_a_wrong_request_ends_in_one_sentence_and_writes_nothing(
 
 
 @pytest.mark.parametrize("name", ["FDG_DEVICE", "FDG_PRETRAINED_FILE"])
-def test_a_variable_that_no_run_could_use_is_refused_before_one_starts(
-    use_fake: UseFake, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_unusable_variable_is_refused(use_fake: UseFake, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     use_fake()
     monkeypatch.setenv(name, "/not/there.pth")
     result = run("fedavg", *DIGITS, "--set", "pretrained=auto")
     assert (result.exit_code, result.stdout, names(".")) == (2, "", set())
 
 
-def test_settings_in_the_users_shell_act_on_a_job_folder_only(
-    use_fake: UseFake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shell_settings_act_on_a_job_folder_only(use_fake: UseFake, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = use_fake()
     monkeypatch.setenv("FDG_ROUNDS", "7")
     by_name = run("fedavg", *DIGITS)

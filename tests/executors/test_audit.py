@@ -88,9 +88,7 @@ def update() -> DXO:
 
 
 @pytest.mark.parametrize("by_executor", [True, False])
-def test_an_answer_that_several_executors_of_a_job_hear_of_is_recorded_as_sent_once(
-    by_executor: bool, fl_ctx: FLContext
-) -> None:
+def test_answer_is_recorded_as_sent_once(by_executor: bool, fl_ctx: FLContext) -> None:
     fl_ctx.set_prop(FLContextKey.TASK_ID, "one", private=True, sticky=False)
     answer = update().to_shareable()
     if by_executor:
@@ -135,9 +133,7 @@ def test_without_a_chain_of_filters_or_a_config_the_line_says_so(workspace: Work
     assert (line.return_code, line.kind, line.values["headers/fdg_reason"]) == ("TASK_ABORTED", "error", "the cat")
 
 
-def test_of_a_config_that_may_include_others_the_hash_is_of_all_but_what_python_compiled(
-    workspace: Workspace, fl_ctx: FLContext
-) -> None:
+def test_config_hash_is_of_all_but_compiled_files(workspace: Workspace, fl_ctx: FLContext) -> None:
     config = Path(workspace.get_root_dir(), CONFIG)
     config.rename(config.with_suffix(".conf"))
     (config.parent / "__pycache__").mkdir()
@@ -272,9 +268,7 @@ def test_the_file_is_its_owners_alone_and_a_torn_line_costs_itself_and_no_other(
     assert broken.number == 2
 
 
-def test_what_was_written_of_a_line_before_the_disk_was_full_is_taken_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_takes_back_a_part_of_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "audit.jsonl"
     append_line(path, made_line(round=0))
     before = path.read_bytes()

@@ -128,9 +128,7 @@ def test_the_operator_may_let_names_leave(patient: Patient) -> None:
     assert not ID.search(told)
 
 
-def test_an_unforeseen_error_is_told_by_its_kind_alone_and_the_site_goes_on(
-    photo: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unforeseen_error_tells(photo: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("first line\nsecond line")
 
@@ -147,9 +145,7 @@ def test_an_unforeseen_error_is_told_by_its_kind_alone_and_the_site_goes_on(
     assert texts_of(KeyError()) == ("KeyError: no message", "unforeseen error (KeyError).")
 
 
-def test_skipped_files_are_counted_and_named_where_the_operator_allows_it(
-    patient: Patient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_skipped_files_are_counted_and_named_on_demand(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
     init = SiteSession.__init__
 
     def with_skipped(self: SiteSession, *arguments: Any) -> None:

@@ -101,7 +101,7 @@ def test_the_report_says_what_the_model_was_worth_before_and_after(data_root: Pa
     assert report.epoch_losses[-1] < report.epoch_losses[0]
 
 
-def test_batches_of_one_image_are_refused_where_batch_norm_would_see_one_position(data_root: Path) -> None:
+def test_batches_of_one_image_are_refused(data_root: Path) -> None:
     # A ResNet at 16 pixels ends in maps of one position, the small network in maps of four.
     def train_singly(**settings: Any) -> State:
         site = session(data_root, batch_size=1, local_epochs=1, max_samples_per_domain=14, **settings)
@@ -122,9 +122,7 @@ def test_a_parameter_of_another_shape_is_refused_by_name(data_root: Path) -> Non
 
 
 @pytest.mark.parametrize(("split", "count"), [("validation", VALIDATION), ("test", TEST)])
-def test_each_split_is_judged_on_its_own_images_without_augmentation(
-    data_root: Path, split: Literal["validation", "test"], count: int
-) -> None:
+def test_split_has_its_own_images(data_root: Path, split: Literal["validation", "test"], count: int) -> None:
     site = session(data_root)
     state, samples = initial(site), getattr(site.data, split)
     assert isinstance(site.data.images, ImageFiles)
@@ -159,9 +157,7 @@ def test_a_site_that_compiles_trains_by_it_and_sends_the_same_names(monkeypatch:
 
 
 @pytest.mark.parametrize("objective", ["babu", "peravg"])
-def test_a_fine_tuned_model_is_judged_with_statistics_measured_anew(
-    data_root: Path, monkeypatch: pytest.MonkeyPatch, objective: str
-) -> None:
+def test_fine_tuned_model_is_reestimated(data_root: Path, monkeypatch: pytest.MonkeyPatch, objective: str) -> None:
     judged: list[tuple[ExtractorClassifier, State]] = []
     evaluate: Any = SiteSession.evaluate
 
@@ -274,9 +270,7 @@ def test_momentum_goes_through_its_tensors_bit_for_bit_and_one_that_diverged_is_
 
 
 @pytest.mark.parametrize("feature", ["", *CPU_FEATURES])
-def test_a_cpu_that_multiplies_in_bfloat16_uses_it_with_channels_last_and_another_float32(
-    feature: str, data_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bfloat16_where_the_cpu_has_it(feature: str, data_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for known in CPU_FEATURES:
         monkeypatch.setattr(torch.cpu, f"_is_{known}_supported", lambda found=known == feature: found)
     fast = bool(feature)

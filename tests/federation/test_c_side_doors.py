@@ -126,9 +126,7 @@ def releases(federation: Federation) -> list[dict[str, Any]]:
     return found
 
 
-def test_where_flares_defaults_were_kept_no_way_leads_to_the_update_of_another_site(
-    federation: Federation, job: Path, tmp_path: Path
-) -> None:
+def test_colluder_gets_nothing(federation: Federation, job: Path, tmp_path: Path) -> None:
     make_hostile(job)
     change_protocol(job, rounds=ROUNDS)
     with collusion(federation) as loot:

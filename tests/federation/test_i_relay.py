@@ -95,9 +95,7 @@ def test_sites_behind_a_relay_train_the_same_bits(relayed: Federation, tmp_path:
     assert [name for name in found if not torch.equal(found[name], expected[name])] == []
 
 
-def test_a_job_that_is_not_signed_is_not_run(
-    relayed: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unsigned_job_is_not_run(relayed: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = make_recipe("fedavg", "pacs", **PROTOCOL)
     recipe.export_for_submission(tmp_path)
     monkeypatch.setattr(file_transfer, "sign_folders", lambda *_: None)

@@ -104,9 +104,7 @@ def exchange_of(objective: str) -> tuple[Exchange, dict[str, torch.Tensor]]:
         ("iir", PercentilePrivacy(), "None"),
     ],
 )
-def test_a_filter_of_the_job_reaches_into_the_reports_tensors_which_are_read_as_long_as_counts_stay_counts(
-    objective: str, made: Filter, refused: str, fl_ctx: FLContext
-) -> None:
+def test_job_filter_changes_report_tensors(objective: str, made: Filter, refused: str, fl_ctx: FLContext) -> None:
     torch.manual_seed(0)
     exchange, report = exchange_of(objective)
     out = ExchangeReportFilter().process(

@@ -207,9 +207,7 @@ REFUSED: list[tuple[Shareable, str]] = [
 
 
 @pytest.mark.parametrize(("came", "pattern"), REFUSED, ids=[case[1] for case in REFUSED])
-def test_what_it_does_not_understand_is_refused_without_quoting_it(
-    came: Shareable, pattern: str, context: MakeContext, local: Path
-) -> None:
+def test_unknown_content_is_not_quoted(came: Shareable, pattern: str, context: MakeContext, local: Path) -> None:
     dp = silent()
     reply = dp.process(came, context(dp))
     assert_refused(reply, pattern)
@@ -270,9 +268,7 @@ def test_a_filter_behind_it_that_could_add_what_it_does_not_see_is_refused(conte
 
 
 @pytest.mark.parametrize("name", ["mean_image", "__mean_image"])
-def test_a_public_property_of_the_context_which_would_leave_beside_the_answer_is_refused(
-    context: MakeContext, name: str
-) -> None:
+def test_public_property_of_the_context_is_refused(context: MakeContext, name: str) -> None:
     dp = silent()
     fl_ctx = context(dp)
     fl_ctx.set_prop("__fqsn__", "photo", private=False, sticky=False)
@@ -297,9 +293,7 @@ def test_at_the_ceiling_nothing_leaves_and_the_job_is_asked_to_stop(context: Mak
     assert HEADER_STOP not in other.process(answer(meta={"fdg_new": 1}), context(other))["__headers__"]
 
 
-def test_a_crash_after_the_budget_was_spent_costs_budget_and_releases_nothing(
-    context: MakeContext, local: Path
-) -> None:
+def test_crash_costs_budget_and_releases_nothing(context: MakeContext, local: Path) -> None:
     dp = silent()
 
     def crash(count: int) -> torch.Tensor:

@@ -136,9 +136,7 @@ def test_a_kit_that_its_owner_packages_has_the_same_policies_and_a_key_that_neve
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("runtime", "end"), [("docker", SERVER), ("docker", SITE), ("k8s", SITE)])
-def test_a_prepared_kit_is_hardened_again_with_the_launcher_in_it(
-    kits: Path, tmp_path: Path, runtime: str, end: str
-) -> None:
+def test_prepared_kit_is_hardened_again(kits: Path, tmp_path: Path, runtime: str, end: str) -> None:
     kit = kits / members("server" if end == SERVER else "client")[0]["name"]
     shutil.copytree(kit, tmp_path / "kit")
     config = ROOT / "docker" / f"{end}.yml"

@@ -74,9 +74,7 @@ def test_metrics_arrive_once_with_kind_value_and_labels(statsd: StatsD) -> None:
     ]
 
 
-def test_a_missing_package_stops_a_server_with_one_sentence_and_no_site(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_missing_package_stops_a_server(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(metrics, "find_spec", lambda name: None)
     monkeypatch.setenv("FDG_STATSD", "localhost:9125")
     with pytest.raises(SettingsError):

@@ -54,9 +54,7 @@ def test_loss_and_gradients_are_those_of_equation_7_as_printed(
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4 * max(1.0, float(other.abs().max())))
 
 
-def test_class_means_are_those_of_all_samples_together_in_evaluation_mode(
-    model: ExtractorClassifier, batches: list[Batch]
-) -> None:
+def test_class_means_are_of_all_samples(model: ExtractorClassifier, batches: list[Batch]) -> None:
     report = FedDIMObjective().report_trained(model, see(model, batches), CLASSES)
     model.eval()
     with torch.no_grad():
@@ -103,7 +101,7 @@ def run_round(exchange: InsightExchange, sites: dict[str, Site]) -> dict[str, to
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_the_first_global_insight_is_the_average_of_the_sites_own_matrices(target: Target) -> None:
+def test_first_global_insight_is_the_sites_average(target: Target) -> None:
     # Class 0 at every site, class 1 at all but one, class 2 at one alone.
     sites = {"a": Site(1, [2, 3, 0]), "b": Site(2, [1, 1, 0]), "c": Site(3, [4, 0, 5])}
     down = run_round(exchange_of(target=target), sites)

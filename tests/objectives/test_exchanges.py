@@ -141,9 +141,7 @@ LIKELY = st.one_of(
 @pytest.mark.parametrize("name", sorted(KINDS))
 @REPEATABLE
 @given(report=JUNK | LIKELY, update=JUNK | st.just(UPDATE) | st.fixed_dictionaries({WEIGHT: VALUES | FILLED}))
-def test_junk_is_accepted_or_refused_with_a_sentence_and_never_anything_else(
-    name: str, report: Any, update: Any
-) -> None:
+def test_junk_is_accepted_or_refused(name: str, report: Any, update: Any) -> None:
     kind = KINDS[name]
     exchange = kind.make()
     of_round = ReportRound(exchange, GLOBAL)

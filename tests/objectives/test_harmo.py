@@ -18,9 +18,7 @@ def adapted(objective: HarmoFLObjective, model: ExtractorClassifier) -> Amplitud
 
 
 @pytest.mark.parametrize("radius", [0.0, 0.05])
-def test_a_batch_is_collected_once_whatever_the_number_of_passes(
-    radius: float, model: ExtractorClassifier, batches: list[Batch]
-) -> None:
+def test_batch_is_collected_once(radius: float, model: ExtractorClassifier, batches: list[Batch]) -> None:
     objective = HarmoFLObjective(radius, amplitude_momentum=0.3, band=0.2)
     made = adapted(objective, model)
     trained(made, objective.local({}, made), batches)

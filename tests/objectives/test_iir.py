@@ -41,9 +41,7 @@ def linear_penalty(model: ExtractorClassifier, batch: Batch, mean: Gradient) -> 
 
 
 @pytest.mark.parametrize(("variant", "factor"), [("paper", 0.05), ("released", 0.1)])
-def test_loss_and_gradients_are_those_of_the_closed_form(
-    linear_model: ExtractorClassifier, variant: Variant, factor: float
-) -> None:
+def test_loss_is_the_closed_form(linear_model: ExtractorClassifier, variant: Variant, factor: float) -> None:
     batch, mean = make_batches(linear_model)[0], random_gradient(linear_model)
     linear_model.eval()
     objective = FedIIRObjective(strength=0.1, variant=variant)
@@ -56,9 +54,7 @@ def test_loss_and_gradients_are_those_of_the_closed_form(
 
 
 @pytest.mark.parametrize("sizes", [(13,), (4, 5, 4), (1, 12)])
-def test_the_report_is_the_gradient_of_the_pooled_mean_loss_for_uneven_batches(
-    model: ExtractorClassifier, sizes: tuple[int, ...]
-) -> None:
+def test_report_is_the_gradient_of_the_pooled_loss(model: ExtractorClassifier, sizes: tuple[int, ...]) -> None:
     images = torch.cat([images for images, _ in make_batches(model)])
     labels = torch.arange(13) % CLASSES
     split = list(zip(images.split(list(sizes)), labels.split(list(sizes)), strict=True))
@@ -93,9 +89,7 @@ def test_the_moving_average_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("sent", "strength"), [(False, 0), (True, 0.1)])
-def test_frozen_batchnorm_keeps_its_statistics_and_trains_its_affine_pair(
-    linear_model: ExtractorClassifier, sent: bool, strength: float
-) -> None:
+def test_frozen_batchnorm_keeps_statistics(linear_model: ExtractorClassifier, sent: bool, strength: float) -> None:
     before = copy.deepcopy(dict(linear_model.state_dict()))
     received = random_gradient(linear_model) if sent else {}
     local = FedIIRObjective(strength=strength, frozen_batchnorm=True).local(received, linear_model)
@@ -122,9 +116,7 @@ def test_of_three_sites_none_pulls_the_mean_farther_than_ten_medians(lie: float,
     assert exchange.broadcast()["gradient/classifier.bias"].tolist() == pytest.approx([mean, mean])
 
 
-def test_gradient_alignment_is_computed_in_float32_even_under_autocast(
-    linear_model: ExtractorClassifier, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_alignment_is_in_float32(linear_model: ExtractorClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
     objective = make_objective({"name": "iir", "strength": 1.0})
     local = objective.local(received_by(objective), linear_model)
     images, labels = make_batches(linear_model)[0]

@@ -72,9 +72,7 @@ def test_a_length_that_no_steps_have_is_refused() -> None:
 
 
 @pytest.mark.parametrize("beta", [0.1, 0.6])
-def test_with_one_site_and_one_full_batch_step_the_direction_is_an_exponential_average(
-    beta: float, model: ExtractorClassifier, batches: list[Batch]
-) -> None:
+def test_direction_is_an_average(beta: float, model: ExtractorClassifier, batches: list[Batch]) -> None:
     """rho = 0, tau = 1, plain SGD: d_r = beta g_r + (1 - beta) d_{r-1}, d before the first round zero."""
     objective = MoFedSAMObjective(radius=0, beta=beta)
     exchange = objective.exchange(model, CLASSES)

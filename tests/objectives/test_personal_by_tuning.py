@@ -33,9 +33,7 @@ def tune(model: ExtractorClassifier, tuning: FineTuning, batches: list[Batch], *
 
 
 @pytest.mark.parametrize("part", ["all", "head", "body"])
-def test_fine_tuning_moves_the_part_that_it_names_also_if_it_was_frozen(
-    model: ExtractorClassifier, batches: list[Batch], part: str
-) -> None:
+def test_fine_tuning_moves_its_part(model: ExtractorClassifier, batches: list[Batch], part: str) -> None:
     model.hold(model.head_names)
     before = copy_of(model)
     own = make_objective({"name": "babu", "fine_tune": part, "fine_tune_epochs": 2}).personal(model, {}, SITE)

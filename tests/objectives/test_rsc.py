@@ -68,9 +68,7 @@ def test_what_is_muted_is_as_defined_and_both_kinds_come_up(model: ExtractorClas
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("fraction", [0.1, 1.0])
-def test_a_sample_is_muted_by_the_exact_floor_or_left_whole(
-    linear_model: ExtractorClassifier, variant: str, fraction: float
-) -> None:
+def test_muted_share_is_the_exact_floor(linear_model: ExtractorClassifier, variant: str, fraction: float) -> None:
     model = linear_model
     local = local_of(model, variant=variant, feature_fraction=fraction, batch_fraction=0.5)
     for number in range(4):
@@ -84,9 +82,7 @@ def test_a_sample_is_muted_by_the_exact_floor_or_left_whole(
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_loss_is_the_cross_entropy_of_what_is_kept_with_the_gradient_of_the_extractor(
-    model: ExtractorClassifier, variant: str
-) -> None:
+def test_loss_is_of_what_is_kept(model: ExtractorClassifier, variant: str) -> None:
     images, labels = make_batches(model, (6,))[0]
     twin = copy.deepcopy(model)
     loss = local_of(model, variant=variant).loss(model, images, labels)

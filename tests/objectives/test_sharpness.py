@@ -39,9 +39,7 @@ def grads(model: nn.Module) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("radius", RADII)
-def test_it_is_the_gradient_at_the_ascended_point_by_the_definition(
-    radius: float, model: ExtractorClassifier, batches: list[Batch]
-) -> None:
+def test_gradient_is_at_the_ascended_point(radius: float, model: ExtractorClassifier, batches: list[Batch]) -> None:
     model.double()
     images, labels = batches[0][0].double(), batches[0][1]
     parameters, buffers = dict(model.named_parameters()), {name: b.clone() for name, b in model.named_buffers()}
@@ -61,9 +59,7 @@ def test_it_is_the_gradient_at_the_ascended_point_by_the_definition(
 
 
 @pytest.mark.parametrize("radius", RADII)
-def test_parameters_have_their_bits_and_buffers_those_of_the_first_pass(
-    radius: float, model: ExtractorClassifier, batches: list[Batch]
-) -> None:
+def test_ascent_leaves_no_trace(radius: float, model: ExtractorClassifier, batches: list[Batch]) -> None:
     reference = copy.deepcopy(model)
     plain_loss = batch_gradients(reference, batches[0])()
     loss = sharpness_aware_gradients(model, batch_gradients(model, batches[0]), radius)
@@ -72,9 +68,7 @@ def test_parameters_have_their_bits_and_buffers_those_of_the_first_pass(
     assert not all(map(torch.equal, grads(model), grads(reference)))
 
 
-def test_a_step_is_the_optimisers_with_the_sharpness_aware_gradient(
-    model: ExtractorClassifier, batches: list[Batch]
-) -> None:
+def test_step_has_the_sharpness_aware_gradient(model: ExtractorClassifier, batches: list[Batch]) -> None:
     reference = copy.deepcopy(model)
     optimizer = torch.optim.SGD(reference.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4)
     for batch in batches:

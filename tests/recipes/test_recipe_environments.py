@@ -60,9 +60,7 @@ def test_a_job_for_production_is_the_same_job_and_brings_no_custom_folder(tmp_pa
     assert set(plain) >= NOTES, "one environment leaves no trace in the next export"
 
 
-def test_the_simulator_is_started_with_the_names_of_the_jobs_sites(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_simulator_has_the_names_of_the_sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[dict[str, Any]] = []
 
     def start(self: Any, workspace: str, **options: Any) -> int:

@@ -63,9 +63,7 @@ def test_what_is_given_holds_on_the_stand_in_too(tmp_path: Path) -> None:
         ("fedga", "fediir+ga", {"objective": "iir"}),
     ],
 )
-def test_a_weighting_or_an_objective_becomes_part_of_the_method(
-    base: str, method: str, parts: dict[str, Any], tmp_path: Path
-) -> None:
+def test_parts_become_the_method(base: str, method: str, parts: dict[str, Any], tmp_path: Path) -> None:
     made = FDGRecipe(base, **parts)
     assert made.method == method
     assert arguments(made, tmp_path / "parts") == arguments(make_recipe(method), tmp_path / "name")
@@ -151,9 +149,7 @@ def check(aggregator: Any, protocol: dict[str, Any], environment: dict[str, str]
         ("fedavg", {"model": "convnet", "objective": "as", "trainable": "head"}, {}),
     ],
 )
-def test_a_job_or_an_environment_that_contradicts_itself_is_refused_by_the_server(
-    aggregator: Any, protocol: dict[str, Any], environment: dict[str, str]
-) -> None:
+def test_server_refuses_contradictions(aggregator: Any, protocol: dict[str, Any], environment: dict[str, str]) -> None:
     with pytest.raises(SettingsError):
         check(aggregator, protocol, environment)
 
@@ -168,15 +164,11 @@ def test_a_job_or_an_environment_that_contradicts_itself_is_refused_by_the_serve
         ("erm", {"sites_per_round": 1, "min_sites": 1}),
     ],
 )
-def test_an_objective_whose_part_is_trained_by_some_parameters_is_accepted(
-    objective: Any, settings: dict[str, Any]
-) -> None:
+def test_objective_with_a_trained_part_is_accepted(objective: Any, settings: dict[str, Any]) -> None:
     check("fedavg", {"model": "convnet", "objective": objective, **settings})
 
 
-def test_of_the_writers_machine_a_job_has_no_trace_but_the_trackers_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_job_names_the_tracker_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = arguments(FDGRecipe("fedomg"), tmp_path / "before")
     monkeypatch.setenv("FDG_ROUNDS", "3")
     assert arguments(FDGRecipe("fedomg"), tmp_path / "after") == before

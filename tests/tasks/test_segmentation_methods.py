@@ -96,9 +96,7 @@ def test_fediir_reports_the_gradient_of_the_whole_loss(model: ExtractorClassifie
         assert np.allclose(report["gradient/classifier.bias"], by_bias, atol=1e-6)
 
 
-def test_fediirs_penalty_is_that_of_the_loop_and_so_is_its_gradient(
-    model: ExtractorClassifier, batches: list[Batch]
-) -> None:
+def test_fediir_penalty_and_gradient_are_the_loops(model: ExtractorClassifier, batches: list[Batch]) -> None:
     images, masks = batches[1]
     features, weight, bias = numbers(model, images)
     mean = {"classifier.weight": torch.full(weight.shape, 0.1), "classifier.bias": torch.full(bias.shape, -0.2)}
@@ -139,9 +137,7 @@ def distance(target: str, feature: np.ndarray, weight: np.ndarray, centre: np.nd
 
 @pytest.mark.parametrize("at", [0, 1])
 @pytest.mark.parametrize("target", get_args(Target))
-def test_feddims_penalty_weighs_the_classes_of_a_batch_equally(
-    model: ExtractorClassifier, batches: list[Batch], target: Any, at: int
-) -> None:
+def test_feddim_penalty_by_class(model: ExtractorClassifier, batches: list[Batch], target: Any, at: int) -> None:
     images, masks = batches[at]
     features, weight, _ = numbers(model, images)
     shape = {"insight": (FEATURES, CLASSES), "feature": (FEATURES,), "logit": (CLASSES,)}[target]
