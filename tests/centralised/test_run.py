@@ -32,6 +32,7 @@ from tests.centralised.contract import adam, equal, own_batches, small_network
 pytestmark = pytest.mark.usefixtures("no_fdg_variables")
 
 TARGET = "angle_0"
+RUN = ("erm", "fish", "fishr")  # one term, steps of its own, a state; the contract has all of them
 TINY = {"steps": 4, "checkpoint_every": 2, "max_samples_per_domain": 20, "batch_size": 3, "image_size": 16}
 
 
@@ -62,14 +63,14 @@ def same_tensors(one: Path, other: Path) -> bool:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a finished run of each algorithm, each in a folder of its name."""
+    """The folder of finished runs, each in a folder of its algorithm's name."""
     folder = tmp_path_factory.mktemp("runs")
-    for algorithm in ALGORITHMS:
+    for algorithm in RUN:
         carry_out(folder / algorithm, algorithm)
     return folder
 
 
-@pytest.mark.parametrize("algorithm", list(ALGORITHMS))
+@pytest.mark.parametrize("algorithm", RUN)
 def test_the_record_is_that_of_a_finished_run(folder: Path, algorithm: str) -> None:
     record = read(folder / algorithm)
     assert (record.status, record.stopped_because) == ("finished", None)

@@ -16,7 +16,6 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
 from fdg_plugins.aggregators.contributions import read_contribution
 from fdg_plugins.client import LocalRound, evaluate, evaluation
-from fdg_plugins.core.stored import whole
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters import GapReportFilter
 from fdg_plugins.messages import META_GAP, META_REPORT, META_SITE
@@ -144,21 +143,6 @@ def test_evaluations_of_the_training_split_are_what_arfl_weights_by(model: torch
         answer.meta[META_SITE] = site
         contributions.append(read_contribution(answer, None))
     assert weighting.report(contributions) == {"training_losses": [0.5, 2.0]}
-
-
-@pytest.mark.parametrize("arrays", [False, True])
-def test_a_script_may_have_a_network_with_a_mask(*, arrays: bool) -> None:
-    model = torch.nn.Linear(4, 3)
-    model.register_buffer("mask", torch.tensor([True, False, True]))
-    state = {name: value.clone().numpy() if arrays else value.clone() for name, value in model.state_dict().items()}
-    local = LocalRound(FLModel(params=state, meta={"site_name": "photo"}))
-    with torch.no_grad():
-        model.bias.add_(1)
-    answer = local.answer(model, torch.optim.SGD(model.parameters(), lr=0.1), steps=1, num_samples=10)
-    answer.meta[META_SITE] = "photo"
-    update = {name: whole(value) for name, value in read_contribution(answer, None).update.items()}
-    assert update["mask"].tolist() == [False, False, False]
-    assert update["bias"].tolist() == pytest.approx([1.0, 1.0, 1.0])
 
 
 def test_effective_steps_follow_from_plain_sgd_and_are_else_said_or_the_steps(model: torch.nn.Module) -> None:
