@@ -143,7 +143,7 @@ def test_exchange_with_nothing_for_a_site(tmp_path: Path) -> None:
         if site != "angle_30" and META_SITE_REPORT in ((dxo := from_shareable(answer)).meta or {}):
             dxo.meta[META_SITE_REPORT].clear()
 
-    job = MethodJob(tmp_path / "job", "stable", forge=forge, settings={"rounds": 3}).finished()
+    job = MethodJob(tmp_path / "job", "stable", forge=forge).finished()
     first, *later = job.record.rounds
     for finished in job.record.rounds:
         assert (len(finished.sites), finished.failures) == (5, {})
@@ -153,8 +153,7 @@ def test_exchange_with_nothing_for_a_site(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("objective", "aggregator", "kind"),
-    [("dim", "fedavg", DataKind.COLLECTION), ("erm", "fedga", "nonsense")],
+    ("objective", "aggregator", "kind"), [("dim", "fedavg", DataKind.COLLECTION), ("erm", "fedga", "nonsense")]
 )
 def test_unreadable_answer_costs_one_round(tmp_path: Path, objective: str, aggregator: str, kind: str) -> None:
     def spoil(site: str, task: str, answer: Shareable) -> None:

@@ -191,6 +191,7 @@ def test_a_record_without_sums_is_read_with_the_same_numbers_and_written_with_bo
     assert record.choose({}) == [choice.model_copy(update={"file": None}) for choice in record.choices]
 
 
+@pytest.mark.slow
 def test_a_record_longer_than_the_header_of_a_file_may_be_is_in_the_checkpoint_and_read(tmp_path: Path) -> None:
     record, path = run_record(), tmp_path / CHECKPOINT_FILE
     record.stopped_because = " " * 100_000_000  # as many bytes as names and metadata may have

@@ -180,11 +180,7 @@ def test_sensitivity_to_settings_of_the_protocol() -> None:
 
 
 def test_sensitivity_scales() -> None:
-    for kappas, scale in (
-        ((0.01, 0.5), Scale.LOG),
-        ((0.1, 1.0), Scale.LINEAR),
-        ((0.0, 0.01, 0.5), Scale.ZERO_AND_LOG),
-    ):
+    for kappas, scale in (((0.01, 0.5), Scale.LOG), ((0.1, 1.0), Scale.LINEAR), ((0.0, 0.01, 0.5), Scale.ZERO_AND_LOG)):
         assert chart_of([with_accuracy(fedomg(kappa), "photo", 0, 0.5) for kappa in kappas]).scale is scale
     chart = chart_of([with_accuracy(fedomg(rescale=value), "photo", 0, 0.5 + value / 10) for value in (True, False)])
     assert (chart.scale, chart.categories) == (Scale.CATEGORIES, ("False", "True"))
