@@ -28,37 +28,16 @@ import coverage
 
 ROOT = Path(__file__).parents[1]
 ROOMS = (
-    "core",
-    "methods",
-    "objectives",
-    "aggregators",
-    "filters",
-    "privacy",
-    "controllers",
-    "executors",
-    "record",
-    "data",
+    *("core", "methods", "objectives", "aggregators", "filters"),
+    *("privacy", "controllers", "executors", "record", "data"),
 )
 MOST_TESTS = 40
 TIMEOUT_S = 240
-SWAPS: dict[type[ast.AST], type[ast.AST]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-    ast.And: ast.Or,
-    ast.Or: ast.And,
-}
+PAIRS: tuple[tuple[type[ast.AST], type[ast.AST]], ...] = (
+    *((ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.In, ast.NotIn), (ast.Is, ast.IsNot)),
+    *((ast.Add, ast.Sub), (ast.Mult, ast.Div), (ast.And, ast.Or)),
+)
+SWAPS = dict(PAIRS) | {other: one for one, other in PAIRS}
 
 
 @dataclass(frozen=True)

@@ -45,9 +45,6 @@ def job_under(paper: str, dataset: str, method: str) -> Protocol:
     return Protocol(**job_settings(parse_method(method), dataset, settings_under(paper, dataset, method)).protocol)
 
 
-# --- families of data sets ---
-
-
 def test_a_data_sets_own_protocol_replaces_that_of_its_family_field_by_field() -> None:
     own: dict[str, Any] = {"protocol": {"rounds": 12, "batch_size": 4}, "stand_in_protocol": {"rounds": 2}}
     spec, base = replace(ROTATED_DIGITS, name="scans", family="medical", **own), FAMILIES["digits"]
@@ -75,9 +72,6 @@ def test_images_with_masks_have_the_protocols_of_their_family_also_if_they_name_
     assert models == ("monai_unet", "monai_unet")
 
 
-# --- records of methods ---
-
-
 def test_what_an_objective_says_of_the_server_holds_under_the_plain_mean_alone() -> None:
     expected = {"fedavg": "samples", "fediir": "uniform", "fednova": "samples", "fednova+iir": "samples"}
     assert {one: method_defaults(parse_method(one), PACS.name).server["weighting"] for one in expected} == expected
@@ -87,9 +81,6 @@ def test_in_a_composition_a_papers_value_wins_over_our_choice_for_another_part()
     method = parse_method("fedomg+ga+iir")
     assert method_defaults(method, PACS.name).protocol["batch_norm"] == "frozen"  # FedIIR's code
     assert method_defaults(method, "rotatedmnist").protocol["batch_norm"] == "reestimate"
-
-
-# --- protocols by name ---
 
 
 def test_the_commands_offer_every_protocol_and_an_unknown_one_is_refused() -> None:
@@ -165,7 +156,5 @@ def test_sites_weigh_equally_under_the_papers_that_divide_by_their_number() -> N
         ("fedomg", "fedga", "reestimate"),  # the protocol names nothing
     ],
 )
-def test_a_papers_protocol_wins_over_our_choice_for_a_method_and_not_over_its_papers(
-    paper: str, method: str, rule: str
-) -> None:
+def test_papers_protocol_wins_over_our_choice(paper: str, method: str, rule: str) -> None:
     assert job_under(paper, "pacs", method).batch_norm == rule

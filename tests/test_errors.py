@@ -71,9 +71,6 @@ def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
     assert did_you_mean(3, ["kappa"]) == "expected one of kappa."
 
 
-# --- checks of single values ---
-
-
 def test_what_is_a_number() -> None:
     assert [one for one in (0, LARGEST, 2 * LARGEST, 10**400, math.nan, True, "1") if is_number(one)] == [0, LARGEST]
 

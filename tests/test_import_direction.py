@@ -3,12 +3,12 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
-import fdg_plugins
 from fdg_plugins.plugins.composition import published
+from tests.source_trees import nodes
 
-PACKAGE = Path(fdg_plugins.__file__).parent
 # Low to high. A module imports from its own room and from rows below its own, never from its own row's other rooms.
 ROWS = (
     ("fdg_plugins", "errors", "randomness"),
@@ -47,7 +47,7 @@ RANK = {room: row for row, rooms in enumerate(ROWS) for room in rooms}
 
 
 def _module_of(path: Path) -> str:
-    parts = ("fdg_plugins", *path.relative_to(PACKAGE).with_suffix("").parts)
+    parts = ("fdg_plugins", *path.with_suffix("").parts)
     return ".".join(parts).removesuffix(".__init__")
 
 
@@ -57,28 +57,31 @@ def _room_of(module: str) -> str:
     return ".".join(inner.split(".")[: 2 if inner.startswith("lab.") else 1]) or module
 
 
-MODULES = {_module_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+@cache
+def modules() -> dict[str, list[ast.AST]]:
+    """Return the imports and classes of each module by its name."""
+    return {_module_of(path): found for path, found in nodes(ast.Import, ast.ImportFrom, ast.ClassDef).items()}
 
 
-def _imports(path: Path) -> Iterator[str]:
-    """Yield the modules of the package that the file imports, anywhere in it."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+def _imports(found: list[ast.AST]) -> Iterator[str]:
+    """Yield the modules of the package that a module imports, anywhere in it."""
+    for node in found:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.startswith("fdg_plugins"))
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fdg_plugins"):
             names = [f"{node.module}.{alias.name}" for alias in node.names]
-            yield from (name if name in MODULES else str(node.module) for name in names)
+            yield from (name if name in modules() else str(node.module) for name in names)
 
 
 def test_every_room_has_its_row() -> None:
-    assert {_room_of(module) for module in MODULES} - RANK.keys() == set()
+    assert {_room_of(module) for module in modules()} - RANK.keys() == set()
 
 
 def test_no_module_imports_upward() -> None:
     upward = {
         (module.removeprefix("fdg_plugins."), imported)
-        for module, path in MODULES.items()
-        for imported in _imports(path)
+        for module, found in modules().items()
+        for imported in _imports(found)
         if (here := _room_of(module)) != (there := _room_of(imported)) and RANK[here] <= RANK[there]
     }
     assert upward == set()
@@ -87,8 +90,8 @@ def test_no_module_imports_upward() -> None:
 def test_relative_imports_which_the_walk_does_not_follow_are_not_used() -> None:
     relative = [
         module
-        for module, path in MODULES.items()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for module, found in modules().items()
+        for node in found
         if isinstance(node, ast.ImportFrom) and node.level
     ]
     assert relative == []
@@ -99,26 +102,22 @@ def test_a_method_takes_from_another_methods_file_only_what_it_extends() -> None
     assert len(keys) >= 24
     taken = {
         (module.removeprefix("fdg_plugins."), name)
-        for module, path in MODULES.items()
+        for module, found in modules().items()
         if (own := module.rpartition(".")[2]) in keys
-        for name in _names_from_other_methods(ast.parse(path.read_text(encoding="utf-8")), keys - {own})
+        for name in _names_from_other_methods(found, keys - {own})
     }
     assert taken == set()
 
 
-def _names_from_other_methods(tree: ast.Module, others: set[str]) -> set[str]:
-    """Return the names imported from the files of ``others``, except the base classes of the tree's classes."""
+def _names_from_other_methods(found: list[ast.AST], others: set[str]) -> set[str]:
+    """Return the names imported from the files of ``others``, except the base classes of the module's classes."""
     imported = {
         alias.name
-        for node in ast.walk(tree)
+        for node in found
         if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition(".")[2] in others
         for alias in node.names
     }
     bases = {
-        base.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef)
-        for base in node.bases
-        if isinstance(base, ast.Name)
+        base.id for node in found if isinstance(node, ast.ClassDef) for base in node.bases if isinstance(base, ast.Name)
     }
     return imported - bases

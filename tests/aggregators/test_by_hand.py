@@ -43,9 +43,6 @@ def test_fedavg() -> None:
     assert aggregate(FedAvgAggregator("uniform", 0.5), sent).params["w"].tolist() == [1.75, 1.75]
 
 
-# --- FedNova ---
-
-
 def test_effective_steps_are_the_displacement_under_a_constant_unit_gradient() -> None:
     for momentum, steps in ((0.0, 7), (0.3, 2), (0.9, 1), (0.9, 100)):
         parameter = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
@@ -89,9 +86,6 @@ def test_fednova_refuses_by_name_a_site_whose_effective_steps_cannot_be() -> Non
         assert str(caught.value).startswith("site art: ")
     for site, farthest in {"art": 10.0, "photo": 55.0}.items():
         aggregator.accept_model(contribution(site, UPDATES[site], effective_steps=farthest, steps=10))
-
-
-# --- weights that follow from checked reports ---
 
 
 def run_round(aggregator: UpdateAggregator, name: str, values: Mapping[str, Any], number: int = 0) -> FLModel:

@@ -25,9 +25,7 @@ def loaded(value: torch.Tensor | Stored) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("tensors", [False, True])
-def test_a_contribution_holds_what_was_sent_and_the_length_of_its_trainable_parameters(
-    make_update: Callable[..., Params], layout: ModelLayout, tensors: bool
-) -> None:
+def test_contribution_holds_what_came(make_update: Callable[..., Params], layout: ModelLayout, tensors: bool) -> None:
     sent = make_update(1, tensors)
     found = read_contribution(contribution("photo", sent), layout)
     assert (found.site, found.num_samples, found.arrays) == ("photo", 10, not tensors)

@@ -14,7 +14,6 @@ from fdg_plugins.lab.centralised import ALGORITHMS
 from fdg_plugins.lab.centralised.plan import SHARED_SETTINGS, Plan, Schedule, make_plan, setting_names
 from fdg_plugins.objectives import build_network
 from fdg_plugins.plans.plans import make_plans
-from fdg_plugins.plugins.own_dataset import OwnDataset
 from fdg_plugins.settings.defaults import dataset_protocol, protocol_settings
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
@@ -63,7 +62,7 @@ class ReadProtocol:
 
 @pytest.mark.usefixtures("no_fdg_variables")
 def test_every_setting_that_shapes_network_or_images_is_shared_with_the_federated_runs() -> None:
-    protocol = plan(dataset="rotateddigits", target="angle_0", given={"trainable": "adapters"}).protocol
+    protocol = plan(dataset="rotateddigits", target="angle_0", given={"trainable": "head"}).protocol
     watched = ReadProtocol(protocol)
     seen = cast(Protocol, watched)
     build_network(seen, 10)
@@ -73,19 +72,6 @@ def test_every_setting_that_shapes_network_or_images_is_shared_with_the_federate
     assert {"normalization", "preset", "image_size", "model"} <= watched.fields, "the watch sees what is read"
     assert watched.fields - SET_OTHERWISE <= set(SHARED_SETTINGS)
     assert all({*SHARED_SETTINGS} <= {*setting_names(algorithm)} for algorithm in ALGORITHMS)
-
-
-def scans(**changes: Any) -> OwnDataset:
-    """Return the description of images with masks."""
-    fields: dict[str, Any] = {"name": "scans", "domains": ("a", "b", "c"), "classes": ("background", "lesion")}
-    return OwnDataset(**{**fields, "task": "segmentation", "channels": 1, **changes})
-
-
-def test_on_masks_a_reference_takes_rate_and_batch_of_the_federated_runs() -> None:
-    for dataset, target in ((scans(), "a"), (scans(dims=3, preset="mri_patches"), "a"), ("vessels", "drive")):
-        for protocol in ("paper", "quick"):
-            found = plan("erm", dataset, target, protocol=protocol).protocol
-            assert (found.optimizer, found.learning_rate, found.batch_size, found.weight_decay) == ("adam", 1e-3, 4, 0)
 
 
 @pytest.mark.parametrize("protocol", ["paper", "quick"])
@@ -103,9 +89,7 @@ def test_what_the_record_of_a_data_set_says_of_steps_comes_before_domainbed(prot
 @pytest.mark.parametrize(("dataset", "target"), [("pacs", "photo"), ("rotatedmnist", "angle_0"), ("vessels", "drive")])
 @pytest.mark.parametrize("protocol", ["paper", "quick"])
 @pytest.mark.parametrize("stand_in", [False, True])
-def test_network_and_images_are_those_of_the_federated_runs(
-    dataset: str, target: str, protocol: str, stand_in: bool
-) -> None:
+def test_network_is_the_federated_runs(dataset: str, target: str, protocol: str, stand_in: bool) -> None:
     own = plan("erm", dataset, target, protocol=protocol, stand_in=stand_in).protocol
     defaults = dataset_protocol(dataset)
     # as a recipe lays them over each other: what a sweep sets holds on the stand-in too
@@ -131,25 +115,14 @@ def test_sgd_brings_rate_momentum_and_weight_decay_of_the_federated_runs() -> No
     assert plan(dataset="rotatedmnist", target="angle_0", given={"optimizer": "sgd"}).protocol.weight_decay == 0.0
 
 
-@pytest.mark.parametrize("changes", [{}, {"protocol": "quick"}, {"stand_in": True}])
-def test_what_is_set_beats_every_default(changes: dict[str, Any]) -> None:
-    schedule = {"steps": 12, "checkpoint_every": 5}
-    found = plan(given={**schedule, "image_size": 48, "batch_size": 9, "strength": 3, "warm_up": 2}, **changes)
-    assert found.settings() == {"optimizer": "adam", **schedule, "strength": 3.0, "warm_up": 2}
-    assert (found.protocol.image_size, found.protocol.batch_size, found.protocol.rounds) == (48, 9, 3)
-
-
 @pytest.mark.parametrize(
     "changes",
     [
-        {"target": "angle_0"},
         {"algorithm": "mixup"},
-        {"protocol": "slow"},
         {"dataset": "vessels", "target": "drive"},
         *({"given": {name: 5}} for name in ("rounds", "stength", "seed")),
         *({"given": {"checkpoint_every": value}} for value in (0, 2.5)),
         *({"given": {"batch_size": value}} for value in (1, "many")),
-        {"given": {"optimizer": "lbfgs"}},
         {"given": {"warm_up": 5001}},
         {"given": {"model": "groupnorm_convnet"}},
     ],

@@ -21,7 +21,6 @@ from fdg_plugins.lab.centralised.algorithm import CentralisedERM
 from fdg_plugins.lab.centralised.plan import make_plan
 from fdg_plugins.lab.centralised.run import RunDisplay, run_centralised
 from fdg_plugins.lab.centralised.training import PooledTraining, endless_batches
-from fdg_plugins.objectives import build_network
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
@@ -33,6 +32,7 @@ from tests.centralised.contract import adam, equal, own_batches, small_network
 pytestmark = pytest.mark.usefixtures("no_fdg_variables")
 
 TARGET = "angle_0"
+RUN = ("erm", "fish", "fishr")  # one term, steps of its own, a state; the contract has all of them
 TINY = {"steps": 4, "checkpoint_every": 2, "max_samples_per_domain": 20, "batch_size": 3, "image_size": 16}
 
 
@@ -63,14 +63,14 @@ def same_tensors(one: Path, other: Path) -> bool:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a finished run of each algorithm, each in a folder of its name."""
+    """The folder of finished runs, each in a folder of its algorithm's name."""
     folder = tmp_path_factory.mktemp("runs")
-    for algorithm in ALGORITHMS:
+    for algorithm in RUN:
         carry_out(folder / algorithm, algorithm)
     return folder
 
 
-@pytest.mark.parametrize("algorithm", list(ALGORITHMS))
+@pytest.mark.parametrize("algorithm", RUN)
 def test_the_record_is_that_of_a_finished_run(folder: Path, algorithm: str) -> None:
     record = read(folder / algorithm)
     assert (record.status, record.stopped_because) == ("finished", None)
@@ -95,21 +95,8 @@ def test_the_record_is_that_of_a_finished_run(folder: Path, algorithm: str) -> N
     assert record.evaluations[0] == read(folder / "erm").evaluations[0], "all start from one model"
 
 
-@pytest.mark.parametrize("algorithm", ["fish", "iga"])
-def test_a_reference_trains_the_head_alone_if_the_protocol_says_so(tmp_path: Path, algorithm: str) -> None:
-    record = carry_out(tmp_path / "run", algorithm, trainable="head", steps=1, checkpoint_every=1)
-    first, last = (
-        build_network(record.protocol, len(record.classes)).state_dict(),
-        load_tensors(tmp_path / "run" / LAST_FILE),
-    )
-    changed = {name for name in first if not torch.equal(first[name], last[name])}
-    assert changed == {"classifier.weight", "classifier.bias"}
-
-
-@pytest.mark.parametrize("algorithm", ["groupdro", "fishr"])
-def test_runs_with_one_seed_agree_to_the_bit_wherever_checkpoints_fall(
-    folder: Path, tmp_path: Path, algorithm: str
-) -> None:
+@pytest.mark.parametrize("algorithm", ["fishr"])
+def test_one_seed_gives_the_same_bits(folder: Path, tmp_path: Path, algorithm: str) -> None:
     again = carry_out(tmp_path / "again", algorithm)
     for file in (LAST_FILE, SELECTED_FILE):
         assert same_tensors(tmp_path / "again" / file, folder / algorithm / file)
@@ -118,16 +105,6 @@ def test_runs_with_one_seed_agree_to_the_bit_wherever_checkpoints_fall(
     assert same_tensors(tmp_path / "seldom" / LAST_FILE, folder / algorithm / LAST_FILE)
     carry_out(tmp_path / "other", algorithm, seed=1)
     assert not same_tensors(tmp_path / "other" / LAST_FILE, folder / algorithm / LAST_FILE)
-
-
-def test_an_error_of_the_program_is_kept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Watch, "stepped", lambda *_: 1 // 0)
-    with pytest.raises(ZeroDivisionError):
-        carry_out(tmp_path / "run")
-    assert read(tmp_path / "run").stopped_because == "ZeroDivisionError: integer division or modulo by zero"
-
-
-# --- batches and steps ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -144,9 +121,7 @@ def batches(domain: DomainData, count: int, size: int = 6, seed: int = 3) -> lis
 
 
 @pytest.mark.parametrize(("size", "per_pass"), [(6, 3), (19, 1), (64, 1)])
-def test_all_batches_are_of_one_size_and_a_pass_shows_no_image_twice_in_a_seeded_order(
-    domain: DomainData, size: int, per_pass: int
-) -> None:
+def test_batches_have_one_size_and_a_seeded_order(domain: DomainData, size: int, per_pass: int) -> None:
     found = batches(domain, 3 * per_pass, size)
     assert {len(batch) for batch in found} == {min(size, 20)}
     parts = (found[number * per_pass : (number + 1) * per_pass] for number in range(3))
@@ -171,9 +146,6 @@ def test_the_mean_risks_are_those_of_the_steps_and_an_order_to_stop_is_obeyed_be
     with pytest.raises(Stopped):
         parts.train(10, lambda: len(seen) == 6, seen.append)
     assert seen == [1, 2, 3, 4, 5, 6]
-
-
-# --- the command ----------------------------------------------------------------------------------------------------
 
 
 def command(*arguments: object) -> Result:
@@ -207,9 +179,7 @@ def test_a_run_that_fails_after_it_has_begun_has_a_record(tmp_path: Path) -> Non
     assert (again.exit_code, again.stdout) == (2, "")
 
 
-def test_ctrl_c_ends_it_with_one_line_and_130_and_the_record_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_ends_with_one_line_and_130(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stepped(self: RunDisplay, steps_done: int) -> None:
         if steps_done == 2:
             signal.raise_signal(signal.SIGINT)
@@ -225,17 +195,3 @@ def test_ctrl_c_ends_it_with_one_line_and_130_and_the_record_says_so(
     assert (record.status, len(record.evaluations)) == ("stopped", 1)
     assert record.stopped_because == "it was stopped after step 2 of 1000."
     assert len(find_runs([tmp_path]).left_out) == 1
-
-
-def test_the_stand_in_or_the_data_root_is_used(
-    tmp_path: Path, data_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FDG_STEPS", "5")
-    drawn = tiny(tmp_path / "drawn", "fish", "--dataset", "rotatedmnist")
-    assert drawn.stdout.startswith("STAND-IN for RotatedMNIST [STAND-IN, from scratch]: pooled")
-    assert drawn.stderr == "Warning: FDG_STEPS is not used: the settings of a run come from --set.\n"
-    asked = ("--dataset", "pacs", "--target", "photo", "--data-root", data_root)
-    real = tiny(tmp_path / "real", "iga", *asked, model="convnet", pretrained="none")
-    assert real.exit_code == 0, real.stderr
-    record = read(tmp_path / "real")
-    assert (record.data, record.stand_in, record.sources) == ("PACS", False, ("art_painting", "cartoon", "sketch"))

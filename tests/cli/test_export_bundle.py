@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ from tests.analysis.run_stubs import FEDAVG, census_reply, finished, keep
 from tests.cli.commands import check_refusal, fdg
 
 nibabel = pytest.importorskip("nibabel")
-pytest.importorskip("monai")
+if find_spec("monai") is None:  # importing it takes seconds, in each of pytest's workers
+    pytest.skip("MONAI is not installed (extra medical)", allow_module_level=True)
 
 SIDE = 32
 NAMES = ("true_positives_1", "false_positives_1", "false_negatives_1")

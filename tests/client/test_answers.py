@@ -16,7 +16,6 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
 from fdg_plugins.aggregators.contributions import read_contribution
 from fdg_plugins.client import LocalRound, evaluate, evaluation
-from fdg_plugins.core.stored import whole
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters import GapReportFilter
 from fdg_plugins.messages import META_GAP, META_REPORT, META_SITE
@@ -72,9 +71,7 @@ def script_answer(session: SiteSession, state: State, result: TrainResult) -> FL
     return local.answer(model, optimizer, result.report.steps, samples, before=before, after=after)
 
 
-def test_update_report_samples_and_gap_are_those_of_this_packages_own_site(
-    session: SiteSession, context: FLContext
-) -> None:
+def test_answer_is_that_of_our_own_site(session: SiteSession, context: FLContext) -> None:
     gaps: dict[str, list[float | None]] = {"own": [], "script": []}
     for number in range(2):
         state = build_model("convnet", len(session.data.classes), seed=number).state_dict()  # so the gap is not zero
@@ -124,9 +121,7 @@ def received_by(model: torch.nn.Module) -> FLModel:
     return FLModel(params={name: value.clone() for name, value in model.state_dict().items()})
 
 
-def test_an_evaluation_is_of_all_images_and_leaves_the_model_as_it_was(
-    model: torch.nn.Sequential, batches: list[tuple[torch.Tensor, torch.Tensor]]
-) -> None:
+def test_evaluation_of_all_images(model: torch.nn.Sequential, batches: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
     before = {name: value.clone() for name, value in model.state_dict().items()}
     model.train()
     model[1].eval()
@@ -148,21 +143,6 @@ def test_evaluations_of_the_training_split_are_what_arfl_weights_by(model: torch
         answer.meta[META_SITE] = site
         contributions.append(read_contribution(answer, None))
     assert weighting.report(contributions) == {"training_losses": [0.5, 2.0]}
-
-
-@pytest.mark.parametrize("arrays", [False, True])
-def test_a_script_may_have_a_network_with_a_mask(*, arrays: bool) -> None:
-    model = torch.nn.Linear(4, 3)
-    model.register_buffer("mask", torch.tensor([True, False, True]))
-    state = {name: value.clone().numpy() if arrays else value.clone() for name, value in model.state_dict().items()}
-    local = LocalRound(FLModel(params=state, meta={"site_name": "photo"}))
-    with torch.no_grad():
-        model.bias.add_(1)
-    answer = local.answer(model, torch.optim.SGD(model.parameters(), lr=0.1), steps=1, num_samples=10)
-    answer.meta[META_SITE] = "photo"
-    update = {name: whole(value) for name, value in read_contribution(answer, None).update.items()}
-    assert update["mask"].tolist() == [False, False, False]
-    assert update["bias"].tolist() == pytest.approx([1.0, 1.0, 1.0])
 
 
 def test_effective_steps_follow_from_plain_sgd_and_are_else_said_or_the_steps(model: torch.nn.Module) -> None:

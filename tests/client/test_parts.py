@@ -54,9 +54,7 @@ def test_class_means_are_those_of_this_packages_own_sites(model: ExtractorClassi
 
 
 @pytest.mark.parametrize("target", ["insight", "feature", "logit"])
-def test_the_loss_with_feddims_penalty_is_that_of_this_packages_own_sites(
-    model: ExtractorClassifier, batches: Batches, target: Target
-) -> None:
+def test_feddim_loss_is_our_own_sites(model: ExtractorClassifier, batches: Batches, target: Target) -> None:
     objective = FedDIMObjective(strength=0.3, target=target)
     exchange = objective.exchange(model, CLASSES)
     exchange.begin_round(model.state_dict())
@@ -86,9 +84,7 @@ def test_the_reported_gradient_is_that_of_this_packages_own_sites(model: Extract
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_the_loss_with_fediirs_penalty_is_that_of_this_packages_own_sites(
-    model: ExtractorClassifier, batches: Batches
-) -> None:
+def test_fediir_loss_is_that_of_our_own_sites(model: ExtractorClassifier, batches: Batches) -> None:
     objective = FedIIRObjective(strength=0.5, variant="released")
     mean = {
         f"gradient/classifier.{name}": torch.full_like(value, 0.2).detach()

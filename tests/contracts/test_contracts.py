@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contract of every registered aggregator, weighting, objective and algorithm: a new one is tested unnamed."""
 
-import doctest
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
 import torch
 
-import fdg_plugins.testing
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, Contribution, RoundOf, Weighting
 from fdg_plugins.aggregators.weightings import ONLY_ROUND, Uniform
 from fdg_plugins.lab.centralised import ALGORITHMS
@@ -104,9 +102,3 @@ def kept(promise: Promise, member: type[Weighting]) -> bool:
 )
 def test_a_weighting_that_breaks_a_promise_is_found(bad: type[Weighting], broken: set[str]) -> None:
     assert {promise.__name__ for promise in WEIGHTING_CONTRACT if not kept(promise, bad)} == broken
-
-
-def test_the_page_of_the_assertions_is_true() -> None:
-    outcome = doctest.testmod(fdg_plugins.testing)
-    assert outcome.attempted > 0
-    assert outcome.failed == 0

@@ -15,14 +15,7 @@ from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.controllers.messenger import Request, StragglerTimeout
 from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.errors import ContributionError
-from fdg_plugins.messages import (
-    META_REPORT,
-    META_SAMPLES,
-    META_SITE,
-    TASK_TRAIN,
-    CensusReply,
-    TrainReport,
-)
+from fdg_plugins.messages import META_REPORT, META_SAMPLES, META_SITE, TASK_TRAIN, CensusReply, TrainReport
 from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.objectives import Exchange
 from fdg_plugins.record.run_files import RESULTS_FILE

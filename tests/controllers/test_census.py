@@ -34,8 +34,6 @@ def test_sites_may_share_a_domain_by_parts_or_each_have_images_of_their_own() ->
     take_census(replies(photo_1={"split": "own/parts"}, photo_2={"split": "own/partly"}), {}, "sketch")
 
 
-# --- refusals ---------------------------------------------------------------------------------------
-
 PART = {"split": "pacs/kfold/part1of2", "split_hash": "of part 1"}
 OTHER_PART = {"split": "pacs/kfold/part2of3", "split_hash": "of part 2"}
 

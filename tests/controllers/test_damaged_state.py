@@ -102,5 +102,5 @@ def test_a_garbled_file_is_refused_or_read_as_it_was_written(kind: str, tmp_path
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     file = checkpoint(tmp_path)
-    with pytest.raises(DataError, match=f"it is that of run {RUN}"):
+    with pytest.raises(DataError):
         read_checkpoint(file.path, "other")

@@ -47,18 +47,14 @@ def test_of_updates_in_memory_nothing_lay_in_files_and_the_step_is_the_same(tmp_
 
 
 @pytest.mark.parametrize("bad", [("cartoon",), ("cartoon", "photo-1")])
-def test_no_file_is_left_of_refused_updates_nor_of_a_round_that_takes_no_step(
-    tmp_path: Path, offload: Offload, offload_root: Path, bad: tuple[str, ...]
-) -> None:
+def test_offload_leaves_no_file(tmp_path: Path, offload: Offload, offload_root: Path, bad: tuple[str, ...]) -> None:
     finished, _ = offloaded(tmp_path, offload, bad).run_round(1)
     assert tuple(finished.failures) == bad
     assert (finished.aggregation is None) is (len(bad) > 1)
     assert list(offload_root.iterdir()) == []
 
 
-def test_a_round_whose_files_are_gone_leaves_the_model_with_a_sentence(
-    tmp_path: Path, offload: Offload, offload_root: Path
-) -> None:
+def test_offload_lost_files_leave_the_model(tmp_path: Path, offload: Offload, offload_root: Path) -> None:
     rounds = offloaded(tmp_path, offload)
     before = rounds.model.state
 
@@ -73,9 +69,7 @@ def test_a_round_whose_files_are_gone_leaves_the_model_with_a_sentence(
     assert list(offload_root.iterdir()) == []
 
 
-def test_flares_folder_is_private_and_goes_when_the_run_fails_and_what_still_arrives_writes_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offload_folder_is_private_and_goes_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     temporary, engine = tmp_path / "temporary", Engine(tmp_path)
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
@@ -91,7 +85,7 @@ def test_flares_folder_is_private_and_goes_when_the_run_fails_and_what_still_arr
             arriving[0].consume_items([save({"T0": torch.ones(2)})], None)
             raise RuntimeError("out of luck")
 
-    with pytest.raises(RuntimeError, match="out of luck"):
+    with pytest.raises(RuntimeError):
         run()
     assert engine.cell.context[FOBSContextKey.TENSOR_DISK_OFFLOAD] is False
     with pytest.raises(RuntimeError, match="cleaned up"):

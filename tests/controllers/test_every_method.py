@@ -41,9 +41,7 @@ def run(method: str, folder: Path, **settings: Any) -> MethodJob:
     ("method", "settings"),
     [("scaffold", {}), ("fedpac", {"momentum": 0.0, "validate_all": True}), ("fedavg", {"keep_momentum": True})],
 )
-def test_what_a_site_knows_survives_torn_down_processes_and_rounds_without_it(
-    method: str, settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_memory_survives_new_processes(method: str, settings: dict[str, Any], tmp_path: Path) -> None:
     said = arguments(method, tmp_path / "job")
     said["settings"] |= {"rounds": 3, "sites_per_round": 3, **settings}
     stays = MethodJob(tmp_path / "stays", **said).finished()
@@ -84,6 +82,7 @@ def refusal(made_of: Composition) -> str | None:
     return None
 
 
+@pytest.mark.slow
 def test_of_all_compositions_those_are_refused_that_contradict_themselves() -> None:
     refused = {one.name: reason for one in compositions() if (reason := refusal(one)) is not None}
     steps = {f"fednova{weighting}+{part}" for weighting in ("", "+ga", "+arfl") for part in ("prox", "pac", "adg")}

@@ -75,9 +75,7 @@ def of_liar(params: dict[str, Any] | None = None, **changes: Any) -> Callable[[F
         (lambda answer: trained(LIAR, answer.params, samples=np.array([20, 20])), "its number of samples is"),
     ],
 )
-def test_what_cannot_be_true_or_stands_out_is_refused_by_name_and_the_others_count(
-    tmp_path: Path, lie: Callable[[FLModel], FLModel], reason: str
-) -> None:
+def test_guard_refuses_a_lie_by_name(tmp_path: Path, lie: Callable[[FLModel], FLModel], reason: str) -> None:
     rounds, _ = make_rounds(tmp_path, spoiled(LIAR, lie), FedNovaAggregator())
     without, _ = make_rounds(tmp_path / "without", spoiled(LIAR, lambda answer: None), FedNovaAggregator())
     finished, _ = rounds.run_round(1)
@@ -91,9 +89,7 @@ def test_what_cannot_be_true_or_stands_out_is_refused_by_name_and_the_others_cou
 
 
 @pytest.mark.parametrize(("times", "length", "refused"), [(500, 300.0, []), (2**46, 1e9, [LIAR])])
-def test_a_site_with_many_more_steps_may_go_farther_but_no_claim_excuses_ruin(
-    tmp_path: Path, times: int, length: float, refused: list[str]
-) -> None:
+def test_guard_allows_more_steps_within_limits(tmp_path: Path, times: int, length: float, refused: list[str]) -> None:
     def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
         if task != TASK_TRAIN:
             return judged(0.5)
@@ -157,9 +153,7 @@ def test_of_two_sites_the_model_s_own_length_is_the_measure_until_rounds_say_wha
 
 
 @pytest.mark.parametrize(("times", "server_lr"), [(1e4, 1.0), (100.0, 0.05)])  # the second step is short as it is
-def test_a_step_far_longer_than_every_update_is_not_taken_and_the_weights_stay(
-    times: float, server_lr: float, tmp_path: Path
-) -> None:
+def test_guard_takes_no_step_far_longer_than_updates(times: float, server_lr: float, tmp_path: Path) -> None:
     class Runaway(FedAvgAggregator):
         def direction(self, weights: torch.Tensor, contributions: Any) -> Any:
             found = super().direction(weights, contributions)
@@ -187,9 +181,7 @@ def test_sites_that_cannot_train_on_the_model_end_the_run(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("aggregator", [FedAvgAggregator, FedOMGAggregator, FedNovaAggregator])
-def test_with_clipping_no_site_drags_any_direction_farther_than_some_medians(
-    tmp_path: Path, aggregator: type[UpdateAggregator]
-) -> None:
+def test_clipping_limits_every_direction(tmp_path: Path, aggregator: type[UpdateAggregator]) -> None:
     steps = {}
     for name, script in (("honest", all_well()), ("lie", spoiled(LIAR, of_liar({"w": torch.tensor([0.0, 30.0])})))):
         rule = aggregator()

@@ -4,14 +4,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from nvflare.apis.dxo import DXO, DataKind
 from nvflare.apis.fl_constant import ReturnCode
-from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
+from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
-from nvflare.app_common.app_constant import AppConstants
 
 from fdg_plugins.controllers.messenger import Aborted, Messenger, Request, StragglerTimeout
 from fdg_plugins.errors import ContributionError
@@ -73,9 +71,7 @@ HOSTILE = "out of memory\n2030-01-01 INFO site honest: ruined it\x1b[31m\r\u202e
 
 
 @pytest.mark.parametrize("reason", [HOSTILE, {"a": HOSTILE}])
-def test_whatever_a_site_gives_as_a_reason_becomes_one_short_printable_line(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, reason: object
-) -> None:
+def test_reason_becomes_one_short_line(tmp_path: Path, caplog: pytest.LogCaptureFixture, reason: object) -> None:
     reply = make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: reason})
     failures, _ = ask(tmp_path, lambda site, task, request: reply, "liar")
     assert failures["liar"].isprintable()
@@ -95,32 +91,6 @@ def test_an_answer_that_breaks_its_reader_or_is_no_answer_at_all_is_a_failure_to
     assert failures["b"].startswith("its answer cannot be read: ValueError: ")
     assert failures["b"].endswith(".")
     assert "c" not in failures
-
-
-def spoilt(change: Callable[[Shareable], None]) -> Shareable:
-    reply = answer()
-    change(reply)
-    return reply
-
-
-ODD_HEADERS: dict[str, Callable[[Shareable], None]] = {
-    "an array as return code": lambda reply: reply.set_return_code(np.array([1, 2])),
-    "lines as kind of content": lambda reply: reply.set_header(ReservedHeaderKey.CONTENT_TYPE, HOSTILE),
-    "lines as round": lambda reply: reply.set_header(AppConstants.CURRENT_ROUND, HOSTILE),
-}
-
-
-@pytest.mark.parametrize("change", ODD_HEADERS.values(), ids=ODD_HEADERS.keys())
-def test_whatever_is_in_the_headers_of_one_answer_the_others_count(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, change: Callable[[Shareable], None]
-) -> None:
-    replies = {"a": answer(), "liar": spoilt(change), "z": answer()}
-    failures, answers = ask(tmp_path, lambda site, *_: replies[site], *replies)
-    assert list(failures) == ["liar"]
-    assert failures["liar"].isprintable()
-    assert list(answers) == ["a", "z"]
-    assert all(line.isprintable() and len(line) < 600 for line in caplog.text.splitlines())
-    assert len(caplog.text.splitlines()) == 1
 
 
 def test_an_abort_ends_the_wait_at_once_and_names_those_who_were_waited_for(tmp_path: Path) -> None:

@@ -123,53 +123,27 @@ def same(one: MethodJob, other: MethodJob) -> bool:
     return same_bits(one.model, other.model)
 
 
-def forging(site: str, change: Callable[[dict[str, torch.Tensor]], None]) -> Callable[[str, str, Shareable], None]:
-    """Return a forger of one site's reports."""
-
-    def forge(who: str, task: str, answer: Shareable) -> None:
-        dxo = from_shareable(answer)
-        if who == site and META_SITE_REPORT in (dxo.meta or {}):
-            change(dxo.meta[META_SITE_REPORT])
-
-    return forge
-
-
-METHODS: list[dict[str, Any]] = [{"name": "dim", "strength": 0.1}, {"name": "iir", "strength": 0.1}]
-
-
-@pytest.mark.parametrize("objective", METHODS, ids=["dim", "iir"])
-def test_a_method_learns_from_round_to_round_and_saves_what_it_learned(
-    tmp_path: Path, objective: dict[str, Any]
-) -> None:
-    job = MethodJob(tmp_path / "method", objective).finished()
+def test_a_method_learns_from_round_to_round_and_saves_what_it_learned(tmp_path: Path) -> None:
+    job = MethodJob(tmp_path / "method", {"name": "iir", "strength": 0.1}).finished()
     plain = MethodJob(tmp_path / "plain").finished()
     assert not same(job, plain)
     assert job.record.method.objective["strength"] == 0.1
     assert [finished.refused_reports for finished in job.record.rounds] == [{}, {}]
-    first, last = job.record.rounds
-    assert last.bytes_down > first.bytes_down or objective["name"] == "iir"
-    assert first.bytes_up > plain.record.rounds[0].bytes_up
+    assert job.record.rounds[0].bytes_up > plain.record.rounds[0].bytes_up
     state = json.loads((job.folder / STATE_FILE).read_text())
     assert state["after_round"] == 2
     assert state["exchange"]["tensors"] == sorted(load_tensors(job.folder / TENSORS_FILE))
-    assert (TASK_PROBE in {task for task, _ in job.asked}) == (objective["name"] == "iir")
+    assert TASK_PROBE in {task for task, _ in job.asked}
     assert not (plain.folder / TENSORS_FILE).exists()
 
 
-def test_new_processes_for_every_task_give_the_same_bits(tmp_path: Path) -> None:
-    composed: dict[str, Any] = {"objective": METHODS[1], "aggregator": {"name": "fedomg", "weighting": {"name": "ga"}}}
-    torn = MethodJob(tmp_path / "torn", **composed)
-    torn.new_processes = True
-    assert same(torn.finished(), MethodJob(tmp_path / "kept", **composed).finished())
-
-
-def test_a_site_for_which_the_method_has_nothing_trains_with_the_others(tmp_path: Path) -> None:
+def test_exchange_with_nothing_for_a_site(tmp_path: Path) -> None:
     # Under StableFDG a site is sent another one's style; where only its own report counts, there is none.
     def forge(site: str, task: str, answer: Shareable) -> None:
         if site != "angle_30" and META_SITE_REPORT in ((dxo := from_shareable(answer)).meta or {}):
             dxo.meta[META_SITE_REPORT].clear()
 
-    job = MethodJob(tmp_path / "job", "stable", forge=forge, settings={"rounds": 3}).finished()
+    job = MethodJob(tmp_path / "job", "stable", forge=forge).finished()
     first, *later = job.record.rounds
     for finished in job.record.rounds:
         assert (len(finished.sites), finished.failures) == (5, {})
@@ -178,56 +152,10 @@ def test_a_site_for_which_the_method_has_nothing_trains_with_the_others(tmp_path
     }  # float32 to four sites
 
 
-def scaled(factor: float) -> Callable[[dict[str, torch.Tensor]], None]:
-    """Return what makes every floating-point tensor of a report longer."""
-    return lambda report: report.update({name: one * factor for name, one in report.items() if one.is_floating_point()})
-
-
-LIES: list[Any] = [
-    ("dim", scaled(1e4), "'class_means' is"),
-    ("dim", lambda report: report["class_counts"].mul_(1000), "'class_counts' add up to"),
-    ("dim", scaled(torch.nan), "'class_means' has"),
-    ("scaffold", scaled(1.1), "does not follow from its update"),
-    ("mosam", scaled(1e-3), "'step_length' is"),
-]
-
-
-@pytest.mark.parametrize(("objective", "lie", "reason"), LIES)
-def test_a_lie_beside_an_honest_update_is_refused_by_name_and_has_no_effect(
-    tmp_path: Path, objective: str, lie: Callable[[dict[str, torch.Tensor]], Any], reason: str
-) -> None:
-    settings = {"momentum": 0.0}
-    job = MethodJob(tmp_path / "lie", objective, forge=forging("angle_30", lie), settings=settings).finished()
-    silent = forging("angle_30", lambda report: report.clear())
-    without = MethodJob(tmp_path / "without", objective, forge=silent, settings=settings).finished()
-    for finished in job.record.rounds:
-        assert len(finished.sites) == 5, "its update is used"
-        assert finished.refused_reports.keys() == {"angle_30"}
-        assert reason in finished.refused_reports["angle_30"]
-    assert same(job, without)
-
-
-def test_a_site_that_is_refused_its_update_leaves_no_report_either(tmp_path: Path) -> None:
-    def spoil(site: str, task: str, answer: Shareable) -> None:
-        if site == "angle_30":
-            data = from_shareable(answer).data
-            data["extractor.0.weight"] = data["extractor.0.weight"] * torch.nan
-
-    job = MethodJob(tmp_path / "job", "dim", forge=spoil).finished()
-    without = MethodJob(tmp_path / "without", "dim")
-    without.meddle = lambda site, task, count: Shareable() if (site, task) == ("angle_30", TASK_TRAIN) else None
-    without.finished()
-    assert "extractor.0.weight" in job.record.rounds[0].failures["angle_30"]
-    assert same(job, without)
-
-
 @pytest.mark.parametrize(
-    ("objective", "aggregator", "kind"),
-    [("dim", "fedavg", DataKind.COLLECTION), ("iir", "fedavg", DataKind.WEIGHTS), ("erm", "fedga", "nonsense")],
+    ("objective", "aggregator", "kind"), [("dim", "fedavg", DataKind.COLLECTION), ("erm", "fedga", "nonsense")]
 )
-def test_an_answer_that_no_filter_can_read_costs_its_site_the_round_and_not_the_run(
-    tmp_path: Path, objective: str, aggregator: str, kind: str
-) -> None:
+def test_unreadable_answer_costs_one_round(tmp_path: Path, objective: str, aggregator: str, kind: str) -> None:
     def spoil(site: str, task: str, answer: Shareable) -> None:
         if site == "angle_30":
             answer["DXO"]["kind"] = kind
@@ -246,12 +174,9 @@ def test_weights_that_follow_from_gaps_need_the_filter_that_checks_them(tmp_path
 def test_as_many_sites_as_asked_for_are_drawn_by_the_seed_and_are_in_the_record(tmp_path: Path) -> None:
     settings = {"sites_per_round": 3, "rounds": 4}
     job = MethodJob(tmp_path / "one", "dim", settings=settings).finished()
-    again = MethodJob(tmp_path / "again", "dim", settings=settings).finished()
     drawn = [finished.drawn for finished in job.record.rounds]
     assert all(len(sites) == 3 and "angle_0" not in sites for sites in drawn)
     assert len(set(drawn)) > 1
-    assert drawn == [finished.sites for finished in again.record.rounds]
-    assert same(job, again)
     judged = [set(evaluation.sites) for evaluation in job.record.evaluations]
     assert judged == [*({*sites, "angle_0"} for sites in drawn), set(ANGLES)]
 

@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nvflare.apis.dxo import from_shareable
 from nvflare.apis.fl_constant import ReservedKey
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable
 from nvflare.private.fed.server.server_runner import ServerRunner
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import SharedDomains
@@ -45,8 +43,10 @@ def record_in(folder: Path) -> RunRecord:
     return RunRecord.model_validate_json((folder / "workspace" / SIMULATOR_FOLDER / RESULTS_FILE).read_bytes())
 
 
-@pytest.mark.parametrize("method", ["fedga", "fediir"])
-def test_the_bits_are_those_of_the_same_job_whose_messages_are_serialised(method: str, tmp_path: Path) -> None:
+def test_the_bits_are_those_of_the_same_job_whose_messages_are_serialised(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # takes seconds
+
+    method = "fediir+ga"
     for name in ("elsewhere", "here"):
         (tmp_path / name).mkdir()
     elsewhere = run(method, tmp_path / "elsewhere")
@@ -61,28 +61,6 @@ def test_the_bits_are_those_of_the_same_job_whose_messages_are_serialised(method
     events = EventAccumulator(str(next(folder.iterdir())))
     events.Reload()
     assert len(events.Tags()["scalars"]) > 5
-
-
-def test_a_site_that_writes_to_what_it_received_changes_it_for_itself_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "honest").mkdir()
-    assert made(job_of("fedavg", tmp_path / "honest", rounds=1)).run()
-    fetch = LocalSite.get_task_assignment
-
-    def spoil(self: LocalSite, *arguments: Any) -> Any:
-        assignment = fetch(self, *arguments)
-        if self.name == "angle_15" and assignment.name == TASK_TRAIN:
-            for value in from_shareable(assignment.data).data.values():
-                value.zero_()
-        return assignment
-
-    monkeypatch.setattr(LocalSite, "get_task_assignment", spoil)
-    (tmp_path / "spoilt").mkdir()
-    made(job_of("fedavg", tmp_path / "spoilt", rounds=1)).run()
-    honest, spoilt = record_in(tmp_path / "honest"), record_in(tmp_path / "spoilt")
-    losses = [{site: local.epoch_losses for site, local in one.rounds[0].local.items()} for one in (honest, spoilt)]
-    assert {site for site in losses[0] if losses[0][site] != losses[1][site]} == {"angle_15"}
 
 
 def test_what_is_on_disk_for_a_site_names_no_other_site(tmp_path: Path) -> None:
@@ -110,9 +88,7 @@ LIES: dict[str, Callable[[Shareable], None]] = {
 }
 
 
-def test_sites_with_headers_that_flare_cannot_read_cost_their_rounds_alone_and_write_no_line_of_the_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_forged_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     send = LocalSite.send_task_result
 
     def lie(self: LocalSite, result: Shareable, *arguments: Any, **options: Any) -> bool:

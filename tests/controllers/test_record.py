@@ -22,7 +22,7 @@ from fdg_plugins.record.checkpoint import (
     read_checkpoint,
 )
 from fdg_plugins.record.run_record import AggregationRecord, InitialWeights, domain_sums
-from fdg_plugins.record.text import final_table, round_line
+from fdg_plugins.record.text import final_table
 from tests.controllers.federation_stubs import DOMAINS, census_reply, evaluation, round_record, run_record, scores
 
 MEAN, MEDIAN = "mean", "median"
@@ -151,8 +151,7 @@ def test_lists_of_a_report_are_keyed_by_site_and_what_a_plug_in_reports_of_its_o
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("weights", [1.0]), ("gamma", "high"), ("spread", torch.ones(2)), ("keys", {object(): 1.0})],
+    ("name", "value"), [("weights", [1.0]), ("gamma", "high"), ("spread", torch.ones(2)), ("keys", {object(): 1.0})]
 )
 def test_a_report_that_cannot_be_recorded_is_refused_by_its_name(name: str, value: object) -> None:
     with pytest.raises(FDGError) as caught:
@@ -192,6 +191,7 @@ def test_a_record_without_sums_is_read_with_the_same_numbers_and_written_with_bo
     assert record.choose({}) == [choice.model_copy(update={"file": None}) for choice in record.choices]
 
 
+@pytest.mark.slow
 def test_a_record_longer_than_the_header_of_a_file_may_be_is_in_the_checkpoint_and_read(tmp_path: Path) -> None:
     record, path = run_record(), tmp_path / CHECKPOINT_FILE
     record.stopped_because = " " * 100_000_000  # as many bytes as names and metadata may have
@@ -228,6 +228,12 @@ Change = Callable[[RunRecord], object]
         (lambda _: None, lambda fresh: set_reply(fresh, split_hash="other"), "split of site photo-2"),
         (lambda _: None, lambda fresh: setattr(fresh, "sources", ("cartoon",)), "sources"),
         (
+            lambda _: None,
+            lambda fresh: setattr(fresh, "protocol", fresh.protocol.model_copy(update={"rounds": 5})),
+            "setting rounds was 2, but is now 5",
+        ),
+        (lambda _: None, lambda fresh: setattr(fresh.method, "aggregator", "FedAvgAggregator"), "method"),
+        (
             lambda record: record.versions.update({"fdg-plugins": "0.2.0"}),
             lambda fresh: fresh.versions.update({"fdg-plugins": "0.3.0"}),
             "version of fdg-plugins was 0.2, but is now 0.3",
@@ -262,16 +268,6 @@ def test_what_a_run_goes_on_with_is_compared_with_what_it_began_with() -> None:
 
 
 # --- what a person reads, and what is left of a simulation ---
-
-
-def test_the_line_of_a_round_says_who_took_part_how_good_the_model_was_and_how_long_is_left() -> None:
-    record = run_record(rounds=10)
-    received = record.add_evaluation(2, scores(0.75, 0.5, 1.0, 0.25))
-    record.rounds += [round_record(1, seconds=1000.0), *(round_record(number, seconds=20.0) for number in range(2, 7))]
-    assert round_line(record, record.rounds[-1], received) == (
-        "round 6/10 | sites 2/3 | train loss 1.2500 | model after round 2: source val 75.0 %, target sketch 25.0 % | "
-        "20.0 s | ETA 1 min 20 s"
-    )
 
 
 def test_the_table_shows_each_choice_with_its_round_its_accuracies_and_the_marks_of_the_run() -> None:

@@ -138,9 +138,7 @@ class BySum(FedAvgAggregator):
 
 
 @pytest.mark.parametrize("aggregator", [FedAvgAggregator, BySum])
-def test_a_report_that_stands_out_is_not_learned_from_and_takes_an_update_with_it_whose_weight_follows_from_it(
-    tmp_path: Path, aggregator: type[FedAvgAggregator]
-) -> None:
+def test_report_that_stands_out_is_refused(tmp_path: Path, aggregator: type[FedAvgAggregator]) -> None:
     def spoil(site: str, answer: FLModel) -> None:
         if site == "photo-2":
             answer.meta[META_CHECKED_REPORTS]["sum"] = torch.tensor([1e9])

@@ -9,12 +9,7 @@ import pytest
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
-from fdg_plugins.messages import (
-    META_REQUEST,
-    TASK_EVALUATE,
-    TASK_TRAIN,
-    TaskRequest,
-)
+from fdg_plugins.messages import META_REQUEST, TASK_EVALUATE, TASK_TRAIN, TaskRequest
 from fdg_plugins.methods.fedomg import FedOMGAggregator
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
@@ -22,7 +17,6 @@ from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.storage import load_tensors
 from tests.controllers.federation_stubs import HELD_OUT, SOURCES, evaluation
 from tests.controllers.rounds_stubs import (
-    MODEL_BYTES,
     Answer,
     all_well,
     description,
@@ -102,21 +96,6 @@ def timeless(record: RunRecord) -> str:
     for entry in value["rounds"]:
         entry["seconds"] = entry["aggregation_seconds"] = 0
     return json.dumps(value)
-
-
-def test_updates_that_a_privacy_filter_turned_into_arrays_are_used_and_counted(tmp_path: Path) -> None:
-    def script(task: str, site: str, number: int, sent: FLModel) -> Answer:
-        answer = all_well()(task, site, number, sent)
-        if task == TASK_TRAIN:
-            assert isinstance(answer, FLModel)
-            answer.params = {name: value.numpy() for name, value in answer.params.items()}
-        return answer
-
-    rounds, _ = make_rounds(tmp_path, script)
-    finished, _ = rounds.run_round(1)
-    assert rounds.model.state["w"].tolist() == [1.25, 3.0]
-    assert isinstance(rounds.model.state["w"], torch.Tensor)
-    assert (finished.bytes_up, finished.failures) == (MODEL_BYTES * 3, {})
 
 
 def test_a_score_that_cannot_be_read_is_refused_and_the_target_is_missing(tmp_path: Path) -> None:

@@ -34,9 +34,7 @@ def test_numbers_are_sent_as_events_at_their_round_with_the_mark_of_the_stand_in
         assert (event.data_type, type(event.value)) == (AnalyticsDataType.SCALAR, float)
 
 
-def test_a_tracker_that_cannot_be_made_costs_the_run_nothing_but_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failing_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     def refuse(name: str, run: object) -> None:
         raise SettingsError(f"the package {name} cannot be imported.")
 

@@ -18,8 +18,6 @@ from fdg_plugins.core.accounting import (
 )
 from fdg_plugins.core.privacy import SENSITIVITY
 
-privacy_loss_distribution = pytest.importorskip("dp_accounting.pld").privacy_loss_distribution
-
 deltas = st.floats(1e-12, 0.1)
 
 SEED = 20260301
@@ -49,21 +47,20 @@ def drawn_cases(count: int) -> list[tuple[float, float]]:
     return cases
 
 
-# --- epsilon ---
-
-
 def test_delta_is_kept_at_the_result_and_at_nothing_noticeably_smaller_over_the_whole_range() -> None:
     positive = 0
-    for mu, delta in drawn_cases(500):
+    for mu, delta in drawn_cases(200):
         epsilon = epsilon_of_mu(mu, delta)
         assert exact_delta(epsilon, mu) <= delta, (mu, delta)
         if epsilon > 0:
             positive += 1
             assert exact_delta(epsilon * (1 - 1e-9), mu) > delta, (mu, delta)
-    assert positive > 200
+    assert positive > 80
 
 
+@pytest.mark.slow
 def test_it_agrees_with_googles_accountant_that_knows_no_closed_form() -> None:
+    privacy_loss_distribution = pytest.importorskip("dp_accounting.pld").privacy_loss_distribution
     noise = (3.0, 5.0, 8.0)
     composed = None
     for sigma in noise:
@@ -75,10 +72,7 @@ def test_it_agrees_with_googles_accountant_that_knows_no_closed_form() -> None:
     assert gaussian_epsilon(noise, 1e-5) == pytest.approx(composed.get_epsilon_for_delta(1e-5), rel=1e-4)
 
 
-# --- its inverses ---
-
-
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 @given(st.floats(1e-3, 1e4), deltas, st.integers(1, 1000))
 def test_the_noise_for_an_epsilon_costs_that_and_never_more(epsilon: float, delta: float, releases: int) -> None:
     sigma = gaussian_noise_multiplier(epsilon, delta, releases)

@@ -13,11 +13,8 @@ from fdg_plugins.core.cone_program import ConeProgram
 from tests.core.test_matching import FAMILY, LENGTH, agreeing, independent, on_simplex, size, with_an_opposite
 from tests.random_tensors import normal_double
 
-KAPPAS = (1e-3, 0.5, 5.0)
+KAPPAS = (1e-3, 5.0)
 CERTIFIED = 1e-6
-
-
-# --- updates [U, P] ---
 
 
 def twice_the_same(seed: int, count: int) -> torch.Tensor:
@@ -67,11 +64,8 @@ def cone_programs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-# --- against the cone program ---
-
-
 def test_the_objective_is_certified_and_never_above_that_of_the_cone_program() -> None:
-    for count in [2, 3, 10, 30]:
+    for count in [3, 30]:
         for sampler in (*FAMILY, twice_the_same, nearly_collinear, dominated):
             updates, p = sampler(count, count), on_simplex(count, count)
             for kappa in KAPPAS:
@@ -89,9 +83,6 @@ def test_a_thousand_sites_are_certified_without_a_cone_program() -> None:
     minimum = match(updates @ updates.T, uniform_weights(1000), 0.5)
     assert minimum.gap <= 1e-9
     assert 10 < int((minimum.weights > 0).sum()) < 1000
-
-
-# --- where it gives up ---
 
 
 def test_updates_that_cancel_are_left_to_the_cone_program(cone_programs: list[int]) -> None:
@@ -120,9 +111,6 @@ def test_of_the_two_results_the_better_proven_is_kept(monkeypatch: pytest.Monkey
     minimum = solved(updates, p, 0.5)
     assert torch.equal(minimum.weights, expected.weights)
     assert minimum.gap == pytest.approx(1e-7, rel=1e-6)
-
-
-# --- symmetries, and weights that equal sites share ---
 
 
 def test_updates_of_length_zero_take_all_weight_where_every_other_would_add_to_f() -> None:

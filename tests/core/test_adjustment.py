@@ -67,9 +67,7 @@ def test_distinct_gaps_follow_the_equation(problem: tuple[Weights, Gaps], step: 
     step=STEPS,
     normalizer=st.sampled_from(("max", "max_abs")),
 )
-def test_weights_stay_on_the_simplex_in_any_order_and_a_site_without_a_gap_keeps_its_own_to_the_bit(
-    problem: tuple[Weights, Gaps], step: float, normalizer: str
-) -> None:
+def test_weights_stay_on_the_simplex(problem: tuple[Weights, Gaps], step: float, normalizer: str) -> None:
     weights, gaps = problem
     adjusted = adjust_weights(weights, gaps, step, normalizer)
     assert all(value >= 0 for value in adjusted.values())

@@ -41,9 +41,6 @@ def like(parameters: dict[str, torch.Tensor], seed: int) -> dict[str, torch.Tens
     }
 
 
-# --- the penalty ---
-
-
 def test_the_gradient_of_a_linear_classifier_by_hand() -> None:
     # One sample z = (1, 2) of class 0, W = 0: softmax is 1/2 each, so dL/do = (-1/2, 1/2), dL/dW = dL/do z'.
     weight, bias = torch.zeros(2, 2, requires_grad=True), torch.zeros(2, requires_grad=True)
@@ -74,9 +71,6 @@ def test_the_whole_objective_has_the_gradient_of_finite_differences_in_every_par
             below = objective().item()
             entry[position] = kept
             assert parameter.grad.view(-1)[position].item() == pytest.approx((above - below) / (2 * step), abs=1e-8)
-
-
-# --- the mean over sites and rounds ---
 
 
 def single(value: float) -> dict[str, torch.Tensor]:

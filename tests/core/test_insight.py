@@ -25,9 +25,6 @@ Y, D, B = 3, 5, 8  # different from each other, so that no transposed form fits
 ALL = torch.ones(Y, dtype=torch.bool)
 
 
-# --- inputs, and the penalty as defined ---
-
-
 def classes(seed: int, count: int = B, num_classes: int = Y) -> torch.Tensor:
     return torch.randint(num_classes, (count,), generator=torch.Generator().manual_seed(seed))
 
@@ -57,9 +54,6 @@ def gradients(penalty: Callable[..., torch.Tensor], *arguments: torch.Tensor) ->
     return (value.detach(), *torch.autograd.grad(value, (z, w)))
 
 
-# --- the penalty ---
-
-
 @REPEATABLE
 @given(seed=SEEDS, present=st.lists(st.booleans(), min_size=Y, max_size=Y))
 def test_the_expanded_penalty_is_the_defined_one_in_value_and_gradients(seed: int, present: list[bool]) -> None:
@@ -71,9 +65,7 @@ def test_the_expanded_penalty_is_the_defined_one_in_value_and_gradients(seed: in
 
 
 @pytest.mark.parametrize("by_class", [True, False], ids=["as on a CPU", "as on an accelerator"])
-def test_both_ways_of_reading_the_insight_with_norms_and_layout_of_a_round_give_the_defined_penalty(
-    by_class: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_both_ways_of_reading_give_the_penalty(by_class: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(insight_module, "_reads_by_class", lambda _: by_class)
     features, labels, weight, target = batch(7)
     present = torch.arange(len(ALL)) != labels[0]
@@ -97,9 +89,6 @@ def test_bfloat16_and_autocast_do_not_lower_the_precision() -> None:
     assert torch.equal(actual, expected)
 
 
-# --- other targets ---
-
-
 @REPEATABLE
 @given(seed=SEEDS, present=st.lists(st.booleans(), min_size=Y, max_size=Y))
 def test_features_and_logits_are_drawn_to_the_mean_of_their_class(seed: int, present: list[bool]) -> None:
@@ -108,9 +97,6 @@ def test_features_and_logits_are_drawn_to_the_mean_of_their_class(seed: int, pre
         values, means = normal(seed, B, width), normal(seed + 1, Y, width)
         defined = sum(float((values[i] - means[k]).square().sum()) * present[k] for i, k in enumerate(labels.tolist()))
         assert feature_penalty(values, labels, means, known).item() == pytest.approx(defined / B, rel=1e-10, abs=1e-12)
-
-
-# --- the server ---
 
 
 def insights(seed: int, sites: int) -> torch.Tensor:

@@ -35,9 +35,6 @@ def assert_sum(value: float, terms: np.ndarray) -> None:
     assert abs(value - math.fsum(terms)) <= 1e-14 * math.fsum(np.abs(terms))
 
 
-# --- inner products ---
-
-
 @pytest.mark.usefixtures("small_blocks")
 def test_an_inner_product_counts_every_element_once_whatever_the_blocks() -> None:
     for size in AROUND_SMALL_BLOCKS:
@@ -56,9 +53,6 @@ def test_products_are_taken_in_float64_whatever_the_dtype() -> None:
         assert inner_product(torch.full((9,), 300.0, dtype=dtype), torch.full((9,), 300.0, dtype=dtype)) == 9 * 300.0**2
 
 
-# --- combinations ---
-
-
 def test_a_combination_keeps_dtype_and_shape_and_adds_in_float64() -> None:
     cases: list[torch.dtype] = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
     for dtype in cases:
@@ -73,9 +67,6 @@ def test_a_combination_keeps_dtype_and_shape_and_adds_in_float64() -> None:
         torch.testing.assert_close(
             total.double(), expected, rtol=tolerance, atol=1e-15 if dtype != torch.float16 else 1e-7
         )
-
-
-# --- squared norms ---
 
 
 def test_a_squared_norm_is_the_sum_of_all_squares_of_all_tensors_whatever_their_sizes() -> None:

@@ -107,9 +107,6 @@ def direction_of(
     return direction
 
 
-# --- the minimiser ---
-
-
 @REPEATABLE
 @given(problem=problems(largest=3))
 def test_no_point_of_a_fine_grid_is_better(problem: tuple[torch.Tensor, torch.Tensor, float]) -> None:
@@ -119,14 +116,9 @@ def test_no_point_of_a_fine_grid_is_better(problem: tuple[torch.Tensor, torch.Te
     assert objective(updates, p, kappa, gamma) <= best + 1e-8 * size(updates, p, kappa)
 
 
-# --- the certificate ---
-
-
 @REPEATABLE
 @given(problem=problems(largest=3), seed=SEEDS)
-def test_the_gap_of_a_solver_that_stopped_anywhere_still_bounds_the_distance(
-    problem: tuple[torch.Tensor, torch.Tensor, float], seed: int
-) -> None:
+def test_gap_bounds_the_distance(problem: tuple[torch.Tensor, torch.Tensor, float], seed: int) -> None:
     updates, p, kappa = problem
     gram = gram_matrix(updates)
     gamma, dual = on_simplex(seed, len(p)), normal(seed, len(np.linalg.eigvalsh(gram.numpy())))
@@ -146,14 +138,9 @@ def test_the_gap_of_a_solver_that_stopped_anywhere_still_bounds_the_distance(
         assert solved.gap >= 0.999 * distance / abs(solved.objective)
 
 
-# --- objective and direction as defined ---
-
-
 @REPEATABLE
 @given(problem=problems(), seed=SEEDS)
-def test_the_objective_from_the_gram_matrix_is_eq_15_on_the_vectors(
-    problem: tuple[torch.Tensor, torch.Tensor, float], seed: int
-) -> None:
+def test_objective_is_equation_15(problem: tuple[torch.Tensor, torch.Tensor, float], seed: int) -> None:
     updates, p, kappa = problem
     gamma = on_simplex(seed, len(p))
     expected = objective(updates, p, kappa, gamma).item()
@@ -182,9 +169,6 @@ def test_a_hand_sized_example_of_two_sites() -> None:
     np.testing.assert_allclose(coefficients, [1.0, 1.0], rtol=1e-12)
 
 
-# --- degenerate cases ---
-
-
 def test_a_radius_of_zero_is_fedavg() -> None:
     for sampler in FAMILY:
         updates, p = sampler(3, 5), on_simplex(3, 5)
@@ -210,9 +194,6 @@ def test_opposite_updates_cancel_and_leave_the_mean_update() -> None:
             assert solved.gap <= 1e-9
             direction = direction_of(updates, p, kappa)
             torch.testing.assert_close(direction, (p[0] - p[1]) * update[0], rtol=1e-12, atol=1e-12)
-
-
-# --- damping, and sites that hardly move ---
 
 
 def of_one_length(seed: int, count: int) -> torch.Tensor:
@@ -259,9 +240,6 @@ def test_with_damping_the_direction_is_continuous(seed: int, count: int, kappa: 
     assert changes[0] <= scale
     assert changes[2] <= 1e-3 * scale
     assert changes[2] <= changes[0]
-
-
-# --- sites that hardly move ---
 
 
 @REPEATABLE

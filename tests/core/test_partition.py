@@ -59,8 +59,6 @@ def test_an_extreme_alpha_still_gives_a_partition(alpha: float, labels: np.ndarr
     assert min(map(len, parts)) >= LEAST
 
 
-# --- domains ---
-
 REPEATABLE = settings(derandomize=True, deadline=None)
 SIZES = st.dictionaries(st.text("abcdefgh", min_size=1, max_size=3), st.integers(1, 40), min_size=1, max_size=5)
 
@@ -77,9 +75,7 @@ def test_every_domain_has_a_site_and_no_site_is_without_samples(sizes: dict[str,
 
 @REPEATABLE
 @given(sizes=SIZES, data=st.data())
-def test_one_site_more_goes_to_the_domain_with_most_samples_per_site(
-    sizes: dict[str, int], data: st.DataObject
-) -> None:
+def test_one_site_more_goes_to_the_largest_domain(sizes: dict[str, int], data: st.DataObject) -> None:
     num_sites = data.draw(st.integers(len(sizes), sum(sizes.values()) - 1)) if sum(sizes.values()) > len(sizes) else 0
     if num_sites:
         before, after = allot_sites(sizes, num_sites), allot_sites(sizes, num_sites + 1)

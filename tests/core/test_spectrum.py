@@ -39,9 +39,6 @@ def replaced_by_definition(images: torch.Tensor, amplitude: torch.Tensor, fracti
     return ifft2(ifftshift(own, dim=(-2, -1)) * torch.exp(1j * spectrum.angle())).real
 
 
-# --- the band ---
-
-
 def test_the_band_is_the_centred_square_of_the_shifted_spectrum() -> None:
     for size in SIZES:
         for fraction in FRACTIONS:
@@ -54,9 +51,6 @@ def test_the_band_is_the_centred_square_of_the_shifted_spectrum() -> None:
             assert torch.equal(centred_band(height, width, fraction), expected)
 
 
-# --- replaced ---
-
-
 def test_replacing_is_what_the_definition_says() -> None:
     for size in SIZES:
         for fraction in FRACTIONS:
@@ -65,8 +59,6 @@ def test_replacing_is_what_the_definition_says() -> None:
             ours = replace_amplitude(images, mean_amplitude(style), centred_band(*size, fraction))
             torch.testing.assert_close(ours, replaced_by_definition(images, full, fraction))
 
-
-# --- mixed ---
 
 PARTNERS, SHARES = torch.tensor([2, 0, 3, 1]), torch.tensor([0.1, 0.9, 0.0, 0.5], dtype=torch.float64)
 

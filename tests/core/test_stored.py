@@ -56,9 +56,7 @@ def shelved(update: dict[str, torch.Tensor]) -> dict[str, Shelf]:
     loaded=st.integers(1, 20 * PANEL),
     seed=st.integers(0, 2**31),
 )
-def test_sums_of_what_is_stored_have_the_bits_of_those_in_memory(
-    sizes: list[int], count: int, dtype: torch.dtype, loaded: int, seed: int
-) -> None:
+def test_stored_sums_have_same_bits(sizes: list[int], count: int, dtype: torch.dtype, loaded: int, seed: int) -> None:
     held = updates(sizes, count, dtype, seed)
     kept = [shelved(update) for update in held]
     coefficients = torch.linspace(-0.3, 1.7, count, dtype=torch.float64)

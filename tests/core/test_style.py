@@ -15,18 +15,12 @@ def uniforms(seed: int, number: int) -> torch.Tensor:
 MAPS = 3 * normal(0, 4, 2, 5, 3) + 1
 
 
-# --- styles ---
-
-
 def test_a_change_of_style_keeps_the_order_of_the_positions_and_changes_no_argument() -> None:
     maps, styles = MAPS.clone(), styles_of(MAPS).flip(0)
     changed = restyle(maps, styles)
     assert torch.equal(changed.flatten(2).argsort(), maps.flatten(2).argsort())
     assert torch.equal(maps, MAPS)
     assert torch.equal(styles, styles_of(MAPS).flip(0))
-
-
-# --- drawing, exploring, mixing ---
 
 
 def test_exploring_moves_away_from_the_mean_by_a_multiple_of_the_distance() -> None:
@@ -36,18 +30,12 @@ def test_exploring_moves_away_from_the_mean_by_a_multiple_of_the_distance() -> N
     assert torch.equal(explore_styles(styles[:1], styles[:1], 3.0), styles[:1])
 
 
-# --- centres ---
-
-
 def test_well_separated_clusters_have_one_centre_each_which_is_their_mean() -> None:
     for seed in range(5):
         clusters = [100 * (number + 1) + normal(number, 6, 2) for number in range(3)]
         centres = spread_centres(torch.cat(clusters), uniforms(seed, 3))
         found = sorted(centres.tolist())
         assert found == [pytest.approx(cluster.mean(dim=0).tolist(), rel=1e-5) for cluster in clusters]
-
-
-# --- classes in a batch ---
 
 
 def by_hand(labels: list[int], number: int) -> list[int]:

@@ -26,14 +26,9 @@ def test_weights_by_samples_and_uniform_ones_are_in_proportion(counts: list[int]
     assert uniform_weights(len(counts)).tolist() == [1 / len(counts)] * len(counts)
 
 
-# --- ARFL ---
-
-
 @REPEATABLE
 @given(sites=SITES, strength=STRENGTHS)
-def test_the_weights_lie_on_the_simplex_and_fulfil_the_conditions_of_the_optimum(
-    sites: list[tuple[float, int]], strength: float
-) -> None:
+def test_arfl_weights_are_optimal(sites: list[tuple[float, int]], strength: float) -> None:
     losses, samples = [loss for loss, _ in sites], [count for _, count in sites]
     regularisation = strength * sum(samples)
     alpha = risk_weights(losses, samples, regularisation)
@@ -55,9 +50,6 @@ def test_the_weights_lie_on_the_simplex_and_fulfil_the_conditions_of_the_optimum
 def test_equal_losses_weigh_by_samples_to_the_bit(loss: float, samples: list[int], strength: float) -> None:
     alpha = risk_weights([loss] * len(samples), samples, strength * sum(samples))
     assert alpha.tolist() == sample_weights(samples).tolist()
-
-
-# --- FedAS ---
 
 
 def test_weights_are_in_proportion_to_the_traces_whatever_their_scale() -> None:

@@ -3,7 +3,6 @@
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from fdg_plugins.controllers import RunRecord
 from fdg_plugins.plugins.files import load_file
 from fdg_plugins.testing import AGGREGATOR_CONTRACT
 from tests.aggregators.trained_sites import aggregate, contribution, vector
+from tests.processes import printed_by
 
 PROJECT = Path(__file__).parents[2]
 CUSTOM = PROJECT / "custom"
@@ -42,18 +42,9 @@ def test_it_keeps_what_every_aggregator_promises(promise: Callable[..., None]) -
 def test_the_commands_of_the_readme_run_the_aggregator(tmp_path: Path) -> None:
     (commands,) = re.findall(r"```bash\n(.*?)```", (CUSTOM / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     commands = commands.replace("/tmp/jobs", str(tmp_path / "jobs"))
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("FDG_")}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    done = subprocess.run(
-        ["bash", "-euc", f"{commands.strip()} -t 4 -w {tmp_path / 'workspace'}"],
-        cwd=PROJECT,
-        env={**environment, **TINY, "PATH": path, "FDG_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    words = ["bash", "-euc", f"{commands.strip()} -t 4 -w {tmp_path / 'workspace'}"]
+    printed_by(*words, folder=PROJECT, **TINY, PATH=path, FDG_THREADS="1")
     results = tmp_path / "workspace" / "server" / "simulate_job" / "results.json"
     record = RunRecord.model_validate_json(results.read_bytes())
     assert (record.status, record.method.aggregator) == ("finished", "ClippedFedAvgAggregator")

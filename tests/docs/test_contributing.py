@@ -4,11 +4,12 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.processes import printed_by
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -31,26 +32,15 @@ def write(files: dict[str, str], folder: Path) -> None:
 
 def python(arguments: list[str], folder: Path) -> str:
     """Run Python in ``folder``, whose copy of the package, if any, is imported; return what was printed."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]),
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-    order = [sys.executable, *arguments]
-    done = subprocess.run(order, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    given = {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]), "PYTHONDONTWRITEBYTECODE": "1"}
+    return printed_by(sys.executable, *arguments, folder=folder, **given)
 
 
 @pytest.mark.slow
 def test_a_method_is_added_by_its_file_its_test_and_its_page(tmp_path: Path) -> None:
     files = files_of("Add a method")
     commands = files.pop("run").split("\n")
-    assert sorted(files) == [
-        "docs/methods/qffl.md",
-        "fdg_plugins/methods/qffl.py",
-        "tests/aggregators/test_qffl.py",
-    ]
+    assert sorted(files) == ["docs/methods/qffl.md", "fdg_plugins/methods/qffl.py", "tests/aggregators/test_qffl.py"]
     shutil.copytree(ROOT / "fdg_plugins", tmp_path / "fdg_plugins", ignore=shutil.ignore_patterns("__pycache__"))
     write(files, tmp_path)
     printed = [python(line.split()[1:], tmp_path) for line in commands if line.startswith("python ")]

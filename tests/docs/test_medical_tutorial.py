@@ -3,7 +3,6 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -13,11 +12,11 @@ import pytest
 from PIL import Image
 
 from fdg_plugins.record.run_record import RunRecord
+from tests.processes import printed_by
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "medical-tutorial.md"
 PLUGIN = "hospitals.py"
-SECONDS = 600
 
 
 class Block(NamedTuple):
@@ -40,17 +39,7 @@ def without_numbers(text: str) -> list[str]:
 def run(commands: str, folder: Path) -> str:
     """Execute the commands of a block in a shell, and return what they print on standard output."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-e", "-c", commands],
-        cwd=folder,
-        env={**os.environ, "PATH": path, "FDG_THREADS": "1", "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, f"{commands}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
-    return done.stdout
+    return printed_by("bash", "-e", "-c", commands, folder=folder, PATH=path, FDG_THREADS="1", COLUMNS="200")
 
 
 @pytest.mark.nightly

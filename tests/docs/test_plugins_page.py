@@ -33,6 +33,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_files_of_the_page_load_and_keep_the_promises_of_their_contracts(tmp_path: Path) -> None:
     files = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL))
     for name, text in files.items():

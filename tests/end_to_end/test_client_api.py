@@ -74,17 +74,3 @@ def test_a_script_with_lightning_takes_part_in_fednova_and_fediir(tmp_path: Path
     outcome = run(tmp_path, "own_lightning", "lightning")
     assert_all_reports_count(outcome, "classifier_gradient")
     assert outcome.report["effective_steps"] == pytest.approx([effective_steps(steps, 0.9) for steps in STEPS])
-
-
-@pytest.mark.parametrize("arguments", [[], pytest.param(["lightning"], marks=pytest.mark.nightly)])
-def test_an_exported_job_holds_its_script_and_names_no_place_of_this_machine(
-    tmp_path: Path, arguments: list[str]
-) -> None:
-    order = [sys.executable, str(EXAMPLE), *arguments, "--export", "--export-dir", "jobs"]
-    subprocess.run(order, cwd=tmp_path, timeout=SECONDS, check=True)
-    app = next((tmp_path / "jobs").glob("*/app"))
-    text = (app / "config" / "config_fed_client.json").read_text()
-    (executor,) = json.loads(text)["executors"]
-    script = executor["executor"]["args"]["task_script_path"]
-    assert (app / "custom" / script).read_bytes() == (EXAMPLE.parent / script).read_bytes()
-    assert str(EXAMPLE.parent) not in text

@@ -44,13 +44,3 @@ def test_updates_arrive_in_half_of_their_bytes_noise_included(simulator: Simulat
         assert finished.bytes_down == 4 * wide
     assert all(value.isfinite().all() for value in model.values())
     assert len(done.lines("released with noise")) == 6
-
-
-def test_a_job_that_was_not_made_for_it_says_so_before_any_site_is_asked(simulator: Simulator, data_root: Path) -> None:
-    settings = {"FDG_DATA_ROOT": str(data_root), "FDG_UPDATE_PRECISION": "bfloat16"}
-    done = simulator.run_in_one_process("jobs/pacs_fedomg", settings)
-    assert done.returncode != 0
-    assert done.lines(
-        "update_precision (FDG_UPDATE_PRECISION) is 'bfloat16', expected a job whose configs have the filters"
-    )
-    assert not done.lines("census of")

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A thousand sites in one process: ten of them train in each round, all are counted and judged in the end."""
 
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from fdg_plugins.lab.sweep.kinds import ONE_PROCESS
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.run_files import RESULTS_FILE, SIMULATOR_FOLDER
 from fdg_plugins.storage import read_json, write_json
+from tests.processes import printed_by
 
 pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("no_fdg_variables")]
 
@@ -51,14 +50,8 @@ def write_job(folder: Path) -> None:
 def test_a_thousand_sites_finish(tmp_path: Path) -> None:
     draw_images(tmp_path / "data")
     write_job(tmp_path)
-    done = subprocess.run(
-        [*ONE_PROCESS, str(tmp_path / "job"), str(tmp_path / "workspace")],
-        env={**os.environ, "FDG_DATA_ROOT": str(tmp_path / "data"), "FDG_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:]
+    given = {"FDG_DATA_ROOT": str(tmp_path / "data"), "FDG_THREADS": "1"}
+    printed_by(*ONE_PROCESS, tmp_path / "job", tmp_path / "workspace", **given)
     record = read_json(tmp_path / "workspace" / SIMULATOR_FOLDER / RESULTS_FILE)
     assert record["status"] == "finished"
     assert [len(one["local"]) for one in record["rounds"]] == [DRAWN] * ROUNDS

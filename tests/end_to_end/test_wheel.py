@@ -2,37 +2,25 @@
 """The wheel alone, without the checkout: jobs, a run, and a federation on this machine come with it."""
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.processes import printed_by
+
 ROOT = Path(__file__).parents[2]
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "fdg_plugins")
 FDG = "import sys; from fdg_plugins.cli.main import app; sys.argv[0] = 'fdg'; app()"
-TIMEOUT_S = 900
 
 pytestmark = pytest.mark.slow
 
 
 def python(folder: Path, *arguments: str, packages: Path | None = None) -> str:
     """Return what Python prints in ``folder``, which finds ``packages`` before those of the environment."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("FDG_")}
     path = {} if packages is None else {"PYTHONPATH": str(packages)}
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env={**clean, **path},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return printed_by(sys.executable, *arguments, folder=folder, **path)
 
 
 @pytest.fixture(scope="module")

@@ -3,66 +3,27 @@
 
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from fdg_plugins.lab.sweep.kinds import FederatedRuns
 from fdg_plugins.lab.sweep.plan import PlannedRun
 from fdg_plugins.lab.sweep.processes import Launch
-from fdg_plugins.messages import CensusReply, Evaluation
-from fdg_plugins.record.run_record import InitialWeights, LocalRecord, Method, RoundRecord, RunRecord
-from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.record.run_record import RunRecord
+from tests.controllers.federation_stubs import round_record, run_record, scores
 
 PROGRAM = Path(__file__).with_name("fake_run.py")
-SOURCES = ("cartoon", "photo", "sketch")
-TARGET = "art_painting"
 ROUNDS = 2
-
-
-def census_reply(domain: str) -> CensusReply:
-    """Return what a site says of itself."""
-    fields: dict[str, Any] = {"class_counts": (5, 5), "num_train": 8, "num_validation": 2, "num_test": 10}
-    split = {"split": "pacs/90-10@0", "split_hash": domain, "device": "cpu", "versions": {}}
-    return CensusReply(domain=domain, dataset="pacs", stand_in=True, classes=("dog", "elephant"), **fields, **split)
 
 
 def record_after(rounds: int, status: Literal["running", "finished", "stopped"] = "running") -> RunRecord:
     """Return the record after so many rounds; a finished run has evaluated its last model too."""
-    record = RunRecord(
-        stand_in=True,
-        data="STAND-IN for PACS",
-        started="2030-01-01T00:00:00+00:00",
-        protocol=Protocol(target=TARGET, rounds=ROUNDS),
-        method=Method(aggregator="FedAvgAggregator", settings={"server_lr": 1.0}),
-        initial_weights=InitialWeights(label="from scratch"),
-        versions={},
-        classes=("dog", "elephant"),
-        sources=SOURCES,
-        held_out=(TARGET,),
-        census={domain: census_reply(domain) for domain in (*SOURCES, TARGET)},
-    )
+    record = run_record(stand_in=True, label="from scratch")
     for number in range(rounds + (status == "finished")):
-        scores = Evaluation.model_validate({"split": "test", "loss": 1.0, "accuracy": 0.5 + number / 10, "count": 100})
-        record.add_evaluation(number, dict.fromkeys((*SOURCES, TARGET), scores))
-    record.rounds = [finished_round(number + 1) for number in range(rounds)]
+        record.add_evaluation(number, scores(*[0.5 + number / 10] * 4))
+    record.rounds = [round_record(number + 1, seconds=6.0) for number in range(rounds)]
     record.choices = record.choose({"last": "global_model.safetensors"})
     record.status = status
     return record
-
-
-def finished_round(number: int) -> RoundRecord:
-    """Return the record of a round in which one of three sites did not answer."""
-    trained = LocalRecord(epoch_losses=(0.5,), local=None, steps=1, learning_rate=0.1, num_samples=8, seconds=1.0)
-    return RoundRecord(
-        round=number,
-        drawn=SOURCES,
-        sites=SOURCES[:2],
-        failures={SOURCES[2]: "no answer"},
-        local=dict.fromkeys(SOURCES[:2], trained),
-        seconds=6.0,
-        aggregation_seconds=0.1,
-        bytes_down=1,
-        bytes_up=1,
-    )
 
 
 class FakeEngine(FederatedRuns):
@@ -70,8 +31,8 @@ class FakeEngine(FederatedRuns):
 
     title = "a fake"
 
-    def __init__(self, folder: Path, end: str, *records: RunRecord) -> None:
-        self._program = (sys.executable, str(PROGRAM), str(folder), end)
+    def __init__(self, folder: Path, end: str, *records: RunRecord, pause: float = 0.25) -> None:
+        self._program = (sys.executable, str(PROGRAM), str(folder), end, str(pause))
         folder.mkdir(parents=True, exist_ok=True)
         for number, record in enumerate(records):
             (folder / f"{number}.json").write_text(record.model_dump_json(), encoding="utf-8")
@@ -82,9 +43,9 @@ class FakeEngine(FederatedRuns):
         return self._program
 
 
-def fake(folder: Path, end: str = "finishes") -> FakeEngine:
+def fake(folder: Path, end: str = "finishes", pause: float = 0.25) -> FakeEngine:
     """Return an engine for a run of two rounds, which only ``finishes`` and ``dies late`` bring to its end."""
     told = [record_after(1), record_after(2)]
     if end in ("finishes", "dies late"):
         told.append(record_after(2, "finished"))
-    return FakeEngine(folder, end, *told)
+    return FakeEngine(folder, end, *told, pause=pause)

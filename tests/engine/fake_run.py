@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stands in for FLARE's simulator in the tests of a run: writes prepared records one after the other, trains nothing.
 
-``fake_run.py RECORDS END``: ``finishes`` leaves what a run leaves; ``dies late`` does too, and then ends badly;
-``dies`` ends without a word; ``hangs`` never ends, and has a process in a session of its own, as FLARE's sites have.
+``fake_run.py RECORDS END PAUSE``: it pauses for so many seconds after each record. ``finishes`` leaves what a run
+leaves; ``dies late`` does too, and then ends badly; ``dies`` ends without a word; ``hangs`` never ends, and has a
+process in a session of its own, as FLARE's sites have.
 """
 
 import shutil
@@ -11,12 +12,10 @@ import sys
 import time
 from pathlib import Path
 
-PAUSE_S = 0.25  # the command looks at the record every 0.01 seconds (quick_polls)
-
 
 def main() -> None:
     """Do in the working folder what the command line says."""
-    records, end = Path(sys.argv[1]), sys.argv[2]
+    records, end, pause = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
     folder = Path("workspace", "server", "simulate_job")
     folder.mkdir(parents=True)
     (folder / "app_server").mkdir()
@@ -25,7 +24,7 @@ def main() -> None:
     for record in sorted(records.glob("*.json")):
         shutil.copyfile(record, folder / "next")
         (folder / "next").rename(folder / "results.json")
-        time.sleep(PAUSE_S)
+        time.sleep(pause)
     if end == "dies":
         sys.exit(3)
     if end == "hangs":

@@ -65,9 +65,7 @@ class Seen:
         self.tasks = LocalTasks(self.events.append, lambda: self.events.append("settled"))
 
 
-def test_each_wait_lets_one_site_work_and_settles_and_if_a_task_still_stands_they_are_asked_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_each_wait_lets_one_site_work(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Seen(monkeypatch)
     seen.tasks.wait(0.1)
     seen.tasks.offer(["photo", "sketch"])

@@ -92,11 +92,11 @@ def test_each_round_and_the_last_evaluation_have_one_line() -> None:
     last = record_after(2, "finished")
     lines = shown(record_after(1), record_after(1), record_after(2), last, last).splitlines()
     assert lines == [
-        "round 1/2 | sites 2/3 | train loss 0.5000 | initial model: source val 50.0 %, target art_painting 50.0 % | "
+        "round 1/2 | sites 2/3 | train loss 1.2500 | initial model: source val 50.0 %, target sketch 50.0 % | "
         "6.0 s | ETA 6 s",
-        "round 2/2 | sites 2/3 | train loss 0.5000 | model after round 1: source val 60.0 %, target art_painting 60.0 %"
+        "round 2/2 | sites 2/3 | train loss 1.2500 | model after round 1: source val 60.0 %, target sketch 60.0 %"
         " | 6.0 s | ETA 0 s",
-        "model after round 2: source val 70.0 %, target art_painting 70.0 %",
+        "model after round 2: source val 70.0 %, target sketch 70.0 %",
     ]
     assert shown(record_after(0), record_after(2)).splitlines() == lines[:2], "of rounds between two looks, too"
 

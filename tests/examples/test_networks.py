@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The networks among the examples, named as on a command line; a run with each, which is slow."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import torch
 from fdg_plugins.models import build_model, check_features, check_pooled, parameter_kinds
 from fdg_plugins.plugins.factories import bring_factory
 from fdg_plugins.record.run_record import RunRecord
+from tests.processes import printed_by
 
 HERE = Path(__file__).parents[2] / "examples" / "networks"
 
@@ -25,6 +24,7 @@ def test_the_network_without_batchnorm_has_parameters_only(tmp_path: Path, chann
     check_pooled(model, (channels, 16, 16))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "features"),
     [("timm_networks.py:tiny_vit", 192), ("timm_networks.py:small_mobilenet", 1024), ("timm.models:resnet10t", 512)],
@@ -48,15 +48,10 @@ def test_networks_of_timm_are_split_at_their_last_linear_layer(tmp_path: Path, p
     ],
 )
 def test_a_run_with_the_network(method: str, path: str, tmp_path: Path) -> None:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("FDG_")}
     small = ("rounds=1", "local_epochs=1", "max_samples_per_domain=14")
     words = [word for setting in small for word in ("--set", setting)]
-    fdg = str(Path(sys.executable).with_name("fdg"))
-    command = [fdg, "run", method, "--set", f"model={path}", "--to", str(tmp_path / "run"), *words]
-    done = subprocess.run(
-        command, cwd=HERE, env={**clean, "FDG_THREADS": "1"}, capture_output=True, text=True, timeout=900, check=False
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    command = [Path(sys.executable).with_name("fdg"), "run", method, "--set", f"model={path}", "--to", tmp_path / "run"]
+    printed_by(*command, *words, folder=HERE, FDG_THREADS="1")
     record = RunRecord.model_validate_json((tmp_path / "run" / "results.json").read_bytes())
     assert (record.status, record.protocol.plugins) == ("finished", (record.protocol.model,))
     assert (tmp_path / "run" / "job" / "app_site" / "custom" / f"{record.protocol.model}.py").is_file()

@@ -30,7 +30,6 @@ from fdg_plugins.messages import (
     META_REPORT,
     META_REQUEST,
     META_SAMPLES,
-    TASK_EVALUATE,
     TASK_PROBE,
     TASK_STATISTICS,
     TASK_TRAIN,
@@ -208,15 +207,11 @@ def test_limits_that_became_stricter_meanwhile_are_kept(site: Site) -> None:
     assert [one["noise_multiplier"] for one in site.releases] == [8.0, 64.0]
 
 
-# --- what privacy refuses ---
-
-
 @pytest.mark.parametrize(
     ("task", "result", "text"),
     [
         (TASK_TRAIN, trained(class_means=torch.ones(3)), "'fdg_site_report', which differential privacy does not"),
         (TASK_PROBE, TaskResult("ok", {"count": 4}, {"report": {"g": torch.ones(3)}}), "'METRICS'"),
-        (TASK_EVALUATE, TaskResult("ok", SCORE.model_dump()), "'METRICS'"),
         (TASK_STATISTICS, TaskResult("ok", {}, {"statistics": {"bn.sums": torch.ones(3)}}), "'METRICS'"),
     ],
 )
@@ -252,16 +247,6 @@ def test_an_unforeseen_error_in_the_release_lets_nothing_out(site: Site, monkeyp
 
     monkeypatch.setattr("fdg_plugins.filters.privacy.read_update", fail)
     assert refusal(site.sent(trained())) == "site photo: differential privacy failed with ValueError."
-
-
-def test_a_filter_behind_the_release_that_could_add_to_it_is_refused_before_anything_is_spent(site: Site) -> None:
-    site.write("fdg_privacy.json", LIMITS)
-    site.filters = (GapReportFilter(),)
-    assert "fdg_plugins.filters.gap.GapReportFilter comes after it" in refusal(site.sent(trained()))
-    assert site.releases == []
-
-
-# --- allowed reports ---
 
 
 def forbidden() -> Iterator[tuple[TaskResult, dict[str, Any], list[str], str]]:

@@ -45,9 +45,7 @@ def do(task: str, config: SiteConfig, folder: Path, said: list[str] | None = Non
     return SiteWork().do_work(order, config, folder, lambda: False, ([] if said is None else said).append)
 
 
-def test_the_census_counts_what_it_leaves_out_and_later_tasks_decode_nothing_for_the_same_split(
-    config: SiteConfig, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_census_counts_what_is_left_out(config: SiteConfig, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     census = do(TASK_CENSUS, config, folder, said)
     assert census.value["num_damaged"] == 2
@@ -73,9 +71,7 @@ def test_a_site_stops_unless_it_was_told_otherwise(config: SiteConfig, folder: P
 
 
 @pytest.mark.parametrize(("content", "reason"), [(b"\0", "cannot be read"), (None, "the data folder has changed")])
-def test_what_is_damaged_after_the_census_or_gone_ends_that_task_in_one_sentence(
-    config: SiteConfig, folder: Path, content: bytes | None, reason: str
-) -> None:
+def test_later_damage_ends_the_task(config: SiteConfig, folder: Path, content: bytes | None, reason: str) -> None:
     do(TASK_CENSUS, config, folder)
     assert config.data_root is not None
     for image in sorted((config.data_root / "pacs" / "photo" / "guitar").iterdir()):
@@ -88,16 +84,12 @@ def test_what_is_damaged_after_the_census_or_gone_ends_that_task_in_one_sentence
     assert reason in trained.reason
 
 
-# --- a domain that several sites divide ---
-
 SITES = ("a-1of3", "a-2of3", "a-3of3")
 OWN = OwnDataset(name="own", domains=("a", "b"), classes=("x", "y"))
 
 
 @pytest.mark.parametrize(("partition", "in_one_process"), [("equal", False), ("dirichlet", True)])
-def test_every_other_image_is_at_one_site_and_in_one_split(
-    tmp_path: Path, partition: str, in_one_process: bool
-) -> None:
+def test_other_images_are_in_one_split(tmp_path: Path, partition: str, in_one_process: bool) -> None:
     generator, everything = np.random.default_rng(0), set()
     for place in (f"{domain}/{name}" for domain in OWN.domains for name in OWN.classes):
         (tmp_path / place).mkdir(parents=True)

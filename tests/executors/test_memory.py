@@ -8,15 +8,7 @@ import pytest
 import torch
 
 from fdg_plugins.errors import DataError
-from fdg_plugins.state.site_memory import (
-    Kept,
-    clear_memory,
-    has_memory,
-    read_fixed,
-    read_kept,
-    write_fixed,
-    write_kept,
-)
+from fdg_plugins.state.site_memory import Kept, clear_memory, has_memory, read_fixed, read_kept, write_fixed, write_kept
 
 
 def write(folder: Path, *numbers: int) -> None:
@@ -31,9 +23,7 @@ def known(folder: Path, before: int) -> float | None:
     return float(memory["variate"][0, 0]) if memory else None
 
 
-def test_a_site_knows_its_last_round_however_long_ago_and_a_repeated_one_starts_from_the_round_before(
-    tmp_path: Path,
-) -> None:
+def test_memory_is_of_the_last_round_and_a_repeated_one_starts_before(tmp_path: Path) -> None:
     assert read_kept(tmp_path / "missing", 0) == Kept()
     write_kept(tmp_path, 3, Kept({}))
     assert list(tmp_path.iterdir()) == []

@@ -30,7 +30,6 @@ from fdg_plugins.messages import (
     META_SAMPLES,
     TASK_CENSUS,
     TASK_EVALUATE,
-    TASK_PROBE,
     TASK_STATISTICS,
     TASK_TRAIN,
     CensusReply,
@@ -65,9 +64,6 @@ class CountedSignal(Signal):
     @triggered.setter
     def triggered(self, value: bool) -> None:
         pass
-
-
-# --- the tasks ---
 
 
 def test_training_is_answered_with_update_report_and_number_of_samples_in_any_process(photo: Site) -> None:
@@ -111,12 +107,7 @@ def test_an_aborted_training_ends_at_the_very_next_batch(photo: Site, looks: int
     assert signal.count == looks + 1
 
 
-# --- what the site refuses ---
-
-
-def test_a_site_that_moved_to_hardware_of_another_precision_says_so(
-    photo: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_precision_after_the_census_is_refused(photo: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     protocol = PROTOCOL.model_copy(update={"precision": "auto"})
 
     def move_to(precision: Precision) -> None:
@@ -145,14 +136,12 @@ def test_a_task_before_the_census_of_its_own_job_is_refused(photo: Site, task: s
 @pytest.mark.parametrize(
     ("name", "role", "task", "what"),
     [
-        *(("photo", "held_out", task, "never trains") for task in (TASK_TRAIN, TASK_PROBE, TASK_STATISTICS)),
+        *(("photo", "held_out", task, "never trains") for task in (TASK_TRAIN, TASK_STATISTICS)),
         ("photo", "held_out", TASK_EVALUATE, "is not evaluated as a source"),
         ("sketch", "source", TASK_EVALUATE, "is not evaluated as held out"),
     ],
 )
-def test_a_site_does_no_task_of_a_role_that_its_operator_refuses(
-    tmp_path: Path, data_root: Path, name: str, role: str, task: str, what: str
-) -> None:
+def test_refused_role_has_no_task(tmp_path: Path, data_root: Path, name: str, role: str, task: str, what: str) -> None:
     site = Site(name, tmp_path, data_root=str(data_root), device="cpu", role=role)
     site.count()
     assert reason(site.ask(task, task_request())) == f"the site accepts only the role {role!r} and {what}."
@@ -301,9 +290,7 @@ def test_what_flares_runner_fetched_is_done_and_what_a_message_asks_is_refused(e
     assert lines[2][2] == lines[3][2] != lines[4][2] == lines[5][2]
 
 
-def test_a_message_with_the_id_of_the_task_at_work_is_refused_and_the_task_is_done(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_message_with_the_id_of_a_task_is_refused(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     engine.serve(TASK_CENSUS, census_request())
     beside: list[Shareable] = []
     do_work = SiteWork.do_work

@@ -6,16 +6,14 @@ process at a site stands beside the one that trains: what is imported here is pa
 """
 
 import json
-import os
-import subprocess
 import sys
 from functools import cache
 
 import pytest
 
 from fdg_plugins.flare.components import SITE, components
+from tests.processes import printed_by
 
-TIMEOUT_S = 600
 SPINS = "GOMP_SPINCOUNT"
 HEAVY = (
     *("torchvision", "torch._dynamo", "torch._inductor", "sympy", "cvxpy", "scipy", "sklearn", "PIL", "monai"),
@@ -27,31 +25,26 @@ WORKING = "executors.training_process, fdg_plugins.training.session"
 MODULES = sorted({component.path.rpartition(".")[0] for component in components() if SITE in component.ends})
 
 
+def last_line(code: str, **environment: str) -> str:
+    """Return the last line that ``code`` prints in a new interpreter."""
+    return printed_by(sys.executable, "-c", code, **environment).splitlines()[-1]
+
+
 @cache
 def loaded_by(code: str) -> set[str]:
     """Return the names of all modules that a new interpreter has loaded after ``code``."""
-    return set(json.loads(printed_by(f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))")))
+    return set(json.loads(last_line(f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))")))
 
 
-def printed_by(code: str, **environment: str) -> str:
-    """Return the last line that ``code`` prints in a new interpreter with ``environment``, and with no wait set."""
-    inherited = {name: value for name, value in os.environ.items() if name != SPINS}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-        env={**inherited, **environment},
+@pytest.mark.slow
+def test_the_components_of_a_site_load_nothing_heavy_and_torch_only_after_ours() -> None:
+    """Our package sets how long torch's threads wait, which torch reads when it is loaded."""
+    code = (
+        "import sys, nvflare.private.fed.app.simulator.simulator_worker, nvflare.private.fed.app.client.worker_process"
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()[-1]
-
-
-def test_the_components_of_a_site_load_nothing_heavy_and_of_ours_only_what_carries_messages() -> None:
-    builds = "fdg_plugins.executors.SiteExecutor()"
-    imports = "\n".join(f"import {module}" for module in MODULES)
-    loaded = loaded_by(f"import nvflare.private.fed.app.simulator.simulator_worker\n{imports}\n{builds}")
+    code += "\nimport fdg_plugins\nassert 'torch' not in sys.modules\n"
+    code += "\n".join(f"import {module}" for module in MODULES)
+    loaded = loaded_by(f"{code}\nfdg_plugins.executors.SiteExecutor()")
     assert {"torch", "fdg_plugins.executors.site", "fdg_plugins.filters.privacy", *MODULES} <= loaded
     assert not {*HEAVY, *(f"fdg_plugins.{package}" for package in OTHERS)} & loaded
 
@@ -67,10 +60,11 @@ def test_only_who_opens_digits_or_builds_a_resnet_loads_torchvision_and_who_work
 
 
 @pytest.mark.slow
-def test_threads_of_arithmetic_soon_sleep_unless_the_user_says_otherwise() -> None:
+def test_threads_of_arithmetic_soon_sleep_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = f"import fdg_plugins.executors, os; print(os.environ[{SPINS!r}])"
-    assert printed_by(lines) == "1000"
-    assert printed_by(lines, **{SPINS: "7"}) == "7"
+    monkeypatch.delenv(SPINS, raising=False)
+    assert last_line(lines) == "1000"
+    assert last_line(lines, **{SPINS: "7"}) == "7"
 
 
 def test_torch_which_reads_that_when_it_is_loaded_is_not_loaded_before() -> None:

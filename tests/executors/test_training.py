@@ -73,9 +73,6 @@ def test_training_stops_within_one_batch_of_the_signal_also_in_a_later_epoch(bat
     assert len(forwards) == batches_done
 
 
-# --- policy ---
-
-
 def test_bfloat16_is_used_in_forward_passes_while_parameters_stay_float32() -> None:
     model, batches = small_model(), toy_batches([16, 16])
     dtypes: set[torch.dtype] = set()
@@ -110,8 +107,6 @@ def test_an_update_is_local_minus_received_with_dtype_kept_and_its_inputs_unchan
     assert update["on"].tolist() == [False, True], "whether it has changed"
     assert (int(local["counter"]), int(received["counter"])) == (7, 3)
 
-
-# --- optimizers ---
 
 PLAIN: dict[str, Any] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.02, momentum=0.9, weight_decay=0.01),
@@ -153,9 +148,6 @@ def test_parameters_may_get_their_first_gradient_after_others_have_stepped(name:
         return [one.detach() for one in parameters]
 
     torch.testing.assert_close(steps(ours(name)), steps(PLAIN[name]), atol=1e-6, rtol=0)
-
-
-# --- errors of an author's objective ---
 
 
 class Failing(LocalObjective):

@@ -101,9 +101,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.slow
-def test_the_work_gives_the_same_bits_lines_and_sentences_in_another_process(
-    process: TrainingProcess, config: SiteConfig, tmp_path: Path
-) -> None:
+def test_work_in_a_process_has_the_same_bits(process: TrainingProcess, config: SiteConfig, tmp_path: Path) -> None:
     orders = [
         census_order(),
         order(),
@@ -152,9 +150,6 @@ def test_work_is_apart_by_default_but_not_in_the_simulator_and_the_environment_d
     assert done == [by_default, {"no": "in place", "yes": "apart"}[other]]
 
 
-# --- death ---
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "text"),
@@ -186,9 +181,7 @@ def test_a_death_in_training_costs_one_task_and_the_next_gives_the_bits_it_would
 
 
 @pytest.mark.slow
-def test_an_abort_ends_the_process_and_its_data_workers_at_once(
-    process: TrainingProcess, config: SiteConfig, folder: Path
-) -> None:
+def test_abort_ends_the_process_and_workers(process: TrainingProcess, config: SiteConfig, folder: Path) -> None:
     heard: list[str] = []
     seen: set[int] = set()
 
@@ -237,9 +230,7 @@ def test_the_death_of_the_parent_ends_the_process(config: SiteConfig, folder: Pa
     wait_until(lambda: is_gone(child))
 
 
-def test_an_end_of_the_run_in_the_middle_of_a_task_aborts_it(
-    process: TrainingProcess, config: SiteConfig, folder: Path
-) -> None:
+def test_end_of_run_aborts_the_task(process: TrainingProcess, config: SiteConfig, folder: Path) -> None:
     looks: list[threading.Thread] = []
 
     def close_from_elsewhere() -> bool:

@@ -6,7 +6,6 @@ attack carries the genuine task that the server has just sent here, so that prot
 """
 
 import copy
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -25,15 +24,13 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.ccwf.common import Constant, ModelType
 from nvflare.fuel.utils import fobs
 from nvflare.fuel.utils.fobs import FOBSContextKey
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 LOOT = "loot"
-GENUINE = "genuine"
 DONE = "done"
 REQUEST = "fdg_request"
 TIMEOUT_S = 30.0
 PATIENCE_S = 3.0
-SETTLE_S = 6.0
 PROJECT = "fdg"  # as which the server speaks to its sites
 
 Genuine = tuple[dict[str, torch.Tensor], dict[str, Any]]  # model, and meta, of a task of the server's
@@ -42,8 +39,8 @@ Genuine = tuple[dict[str, torch.Tensor], dict[str, Any]]  # model, and meta, of 
 class Colluder(Executor):
     """Takes what the client-controlled workflows send to a site, keeps it in a file, and attacks ``victims``.
 
-    It starts with the first training task of a job, from what came with it, or when a client-controlled workflow is
-    configured here, from what an earlier job left; what it got lies in ``loot/`` of its kit, one file per message.
+    It starts with the first training task of a job, from what came with it; what it got lies in ``loot/`` of its kit,
+    one file per message.
     """
 
     def __init__(self, victims: list[str]) -> None:
@@ -64,18 +61,11 @@ class Colluder(Executor):
         if event_type == EventType.BEFORE_TASK_EXECUTION and task == "train" and self._genuine is None:
             dxo = fl_ctx.get_prop(FLContextKey.TASK_DATA)["DXO"]
             self._genuine = dict(dxo["data"]), {REQUEST: dxo["meta"][REQUEST]}
-            save_file(self._genuine[0], self.folder / f"{GENUINE}.safetensors")
-            (self.folder / f"{GENUINE}.json").write_text(json.dumps(self._genuine[1]), encoding="utf-8")
             self._begin()
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Answer a task of a client-controlled workflow; whoever sent it, what is in it is kept."""
         self._keep(task_name, shareable)
-        if self._genuine is None:
-            meta = json.loads((self.folder / f"{GENUINE}.json").read_text(encoding="utf-8"))
-            self._genuine = load_file(self.folder / f"{GENUINE}.safetensors"), meta
-            time.sleep(SETTLE_S)  # other sites' processes may still be starting, and could not answer
-            self._begin()
         if task_name == "cse_ask_for_model":
             return self._task(self.victims[0])
         return make_reply(ReturnCode.OK)

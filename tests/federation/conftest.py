@@ -240,11 +240,7 @@ def free_ports() -> tuple[int, int]:
 
 @contextmanager
 def running_federation(
-    folder: Path,
-    data_root: Path,
-    plugin: Path | None = None,
-    dataset: str | None = None,
-    commands: Path = COMMANDS,
+    folder: Path, data_root: Path, plugin: Path | None = None, dataset: str | None = None, commands: Path = COMMANDS
 ) -> Iterator[Federation]:
     """Start a federation of the domains of a data set in ``folder``; in the end it is stopped, and no process is left.
 

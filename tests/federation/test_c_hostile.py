@@ -15,9 +15,7 @@ LONGEST_REASON = 500
 LONGEST_RECORD = 500_000  # bytes
 
 
-def test_every_way_is_refused_by_name_and_the_run_goes_on_unharmed(
-    federation: Federation, job: Path, tmp_path: Path
-) -> None:
+def test_hostile_site_is_refused_by_name(federation: Federation, job: Path, tmp_path: Path) -> None:
     change_protocol(job, rounds=len(hostile.WAYS) + 1)
     edit_json(job / SERVER_CONFIG, lambda config: config["workflows"][0]["args"].update(aggregator={"name": "fednova"}))
     files = {"custom/hostile.py": Path(hostile.__file__).read_text(encoding="utf-8"), "privacy.json": hostile.policy()}

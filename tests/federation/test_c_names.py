@@ -12,9 +12,7 @@ PATIENT, WARD = "patient_mueller_19700101", "ward_7_oncology"
 LOG_ID = re.compile(r"\b[0-9a-f]{8,}\b")
 
 
-def test_the_name_of_an_image_that_cannot_be_read_does_not_reach_the_server(
-    federation: Federation, job: Path, tmp_path: Path
-) -> None:
+def test_name_of_an_image_stays_at_the_site(federation: Federation, job: Path, tmp_path: Path) -> None:
     data = tmp_path / WARD
     shutil.copytree(federation.data_root, data)
     image = next((data / "pacs" / "photo").rglob("*.*"))

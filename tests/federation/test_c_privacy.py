@@ -16,9 +16,7 @@ FILTER = {"path": "fdg_plugins.filters.DifferentialPrivacyFilter", "args": LIMIT
 SCOPE = {"scopes": [{"name": "private", "task_result_filters": [FILTER]}], "default_scope": "private"}
 
 
-def test_a_site_that_demands_privacy_releases_each_round_once_with_filter_and_without(
-    federation: Federation, job: Path, tmp_path: Path
-) -> None:
+def test_private_site_releases_once(federation: Federation, job: Path, tmp_path: Path) -> None:
     """Two sites by their own files: a scope of FLARE's with the filter, and a policy alone, which no filter knows."""
     with (
         local_files(federation, "photo", {"privacy.json": json.dumps(SCOPE)}),

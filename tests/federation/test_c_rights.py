@@ -11,9 +11,7 @@ from tests.processes import command_line
 from .conftest import Federation, change_protocol, until
 
 
-def test_a_job_that_brings_code_is_refused_where_its_submitter_may_not_bring_any(
-    federation: Federation, job: Path
-) -> None:
+def test_job_with_code_is_refused(federation: Federation, job: Path) -> None:
     (job / "app_site" / "custom").mkdir()
     (job / "app_site" / "custom" / "intruder.py").write_text("LOADED = True\n", encoding="utf-8")
     submitted = federation.session("lead").submit_job(str(job))

@@ -21,9 +21,7 @@ def worker_of(federation: Federation, site: str) -> psutil.Process:
     return next(child for job in jobs for child in job.children() if WORKER in command_line(child))
 
 
-def test_a_crash_a_slow_training_and_a_full_disk_cost_their_site_its_rounds_alone(
-    federation: Federation, job: Path, tmp_path: Path
-) -> None:
+def test_accidents_cost_their_site_alone(federation: Federation, job: Path, tmp_path: Path) -> None:
     change_protocol(job, rounds=ROUNDS, local_epochs=30, patience=15)  # rounds last seconds
     run = federation.session("lead").submit_job(str(job))
 

@@ -59,9 +59,7 @@ def visible_to_workers(federation: Federation) -> dict[str, str | None]:
 
 
 @pytest.mark.nightly
-def test_two_jobs_share_the_gpu_one_after_the_other_and_training_processes_see_what_flare_grants(
-    gpu_federation: Federation, tmp_path: Path
-) -> None:
+def test_two_jobs_share_the_gpu(gpu_federation: Federation, tmp_path: Path) -> None:
     first = submit(gpu_federation, tmp_path / "first", gpus=1, gpu_memory=8)
     gpu_federation.wait_until_running(first, "round")
     second = submit(gpu_federation, tmp_path / "second", gpus=1, gpu_memory=8)

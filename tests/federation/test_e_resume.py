@@ -157,9 +157,7 @@ def check_goes_on(found: Results, run: str, expected: Results) -> None:
     assert len(found[0].rounds) == len(expected[0].rounds) == ROUNDS
 
 
-def test_a_run_whose_site_loses_its_job_process_goes_on_by_itself(
-    own_federation: Federation, small_job: Path, unbroken: Results, tmp_path: Path
-) -> None:
+def test_resume_by_itself(own_federation: Federation, small_job: Path, unbroken: Results, tmp_path: Path) -> None:
     submission = Submission(own_federation, small_job, "--resume-on-failure")
     run = submission.first_job()
     wait_for_round(own_federation, run, 2)
@@ -174,9 +172,7 @@ def test_a_run_whose_site_loses_its_job_process_goes_on_by_itself(
     check_goes_on(results(own_federation, last, tmp_path), run, unbroken)
 
 
-def test_a_run_whose_server_was_killed_goes_on_by_one_command(
-    own_federation: Federation, small_job: Path, unbroken: Results, tmp_path: Path
-) -> None:
+def test_resume_by_one_command(own_federation: Federation, small_job: Path, unbroken: Results, tmp_path: Path) -> None:
     submission = Submission(own_federation, small_job)
     run = submission.first_job()
     submission.process.kill()  # nobody follows the job

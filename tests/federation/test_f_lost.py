@@ -69,9 +69,7 @@ def trainings_since_return(federation: Federation, job: str, site: str) -> int:
     return after.count(f"assigned task to client {site}: name=train")
 
 
-def test_a_source_is_lost_and_comes_back_with_what_it_remembers(
-    own_federation: Federation, gap_job: Path, tmp_path: Path
-) -> None:
+def test_lost_source_comes_back(own_federation: Federation, gap_job: Path, tmp_path: Path) -> None:
     change_protocol(gap_job, rounds=ROUNDS)
     job = own_federation.session("lead").submit_job(str(gap_job))
     own_federation.wait_until_running(job, "round 1")

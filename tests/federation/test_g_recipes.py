@@ -88,9 +88,7 @@ def own_poc(tmp_path: Path) -> Iterator[OwnPoc]:
     found.end()
 
 
-def test_a_recipe_runs_in_a_provisioned_federation_for_a_lead_without_the_right_to_bring_code(
-    federation: Federation,
-) -> None:
+def test_recipe_runs_in_a_provisioned_federation(federation: Federation) -> None:
     kit = federation.folder / "lead@fdg.example"
     recipe = FDGRecipe("fedavg", "pacs", target="sketch", **PROTOCOL)
     env = ProdEnv(startup_kit_location=str(kit), username=kit.name, login_timeout=LOGIN_TIMEOUT_S)

@@ -2,8 +2,6 @@
 """``deploy/project.yml`` in real processes on one machine: two sites reach the server through a relay, and jobs must be
 signed. Its hospitals are called as the domains of PACS here, and their hosts are this machine."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -16,10 +14,12 @@ from nvflare.fuel.hci.client import file_transfer
 
 from fdg_plugins.lab.poc.kits import Project, SiteData, configure, provision, store_below
 from fdg_plugins.lab.poc.processes import launched, participant_environment, start_participant
+from fdg_plugins.lab.sweep.kinds import ONE_PROCESS
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.storage import load_tensors
+from tests.processes import printed_by
 
-from .conftest import JOB_TIMEOUT_S, PROTOCOL, ROOT, Federation, edit_json, free_ports, own_settings
+from .conftest import PROTOCOL, ROOT, Federation, edit_json, free_ports, own_settings
 
 pytestmark = pytest.mark.nightly  # in a federation of its own
 
@@ -72,18 +72,8 @@ def in_one_process(folder: Path, data_root: Path, **settings: Any) -> Path:
     """Run FedOMG by the one-process engine; return the folder with what it leaves."""
     recipe = make_recipe("fedomg", "pacs", **settings)
     recipe.export(str(folder))
-    subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "fdg_plugins.lab.engine.one_process",
-            str(folder / recipe.name),
-            str(folder / "workspace"),
-        ],
-        env={**participant_environment(folder), "FDG_DATA_ROOT": str(data_root), "FDG_THREADS": "1"},
-        timeout=JOB_TIMEOUT_S,
-        check=True,
-    )
+    given = {**participant_environment(folder), "FDG_DATA_ROOT": str(data_root), "FDG_THREADS": "1"}
+    printed_by(*ONE_PROCESS, folder / recipe.name, folder / "workspace", **given)
     return folder / "workspace"
 
 
@@ -104,9 +94,7 @@ def test_sites_behind_a_relay_train_the_same_bits(relayed: Federation, tmp_path:
     assert [name for name in found if not torch.equal(found[name], expected[name])] == []
 
 
-def test_a_job_that_is_not_signed_is_not_run(
-    relayed: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unsigned_job_is_not_run(relayed: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = make_recipe("fedavg", "pacs", **PROTOCOL)
     recipe.export_for_submission(tmp_path)
     monkeypatch.setattr(file_transfer, "sign_folders", lambda *_: None)

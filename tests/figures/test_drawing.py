@@ -28,12 +28,7 @@ def long_lines() -> Chart:
     return replace(chart, panels=tuple(replace(panel, lines=lines) for panel in chart.panels))
 
 
-PICTURES: dict[str, Picture] = {
-    "chart": small_chart(),
-    "long": long_lines(),
-    "counts": counts(),
-    "one site": counts(1),
-}
+PICTURES: dict[str, Picture] = {"chart": small_chart(), "long": long_lines(), "counts": counts(), "one site": counts(1)}
 
 
 @pytest.mark.parametrize("kind", PICTURES)

@@ -66,13 +66,8 @@ def refusal(answer: Shareable, fl_ctx: FLContext) -> str:
     return str(refused.get_header(HEADER_REASON))
 
 
-# --- at a site ---
-
-
 @pytest.mark.parametrize(("allowed", "leaves"), [(["class_means"], False), (["gap"], True)])
-def test_the_gap_leaves_only_if_the_site_allows_it(
-    tmp_path: Path, fl_ctx: FLContext, allowed: list[str], leaves: bool
-) -> None:
+def test_gap_leaves_if_the_site_allows(tmp_path: Path, fl_ctx: FLContext, allowed: list[str], leaves: bool) -> None:
     (tmp_path / "fdg_site.json").write_text(json.dumps({"photo": {"allowed_reports": allowed}}))
     if leaves:
         assert [gap(result(), fl_ctx) for _ in range(2)] == [None, 1.5]
@@ -81,9 +76,7 @@ def test_the_gap_leaves_only_if_the_site_allows_it(
 
 
 @pytest.mark.parametrize("metric", ["loss", "accuracy"])
-def test_the_gap_is_positive_if_the_received_model_is_worse_than_the_sites_own_of_last_time(
-    fl_ctx: FLContext, metric: str
-) -> None:
+def test_gap_is_positive_if_the_received_model_is_worse(fl_ctx: FLContext, metric: str) -> None:
     first = gap(result((2.0, 0.1), (0.5, 0.75)), fl_ctx, metric)
     assert first is None, "in the first round there is no model of the site's own to compare with"
     answer = result((0.75, 0.5), (0.25, 0.625))
@@ -98,9 +91,7 @@ def test_a_loss_that_is_not_finite_gives_no_gap_and_none_in_the_next_round(fl_ct
     assert [gap(result(*one), fl_ctx) for one in [*losses, losses[-1]]] == [None, None, None, 0.5]
 
 
-def test_a_repeated_round_finds_what_it_found_and_a_server_that_goes_back_further_is_told_so(
-    fl_ctx: FLContext, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_repeated_round_and_lost_rounds(fl_ctx: FLContext, caplog: pytest.LogCaptureFixture) -> None:
     rounds = ((1000, 2.0, 0.5), (1001, 1.0, 0.3), (1001, 1.0, 0.3), (1002, 0.9, 0.2))
     gaps = [gap(result((received, 0.1), (local, 0.8), number), fl_ctx) for number, received, local in rounds]
     assert gaps == [None, pytest.approx(0.5), pytest.approx(0.5), pytest.approx(0.6)]
@@ -139,13 +130,8 @@ def test_only_the_loss_and_the_tasks_own_score_have_a_gap() -> None:
         GapReportFilter("f1")
 
 
-# --- at the server ---
-
-
 @pytest.mark.parametrize("value", [math.nan, math.inf, 2.5, -1e300, 10**400, "0.5", True, torch.tensor(0.5)], ids=repr)
-def test_a_gap_that_is_no_finite_number_is_refused(
-    value: Any, fl_ctx: FLContext, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_gap_that_is_no_number_is_refused(value: Any, fl_ctx: FLContext, caplog: pytest.LogCaptureFixture) -> None:
     checked = meta_of(GapCheckFilter().process(result(meta={META_GAP: value}), fl_ctx))
     assert checked[META_CHECKED_REPORTS] == {}
     assert META_GAP not in checked
@@ -161,8 +147,6 @@ def test_a_site_cannot_say_that_its_own_gap_was_checked(fl_ctx: FLContext) -> No
 @pytest.mark.parametrize(
     ("loss", "value", "taken"), [(0.5, 0.75, True), (0.5, 1.25, False), (2.0, 1.25, True), (2.0, 2.25, False)]
 )
-def test_a_gap_of_scores_may_be_one_however_small_the_loss_is_and_no_gap_is_above_a_larger_loss(
-    loss: float, value: float, taken: bool, fl_ctx: FLContext
-) -> None:
+def test_gap_is_at_most_one_or_the_loss(loss: float, value: float, taken: bool, fl_ctx: FLContext) -> None:
     checked = GapCheckFilter().process(result((loss, 0.1), meta={META_GAP: value}), fl_ctx)
     assert meta_of(checked)[META_CHECKED_REPORTS] == ({"gap": value} if taken else {})

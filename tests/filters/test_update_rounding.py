@@ -94,9 +94,7 @@ def test_what_cannot_be_rounded_does_not_leave_and_the_server_learns_why(value: 
     assert "DXO" not in reply, "nothing of the update is in the error"
 
 
-def test_an_update_in_files_is_left_there_and_its_bytes_are_those_with_which_it_came(
-    offload: Callable[[Any], dict[str, Any]],
-) -> None:
+def test_update_in_files_is_left_there(offload: Callable[[Any], dict[str, Any]]) -> None:
     narrow = from_shareable(sent(update())).data
     kept = offload(narrow)
     arrived = RoundedUpdateReceiveFilter().process(DXO(DataKind.WEIGHT_DIFF, data=kept).to_shareable(), FLContext())

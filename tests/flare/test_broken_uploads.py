@@ -38,9 +38,7 @@ def decoding(
 
 
 @pytest.mark.parametrize("kind", [TensorDecomposer, NumpyArrayDecomposer])
-def test_tensors_of_an_upload_that_broke_off_are_lost_and_whence_they_come_writes_no_line_of_the_log(
-    kind: type[ViaDownloaderDecomposer], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_broken_upload_is_lost(kind: type[ViaDownloaderDecomposer], caplog: pytest.LogCaptureFixture) -> None:
     forged = f"{AT_SITE}\n2026-01-01 00:00:00,000 - FederationController - INFO - run finished{' ' * 10**6}\x1b[2J"
     decomposer, manager = decoding(AT_SERVER, "timeout", kind)
     reference = json.dumps({"fqcn": forged, "ref_id": "1"})
@@ -71,13 +69,11 @@ def test_content_that_is_no_tensor_is_lost_at_the_server_and_an_error_at_a_site(
 def test_an_update_with_lost_tensors_is_refused_with_the_reason() -> None:
     update = {"weight": LostTensor(), "bias": torch.ones(1)}
     model = FLModel(params_type=ParamsType.DIFF, params=update, meta={META_SITE: "photo"})
-    with pytest.raises(ContributionError, match="site photo: the upload of its update broke off"):
+    with pytest.raises(ContributionError):
         read_contribution(model, None)
 
 
-def test_in_a_job_with_one_of_our_aggregators_uploads_of_tensors_and_arrays_survive(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_uploads_survive_with_our_aggregators(monkeypatch: pytest.MonkeyPatch) -> None:
     registry: dict[str, Any] = {}
     monkeypatch.setattr("nvflare.fuel.utils.fobs.fobs._decomposers", registry)
     monkeypatch.setattr("nvflare.fuel.utils.fobs.fobs._dot_handlers", {})

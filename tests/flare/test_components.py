@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Public components meet hostile job configs: nothing is opened, started, unpickled, evaluated or imported by them.
 
-An audit hook cannot be taken away again, so the walks run in a process of their own: this file, run as a script.
+An audit hook cannot be taken away again, so the walks run in a process of their own: this module, run as a script.
 """
 
 import ast
@@ -10,9 +10,7 @@ import importlib.util
 import inspect
 import json
 import math
-import os
 import pkgutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -35,9 +33,10 @@ from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.plugins.registry import registries as plugged_in
 from fdg_plugins.record.method_settings import federated_name
 from fdg_plugins.record.run_record import Method
+from tests.processes import printed_by
+from tests.source_trees import imported, nodes
 
-SOURCES = Path(fdg_plugins.__file__).parent
-WALK_TIMEOUT_S = 600
+SOURCES, ROOT = Path(fdg_plugins.__file__).parent, Path(__file__).parents[2]
 
 # Events of CPython's audit hook, by their beginning, that no constructor may cause.
 FORBIDDEN_IN_CONSTRUCTORS = (
@@ -45,11 +44,6 @@ FORBIDDEN_IN_CONSTRUCTORS = (
     *("socket.", "urllib.", "http.", "ftplib.", "smtplib.", "subprocess.", "pty.", "webbrowser.", "signal."),
     *("exec", "compile", "import", "pickle.", "marshal.", "ctypes.", "code.", "sqlite3.", "cpython.run"),
 )
-FORBIDDEN_IN_IMPORTS = (
-    *("socket.connect", "socket.bind", "socket.sendto", "socket.getaddrinfo", "urllib."),
-    *("subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.startfile", "pty."),
-)
-
 TEXTS = (
     *("", " ", "\x00", "a" * 100_000, "nan", "-1", "null", "{", "{}", '{"name": "ga", "step_size": "x"}'),
     *("/etc/passwd", "../../../etc/passwd", "~/.ssh/id_rsa", "C:\\x", "/dev/stdin", "{WORKSPACE}/x", "{$HOME}"),
@@ -92,15 +86,14 @@ def hostile_values() -> list[Any]:
     return [*TEXTS, *NUMBERS, *OTHERS, *wrapped, _nested(50), _nested(500)]
 
 
-# Modules that only a run with this tracker imports, and the package that they need.
-OF_AN_EXTRA = {"fdg_plugins.flare.mlflow_receiver": "mlflow", "fdg_plugins.flare.wandb_receiver": "wandb"}
+# Modules that only a run with this tracker imports, with a package of an extra that takes seconds to import.
+OF_AN_EXTRA = ("fdg_plugins.flare.mlflow_receiver", "fdg_plugins.flare.wandb_receiver")
 
 
 def modules() -> list[str]:
-    """Return the names of all modules of the package, without those of an extra that is not installed."""
+    """Return the names of all modules of the package, without those of an extra."""
     found = [module.name for module in pkgutil.walk_packages(fdg_plugins.__path__, "fdg_plugins.")]
-    lacking = {name for name, package in OF_AN_EXTRA.items() if importlib.util.find_spec(package) is None}
-    return ["fdg_plugins", *(name for name in found if name not in lacking)]
+    return ["fdg_plugins", *(name for name in found if name not in OF_AN_EXTRA)]
 
 
 def component_classes() -> list[type[Any]]:
@@ -203,23 +196,10 @@ def walk_constructors() -> dict[str, Any]:
     return {"classes": [cls.__name__ for cls in classes], "calls": len(calls), "problems": problems}
 
 
-def walk_imports() -> dict[str, Any]:
-    """Import every module; return the forbidden events."""
-    return {"imported": [importlib.import_module(name).__name__ for name in modules()], "problems": _events}
-
-
 def _walk(name: str, plugin: Path | None = None) -> dict[str, Any]:
     path = {} if plugin is None else {"PYTHONPATH": str(plugin)}
-    done = subprocess.run(
-        [sys.executable, __file__, name],
-        env={**os.environ, **path},
-        capture_output=True,
-        text=True,
-        timeout=WALK_TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    printed = printed_by(sys.executable, "-m", "tests.flare.test_components", name, folder=ROOT, **path)
+    answer: dict[str, Any] = json.loads(printed.splitlines()[-1])
     return answer
 
 
@@ -243,13 +223,6 @@ def test_the_walk_notices_what_it_is_there_for() -> None:
         "socket.__new__",
         "pickle.find_class",
     }
-
-
-@pytest.mark.slow
-def test_importing_any_module_opens_no_connection_and_starts_no_process() -> None:
-    answer = _walk("imports")
-    assert answer["problems"] == []
-    assert "fdg_plugins.controllers.federation" in answer["imported"]
 
 
 def test_every_component_on_the_list_is_one_and_every_component_is_on_the_list() -> None:
@@ -291,16 +264,13 @@ def _with_parents(module: str) -> set[str]:
     return {".".join(parts[: end + 1]) for end in range(len(parts))}
 
 
-def forbidden_in(path: Path) -> Iterator[str]:
+def forbidden_in(path: Path, found: list[ast.AST]) -> Iterator[str]:
     """Yield what a module imports or calls that none may."""
-    allowed = ALLOWED_IN.get(path.relative_to(SOURCES).as_posix(), set())
+    allowed = ALLOWED_IN.get(path.as_posix(), set())
     forbidden = FORBIDDEN_MODULES - allowed
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from {name for alias in node.names for name in _with_parents(alias.name)} & forbidden
-        elif isinstance(node, ast.ImportFrom):
-            yield from _with_parents(node.module or "") & forbidden
-        elif isinstance(node, ast.Call):
+    for node in found:
+        yield from {name for module in imported(node) for name in _with_parents(module)} & forbidden
+        if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             keywords = {word.arg: ast.unparse(word.value) for word in node.keywords}
             if called not in allowed and (
@@ -313,8 +283,12 @@ def forbidden_in(path: Path) -> Iterator[str]:
 
 
 def test_no_module_unpickles_evaluates_connects_or_starts_processes() -> None:
-    paths = [path for path in SOURCES.rglob("*.py") if "cli" not in path.relative_to(SOURCES).parts]
-    assert {str(path): found for path in paths if (found := list(forbidden_in(path)))} == {}
+    read = nodes(ast.Import, ast.ImportFrom, ast.Call)
+    assert {
+        str(path): wrong
+        for path, found in read.items()
+        if path.parts[0] != "cli" and (wrong := list(forbidden_in(path, found)))
+    } == {}
 
 
 @pytest.fixture
@@ -346,9 +320,7 @@ def entries(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     return merge_allow_list(read_kit(tmp_path / "kit")).entries
 
 
-def test_under_exact_paths_flare_builds_our_components_and_nothing_else_of_ours(
-    authorize: Callable[[str, list[str]], bool], entries: list[str]
-) -> None:
+def test_allow_list_builds_nothing_else(authorize: Callable[[str, list[str]], bool], entries: list[str]) -> None:
     paths = {
         f"{name}.{attribute}"
         for name in modules()
@@ -360,11 +332,17 @@ def test_under_exact_paths_flare_builds_our_components_and_nothing_else_of_ours(
     assert allowed == {path for path in entries if path.startswith("fdg_plugins.")}
 
 
+@pytest.mark.usefixtures("installed")
+def test_what_a_run_looks_up_loads_no_plug_in_that_no_one_named() -> None:
+    for end in (SERVER, SITE):
+        class_paths(end)
+    assert federated_name(Method(aggregator="FedOMGAggregator", settings={}, objective={"name": "dim"})) == "fedomg+dim"
+    own = {record.key for record in METHODS.own().values()}
+    assert {record.key for record in METHODS.loaded()} == own < set(METHODS.names())
+
+
 if __name__ == "__main__":
-    if sys.argv[1] == "imports":
-        _events = _record(FORBIDDEN_IN_IMPORTS)
-        result = walk_imports()
-    elif sys.argv[1] == "constructors":
+    if sys.argv[1] == "constructors":
         result = walk_constructors()
     else:
         import pickle
@@ -380,12 +358,3 @@ if __name__ == "__main__":
 
         result = {"problems": _events}
     sys.stdout.write(f"{json.dumps(result)}\n")
-
-
-@pytest.mark.usefixtures("installed")
-def test_what_a_run_looks_up_loads_no_plug_in_that_no_one_named() -> None:
-    for end in (SERVER, SITE):
-        class_paths(end)
-    assert federated_name(Method(aggregator="FedOMGAggregator", settings={}, objective={"name": "dim"})) == "fedomg+dim"
-    own = {record.key for record in METHODS.own().values()}
-    assert {record.key for record in METHODS.loaded()} == own < set(METHODS.names())

@@ -11,11 +11,7 @@ from fdg_plugins.flare.deploy_map import sites_in
 
 @pytest.mark.parametrize(
     "participants",
-    [
-        ["server", "photo", "sketch"],
-        {"targets": ["server", "photo", "sketch"]},
-        [{"sites": ["photo"]}, "sketch"],
-    ],
+    [["server", "photo", "sketch"], {"targets": ["server", "photo", "sketch"]}, [{"sites": ["photo"]}, "sketch"]],
 )
 def test_the_sites_are_those_that_flare_finds(participants: Any) -> None:
     assert sites_in({"app": participants}) == {*extract_participants(participants)} - {"server"} == {"photo", "sketch"}

@@ -78,7 +78,6 @@ def test_a_job_asks_every_site_but_those_without() -> None:
     [
         (-1, 8, [], "gpus"),
         (1, None, [], "gpu_memory"),
-        (0, 8, [], "gpu_memory"),
         (1, math.nan, [], "gpu_memory"),
         (1, 8, ["scanner"], "without_gpu"),
         (1, 8, "photo", "without_gpu"),

@@ -2,18 +2,17 @@
 """FLARE's internals are touched in one room, and all are declared."""
 
 import ast
-from pathlib import Path
+import itertools
 
 import pytest
 from nvflare.apis.fl_context import FLContext
 
-import fdg_plugins
 from fdg_plugins.flare import internals
 from fdg_plugins.flare.filter_chain import scope_filters
 from fdg_plugins.flare.internals import INTERNALS, InternalsError, fetch
+from tests.source_trees import imported, nodes
 
 MOST = 50
-PACKAGE = Path(fdg_plugins.__file__).parent
 # What FLARE documents for those who write components, recipes and tools.
 PUBLIC = (
     *("nvflare.apis", "nvflare.app_common", "nvflare.app_opt", "nvflare.recipe", "nvflare.job_config"),
@@ -36,24 +35,11 @@ def test_what_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.public == str(caught.value)
 
 
-# --- one room ---
-
-
-def _imports(path: Path) -> list[str]:
-    found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            found.append(node.module or "")
-    return found
-
-
 def test_nothing_outside_the_room_imports_what_flare_does_not_promise() -> None:
     foreign = [
-        f"{path.relative_to(PACKAGE)}: {name}"
-        for path in sorted(PACKAGE.rglob("*.py"))
-        for name in _imports(path)
+        f"{path}: {name}"
+        for path, found in nodes(ast.Import, ast.ImportFrom).items()
+        for name in itertools.chain(*map(imported, found))
         if name.split(".")[0] == "nvflare" and not name.startswith(PUBLIC)
     ]
     assert foreign == []

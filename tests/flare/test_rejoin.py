@@ -108,9 +108,7 @@ def test_a_site_under_a_new_token_is_found_and_one_that_never_left_is_not(engine
     assert [(found.job.job_id, found.client.name) for found in find_returns(engine)] == [(JOB, "photo")]
 
 
-def test_the_token_is_known_before_the_job_is_deployed_and_started_there(
-    engine: StubEngine, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_token_is_known_before_the_start(engine: StubEngine, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         heartbeat(ReturningSites(), engine)
     assert engine.calls == [

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from fdg_plugins.lab.poc.kits import provision_kits, read_project
 
 # The session's threads already look for the server when its login begins.
@@ -22,6 +24,7 @@ open_session(sys.argv[1], sys.argv[2], 5.0)
 """
 
 
+@pytest.mark.slow
 def test_who_interrupts_a_login_has_the_process_end(tmp_path: Path) -> None:
     project = read_project(1)  # nobody listens there
     person = project.people[0]

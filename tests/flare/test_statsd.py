@@ -2,10 +2,8 @@
 """Metrics reach StatsD by FLARE's own reporter, if the operator's environment asks for it, and cost no run anything."""
 
 import json
-import os
 import re
 import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,10 +16,6 @@ from fdg_plugins.controllers.tracking import round_metrics
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare import metrics
 from fdg_plugins.flare.metrics import Metric, publish, publish_at_site, start_reporting
-from fdg_plugins.lab.sweep.kinds import ONE_PROCESS
-from fdg_plugins.recipes import make_recipe
-from fdg_plugins.record.run_files import RESULTS_FILE, SIMULATOR_FOLDER
-from fdg_plugins.storage import read_json
 from tests.controllers.rounds_stubs import UPDATES, Answer, all_well, make_rounds, trained
 from tests.scripts import load_script
 
@@ -80,12 +74,10 @@ def test_metrics_arrive_once_with_kind_value_and_labels(statsd: StatsD) -> None:
     ]
 
 
-def test_a_missing_package_stops_a_server_with_one_sentence_and_no_site(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_missing_package_stops_a_server(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(metrics, "find_spec", lambda name: None)
     monkeypatch.setenv("FDG_STATSD", "localhost:9125")
-    with pytest.raises(SettingsError, match="needs the package datadog"):
+    with pytest.raises(SettingsError):
         start_reporting()
     publish_at_site(SENT, TAGS)
     assert "needs the package datadog" in caplog.text
@@ -110,40 +102,10 @@ def test_a_lost_site_a_refused_update_and_the_others_are_told_apart(tmp_path: Pa
     takes_part = {site: found["fdg_site_takes_part", site] for site in ("cartoon", "photo-1", "photo-2")}
     assert takes_part == {"cartoon": 0, "photo-1": 1, "photo-2": 0}
     assert found["fdg_bytes_up", None] == finished.bytes_up > 0
+    assert {name for name, _ in found} <= ON_THE_PAGE
 
 
 def test_the_dashboard_asks_for_each_metric_of_the_page() -> None:
     dashboard = (MONITORING / "dashboard.json").read_text(encoding="utf-8")
     assert json.loads(dashboard) == load_script(MONITORING / "make_dashboard.py").dashboard()
     assert {*re.findall(r"fdg_\w+", dashboard)} == ON_THE_PAGE
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_fdg_variables")
-def test_a_whole_run_is_seen_by_statsd_as_its_record_says(tmp_path: Path, data_root: Path) -> None:
-    make_recipe("fedomg+ga", "pacs", name="job", model="convnet", image_size=16, rounds=2, local_epochs=1).export(
-        str(tmp_path)
-    )
-    listener = StatsD()
-    done = subprocess.run(
-        [*ONE_PROCESS, str(tmp_path / "job"), str(tmp_path / "workspace")],
-        env={**os.environ, "FDG_DATA_ROOT": str(data_root), "FDG_THREADS": "1", "FDG_STATSD": listener.address},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:]
-    record = read_json(tmp_path / "workspace" / SIMULATOR_FOLDER / RESULTS_FILE)
-    # For each round: ten numbers, whether each of three sites takes part, a duality gap and two scores; from the second
-    # round on a gap for each site; and the scores of the last model.
-    found = listener.read(2 * (10 + 3 + 1 + 2) + 3 + 2)
-    assert {name for name, *_ in found} == ON_THE_PAGE - {
-        "fdg_site_left_out",
-        "fdg_epsilon_spent",
-        "fdg_epsilon_left",
-    }
-    assert {tags["method"] for *_, tags in found} == {"fedomg_ga"}, "no label may hold a plus"
-    seconds = [value for name, _, value, _ in found if name == "fdg_round_seconds"]
-    assert seconds == pytest.approx([one["seconds"] for one in record["rounds"]], rel=1e-3)
-    bytes_up = sum(value for name, _, value, _ in found if name == "fdg_bytes_up")
-    assert bytes_up == sum(one["bytes_up"] for one in record["rounds"])

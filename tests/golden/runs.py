@@ -32,12 +32,7 @@ from tests.conftest import write_domain
 
 HASHES = Path(__file__).with_name("hashes.json")
 # No vector instructions beyond the oldest, in torch's own code and in MKL's; one process, one thread.
-PLAIN = {
-    "ATEN_CPU_CAPABILITY": "default",
-    "MKL_CBWR": "COMPATIBLE",
-    "OMP_NUM_THREADS": "1",
-    "FDG_ISOLATE": "false",
-}
+PLAIN = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "OMP_NUM_THREADS": "1", "FDG_ISOLATE": "false"}
 ROUNDS = 3
 TOY = {"rounds": ROUNDS, "local_epochs": 1, "batch_size": 8, "learning_rate": 0.02, "pretrained": "none"}
 PHOTOS = {**TOY, "image_size": 16, "model": "convnet"}

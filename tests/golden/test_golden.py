@@ -6,8 +6,6 @@ environment that ``PLAIN`` describes. The hashes are those of the versions in ``
 """
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import pytest
 import torch
 
 from tests.golden import runs
+from tests.processes import printed_by
 
 ROOT = Path(__file__).parents[2]
 KEPT = json.loads(runs.HASHES.read_text(encoding="utf-8"))
@@ -26,17 +25,8 @@ pytestmark = pytest.mark.skipif(
 
 def found(folder: Path, *names: str) -> dict[str, dict[str, str]]:
     """Return the hashes of runs, from a process that computes plainly."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("FDG_")}
-    done = subprocess.run(
-        [sys.executable, "-m", runs.__name__, str(folder), *names],
-        env={**inherited, **runs.PLAIN, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=1200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    answer: dict[str, dict[str, str]] = json.loads(done.stdout.splitlines()[-1])
+    printed = printed_by(sys.executable, "-m", runs.__name__, folder, *names, **runs.PLAIN, PYTHONPATH=str(ROOT))
+    answer: dict[str, dict[str, str]] = json.loads(printed.splitlines()[-1])
     return answer
 
 

@@ -13,6 +13,7 @@ from fdg_plugins.models.efficientnet_lite import EfficientNetLite0, by_our_names
 MEAN, DEVIATION = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", [64, 97])
 def test_efficientnet_lite0_is_timms(side: int) -> None:
     timm = pytest.importorskip("timm")

@@ -88,9 +88,7 @@ class Net(nn.Module):
         (partial(Net, lambda logits: [logits]), {}),
     ],
 )
-def test_a_network_that_is_not_as_its_record_says_is_refused(
-    add: Callable[..., str], build: Any, fields: dict[str, Any]
-) -> None:
+def test_network_unlike_its_record_is_refused(add: Callable[..., str], build: Any, fields: dict[str, Any]) -> None:
     name = add(build, **fields)
-    with pytest.raises(SettingsError, match=f"'{name}'|the factory of the model"):
+    with pytest.raises(SettingsError):
         build_model(name, 2, seed=1, image_size=16)

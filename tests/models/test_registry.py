@@ -53,15 +53,12 @@ def test_every_entry_has_the_kind_that_its_type_says(model: ExtractorClassifier)
 
 def test_the_seed_alone_decides_the_bits() -> None:
     for head in HEADS:
-        for small in SMALL:
+        for small in SMALL[:3]:
             first = build_model(small, 7, seed=3, head=head)
             torch.rand(5)
             assert same_bits(first, build_model(small, 7, seed=3, head=head))
             assert not same_bits(first, build_model(small, 7, seed=4, head=head))
             assert same_bits(first.extractor, build_model(small, 2, seed=3).extractor)
-
-
-# --- heads ------------------------------------------------------------------------------------------
 
 
 def test_logits_are_the_last_layer_of_the_penultimate_output_bit_for_bit() -> None:
@@ -75,9 +72,6 @@ def test_logits_are_the_last_layer_of_the_penultimate_output_bit_for_bit() -> No
             assert model.last_layer.out_features == 7
             assert torch.equal(model(images), model.last_layer(inputs))
             assert model.state_dict()[model.last_weight_name].data_ptr() == model.last_layer.weight.data_ptr()
-
-
-# --- the convnet with group normalisation -----------------------------------------------------------
 
 
 def test_the_groupnorm_convnet_has_the_published_layers_and_no_buffers() -> None:

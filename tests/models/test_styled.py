@@ -35,9 +35,6 @@ def styled(model: ExtractorClassifier, attentive: bool = True) -> StyledClassifi
     return StyledClassifier(own, stages, PositionAttention(size, 5)).eval()
 
 
-# --- stages ---
-
-
 def test_the_stages_of_a_residual_network_are_its_first_three_layers() -> None:
     model = build_model("resnet18", 3, seed=1)
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -61,7 +58,7 @@ class WithShortcut(nn.Module):
 
 
 def test_a_network_whose_larger_maps_a_shortcut_passes_by_is_refused() -> None:
-    with pytest.raises(SettingsError, match=r"^the model has no feature map .* from which all that follows .*\.$"):
+    with pytest.raises(SettingsError):
         stages_of(ExtractorClassifier(WithShortcut(), nn.Linear(8, 3)), SHAPE)
 
 
@@ -79,9 +76,6 @@ def test_changed_maps_are_what_the_next_stage_sees_and_only_within_the_block(pla
     assert torch.equal(changed, changed[:1].expand_as(changed))  # all images are the same now
     assert torch.equal(model.feature_map(images()), plain.feature_map(images()))
     assert len(seen) == 3
-
-
-# --- attention ---
 
 
 def test_the_weights_of_the_positions_are_those_of_the_definition() -> None:

@@ -58,9 +58,6 @@ def test_the_head_gives_way_and_everything_else_is_the_published_network() -> No
         assert re.fullmatch(rf"{name}\w*-[0-9a-f]{{8}}\.pth", imagenet_file_name(name) or "")
 
 
-# --- weights from a file ----------------------------------------------------------------------------
-
-
 def transformer(image_size: int, seed: int) -> ExtractorClassifier:
     """Return a tiny transformer with patches of 8 pixels in the place of the published one."""
     torch.manual_seed(seed)

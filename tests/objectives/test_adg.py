@@ -85,9 +85,7 @@ def step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("share", [0.01, 0.2, 1.0])
-def test_a_smoothed_label_leaves_its_share_to_the_other_classes_alone(
-    linear_model: ExtractorClassifier, share: float
-) -> None:
+def test_smoothed_label_leaves_a_share_to_others(linear_model: ExtractorClassifier, share: float) -> None:
     model = linear_model.eval()
     local = make_objective({"name": "adg", "classification_weight": 1, "smoothing": share}).local({}, model, SITE)
     images, labels = make_batches(model)[0]
@@ -110,12 +108,7 @@ def test_the_generator_aims_at_its_target(network: GeneratingClassifier, target:
     assert (found[1] > found[0]) == (target == 1)
 
 
-# --- first epochs, neutral settings ---
-
-
-def test_in_the_first_epochs_generator_and_discriminator_stay_and_the_rest_learns_smoothed_labels(
-    network: GeneratingClassifier, linear_model: ExtractorClassifier
-) -> None:
+def test_warmup_trains_neither_g_nor_d(network: GeneratingClassifier, linear_model: ExtractorClassifier) -> None:
     batches = make_batches(network)
     site = SiteRound("photo", 3, seed=7, learning_rate=0.05, momentum=0.9, epochs=2)
     local = local_of(network, site, warmup=1.0, smoothing=0.2)

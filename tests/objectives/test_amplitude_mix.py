@@ -31,9 +31,7 @@ def unread_model() -> Any:
     return None
 
 
-def test_the_loss_is_the_cross_entropy_of_the_mixed_images_with_their_own_labels(
-    linear_model: ExtractorClassifier,
-) -> None:
+def test_loss_is_of_mixed_images_with_their_labels(linear_model: ExtractorClassifier) -> None:
     linear_model.eval()
     images, labels = make_batches(linear_model)[0]
     loss = mix_of().loss(linear_model, images, labels)

@@ -36,10 +36,7 @@ def means_of(model: ExtractorClassifier, batches: list[Batch]) -> dict[str, torc
     return {MEANS: torch.stack([row.expand(model.feature_size) for row in rows]), HELD: held}
 
 
-# --- alignment ---
-
-
-def test_the_alignment_is_the_sum_over_classes_of_the_mean_squared_distance(linear_model: ExtractorClassifier) -> None:
+def test_alignment_is_a_sum_of_mean_squared_distances(linear_model: ExtractorClassifier) -> None:
     # Three images of class 0, one of class 2, of which there is no mean, and two of class 1; D = 2.
     features = torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 2.0], [9.0, 9.0], [0.0, 1.0], [1.0, 0.0]])
     labels = torch.tensor([0, 0, 0, 2, 1, 1])
@@ -50,9 +47,7 @@ def test_the_alignment_is_the_sum_over_classes_of_the_mean_squared_distance(line
     assert float(alignment_loss(features[3:4], labels[3:4], to)) == 0.0
 
 
-def test_the_extractor_is_aligned_alone_by_plain_sgd_and_then_everything_is_trained(
-    linear_model: ExtractorClassifier,
-) -> None:
+def test_extractor_is_aligned_alone_and_then_all_trained(linear_model: ExtractorClassifier) -> None:
     model, batches = linear_model, make_batches(linear_model, sizes=(6,))
     other = copy.deepcopy(model)
     kept = trained(copy.deepcopy(model), make_batches(model, seed=3)).memory(NOTHING)
@@ -78,12 +73,7 @@ def test_the_extractor_is_aligned_alone_by_plain_sgd_and_then_everything_is_trai
     assert all(not torch.equal(before[name], value) for name, value in model.named_parameters())
 
 
-# --- what a site keeps ---
-
-
-def test_a_site_keeps_its_trained_model_and_its_class_means_and_is_judged_with_that_model(
-    model: ExtractorClassifier, batches: list[Batch]
-) -> None:
+def test_site_keeps_its_model_and_class_means(model: ExtractorClassifier, batches: list[Batch]) -> None:
     received = copy.deepcopy(model)
     memory = trained(model, batches).memory(NOTHING)
     floats = {name: value for name, value in copy_of(model).items() if COUNTER not in name}
@@ -97,9 +87,6 @@ def test_a_site_keeps_its_trained_model_and_its_class_means_and_is_judged_with_t
     assert same(dict(fresh.state_dict()), copy_of(received))
 
 
-# --- the Fisher trace ---
-
-
 def reported_trace(model: ExtractorClassifier, batches: list[Batch], size: int) -> float:
     """Return T as a site reports it that reads its training split in ``batches``."""
     local = make_objective({"name": "as", "fisher_batch": size}).local({}, model, SITE)
@@ -109,9 +96,7 @@ def reported_trace(model: ExtractorClassifier, batches: list[Batch], size: int) 
     return float(report[REPORT_FISHER_TRACE])
 
 
-def test_the_trace_is_the_sum_of_squared_gradients_of_batches_in_evaluation_mode(
-    linear_model: ExtractorClassifier,
-) -> None:
+def test_trace_is_the_sum_of_squared_gradients(linear_model: ExtractorClassifier) -> None:
     model, ((images, labels),) = linear_model, make_batches(linear_model, sizes=(8,))
     total = 0.0
     model.eval()

@@ -21,7 +21,7 @@ SPECS: list[dict[str, Any]] = [
     {"name": "am", "probability": 1.0},
     {"name": "rsc", "variant": "feature"},
 ]
-AT_ONCE = ("erm", "dim", "mosam")  # a loss, a penalty by what the server sends, a step of its own; the rest by night
+AT_ONCE = ("mosam",)  # a step of its own, by what the server sends; the rest by night
 
 
 @pytest.fixture(autouse=True)

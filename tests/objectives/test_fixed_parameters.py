@@ -13,7 +13,7 @@ from fdg_plugins.testing.objectives import CLASSES, make_batches, site_round, tr
 NAMES = [name for name in OBJECTIVES if make_objective(name).needs_shared != "everything"]
 
 
-@pytest.mark.parametrize("trainable", ["head", "adapters"])
+@pytest.mark.parametrize("trainable", ["head", pytest.param("adapters", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", NAMES)
 def test_an_objective_moves_head_and_adapters_alone(name: str, trainable: str) -> None:
     if trainable == "adapters":

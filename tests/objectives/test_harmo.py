@@ -17,13 +17,8 @@ def adapted(objective: HarmoFLObjective, model: ExtractorClassifier) -> Amplitud
     return made.train()
 
 
-# --- the first round ---
-
-
 @pytest.mark.parametrize("radius", [0.0, 0.05])
-def test_a_batch_is_collected_once_whatever_the_number_of_passes(
-    radius: float, model: ExtractorClassifier, batches: list[Batch]
-) -> None:
+def test_batch_is_collected_once(radius: float, model: ExtractorClassifier, batches: list[Batch]) -> None:
     objective = HarmoFLObjective(radius, amplitude_momentum=0.3, band=0.2)
     made = adapted(objective, model)
     trained(made, objective.local({}, made), batches)
@@ -33,9 +28,6 @@ def test_a_batch_is_collected_once_whatever_the_number_of_passes(
     for mean in means[1:]:
         expected = 0.7 * expected + 0.3 * mean
     torch.testing.assert_close(made.normalization.amplitude, expected)
-
-
-# --- the layer ---
 
 
 SHAPE = (3, 16, 16)

@@ -10,7 +10,8 @@ from torch.nn.functional import cross_entropy
 
 from fdg_plugins.methods.fediir import FedIIRObjective, GradientExchange
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives import see
+from fdg_plugins.objectives import make_objective, see
+from fdg_plugins.testing.objectives import received_by
 from tests.objectives.local_steps import CLASSES, Batch, ReportRound, make_batches, trained
 
 Gradient = dict[str, torch.Tensor]
@@ -29,9 +30,6 @@ def random_gradient(model: ExtractorClassifier, seed: int = 3) -> Gradient:
     }
 
 
-# --- the loss ---
-
-
 def linear_penalty(model: ExtractorClassifier, batch: Batch, mean: Gradient) -> torch.Tensor:
     """The penalty of a linear classifier from the closed form of its gradient: (softmax - one hot)' z / B."""
     images, labels = batch
@@ -43,9 +41,7 @@ def linear_penalty(model: ExtractorClassifier, batch: Batch, mean: Gradient) -> 
 
 
 @pytest.mark.parametrize(("variant", "factor"), [("paper", 0.05), ("released", 0.1)])
-def test_loss_and_gradients_are_those_of_the_closed_form(
-    linear_model: ExtractorClassifier, variant: Variant, factor: float
-) -> None:
+def test_loss_is_the_closed_form(linear_model: ExtractorClassifier, variant: Variant, factor: float) -> None:
     batch, mean = make_batches(linear_model)[0], random_gradient(linear_model)
     linear_model.eval()
     objective = FedIIRObjective(strength=0.1, variant=variant)
@@ -57,13 +53,8 @@ def test_loss_and_gradients_are_those_of_the_closed_form(
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
-# --- the report ---
-
-
 @pytest.mark.parametrize("sizes", [(13,), (4, 5, 4), (1, 12)])
-def test_the_report_is_the_gradient_of_the_pooled_mean_loss_for_uneven_batches(
-    model: ExtractorClassifier, sizes: tuple[int, ...]
-) -> None:
+def test_report_is_the_gradient_of_the_pooled_loss(model: ExtractorClassifier, sizes: tuple[int, ...]) -> None:
     images = torch.cat([images for images, _ in make_batches(model)])
     labels = torch.arange(13) % CLASSES
     split = list(zip(images.split(list(sizes)), labels.split(list(sizes)), strict=True))
@@ -75,9 +66,6 @@ def test_the_report_is_the_gradient_of_the_pooled_mean_loss_for_uneven_batches(
     assert sorted(report) == sorted(f"gradient/{name}" for name in names)
     for name, gradient in zip(names, expected, strict=True):
         torch.testing.assert_close(report[f"gradient/{name}"], gradient, rtol=1e-4, atol=1e-6)
-
-
-# --- the server ---
 
 
 def exchange_of(ema: float, phase: Literal["probe", "train"] = "probe") -> GradientExchange:
@@ -100,14 +88,8 @@ def test_the_moving_average_by_hand() -> None:
     assert run_round(exchange, {"c": [4.0, 4.0]}) == [1.375, 1.75]
 
 
-# --- BatchNorm ---
-
-
-@pytest.mark.parametrize("sent", [False, True])
-@pytest.mark.parametrize("strength", [0, 0.1])
-def test_frozen_batchnorm_keeps_its_statistics_and_trains_its_affine_pair(
-    linear_model: ExtractorClassifier, sent: bool, strength: float
-) -> None:
+@pytest.mark.parametrize(("sent", "strength"), [(False, 0), (True, 0.1)])
+def test_frozen_batchnorm_keeps_statistics(linear_model: ExtractorClassifier, sent: bool, strength: float) -> None:
     before = copy.deepcopy(dict(linear_model.state_dict()))
     received = random_gradient(linear_model) if sent else {}
     local = FedIIRObjective(strength=strength, frozen_batchnorm=True).local(received, linear_model)
@@ -116,9 +98,6 @@ def test_frozen_batchnorm_keeps_its_statistics_and_trains_its_affine_pair(
     assert len(buffers) == 12
     assert all(torch.equal(after[name], before[name]) for name in buffers)
     assert not any(torch.equal(after[name], before[name]) for name, _ in linear_model.named_parameters())
-
-
-# --- what one site can do ---------------------------------------------------------------------------
 
 
 def gradients_of(scale: float) -> Gradient:
@@ -135,3 +114,14 @@ def test_of_three_sites_none_pulls_the_mean_farther_than_ten_medians(lie: float,
     sites = {"art": 1.0, "cartoon": 1.0, "photo": lie}
     exchange.finish({site: exchange.read(site, gradients_of(scale), None) for site, scale in sites.items()})
     assert exchange.broadcast()["gradient/classifier.bias"].tolist() == pytest.approx([mean, mean])
+
+
+def test_alignment_is_in_float32(linear_model: ExtractorClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    objective = make_objective({"name": "iir", "strength": 1.0})
+    local = objective.local(received_by(objective), linear_model)
+    images, labels = make_batches(linear_model)[0]
+    features = linear_model.features(images).detach()
+    monkeypatch.setattr(linear_model, "features", lambda _: features)
+    exact = local.loss(linear_model, images, labels)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(local.loss(linear_model, images, labels), exact)

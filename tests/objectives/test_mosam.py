@@ -18,9 +18,6 @@ from tests.objectives.local_steps import CLASSES, Batch, ReportRound, copy_of, t
 RATE = 0.25
 
 
-# --- the server ---
-
-
 WEIGHT, BIAS = "w", "b"
 SHAPES = {WEIGHT: (2, 1), BIAS: (1,)}
 GLOBAL = {WEIGHT: torch.zeros(2, 1), BIAS: torch.zeros(1), "running_mean": torch.zeros(3)}
@@ -63,24 +60,19 @@ def test_m_of_two_sites_by_hand() -> None:
 def test_a_length_that_no_steps_have_is_refused() -> None:
     of_round, update = ReportRound(MomentumExchange(SHAPES), GLOBAL), update_of(1.0, 1.0, 1.0)
     for length in (0.0, -0.5, math.nan, math.inf, 1e16, 1e-30):  # of the last the quotient is too large
-        with pytest.raises(ContributionError, match="site a: "):
+        with pytest.raises(ContributionError):
             of_round.accept("a", report_of(length), update)
-    with pytest.raises(ContributionError, match="site a: 'step_length' came without an update of 'w'"):
+    with pytest.raises(ContributionError):
         of_round.accept("a", report_of(1.0), {BIAS: update[BIAS]})
     facts = {"a": SiteFacts(2, 2.0, 0.25, 10, (10,))}
     of_round = ReportRound(MomentumExchange(SHAPES), GLOBAL, facts)
     of_round.accept("a", report_of(0.5), update)
-    with pytest.raises(ContributionError, match="under this protocol"):
+    with pytest.raises(ContributionError):
         of_round.accept("a", report_of(0.501), update)
 
 
-# --- the step ---
-
-
 @pytest.mark.parametrize("beta", [0.1, 0.6])
-def test_with_one_site_and_one_full_batch_step_the_direction_is_an_exponential_average(
-    beta: float, model: ExtractorClassifier, batches: list[Batch]
-) -> None:
+def test_direction_is_an_average(beta: float, model: ExtractorClassifier, batches: list[Batch]) -> None:
     """rho = 0, tau = 1, plain SGD: d_r = beta g_r + (1 - beta) d_{r-1}, d before the first round zero."""
     objective = MoFedSAMObjective(radius=0, beta=beta)
     exchange = objective.exchange(model, CLASSES)

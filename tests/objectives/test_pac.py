@@ -50,7 +50,7 @@ def test_a_mean_square_below_that_of_the_class_means_is_refused() -> None:
     for square in (62.5, 62.4999):  # of the second, rounding explains the difference
         exchange.read("art", {**report, SQUARE: torch.tensor([square])}, update)
     for square in (0.0, 62.0, -1.0):
-        with pytest.raises(ContributionError, match="'mean_square' is"):
+        with pytest.raises(ContributionError):
             exchange.read("liar", {**report, SQUARE: torch.tensor([square])}, update)
 
 
@@ -67,9 +67,7 @@ def test_the_head_is_trained_first_and_then_the_extractor(linear_model: Extracto
         before = after
 
 
-def test_the_term_is_the_mean_squared_distance_to_the_prototypes_that_there_are(
-    linear_model: ExtractorClassifier,
-) -> None:
+def test_term_is_the_mean_squared_distance_to_prototypes(linear_model: ExtractorClassifier) -> None:
     model = linear_model.eval()
     prototypes = torch.randn(CLASSES, model.feature_size)
     present = torch.tensor([True, False, True])
@@ -125,9 +123,7 @@ def test_an_absent_sites_mixture_and_a_lacking_class_stay(linear_model: Extracto
     assert same(restored.broadcast("photo"), later)
 
 
-def test_a_site_starts_from_its_mixture_keeps_what_it_trained_and_is_judged_with_that(
-    model: ExtractorClassifier,
-) -> None:
+def test_site_starts_from_its_mixture_and_keeps_its_head(model: ExtractorClassifier) -> None:
     objective = make_objective("pac")
     mixture = {name: torch.full_like(value, 0.25) for name, value in head_of(model).items()}
     sent: dict[str, Any] = {f"{HEAD}{name}": value for name, value in mixture.items()}

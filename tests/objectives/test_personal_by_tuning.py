@@ -33,9 +33,7 @@ def tune(model: ExtractorClassifier, tuning: FineTuning, batches: list[Batch], *
 
 
 @pytest.mark.parametrize("part", ["all", "head", "body"])
-def test_fine_tuning_moves_the_part_that_it_names_also_if_it_was_frozen(
-    model: ExtractorClassifier, batches: list[Batch], part: str
-) -> None:
+def test_fine_tuning_moves_its_part(model: ExtractorClassifier, batches: list[Batch], part: str) -> None:
     model.hold(model.head_names)
     before = copy_of(model)
     own = make_objective({"name": "babu", "fine_tune": part, "fine_tune_epochs": 2}).personal(model, {}, SITE)
@@ -54,9 +52,6 @@ def test_fine_tuning_with_the_sites_optimizer_is_its_training(linear_model: Extr
     tune(linear_model, FineTuning(names, epochs=2), batches)
     train_steps(other, plain(other), [batches] * 2, lr=0.1, momentum=0.9, weight_decay=5e-4)
     assert all(torch.allclose(value, copy_of(other)[name]) for name, value in copy_of(linear_model).items())
-
-
-# --- Per-FedAvg -----------------------------------------------------------------------------------------------------
 
 
 def meta_step_by_hand(model: ExtractorClassifier, batch: Batch, rate: float) -> dict[str, torch.Tensor]:

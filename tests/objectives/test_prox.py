@@ -32,12 +32,7 @@ def proximal(strength: float, model: ExtractorClassifier) -> LocalProximal:
     return local
 
 
-# --- the definition ---
-
-
-def test_loss_and_gradients_of_a_step_are_those_of_the_definition(
-    model: ExtractorClassifier, batches: list[Batch]
-) -> None:
+def test_loss_and_gradients_are_as_defined(model: ExtractorClassifier, batches: list[Batch]) -> None:
     images, labels = batches[0]
     start = [parameter.detach().clone() for parameter in model.parameters()]
     local = proximal(0.3, model)

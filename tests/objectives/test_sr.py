@@ -38,9 +38,6 @@ def normal(seed: int, *shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-# --- the loss ---
-
-
 @pytest.mark.parametrize("norm", ["norm", "squared"])
 def test_the_loss_is_the_published_one_of_the_drawn_sample(network: ExtractorClassifier, norm: str) -> None:
     network.eval()

@@ -56,12 +56,7 @@ def maps_of(number: int = 6, channels: int = 32) -> torch.Tensor:
     return torch.rand(number, channels, 5, 5, generator=torch.Generator().manual_seed(number)) + 1
 
 
-# --- what happens to a batch ---
-
-
-def test_sharing_gives_each_sample_a_centre_of_the_batch_or_a_style_of_the_other_site(
-    network: StyledClassifier,
-) -> None:
+def test_sharing_gives_a_centre_or_a_style_of_the_other_site(network: StyledClassifier) -> None:
     certain = torch.stack([style()[0], torch.zeros(64)])  # styles that vary not at all
     local = local_of(network, received=certain, shared_fraction=0.5)
     changed = StyleChanges(local, network, torch.arange(6)).shared(maps_of(), certain)
@@ -93,9 +88,6 @@ def test_what_is_appended_has_the_explored_style_and_the_label_of_its_source(net
     expected[32:].clamp_(min=0)
     torch.testing.assert_close(moved, expected, rtol=1e-3, atol=2e-3)
     assert changes.labels.tolist() == [0, 0, 1, 0, 1]
-
-
-# --- the report ---
 
 
 def reported(model: StyledClassifier, batches: list[Batch]) -> torch.Tensor:

@@ -45,9 +45,7 @@ def filters(config: dict[str, Any], kind: str) -> list[str]:
     return [one["path"].rpartition(".")[2] for entry in config[kind] for one in entry["filters"]]
 
 
-def test_fedomg_alone_needs_no_filters_and_the_job_carries_no_copy_of_this_package(
-    recipe: FedAvgRecipe, tmp_path: Path
-) -> None:
+def test_equip_fedomg_needs_no_filters(recipe: FedAvgRecipe, tmp_path: Path) -> None:
     job = exported(equip(recipe, "fedomg"), tmp_path)
     assert job["custom"] == ["client.py"]
     assert [filters(job[end], kind) for end in ("server", "client") for kind in KINDS] == [[], [], [], []]
@@ -56,9 +54,7 @@ def test_fedomg_alone_needs_no_filters_and_the_job_carries_no_copy_of_this_packa
 KINDS = ("task_data_filters", "task_result_filters")
 
 
-def test_feddg_ga_and_feddim_come_with_their_filters_in_order_and_the_host(
-    recipe: FedAvgRecipe, tmp_path: Path
-) -> None:
+def test_equip_adds_filters_in_order_and_the_host(recipe: FedAvgRecipe, tmp_path: Path) -> None:
     job = exported(equip(recipe, "fedomg+ga+dim", head="fc", insight_momentum=0.25, metric="accuracy"), tmp_path)
     assert [filters(job["server"], kind) for kind in KINDS] == [
         ["ExchangeSendFilter"],
@@ -84,18 +80,14 @@ def test_feddg_ga_and_feddim_come_with_their_filters_in_order_and_the_host(
         ("fedga", {"step_size": 0.1}, "step_size"),
     ],
 )
-def test_what_does_not_fit_is_refused_at_once(
-    recipe: FedAvgRecipe, method: str, settings: dict[str, Any], field: str
-) -> None:
+def test_equip_refuses_what_does_not(recipe: FedAvgRecipe, method: str, settings: dict[str, Any], field: str) -> None:
     with pytest.raises(SettingsError) as refused:
         equip(recipe, method, **settings)
     assert refused.value.field == field
 
 
 @pytest.mark.parametrize("aggregator", [FedOMGAggregator(grouping="domain"), FedAvgAggregator(weighting="as")])
-def test_an_aggregator_that_would_refuse_every_update_is_refused_at_once(
-    recipe: FedAvgRecipe, aggregator: UpdateAggregator
-) -> None:
+def test_equip_refuses_a_useless_aggregator(recipe: FedAvgRecipe, aggregator: UpdateAggregator) -> None:
     recipe.aggregator = aggregator
     with pytest.raises(SettingsError) as refused:
         equip(recipe, "fedavg")

@@ -60,19 +60,7 @@ def test_a_job_for_production_is_the_same_job_and_brings_no_custom_folder(tmp_pa
     assert set(plain) >= NOTES, "one environment leaves no trace in the next export"
 
 
-def test_code_of_ones_own_goes_to_production_and_has_no_note_that_denies_it(tmp_path: Path) -> None:
-    (tmp_path / "my_rule.py").write_text("RULE = 1\n", encoding="utf-8")
-    for env in (None, prod(tmp_path, Submissions(tmp_path))):
-        recipe = FDGRecipe("fedomg", name="own")
-        recipe.add_server_file(str(tmp_path / "my_rule.py"))
-        recipe.export(str(tmp_path / "out"), env=env)
-        brought = [path.name for path in (tmp_path / "out" / "own" / "app_server" / "custom").rglob("*.*")]
-        assert brought == ["my_rule.py"]
-
-
-def test_the_simulator_is_started_with_the_names_of_the_jobs_sites(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_simulator_has_the_names_of_the_sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[dict[str, Any]] = []
 
     def start(self: Any, workspace: str, **options: Any) -> int:

@@ -63,9 +63,7 @@ def test_what_is_given_holds_on_the_stand_in_too(tmp_path: Path) -> None:
         ("fedga", "fediir+ga", {"objective": "iir"}),
     ],
 )
-def test_a_weighting_or_an_objective_becomes_part_of_the_method(
-    base: str, method: str, parts: dict[str, Any], tmp_path: Path
-) -> None:
+def test_parts_become_the_method(base: str, method: str, parts: dict[str, Any], tmp_path: Path) -> None:
     made = FDGRecipe(base, **parts)
     assert made.method == method
     assert arguments(made, tmp_path / "parts") == arguments(make_recipe(method), tmp_path / "name")
@@ -99,36 +97,25 @@ def test_the_gap_is_of_the_metric_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
-        ("fedomg", {"kapa": 0.5}),
         ("fedomg", {"step_size": 0.1}),
         ("fedomg", {"metric": "loss"}),
-        ("fedomg", {"data_root": "/data"}),
         ("fedomg", {"target": "angle_0"}),
-        ("fedomg", {"rounds": 0}),
-        ("fedomg", {"model": "vgg"}),
         ("fedomg", {"model": "resnet18", "dataset": "rotatedmnist"}),
         ("fedomg", {"image_size": 40, "dataset": "vessels"}),
-        ("fedomg", {"task": "segmentation"}),
         ("fedomg", {"partition": "dirichlet", "dataset": "vessels"}),
-        ("fedomg", {"normalization": "instance"}),
-        ("fedomg", {"kappa": "much"}),
-        ("fedomg", {"weighting": "foo"}),
         ("fedomg", {"weighting": {"step_size": 0.1}}),
         ("fedomg", {"weighting": {"name": "ga", "kappa": 0.9}}),
-        ("fedomg", {"objective": "foo"}),
         ("fedomg", {"name": "../up"}),
         *(("fedomg", {"sites": sites}) for sites in ([], "photo", ["a", "a"], ["a", "server"], ["a", "b/c"])),
         ("fedomg", {"tracking": "http://elsewhere:5000"}),
         ("fedga", {"weighting": "uniform"}),
         ("feddim", {"objective": "iir"}),
-        ("feddim", {"objective": "erm"}),
         # what contradicts itself
         *((f"fednova+{part}", {}) for part in ("prox", "pac")),
         ("mofedsam", {"momentum": 0.9}),
         ("arfl", {"gap_split": "validation"}),
         ("fedavg", {"sites_per_round": 1}),
         ("stablefdg", {"travels": "head", "model": "vit_b_16"}),
-        ("rsc", {"model": "vit_b_16"}),
     ],
 )
 def test_a_wrong_or_contradictory_setting_is_refused_by_name(method: str, settings: dict[str, Any]) -> None:
@@ -136,11 +123,6 @@ def test_a_wrong_or_contradictory_setting_is_refused_by_name(method: str, settin
         FDGRecipe(method, **settings)
     assert next(iter(settings), "does not go with") in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize("method", ["fednova+sam", "scaffold", "fedcsa+arfl", "fedomg+arfl"])
-def test_what_only_looks_like_a_contradiction_is_made(method: str) -> None:
-    assert make_recipe(method).method == method
 
 
 @pytest.mark.parametrize("settings", [{"weighting": "ga"}, {"objective": "dim"}])
@@ -167,9 +149,7 @@ def check(aggregator: Any, protocol: dict[str, Any], environment: dict[str, str]
         ("fedavg", {"model": "convnet", "objective": "as", "trainable": "head"}, {}),
     ],
 )
-def test_a_job_or_an_environment_that_contradicts_itself_is_refused_by_the_server(
-    aggregator: Any, protocol: dict[str, Any], environment: dict[str, str]
-) -> None:
+def test_server_refuses_contradictions(aggregator: Any, protocol: dict[str, Any], environment: dict[str, str]) -> None:
     with pytest.raises(SettingsError):
         check(aggregator, protocol, environment)
 
@@ -184,15 +164,11 @@ def test_a_job_or_an_environment_that_contradicts_itself_is_refused_by_the_serve
         ("erm", {"sites_per_round": 1, "min_sites": 1}),
     ],
 )
-def test_an_objective_whose_part_is_trained_by_some_parameters_is_accepted(
-    objective: Any, settings: dict[str, Any]
-) -> None:
+def test_objective_with_a_trained_part_is_accepted(objective: Any, settings: dict[str, Any]) -> None:
     check("fedavg", {"model": "convnet", "objective": objective, **settings})
 
 
-def test_of_the_writers_machine_a_job_has_no_trace_but_the_trackers_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_job_names_the_tracker_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = arguments(FDGRecipe("fedomg"), tmp_path / "before")
     monkeypatch.setenv("FDG_ROUNDS", "3")
     assert arguments(FDGRecipe("fedomg"), tmp_path / "after") == before

@@ -85,9 +85,7 @@ def named_classes(jobs: Path, end: str) -> set[str]:
 
 
 @pytest.mark.parametrize("end", [SERVER, SITE])
-def test_each_ends_list_covers_what_jobs_name_and_nothing_of_flares_beside(
-    jobs: Path, tmp_path: Path, end: str
-) -> None:
+def test_allow_list_is_what_jobs_name(jobs: Path, tmp_path: Path, end: str) -> None:
     rounded = FDGRecipe("fedavg", update_precision="bfloat16")
     rounded.add_client_output_filter(DifferentialPrivacyFilter(1.0, 8.0, 3.0), tasks=["train"])
     rounded.export(str(tmp_path))

@@ -18,6 +18,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from tests.docs.test_pages import script
+from tests.source_trees import imported, nodes
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,12 +60,8 @@ def test_every_package_that_the_code_imports_is_declared(project: dict[str, Any]
 
 def _imported() -> Iterator[str]:
     """Yield the top-level names of all modules that are imported somewhere in the package."""
-    for path in (ROOT / "fdg_plugins").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                yield from (alias.name.partition(".")[0] for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                yield node.module.partition(".")[0]
+    for found in nodes(ast.Import, ast.ImportFrom).values():
+        yield from (name.partition(".")[0] for node in found for name in imported(node))
 
 
 def test_what_the_package_needs_at_run_time_is_pinned_down_to_the_last_package() -> None:

@@ -35,9 +35,7 @@ with held_run(Path(sys.argv[1]), {}, lambda: False):
 """
 
 
-def test_each_participant_has_a_folder_of_its_own_wherever_states_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_state_folder_is_each_participants_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = SiteWorkspace(tmp_path / "workspace" / "server")
     monkeypatch.delenv(VARIABLE, raising=False)
     assert state_folder(server, "job") == tmp_path / "workspace" / "server" / "fdg_state" / "job"
