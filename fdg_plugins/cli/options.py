@@ -105,9 +105,9 @@ def brought_networks(settings: dict[str, Any]) -> Iterator[list[Path]]:
                 return tuple(map(named, value))
             if not (isinstance(value, str) and is_factory(value)):
                 return value
-            brought = bring_factory(value, Path.cwd(), Path(folder))
-            files.append(brought.path)
-            return brought.network
+            path, network = bring_factory(value, Path.cwd(), Path(folder))
+            files.append(path)
+            return network
 
         if "model" in settings:
             settings["model"] = named(settings["model"])

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fdg_plugins.data import PACS, DataRoot, DomainData, SharedDomains, domains, find_data_root, open_domain
+from fdg_plugins.data import PACS, DomainData, SharedDomains, domains, find_data_root, open_domain
+from fdg_plugins.data.domains import DataRoot
 from fdg_plugins.data.stand_in import MARKER
 from tests.data.conftest import EACH, Refused, move_out, write_pacs
 
