@@ -2,6 +2,7 @@
 """Groups of images, such as those of one patient: declared by a pattern or a column, and in one part of a division."""
 
 import json
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -16,7 +17,9 @@ from fdg_plugins.data.groups import likely_groups
 from fdg_plugins.data.specs import DatasetSpec, Listing, PairSample
 from fdg_plugins.data.splits import Split, seeded_split, split_of
 from fdg_plugins.errors import SettingsError
+from tests.cli.commands import fdg
 from tests.data.conftest import Refused
+from tests.own_drawings import draw_own
 
 PATTERN = 'group = "patient"\ngroup_pattern = "^(p[0-9]+)_"\n'
 
@@ -137,6 +140,20 @@ def test_images_with_masks_have_their_group_in_the_name_or_in_the_data_list(root
     (root / "a" / "dataset.json").write_text(json.dumps({"training": entries}))
     with refused("patient of a/images/p0_3.png"):
         opened(root, f'{masks}group = "patient"\n')
+
+
+def test_check_warns_of_names_that_look_like_groups_and_counts_those_that_are_declared(tmp_path: Path) -> None:
+    folder = draw_own(tmp_path / "scans", 8)
+    for number, path in enumerate(sorted(folder.rglob("*.*"))):
+        path.rename(path.with_name(f"p{number // 3}_{number}{path.suffix}"))
+    warned = fdg("data", "check", folder)
+    assert "beginnings of file names have several images, such as 'p0' with 3" in warned.stderr
+    (folder / "dataset.toml").write_text(PATTERN)
+    told = fdg("data", "check", folder)
+    assert told.stderr == ""
+    assert re.search(r"^photo +24 .* 8 ", told.stdout, re.MULTILINE)
+    (folder / "photo" / "Hund" / "p0_99.png").write_bytes(next(folder.rglob("p8_24.*")).read_bytes())
+    assert "images of patient p0, among 1, are in several domains" in fdg("data", "check", folder).stderr
 
 
 def test_the_hash_of_a_division_covers_the_groups_and_is_as_before_without() -> None:
