@@ -105,7 +105,7 @@ def test_sites_of_one_process_list_a_domain_once_and_have_what_they_have_apart(
     shared = SharedDomains()
     first = open_domain(root, "pacs", "photo", seed=1, part=(1, 2), shared=shared)
     apart = open_domain(root, "pacs", "photo", seed=1, part=(2, 2))
-    monkeypatch.setattr(domains, "list_domain", None)
+    monkeypatch.setattr(domains, "list_images", None)
     second = open_domain(root, "pacs", "photo", seed=1, part=(2, 2), shared=shared)
     assert (second.train, second.split_hash) == (apart.train, apart.split_hash)
     assert second.images is first.images
