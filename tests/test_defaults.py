@@ -7,7 +7,8 @@ from typing import Any, get_args
 import pytest
 
 from fdg_plugins.cli.options import ProtocolName
-from fdg_plugins.data import DATASETS, PACS, ROTATED_DIGITS
+from fdg_plugins.data import DATASETS, PACS
+from fdg_plugins.data.catalogue import ROTATED_DIGITS
 from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.centralised.plan import make_plan

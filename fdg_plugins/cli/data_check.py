@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``fdg data check``: look into the images of a data set, in numbers and in pictures."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -11,8 +12,9 @@ import numpy as np
 from fdg_plugins.cli.console import make_table, say, show, warn
 from fdg_plugins.data.attributes import list_attributed
 from fdg_plugins.data.decoding import read_image
+from fdg_plugins.data.groups import likely_groups
 from fdg_plugins.data.labels import list_images
-from fdg_plugins.data.own_files import FileRules
+from fdg_plugins.data.own_files import DatasetFile
 from fdg_plugins.data.pairs import list_pairs, stem_of
 from fdg_plugins.data.specs import AttributeSpec, ImageFolderSpec, KnownSpec, LabelsSample, Sample, SegmentationSpec
 from fdg_plugins.data.splits import split_of
@@ -40,7 +42,7 @@ class Place(NamedTuple):
 
     spec: KnownSpec
     root: Path
-    rules: FileRules
+    rules: DatasetFile
     max_pixels: int
 
 
@@ -75,6 +77,12 @@ def check_files(place: Place, sheets: Path | None) -> None:
         warn(f"exclude names {', '.join(place.rules.idle)}, which no file matches; expected <domain>/<class>/<image>.")
     if absent := [name for name in spec.domains if name not in looks]:
         warn(f"no folder for {', '.join(absent)}; a run on this machine needs every domain.")
+    likely = [found for one in looks.values() if (found := likely_groups(one.facts.samples, len(spec.classes)))]
+    if likely and spec.described and place.rules.group is None:
+        warn(f"{likely[0]}: if it is a patient, slide or scene, say so in dataset.toml (group), or it leaks.")
+    held = Counter(group for one in looks.values() for group in {sample.group for sample in one.facts.samples} - {""})
+    if several := sorted(group for group, count in held.items() if count > 1):
+        warn(f"images of {place.rules.group} {several[0]}, among {len(several):,}, are in several domains.")
     if sheets is not None:
         for name, sheet in _sheets(place, spec, looks):
             write_bytes(sheets / f"{name}.png", sheet)
@@ -109,6 +117,8 @@ def _look(place: Place, spec: Any, domain: str) -> Look:
         "unusable": f"{len(found.damaged):,}",
         "height x width" if spec.dims == 2 else "size": _sizes(found),
     }
+    if listing.group is not None:
+        row[listing.group] = f"{len({sample.group for sample in samples} - {''}):,}"
     remarks = [f"{len(listing.skipped):,} files that are known to be bad, or excluded, are left out"]
     remarks = [*(remarks if listing.skipped else []), *(f"not used: {phrase}" for phrase in listing.unused)]
     if has_masks:

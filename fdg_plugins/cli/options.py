@@ -95,9 +95,8 @@ def brought_networks(settings: dict[str, Any]) -> Iterator[list[Path]]:
         names = list(given) if isinstance(given, tuple) else [given]
         for place, value in enumerate(names):
             if isinstance(value, str) and is_factory(value):
-                brought = bring_factory(value, Path.cwd(), Path(folder))
-                files.append(brought.path)
-                names[place] = brought.network
+                path, names[place] = bring_factory(value, Path.cwd(), Path(folder))
+                files.append(path)
         if files:
             settings["model"] = tuple(names) if isinstance(given, tuple) else names[0]
         yield files

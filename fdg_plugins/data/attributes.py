@@ -3,7 +3,7 @@
 
 ``list_attr_celeba.txt`` has the number of images in its first line, the names of the attributes in the second, and then
 a line per image: its file name, and 1 or -1 for each attribute. ``list_eval_partition.txt`` has a file name and the
-number of a part in each line. Only the two lists and the names in the folder are read here, and no image.
+number of a part in each line.
 """
 
 from pathlib import Path

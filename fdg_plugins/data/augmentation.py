@@ -1,19 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """From pixels to the input of a network: one augmented view for training, or the whole image, resized.
 
-A view is drawn as torchvision draws it: a crop of 80 to 100 % of the area; a horizontal flip with probability 1/2;
-brightness, contrast and saturation changed by up to 40 % and hue by up to 0.4 turns, in random order; grey with
-probability 1/10. In torchvision: ``RandomResizedCrop``, ``RandomHorizontalFlip``, ``ColorJitter(0.4, 0.4, 0.4, 0.4)``
-and ``RandomGrayscale(0.1)``. :class:`AugmentationRanges` has other ranges: crops of 70 to 100 % in the released code of
-FedDG-GA and FedOMG, and in FedIIR's, whose ``ColorJitter`` has 0.3.
+A view is drawn as torchvision's ``RandomResizedCrop``, of 80 to 100 % of the area, ``RandomHorizontalFlip``,
+``ColorJitter(0.4, 0.4, 0.4, 0.4)`` and ``RandomGrayscale(0.1)`` draw it. :class:`AugmentationRanges` has other ranges:
+crops of 70 to 100 % in the released code of FedDG-GA and FedOMG, and in FedIIR's, whose ``ColorJitter`` has 0.3.
 
 Pixels are uint8 ``[H, W, 3]`` and views uint8 ``[3, S, S]``: a quarter of the bytes of floats to transfer between
 processes and to a GPU, where whole batches are normalised. Resizing is bilinear and antialiased, on 8-bit values as in
-Pillow. Colours are changed in place, in an image float32 ``[3, H, W]`` with values in [0, 255], which fits into a
-core's cache, and rounded once. For arrays of that size, numpy starts an operation in a third of the time that torch
-needs, and its bits do not depend on the number of threads. The hue needs no case distinction by sextant of the colour
-circle. With ``C = max - min`` of a pixel's values and the hue ``h`` in (-1/2, 1/2], in turns from red and positive
-towards green,
+Pillow. Colours are changed in place, in an image float32 ``[3, H, W]`` with values in [0, 255], and rounded once, by
+numpy: it starts an operation in a third of torch's time, and its bits do not depend on the number of threads. The hue
+needs no case distinction by sextant of the colour circle. With ``C = max - min`` of a pixel's values and the hue ``h``
+in (-1/2, 1/2], in turns from red and positive towards green,
 
     |h| = 1/6 + (g + b - r - min) / 6C,        with the sign of g - b,
     channel = min + 6C clamp(1/3 - distance, 0, 1/6),
@@ -41,8 +38,7 @@ RATIO = (3 / 4, 4 / 3)
 TRIES = 10
 GREY = 0.1
 ORDERS: tuple[tuple[Change, ...], ...] = tuple(itertools.permutations(("brightness", "contrast", "saturation", "hue")))
-DRAWS = 2 * TRIES + 9
-"""The number of uniform random numbers reserved for one view, even if it needs fewer."""
+DRAWS = 2 * TRIES + 9  # the number of uniform random numbers reserved for one view, even if it needs fewer
 # Mean and deviation of ImageNet's training images, per channel, for values in [0, 1].
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_DEVIATION = (0.229, 0.224, 0.225)
@@ -100,17 +96,13 @@ class Crop(NamedTuple):
     width: int
 
 
-@dataclass(frozen=True)
-class Augmentation:
+class Augmentation(NamedTuple):
     """One draw. ``changes``: the colour changes in their order, each with its factor (for the hue: turns)."""
 
     crop: Crop
     flipped: bool
     changes: tuple[tuple[Change, float], ...]
     grey: bool
-
-
-# --- draws ---
 
 
 def augmentation_from(draws: np.ndarray, height: int, width: int, ranges: AugmentationRanges = USUAL) -> Augmentation:
@@ -148,8 +140,7 @@ def _between(number: float, low: float, high: float) -> float:
 class EpochViews:
     """The augmented views of ``count`` samples in consecutive epochs.
 
-    The draws for a sample depend only on the epochs' seed and scope and on the sample's position. Those of an epoch are
-    made when its first sample is asked for, because a table of draws takes memory.
+    The draws for a sample depend only on the epochs' seed and scope and on the sample's position.
     """
 
     def __init__(self, image_size: int, count: int, epochs: Epochs) -> None:
@@ -218,13 +209,13 @@ def _constants(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
 # --- colours ---
 
 
-def adjust_brightness(image: np.ndarray, factor: float) -> None:
+def _brightness(image: np.ndarray, factor: float) -> None:
     """Multiply by ``factor >= 0``."""
     image *= factor
     _clamp(image, factor)
 
 
-def adjust_contrast(image: np.ndarray, factor: float) -> None:
+def _contrast(image: np.ndarray, factor: float) -> None:
     """Blend with the mean of the image in grey: 0 leaves only the mean, 1 the image."""
     sums = [luma * float(channel.sum()) for luma, channel in zip(_LUMA, image, strict=True)]
     mean = sum(sums) / image[0].size
@@ -233,7 +224,7 @@ def adjust_contrast(image: np.ndarray, factor: float) -> None:
     _clamp(image, factor)
 
 
-def adjust_saturation(image: np.ndarray, factor: float) -> None:
+def _saturation(image: np.ndarray, factor: float) -> None:
     """Blend with the image in grey: 0 leaves only the grey image, 1 the image."""
     grey = _grey_of(image)
     grey *= 1 - factor
@@ -242,7 +233,7 @@ def adjust_saturation(image: np.ndarray, factor: float) -> None:
     _clamp(image, factor)
 
 
-def adjust_hue(image: np.ndarray, turns: float) -> None:
+def _hue(image: np.ndarray, turns: float) -> None:
     """Turn each pixel's hue by ``turns`` of the colour circle; greys and each pixel's extreme values are preserved."""
     red, green, blue = image
     smallest = np.minimum(red, green)
@@ -268,18 +259,12 @@ def adjust_hue(image: np.ndarray, turns: float) -> None:
     image -= 1 / 2
     np.abs(image, out=image)
     image -= 1 / 6  # the distance from the channel's place is now 1/3 - image
-    _clamp_to(image, 1 / 6)
+    _clamp(image, math.inf, 1 / 6)
     image *= chroma
     image += smallest
 
 
-CHANGES = {
-    "brightness": adjust_brightness,
-    "contrast": adjust_contrast,
-    "saturation": adjust_saturation,
-    "hue": adjust_hue,
-}
-"""The colour changes by name."""
+CHANGES = {"brightness": _brightness, "contrast": _contrast, "saturation": _saturation, "hue": _hue}
 
 
 def _grey_of(image: np.ndarray) -> np.ndarray:
@@ -291,13 +276,10 @@ def _grey_of(image: np.ndarray) -> np.ndarray:
     return grey
 
 
-def _clamp(image: np.ndarray, factor: float) -> None:
+def _clamp(image: np.ndarray, factor: float, largest: float = 255) -> None:
     """Clamp values that were multiplied by ``factor`` or blended; for factors up to 1, all are within the range."""
-    if factor > 1:
-        _clamp_to(image, 255)
-
-
-def _clamp_to(image: np.ndarray, largest: float) -> None:
+    if factor <= 1:
+        return
     # torch is three times faster here. It processes parts of this size in one thread: waking others would make it
     # wait for cores that other sites on this machine need.
     for part in torch.from_numpy(image).view(-1).split(_ONE_THREAD):

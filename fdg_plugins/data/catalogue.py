@@ -58,15 +58,14 @@ CIFAR_100 = _record(PublishedSpec, "cifar100")
 CELEBA = _record(AttributeSpec, "celeba")
 
 DATASETS: Registry[KnownSpec] = Registry("data set", "fdg_plugins.datasets", [__name__], DatasetSpec)
-"""All data sets by name: those above and those of plug-ins."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
     """The number of images in one release of a data set, by domain (MNIST: by part), and the source of the numbers.
 
-    ``by_class`` gives the numbers per class, in the order of the data set's classes, if known. ``certain`` is false
-    for numbers found only in papers: a difference then causes a remark, not an error.
+    ``by_class``: per class, in the order of the classes, if known. Numbers found only in papers are not ``certain``: a
+    difference then causes a remark, not an error.
     """
 
     name: str
@@ -78,10 +77,7 @@ class Release:
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """The origin of a data set: its page, what to download there, and the ``terms`` of use, in short its ``licence``.
-
-    ``releases`` is empty if no numbers are known.
-    """
+    """Where a data set is from: its page, what to download there, and the terms of use, in short its ``licence``."""
 
     page: str
     obtain: str = "see the plug-in that brings it"
@@ -91,10 +87,7 @@ class Origin:
 
 
 def origin_of(dataset: str) -> Origin:
-    """Return the origin of the data set called ``dataset``; for a plug-in's data set, what its record says.
-
-    Raises SettingsError, listing the known names, if there is no such data set.
-    """
+    """Return the origin of the data set called ``dataset``; for a plug-in's data set, what its record says."""
     spec = dataset_spec(dataset)
     if (facts := _table().get(spec.name)) is None:
         return Origin(page=spec.reference)
@@ -119,12 +112,9 @@ def dataset_spec(dataset: DatasetRef) -> KnownSpec:
     """
     if not isinstance(dataset, OwnDataset):
         return DATASETS.get(dataset)
-    common: dict[str, Any] = {
-        **{"name": dataset.name, "title": dataset.title or dataset.name, "reference": "a data set of one's own"},
-        **{"domains": dataset.domains, "classes": dataset.classes, "folder": "", "described": True},
-    }
-    if dataset.task != "segmentation":
-        other = {} if dataset.task == ImageFolderSpec.task else {"task": dataset.task}
-        return ImageFolderSpec(**common, task=dataset.task, protocol={**_OWN_PHOTOGRAPHS, **other})
-    masks = {name: getattr(dataset, name) for name in ("channels", "dims", "preset", "mask_values")}
-    return SegmentationSpec(**common, **masks)
+    said = dict(dataset) | {"title": dataset.title or dataset.name, "reference": "a data set of one's own"}
+    is_pairs = dataset.task == "segmentation"
+    of_task: type[ImageFolderSpec | SegmentationSpec] = SegmentationSpec if is_pairs else ImageFolderSpec
+    known = {name: said[name] for name in said.keys() & {one.name for one in fields(of_task)}}
+    other = {} if dataset.task == ImageFolderSpec.task else {"task": dataset.task}
+    return of_task(**known, folder="", described=True, protocol={} if is_pairs else {**_OWN_PHOTOGRAPHS, **other})

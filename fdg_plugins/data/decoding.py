@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read an image, or an image and its mask, and say why that is impossible in an error that names the file.
 
-Pillow reads photographs, nibabel NIfTI, and nothing else: no format can make its reader execute anything. The number of
-pixels is known from the header, and too large an image is rejected before any pixel is decoded. nibabel is imported
-when it is needed; its memory mapping, in which a file that is cut short would end the process, is not used.
+Pillow reads photographs, nibabel NIfTI, and nothing else: no format can make its reader execute anything. Too large an
+image is rejected by its header, before any pixel is decoded. nibabel's memory mapping, in which a file that is cut
+short would end the process, is not used.
 """
 
 import io
-import re
 import struct
 import threading
 import zlib
@@ -25,8 +24,7 @@ from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.errors import DataError, load_extra
 from fdg_plugins.plugins.own_dataset import LARGEST_MASK_VALUE
 
-MOST_PIXELS = 50_000_000
-"""Pixels of the largest image that is opened, unless the caller sets another limit."""
+MOST_PIXELS = 50_000_000  # Pixels of the largest image that is opened, unless the caller sets another limit
 
 # Pillow selects the decoder by content, not by suffix: these are all the formats a misnamed image may turn out to have.
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
@@ -39,7 +37,6 @@ DECODE_ERRORS = (
 LARGEST_DEEP = 2**16 - 1  # the largest value of an image of more than 8 bits
 LEAST_DEEP = 2**12  # an image whose values stay below is of 12 bits or fewer: its upper 8 of 16 bits are nearly black
 UPRIGHT = 1
-_UPPER_BITS = re.compile(r";16[BLN]$")  # of Pillow's names for what a decoder reads; ";16" alone are 5 bits a colour
 _PILLOWS_LIMIT = threading.Lock()
 
 
@@ -60,10 +57,8 @@ def decoding(path: Path) -> Iterator[None]:
         raise DamagedError(path, f"cannot be read ({type(error).__name__})") from error
 
 
-def check_pixels(path: Path, pixels: int, most: int) -> None:
-    """Raise :class:`DamagedError` for an image of more than ``most`` pixels or voxels."""
-    if pixels > most:
-        raise DamagedError(path, f"has {pixels:,} pixels; expected at most {most:,} (max_image_pixels)")
+def _too_large(path: Path, pixels: int, most: int) -> DamagedError:
+    return DamagedError(path, f"has {pixels:,} pixels; expected at most {most:,} (max_image_pixels)")
 
 
 def open_image(
@@ -79,18 +74,16 @@ def open_image(
             image = Image.open(path if content is None else io.BytesIO(content), formats=formats)
         finally:
             Image.MAX_IMAGE_PIXELS = kept
-    try:
-        check_pixels(path, image.width * image.height, max_pixels)
-    except DamagedError:
+    if (pixels := image.width * image.height) > max_pixels:
         image.close()
-        raise
+        raise _too_large(path, pixels, max_pixels)
     return image
 
 
 def read_image(
     path: Path, max_pixels: int = MOST_PIXELS, *, content: bytes | None = None, formats: tuple[str, ...] = FORMATS
 ) -> Image.Image:
-    """Return the image in ``path`` as RGB; raises as ``open_image`` and ``to_rgb`` do, and if it is damaged."""
+    """Return the image in ``path`` as RGB; raises as :func:`open_image` and :func:`to_rgb` do, and if it is damaged."""
     with open_image(path, max_pixels, content=content, formats=formats) as image, decoding(path):
         return to_rgb(image, path)
 
@@ -111,58 +104,44 @@ def check_image(path: Path, max_pixels: int = MOST_PIXELS) -> None:
 def to_rgb(image: Image.Image, path: Path) -> Image.Image:
     """Decode and convert to RGB; channels of 16 bits keep their upper 8 bits, transparency is ignored.
 
-    ``image`` is not decoded yet. Raises :class:`DamagedError`, naming ``path``, for values of which too little would be
-    left: floating-point ones, those out of 16 bits, and those of 12 bits or fewer that are stored in more than 8,
-    unless the image is grey and blank.
+    Raises :class:`DamagedError`, naming ``path``, for values of which too little would be left: floating-point ones,
+    those out of 16 bits, and grey ones of 12 bits or fewer that are stored in more than 8, unless the image is blank.
     """
     if image.mode == "F":
         raise DamagedError(path, "has floating-point values, expected whole numbers of 8 or 16 bits")
-    highest = None
-    is_deep = has_deep_channels(image)
     if image.mode.startswith("I"):
         values = np.asarray(image)
         low, high = int(values.min()), int(values.max())
         if low < 0 or high > LARGEST_DEEP:
             raise DamagedError(path, f"has values from {low:,} to {high:,}, expected 0 to {LARGEST_DEEP:,}")
-        highest = high if low < high else None
+        if low < high < LEAST_DEEP:
+            expected = "the whole range (12-bit values times 16), or 8 bits"
+            found = f"values of more than 8 bits that reach only {high:,} of {LARGEST_DEEP:,}"
+            raise DamagedError(path, f"has {found}, expected {expected}")
         image = Image.fromarray((values >> 8).astype(np.uint8))
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
-    pixels = image.convert("RGB")
-    if is_deep:
-        highest = (int(np.asarray(pixels).max()) + 1 << 8) - 1
-    if highest is not None and highest < LEAST_DEEP:
-        expected = "the whole range (12-bit values times 16), or 8 bits"
-        found = f"values of more than 8 bits that reach only {highest:,} of {LARGEST_DEEP:,}"
-        raise DamagedError(path, f"has {found}, expected {expected}")
-    return pixels
-
-
-def has_deep_channels(image: Image.Image) -> bool:
-    """Return whether an opened image, not decoded yet, has several channels of 16 bits: Pillow reads the upper 8."""
-    read = (tile[3] if isinstance(tile[3], str) else str(tile[3][0]) for tile in getattr(image, "tile", ()) if tile[3])
-    return not image.mode.startswith("I") and any(_UPPER_BITS.search(one) for one in read)
+    return image.convert("RGB")
 
 
 def ignored_orientation(image: Image.Image) -> int:
-    """Return the EXIF orientation of an opened image that decoding ignores, from 1, upright, to 8.
-
-    Pillow itself turns TIFF images as their tag says.
-    """
-    if image.format == "TIFF":
-        return UPRIGHT
-    try:
-        found = image.getexif().get(ExifTags.Base.Orientation, UPRIGHT)
-    except DECODE_ERRORS:  # damaged metadata say nothing
+    """Return the EXIF orientation of an opened image that decoding ignores, from 1, upright, to 8."""
+    try:  # Pillow itself turns TIFF images; damaged metadata say nothing
+        found = UPRIGHT if image.format == "TIFF" else image.getexif().get(ExifTags.Base.Orientation, UPRIGHT)
+    except DECODE_ERRORS:
         return UPRIGHT
     return int(found) if found in range(1, 9) else UPRIGHT
 
 
 # --- images with masks ---
 
+
+def _nibabel() -> Any:
+    return load_extra("nibabel", "a NIfTI file")
+
+
 SHOWN_VALUES = 5
-MOST_CUT_OFF = 0.01
-"""The largest fraction of an image's values that a preset for photographs may cut off."""
+MOST_CUT_OFF = 0.01  # of an image's values, by a preset for photographs
 
 
 @dataclass(frozen=True)
@@ -190,10 +169,8 @@ class PairForm:
             found, expected = (" x ".join(map(str, values.shape[1:])) for values in (classes, pixels))
             raise DamagedError(mask, f"has {found} pixels, expected those of its image, {expected}")
         if is_nifti(image.name):
-            axes = {
-                load_extra("nibabel", "a NIfTI file").aff2axcodes(self._open(path).affine) for path in (image, mask)
-            }
-            if len(axes) > 1:
+            axes = [_nibabel().aff2axcodes(self._open(path).affine) for path in (image, mask)]
+            if axes[0] != axes[1]:
                 raise DamagedError(mask, "has another orientation than its image")
         return pixels, classes
 
@@ -242,15 +219,12 @@ class PairForm:
 
     @contextmanager
     def _picture(self, path: Path) -> Iterator[Image.Image]:
-        """Yield a photograph or a mask with its header read; refuse several pages, and those that viewers turn.
-
-        Whoever drew the mask saw the turned image, which decoding does not turn.
-        """
+        """Yield a photograph or a mask with its header read; refuse several pages, and those that viewers turn."""
         with open_image(path, self.max_pixels, formats=PAIR_FORMATS) as image, decoding(path):
             if image.format == "TIFF" and (pages := getattr(image, "n_frames", 1)) > 1:
                 raise DamagedError(path, f"has {pages:,} pages, expected one")
             yield image
-            # After decoding: Pillow tells of a damaged PNG only once, and not here.
+            # Whoever drew the mask saw the turned image. After decoding: Pillow tells of a damaged PNG only once.
             if (found := ignored_orientation(image)) != UPRIGHT:
                 raise DamagedError(path, f"has the EXIF orientation {found}, expected {UPRIGHT}: pixels turned already")
 
@@ -263,8 +237,6 @@ class PairForm:
     def _label_map(self, path: Path) -> np.ndarray:
         """Return the values as they are in the file; channels must be equal, and transparency is ignored."""
         with self._picture(path) as image:
-            if has_deep_channels(image):
-                raise DamagedError(path, "has several channels of 16 bits, expected one, or channels of 8 bits")
             image.load()
             values, is_clear = np.asarray(image), image.mode in ("LA", "PA", "RGBA")
         if values.ndim == 2:
@@ -279,19 +251,15 @@ class PairForm:
         opened = self._open(path)
         with decoding(path):
             if self.oriented and self.spec.dims == 3:
-                opened = load_extra("nibabel", "a NIfTI file").as_closest_canonical(opened)
+                opened = _nibabel().as_closest_canonical(opened)
             values = np.asarray(opened.dataobj)
         while values.ndim > self.spec.dims and values.shape[-1] == 1:
             values = values[..., 0]
         return values
 
     def _open(self, path: Path) -> Any:
-        """Return nibabel's image with a checked header, whose values are not read yet.
-
-        Raises :class:`DamagedError` if it is not NIfTI with real values and axes that can be told apart, and if it has
-        too many voxels.
-        """
-        nibabel = load_extra("nibabel", "a NIfTI file")
+        """Return nibabel's image with a checked header, whose values are not read yet."""
+        nibabel = _nibabel()
         own = (nibabel.filebasedimages.ImageFileError, nibabel.spatialimages.HeaderDataError, StopIteration)
         try:
             kinds = (kind for kind in (nibabel.Nifti1Image, nibabel.Nifti2Image) if kind.path_maybe_image(path)[0])
@@ -300,7 +268,8 @@ class PairForm:
             usable = voxels >= 1 and opened.get_data_dtype().kind in "iuf"
         except (*DECODE_ERRORS, *own) as error:
             raise DamagedError(path, f"cannot be read ({type(error).__name__})") from error
-        check_pixels(path, voxels, self.max_pixels)
+        if voxels > self.max_pixels:
+            raise _too_large(path, voxels, self.max_pixels)
         if not usable or np.linalg.matrix_rank(np.nan_to_num(opened.affine)[:3, :3]) < 3:
             raise DamagedError(path, "is no NIfTI with real values and axes that can be told apart")
         return opened

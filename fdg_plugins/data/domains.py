@@ -2,8 +2,8 @@
 """One domain of a data set at a site: found, listed in a fixed order, split, divided among sites, and checked.
 
 Opening a domain of image folders reads names only; looking for damaged images is a separate, slower step. An image is
-damaged if Pillow, or nibabel, refuses to decode it; a mask is decoded with its image. A garbled JPEG that is decoded to
-wrong pixels, as in any viewer, counts as sound. Images that come in one array are read when the domain is opened.
+damaged if Pillow, or nibabel, refuses to decode it; a garbled JPEG that is decoded to wrong pixels counts as sound.
+Images that come in one array are read when the domain is opened.
 """
 
 from collections.abc import Callable, Collection, Hashable
@@ -24,7 +24,6 @@ from fdg_plugins.data.published import published_domain, rotated_domain
 from fdg_plugins.data.skew import EQUAL, EQUAL_PARTS, Partition, site_splits
 from fdg_plugins.data.specs import (
     AttributeSpec,
-    DatasetSpec,
     KnownSpec,
     Listing,
     PublishedSpec,
@@ -39,8 +38,7 @@ from fdg_plugins.plugins.own_dataset import DatasetRef
 
 T = TypeVar("T")
 
-SHOWN = 10
-"""The number of damaged files that a sentence names."""
+SHOWN = 10  # damaged files that a sentence names
 
 
 # --- the data root ---
@@ -64,27 +62,27 @@ def find_data_root(dataset: DatasetRef, data_root: Path | None, cache: Path | No
     spec = dataset_spec(dataset)
     if not spec.needs_data_root:
         return DataRoot(None, stand_in=False)
-    if data_root is not None:
-        if not is_folder(data_root):
-            raise DataError(
-                f"data root {data_root} is not a folder; FDG_DATA_ROOT or fdg_site.json names it.",
-                public="its data root is not a folder.",
-            )
-        if is_unfinished(data_root / spec.folder):
-            raise DataError(
-                f"folder {data_root / spec.folder} is not complete: fdg data prepare {spec.name} has not ended; call "
-                "it again, with --any-counts to accept what is there.",
-                public=f"its preparation of data set {spec.name} has not ended.",
-            )
-        return DataRoot(data_root, stand_in=is_stand_in(data_root, spec.folder))
-    if isinstance(spec, PublishedSpec | RotatedSpec):
+    if data_root is None and isinstance(spec, PublishedSpec | RotatedSpec):
         return DataRoot(None, stand_in=True)
-    if spec.described or spec.name not in STAND_INS:
-        raise _no_root(spec)
-    return DataRoot(ensure_stand_in(cache, spec.name), stand_in=True)
+    if data_root is None:
+        if spec.described or spec.name not in STAND_INS:
+            raise _no_root(spec)
+        return DataRoot(ensure_stand_in(cache, spec.name), stand_in=True)
+    if not is_folder(data_root):
+        raise DataError(
+            f"data root {data_root} is not a folder; FDG_DATA_ROOT or fdg_site.json names it.",
+            public="its data root is not a folder.",
+        )
+    if is_unfinished(data_root / spec.folder):
+        raise DataError(
+            f"folder {data_root / spec.folder} is not complete: fdg data prepare {spec.name} has not ended; call it "
+            "again, with --any-counts to accept what is there.",
+            public=f"its preparation of data set {spec.name} has not ended.",
+        )
+    return DataRoot(data_root, stand_in=is_stand_in(data_root, spec.folder))
 
 
-def _no_root(spec: DatasetSpec) -> DataError:
+def _no_root(spec: KnownSpec) -> DataError:
     holds = "its domains" if spec.described else f"{spec.folder}/, which fdg data prepare {spec.name} fills"
     return DataError(
         f"data set {spec.name} has no data root and no stand-in; expected FDG_DATA_ROOT or fdg_site.json to name the "
@@ -100,10 +98,9 @@ def _no_root(spec: DatasetSpec) -> DataError:
 class DomainData:
     """The images of one domain at one site.
 
-    ``images`` is their source, from which ``fdg_plugins.data.images`` makes batches. ``test`` are
-    the images that evaluate a held-out domain: the whole domain, or those in its official test list. ``skipped`` are
-    files left out because they are known to be bad, ``left_out`` those that the site found damaged. ``unused`` says,
-    in phrases, what else lies in the folders of the domain.
+    ``images`` is their source, from which ``fdg_plugins.data.images`` makes batches. ``test`` are the images that
+    evaluate a held-out domain. ``skipped`` are files known to be bad or excluded, ``left_out`` those that the site
+    found damaged. ``unused`` says, in phrases, what else lies in the folders of the domain.
     """
 
     dataset: str
@@ -177,26 +174,15 @@ def open_domain(
     if part is None:
         return whole
     split = Split(whole.train, whole.validation, whole.test, whole.split)
+    number, count = part
     if partition.kind == EQUAL:
         own = part_of(split, spec, domain, part, seed=seed)
     else:
-        number, count = part
         shares = shared.once((*key, count, partition), lambda: site_splits(split, spec, domain, count, partition, seed))
         own = shares.split_of(number)
     return replace(
         whole, train=own.train, validation=own.validation, test=own.test, split=own.name, split_hash=own.digest
     )
-
-
-def _open(
-    dataset: DatasetRef, domain: str, files: "_Files", seed: int, max_samples: int | None, left_out: frozenset[str]
-) -> DomainData:
-    spec, images, listing = _listed(dataset_spec(dataset), domain, files)
-    split = split_of(listing, spec, domain, seed=seed, max_samples=max_samples, left_out=left_out)
-    parts = (split.train, split.validation, split.test, split.name, split.digest)
-    damaged = tuple(sample.file for sample in listing.images if sample.file in left_out)
-    name = dataset_spec(dataset).name
-    return DomainData(name, domain, images, spec.classes, *parts, listing.skipped, damaged, listing.unused)
 
 
 class _Files(NamedTuple):
@@ -207,6 +193,17 @@ class _Files(NamedTuple):
     memory: int
     max_pixels: int
     preset: str
+
+
+def _open(
+    dataset: DatasetRef, domain: str, files: _Files, seed: int, max_samples: int | None, left_out: frozenset[str]
+) -> DomainData:
+    asked = dataset_spec(dataset)
+    spec, images, listing = _listed(asked, domain, files)
+    split = split_of(listing, spec, domain, seed=seed, max_samples=max_samples, left_out=left_out)
+    parts = (split.train, split.validation, split.test, split.name, split.digest)
+    damaged = tuple(sample.file for sample in listing.images if sample.file in left_out)
+    return DomainData(asked.name, domain, images, spec.classes, *parts, listing.skipped, damaged, listing.unused)
 
 
 class SharedDomains:
@@ -229,12 +226,12 @@ class SharedDomains:
 
 def _listed(spec: KnownSpec, domain: str, files: _Files) -> tuple[KnownSpec, ImageSource, Listing]:
     """Return the record of the images, which may be that of a stand-in, their source, and what the domain holds."""
-    if isinstance(spec, RotatedSpec) and spec.stand_in is not None and files.root is None:
-        spec = spec.stand_in
     if isinstance(spec, PublishedSpec):
         return spec, *published_domain(files.root, spec, domain, files.max_pixels)
-    if isinstance(spec, RotatedSpec) and not spec.needs_data_root:
-        return spec, *rotated_domain(None, spec, domain)
+    if isinstance(spec, RotatedSpec):
+        spec = spec.stand_in if spec.stand_in is not None and files.root is None else spec
+        if not spec.needs_data_root:
+            return spec, *rotated_domain(None, spec, domain)
     if files.root is None:
         raise _no_root(spec)
     if isinstance(spec, RotatedSpec):
@@ -278,15 +275,15 @@ def check_images(data: DomainData, sound: set[str] | None = None, poll: Poll = b
     Images known to be ``sound`` are left out; the others join them if all can be used. ``poll``: as in
     :func:`find_damaged`.
     """
-    if damaged := find_damaged(data, sound or (), poll):
+    sound = set() if sound is None else sound
+    if damaged := find_damaged(data, sound, poll):
         problem = f"of the images of domain {data.domain!r}, {len(damaged):,} cannot be used"
         reasons = "; ".join(f"{file} {damaged[file]}" for file in sorted(damaged)[:SHOWN])
         raise DataError(
             f"{problem} ({reasons}); expected undamaged files, or damaged_images 'leave_out' in the site's config.",
             public=f"{problem}.",
         )
-    if sound is not None:
-        sound.update(data.samples)
+    sound.update(data.samples)
 
 
 def without_damaged(

@@ -4,26 +4,23 @@
 A domain of classes is divided by the user's own ``dataset.toml``, by the official lists of PACS, or not at all.
 """
 
+import csv
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from fdg_plugins.data.own_files import DATASET_FILE, NO_RULES, FileRules, read_dataset_file
+from fdg_plugins.data.groups import with_groups
+from fdg_plugins.data.own_files import DATASET_FILE, NO_RULES, DatasetFile, read_dataset_file
 from fdg_plugins.data.specs import IMAGE_SUFFIXES, Given, ImageFolderSpec, KnownSpec, Listing, Sample, without_suffix
 from fdg_plugins.errors import DataError, shorten, visible
 
-LOCK = ".fdg_prepare.lock"
-"""The file that a preparation makes first; it stays in the data set's folder."""
-
-MANIFEST = "fdg_manifest.json"
-"""The manifest, which a preparation removes before it writes the first image, and writes last."""
-
-OF_SYSTEMS = frozenset({"thumbs.db", "desktop.ini"})
-"""Files that systems leave in folders of images, of which nobody needs to hear."""
-
+LOCK = ".fdg_prepare.lock"  # the file that a preparation makes first; it stays in the data set's folder
+MANIFEST = "fdg_manifest.json"  # a preparation removes it before it writes the first image, and writes it last
+OF_SYSTEMS = frozenset({"thumbs.db", "desktop.ini"})  # files in folders of images of which nobody needs to hear
+# Folders in the data set's that may hold the official lists; the last is the download's own name.
 KFOLD_FOLDERS = ("", "splits", "kfold", "Train val splits and h5py files pre-read")
-"""Folders, relative to the data set's, that may hold the official lists; the last is the download's own name."""
 
 is_folder = os.path.isdir  # unlike Path's, these raise for no name
 is_file = os.path.isfile
@@ -59,7 +56,7 @@ def refuse_outside(root: Path, path: Path) -> None:
 
 
 def resolved(data_root: Path) -> Path:
-    """Return a data root after resolving links; one that is no folder as it is named, for the message that says so."""
+    """Return a data root after resolving links; one that is no folder as it is named, for the message."""
     return data_root.resolve() if is_folder(data_root) else data_root
 
 
@@ -116,7 +113,7 @@ def has_image(folder: Path) -> bool:
     return is_folder(folder) and any(name.lower().endswith(IMAGE_SUFFIXES) for name in names_in(folder))
 
 
-def unused_of(paths: Iterable[str], rules: FileRules) -> tuple[str, ...]:
+def unused_of(paths: Iterable[str], rules: DatasetFile) -> tuple[str, ...]:
     """Return a phrase about files and folders that are not used, none if there are none but excluded ones."""
     others = (path for path in paths if path.split("/")[-1].lower() not in OF_SYSTEMS)
     left = [path for path in others if not rules.excludes(path) and not rules.excludes(f"{path}/")]
@@ -136,7 +133,7 @@ def read_lines(root: Path, path: Path) -> list[tuple[int, str]]:
     return [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
 
 
-def rules_of(root: Path, given: Path | None) -> FileRules:
+def rules_of(root: Path, given: Path | None) -> DatasetFile:
     """Return the rules for the images in a data root: those of the file ``given``, else of its own ``dataset.toml``.
 
     Raises DataError for a file that cannot be used, and for one in the data root that is a link out of it.
@@ -150,13 +147,13 @@ def rules_of(root: Path, given: Path | None) -> FileRules:
 # --- classes in folders ---
 
 
-def list_domain(data_root: Path, spec: ImageFolderSpec, domain: str, rules: FileRules = NO_RULES) -> Listing:
-    """Return what is in the folders of the domain, and how it is divided.
+def list_domain(data_root: Path, spec: ImageFolderSpec, domain: str, rules: DatasetFile = NO_RULES) -> Listing:
+    """Return what is in the folders of the domain, how it is divided, and which images are of one group.
 
     Left out are known bad files, and what ``rules``, the site's own, exclude. A class without images is legal: its
     folder is empty or missing. Raises DataError for folders that are missing or lead out of the data root, a class
-    folder of which nothing is an image, folders of classes that the data set does not have, if no image is left, and
-    for lists that do not fit the images.
+    folder of which nothing is an image, folders of classes that the data set does not have, if no image is left, for
+    lists that do not fit the images, and as :func:`with_groups` does.
     """
     root = existing_root(data_root, spec, domain)
     base = root / spec.folder
@@ -168,25 +165,26 @@ def list_domain(data_root: Path, spec: ImageFolderSpec, domain: str, rules: File
         unused += _beside_classes(root, spec, place, rules)
         for label, name in enumerate(spec.classes):
             folder = base / place / name
-            names = image_names(root, folder) if is_folder(folder) else []
-            others = {*names_in(folder)} - {*names} if is_folder(folder) else ()
+            if not is_folder(folder):
+                continue
+            names = image_names(root, folder)
+            others = {*names_in(folder)} - {*names}
             if not names and any(other.lower() not in OF_SYSTEMS for other in others):
                 suffixes = ", ".join(IMAGE_SUFFIXES)
                 raise DataError(f"class folder {folder} holds no usable image; expected files ending in {suffixes}.")
             unused += [f"{place}/{name}/{other}" for other in others]
             found += [Sample(f"{place}/{name}/{file}", label) for file in names]
-    images: list[Sample] = []
-    skipped: list[Sample] = []
-    for sample in sorted(found, key=lambda sample: sample.file):
-        is_out = without_suffix(sample.file) in spec.known_bad or rules.excludes(sample.file)
-        (skipped if is_out else images).append(sample)
+    found.sort(key=lambda sample: sample.file)
+    out = {one for one in found if without_suffix(one.file) in spec.known_bad or rules.excludes(one.file)}
+    images = tuple(sample for sample in found if sample not in out)
+    skipped = tuple(sample.file for sample in found if sample in out)
     if not images:
         raise DataError(f"no usable image of domain {domain!r} in {base / domain}; expected <class>/<image> there.")
-    given = _division(images, skipped, spec, domain, root, rules)
-    return Listing(tuple(images), tuple(sample.file for sample in skipped), unused_of(unused, rules), given)
+    given, column = _division(images, skipped, spec, domain, root, rules)
+    return with_groups(Listing(images, skipped, unused_of(unused, rules), given), rules, column)
 
 
-def _beside_classes(root: Path, spec: ImageFolderSpec, place: str, rules: FileRules) -> list[str]:
+def _beside_classes(root: Path, spec: ImageFolderSpec, place: str, rules: DatasetFile) -> list[str]:
     """Return the images beside the folders of the classes; raise DataError for classes that are not of the data set."""
     folder = root / spec.folder / place
     refuse_outside(root, folder)
@@ -205,87 +203,93 @@ def _beside_classes(root: Path, spec: ImageFolderSpec, place: str, rules: FileRu
 
 # --- lists of images ---
 
-ReadLine = Callable[[str], Sample | None]
+Groups = dict[str, str]  # by file
 
 
 def _division(
     images: Sequence[Sample],
-    skipped: Sequence[Sample],
+    skipped: Sequence[str],
     spec: ImageFolderSpec,
     domain: str,
     root: Path,
-    rules: FileRules,
-) -> Given | None:
-    """Return how ``rules``, else the official lists below the data root, divide a domain; None if nothing does."""
+    rules: DatasetFile,
+) -> tuple[Given | None, Groups]:
+    """Return how ``rules``, else the official lists below the data root, divide a domain; None if nothing does.
+
+    And the groups of the images that a column of the lists names.
+    """
     if rules.parts is not None:
         folders = {"train": rules.parts.train, "validation": rules.parts.validation}
         starts = {part: f"{domain}/{folder}/" for part, folder in folders.items() if folder is not None}
         chosen = {part: tuple(one for one in images if one.file.startswith(start)) for part, start in starts.items()}
-        return Given("parts", **chosen)
-    if rules.lists is not None:
-        origin, read = "lists", _own_line(images, skipped, domain)
-        lists = {part: root / path for part, path in rules.lists.of(domain).items()}
-    else:
-        origin, read = "kfold", _official_line(images, skipped, spec, domain)
+        return Given("parts", **chosen), {}
+    if rules.lists is None:
         lists = _official_lists(root / spec.folder, domain)
-    return Given(origin, **{part: _read_list(root, path, read) for part, path in lists.items()}) if lists else None
+        origin, column, known = "kfold", None, _official_lines(images, skipped, spec) if lists else {}
+    else:
+        # A class may have the name of the domain, so a line may begin with that and not mean the domain.
+        by_file: Lines = {sample.file: sample for sample in images} | dict.fromkeys(skipped)
+        known = by_file | {file.removeprefix(f"{domain}/"): sample for file, sample in by_file.items()}
+        origin, column = "lists", rules.group_column
+        lists = {part: root / path for part, path in rules.lists.of(domain).items()}
+    groups: Groups = {}
+    parts = {part: _read_list(root, path, known, column, groups) for part, path in lists.items()}
+    return Given(origin, **parts) if parts else None, groups
 
 
-def _read_list(root: Path, path: Path, read: ReadLine) -> tuple[Sample, ...]:
-    """Return the images that ``read`` makes of the lines of a list; None of it are left out.
+Lines = dict[str, Sample | None]  # by their text, those of a list, and the images they mean; None: one is left out
 
-    Raises DataError for a line that ``read`` refuses, and an image that is named twice.
+
+def _read_list(root: Path, path: Path, known: Lines, column: str | None, groups: Groups) -> tuple[Sample, ...]:
+    """Return the images that a list names; add what its ``column`` says to the ``groups``.
+
+    Raises DataError for a line that names no image of the domain, or one twice, and a column that is not there.
     """
+    lines, place = read_lines(root, path), 0
+    if column is not None:
+        head = _cells(lines.pop(0)[1]) if lines else []
+        if column not in head[1:]:
+            expected = f"the names of columns, {column!r} after that of the images"
+            raise DataError(site=f"list {path}", field="line 1", value=head, expected=expected)
+        place = head.index(column)
     found: dict[str, Sample] = {}
-    for number, line in read_lines(root, path):
-        try:
-            sample = read(line)
-            if sample is not None and sample.file in found:
-                raise ValueError("names an image twice")
-        except ValueError as error:
-            raise DataError(f"list {path}, line {number}: {shorten(line)} {error}.") from error
+    for number, line in lines:
+        cells = [line] if column is None else _cells(line)
+        key = next((one for one in (cells[0], _without_suffixes(cells[0])) if one in known), None)
+        sample = None if key is None else known[key]
+        problems = {
+            "is no image of the domain and its class; expected <class>/<image>": key is None,
+            "names an image twice": sample is not None and sample.file in found,
+            f"has no {column}": place and not "".join(cells[place : place + 1]),
+        }
+        if problem := next((text for text, is_so in problems.items() if is_so), None):
+            raise DataError(f"list {path}, line {number}: {shorten(line)} {problem}.")
         if sample is not None:
             found[sample.file] = sample
+            groups |= {sample.file: cells[place]} if place else {}
     return tuple(found.values())
 
 
-def _own_line(images: Sequence[Sample], skipped: Sequence[Sample], domain: str) -> ReadLine:
-    """Return the reader of a line ``<class>/<image>`` or ``<domain>/<class>/<image>`` of a user's own list."""
-    known: dict[str, Sample | None] = {sample.file: sample for sample in images} | dict.fromkeys(
-        one.file for one in skipped
-    )
-
-    def read(line: str) -> Sample | None:
-        # A class may have the name of the domain, so a line may begin with that and not mean the domain.
-        for file in (f"{domain}/{line}", line):
-            if file in known:
-                return known[file]
-        raise ValueError("is not an image of the domain; expected <class>/<image>")
-
-    return read
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in next(csv.reader([line]))]
 
 
-def _official_line(images: Sequence[Sample], skipped: Sequence[Sample], spec: ImageFolderSpec, domain: str) -> ReadLine:
-    """Return the reader of a line ``photo/dog/056_0001.jpg 1`` of an official list, with labels from 1.
+def _without_suffixes(line: str) -> str:
+    """Return the line of an official list without the suffix of its image."""
+    file, *label = line.rsplit(maxsplit=1)
+    return " ".join((without_suffix(file), *label))
 
-    An entry may lack the suffix, or have another one; if it still matches one image, it refers to that image.
+
+def _official_lines(images: Sequence[Sample], skipped: Sequence[str], spec: ImageFolderSpec) -> Lines:
+    """Return the lines that official lists may have, such as ``photo/dog/056_0001.jpg 1``, with labels from 1.
+
+    Without the suffix too, in whose place a list may have another one, unless it would mean two images.
     """
-    by_path: dict[str, list[Sample]] = {}
-    for sample in images:
-        for key in (sample.file, without_suffix(sample.file)):
-            by_path.setdefault(key, []).append(sample)
-    absent = {*spec.known_bad, *(without_suffix(sample.file) for sample in skipped)}
-
-    def read(line: str) -> Sample | None:
-        file, number = [*line.rsplit(maxsplit=1), ""][:2]
-        meant = by_path.get(file) or by_path.get(without_suffix(file)) or []
-        if not meant and without_suffix(file) in absent:
-            return None
-        if len(meant) != 1 or number != str(meant[0].label + 1):
-            raise ValueError(f"matches no image and its class; expected '{domain}/<class>/<file> <label from 1>'")
-        return meant[0]
-
-    return read
+    lines: Lines = {f"{sample.file} {sample.label + 1}": sample for sample in images}
+    out = (*spec.known_bad, *skipped)
+    lines |= {f"{file} {n}": None for n, name in enumerate(spec.classes, 1) for file in out if f"/{name}/" in file}
+    several = Counter(map(_without_suffixes, lines))
+    return lines | {bare: lines[line] for line in lines if several[bare := _without_suffixes(line)] == 1}
 
 
 def _official_lists(folder: Path, domain: str) -> dict[str, Path]:

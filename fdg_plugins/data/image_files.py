@@ -23,10 +23,14 @@ from fdg_plugins.data.decoding import MOST_PIXELS, check_image, open_image, read
 from fdg_plugins.data.specs import AttributeSample, LabelsSample, Sample
 from fdg_plugins.errors import DataError
 
-Example = tuple[torch.Tensor, torch.Tensor]
-"""An image and its target."""
+Example = tuple[torch.Tensor, torch.Tensor]  # an image and its target
 
 V = TypeVar("V")
+
+Finish = Callable[[V, Sample, int, int], Example]
+"""Makes an example of what is read, its sample, the number of the epoch, and the sample's position."""
+
+SizedSample = tuple[Sample, int]  # an image, and the side of the square to which it is scaled; 0: the size of its file
 
 
 @dataclass
@@ -76,10 +80,7 @@ class ImageSource(ABC):
         """Return the whole images of ``samples``, without randomness."""
 
     def reported(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
-        """Return ``samples`` as methods report on them: as evaluated, unless these are larger than in training.
-
-        Targets are those of :meth:`training`.
-        """
+        """Return ``samples`` as methods report on them, by default as evaluated; targets are those of training."""
         return self.evaluation(samples, image_size)
 
     @abstractmethod
@@ -87,21 +88,10 @@ class ImageSource(ABC):
         """Raise DataError if the image cannot be used; read it completely, but keep nothing."""
 
 
-# --- files ---
-
-SizedSample = tuple[Sample, int]
-"""An image, and the side of the square to which it is scaled; 0: the size of its file."""
-
-
-Finish = Callable[[V, Sample, int, int], Example]
-"""Makes an example of what is read, its sample, the number of the epoch, and the sample's position."""
-
-
 class FileSource(ImageSource, Generic[V]):
     """Images in files below ``folder``, of at most ``max_pixels`` each; the first are kept up to ``memory`` bytes.
 
-    A subclass says by :meth:`read` what is kept of a file, and by :meth:`bytes_of` how large that is. The forked
-    processes of a loader share what is kept; another process begins without any.
+    The forked processes of a loader share what is kept; another process begins without any.
     """
 
     def __init__(self, folder: Path, memory: int = 0, max_pixels: int = MOST_PIXELS) -> None:
@@ -119,7 +109,7 @@ class FileSource(ImageSource, Generic[V]):
 
     @abstractmethod
     def bytes_of(self, key: SizedSample) -> int:
-        """Return the bytes of what is kept of a file."""
+        """Return the bytes of what is kept of a file, from its header."""
 
     def dataset(
         self, samples: Sequence[Sample], size: int, finish: Finish[V], times: int = 1, largest: int | None = None
@@ -171,7 +161,7 @@ class ImageFiles(FileSource[np.ndarray]):
         return whole_view(pixels, size) if size else pixels
 
     def bytes_of(self, key: SizedSample) -> int:
-        """Return the bytes of the pixels, from the header of the file."""
+        """Return the bytes of the pixels."""
         sample, size = key
         if size:
             return 3 * size**2
@@ -193,33 +183,28 @@ class AttributeFiles(ImageFiles):
         """Return the whole images with labels and attributes."""
         return self.dataset(samples, image_size, _with_attribute)
 
-    def reported(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
-        """Return the whole images with their labels."""
-        return self.dataset(samples, image_size, _labelled)
+    reported = training
 
 
 def _augmented(views: EpochViews, pixels: np.ndarray, sample: Sample, number: int, position: int) -> Example:
-    return _labelled(views(pixels, number, position), sample, number, position)
+    return _labelled(views(pixels, number, position), sample)
 
 
-def _labelled(pixels: np.ndarray, sample: Sample, number: int, position: int) -> Example:
+def _labelled(pixels: np.ndarray, sample: Sample, *_: int) -> Example:
     image = torch.from_numpy(np.ascontiguousarray(pixels))
     if isinstance(sample, LabelsSample):
         return image, torch.tensor(sample.present, dtype=torch.float32)
     return image, torch.tensor(sample.label)
 
 
-def _with_attribute(pixels: np.ndarray, sample: Sample, number: int, position: int) -> Example:
+def _with_attribute(pixels: np.ndarray, sample: Sample, *_: int) -> Example:
     assert isinstance(sample, AttributeSample)
     return torch.from_numpy(np.ascontiguousarray(pixels)), torch.tensor((sample.label, sample.attribute))
 
 
-# --- one array ---
-
-
 @dataclass(frozen=True, eq=False)
 class ImageArray(ImageSource):
-    """Images in memory, ``pixels: uint8 [N, S, S]`` if grey, ``[N, 3, S, S]`` in colour.
+    """Images in memory, ``pixels: uint8 [N, S, S]`` if grey, ``[N, 3, S, S]`` in colour; never augmented.
 
     ``rows`` maps the ``file`` of a sample to its row. Datasets have images float32 ``[C, S, S]`` in [0, 1] and labels.
     """
@@ -228,11 +213,11 @@ class ImageArray(ImageSource):
     rows: Mapping[str, int]
 
     def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> "ArrayImages":
-        """Return the images as they are, once per epoch."""
+        """Return the images once per epoch."""
         return ArrayImages(self, samples, image_size, len(epochs))
 
     def evaluation(self, samples: Sequence[Sample], image_size: int) -> "ArrayImages":
-        """Return the images as they are."""
+        """Return the images."""
         return ArrayImages(self, samples, image_size)
 
     def check(self, sample: Sample) -> None:

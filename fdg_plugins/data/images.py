@@ -2,7 +2,7 @@
 """Batches of images, from files or from memory; every tensor depends only on the seed and its scope.
 
 Neither the order of reading nor the number of worker processes or threads changes a single bit: the random draws of a
-sample depend on its position only, and a separate generator shuffles. The domain's source of images makes the datasets.
+sample depend on its position only, and a separate generator shuffles.
 """
 
 import itertools
@@ -27,8 +27,7 @@ CPU = torch.device("cpu")
 class ImageBatches(DataLoader[Any]):
     """A DataLoader of ``(images float32 [B, C, S, S], targets)`` on a device, from a dataset of whole batches.
 
-    Images of 8 bits are transferred to the device as such and normalised there. A DataError returned by the dataset is
-    raised here, with its own text.
+    Images of 8 bits are normalised on the device. A DataError returned by the dataset is raised here.
     """
 
     def __init__(self, dataset: ImageDataset, workers: int, device: torch.device, **batching: Any) -> None:
@@ -38,7 +37,7 @@ class ImageBatches(DataLoader[Any]):
             num_workers=workers,
             # The only method that shares decoded images, and a hundred times faster than starting an interpreter.
             multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
-            collate_fn=_unchanged,
+            collate_fn=_whole,
             pin_memory=device.type == "cuda",
             **batching,
         )
@@ -106,11 +105,10 @@ def training_batches(
     workers: int = 0,
     device: torch.device = CPU,
 ) -> ImageBatches:
-    """Return the training images of ``data`` in batches, augmented and shuffled by ``seed`` and ``scope``.
+    """Return the training images of ``data`` in :func:`shuffled_batches`, augmented, by ``seed`` and ``scope``.
 
-    The loader is for one epoch: include the epoch in ``scope`` and build a new loader for the next. Batches have
-    ``batch_size`` samples except the last (see ``shuffled_batches``). Images held in an array are not augmented
-    and need no workers.
+    The loader is for one epoch: include the epoch in ``scope`` and build a new loader for the next. Images held in an
+    array are not augmented and need no workers.
     """
     dataset = data.images.training(data.train, image_size, Epochs(seed, scope, ranges=augmentation))
     sampler = shuffled_batches(len(data.train), batch_size, seed, scope)
@@ -129,10 +127,12 @@ def evaluation_batches(
 ) -> ImageBatches:
     """Return ``samples`` of ``data`` in batches, in their order, without augmentation.
 
-    The last batch may be smaller, and all are if the images are large; without samples there are no batches. Images
-    held in an array need no workers.
+    The last batch may be smaller, and all are if the images are large; without samples there are no batches.
     """
-    return _in_order(data.images.evaluation(samples, image_size), batch_size, workers, device)
+    dataset = data.images.evaluation(samples, image_size)
+    size = min(batch_size, dataset.largest_batch or batch_size)
+    generator = torch_generator(0, "evaluation", "workers")
+    return ImageBatches(dataset, workers, device, batch_size=size, generator=generator)
 
 
 def reported_batches(
@@ -149,23 +149,16 @@ def reported_batches(
     """Return the training images of ``data`` in batches, in their order, as methods report on them.
 
     They are those of :func:`evaluation_batches`, unless a site trains on crops: then they are one crop of each image,
-    drawn by ``seed`` and ``scope``. ``shuffled``: in an order drawn by them, in the batches of
-    :func:`shuffled_batches`, for results that depend on the batches: in their own order, images of one class stand
-    together.
+    drawn by ``seed`` and ``scope``. ``shuffled``: in :func:`shuffled_batches`, for results that depend on the batches:
+    in their own order, images of one class stand together.
     """
     dataset = data.images.reported(data.train, image_size, Epochs(seed, scope))
-    if not shuffled:
-        return _in_order(dataset, batch_size, workers, device)
     size = min(batch_size, dataset.largest_batch or batch_size)
-    sampler = shuffled_batches(len(data.train), size, seed, scope)
-    return ImageBatches(dataset, workers, device, batch_sampler=sampler, generator=torch_generator(seed, "workers"))
+    batching: dict[str, Any] = {"batch_size": size}
+    if shuffled:
+        batching = {"batch_sampler": shuffled_batches(len(data.train), size, seed, scope)}
+    return ImageBatches(dataset, workers, device, **batching, generator=torch_generator(seed, "workers"))
 
 
-def _in_order(dataset: ImageDataset, batch_size: int, workers: int, device: torch.device) -> ImageBatches:
-    size = min(batch_size, dataset.largest_batch or batch_size)
-    generator = torch_generator(0, "evaluation", "workers")
-    return ImageBatches(dataset, workers, device, batch_size=size, generator=generator)
-
-
-def _unchanged(batch: Any) -> Any:
+def _whole(batch: Any) -> Any:
     return batch

@@ -2,15 +2,16 @@
 """``dataset.toml``: what a user says about their images beyond the names of their folders.
 
 Names, domains, classes and the task go into the description that everyone shares
-(:mod:`fdg_plugins.plugins.own_dataset`). What concerns files, which are left out and how a domain is divided, is read
-by each participant from its own file and never leaves it.
+(:mod:`fdg_plugins.plugins.own_dataset`). What concerns files, which are left out, which belong together and how a
+domain is divided, is read by each participant from its own file and never leaves it.
 """
 
+import re
 import tomllib
 import unicodedata
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal
 
 import pydantic
 from pydantic_core import PydanticCustomError
@@ -48,7 +49,8 @@ class Parts(pydantic.BaseModel, frozen=True, extra="forbid"):
 class Lists(pydantic.BaseModel, frozen=True, extra="forbid"):
     """The lists of images that divide each domain, as paths below the data set's folder; images in none never train.
 
-    A list has a line ``<class>/<image>`` or ``<domain>/<class>/<image>`` for each image.
+    A list has a line ``<class>/<image>`` or ``<domain>/<class>/<image>`` for each image. With columns, it has a first
+    line that names them, the first column is the image, and commas separate them.
     """
 
     train: ListPath
@@ -64,7 +66,8 @@ class DatasetFile(pydantic.BaseModel, frozen=True, extra="forbid"):
     """The content of ``dataset.toml``; everything may be omitted.
 
     ``exclude``: patterns of paths ``<domain>/<class>/<image>``, in which ``*`` stands for any characters and ``?``
-    for one. ``parts`` and ``lists`` divide each domain; at most one of them is given.
+    for one. ``parts`` and ``lists`` divide each domain; at most one of them is given. ``group``: a column of the lists,
+    or what ``group_pattern``, a regular expression, finds in the name of a file (:mod:`fdg_plugins.data.groups`).
     """
 
     format: Literal[1] = 1
@@ -79,25 +82,33 @@ class DatasetFile(pydantic.BaseModel, frozen=True, extra="forbid"):
     dims: Literal[2, 3] | None = None
     preset: Title | None = None
     exclude: Annotated[tuple[Text, ...], pydantic.Field(max_length=100_000)] = ()
+    group: PlainName | None = None
+    group_pattern: re.Pattern[str] | None = None
     parts: Parts | None = None
     lists: Lists | None = None
 
+    _matched: set[str] = pydantic.PrivateAttr(default_factory=set)
+
     @pydantic.model_validator(mode="after")
-    def _divided_once(self) -> "DatasetFile":
+    def _fits_together(self) -> "DatasetFile":
         divided = (self.parts is not None) + (self.lists is not None)
         if divided > (self.task == "classification"):
             raise PydanticCustomError("parts", "either parts or lists divide a domain of classes, not both")
+        if self.group_pattern is not None and self.group is None:
+            raise PydanticCustomError("group", 'group_pattern needs a group, such as group = "patient"')
         return self
-
-    _matched: set[str] = pydantic.PrivateAttr(default_factory=set)
 
     @property
     def part_folders(self) -> tuple[str, ...]:
         """The folders between domain and class, each once; ``""`` alone if there is none."""
         parts = self.parts
-        return (
-            ("",) if parts is None else tuple(dict.fromkeys(filter(None, (parts.train, parts.validation, parts.test))))
-        )
+        named = () if parts is None else (parts.train, parts.validation, parts.test)
+        return tuple(dict.fromkeys(filter(None, named))) or ("",)
+
+    @property
+    def group_column(self) -> str | None:
+        """The column of the lists that says to which group an image belongs; None if there is none."""
+        return self.group if self.group_pattern is None else None
 
     def excludes(self, path: str) -> bool:
         """Return whether a path below the data set's folder is left out; that of a folder ends with ``/``.
@@ -116,10 +127,7 @@ class DatasetFile(pydantic.BaseModel, frozen=True, extra="forbid"):
         return [pattern for pattern in self.exclude if pattern not in self._matched]
 
 
-FileRules: TypeAlias = DatasetFile
-"""What a participant's own file says about its images: the last three fields."""
-
-NO_RULES = FileRules()
+NO_RULES = DatasetFile()
 
 
 def read_dataset_file(path: Path) -> DatasetFile:

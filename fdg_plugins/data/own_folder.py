@@ -12,7 +12,7 @@ from typing import Any
 
 from fdg_plugins.data.catalogue import DATASETS
 from fdg_plugins.data.folders import has_image, is_folder, names_in
-from fdg_plugins.data.own_files import DATASET_FILE, LABELS_FILE, NO_RULES, DatasetFile, FileRules, read_dataset_file
+from fdg_plugins.data.own_files import DATASET_FILE, LABELS_FILE, NO_RULES, DatasetFile, read_dataset_file
 from fdg_plugins.data.pairs import PARTS as PAIR_FOLDERS
 from fdg_plugins.errors import DataError, SettingsError, visible
 from fdg_plugins.plugins.own_dataset import OwnDataset, plain_name, read_own_dataset, shorten_names
@@ -20,7 +20,6 @@ from fdg_plugins.storage import own_path
 
 FEWEST_DOMAINS = 3  # two sources, below which there is nothing to combine, and the held-out one
 LAYOUT = "<domain>/<class>/<image>"
-_DESCRIBED = ("domains", "classes", "mask_values", "channels", "dims", "preset")
 
 _Found = Mapping[str, tuple[str, ...]]  # classes by domain
 
@@ -40,7 +39,7 @@ class OwnData:
     file: Path | None = None
     absent: _Found = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
-    rules: FileRules = NO_RULES
+    rules: DatasetFile = NO_RULES
 
     @property
     def file_is_found(self) -> bool:
@@ -61,23 +60,23 @@ def own_data(place: str | Path, folder: str | Path | None = None) -> OwnData:
     images = own_path(folder) if folder is not None else file.parent / ((content and content.folder) or "")
     if not is_folder(images):
         raise DataError(field="folder", value=images, expected=f"one that holds {LAYOUT}, or a {DATASET_FILE}")
-    root = images.resolve()
-    return _described(root, content or DatasetFile(), None if content is None else file.resolve())
+    return _described(images.resolve(), content or NO_RULES, None if content is None else file.resolve())
 
 
 def _described(root: Path, content: DatasetFile, file: Path | None) -> OwnData:
     present = [name for name in content.domains or _folders(root) if not content.excludes(f"{name}/")]
-    find = _found_classes if content.task == "classification" else _found_lists
-    found = find(root, content, present)
+    found = (_found_classes if content.task == "classification" else _found_lists)(root, content, present)
     classes = content.classes or tuple(sorted({name for names in found.values() for name in names}))
     _check_found(root, found, classes, content)
     plain = plain_name(root.name)
+    said = {"mask_values", "channels", "dims", "preset"}
     values: dict[str, Any] = {
         "name": content.name or (f"own_{plain}" if plain in DATASETS.names() else plain),
         "title": content.title or visible(root.name),
         "task": content.task,
-        **{"domains": tuple(found), "classes": classes},
-        **{name: value for name in _DESCRIBED if (value := getattr(content, name)) is not None},
+        "domains": content.domains or tuple(found),
+        "classes": classes,
+        **content.model_dump(include=said, exclude_none=True),
     }
     dataset = read_own_dataset(values, f"folder {root}" if file is None else str(file))
     absent = {domain: tuple(name for name in classes if name not in names) for domain, names in found.items()}
@@ -91,24 +90,23 @@ def _folders(folder: Path) -> list[str]:
     return sorted(name for name in names_in(folder) if is_folder(folder / name)) if is_folder(folder) else []
 
 
-def _found_classes(root: Path, rules: FileRules, domains: list[str]) -> _Found:
+def _found_classes(root: Path, rules: DatasetFile, domains: list[str]) -> _Found:
     """Return the domains that have images in folders of classes.
 
     Raises DataError for a part whose folder no domain has; one domain alone may lack some, as the held-out one.
     """
-    found = {}
     there = [domain for domain in domains if is_folder(root / domain)]
     for part in rules.part_folders if len(there) > 1 else ():
         if not any(is_folder(root / domain / part) for domain in there):
             where = f"[parts] of {root / DATASET_FILE}"
             raise DataError(field=where, value=part, expected="the name of a folder in the domains")
+    found = {}
     for domain in domains:
         places = [f"{domain}/{part}".strip("/") for part in rules.part_folders]
         inner = [f"{place}/{name}" for place in places for name in _folders(root / place)]
         used = {path.split("/")[-1] for path in inner if not rules.excludes(f"{path}/") and has_image(root / path)}
-        if used:
-            found[domain] = tuple(sorted(used))
-    return found
+        found[domain] = tuple(sorted(used))
+    return {domain: names for domain, names in found.items() if names}
 
 
 def _found_lists(root: Path, content: DatasetFile, domains: list[str]) -> _Found:

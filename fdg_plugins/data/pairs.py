@@ -3,29 +3,23 @@
 
 Data lists have the form of the Medical Segmentation Decathlon, which MONAI and FLARE's prostate example use: a JSON
 object with ``training``, and optionally ``validation`` and ``test`` (or ``testing``), each a list of
-``{"image": path, "label": path}``. All other keys are ignored, and so are images for testing without a label. A path is
-relative to the folder of the list, to that of the data set, or to the data root; the first that exists counts.
+``{"image": path, "label": path}``, to which a user may add the image's group, such as ``"patient": "P07"``. All other
+keys are ignored, and so are images for testing without a label. A path is relative to the folder of the list, to that
+of the data set, or to the data root; the first that exists counts.
 """
 
 import os
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 import pydantic
 
-from fdg_plugins.data.folders import (
-    check_names,
-    existing_root,
-    image_names,
-    is_file,
-    is_folder,
-    names_in,
-    refuse_outside,
-    unused_of,
-)
-from fdg_plugins.data.own_files import NO_RULES, FileRules
+from fdg_plugins.data import folders
+from fdg_plugins.data.folders import image_names, is_file, is_folder, names_in, refuse_outside
+from fdg_plugins.data.groups import with_groups
+from fdg_plugins.data.own_files import NO_RULES, DatasetFile
 from fdg_plugins.data.specs import Given, Listing, PairSample, SegmentationSpec
 from fdg_plugins.errors import DataError, first_problem, shorten, visible
 from fdg_plugins.storage import read_json
@@ -47,23 +41,23 @@ def is_nifti(name: str) -> bool:
     return name.lower().endswith(NIFTI_SUFFIXES)
 
 
-def list_pairs(data_root: Path, spec: SegmentationSpec, domain: str, rules: FileRules = NO_RULES) -> Listing:
-    """Return the pairs of a domain, without opening an image, and how its data list divides them.
+def list_pairs(data_root: Path, spec: SegmentationSpec, domain: str, rules: DatasetFile = NO_RULES) -> Listing:
+    """Return the pairs of a domain, without opening an image, their groups, and how its data list divides them.
 
     A pair is left out if ``rules`` exclude its image or its mask; neither need have the other then. Raises DataError
     for missing folders, an unusable data list, images without a mask and masks without an image, two images or masks of
-    one stem, links that leave the data root, and unusable names.
+    one stem, links that leave the data root, unusable names, and as :func:`with_groups` does.
     """
-    root = existing_root(data_root, spec)
+    root = folders.existing_root(data_root, spec)
     if (path := find_data_list(root, spec, domain)) is not None:
         return _listed(root, path, spec, domain, rules)
-    return _in_folders(existing_root(root, spec, domain), spec, domain, rules)
+    return with_groups(_in_folders(folders.existing_root(root, spec, domain), spec, domain, rules), rules, {})
 
 
 # --- two folders ---
 
 
-def _in_folders(root: Path, spec: SegmentationSpec, domain: str, rules: FileRules) -> Listing:
+def _in_folders(root: Path, spec: SegmentationSpec, domain: str, rules: DatasetFile) -> Listing:
     folder = root / spec.folder / domain
     (images, no_images), (masks, no_masks) = (_by_stem(root, folder / part, domain, rules) for part in PARTS)
     used, lone = images.keys() & masks.keys(), images.keys() ^ masks.keys()
@@ -82,11 +76,11 @@ def _in_folders(root: Path, spec: SegmentationSpec, domain: str, rules: FileRule
     return Listing(
         _in_order([_pair(f"{domain}/images/{images[stem]}", f"{domain}/masks/{masks[stem]}") for stem in used]),
         tuple(sorted(f"{domain}/images/{name}" for name in left_out.values())),
-        unused_of((path for path in beside if not path.lower().endswith(PAIR_SUFFIXES)), rules),
+        folders.unused_of((path for path in beside if not path.lower().endswith(PAIR_SUFFIXES)), rules),
     )
 
 
-def _by_stem(root: Path, folder: Path, domain: str, rules: FileRules) -> tuple[dict[str, str], dict[str, str]]:
+def _by_stem(root: Path, folder: Path, domain: str, rules: DatasetFile) -> tuple[dict[str, str], dict[str, str]]:
     """Return the names of the images in a folder, which may be missing, by their stems: those used, those excluded."""
     used: dict[str, str] = {}
     excluded: dict[str, str] = {}
@@ -127,9 +121,13 @@ def find_data_list(root: Path, spec: SegmentationSpec, domain: str) -> Path | No
     return found[0] if found else None
 
 
-class _Entry(pydantic.BaseModel):
+class _Entry(pydantic.BaseModel, extra="allow"):
     image: str
     label: str | None = None
+
+    def group(self, key: str | None) -> str:
+        found = (self.model_extra or {}).get(key or "")
+        return str(found) if isinstance(found, str | int) else ""
 
 
 class _DataList(pydantic.BaseModel):
@@ -139,12 +137,7 @@ class _DataList(pydantic.BaseModel):
     testing: list[_Entry] = []
 
 
-def _listed(root: Path, path: Path, spec: SegmentationSpec, domain: str, rules: FileRules) -> Listing:
-    """Return the pairs that the list at ``path`` names, divided as it says.
-
-    Raises DataError if the list cannot be read or has another form, if a file is missing, named twice or outside the
-    data root.
-    """
+def _listed(root: Path, path: Path, spec: SegmentationSpec, domain: str, rules: DatasetFile) -> Listing:
     refuse_outside(root, path)
     where = f"data list of domain {domain!r}"
     try:
@@ -152,24 +145,32 @@ def _listed(root: Path, path: Path, spec: SegmentationSpec, domain: str, rules: 
     except pydantic.ValidationError as error:
         raise DataError(f"{where}: {first_problem(error)}") from error
     bases = (path.parent, root / spec.folder, root)
+    groups: dict[str, str] = {}
+
+    def pairs(entries: Sequence[_Entry]) -> list[PairSample]:
+        made = [_pair(*(_listed_file(name, bases, where) for name in (one.image, one.label))) for one in entries]
+        groups.update((pair.file, one.group(rules.group_column)) for pair, one in zip(made, entries, strict=True))
+        return made
+
     tests = [entry for entry in (*content.test, *content.testing) if entry.label is not None]
-    listed = [
-        [_pair(*(_listed_file(name, bases, where) for name in (entry.image, entry.label))) for entry in entries]
-        for entries in (content.training, content.validation, tests)
-    ]
+    listed = [pairs(entries) for entries in (content.training, content.validation, tests)]
     every = _in_order([pair for part in listed for pair in part])
     if twice := [file for file, count in Counter(pair.file for pair in every).items() if count > 1]:
         raise DataError(f"{where} names {visible(twice[0])} twice.")
+    if rules.group_column and (without := [file for file, group in groups.items() if not group]):
+        expected = f'"{rules.group}": "...", as all have a group'
+        raise DataError(site=where, field=f"{rules.group} of {visible(without[0])}", value=None, expected=expected)
     skipped = {pair.file for pair in every if rules.excludes(pair.file) or rules.excludes(pair.mask)}
     train, validation, test = (_in_order([pair for pair in part if pair.file not in skipped]) for part in listed)
     given = Given("list", train, validation or None, test or None) if validation or test else None
-    return Listing(tuple(pair for pair in every if pair.file not in skipped), tuple(sorted(skipped)), given=given)
+    images = tuple(pair for pair in every if pair.file not in skipped)
+    return with_groups(Listing(images, tuple(sorted(skipped)), given=given), rules, groups)
 
 
 def _listed_file(name: str | None, bases: tuple[Path, Path, Path], where: str) -> str:
     """Return a file of a list as a path below the data set's folder, the second of the ``bases``; root is the last."""
     path = PurePosixPath(name or "")
-    check_names(bases[0], path.parts)
+    folders.check_names(bases[0], path.parts)
     is_below = not path.is_absolute() and not any(part.startswith(".") for part in path.parts)
     base = next((base for base in bases if is_below and is_file(base / path)), None)
     if base is None or not path.name.lower().endswith(PAIR_SUFFIXES):

@@ -2,11 +2,9 @@
 """Presets: what happens to an image and its mask between file and network, by name; and files that are read so.
 
 Each has a fixed part, whose result a site may keep in memory, and a random part for training, of MONAI's dictionary
-transforms, which move image and mask together. A job can name a preset, but not a transform.
-
-The bits of the fixed part do not depend on the number of threads; hence the standardisation of MR images is NumPy's,
-because torch's mean is summed by threads. The random part of a sample is drawn from a separate seed, so that neither
-the number of processes and threads nor the size of the memory changes a bit.
+transforms, which move image and mask together. A job can name a preset, but not a transform. Neither the number of
+processes and threads nor the size of the memory changes a bit: every sample has a separate seed, and MR
+images are standardised by NumPy, as torch's mean is summed by threads.
 """
 
 import warnings
@@ -47,7 +45,7 @@ class Preset:
         intensity: the range that becomes [0, 1]; None: each channel is standardised over its values other than 0.
         whole: whether an image is scaled to a square and used as a whole; else training takes crops, and evaluation
             takes whole images at the resolution of their files.
-        turns: whether training turns images by multiples of 90 degrees, in addition to flips.
+        turns: whether training also turns images by multiples of 90 degrees.
     """
 
     name: str
@@ -112,10 +110,10 @@ def preset_of(name: str, spec: SegmentationSpec) -> Preset:
     Raises SettingsError, listing the presets, for an unknown one, and for one that cannot take the data set's images.
     """
     named = name or spec.preset
-    possible = [preset.name for preset in PRESETS.values() if spec.dims in preset.dims]
+    possible = {preset.name: preset for preset in PRESETS.values() if spec.dims in preset.dims}
     if named not in possible:
         raise _impossible(named, f"one for images of {spec.dims} axes: {', '.join(possible)}")
-    return PRESETS[named]
+    return possible[named]
 
 
 def check_preset(name: str, spec: DatasetSpec) -> None:
@@ -137,12 +135,9 @@ def standardised(image: torch.Tensor) -> torch.Tensor:
     """
     values = image.numpy().copy()
     for channel in values:
-        marked = channel != 0
-        if (count := int(marked.sum())) == 0:
-            continue
-        foreground = channel[marked].astype(np.float64)
-        deviation = float(foreground.std()) if count > 1 else 0.0
-        channel[marked] = (foreground - foreground.mean()) / (deviation or 1.0)
+        foreground = channel[marked := channel != 0].astype(np.float64)
+        if foreground.size:
+            channel[marked] = (foreground - foreground.mean()) / (float(foreground.std()) or 1.0)
     return torch.from_numpy(values)
 
 
@@ -155,8 +150,6 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
 
 EVALUATED_PIXELS = 2**20
 """Pixels of the images that an evaluation takes at once; a network for segmentation needs about 1 kB for each."""
-
-MASK_BYTES, VALUE_BYTES = 2, 4
 
 
 class PairFiles(FileSource[Pair]):
@@ -205,7 +198,7 @@ class PairFiles(FileSource[Pair]):
         """Return the bytes of both, from the header of the image."""
         sample, size = key
         sides = (size,) * 2 if size else self.form.size_of(self.folder / sample.file)
-        return int(np.prod(sides)) * (VALUE_BYTES * self.form.spec.channels + MASK_BYTES)
+        return int(np.prod(sides)) * (4 * self.form.spec.channels + 2)
 
     def _pixels(self, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
         assert isinstance(sample, PairSample)
@@ -218,15 +211,15 @@ class PairFiles(FileSource[Pair]):
         return max(1, EVALUATED_PIXELS // image_size**self.form.spec.dims)
 
 
-def _example(pair: Pair, sample: Sample, number: int, position: int) -> Example:
+def _example(pair: Pair, *_: object) -> Example:
     return pair[IMAGE], pair[MASK][0].to(torch.int64)
 
 
 def _drawn(
     transform: Any, purpose: str, epochs: Epochs, pair: Pair, sample: Sample, number: int, position: int
 ) -> Example:
-    """Return the pair at ``position`` as MONAI's Compose draws it for epoch ``number``; ``pair`` stays as it is."""
+    """Return the pair at ``position`` as MONAI's Compose draws it for epoch ``number``."""
     scope = (*epochs.scope_of(number), purpose, position)
     transform.set_random_state(seed=derive_seed(epochs.seed, *scope))
     made = transform(pair)
-    return _example(made[0] if isinstance(made, list) else made, sample, number, position)  # a list of one crop
+    return _example(made[0] if isinstance(made, list) else made)  # a list of one crop

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data sets that are published in few files: MNIST, EMNIST, CIFAR, and MNIST's digits, rotated by domain.
 
-They are read from their publishers' files, uncompressed, in the folders that torchvision gives them; nothing is
-downloaded. CIFAR's Python batches are pickles, which this package never reads: the *binary* version is read instead.
-Folders of images, ``<data set>/{train,test}/<class>/*``, are read in place of either.
+They are read from their publishers' files, uncompressed, in the folders that torchvision gives them; of CIFAR, the
+*binary* version, as the Python batches are pickles. Folders of images, ``<data set>/{train,test}/<class>/*``, are read
+in place of either.
 
 Rotated digits are one set of grey images distributed over the domains; each domain rotates its images by its angle.
 References: Ghifary, Kleijn, Zhang, Balduzzi, "Domain Generalization for Object Recognition with Multi-task
@@ -67,15 +67,16 @@ def _in_files(root: Path, spec: PublishedSpec, domain: str) -> Arrays:
     of_labels = 2 if spec.source == "cifar100" else 1
     shape = (-1, of_labels + 3 * spec.size**2)
 
-    def records_in(path: Path) -> torch.Tensor:
-        return torch.from_numpy(np.fromfile(path, dtype=np.uint8)).view(shape)
-
     parts = []
     for (name,) in files:
-        records = _read(root, name, records_in)
+        records = _read(root, name, lambda path: torch.from_numpy(np.fromfile(path, dtype=np.uint8)).view(shape))
         labels = records[:, of_labels - 1].long()
         _check_labels(root / name, labels, len(spec.classes))
         parts.append((records[:, of_labels:].reshape(-1, 3, spec.size, spec.size).contiguous(), labels))
+    return _together(parts)
+
+
+def _together(parts: Sequence[Arrays]) -> Arrays:
     return torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts])
 
 
@@ -117,7 +118,7 @@ def stand_in_part(name: str, domain: str) -> Arrays:
     return images, labels[chosen] + (10 * colours if len(spec.classes) == 100 else 0)
 
 
-@lru_cache(maxsize=1)  # 1.4 MB at 28 pixels, which all sites of a process share; reading scikit-learn's table is slow
+@lru_cache(maxsize=1)  # all sites of a process share it; reading scikit-learn's table is slow
 def read_digits(size: int) -> Arrays:
     """Return the 1,797 digits included in scikit-learn, bilinearly scaled from 8x8 to uint8 ``[1797, size, size]``, and
     their labels ``[1797]``. The tensors are shared: copy them before changing them.
@@ -171,8 +172,7 @@ def rotated_domain(data_root: Path | None, spec: RotatedSpec, domain: str) -> tu
     if data_root is None:
         images, labels = read_digits(spec.size)
     else:
-        parts = [read_mnist_part(resolved(data_root), part, spec.size) for part in MNIST_PARTS]
-        images, labels = torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts])
+        images, labels = _together([read_mnist_part(resolved(data_root), part, spec.size) for part in MNIST_PARTS])
     dealt = deal(len(images), spec, domain)
     chosen = list(dealt.values())
     turned = rotate(images[chosen], spec.angles[spec.domains.index(domain)])
@@ -182,9 +182,8 @@ def rotated_domain(data_root: Path | None, spec: RotatedSpec, domain: str) -> tu
 def deal(count: int, spec: RotatedSpec, domain: str) -> dict[str, int]:
     """Return the images of a domain, out of ``count``: a map from the name of each to its index in [0, count).
 
-    The order of the images depends only on the data set's source and on ``count``; of the first ``spec.limit`` images
-    in it, every sixth (with six domains) goes to the same domain. Names are positions in that order, and sorting them
-    preserves it.
+    Names are positions in an order that depends only on the data set's source and on ``count``; of the first
+    ``spec.limit`` images in it, every sixth (with six domains) goes to the same domain.
     """
     order = numpy_generator(0, "rotated", spec.source).permutation(count)[: spec.limit].tolist()
     positions = range(spec.domains.index(domain), len(order), len(spec.domains))

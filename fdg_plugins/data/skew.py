@@ -3,8 +3,7 @@
 
 ``equal`` divides training and validation images separately (:func:`fdg_plugins.data.splits.part_of`). The others pool
 both, divide the pool (:mod:`fdg_plugins.core.partition`), and give every site three quarters of its images to train on
-and a quarter, class by class, to be evaluated on: its own test images. Every site computes the whole partition from the
-seed, so no list is exchanged.
+and a quarter, class by class, as its own test images. Every site computes the whole partition from the seed.
 """
 
 import hashlib
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fdg_plugins.core.partition import dirichlet_parts, equal_parts, shard_parts
+from fdg_plugins.data.own_files import DATASET_FILE
 from fdg_plugins.data.specs import DatasetSpec, Sample
 from fdg_plugins.data.splits import Split
 from fdg_plugins.errors import SettingsError
@@ -38,7 +38,7 @@ class Partition:
 
     @property
     def name(self) -> str:
-        """The name in that of the split, such as ``dirichlet0.1-least10``."""
+        """Its part of the split's name, such as ``dirichlet0.1-least10``."""
         return f"{self.kind}{f'{self.alpha:g}' if self.kind == 'dirichlet' else ''}-least{self.least}"
 
 
@@ -48,9 +48,12 @@ EQUAL_PARTS = Partition()
 def site_splits(split: Split, spec: DatasetSpec, domain: str, count: int, partition: Partition, seed: int) -> "Shares":
     """Return the splits of all ``count`` sites of a domain, which are made when they are asked for.
 
-    Raises SettingsError for too few images.
+    Raises SettingsError for too few images, and for images that belong together in groups.
     """
     pool = sorted((*split.train, *split.validation), key=lambda sample: sample.file)
+    if any(sample.group for sample in pool):
+        expected = f"{EQUAL!r}: no other keeps the groups of {DATASET_FILE} together"
+        raise SettingsError(field="partition", value=partition.kind, expected=expected, public=True)
     labels = np.array([sample.label for sample in pool], dtype=np.int64)
     generator = numpy_generator(seed, "partition", spec.name, domain, partition.name, count)
     try:

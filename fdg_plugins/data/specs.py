@@ -2,7 +2,7 @@
 """The records of data sets, by the form of their files, and the records of images and of what a domain holds."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, ClassVar, TypeAlias
@@ -27,17 +27,15 @@ class DatasetSpec:
 
     ``channels`` is 3 for colour and 1 for grey images, ``dims`` 2 for images and 3 for volumes. ``folder`` holds the
     files below a data root; it is empty if ``needs_data_root`` is false, because an installed package then supplies the
-    images. The ``families`` of the data set determine the protocol and the method settings; ``protocol`` and
-    ``stand_in_protocol`` override some of them. ``task`` names the task of its labels (``fdg_plugins.tasks``).
-    ``described``: a user's own data set, of which the job brings the description; a data root then is its folder.
+    images. The ``families`` (by the channels, by the kind, and as named) determine the protocol and the method
+    settings; ``protocol`` and ``stand_in_protocol`` override some of them. ``described``: a user's own data set, of
+    which the job brings the description; a data root then is its folder.
 
     Raises ``SettingsError`` for a field of another type, names that are not those of folders or not different, and a
     family that is nearly one with a protocol.
     """
 
     family_of_kind: ClassVar[str | None] = None
-    """The family of every data set of this kind, whichever it names itself."""
-
     possible_channels: ClassVar[Collection[int]] = (1, 3)
 
     name: str
@@ -70,19 +68,16 @@ class DatasetSpec:
         """All names that refer to this data set: its own."""
         return (self.name,)
 
-    def domain_of(self, site: str) -> str:
-        """Return the domain whose site is called ``site``, or ``site`` itself if there is none."""
-        return dict(zip(self.sites, self.domains, strict=True)).get(site, site)
-
     def share_of(self, site: str) -> tuple[str, tuple[int, int] | None]:
-        """Return the domain of a site by its name, and its part: ``photo-3of10`` has the third of ten of ``photo``.
+        """Return a site's domain by its name, and its part, if any: ``photo-3of10`` has the third of ten of ``photo``.
 
-        The part is None for a name that is a domain's own, and for any other name.
+        The domain of an unknown name is that name.
         """
         name, part = split_site(site)
-        whole = self.domain_of(name)
-        is_part = self.domain_of(site) not in self.domains and whole in self.domains
-        return (whole, part) if is_part else (self.domain_of(site), None)
+        domain_of = dict(zip(self.sites, self.domains, strict=True))
+        if site not in domain_of and name in domain_of:
+            return domain_of[name], part
+        return domain_of.get(site, site), None
 
     def site_of(self, domain: str) -> str:
         """Return the name of a domain's site, or the domain itself if it is unknown."""
@@ -90,7 +85,7 @@ class DatasetSpec:
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The families of the data set: the one given by its channels, that of its kind, then the one it names."""
+        """The one given by its channels, that of its kind, then the one it names."""
         by_channels = "digits" if self.channels == 1 else "photographs"
         return tuple(dict.fromkeys(name for name in (by_channels, self.family_of_kind, self.family) if name))
 
@@ -129,11 +124,9 @@ class ImageFolderSpec(DatasetSpec):
 class SegmentationSpec(DatasetSpec):
     """Images with masks: ``<data root>/<folder>/<domain>/{images,masks}/<stem>.<suffix>``, or a data list per domain.
 
-    An image and its mask have the same stem. A data list is ``<data root>/<folder>/<domain>/dataset.json`` or
-    ``<data root>/<folder>/<domain>.json`` in the form of the Medical Segmentation Decathlon, or lies where FLARE's
-    prostate example writes it. ``mask_values`` are the values in a mask file that stand for each class, in the order of
-    the classes; empty: the value is the class's number. ``preset`` names the transforms from a file to the network's
-    input (``fdg_plugins.data.presets``).
+    An image and its mask have the same stem; data lists: :mod:`fdg_plugins.data.pairs`. ``mask_values`` are the values
+    in a mask file that stand for each class, in the order of the classes; empty: the value is the class's number.
+    ``preset`` names the transforms from a file to the network's input (:mod:`fdg_plugins.data.presets`).
     """
 
     layout: ClassVar[str] = "images/* and masks/*"
@@ -178,10 +171,10 @@ class RotatedSpec(DatasetSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedSpec(DatasetSpec):
-    """Images that are published as one training and one test part, in few files, for federations of label-skewed sites.
+    """Images published as a training and a test part, in few files: many sites share ``train``, ``test`` is held out.
 
-    The domains are the two parts: many sites share ``train``, and ``test`` is held out. ``source`` names the files
-    (:data:`FILES_OF`), ``size`` is the height and width of an image in pixels. Without a data root, digits stand in.
+    ``source`` names the files (:data:`FILES_OF`), ``size`` is the height and width of an image in pixels. Without a
+    data root, digits stand in.
     """
 
     family_of_kind: ClassVar[str | None] = "label_skew"
@@ -200,11 +193,9 @@ class PublishedSpec(DatasetSpec):
 class AttributeSpec(DatasetSpec):
     """Image files in one folder, and two lists that give each image's attributes and its published part.
 
-    The paths of ``image_folder``, ``attribute_list`` and ``part_list`` are below ``folder``. Of the attributes in the
-    list, an image that has ``target`` is of the first class, and any other of the second; images that have
-    ``attribute`` are evaluated apart from those that do not. The domains are the keys of ``parts``, whose values stand
-    for them in the list; images of other parts are not used. As in :class:`PublishedSpec`, many sites share ``train``,
-    and ``test`` is held out.
+    The paths of ``image_folder``, ``attribute_list`` and ``part_list`` are below ``folder``. An image that has the
+    attribute ``target`` is of the first class, and any other of the second; images that have ``attribute`` are
+    evaluated apart. The domains are the keys of ``parts``, whose values stand for them in the list.
     """
 
     family_of_kind: ClassVar[str | None] = "label_skew"
@@ -222,21 +213,21 @@ class AttributeSpec(DatasetSpec):
     @property
     def lists(self) -> tuple[str, ...]:
         """The paths of both lists, below the data root."""
-        return tuple(f"{self.folder}/{name}" for name in (self.attribute_list, self.part_list))
+        return f"{self.folder}/{self.attribute_list}", f"{self.folder}/{self.part_list}"
 
 
 KnownSpec: TypeAlias = AttributeSpec | ImageFolderSpec | PublishedSpec | RotatedSpec | SegmentationSpec
 """Every kind of data set that this package reads from files."""
 
 
-def _idx_files(start: str, part: str) -> tuple[tuple[str, ...], ...]:
-    return (tuple(f"{start}{part}-{kind}-ubyte" for kind in ("images-idx3", "labels-idx1")),)
+def _idx_files(start: str) -> tuple[tuple[str, ...], ...]:
+    return ((f"{start}-images-idx3-ubyte", f"{start}-labels-idx1-ubyte"),)
 
 
 _MNIST, _EMNIST, _CIFAR = "mnist/MNIST/raw/", "emnist/EMNIST/raw/emnist-mnist-", "cifar10/cifar-10-batches-bin"
 FILES_OF: Mapping[str, Mapping[str, tuple[tuple[str, ...], ...]]] = {
-    "mnist": {"train": _idx_files(_MNIST, "train"), "test": _idx_files(_MNIST, "t10k")},
-    "emnist": {"train": _idx_files(_EMNIST, "train"), "test": _idx_files(_EMNIST, "test")},
+    "mnist": {"train": _idx_files(f"{_MNIST}train"), "test": _idx_files(f"{_MNIST}t10k")},
+    "emnist": {part: _idx_files(_EMNIST + part) for part in ("train", "test")},
     "cifar10": {
         "train": tuple((f"{_CIFAR}/data_batch_{number}.bin",) for number in range(1, 6)),
         "test": ((f"{_CIFAR}/test_batch.bin",),),
@@ -247,20 +238,21 @@ FILES_OF: Mapping[str, Mapping[str, tuple[tuple[str, ...], ...]]] = {
 
 
 def files_of(spec: PublishedSpec | RotatedSpec) -> list[str]:
-    """Return the paths of all files of a data set, below the data root."""
+    """Return the paths of all files, below the data root."""
     return [name for parts in FILES_OF[spec.source].values() for names in parts for name in names]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One labelled image: ``label`` is in [0, Y), and ``file`` identifies the image within the data set.
+    """One image: its ``label`` in [0, Y), and what it belongs to (``group``; empty: nothing is declared).
 
-    ``file`` is the image's POSIX path below the data set's folder; for images held in memory, it is the position in
-    the order in which they were distributed over the domains, e.g. ``00017``.
+    ``file`` is its POSIX path below the data set's folder; of images in memory, the position in the order in which they
+    were distributed over the domains, e.g. ``00017``.
     """
 
     file: str
     label: int
+    group: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -304,17 +296,23 @@ class Given:
     validation: tuple[Sample, ...] | None = None
     test: tuple[Sample, ...] | None = None
 
+    def mapped(self, change: Callable[[Sequence[Sample]], tuple[Sample, ...]]) -> "Given":
+        """Return the division with ``change`` made to each part that there is."""
+        parts = {"train": self.train, "validation": self.validation, "test": self.test}
+        return Given(self.origin, **{part: change(samples) for part, samples in parts.items() if samples is not None})
+
 
 @dataclass(frozen=True)
 class Listing:
     """What a domain holds, by names alone.
 
     ``images`` are sorted by file, and ``skipped`` are the files left out because they are known to be bad, or the site
-    excludes them. ``unused`` says, in phrases, what else lies there. ``given``: how the images are divided, if somebody
-    says so.
+    excludes them. ``unused`` says, in phrases, what else lies there. ``given``: how the images are divided, and
+    ``group``: what keeps images together, such as ``patient``, if somebody says so.
     """
 
     images: tuple[Sample, ...]
     skipped: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     given: Given | None = None
+    group: str | None = None

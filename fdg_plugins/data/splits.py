@@ -2,18 +2,19 @@
 """Assign the images of a domain to training and validation: as a user's lists or folders say, or a seeded 90/10 split.
 
 ``part_of`` divides both among several sites of one domain. A held-out domain is evaluated on all its images, or on
-those of its test list. A split has a name and a hash. Two users, or a run and its repetition, compare them to see
-whether they trained on the same images, without exchanging lists.
+those of its test list. By a split's name and hash, two users, or a run and its repetition, see whether they trained on
+the same images, without exchanging lists.
 """
 
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from heapq import heapify, heappop, heappush
 from itertools import product
 
 from fdg_plugins.core.partition import split_indices
+from fdg_plugins.data.groups import check_groups, draw_groups
 from fdg_plugins.data.specs import DatasetSpec, Listing, Sample
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.randomness import numpy_generator
@@ -33,14 +34,18 @@ class Split:
     def digest(self) -> str:
         """Return the first 16 hex digits of the split's SHA-256.
 
-        The hash covers the sorted lines ``train|validation|test <file> <label>``, each terminated by a newline. Test
-        images that are in one of the other two have no line.
+        The hash covers the sorted lines ``train|validation|test <file> <label>``, with the group after them if the
+        image has one, each terminated by a newline. Test images that are in one of the other two have no line.
         """
         others = {sample.file for sample in (*self.train, *self.validation)}
         test = [sample for sample in self.test if sample.file not in others]
         parts = {"train": self.train, "validation": self.validation, "test": test}
-        lines = [f"{part} {sample.file} {sample.label}\n" for part, samples in parts.items() for sample in samples]
+        lines = [f"{part} {_facts(sample)}\n" for part, samples in parts.items() for sample in samples]
         return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest()[:16]
+
+
+def _facts(sample: Sample) -> str:
+    return f"{sample.file} {sample.label}" + (f" {sample.group}" if sample.group else "")
 
 
 def split_of(
@@ -55,7 +60,8 @@ def split_of(
     """Return the split that the listing gives, or else the seeded one, of the images that are not ``left_out``.
 
     ``max_samples`` subsamples all parts in proportion to the classes. Raises DataError for a class, or a part that is
-    given, with too few images left, and for an image in both parts; SettingsError as :func:`seeded_split` does.
+    given, with too few images left, for an image in both parts and a group in several; SettingsError as
+    :func:`seeded_split` does.
     """
 
     def kept(samples: Sequence[Sample]) -> tuple[Sample, ...]:
@@ -64,29 +70,29 @@ def split_of(
     images, given = kept(listing.images), listing.given
     task = TASKS.get(spec.task)
     strata = zip(task.strata(spec.classes), _by_stratum(listing.images, spec), _by_stratum(images, spec), strict=True)
-    groups = [(f"of class {name!r}", 2, before, after) for name, before, after in strata]
+    expected = [(f"of class {name!r}", 2, before, after) for name, before, after in strata]
     if given is not None:  # a list's validation images must not become others silently
         parts = {"training": given.train, "validation": given.validation or (), "test": given.test or ()}
-        groups += [(f"for {name}", 1, [*part], [*kept(part)]) for name, part in parts.items()]
-    for what, least, before, after in groups:
+        expected += [(f"for {name}", 1, [*part], [*kept(part)]) for name, part in parts.items()]
+    for what, least, before, after in expected:
         if len(after) < min(len(before), least):
             raise DataError(
                 f"of the {len(before):,} images {what} in domain {domain!r}, {len(after)} can be used; expected at "
                 f"least {least}.",
                 public=True,
             )
+    draw = partial(seeded_split, spec=spec, domain=domain, seed=seed, group=listing.group)
     if given is None:
-        return seeded_split(images, spec, domain, seed=seed, max_samples=max_samples)
-    train, origin = kept(given.train), given.origin
-    if given.validation is not None:
-        validation = kept(given.validation)
-    else:
-        drawn = seeded_split(train, spec, domain, seed=seed)
+        return draw(images, max_samples=max_samples)
+    given = given.mapped(kept)
+    origin, train, validation = f"{given.origin}{_by(listing.group)}", given.train, given.validation
+    if validation is None:
+        drawn = draw(train)
         train, validation, origin = drawn.train, drawn.validation, f"{origin}+90-10@{seed}"
     if both := sorted({one.file for one in train} & {one.file for one in validation}):
         raise DataError(f"image {both[0]} is for training and for validation, as are {len(both) - 1:,} others.")
-    test = images if given.test is None else kept(given.test)
-    others = {*train, *validation}
+    check_groups({"training": train, "validation": validation, "test": given.test or ()})
+    test, others = given.test or images, {*train, *validation}
     disjoint = (train, validation, [sample for sample in test if sample not in others])
     used = {*_thinned(disjoint, spec, domain, seed, max_samples)}
     name = f"{spec.name}/{origin}" + _thinning_suffix(sum(map(len, disjoint)), max_samples)
@@ -94,24 +100,40 @@ def split_of(
 
 
 def seeded_split(
-    samples: Sequence[Sample], spec: DatasetSpec, domain: str, *, seed: int, max_samples: int | None = None
+    samples: Sequence[Sample],
+    spec: DatasetSpec,
+    domain: str,
+    *,
+    seed: int,
+    max_samples: int | None = None,
+    group: str | None = None,
 ) -> Split:
     """Split at random into 90 % training and 10 % validation images, separately per stratum (for labels: per class).
 
     The number of validation images is rounded per stratum and is at least one if the stratum has two or more images; a
-    stratum of one image goes to training. ``max_samples`` subsamples the domain first. Raises SettingsError if
-    ``max_samples`` is smaller than the number of strata.
+    stratum of one image goes to training. ``group``: what keeps images together, so that the numbers are those that
+    whole groups allow (:func:`draw_groups`). ``max_samples`` subsamples the domain first. Raises SettingsError if it is
+    smaller than the number of strata.
     """
     kept = _thinned((samples,), spec, domain, seed, max_samples)
-    train: list[Sample] = []
-    validation: list[Sample] = []
-    for name, members in zip(TASKS.get(spec.task).strata(spec.classes), _by_stratum(kept, spec), strict=True):
-        count = max(1, (len(members) + 5) // 10) if len(members) > 1 else 0
-        order = numpy_generator(seed, "split", spec.name, domain, name).permutation(len(members))
-        validation += [members[i] for i in order[:count]]
-        train += [members[i] for i in order[count:]]
-    name = f"{spec.name}/90-10@{seed}" + _thinning_suffix(len(samples), max_samples)
-    return Split(_in_order(train), _in_order(validation), _in_order(kept), name)
+    task, strata = TASKS.get(spec.task), _by_stratum(kept, spec)
+    counts = [max(1, (len(members) + 5) // 10) if len(members) > 1 else 0 for members in strata]
+    if group is None:
+        chosen = set()
+        for name, members, count in zip(task.strata(spec.classes), strata, counts, strict=True):
+            order = numpy_generator(seed, "split", spec.name, domain, name).permutation(len(members))
+            chosen |= {members[row] for row in order[:count]}
+    else:
+        generator = numpy_generator(seed, "split by group", spec.name, domain)
+        groups = draw_groups(kept, task.stratum, counts, generator)
+        chosen = {sample for sample in kept if sample.group in groups}
+    name = f"{spec.name}/90-10{_by(group)}@{seed}" + _thinning_suffix(len(samples), max_samples)
+    train = [sample for sample in kept if sample not in chosen]
+    return Split(_in_order(train), _in_order(chosen), _in_order(kept), name)
+
+
+def _by(group: str | None) -> str:
+    return f"-by-{group}" if group else ""
 
 
 def part_of(split: Split, spec: DatasetSpec, domain: str, part: tuple[int, int], *, seed: int) -> Split:

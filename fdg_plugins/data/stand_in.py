@@ -23,18 +23,11 @@ from fdg_plugins.errors import DataError
 from fdg_plugins.randomness import numpy_generator
 from fdg_plugins.storage import write_json
 
-VERSION = 2
-"""Incremented whenever a picture changes, so that an old cache is never mistaken for the new data."""
+VERSION = 2  # incremented whenever a picture changes, so that an old cache is never mistaken for the new data
+MARKER = "STAND-IN.json"  # marks a folder, and every run on it: in the data root, and in the data set's folder
 
-MARKER = "STAND-IN.json"
-"""The file that marks a folder as STAND-IN, and every run on it: in the data root, and in the data set's folder."""
-
-PORTRAITS: Mapping[str, tuple[int, int, int, int]] = {
-    "0": (600, 580, 240, 60),
-    "1": (20, 20, 10, 10),
-    "2": (120, 120, 80, 80),
-}
-"""By CelebA's part: how many portraits are dark, dark with the attribute, fair, and fair with the attribute."""
+# By CelebA's part: how many portraits are dark, dark with the attribute, fair, and fair with the attribute.
+PORTRAITS = {"0": (600, 580, 240, 60), "1": (20, 20, 10, 10), "2": (120, 120, 80, 80)}
 CANVAS = 128  # pictures are drawn at twice or more of their size, and reduced, which smooths edges
 _TURN = np.linspace(0, 2 * np.pi, 40, endpoint=False)
 
@@ -46,6 +39,7 @@ Style = Callable[[Points, np.random.Generator], Image.Image]
 _ANGLES = np.arange(10) * 2 * np.pi / 10 - np.pi / 2
 _STAR = np.resize((1.0, 0.4), 10)
 _ARM = 0.36
+# The outline of each class of PACS, within [-1, 1]; "house" is an arrow that points up.
 GLYPHS: dict[str, Points] = {
     "dog": np.stack([np.cos(_TURN), np.sin(_TURN)], axis=1),  # a disc
     "elephant": np.array([(-1.0, -0.85), (1.0, -0.85), (1.0, 0.85), (-1.0, 0.85)]),  # a box
@@ -60,7 +54,6 @@ GLYPHS: dict[str, Points] = {
         ]
     ),
 }
-"""The outline of each class of PACS, within [-1, 1]; ``house`` is an arrow that points up."""
 
 
 def draw(domain: str, class_name: str, index: int) -> Image.Image:
@@ -95,10 +88,8 @@ def _to_image(pixels: NDArray[np.float64]) -> Image.Image:
 def _photo(points: Points, generator: np.random.Generator) -> Image.Image:
     image = _to_image(np.array(_colour(generator, 60, 200)) + 0.5 * _clouds(6, generator))
     ImageDraw.Draw(image).polygon(_corners(points), fill=_colour(generator, 20, 120))
-    light = np.linspace(-1, 1, CANVAS) * generator.uniform(-30, 30)
-    pixels = (
-        np.asarray(image, dtype=np.float64) + light[None, :, None] + 8 * generator.standard_normal((CANVAS, CANVAS, 3))
-    )
+    light = np.linspace(-1, 1, CANVAS)[None, :, None] * generator.uniform(-30, 30)
+    pixels = np.asarray(image, dtype=np.float64) + light + 8 * generator.standard_normal((CANVAS, CANVAS, 3))
     return _to_image(pixels).filter(ImageFilter.GaussianBlur(1.2))
 
 
@@ -134,12 +125,7 @@ def _sketch(points: Points, generator: np.random.Generator) -> Image.Image:
     return image
 
 
-STYLES: dict[str, Style] = {
-    "art_painting": _art_painting,
-    "cartoon": _cartoon,
-    "photo": _photo,
-    "sketch": _sketch,
-}
+STYLES: dict[str, Style] = {"art_painting": _art_painting, "cartoon": _cartoon, "photo": _photo, "sketch": _sketch}
 
 # By domain of the vessels: the ground, the vessels' brightness above it, their width and the noise.
 CAMERAS: dict[str, tuple[Colour, float, int, float]] = {
@@ -190,9 +176,8 @@ def draw_portrait(part: str, *, fair: bool, has_attribute: bool, index: int) -> 
         paint.rectangle((x - 40, y + 30, x + 40, 116), fill=cloth)
     else:
         paint.polygon([(x, y + 10), (x - 34, 116), (x + 34, 116)], fill=cloth)
-    tone = (
-        np.array((206, 172, 104) if fair else (92, 64, 44)) + generator.normal(0, 26) + generator.normal(0, 6, size=3)
-    )
+    skin = np.array((206, 172, 104) if fair else (92, 64, 44))
+    tone = skin + generator.normal(0, 26) + generator.normal(0, 6, size=3)
     red, green, blue = (int(value) for value in np.clip(tone, 0, 255))
     paint.ellipse((x - 30, y - 34, x + 30, y + 30), fill=(red, green, blue))
     paint.ellipse((x - 18, y - 14, x + 18, y + 26), fill=(214, 172, 144))
@@ -203,19 +188,20 @@ def draw_portrait(part: str, *, fair: bool, has_attribute: bool, index: int) -> 
 # --- folders ---
 
 
+def _save(picture: Image.Image, place: Path, index: int) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    picture.save(place / f"{index:03d}.png")
+
+
 def _draw_pacs(folder: Path, count: int) -> None:
     for domain, class_name, index in product(PACS.domains, PACS.classes, range(count)):
-        place = folder / PACS.folder / domain / class_name
-        place.mkdir(parents=True, exist_ok=True)
-        draw(domain, class_name, index).save(place / f"{index:03d}.png")
+        _save(draw(domain, class_name, index), folder / PACS.folder / domain / class_name, index)
 
 
 def _draw_vessels(folder: Path, count: int) -> None:
     for domain, index in product(VESSELS.domains, range(count)):
         for part, picture in zip(("images", "masks"), draw_pair(domain, index), strict=True):
-            place = folder / VESSELS.folder / domain / part
-            place.mkdir(parents=True, exist_ok=True)
-            picture.save(place / f"{index:03d}.png")
+            _save(picture, folder / VESSELS.folder / domain / part, index)
 
 
 def _draw_celeba(folder: Path, _: int) -> None:
@@ -238,12 +224,12 @@ def _draw_celeba(folder: Path, _: int) -> None:
         (folder / CELEBA.folder / name).write_text("\n".join(lines) + "\n", encoding="ascii")
 
 
+# The data sets that are drawn, by name: their folder, and the usual number of drawings per class (vessels: domain).
 STAND_INS: Mapping[str, tuple[str, Callable[[Path, int], None], int]] = {
     PACS.name: (PACS.folder, _draw_pacs, 30),
     VESSELS.name: (VESSELS.folder, _draw_vessels, 32),
     CELEBA.name: (CELEBA.folder, _draw_celeba, 0),
 }
-"""The data sets that are drawn, by name: their folder, and the usual number of drawings per class (vessels: domain)."""
 
 
 def cache_folder(cache: Path | None) -> Path:
@@ -271,10 +257,9 @@ def ensure_stand_in(
 def write_stand_in(root: Path, dataset: str = PACS.name, *, images_per_class: int | None = None) -> Path:
     """Return ``root`` after drawing a stand-in into it, unless it holds one already; safe for concurrent processes.
 
-    ``images_per_class`` drawings per class (vessels: per domain; CelebA's number is fixed), by default the usual. Each
-    process draws into a temporary folder and renames it; one that finishes later uses the first one's. Raises DataError
-    for a folder that cannot be written, and for one that holds anything else: real images and drawings never share a
-    data root.
+    ``images_per_class`` drawings per class (vessels: per domain; CelebA's number is fixed), by default the usual.
+    Raises DataError for a folder that cannot be written, and for one that holds anything else: real images and drawings
+    never share a data root.
     """
     folder, draw_all, usual = STAND_INS[dataset]
     number = usual if images_per_class is None else images_per_class
@@ -293,8 +278,7 @@ def write_stand_in(root: Path, dataset: str = PACS.name, *, images_per_class: in
     except OSError as error:
         if not is_stand_in(root):  # of a process that was faster
             raise DataError(
-                f"the STAND-IN cannot be drawn into {root}, which should be a new or an empty folder: "
-                f"{error.strerror}.",
+                f"the STAND-IN cannot be drawn into {root}, expected a new or an empty folder: {error.strerror}.",
                 public="it has no data root, and the STAND-IN cannot be written to its cache.",
             ) from error
     finally:

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from nvflare.apis.filter import Filter
 
 from fdg_plugins.aggregators import UpdateAggregator, check_fit
-from fdg_plugins.data import DatasetSpec, check_preset, dataset_spec
+from fdg_plugins.data import DatasetSpec, dataset_spec
+from fdg_plugins.data.presets import check_preset
 from fdg_plugins.errors import SettingsError, shorten
 from fdg_plugins.filters import ExchangeCheckFilter, RoundedUpdateReceiveFilter
 from fdg_plugins.messages import TASK_PROBE, TASK_TRAIN

@@ -29,22 +29,17 @@ def admit(uses: Iterable[tuple[str, str]], files: Collection[str], custom: Path 
         custom: that folder; None: the job has none.
         allowed: the operator's list; None: all installed plug-ins may be used.
 
-    Raises:
-        SettingsError: with a public message, for what the operator does not allow or what does not exist.
+    Raises ``SettingsError``, with a public message, for what the operator does not allow or what does not exist.
     """
     for setting, name in uses:
         check_allowed(setting, name, allowed)
-    if not files:
-        return
-    if allowed is not None and CUSTOM not in allowed:
-        raise SettingsError(
-            f"the job brings plug-in files, which the operator does not allow here ({ALLOWED_PLUGINS} lacks "
-            f"{CUSTOM!r}).",
-            public=True,
-        )
-    if custom is None:
+    if files and allowed is not None and CUSTOM not in allowed:
+        expected = f"none: {ALLOWED_PLUGINS} of the operator lacks {CUSTOM!r}, which stands for files of a job"
+        raise SettingsError(field="plugins", value=[*files], expected=expected, public=True)
+    if files and custom is None:
         raise SettingsError("the job names plugins, but has no folder custom/ that brings their code.", public=True)
-    load_files(files, custom)
+    if custom is not None:
+        load_files(files, custom)
 
 
 def check_allowed(setting: str, name: str, allowed: Allowed) -> None:
@@ -58,6 +53,5 @@ def check_allowed(setting: str, name: str, allowed: Allowed) -> None:
         )
 
 
-def _plain(distribution: str) -> str:
-    """Return a distribution's name in the normalised form that packaging compares."""
+def _plain(distribution: str) -> str:  # as packaging compares names
     return re.sub(r"[-_.]+", "-", distribution).lower()

@@ -19,7 +19,7 @@ class ClassesOf(Mapping[str, type[C]]):
     either name.
 
     Args:
-        role: the role of the classes in a method.
+        role: of the classes in a method.
         plain: classes that belong to no published method.
     """
 
@@ -41,30 +41,25 @@ class ClassesOf(Mapping[str, type[C]]):
             raise KeyError(name)
         report = found.report if self.role == "objective" else None
         if report is not None and report not in method.reports:
-            raise SettingsError(
-                field=f"report of objective {self.name_of(method)!r}",
-                value=report,
-                expected="one of which the method's record has a Leaving",
-                public=f"objective {self.name_of(method)!r} is brought by a plug-in that cannot be used here.",
-            )
+            whose = f"objective {self._name_of(method)!r}"
+            expected = "one of which the method's record has a Leaving"
+            public = f"{whose} is brought by a plug-in that cannot be used here."
+            raise SettingsError(site=whose, field="report", value=report, expected=expected, public=public)
         return found
 
     def __contains__(self, name: object) -> bool:
-        """Return whether the name is known."""
         method = None if name in self._plain else METHODS.find(name)
         return name in self._plain or (method is not None and method.class_of(self.role) is not None)
 
     def __iter__(self) -> Iterator[str]:
         """Yield every name once; of installed plug-ins, only those already requested, since no others are loaded."""
         yield from self._plain
-        yield from (self.name_of(method) for method in METHODS.loaded() if method.class_of(self.role) is not None)
+        yield from (self._name_of(method) for method in METHODS.loaded() if method.class_of(self.role) is not None)
 
     def __len__(self) -> int:
-        """Return the number of classes."""
         return sum(1 for _ in self)
 
-    def name_of(self, method: Method) -> str:
-        """Return the name of a method's class in this role."""
+    def _name_of(self, method: Method) -> str:
         return method.key if self.role == "aggregator" else method.part_name
 
     def make(self, spec: str | Mapping[str, Any]) -> C:

@@ -79,11 +79,9 @@ class Composition:
     @property
     def records(self) -> tuple[Method, ...]:
         """The records of the methods in the composition, in the order of its name; FedAvg's only if it is alone."""
-        names = [name for name in (self.weighting, self.objective) if name not in (None, PLAIN)]
-        if self.direction != BASE or not names:
-            names = [self.direction, *names]
-        found = [METHODS.get(name) for name in names]
-        return tuple({record.key: record for record in found}.values())
+        others = [name for name in (self.weighting, self.objective) if name not in (None, PLAIN)]
+        names = others if others and self.direction == BASE else [self.direction, *others]
+        return tuple({record.key: record for record in map(METHODS.get, names)}.values())
 
     def plus(self, part: str) -> "Composition":
         """Return the composition with ``part`` added; raise ``SettingsError`` if unknown or if its place is taken."""
@@ -91,8 +89,8 @@ class Composition:
 
     def leaves(self) -> list[Leaving]:
         """Return all data that leaves a site, each once: that of FedAvg, and that of the other methods."""
-        added = [leaving for record in self.records if record.key != BASE for leaving in record.leaves]
-        return list(dict.fromkeys([*METHODS.get(BASE).leaves, *added]))
+        records = (METHODS.get(BASE), *self.records)
+        return list(dict.fromkeys(leaving for record in records for leaving in record.leaves))
 
     def together(self) -> list[tuple[Method, Method, str]]:
         """Return each pair of its methods, with the source that has combined the two."""
@@ -132,8 +130,8 @@ def parts(place: Place) -> tuple[str, ...]:
 def compositions() -> list[Composition]:
     """Return every composition that has a name, by direction, weighting and objective in the order of tables.
 
-    A method with both a weighting and an objective is a part with both or not at all. Parts may still contradict each
-    other, which :mod:`fdg_plugins.aggregators.compatibility` refuses with the reason.
+    A method with both a weighting and an objective is a part with both or not at all. Parts that contradict each other
+    are among them (:mod:`fdg_plugins.aggregators.compatibility`).
     """
     every = itertools.product(parts("direction"), (None, *parts("weighting")), (PLAIN, *parts("objective")))
     both = [places for places in map(places_of, METHODS.all()) if {"weighting", "objective"} <= places.keys()]
@@ -174,11 +172,10 @@ def find_method(name: Any) -> Method | None:
     if not isinstance(name, str):
         return None
     asked = name.strip().lower()
-    spellings = (asked, f"{PREFIX}{asked}")
-    found = next(filter(None, map(METHODS.find, spellings)), None)
+    found = METHODS.find(asked) or METHODS.find(f"{PREFIX}{asked}")
     if found is None and METHODS.entries():
         METHODS.load_usable()  # a plug-in's name as a part is known only after loading
-        found = next(filter(None, map(METHODS.find, spellings)), None)
+        found = METHODS.find(asked) or METHODS.find(f"{PREFIX}{asked}")
     return found
 
 

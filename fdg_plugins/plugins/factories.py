@@ -2,17 +2,13 @@
 """A network by the path of its factory, ``module:factory``, as a plug-in file.
 
 Only a command line has such paths. A file with the record of the network is written and loaded like any plug-in file:
-the job carries a copy of it and names the network, so a participant loads it only where jobs may bring code, and
-nothing is imported by a path in a job's config.
-
-The module is an installed one, which the file then names, or a single file of one's own, of which the file is a copy
-with the record at its end.
+it names an installed module, or is a copy of a file of one's own with the record at its end. The job carries it and
+names the network, so that nothing is imported by a path in a job's config.
 """
 
 import re
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.files import SUFFIX, load_file
@@ -30,20 +26,13 @@ _NETWORK = _network_of({factory}, name="{name}")
 """
 
 
-class FactoryFile(NamedTuple):
-    """A plug-in file that was written for a factory, and the name of the network in it."""
-
-    path: Path
-    network: str
-
-
 def is_factory(text: str) -> bool:
     """Return whether ``text`` is meant as the path of a factory; the name of a network has no colon."""
     return ":" in text
 
 
-def bring_factory(text: str, here: Path, folder: Path) -> FactoryFile:
-    """Write the plug-in file of the network that a factory builds, and load it.
+def bring_factory(text: str, here: Path, folder: Path) -> tuple[Path, str]:
+    """Write and load the plug-in file of the network that a factory builds; return the file, and the network's name.
 
     Args:
         text: ``"package.module:factory"`` or ``"file.py:factory"``; a factory is a function or a class.
@@ -73,7 +62,7 @@ def bring_factory(text: str, here: Path, folder: Path) -> FactoryFile:
         load_file(path)
     except SettingsError as error:
         raise SettingsError(f"model {text!r}: {error}") from error
-    return FactoryFile(path, name)
+    return path, name
 
 
 def _is_installed(module: str) -> bool:

@@ -28,10 +28,8 @@ _LOCK = threading.RLock()  # the sites of a simulator are threads of one process
 
 
 class _Loaded(NamedTuple):
-    """A loaded file: its path, the SHA-256 of its content, and its records, each with its registry."""
-
     path: Path
-    digest: str
+    digest: str  # SHA-256 of its content
     records: tuple[tuple[Registry[Any], Any], ...]
 
 
@@ -73,7 +71,7 @@ def load_file(path: Path) -> str:
 
 
 def digest_of(name: str) -> str:
-    """Return the SHA-256 of a loaded file, in hexadecimal, as it was when it was loaded."""
+    """Return the SHA-256 of a file, in hexadecimal, as it was when it was loaded."""
     return _LOADED[name].digest
 
 
@@ -89,7 +87,7 @@ def check_names_differ(paths: Iterable[Path]) -> None:
 def forget_files() -> None:
     """Forget every loaded file and its records."""
     with _LOCK:
-        for name in list(_LOADED):
+        for name in [*_LOADED]:
             _forget(name)
 
 
@@ -107,7 +105,6 @@ class _SourceLoader(SourceFileLoader):
     """Compiles a file each time: compiled code that Python keeps counts as current within one second of an edit."""
 
     def get_code(self, fullname: str) -> CodeType:
-        """Return the code of the file as it is now."""
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
@@ -131,8 +128,8 @@ def _load(path: Path, module_name: str) -> ModuleType:
 
 def _added(module: ModuleType) -> tuple[tuple[Registry[Any], Any], ...]:
     """Add the records of a file, except those of this package that it imports, to the registries; return them."""
-    found = [(registry, record) for registry in registries() for record in registry.records_in(module)]
-    found = [(registry, record) for registry, record in found if registry.own().get(record.name) is not record]
+    each = ((registry, record) for registry in registries() for record in registry.records_in(module))
+    found = [(registry, record) for registry, record in each if registry.own().get(record.name) is not record]
     added: list[tuple[Registry[Any], Any]] = []
     try:
         if not found:
@@ -151,7 +148,6 @@ def _added(module: ModuleType) -> tuple[tuple[Registry[Any], Any], ...]:
 
 
 def _forget(name: str) -> None:
-    """Remove a file's module and records, if it was loaded."""
     if name in _LOADED:
         _remove(PREFIX + name, _LOADED.pop(name).records)
 

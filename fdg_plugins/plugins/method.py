@@ -10,7 +10,6 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.fields import check_fields
 
 Role = Literal["aggregator", "weighting", "objective"]
-
 ANY_DATASET = "*"
 
 
@@ -87,10 +86,9 @@ class Default:
 
     ``on``: a data set, a family of data sets (``"photographs"``, ``"digits"``), or ``"*"`` for any. ``beside``: the
     entry applies only if the method is composed with this one, by key. ``protocol``, ``server``, ``weighting`` and
-    ``objective`` are settings of the protocol, of the aggregator, of the method's weighting and of its objective. For
-    a method without an aggregator, ``server`` applies under the plain mean, not under another method's direction.
-    ``source``: the paper or the code that has them, or ``ours`` and why. A choice of ours for the protocol gives way to
-    what another part of a composition, or a paper's protocol, demands.
+    ``objective`` are settings of the protocol, of the aggregator (for a method without one, under the plain mean), of
+    the method's weighting and of its objective. ``source``: the paper or the code that has them, or ``ours`` and why. A
+    choice of ours for the protocol gives way to what another part of a composition, or a paper's protocol, demands.
     """
 
     on: str = ANY_DATASET
@@ -108,12 +106,9 @@ class Default:
 
     def __or__(self, other: "Default") -> "Default":
         """Return both combined; the other's settings override this one's."""
-        return Default(
-            protocol={**self.protocol, **other.protocol},
-            server={**self.server, **other.server},
-            weighting={**self.weighting, **other.weighting},
-            objective={**self.objective, **other.objective},
-        )
+        kinds = ("protocol", "server", "weighting", "objective")
+        both: dict[str, Any] = {kind: {**getattr(self, kind), **getattr(other, kind)} for kind in kinds}
+        return Default(**both)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,8 +131,7 @@ class Method:
         rank: its place among the published methods in tables; those without come last.
         combined: with which other methods it has been combined, by key, and by whom.
 
-    Raises:
-        SettingsError: for an invalid key, a field of another type than it is to have, and other classes.
+    Raises ``SettingsError`` for an invalid key, a field of another type than it is to have, and other classes.
     """
 
     key: str
@@ -173,24 +167,21 @@ class Method:
 
     @property
     def aggregator(self) -> type[Any] | None:
-        """The server's rule of the method alone."""
         return self.class_of("aggregator")
 
     @property
     def weighting(self) -> type[Any] | None:
-        """The weights of the sites."""
         return self.class_of("weighting")
 
     @property
     def objective(self) -> type[Any] | None:
-        """What sites minimise and report."""
         return self.class_of("objective")
 
     @property
     def acts(self) -> tuple[str, ...]:
         """Where it acts: on the direction of the server's step, the weights of the sites, or as its objective says."""
         server = ("direction",) if self.sets_direction else ("weighting",) if self.weighting is not None else ()
-        return (*server, *(() if self.objective is None else self.objective.acts))
+        return (*server, *getattr(self.objective, "acts", ()))
 
     @property
     def name(self) -> str:

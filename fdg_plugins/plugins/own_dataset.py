@@ -21,10 +21,8 @@ MOST_ENTRIES = 10_000  # domains, or classes
 LARGEST_MASK_VALUE = 65_535
 MOST_NAMES = 10  # in a message
 
-# A single component of a path, visible to `ls`. The kinds of characters left out (control, invisible, unassigned; ends
-# of lines and of paragraphs) are those that messages leave out: they could forge lines of logs.
-_FOLDER = re.compile(rf"(?!\.)[^/\\]{{1,{LONGEST_NAME}}}")
-_LEFT_OUT = ("C", "Zl", "Zp")
+_FOLDER = re.compile(rf"(?!\.)[^/\\]{{1,{LONGEST_NAME}}}")  # a single component of a path, visible to `ls`
+_LEFT_OUT = ("C", "Zl", "Zp")  # kinds of characters that could forge lines of logs: control, invisible, ends of lines
 
 
 def is_folder_name(name: str) -> bool:
@@ -89,7 +87,7 @@ class OwnDataset(pydantic.BaseModel):
 
     @pydantic.model_serializer(mode="wrap")
     def _without_defaults(self, write: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what has its default, except the version of the format."""
+        """Leave out what has its default, except the format."""
         return {name: value for name, value in write(self).items() if name in self._changed() | {"format"}}
 
     def _changed(self) -> set[str]:
@@ -126,7 +124,7 @@ def dataset_text(dataset: DatasetRef) -> str:
 
 
 def plain_name(text: str) -> str:
-    """Return the nearest name for files and tables: ``"Meine Fotos"`` gives ``"Meine_Fotos"``."""
+    """Return the nearest name for files: ``"Meine Fotos"`` gives ``"Meine_Fotos"``."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", text).strip("_.-")[:100] or "data"
 
 

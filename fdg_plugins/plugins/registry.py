@@ -22,12 +22,10 @@ class Record(Protocol):
     """The attributes that all records have: the name that identifies the record, and all of its names."""
 
     @property
-    def name(self) -> str:
-        """The canonical name."""
+    def name(self) -> str: ...
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """All names that refer to the record."""
+    def names(self) -> tuple[str, ...]: ...
 
 
 R = TypeVar("R", bound=Record)
@@ -127,10 +125,10 @@ class Registry(Generic[R]):
     def entries(self) -> dict[str, EntryPoint]:
         """Return the entry points of installed plug-ins by name; raise ``SettingsError`` if two share a name."""
         if self._entries is None:
-            own = {name for record in self.own().values() for name in record.names}
+            own: dict[str, EntryPoint | None] = dict.fromkeys(name for one in self.own().values() for name in one.names)
             found: dict[str, EntryPoint] = {}
             for entry in entry_points(group=self.group):
-                if entry.name in own or entry.name in found:
+                if entry.name in own | found:
                     other = _distribution(found[entry.name]) if entry.name in found else None
                     raise self._clash(entry.name, _distribution(entry), other)
                 found[entry.name] = entry

@@ -106,7 +106,7 @@ def test_the_stand_in_is_drawn_once_and_never_taken_for_the_data_set(archive: Pa
     root = tmp_path / "root"
     check_refusal(fdg("data", "prepare", "pacs", place, "--data-root", root), "it is the STAND-IN")
     check_refusal(fdg("data", "prepare", "pacs", archive, "--data-root", place), "holds the STAND-IN")
-    check_refusal(fdg("data", "stand-in", tmp_path), "should be a new or an empty folder")
+    check_refusal(fdg("data", "stand-in", tmp_path), "expected a new or an empty folder")
 
 
 @pytest.fixture

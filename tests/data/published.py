@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fdg_plugins.data import ImageFolderSpec, dataset_spec
+from fdg_plugins.data import dataset_spec
+from fdg_plugins.data.specs import ImageFolderSpec
 
 FOLDERS = {
     "pacs": ("kfold", {name: name for name in ("art_painting", "cartoon", "photo", "sketch")}),

@@ -9,8 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from fdg_plugins.data import CELEBA, DomainData, evaluation_batches, open_domain, reported_batches, training_epochs
+from fdg_plugins.data import DomainData, evaluation_batches, open_domain, reported_batches, training_epochs
 from fdg_plugins.data.attributes import list_attributed
+from fdg_plugins.data.catalogue import CELEBA
 from fdg_plugins.data.specs import AttributeSample
 from fdg_plugins.lab.preparation.checks import find_changes, read_manifest
 from fdg_plugins.lab.preparation.prepare import prepare

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFile
 
-from fdg_plugins.data import PACS, DomainData, check_images, find_damaged, open_domain, without_damaged
+from fdg_plugins.data import PACS, DomainData, check_images, open_domain, without_damaged
 from fdg_plugins.data.decoding import MOST_PIXELS, DamagedError, check_image, open_image, read_image
+from fdg_plugins.data.domains import find_damaged
 from fdg_plugins.errors import DataError
 from tests.data.conftest import EACH, write_pacs
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fdg_plugins.data import PACS, DataRoot, DomainData, SharedDomains, domains, find_data_root, open_domain
+from fdg_plugins.data import PACS, DomainData, SharedDomains, domains, find_data_root, open_domain
+from fdg_plugins.data.domains import DataRoot
 from fdg_plugins.data.stand_in import MARKER
 from tests.data.conftest import EACH, Refused, move_out, write_pacs
 
@@ -104,7 +105,7 @@ def test_sites_of_one_process_list_a_domain_once_and_have_what_they_have_apart(
     shared = SharedDomains()
     first = open_domain(root, "pacs", "photo", seed=1, part=(1, 2), shared=shared)
     apart = open_domain(root, "pacs", "photo", seed=1, part=(2, 2))
-    monkeypatch.setattr(domains, "list_domain", None)
+    monkeypatch.setattr(domains, "list_images", None)
     second = open_domain(root, "pacs", "photo", seed=1, part=(2, 2), shared=shared)
     assert (second.train, second.split_hash) == (apart.train, apart.split_hash)
     assert second.images is first.images

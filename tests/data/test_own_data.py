@@ -129,7 +129,7 @@ def test_every_domain_has_a_site_whose_name_flare_takes_and_plain_names_stay() -
         assert not is_wrong, why
         assert name not in ("server", "@ALL")
     spec = dataset_spec(OwnDataset(name="mine", domains=domains, classes=("x", "y")))
-    assert [spec.domain_of(spec.site_of(domain)) for domain in domains] == list(domains)
+    assert [spec.share_of(spec.site_of(domain))[0] for domain in domains] == list(domains)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ import pytest
 import torch
 from PIL import ExifTags, Image
 
-from fdg_plugins.data import DomainData, find_damaged, open_domain, training_batches
+from fdg_plugins.data import DomainData, open_domain, training_batches
 from fdg_plugins.data.decoding import DamagedError, PairForm
+from fdg_plugins.data.domains import find_damaged
 from fdg_plugins.data.pairs import list_pairs
 from fdg_plugins.lab.preparation.facts import mask_facts
 from tests.data.pair_drawings import draw_photo, draw_volume, eyes, known

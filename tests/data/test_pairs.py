@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fdg_plugins.data import DomainData, PairSample, check_images, find_damaged, open_domain, without_damaged
+from fdg_plugins.data import DomainData, check_images, open_domain, without_damaged
+from fdg_plugins.data.domains import find_damaged
+from fdg_plugins.data.specs import PairSample
 from fdg_plugins.errors import DataError
 from tests.data.conftest import Refused, move_out
 from tests.data.pair_drawings import CLASSES, draw_photo, eyes, known

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from fdg_plugins.data import DATASETS, ROTATED_MNIST, PublishedSpec, find_data_root, open_domain, training_batches
+from fdg_plugins.data import DATASETS, PublishedSpec, find_data_root, open_domain, training_batches
+from fdg_plugins.data.catalogue import ROTATED_MNIST
 from fdg_plugins.data.image_files import ImageArray
 from fdg_plugins.data.published import deal, published_domain, rotate
 from fdg_plugins.data.specs import FILES_OF, files_of

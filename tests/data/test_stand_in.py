@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fdg_plugins.data import CELEBA, PACS, find_data_root, open_domain, stand_in
-from fdg_plugins.data.catalogue import VESSELS
+from fdg_plugins.data import PACS, find_data_root, open_domain, stand_in
+from fdg_plugins.data.catalogue import CELEBA, VESSELS
 from fdg_plugins.data.stand_in import (
     GLYPHS,
     MARKER,

@@ -17,7 +17,7 @@ HERE = Path(__file__).parents[2] / "examples" / "networks"
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_the_network_without_batchnorm_has_parameters_only(tmp_path: Path, channels: int) -> None:
-    name = bring_factory("no_batchnorm.py:norm_free", HERE, tmp_path).network
+    _, name = bring_factory("no_batchnorm.py:norm_free", HERE, tmp_path)
     model = build_model(name, 5, seed=0, channels=channels)
     assert set(parameter_kinds(model).values()) == {"trainable"}
     check_features(model, channels, 16)
@@ -31,7 +31,7 @@ def test_the_network_without_batchnorm_has_parameters_only(tmp_path: Path, chann
 )
 def test_networks_of_timm_are_split_at_their_last_linear_layer(tmp_path: Path, path: str, features: int) -> None:
     pytest.importorskip("timm")
-    name = bring_factory(path, HERE, tmp_path).network
+    _, name = bring_factory(path, HERE, tmp_path)
     with torch.device("meta"):
         model = build_model(name, 5, seed=0, image_size=32)
         logits = model(torch.empty(2, 3, 32, 32, device="meta"))

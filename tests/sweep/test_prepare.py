@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from fdg_plugins.cli.options import read_values
-from fdg_plugins.data import PACS, ROTATED_DIGITS
+from fdg_plugins.data import PACS
+from fdg_plugins.data.catalogue import ROTATED_DIGITS
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.lab.sweep.execute import Store
 from fdg_plugins.lab.sweep.kinds import FDG, FEDERATED, REFERENCE, kind_of

@@ -19,7 +19,7 @@ from fdg_plugins.data.attributes import list_attributed
 from fdg_plugins.data.catalogue import Release, origin_of
 from fdg_plugins.data.folders import MANIFEST, OF_SYSTEMS, refuse_outside, rules_of
 from fdg_plugins.data.labels import list_images
-from fdg_plugins.data.own_files import NO_RULES, FileRules
+from fdg_plugins.data.own_files import NO_RULES, DatasetFile
 from fdg_plugins.data.pairs import find_data_list, list_pairs
 from fdg_plugins.data.published import MNIST_PARTS, published_domain, read_mnist_part
 from fdg_plugins.data.specs import AttributeSpec, KnownSpec, Listing, PublishedSpec, RotatedSpec, SegmentationSpec
@@ -60,7 +60,7 @@ class Verdict(NamedTuple):
         return self.release.name if self.release and not self.differences else None
 
 
-def count_images(root: Path, spec: KnownSpec, rules: FileRules | None = None) -> Counts:
+def count_images(root: Path, spec: KnownSpec, rules: DatasetFile | None = None) -> Counts:
     """Count the images of the domains below the data root; a site may have only one of them.
 
     ``rules``: what the file of a user's own data set says; None: what a file in the data root says. Known bad files are
@@ -81,7 +81,7 @@ def count_images(root: Path, spec: KnownSpec, rules: FileRules | None = None) ->
     return counts
 
 
-def _listing(root: Path, spec: KnownSpec, domain: str, rules: FileRules | None) -> Listing | None:
+def _listing(root: Path, spec: KnownSpec, domain: str, rules: DatasetFile | None) -> Listing | None:
     """Return what a domain holds; None if a domain of folders is not there."""
     if isinstance(spec, PublishedSpec):
         return published_domain(root, spec, domain)[1]
