@@ -81,6 +81,8 @@ class OneProcessJob:
         communicators = [workflow.controller.communicator for workflow in made.workflows]
         for communicator in communicators:
             communicator._task_check_period = MONITOR_S
+            # No site of this process is lost, and FLARE's search for one costs the square of their number.
+            communicator._get_task_dead_clients = LocalServer.nothing
 
         def do_next(name: str) -> None:
             with server.sites[name].new_context() as fl_ctx:
