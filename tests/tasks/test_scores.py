@@ -2,7 +2,6 @@
 """Scores that are asked for: exact however images are shared, refused where they cannot be, and used to select."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from fdg_plugins.settings.protocol import Protocol, make_protocol
 from fdg_plugins.storage import read_json
 from fdg_plugins.tasks import CLASSIFICATION, GROUP_CLASSIFICATION, MULTILABEL, SEGMENTATION, Accumulator, Task
 from fdg_plugins.training.results import evaluation_of
-from tests.controllers.federation_stubs import census_reply, run_record
+from tests.controllers.federation_stubs import DOMAINS, census_reply, run_record
 
 CPU = torch.device("cpu")
 ALL = ("auroc", "auprc", "f1", "balanced_accuracy", "calibration_error", "sensitivity_at_90")
@@ -148,10 +147,9 @@ def test_a_model_is_selected_by_the_score_that_the_protocol_names(selection: str
         CLASSIFICATION, scores=("calibration_error",), selected_by="calibration_error", selection=selection
     )
     task = record.task
-    sharp = {"cartoon": 1.0, "photo-1": 1.0, "photo-2": 1.0, "sketch": 1.0}
     for number, factor in enumerate((4.0, 0.7, 8.0)):
         logits, labels = batch(CLASSIFICATION, seed=5)
-        found = {site: evaluated(task, factor * logits, labels) for site in sharp}
+        found = {site: evaluated(task, factor * logits, labels) for site in DOMAINS}
         record.add_evaluation(number, found)
     errors = [one.derived["calibration_error"]["sketch"] for one in record.evaluations]
     assert min(errors) == errors[1]
@@ -194,5 +192,3 @@ def test_a_run_records_its_scores_and_a_report_shows_them(
     numbers = table.numbers()
     assert {"auroc", "f1", "auroc_0"} <= set(numbers["kind"])
     assert any("fewer than 30 images of" in note for note in table.notes)
-    plain = replace(CLASSIFICATION, scores=())
-    assert plain == CLASSIFICATION
