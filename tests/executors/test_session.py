@@ -285,9 +285,6 @@ def test_bfloat16_where_the_cpu_has_it(feature: str, data_root: Path, monkeypatc
     assert (told, seen._enabled) == (policy.precision, fast)
 
 
-# --- threads ---
-
-
 def test_a_small_network_has_one_thread_and_a_large_one_what_it_is_worth(data_root: Path) -> None:
     shared, small = SharedNetworks(), Protocol(**SETTINGS)
     larger = Protocol(**{**SETTINGS, "model": "resnet18", "image_size": 32, "batch_size": 16})
@@ -296,9 +293,6 @@ def test_a_small_network_has_one_thread_and_a_large_one_what_it_is_worth(data_ro
     config = SiteConfig(device="cpu", data_root=data_root, domain="photo", threads=64)
     told = [SiteSession("photo", config, protocol).census().threads for protocol in (small, larger)]
     assert told == [1, 2]
-
-
-# --- networks of many sites in one process ---
 
 
 @pytest.mark.parametrize(

@@ -65,8 +65,3 @@ def test_threads_of_arithmetic_soon_sleep_unless_the_user_says_otherwise(monkeyp
     monkeypatch.delenv(SPINS, raising=False)
     assert last_line(lines) == "1000"
     assert last_line(lines, **{SPINS: "7"}) == "7"
-
-
-def test_torch_which_reads_that_when_it_is_loaded_is_not_loaded_before() -> None:
-    assert "torch" not in loaded_by("import nvflare.private.fed.app.simulator.simulator_worker, fdg_plugins")
-    assert "torch" not in loaded_by("import nvflare.private.fed.app.client.worker_process, fdg_plugins")
