@@ -24,6 +24,7 @@ COMMANDS = {
     "sweep": (EXPERIMENTS, "Run every method on every held-out domain, seed and setting."),
     "report": (EXPERIMENTS, "Print the table of finished runs: methods by held-out domains."),
     "plot": (EXPERIMENTS, "Make figures of finished runs, with their numbers."),
+    "evaluate": (EXPERIMENTS, "Evaluate finished models on domains that they were not trained on."),
     "export": (EXPERIMENTS, "Write jobs, or a trained model as MONAI bundle."),
     "submit": (FEDERATION, "Submit a job that brings no code, and follow it to its end."),
     "resume": (FEDERATION, "Resume a run after its last complete round."),

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FLARE's workflow for the evaluation of finished models at sites that never trained: census, one task per model."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from nvflare.app_common.abstract.fl_model import FLModel
+
+from fdg_plugins.controllers.messenger import Messenger, Request
+from fdg_plugins.controllers.sending import task_message
+from fdg_plugins.data import dataset_spec
+from fdg_plugins.errors import CensusError, ContributionError, SettingsError
+from fdg_plugins.flare.deploy_map import named_sites
+from fdg_plugins.flare.site_file import allowed_at_server
+from fdg_plugins.messages import MOST_MODELS, TASK_SCORE, CensusReply, CensusRequest, ModelScores, TaskRequest
+from fdg_plugins.plugins.admission import admit
+from fdg_plugins.plugins.own_dataset import DatasetRef, read_own_dataset
+from fdg_plugins.plugins.versions import OF_AUDIT, OF_SERVER, installed_versions
+from fdg_plugins.record.census import Federation, check_versions, take_census
+from fdg_plugins.record.evaluation import EvaluatedModel, EvaluationResult, SiteScores
+from fdg_plugins.record.finished_model import FinishedModel, check_alike, check_images, read_model
+from fdg_plugins.record.method_settings import method_label
+from fdg_plugins.record.run_files import EVALUATION_FILE
+from fdg_plugins.settings.protocol import EVERY
+from fdg_plugins.settings.uses import names_in
+from fdg_plugins.storage import write_json
+from fdg_plugins.tasks import TASKS
+
+MODELS = "models"  # the folder of the server's app that holds a folder for each model
+
+
+class EvaluationController(Messenger):
+    """Has every site evaluate the models in the job's server app, ``models/<name>/``; nothing is trained.
+
+    A site that cannot take part, forbids it, or holds a domain on which a model was trained is left out with the
+    reason. The result is ``evaluation.json``.
+
+    The constructor validates nothing.
+
+    Args:
+        models: names of these folders; the others are compared with the first. Default: all, sorted.
+        dataset: the data set of the sites, a name or the description of one's own; default: that of the first model.
+        task_timeout: seconds after which a site that has not evaluated a model is left out.
+    """
+
+    def __init__(
+        self,
+        models: list[str] | None = None,
+        dataset: str | dict[str, Any] | None = None,
+        task_timeout: int = 14400,
+    ) -> None:
+        super().__init__()
+        self.models = models
+        self.dataset = dataset
+        self.task_timeout = task_timeout
+
+    def carry_out(self) -> None:
+        """Evaluate the models one after the other, and write the result."""
+        if type(self.task_timeout) is not int or self.task_timeout < 1:
+            raise SettingsError(field="task_timeout", value=self.task_timeout, expected="seconds, at least 1")
+        models = self._models()
+        dataset = _read_dataset(self.dataset, models[0])
+        check_images(models[0], dataset)
+        federation, left_out = self._census(models, dataset)
+        result = _new_result(str(self.fl_ctx.get_job_id()), models, federation, left_out)
+        self._mark = "STAND-IN" if result.stand_in else ""
+        for number, model in enumerate(models):
+            self._evaluate(number, model, dataset, federation, result)
+        write_json(Path(self.get_run_dir()) / EVALUATION_FILE, result.model_dump(mode="json"))
+        self.say(f"finished; the result is {EVALUATION_FILE}")
+
+    def _models(self) -> list[FinishedModel]:
+        """Return the models that the job brings."""
+        folder = Path(self.engine.get_workspace().get_app_dir(self.fl_ctx.get_job_id())) / MODELS
+        there = sorted(place.name for place in folder.glob("*") if place.is_dir())
+        names = there if self.models is None else self.models
+        if not isinstance(names, list) or not 1 <= len(names) <= MOST_MODELS or any(one not in there for one in names):
+            expected = f"1 to {MOST_MODELS} folders of finished runs in {MODELS}/ of the job's server app"
+            raise SettingsError(field="models", value=names, expected=expected)
+        models = [read_model(folder / name) for name in names]
+        check_alike(models)
+        for model in models:
+            admit(names_in(model.record.protocol), (), None, allowed_at_server(self.fl_ctx))
+        return models
+
+    def _census(self, models: Sequence[FinishedModel], dataset: DatasetRef) -> tuple[Federation, dict[str, str]]:
+        """Return the sites that evaluate the models, and why others do not."""
+        protocol = models[0].protocol(dataset, len(models))
+        request = CensusRequest(
+            protocol=protocol, stand_in_protocol=protocol, run=str(self.fl_ctx.get_job_id()), goes_on=False
+        )
+        replies, left_out = self.count_images(request, self.task_timeout)
+        absent = named_sites(self.fl_ctx) - replies.keys() - left_out.keys()
+        left_out |= dict.fromkeys(absent, "was not connected when the job started.")
+        for site, reply in sorted(replies.items()):
+            trained = [one.name for one in models if one.trained_on(dataset, reply.domain, stand_in=reply.stand_in)]
+            if trained:
+                left_out[site] = f"model {trained[0]} was trained on its domain, {reply.domain!r}."
+                del replies[site]
+        if not replies:
+            told = "; ".join(f"{site}: {reason}" for site, reason in sorted(left_out.items()))
+            raise CensusError(f"no site evaluates these models: {told}")
+        federation = take_census(replies, {}, EVERY, TASKS.get(protocol.task))
+        check_versions(federation, installed_versions(OF_AUDIT))
+        return federation, dict(sorted(left_out.items()))
+
+    def _evaluate(
+        self, number: int, model: FinishedModel, dataset: DatasetRef, federation: Federation, result: EvaluationResult
+    ) -> None:
+        """Have all sites evaluate one model, counted from 0, and add to the result what they tell."""
+        protocol = model.protocol(dataset, len(result.models))
+        request = TaskRequest(protocol=protocol, stand_in=result.stand_in, run=result.job)
+        data = task_message(request, number + 1, model.state())
+        take = partial(take_scores, number, result, federation.replies)
+        failures = self.ask([Request(TASK_SCORE, federation.held_out, data, take)], self.task_timeout)
+        for site, reason in failures.items():
+            result.sites[site].failures[model.name] = reason
+        answered = len(federation.held_out) - len(failures)
+        self.say(f"model {model.name}: evaluated by {answered} of {len(federation.held_out)} sites")
+
+
+def _read_dataset(given: Any, model: FinishedModel) -> DatasetRef:
+    if given is None:
+        return model.record.protocol.dataset
+    return given if isinstance(given, str) else read_own_dataset(given)
+
+
+def _new_result(
+    job: str, models: Sequence[FinishedModel], federation: Federation, left_out: dict[str, str]
+) -> EvaluationResult:
+    first = next(iter(federation.replies.values()))
+    sites = {site: SiteScores(domain=one.domain, images=one.num_test) for site, one in federation.replies.items()}
+    title = dataset_spec(first.dataset).title if isinstance(first.dataset, str) else first.dataset
+    return EvaluationResult(
+        job=job,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        task=models[0].record.protocol.task,
+        data=f"STAND-IN for {title}" if federation.stand_in else title,
+        stand_in=federation.stand_in,
+        classes=federation.classes,
+        models=tuple(
+            EvaluatedModel(
+                name=one.name,
+                sha256=one.sha256,
+                method=method_label(one.record),
+                trained_on=one.record.data,
+                sources=one.source_domains,
+            )
+            for one in models
+        ),
+        sites=sites,
+        left_out=left_out,
+        versions=installed_versions(OF_SERVER),
+    )
+
+
+def take_scores(
+    number: int, result: EvaluationResult, census: Mapping[str, CensusReply], site: str, answer: FLModel
+) -> None:
+    """Add a site's scores of a model to the result; raise ``ContributionError`` if they contradict what is known."""
+    found = ModelScores.read(answer.metrics, f"site {site}: scores", ContributionError)
+    if (complaint := _complaint(found, result, census[site], result.sites[site])) is not None:
+        raise ContributionError(f"site {site}: {complaint}.")
+    own, names = result.sites[site].models, [model.name for model in result.models]
+    pairs = {other: pair for other, pair in found.pairs.items() if names[int(other)] in own}
+    own[names[number]] = found.model_copy(update={"pairs": pairs})
+
+
+def _complaint(found: ModelScores, result: EvaluationResult, reply: CensusReply, own: SiteScores) -> str | None:
+    """Return what contradicts the census, the task, or the scores of the models that the site has evaluated before."""
+    task = TASKS.get(result.task)
+    sums = {name: (one.sum, one.count) for name, one in found.sums.items()}
+    if (complaint := task.complaint(sums, found.count, len(result.classes))) is not None:
+        return complaint
+    if found.count != reply.num_test:
+        return f"it evaluated {found.count} images, but counted {reply.num_test} in the census"
+    earlier = {str(number): model.name for number, model in enumerate(result.models) if model.name in own.models}
+    for number, name in earlier.items() if task.one_class_per_image else ():
+        both, first, later, neither = found.pairs.get(number, (0, 0, 0, 0))
+        right = tuple(one.sums[result.score.name].sum for one in (own.models[name], found))
+        if (both + first, both + later) != right or both + first + later + neither != found.count:
+            return f"its counts of images beside model {name} do not add up"
+    return None
