@@ -250,12 +250,13 @@ class ModelScores(Checked):
     """A site's answer to ``score``: one finished model on all ``count`` images that evaluate its domain, as counts.
 
     ``pairs``: beside each earlier model that the site has scored, by its number, how many images both classify
-    correctly, only the earlier one, only this one, and neither. ``withheld``: the numbers of the classes whose
-    histograms have fewer images than the site lets leave. The histograms are beside this message.
+    correctly, only the earlier one, only this one, and neither. ``counts``: as in :class:`Evaluation`. ``withheld``:
+    the numbers of the classes of which there are fewer images than the site lets leave, whose counts are zero.
     """
 
     count: int = pydantic.Field(ge=1, le=MOST_SAMPLES)
     sums: dict[Name, ScoreSum] = pydantic.Field(min_length=1, max_length=MOST_NAMES)
+    counts: dict[Name, PackedCounts] = pydantic.Field(default_factory=dict, max_length=MOST_NAMES)
     pairs: dict[ModelNumber, tuple[Count, Count, Count, Count]] = pydantic.Field(max_length=MOST_MODELS)
     withheld: tuple[Annotated[int, pydantic.Field(ge=0, lt=MOST_CLASSES)], ...] = pydantic.Field(
         (), max_length=MOST_CLASSES

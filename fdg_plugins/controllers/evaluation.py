@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.controllers.messenger import Messenger, Request
@@ -27,7 +28,8 @@ from fdg_plugins.record.run_files import EVALUATION_FILE
 from fdg_plugins.settings.protocol import EVERY
 from fdg_plugins.settings.uses import names_in
 from fdg_plugins.storage import write_json
-from fdg_plugins.tasks import TASKS
+from fdg_plugins.tasks import Counts
+from fdg_plugins.tasks.counted import CONFUSION, PROBABILITIES, support
 
 MODELS = "models"  # the folder of the server's app that holds a folder for each model
 
@@ -65,7 +67,7 @@ class EvaluationController(Messenger):
         dataset = _read_dataset(self.dataset, models[0])
         check_images(models[0], dataset)
         federation, left_out = self._census(models, dataset)
-        result = _new_result(str(self.fl_ctx.get_job_id()), models, federation, left_out)
+        result = _new_result(str(self.fl_ctx.get_job_id()), models, dataset, federation, left_out)
         self._mark = "STAND-IN" if result.stand_in else ""
         for number, model in enumerate(models):
             self._evaluate(number, model, dataset, federation, result)
@@ -103,7 +105,7 @@ class EvaluationController(Messenger):
         if not replies:
             told = "; ".join(f"{site}: {reason}" for site, reason in sorted(left_out.items()))
             raise CensusError(f"no site evaluates these models: {told}")
-        federation = take_census(replies, {}, EVERY, TASKS.get(protocol.task))
+        federation = take_census(replies, {}, EVERY, protocol.learned)
         check_versions(federation, installed_versions(OF_AUDIT))
         return federation, dict(sorted(left_out.items()))
 
@@ -129,15 +131,15 @@ def _read_dataset(given: Any, model: FinishedModel) -> DatasetRef:
 
 
 def _new_result(
-    job: str, models: Sequence[FinishedModel], federation: Federation, left_out: dict[str, str]
+    job: str, models: Sequence[FinishedModel], dataset: DatasetRef, federation: Federation, left_out: dict[str, str]
 ) -> EvaluationResult:
-    first = next(iter(federation.replies.values()))
     sites = {site: SiteScores(domain=one.domain, images=one.num_test) for site, one in federation.replies.items()}
-    title = dataset_spec(first.dataset).title if isinstance(first.dataset, str) else first.dataset
+    title = dataset_spec(dataset).title
     return EvaluationResult(
         job=job,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         task=models[0].record.protocol.task,
+        scores=models[0].protocol(dataset, len(models)).scores,
         data=f"STAND-IN for {title}" if federation.stand_in else title,
         stand_in=federation.stand_in,
         classes=federation.classes,
@@ -171,16 +173,33 @@ def take_scores(
 
 def _complaint(found: ModelScores, result: EvaluationResult, reply: CensusReply, own: SiteScores) -> str | None:
     """Return what contradicts the census, the task, or the scores of the models that the site has evaluated before."""
-    task = TASKS.get(result.task)
-    sums = {name: (one.sum, one.count) for name, one in found.sums.items()}
+    task, sums = result.learned, {name: (one.sum, one.count) for name, one in found.sums.items()}
     if (complaint := task.complaint(sums, found.count, len(result.classes))) is not None:
         return complaint
     if found.count != reply.num_test:
         return f"it evaluated {found.count} images, but counted {reply.num_test} in the census"
+    try:
+        counts = task.read_counts(found.counts, len(result.classes))
+    except ValueError as error:
+        return str(error)
+    complaint = task.complaint_on_counts(counts, sums, found.count) if not found.withheld else None
+    if complaint is not None or not task.one_class_per_image:
+        return complaint
+    if (complaint := _of_classes(counts, found, reply)) is not None:
+        return complaint
     earlier = {str(number): model.name for number, model in enumerate(result.models) if model.name in own.models}
-    for number, name in earlier.items() if task.one_class_per_image else ():
+    for number, name in earlier.items():
         both, first, later, neither = found.pairs.get(number, (0, 0, 0, 0))
         right = tuple(one.sums[result.score.name].sum for one in (own.models[name], found))
         if (both + first, both + later) != right or both + first + later + neither != found.count:
             return f"its counts of images beside model {name} do not add up"
+    return None
+
+
+def _of_classes(counts: Counts, found: ModelScores, reply: CensusReply) -> str | None:
+    """Return what contradicts the images of each class in the census, of which those ``withheld`` are counted as 0."""
+    expected = np.array([0 if y in found.withheld else n for y, n in enumerate(reply.class_counts)])
+    for name in (PROBABILITIES, CONFUSION):
+        if name in counts and ((told := support({name: counts[name]})) is None or (told != expected).any()):
+            return f"its {name} are not of the images that it counted in the census"
     return None

@@ -254,17 +254,22 @@ class _Work(NamedTuple):
         return value, {}
 
     def score(self) -> tuple[Any, dict[str, Tensors]]:
-        from fdg_plugins.training.scoring import pairs_with
+        from fdg_plugins.tasks.counts import pack
+        from fdg_plugins.training.scoring import paired_counts, without_few
 
         session, number, least = self.session, self.order.round_number, self.session.config.least_count
         if (count := len(session.data.test)) < least:
             raise DataError(f"it has {count} images, expected at least its least_count, {least}.", public=True)
         found = session.score(session.load(self.order.state), self.should_stop)
         kept = read_round(self.folder, SCORED, number)
-        write_round(self.folder, SCORED, number, {**kept, str(number): found.correct})
+        if session.task.one_class_per_image:
+            write_round(self.folder, SCORED, number, {**kept, str(number): found.correct})
         sums = {name: ScoreSum(sum=total, count=samples) for name, (total, samples) in found.score.sums.items()}
-        pairs = pairs_with(kept, found.correct) if session.task.one_class_per_image else {}
-        return ModelScores(count=count, sums=sums, pairs=pairs).model_dump(), {}
+        pairs = {earlier: paired_counts(own, found.correct) for earlier, own in kept.items()}
+        counts, withheld = without_few(found.score.counts, least)
+        packed = {name: pack(one) for name, one in counts.items()}
+        scores = ModelScores(count=count, sums=sums, counts=packed, pairs=pairs, withheld=withheld)
+        return scores.model_dump(), {}
 
 
 _WORK = {

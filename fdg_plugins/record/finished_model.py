@@ -15,10 +15,15 @@ from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.settings.protocol import EVERY, Protocol
 from fdg_plugins.storage import load_tensors, read_json, sha256_of
+from fdg_plugins.tasks import TASKS
 
+SCORES = ("auroc", "auprc", "f1", "balanced_accuracy", "calibration_error")  # where the task has them
 SUFFIX = ".safetensors"
 # What one evaluation has in common for all models, so that they see the same images: not what they were trained with.
-_ALIKE = ("seed", "max_samples_per_domain", "partition", "sites_per_domain", "precision", "channels_last")
+_ALIKE = (
+    *("seed", "max_samples_per_domain", "partition", "sites_per_domain", "precision", "channels_last"),
+    *("selected_by", "sites_per_round"),
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,14 @@ class FinishedModel:
         defaults = {name: Protocol.model_fields[name].default for name in _ALIKE}
         own = self.record.protocol
         preset = own.preset or getattr(dataset_spec(own.dataset), "preset", "")
-        given = {"dataset": plain_dataset(dataset), "target": EVERY, "rounds": models, "preset": preset}
+        scores = [name for name in SCORES if TASKS.get(own.task).kind_asked(name) is not None]
+        given = {
+            "dataset": plain_dataset(dataset),
+            "target": EVERY,
+            "rounds": models,
+            "preset": preset,
+            "scores": scores,
+        }
         return Protocol.model_validate({**own.model_dump(mode="json"), **defaults, **given})
 
 

@@ -4,12 +4,13 @@
 Shapes: N images, Y classes; ``correct`` bool ``[N]``, in the order of the images, which is the same for every model.
 """
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
-from fdg_plugins.tasks import Score, Task
+from fdg_plugins.tasks import Counts, Score, Task
+from fdg_plugins.tasks.counted import CONFUSION, PROBABILITIES, support
 from fdg_plugins.tasks.group_classification import labels_of
 
 
@@ -47,6 +48,18 @@ def paired_counts(earlier: torch.Tensor, later: torch.Tensor) -> tuple[int, int,
     return found[0], found[1], found[2], found[3]
 
 
-def pairs_with(kept: Mapping[str, torch.Tensor], correct: torch.Tensor) -> dict[str, tuple[int, int, int, int]]:
-    """Return the :func:`paired_counts` with each model of which the site has kept which images it classifies."""
-    return {number: paired_counts(earlier, correct) for number, earlier in kept.items()}
+def without_few(counts: Counts, least: int) -> tuple[Counts, tuple[int, ...]]:
+    """Return counts in which each class has zeros if fewer than ``least`` images have it or do not, and such classes.
+
+    A class without images, or of all images, tells of none which image it is, and stays.
+    """
+    if (members := support(counts)) is None:
+        return counts, ()
+    others = counts[PROBABILITIES][:, 0].sum(axis=1) if PROBABILITIES in counts else members.sum() - members
+    few = ((members > 0) & (members < least)) | ((others > 0) & (others < least))
+    by_class = {
+        name: np.where(few.reshape(-1, *[1] * (one.ndim - 1)), 0, one)
+        for name, one in counts.items()
+        if name in (PROBABILITIES, CONFUSION)
+    }
+    return {**counts, **by_class}, tuple(map(int, np.flatnonzero(few)))

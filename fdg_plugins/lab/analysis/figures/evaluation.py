@@ -13,26 +13,39 @@ from fdg_plugins.lab.analysis.figures.drawing import COLUMN_INCHES, LINE_INCHES,
 from fdg_plugins.lab.analysis.figures.picture import Origin, Picture
 from fdg_plugins.lab.analysis.figures.style import GREY, Look, numbered_look
 from fdg_plugins.record.evaluation import EvaluationResult, Row, Value, rows_of
+from fdg_plugins.tasks.counts import Bounded
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison(Picture):
-    """Scores and differences of models at sites; ``table``: a row per site, ``names``: the models in their order."""
+    """Scores and differences of models at sites; ``table``: a row per site, ``names``: the models in their order.
+
+    ``counted``: the names of the scores from counts, which only the numbers have.
+    """
 
     table: tuple[Row, ...]
     names: tuple[str, ...]
+    counted: tuple[str, ...]
     unit: str
     factor: float
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield a line for each site and model: score, interval, and the difference to the first model."""
+        """Yield a line for each site and model: score, interval, difference to the first model, scores from counts.
+
+        Those from counts have the interval in which the score of the probabilities themselves is.
+        """
         for row in self.table:
             for name in self.names:
                 yield {
                     **{"site": row.site, "domain": row.domain, "images": row.images, "model": name},
                     **_numbers("score", row.values.get(name)),
                     **_numbers("difference", row.differences.get(name)),
+                    **self._counted(row.counted.get(name, {})),
                 }
+
+    def _counted(self, found: Mapping[str, Bounded]) -> dict[str, float | None]:
+        known = {name: Value(one.value, (one.lowest, one.highest)) for name, one in found.items()}
+        return {key: number for name in self.counted for key, number in _numbers(name, known.get(name)).items()}
 
 
 def _numbers(name: str, value: Value | None) -> dict[str, float | None]:
@@ -51,6 +64,7 @@ def comparison_of(result: EvaluationResult) -> Comparison:
         origin=Origin(result.data, result.stand_in, ""),
         table=tuple(rows_of(result)),
         names=names,
+        counted=result.scores,
         unit=result.score.title + result.score.unit,
         factor=result.score.factor,
     )
