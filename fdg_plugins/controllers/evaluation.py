@@ -198,8 +198,17 @@ def _complaint(found: ModelScores, result: EvaluationResult, reply: CensusReply,
 
 def _of_classes(counts: Counts, found: ModelScores, reply: CensusReply) -> str | None:
     """Return what contradicts the images of each class in the census, of which those ``withheld`` are counted as 0."""
-    expected = np.array([0 if y in found.withheld else n for y, n in enumerate(reply.class_counts)])
-    for name in (PROBABILITIES, CONFUSION):
-        if name in counts and ((told := support({name: counts[name]})) is None or (told != expected).any()):
+    own = np.array(reply.class_counts)
+    withheld = np.isin(np.arange(len(own)), found.withheld)
+    if withheld.sum() != len(found.withheld):
+        return "it withholds the counts of other classes than it has"
+    members, totals = np.where(withheld, 0, own), np.where(withheld, 0, found.count)
+    for name, one in counts.items():
+        is_right = int(one.sum()) == found.count
+        if name in (PROBABILITIES, CONFUSION):
+            is_right = bool((support({name: one}) == members).all())
+        if name == PROBABILITIES:
+            is_right &= bool((one.sum(axis=(1, 2)) == totals).all())
+        if not is_right:
             return f"its {name} are not of the images that it counted in the census"
     return None
