@@ -206,9 +206,9 @@ def _of_classes(counts: Counts, found: ModelScores, reply: CensusReply) -> str |
     for name, one in counts.items():
         is_right = int(one.sum()) == found.count
         if name in (PROBABILITIES, CONFUSION):
-            is_right = bool((support({name: one}) == members).all())
+            is_right = np.array_equal(np.asarray(support({name: one})), members)
         if name == PROBABILITIES:
-            is_right &= bool((one.sum(axis=(1, 2)) == totals).all())
+            is_right &= np.array_equal(one.sum(axis=(1, 2)), totals)
         if not is_right:
             return f"its {name} are not of the images that it counted in the census"
     return None

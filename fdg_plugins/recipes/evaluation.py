@@ -43,7 +43,7 @@ class EvaluationRecipe(Recipe):
         name: str = "evaluate",
     ) -> None:
         self.models = models
-        given = {"models": [one.name for one in models]} if models else {}
+        given: dict[str, Any] = {"models": [one.name for one in models]} if models else {}
         if dataset is None:
             dataset = models[0].record.protocol.dataset if models else "pacs"
         elif models:

@@ -192,7 +192,8 @@ def settings_of(method: str) -> tuple[str, ...]:
 
 def job_recipes() -> dict[str, FDGRecipe | EvaluationRecipe]:
     """Return the recipes of all jobs that this project keeps, by the name of the job."""
-    recipes = [*(make_recipe(method, dataset) for dataset, method in JOBS), EvaluationRecipe()]
+    recipes: list[FDGRecipe | EvaluationRecipe] = [make_recipe(method, dataset) for dataset, method in JOBS]
+    recipes.append(EvaluationRecipe())
     return {recipe.name: recipe for recipe in recipes}
 
 

@@ -40,6 +40,6 @@ def test_it_covers_the_true_difference_of_most_samples() -> None:
     true = np.array([0.6, 0.1, 0.2, 0.1])
     covered = 0
     for _ in range(200):
-        low, high = interval_of([generator.multinomial(150, true)], PAIRED)
+        low, high = interval_of([generator.multinomial(150, true).tolist()], PAIRED)
         covered += low <= 0.1 <= high
     assert covered / 200 == pytest.approx(0.95, abs=0.04)

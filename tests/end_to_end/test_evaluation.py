@@ -36,9 +36,7 @@ def test_the_simulator_and_one_process_count_the_same(
     }
     entries["photo"] = entries["cartoon"] = {"data_root": str(data_root)}
     (local / "fdg_site.json").write_text(json.dumps(entries))
-    simulated = simulator.run(
-        "jobs/evaluate", "-w", "workspace", "-n", "4", "-t", "4", settings={}, workspace="workspace"
-    )
+    simulated = simulator.run("jobs/evaluate", "-w", "workspace", "-t", "4", settings={}, workspace="workspace")
     assert simulated.returncode == 0, simulated.log
     there = read_result(simulated.folder / EVALUATION_FILE)
     assert there.sites == here.sites

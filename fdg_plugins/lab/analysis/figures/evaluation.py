@@ -101,5 +101,11 @@ def _draw(axes: Axes, picture: Comparison, values: list[Mapping[str, Value]], lo
             low, high = found.interval or (found.value, found.value)
             ends = [[picture.factor * max(0.0, found.value - low)], [picture.factor * max(0.0, high - found.value)]]
             where = place + (number - (len(looks) - 1) / 2) * step
-            drawn = {"xerr": ends, "color": look.colour, "marker": look.marker, "capsize": 2, "elinewidth": 0.7}
+            drawn: dict[str, Any] = {
+                "xerr": ends,
+                "color": look.colour,
+                "marker": look.marker,
+                "capsize": 2,
+                "elinewidth": 0.7,
+            }
             axes.errorbar([picture.factor * found.value], [where], linestyle="", **drawn)
