@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``fdg evaluate``: finished models at sites that never trained them, on this machine or as a job for a federation."""
 
-import os
-import shlex
 import sys
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -14,12 +11,11 @@ from fdg_plugins.cli.console import say
 from fdg_plugins.cli.jobs import free_target
 from fdg_plugins.cli.options import introduce
 from fdg_plugins.errors import load_extra
-from fdg_plugins.lab.engine.evaluation import evaluate_here, find_images, new_sites, read_result
+from fdg_plugins.lab.engine.evaluation import evaluate_here, find_images, read_result
 from fdg_plugins.lab.engine.one_process import log_to
-from fdg_plugins.lab.sweep.folder import make_folder
 from fdg_plugins.recipes.evaluation import EvaluationRecipe
-from fdg_plugins.record.evaluation import EvaluationResult, evaluation_table
-from fdg_plugins.record.finished_model import check_alike, read_model
+from fdg_plugins.record.evaluation import evaluation_table
+from fdg_plugins.record.finished_model import read_model
 from fdg_plugins.record.run_files import EVALUATION_FILE
 from fdg_plugins.storage import write_bytes
 
@@ -52,10 +48,9 @@ def evaluate(
     """
     done = sorted(models[0].rglob(EVALUATION_FILE)) if len(models) == 1 and models[0].is_dir() else []
     if done:
-        show_result(read_result(done[0]), to or done[0].parent)
+        show_result(done[0], to)
         return
     found = [read_model(path) for path in models]
-    check_alike(found)
     images = find_images(data, found[0])
     if images.own is not None:
         introduce(images.own)
@@ -64,17 +59,14 @@ def evaluate(
         folder = free_target(to or Path("jobs"), recipe.name)
         recipe.export(str(folder.parent), with_note=False)
         say(f"{folder}: written; it brings {len(found)} models and no code")
-        say(f"next: fdg submit {shlex.quote(str(folder))} KIT")
         return
-    new = new_sites(found, images, os.environ)
-    recipe = EvaluationRecipe(found, images.dataset, [*new])
-    folder = make_folder(to, "evaluate", datetime.now())
     log_to(sys.stderr)
-    show_result(evaluate_here(recipe, new, folder), folder)
+    show_result(evaluate_here(found, images, to), None)
 
 
-def show_result(result: EvaluationResult, to: Path) -> None:
-    """Print the table, and write the figure with its numbers to the folder ``to``."""
+def show_result(file: Path, to: Path | None) -> None:
+    """Print the table, and write the figure with its numbers to the folder ``to``; None: that of the file."""
+    result = read_result(file)
     say(evaluation_table(result))
     load_extra("matplotlib", "the figure of fdg evaluate", "lab")
     from fdg_plugins.lab.analysis.figures.drawing import FORMATS, render
@@ -85,5 +77,5 @@ def show_result(result: EvaluationResult, to: Path) -> None:
     contents = {form: render(figure, picture, form) for form in FORMATS}
     contents["csv"] = picture.numbers().to_csv(index=False, lineterminator="\n").encode()
     for suffix, content in contents.items():
-        write_bytes(to / f"{picture.name}.{suffix}", content)
-    say(f"{to / picture.name}: {', '.join(contents)}")
+        write_bytes((to or file.parent) / f"{picture.name}.{suffix}", content)
+    say(f"{(to or file.parent) / picture.name}: {', '.join(contents)}")

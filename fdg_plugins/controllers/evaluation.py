@@ -22,12 +22,12 @@ from fdg_plugins.plugins.own_dataset import DatasetRef, read_own_dataset
 from fdg_plugins.plugins.versions import OF_AUDIT, OF_SERVER, installed_versions
 from fdg_plugins.record.census import Federation, check_versions, take_census
 from fdg_plugins.record.evaluation import EvaluatedModel, EvaluationResult, SiteScores
-from fdg_plugins.record.finished_model import FinishedModel, check_alike, check_images, read_model
+from fdg_plugins.record.finished_model import FinishedModel, check_models, read_model
 from fdg_plugins.record.method_settings import method_label
 from fdg_plugins.record.run_files import EVALUATION_FILE
 from fdg_plugins.settings.protocol import EVERY
 from fdg_plugins.settings.uses import names_in
-from fdg_plugins.storage import write_json
+from fdg_plugins.storage import load_tensors, sha256_of, write_json
 from fdg_plugins.tasks import Counts
 from fdg_plugins.tasks.counted import CONFUSION, PROBABILITIES, support
 
@@ -64,8 +64,9 @@ class EvaluationController(Messenger):
         if type(self.task_timeout) is not int or self.task_timeout < 1:
             raise SettingsError(field="task_timeout", value=self.task_timeout, expected="seconds, at least 1")
         models = self._models()
-        dataset = _read_dataset(self.dataset, models[0])
-        check_images(models[0], dataset)
+        given = models[0].record.protocol.dataset if self.dataset is None else self.dataset
+        dataset = read_own_dataset(given) if isinstance(given, dict) else given
+        check_models(models, dataset)
         federation, left_out = self._census(models, dataset)
         result = _new_result(str(self.fl_ctx.get_job_id()), models, dataset, federation, left_out)
         self._mark = "STAND-IN" if result.stand_in else ""
@@ -83,25 +84,22 @@ class EvaluationController(Messenger):
             expected = f"1 to {MOST_MODELS} folders of finished runs in {MODELS}/ of the job's server app"
             raise SettingsError(field="models", value=names, expected=expected)
         models = [read_model(folder / name) for name in names]
-        check_alike(models)
         for model in models:
             admit(names_in(model.record.protocol), (), None, allowed_at_server(self.fl_ctx))
         return models
 
     def _census(self, models: Sequence[FinishedModel], dataset: DatasetRef) -> tuple[Federation, dict[str, str]]:
         """Return the sites that evaluate the models, and why others do not."""
-        protocol = models[0].protocol(dataset, len(models))
-        request = CensusRequest(
-            protocol=protocol, stand_in_protocol=protocol, run=str(self.fl_ctx.get_job_id()), goes_on=False
-        )
+        protocol, run = models[0].protocol(dataset, len(models)), str(self.fl_ctx.get_job_id())
+        request = CensusRequest(protocol=protocol, stand_in_protocol=protocol, run=run, goes_on=False)
         replies, left_out = self.count_images(request, self.task_timeout)
         absent = named_sites(self.fl_ctx) - replies.keys() - left_out.keys()
         left_out |= dict.fromkeys(absent, "was not connected when the job started.")
-        for site, reply in sorted(replies.items()):
-            trained = [one.name for one in models if one.trained_on(dataset, reply.domain, stand_in=reply.stand_in)]
-            if trained:
-                left_out[site] = f"model {trained[0]} was trained on its domain, {reply.domain!r}."
-                del replies[site]
+        for model in models:
+            for site, reply in [*replies.items()]:
+                if model.trained_on(dataset, reply.domain, stand_in=reply.stand_in):
+                    left_out[site] = f"model {model.name} was trained on its domain, {reply.domain!r}."
+                    del replies[site]
         if not replies:
             told = "; ".join(f"{site}: {reason}" for site, reason in sorted(left_out.items()))
             raise CensusError(f"no site evaluates these models: {told}")
@@ -115,7 +113,7 @@ class EvaluationController(Messenger):
         """Have all sites evaluate one model, counted from 0, and add to the result what they tell."""
         protocol = model.protocol(dataset, len(result.models))
         request = TaskRequest(protocol=protocol, stand_in=result.stand_in, run=result.job)
-        data = task_message(request, number + 1, model.state())
+        data = task_message(request, number + 1, load_tensors(model.file))
         take = partial(take_scores, number, result, federation.replies)
         failures = self.ask([Request(TASK_SCORE, federation.held_out, data, take)], self.task_timeout)
         for site, reason in failures.items():
@@ -124,36 +122,30 @@ class EvaluationController(Messenger):
         self.say(f"model {model.name}: evaluated by {answered} of {len(federation.held_out)} sites")
 
 
-def _read_dataset(given: Any, model: FinishedModel) -> DatasetRef:
-    if given is None:
-        return model.record.protocol.dataset
-    return given if isinstance(given, str) else read_own_dataset(given)
-
-
 def _new_result(
     job: str, models: Sequence[FinishedModel], dataset: DatasetRef, federation: Federation, left_out: dict[str, str]
 ) -> EvaluationResult:
-    sites = {site: SiteScores(domain=one.domain, images=one.num_test) for site, one in federation.replies.items()}
-    title = dataset_spec(dataset).title
+    title, protocol = dataset_spec(dataset).title, models[0].protocol(dataset, len(models))
+    told = [
+        EvaluatedModel(
+            name=one.name,
+            sha256=sha256_of(one.file),
+            method=method_label(one.record),
+            trained_on=one.record.data,
+            sources=one.source_domains,
+        )
+        for one in models
+    ]
     return EvaluationResult(
         job=job,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
-        task=models[0].record.protocol.task,
-        scores=models[0].protocol(dataset, len(models)).scores,
+        task=protocol.task,
+        scores=protocol.scores,
         data=f"STAND-IN for {title}" if federation.stand_in else title,
         stand_in=federation.stand_in,
         classes=federation.classes,
-        models=tuple(
-            EvaluatedModel(
-                name=one.name,
-                sha256=one.sha256,
-                method=method_label(one.record),
-                trained_on=one.record.data,
-                sources=one.source_domains,
-            )
-            for one in models
-        ),
-        sites=sites,
+        models=tuple(told),
+        sites={site: SiteScores(domain=one.domain, images=one.num_test) for site, one in federation.replies.items()},
         left_out=left_out,
         versions=installed_versions(OF_SERVER),
     )

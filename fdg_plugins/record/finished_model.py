@@ -2,11 +2,10 @@
 """A finished model: a safetensors file beside the record of its run, to be evaluated at sites that never trained."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pydantic
-import torch
 
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import DataError, SettingsError, first_problem
@@ -14,20 +13,16 @@ from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset, plain_nam
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.settings.protocol import EVERY, Protocol
-from fdg_plugins.storage import load_tensors, read_json, sha256_of
+from fdg_plugins.storage import read_json
 from fdg_plugins.tasks import TASKS
 
 SCORES = ("auroc", "auprc", "f1", "balanced_accuracy", "calibration_error")  # where the task has them
-SUFFIX = ".safetensors"
-# What one evaluation has in common for all models, so that they see the same images: not what they were trained with.
-_ALIKE = (
-    *("seed", "max_samples_per_domain", "partition", "sites_per_domain", "precision", "channels_last"),
-    *("selected_by", "sites_per_round"),
-)
+# Of a run's protocol, what makes the network and its input; all else is alike for the models of one evaluation.
+_OF_THE_MODEL = ("task", "model", "head", "normalization", "batch_norm", "objective", "image_size", "travels")
+_OF_THE_MODEL += ("trainable", "adapter_rank", "preset")
 
 
-@dataclass(frozen=True)
-class FinishedModel:
+class FinishedModel(NamedTuple):
     """A model's ``name``, which is that of its folder, its file, and the record of its run."""
 
     name: str
@@ -35,18 +30,9 @@ class FinishedModel:
     record: RunRecord
 
     @property
-    def sha256(self) -> str:
-        """The SHA-256 of the file."""
-        return sha256_of(self.file)
-
-    @property
     def source_domains(self) -> tuple[str, ...]:
         """The domains on which it was trained."""
         return tuple(sorted({self.record.census[site].domain for site in self.record.sources}))
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """Return its parameters and buffers; raise ``DataError`` if the file is not a safetensors file."""
-        return load_tensors(self.file)
 
     def trained_on(self, dataset: DatasetRef, domain: str, *, stand_in: bool) -> bool:
         """Return whether the domain of a data set, by name, was one of its sources."""
@@ -55,18 +41,11 @@ class FinishedModel:
 
     def protocol(self, dataset: DatasetRef, models: int) -> Protocol:
         """Return the protocol by which sites evaluate it as one of so many ``models`` on ``dataset``."""
-        defaults = {name: Protocol.model_fields[name].default for name in _ALIKE}
         own = self.record.protocol
-        preset = own.preset or getattr(dataset_spec(own.dataset), "preset", "")
-        scores = [name for name in SCORES if TASKS.get(own.task).kind_asked(name) is not None]
-        given = {
-            "dataset": plain_dataset(dataset),
-            "target": EVERY,
-            "rounds": models,
-            "preset": preset,
-            "scores": scores,
-        }
-        return Protocol.model_validate({**own.model_dump(mode="json"), **defaults, **given})
+        values = {name: getattr(own, name) for name in _OF_THE_MODEL}
+        values["preset"] = own.preset or getattr(dataset_spec(own.dataset), "preset", "")
+        values["scores"] = [name for name in SCORES if TASKS.get(own.task).kind_asked(name) is not None]
+        return Protocol(dataset=plain_dataset(dataset), target=EVERY, rounds=models, **values)
 
 
 def read_model(path: Path) -> FinishedModel:
@@ -74,51 +53,38 @@ def read_model(path: Path) -> FinishedModel:
 
     Raises ``DataError`` if the file or the record beside it is missing or unreadable, or the run has not finished.
     """
-    if path.is_dir():
-        file = next((path / name for name in (SELECTED_FILE, LAST_FILE) if (path / name).is_file()), path / LAST_FILE)
-    else:
-        file = path
-    if file.suffix != SUFFIX or not file.is_file():
-        raise DataError(field="model", value=path, expected=f"a run's folder with {SELECTED_FILE}, or a {SUFFIX} file")
+    kept = [path / name for name in (SELECTED_FILE, LAST_FILE) if (path / name).is_file()]
+    file = kept[0] if kept else path
+    if file.suffix != ".safetensors" or not file.is_file():
+        expected = f"a run's folder with {SELECTED_FILE}, or a safetensors file beside its {RESULTS_FILE}"
+        raise DataError(field="model", value=path, expected=expected)
     try:
         record = RunRecord.model_validate(read_json(file.with_name(RESULTS_FILE)))
     except pydantic.ValidationError as error:
         raise DataError(f"file {file.with_name(RESULTS_FILE)}: {first_problem(error)}") from error
-    if record.status != "finished" or {*record.sources} - record.census.keys():
-        raise DataError(field=f"status of {file.parent}", value=record.status, expected="the record of a finished run")
-    if record.protocol.plugins:
-        expected = "a model that needs no code of the job's own"
-        raise DataError(field=f"plugins of {file.parent}", value=record.protocol.plugins, expected=expected)
-    parts = [file.resolve().parent.name, *([] if path.is_dir() else [file.stem])]
-    return FinishedModel(plain_name("-".join(parts)), file, record)
+    if record.status != "finished" or record.protocol.plugins or {*record.sources} - record.census.keys():
+        expected = "the record of a finished run without plug-in files of the job"
+        raise DataError(field=f"run {file.parent}", value=record.status, expected=expected)
+    return FinishedModel(
+        plain_name("-".join([file.resolve().parent.name, *([] if kept else [file.stem])])), file, record
+    )
 
 
-def check_alike(models: Sequence[FinishedModel]) -> None:
-    """Raise ``SettingsError`` unless the models have different names and the same task and classes."""
-    first, *others = models
-    names = {first.name}
-    for other in others:
-        for field, own, expected in (
-            ("task", other.record.protocol.task, first.record.protocol.task),
-            ("classes", other.record.classes, first.record.classes),
+def check_models(models: Sequence[FinishedModel], dataset: DatasetRef) -> None:
+    """Raise ``SettingsError`` for a model that does not take the images of ``dataset`` or has other classes.
+
+    Two models need different names.
+    """
+    spec = dataset_spec(dataset)
+    for number, model in enumerate(models):
+        own = dataset_spec(model.record.protocol.dataset)
+        for field, value, expected in (
+            ("classes", model.record.classes, spec.classes),
+            ("task", model.record.protocol.task, spec.task),
+            ("channels", own.channels, spec.channels),
+            ("dims", own.dims, spec.dims),
+            ("name", model.name, None if model.name in [one.name for one in models[:number]] else model.name),
         ):
-            if own != expected:
-                raise SettingsError(f"{field} of model {other.name!r}", field=field, value=own, expected=str(expected))
-        if other.name in names:
-            raise SettingsError(field="name of a model", value=other.name, expected="another for each model")
-        names.add(other.name)
-
-
-def check_images(model: FinishedModel, dataset: DatasetRef) -> None:
-    """Raise ``SettingsError`` if the model does not take the images of ``dataset``, or has other classes."""
-    spec, own = dataset_spec(dataset), dataset_spec(model.record.protocol.dataset)
-    for field, value, expected in (
-        ("classes", spec.classes, model.record.classes),
-        ("task", spec.task, model.record.protocol.task),
-        ("channels", spec.channels, own.channels),
-        ("dims", spec.dims, own.dims),
-    ):
-        if value != expected:
-            raise SettingsError(
-                field=f"{field} of {spec.name}", value=value, expected=f"{expected}, as of {model.name}"
-            )
+            if value != expected:
+                expected = f"{expected}, as in {spec.name}" if expected else "another for each model"
+                raise SettingsError(field=field, site=f"model {model.name}", value=value, expected=str(expected))

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finished models evaluated on this machine: which domains they are new to, and the job of a federation here."""
+"""Finished models evaluated on this machine: the domains that are new to them, and the job in one process."""
 
+import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +15,8 @@ from fdg_plugins.data.own_folder import OwnData, own_data
 from fdg_plugins.errors import DataError, SettingsError, first_problem
 from fdg_plugins.executors.work import SiteWork
 from fdg_plugins.lab.engine.local_job import OneProcessJob
-from fdg_plugins.plugins.own_dataset import DatasetRef, OwnDataset, plain_dataset, read_own_dataset
+from fdg_plugins.lab.sweep.folder import make_folder
+from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset, read_own_dataset
 from fdg_plugins.recipes.evaluation import EvaluationRecipe
 from fdg_plugins.record.evaluation import EvaluationResult
 from fdg_plugins.record.finished_model import FinishedModel
@@ -23,80 +26,62 @@ from fdg_plugins.storage import named_path, read_json, write_json
 
 
 class Images(NamedTuple):
-    """The data set on which models are evaluated, the domains that are here, and what each site's config says.
-
-    ``own``: the data set of the user's own, None for one by name.
-    """
+    """The data set on which models are evaluated, its domains here, their root, and the user's own data set if any."""
 
     dataset: DatasetRef
     domains: tuple[str, ...]
-    entry: dict[str, Any]
+    root: Path | None
     own: OwnData | None = None
 
 
 def find_images(data: Path | None, model: FinishedModel) -> Images:
     """Return the images in ``data``: a data root with the model's data set, or folders ``<domain>/<class>/<image>``.
 
-    None: where ``FDG_DATA_ROOT`` says, else the stand-in. Raises ``SettingsError`` for a class that the model lacks.
+    None: where ``FDG_DATA_ROOT`` says, else the stand-in. Of your own images, the classes are the model's, of which a
+    site may lack some; another one raises ``SettingsError``.
     """
     record = model.record
     spec = dataset_spec(record.protocol.dataset)
     if data is None or (not spec.described and (data / spec.folder).is_dir()):
-        entry = {} if data is None else {"data_root": str(data.absolute())}
-        return Images(record.protocol.dataset, spec.domains, entry)
-    found = own_data(data, None, sorted({reply.domain for reply in record.census.values()}))
-    entry = {"data_root": str(found.root)} | ({} if found.file is None else {"dataset_file": str(found.file)})
-    here = tuple(domain for domain in found.dataset.domains if (found.root / domain).is_dir())
-    return Images(_with_classes(found.dataset, model), here, entry, found)
-
-
-def _with_classes(dataset: OwnDataset, model: FinishedModel) -> OwnDataset:
-    """Return the description with the model's classes in their order; a site need not have images of each."""
-    if unknown := sorted({*dataset.classes} - {*model.record.classes}):
-        expected = f"classes of the model: {', '.join(model.record.classes)}"
+        root = named_path("FDG_DATA_ROOT", os.environ) if data is None else data.absolute()
+        return Images(record.protocol.dataset, spec.domains, root)
+    own = own_data(data, None, sorted({reply.domain for reply in record.census.values()}))
+    described, dataset = plain_dataset(own.dataset), own.dataset
+    if unknown := sorted({*dataset.classes} - {*record.classes}):
+        expected = f"classes of the model: {', '.join(record.classes)}"
         raise SettingsError(field=f"classes of {dataset.name}", value=unknown, expected=expected)
-    if dataset.task == "segmentation":  # whose mask values are in the order of its classes
-        return dataset
-    return read_own_dataset({**plain_dataset(dataset), "classes": model.record.classes})
+    if dataset.task != "segmentation":  # whose mask values are in the order of its classes
+        dataset = read_own_dataset({**described, "classes": record.classes})
+    return Images(dataset, tuple(one for one in dataset.domains if (own.root / one).is_dir()), own.root, own)
 
 
-def new_sites(
-    models: Sequence[FinishedModel], images: Images, environment: Mapping[str, str]
-) -> dict[str, dict[str, Any]]:
-    """Return the config of a site for each domain on which no model was trained, by the name of the site.
+def evaluate_here(models: Sequence[FinishedModel], images: Images, to: Path | None) -> Path:
+    """Evaluate ``models`` on the domains that none was trained on, as a job in this process; return the result's file.
 
-    Raises ``SettingsError`` if there is none.
+    It is in ``to``, or in a new folder in ``runs/``. Raises ``SettingsError`` if there is no such domain, ``DataError`` if the job fails; its log says why.
     """
-    roots = [named_path(name, environment) for name in ("FDG_DATA_ROOT", "FDG_CACHE")]
-    root = Path(images.entry["data_root"]) if images.entry else roots[0]
-    stand_in = find_data_root(images.dataset, root, roots[1]).stand_in
-    spec = dataset_spec(images.dataset)
-    new = [
-        one for one in images.domains if not any(m.trained_on(images.dataset, one, stand_in=stand_in) for m in models)
-    ]
-    if not new:
+    dataset, spec = images.dataset, dataset_spec(images.dataset)
+    stand_in = find_data_root(dataset, images.root, named_path("FDG_CACHE", os.environ)).stand_in
+    trained = {one for one in images.domains for model in models if model.trained_on(dataset, one, stand_in=stand_in)}
+    # Nothing leaves this machine, so no histogram is withheld.
+    place: dict[str, Any] = {"least_count": 1} | ({"data_root": str(images.root)} if images.root else {})
+    place |= {"dataset_file": str(images.own.file)} if images.own and images.own.file else {}
+    sites = {spec.site_of(one): {**place, "domain": one} for one in images.domains if one not in trained}
+    if not sites:
         raise SettingsError(
             field="domains", value=images.domains, expected="one on which none of the models was trained"
         )
-    # Nothing leaves this machine, so no histogram is withheld.
-    return {spec.site_of(domain): {**images.entry, "domain": domain, "least_count": 1} for domain in new}
-
-
-def evaluate_here(recipe: EvaluationRecipe, sites: Mapping[str, Mapping[str, Any]], to: Path) -> EvaluationResult:
-    """Carry out the recipe's job in this process, and return the result, which is then in the folder ``to``.
-
-    Raises ``DataError`` if the job fails; its log says why.
-    """
-    with tempfile.TemporaryDirectory(prefix=".evaluate.", dir=to) as place:
-        workspace = Path(place) / "workspace"
-        recipe.export(place)
+    recipe = EvaluationRecipe(models, dataset, [*sites])
+    file = make_folder(to, recipe.name, datetime.now()) / EVALUATION_FILE
+    with tempfile.TemporaryDirectory(prefix=".evaluate.", dir=file.parent) as folder:
+        workspace = Path(folder) / "workspace"
+        recipe.export(folder)
         write_json(workspace / "local" / FILE_NAME, sites)
-        OneProcessJob(Path(place) / recipe.name, workspace, SiteWork(SharedDomains())).run()
+        OneProcessJob(Path(folder) / recipe.name, workspace, SiteWork(SharedDomains())).run()
         left = workspace / SIMULATOR_FOLDER / EVALUATION_FILE
         if not left.is_file():
             raise DataError("the evaluation failed, for the reason in the lines above.")
-        left.replace(to / EVALUATION_FILE)
-    return read_result(to / EVALUATION_FILE)
+        return left.replace(file)
 
 
 def read_result(file: Path) -> EvaluationResult:
