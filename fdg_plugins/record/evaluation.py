@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The record of an evaluation of finished models, ``evaluation.json``, and its table, with bootstrap intervals."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import pydantic
 
 from fdg_plugins.core.bootstrap import PAIRED, RIGHT_OR_WRONG, interval_of
-from fdg_plugins.messages import ModelScores, ScoreSum
+from fdg_plugins.messages import ModelScores
 from fdg_plugins.record.run_record import Recorded
 from fdg_plugins.record.text import aligned
 from fdg_plugins.tasks import TASKS, Counts, ScoreKind, Task
@@ -97,79 +98,63 @@ class Row(NamedTuple):
         return self.site if self.domain in ("", self.site) else f"{self.site} ({self.domain})"
 
 
-def rows_of(result: EvaluationResult) -> Iterator[Row]:
-    """Yield a row for each site and, if there are several, one for all of them."""
-    by_image = result.learned.one_class_per_image
-    for name, one in result.sites.items():
-        yield _row(result, name, one.domain, [one], by_image=by_image)
-    if len(result.sites) > 1:
-        yield _row(result, POOLED, "", [*result.sites.values()], by_image=by_image)
+def rows_of(result: EvaluationResult) -> list[Row]:
+    """Return a row for each site and, if there are several, one for all of them."""
+    groups = [(name, one.domain, [one]) for name, one in result.sites.items()]
+    groups += [(POOLED, "", [*result.sites.values()])] if len(groups) > 1 else []
+    return [_row(result, *group) for group in groups]
 
 
-def _row(result: EvaluationResult, name: str, domain: str, sites: Sequence[SiteScores], *, by_image: bool) -> Row:
-    first, *others = (model.name for model in result.models)
-    values = {}
-    for model in (first, *others):
-        if all(model in one.models for one in sites):
-            values[model] = _value([one.models[model].sums[result.score.name] for one in sites], by_image=by_image)
-    pairs = {}
-    for other in others if by_image and first in values else ():
-        if other in values:
-            pairs[other] = [one.models[other].pairs["0"] for one in sites]
-    differences = {other: _difference(counts) for other, counts in pairs.items()}
-    counted = {model: result.learned.counted_values(_summed(result, model, sites)) for model in values}
-    return Row(name, domain, sum(one.images for one in sites), values, differences, counted)
+def _row(result: EvaluationResult, name: str, domain: str, sites: Sequence[SiteScores]) -> Row:
+    task, first = result.learned, result.models[0].name
+    evaluated = [one.name for one in result.models if all(one.name in site.models for site in sites)]
+    values, differences, counted = {}, {}, {}
+    for model in evaluated:
+        scores = [site.models[model] for site in sites]
+        right = [(one.sums[task.score.name].sum, one.sums[task.score.name].count) for one in scores]
+        total, samples = (sum(each) for each in zip(*right, strict=True))
+        outcomes = [(round(each), count - round(each)) for each, count in right]
+        known = task.one_class_per_image
+        values[model] = Value(total / samples, interval_of(outcomes, RIGHT_OR_WRONG) if known else None)
+        if known and model != first and first in evaluated:
+            pairs = [one.pairs["0"] for one in scores]
+            gained = sum(later - earlier for _, earlier, later, _ in pairs)
+            differences[model] = Value(gained / samples, interval_of(pairs, PAIRED))
+        counted[model] = task.counted_values(_summed(result, scores))
+    return Row(name, domain, sum(site.images for site in sites), values, differences, counted)
 
 
-def _summed(result: EvaluationResult, model: str, sites: Sequence[SiteScores]) -> Counts:
-    """Return the counts of a model, added up over sites that have evaluated it."""
-    read, classes = result.learned.read_counts, len(result.classes)
-    each = [read(one.models[model].counts, classes) for one in sites]
-    return {name: sum((one[name] for one in each[1:]), each[0][name]) for name in result.learned.reads}
-
-
-def _value(sums: Sequence[ScoreSum], *, by_image: bool) -> Value:
-    value = sum(one.sum for one in sums) / sum(one.count for one in sums)
-    counts = [(round(one.sum), one.count - round(one.sum)) for one in sums]
-    return Value(value, interval_of(counts, RIGHT_OR_WRONG) if by_image else None)
-
-
-def _difference(pairs: Sequence[Sequence[int]]) -> Value:
-    """Return the later model's score minus the first one's, from their paired counts at the sites."""
-    gained = sum(later - first for _, first, later, _ in pairs)
-    return Value(gained / sum(map(sum, pairs)), interval_of(pairs, PAIRED))
+def _summed(result: EvaluationResult, scores: Iterable[ModelScores]) -> Counts:
+    """Return a model's counts, added up over sites."""
+    each = [result.learned.read_counts(one.counts, len(result.classes)) for one in scores]
+    return {name: np.sum([one[name] for one in each], axis=0) for name in result.learned.reads}
 
 
 def evaluation_table(result: EvaluationResult) -> str:
     """Return the tables for a terminal: scores and differences, and below them the scores from counts."""
-    names = [model.name for model in result.models]
-    first, *others = names
-    rows = list(rows_of(result))
+    score, kinds, rows = result.score, result.learned.summary_kinds, rows_of(result)
+    first, *others = names = [model.name for model in result.models]
     table = [["site", "images", *names, *(f"{other} - {first}" for other in others)]]
+    below = [["site, model", *(kind.title for kind in kinds)]]
     for row in rows:
-        differences = {other: one.text(result.score, sign="+") for other, one in row.differences.items()}
-        cells = {name: one.text(result.score) for name, one in row.values.items()}
-        known = [*(cells.get(name, "-") for name in names), *(differences.get(name, "-") for name in others)]
-        table.append([row.label, f"{row.images:,}", *known])
-    unit = " in percent" if result.score.percent else ""
-    lines = [f"{result.score.title}{unit} on {result.data}, with 95 % bootstrap intervals", *aligned(table)]
-    if kinds := result.learned.summary_kinds:
-        below = [["site, model", *(kind.title for kind in kinds)]]
-        for row in rows:
-            for name, found in row.counted.items():
-                values = {kind.name: found[kind.name].value for kind in kinds if kind.name in found}
-                below.append([f"{row.label}, {name}", *(kind.text(values.get(kind.name)) for kind in kinds)])
-        lines += ["", *aligned(below)]
-    return "\n".join([*lines, *_notes(result)])
+        cells = [row.values[name].text(score) if name in row.values else "-" for name in names]
+        for name in others:
+            cells.append(row.differences[name].text(score, sign="+") if name in row.differences else "-")
+        table.append([row.label, f"{row.images:,}", *cells])
+        for name, found in row.counted.items():
+            known = [found[kind.name].value if kind.name in found else None for kind in kinds]
+            below.append([f"{row.label}, {name}", *(k.text(one) for k, one in zip(kinds, known, strict=True))])
+    unit = " in percent" if score.percent else ""
+    lines = [f"{score.title}{unit} on {result.data}, with 95 % bootstrap intervals", *aligned(table)]
+    return "\n".join([*lines, *(["", *aligned(below)] if kinds else []), *_notes(result)])
 
 
 def _notes(result: EvaluationResult) -> Iterator[str]:
     """Yield what a reader of the tables should know."""
-    *_, last = rows_of(result)
-    for model in list(last.values)[:1]:
-        counts = _summed(result, model, [*result.sites.values()])
-        if remarks := result.learned.remarks_on_counts(counts, result.classes):
-            yield f"{last.label}, {model}: {'; '.join(remarks)}."
+    for model in (one.name for one in result.models):
+        scores = [site.models[model] for site in result.sites.values() if model in site.models]
+        if scores and (remarks := result.learned.remarks_on_counts(_summed(result, scores), result.classes)):
+            yield f"{POOLED}, {model}: {'; '.join(remarks)}."
     yield from (f"not evaluated: {site}: {reason}" for site, reason in result.left_out.items())
     for site, one in result.sites.items():
         yield from (f"not evaluated: {site}, {model}: {reason}" for model, reason in one.failures.items())

@@ -58,7 +58,8 @@ def find_images(data: Path | None, model: FinishedModel) -> Images:
 def evaluate_here(models: Sequence[FinishedModel], images: Images, to: Path | None) -> Path:
     """Evaluate ``models`` on the domains that none was trained on, as a job in this process; return the result's file.
 
-    It is in ``to``, or in a new folder in ``runs/``. Raises ``SettingsError`` if there is no such domain, ``DataError`` if the job fails; its log says why.
+    It is in ``to``, or in a new folder in ``runs/``. Raises ``SettingsError`` if there is no such domain, ``DataError``
+    if the job fails; its log says why.
     """
     dataset, spec = images.dataset, dataset_spec(images.dataset)
     stand_in = find_data_root(dataset, images.root, named_path("FDG_CACHE", os.environ)).stand_in

@@ -13,60 +13,49 @@ from fdg_plugins.lab.analysis.figures.drawing import COLUMN_INCHES, LINE_INCHES,
 from fdg_plugins.lab.analysis.figures.picture import Origin, Picture
 from fdg_plugins.lab.analysis.figures.style import GREY, Look, numbered_look
 from fdg_plugins.record.evaluation import EvaluationResult, Row, Value, rows_of
-from fdg_plugins.tasks.counts import Bounded
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison(Picture):
-    """Scores and differences of models at sites; ``table``: a row per site, ``names``: the models in their order.
+    """Scores and differences of the models of a ``result``; ``table``: a row per site."""
 
-    ``counted``: the names of the scores from counts, which only the numbers have.
-    """
+    result: EvaluationResult
+    table: list[Row]
 
-    table: tuple[Row, ...]
-    names: tuple[str, ...]
-    counted: tuple[str, ...]
-    unit: str
-    factor: float
+    @property
+    def names(self) -> list[str]:
+        """The models, in their order."""
+        return [model.name for model in self.result.models]
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield a line for each site and model: score, interval, difference to the first model, scores from counts.
+        """Yield a line for each site and model: score, difference to the first model, scores from counts.
 
-        Those from counts have the interval in which the score of the probabilities themselves is.
+        Each has an interval: by bootstrap, or of scores from counts the one in which that of the probabilities is.
         """
         for row in self.table:
             for name in self.names:
-                yield {
-                    **{"site": row.site, "domain": row.domain, "images": row.images, "model": name},
-                    **_numbers("score", row.values.get(name)),
-                    **_numbers("difference", row.differences.get(name)),
-                    **self._counted(row.counted.get(name, {})),
-                }
-
-    def _counted(self, found: Mapping[str, Bounded]) -> dict[str, float | None]:
-        known = {name: Value(one.value, (one.lowest, one.highest)) for name, one in found.items()}
-        return {key: number for name in self.counted for key, number in _numbers(name, known.get(name)).items()}
-
-
-def _numbers(name: str, value: Value | None) -> dict[str, float | None]:
-    low, high = value.interval if value is not None and value.interval is not None else (None, None)
-    return {name: None if value is None else value.value, f"{name}_low": low, f"{name}_high": high}
+                found = {"score": row.values.get(name), "difference": row.differences.get(name)}
+                bounded = row.counted.get(name, {})
+                for kind in self.result.scores:
+                    found[kind] = Value(bounded[kind].value, bounded[kind][1:]) if kind in bounded else None
+                numbers: dict[str, float | None] = {}
+                for key, one in found.items():
+                    low, high = one.interval if one is not None and one.interval is not None else (None, None)
+                    numbers |= {key: None if one is None else one.value, f"{key}_low": low, f"{key}_high": high}
+                yield {"site": row.site, "domain": row.domain, "images": row.images, "model": name, **numbers}
 
 
 def comparison_of(result: EvaluationResult) -> Comparison:
     """Return the numbers of the figure of a result."""
-    names = tuple(model.name for model in result.models)
+    first, *others = result.models
     return Comparison(
         name="evaluation",
         title=f"{result.score.title} at sites that trained none of these models",
         caption=f"{result.data}; bars: 95 % bootstrap intervals"
-        + (f"; differences: minus {names[0]}, on the same images" if len(names) > 1 else ""),
+        + (f"; differences: minus {first.name}, on the same images" if others else ""),
         origin=Origin(result.data, result.stand_in, ""),
-        table=tuple(rows_of(result)),
-        names=names,
-        counted=result.scores,
-        unit=result.score.title + result.score.unit,
-        factor=result.score.factor,
+        result=result,
+        table=rows_of(result),
     )
 
 
@@ -82,7 +71,7 @@ def draw_comparison(picture: Comparison, width: float = COLUMN_INCHES) -> Figure
         figure = new_figure(picture, width, height, handles)
         left, *right = figure.subplots(1, 1 + bool(others), sharey=True, squeeze=False).flat
         _draw(left, picture, [row.values for row in picture.table], looks)
-        mark_axes(left, "", picture.unit)
+        mark_axes(left, "", picture.result.score.title + picture.result.score.unit)
         left.set_yticks(range(len(picture.table)), [row.site for row in picture.table])
         left.invert_yaxis()
         for axes in right:
@@ -93,19 +82,11 @@ def draw_comparison(picture: Comparison, width: float = COLUMN_INCHES) -> Figure
 
 
 def _draw(axes: Axes, picture: Comparison, values: list[Mapping[str, Value]], looks: Mapping[str, Look]) -> None:
-    step = 0.7 / len(looks)
+    factor, step = picture.result.score.factor, 0.7 / len(looks)
     for place, by_model in enumerate(values):
         for number, (name, look) in enumerate(looks.items()):
-            if (found := by_model.get(name)) is None:
-                continue
-            low, high = found.interval or (found.value, found.value)
-            ends = [[picture.factor * max(0.0, found.value - low)], [picture.factor * max(0.0, high - found.value)]]
-            where = place + (number - (len(looks) - 1) / 2) * step
-            drawn: dict[str, Any] = {
-                "xerr": ends,
-                "color": look.colour,
-                "marker": look.marker,
-                "capsize": 2,
-                "elinewidth": 0.7,
-            }
-            axes.errorbar([picture.factor * found.value], [where], linestyle="", **drawn)
+            if (found := by_model.get(name)) is not None:
+                low, high = found.interval or (found.value, found.value)
+                ends = [[factor * max(0.0, found.value - low)], [factor * max(0.0, high - found.value)]]
+                where = place + (number - (len(looks) - 1) / 2) * step
+                axes.errorbar(factor * found.value, where, xerr=ends, color=look.colour, marker=look.marker, capsize=2)
