@@ -18,8 +18,10 @@ from fdg_plugins.tasks import TASKS
 
 SCORES = ("auroc", "auprc", "f1", "balanced_accuracy", "calibration_error")  # where the task has them
 # Of a run's protocol, what makes the network and its input; all else is alike for the models of one evaluation.
-_OF_THE_MODEL = ("task", "model", "head", "normalization", "batch_norm", "objective", "image_size", "travels")
-_OF_THE_MODEL += ("trainable", "adapter_rank", "preset")
+_OF_THE_MODEL = (
+    *("task", "model", "head", "normalization", "batch_norm", "objective", "image_size", "travels", "trainable"),
+    *("adapter_rank", "preset"),
+)
 
 
 class FinishedModel(NamedTuple):
