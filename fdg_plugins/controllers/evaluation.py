@@ -45,24 +45,15 @@ class EvaluationController(Messenger):
     Args:
         models: names of these folders; the others are compared with the first. Default: all, sorted.
         dataset: the data set of the sites, a name or the description of one's own; default: that of the first model.
-        task_timeout: seconds after which a site that has not evaluated a model is left out.
     """
 
-    def __init__(
-        self,
-        models: list[str] | None = None,
-        dataset: str | dict[str, Any] | None = None,
-        task_timeout: int = 14400,
-    ) -> None:
+    def __init__(self, models: list[str] | None = None, dataset: str | dict[str, Any] | None = None) -> None:
         super().__init__()
         self.models = models
         self.dataset = dataset
-        self.task_timeout = task_timeout
 
     def carry_out(self) -> None:
         """Evaluate the models one after the other, and write the result."""
-        if type(self.task_timeout) is not int or self.task_timeout < 1:
-            raise SettingsError(field="task_timeout", value=self.task_timeout, expected="seconds, at least 1")
         models = self._models()
         given = models[0].record.protocol.dataset if self.dataset is None else self.dataset
         dataset = read_own_dataset(given) if isinstance(given, dict) else given
@@ -92,7 +83,7 @@ class EvaluationController(Messenger):
         """Return the sites that evaluate the models, and why others do not."""
         protocol, run = models[0].protocol(dataset, len(models)), str(self.fl_ctx.get_job_id())
         request = CensusRequest(protocol=protocol, stand_in_protocol=protocol, run=run, goes_on=False)
-        replies, left_out = self.count_images(request, self.task_timeout)
+        replies, left_out = self.count_images(request, protocol.task_timeout)
         absent = named_sites(self.fl_ctx) - replies.keys() - left_out.keys()
         left_out |= dict.fromkeys(absent, "was not connected when the job started.")
         for model in models:
@@ -115,7 +106,7 @@ class EvaluationController(Messenger):
         request = TaskRequest(protocol=protocol, stand_in=result.stand_in, run=result.job)
         data = task_message(request, number + 1, load_tensors(model.file))
         take = partial(take_scores, number, result, federation.replies)
-        failures = self.ask([Request(TASK_SCORE, federation.held_out, data, take)], self.task_timeout)
+        failures = self.ask([Request(TASK_SCORE, federation.held_out, data, take)], protocol.task_timeout)
         for site, reason in failures.items():
             result.sites[site].failures[model.name] = reason
         answered = len(federation.held_out) - len(failures)
