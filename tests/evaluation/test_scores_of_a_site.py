@@ -113,6 +113,7 @@ def test_histograms_of_few_images_stay(
     assert "least_count" in reason(ask(sketch, protocol, networks[0]))
 
 
+@pytest.mark.usefixtures("wire")
 def test_under_differential_privacy_no_score_leaves_and_no_budget_is_spent(
     sketch: Site, protocol: Protocol, networks: list[ExtractorClassifier]
 ) -> None:
