@@ -12,7 +12,7 @@ from fdg_plugins.controllers import EvaluationController
 from fdg_plugins.controllers.evaluation import MODELS
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.messages import TASK_CENSUS, TASK_SCORE
-from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset
+from fdg_plugins.plugins.own_dataset import DatasetRef, OwnDataset, plain_dataset, read_own_dataset
 from fdg_plugins.recipes.job import APPS, IN_CHUNKS, FederationJob, add_site_and_transport
 from fdg_plugins.record.finished_model import FinishedModel, check_models
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE
@@ -26,16 +26,20 @@ class EvaluationRecipe(Recipe):
         models: the models, of which the first is the one that others are compared with; without any, the folders of
             finished runs are to be put into ``app_server/models/`` of the job.
         dataset: that of the sites.
-        sites: names of the sites; default: one for each domain.
+        sites: names of the sites; default: one for each domain. In a data set of your own, a site that is none of a
+            known domain has one that is called like it.
     """
 
     def __init__(
         self, models: Sequence[FinishedModel] = (), dataset: DatasetRef = "pacs", sites: Sequence[str] | None = None
     ) -> None:
+        known = dataset_spec(dataset).sites
+        if isinstance(dataset, OwnDataset) and (new := [site for site in sites or () if site not in known]):
+            dataset = read_own_dataset({**plain_dataset(dataset), "domains": [*dataset.domains, *new]})
         check_models(models, dataset)
         self.models = models
         given: dict[str, Any] = {"models": [one.name for one in models], "dataset": plain_dataset(dataset)}
-        job = FederationJob("evaluate", dataset_spec(dataset).sites if sites is None else sites, least=1)
+        job = FederationJob("evaluate", known if sites is None else sites, least=1)
         job.to_server(EvaluationController(**(given if models else {})), id="evaluation")
         add_site_and_transport(job, (TASK_CENSUS, TASK_SCORE), IN_CHUNKS)
         super().__init__(job)

@@ -16,6 +16,7 @@ from fdg_plugins.storage import read_json, write_json
 from tests.cli.commands import check_refusal, fdg
 from tests.evaluation.finished import finished_run, probabilities
 
+SERVER_CONFIG = Path("evaluate", "app_server", "config", "config_fed_server.json")
 DOMAINS = ("art_painting", "sketch")  # on which neither of the models was trained
 
 
@@ -106,7 +107,7 @@ def test_your_own_images_are_new_to_a_model_whatever_their_folder_is_called(
     check_refusal(fdg("evaluate", runs[0], "--data", hospital, "--to", tmp_path / "more"), "zebra")
 
 
-def test_the_job_for_a_federation_brings_models_and_no_code(runs: list[Path], tmp_path: Path) -> None:
+def test_the_job_for_a_federation_brings_models_and_no_code(runs: list[Path], data_root: Path, tmp_path: Path) -> None:
     done = fdg("evaluate", *runs, "--sites", "hospital-a,hospital-b", "--to", tmp_path)
     assert done.exit_code == 0, done.output
     job = tmp_path / "evaluate"
@@ -116,8 +117,12 @@ def test_the_job_for_a_federation_brings_models_and_no_code(runs: list[Path], tm
     assert brought == {
         f"{run}/{file}" for run in ("fedavg", "fedomg") for file in ("global_model.safetensors", RESULTS_FILE)
     }
-    arguments = read_json(job / "app_server" / "config" / "config_fed_server.json")["workflows"][0]["args"]
+    arguments = read_json(tmp_path / SERVER_CONFIG)["workflows"][0]["args"]
     assert arguments == {"models": ["fedavg", "fedomg"], "dataset": "pacs"}
+    own = data_root / "pacs"
+    assert fdg("evaluate", runs[0], "--data", own, "--sites", "photo,ward", "--to", tmp_path / "own").exit_code == 0
+    arguments = read_json(tmp_path / "own" / SERVER_CONFIG)["workflows"][0]["args"]
+    assert arguments["dataset"]["domains"] == ["art_painting", "cartoon", "photo", "sketch", "ward"]
 
 
 def test_what_is_no_finished_model_is_refused(
