@@ -20,6 +20,7 @@ from fdg_plugins.record.finished_model import read_model
 from fdg_plugins.settings.protocol import EVERY, Protocol
 from fdg_plugins.tasks.counts import unpack
 from tests.executors.sites import Site, census_request, reason
+from tests.flare_runner import run_task
 
 SHAPE = (7, 2, 512)
 
@@ -37,12 +38,17 @@ def sketch(tmp_path: Path, data_root: Path) -> Site:
     return Site("sketch", tmp_path / "sketch", data_root=str(data_root), least_count=1)
 
 
-def ask(site: Site, protocol: Protocol, network: ExtractorClassifier, number: int = 0) -> Shareable:
-    """Return the reply to the task of a model, counted from 0; the site has answered the census."""
+def score_task(protocol: Protocol, network: ExtractorClassifier, number: int = 0) -> Shareable:
+    """Return the task of a model, counted from 0."""
     request = {"protocol": protocol.model_dump(mode="json"), "stand_in": False, "run": "run-1"}
     sent = DXO(DataKind.WEIGHTS, data=dict(network.state_dict()), meta={META_REQUEST: request}).to_shareable()
     sent.set_header(AppConstants.CURRENT_ROUND, number)
-    return site.ask(TASK_SCORE, sent)
+    return sent
+
+
+def ask(site: Site, protocol: Protocol, network: ExtractorClassifier, number: int = 0) -> Shareable:
+    """Return the reply to the task of a model; the site has answered the census."""
+    return site.ask(TASK_SCORE, score_task(protocol, network, number))
 
 
 def scores(reply: Shareable) -> ModelScores:
@@ -113,12 +119,13 @@ def test_histograms_of_few_images_stay(
     assert "least_count" in reason(ask(sketch, protocol, networks[0]))
 
 
-@pytest.mark.usefixtures("wire")
 def test_under_differential_privacy_no_score_leaves_and_no_budget_is_spent(
     sketch: Site, protocol: Protocol, networks: list[ExtractorClassifier]
 ) -> None:
     limits = {"clip_norm": 1.0, "noise_multiplier": 8.0, "max_epsilon": 100.0}
     (sketch.folder / "local" / "fdg_privacy.json").write_text(json.dumps(limits))
-    sketch.ask(TASK_CENSUS, census_request(protocol, protocol))
-    assert "METRICS" in reason(ask(sketch, protocol, networks[0]))
+    tasks = {TASK_CENSUS: census_request(protocol, protocol), TASK_SCORE: score_task(protocol, networks[0])}
+    census, score = (run_task(sketch.executor, name, task, sketch.context()) for name, task in tasks.items())
+    assert census.get_return_code() == "OK"
+    assert "METRICS" in reason(score)
     assert not list(sketch.folder.rglob("*ledger*"))
