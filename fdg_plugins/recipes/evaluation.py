@@ -26,8 +26,8 @@ class EvaluationRecipe(Recipe):
         models: the models, of which the first is the one that others are compared with; without any, the folders of
             finished runs are to be put into ``app_server/models/`` of the job.
         dataset: that of the sites.
-        sites: names of the sites; default: one for each domain. In a data set of your own, a site that is none of a
-            known domain has one that is called like it.
+        sites: names of the sites; default: one for each domain. In your own data set, a site of no known domain has a
+            domain that is called like it.
     """
 
     def __init__(
