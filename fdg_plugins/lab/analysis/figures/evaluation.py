@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from fdg_plugins.lab.analysis.figures.drawing import COLUMN_INCHES, LINE_INCHES, mark_axes, new_figure, style
-from fdg_plugins.lab.analysis.figures.picture import Origin, Picture
-from fdg_plugins.lab.analysis.figures.style import GREY, Look, numbered_look
+from fdg_plugins.lab.analysis.figures.picture import GREY, Look, Picture, numbered_look
 from fdg_plugins.record.evaluation import EvaluationResult, Row, Value, rows_of
 
 
@@ -53,7 +52,7 @@ def comparison_of(result: EvaluationResult) -> Comparison:
         title=f"{result.score.title} at sites that trained none of these models",
         caption=f"{result.data}; bars: 95 % bootstrap intervals"
         + (f"; differences: minus {first.name}, on the same images" if others else ""),
-        origin=Origin(result.data, result.stand_in, ""),
+        data={"data": result.data, "stand_in": str(result.stand_in).lower()},
         result=result,
         table=rows_of(result),
     )
