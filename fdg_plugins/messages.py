@@ -22,6 +22,7 @@ TASK_STATISTICS = "statistics"
 TASK_PROBE = "probe"
 TASK_TRAIN = "train"
 TASK_EVALUATE = "evaluate"
+TASK_SCORE = "score"  # of a finished model, at sites that do not train
 
 # DXO meta. The number of samples uses FLARE's key for aggregation weights, so FLARE's own aggregators also use it.
 META_SAMPLES = MetaKey.NUM_STEPS_CURRENT_ROUND
@@ -47,6 +48,7 @@ MOST_CLASSES = 10_000
 MOST_NAMES = 1_000
 MOST_SAMPLES = 2**53  # a float64 represents every integer up to this
 MOST_COUNTS = 2**24  # of one name, packed
+MOST_MODELS = 100  # of one evaluation
 LONGEST_S = 1e9  # duration of a training in seconds, about thirty years
 
 # One line of printable text, without control characters, which could forge log lines.
@@ -55,6 +57,7 @@ Count = Annotated[int, pydantic.Field(ge=0, le=MOST_SAMPLES)]
 Precision = Literal["float32", "bfloat16"]
 PackedCount = Annotated[int, pydantic.Field(ge=-MOST_SAMPLES, le=MOST_SAMPLES, strict=True)]
 PackedCounts = Annotated[tuple[PackedCount, ...], pydantic.Field(max_length=MOST_COUNTS)]
+ModelNumber = Annotated[str, pydantic.StringConstraints(pattern=r"^(0|[1-9]\d?)$")]
 
 
 def _check_loss(value: float) -> float:
@@ -241,6 +244,23 @@ class SiteEvaluation(Evaluation):
     def of_global(self) -> Evaluation:
         """The score of the global model alone."""
         return Evaluation.model_validate(self.model_dump(exclude={"personal"}))
+
+
+class ModelScores(Checked):
+    """A site's answer to ``score``: one finished model on all ``count`` images that evaluate its domain, as counts.
+
+    ``pairs``: beside each earlier model that the site has scored, by its number, how many images both classify
+    correctly, only the earlier one, only this one, and neither. ``counts``: as in :class:`Evaluation`. ``withheld``:
+    the numbers of the classes of which there are fewer images than the site lets leave, whose counts are zero.
+    """
+
+    count: int = pydantic.Field(ge=1, le=MOST_SAMPLES)
+    sums: dict[Name, ScoreSum] = pydantic.Field(min_length=1, max_length=MOST_NAMES)
+    counts: dict[Name, PackedCounts] = pydantic.Field(default_factory=dict, max_length=MOST_NAMES)
+    pairs: dict[ModelNumber, tuple[Count, Count, Count, Count]] = pydantic.Field(max_length=MOST_MODELS)
+    withheld: tuple[Annotated[int, pydantic.Field(ge=0, lt=MOST_CLASSES)], ...] = pydantic.Field(
+        (), max_length=MOST_CLASSES
+    )
 
 
 class TrainReport(Checked):

@@ -81,7 +81,6 @@ def variables_of(run: Run) -> list[str]:
 def explain(
     method: Annotated[str | None, Argument(help="A method, or several joined by +; without it, all methods.")] = None,
     plugin: PluginFiles = None,
-    dataset: Annotated[str, Option(help="The data set whose defaults are shown.")] = "pacs",
     everything: Annotated[bool, Option("--all", help="Also the job's config, sources and differences.")] = False,
 ) -> None:
     """Explain a method, or a composition of methods.
@@ -97,6 +96,7 @@ def explain(
       fdg explain clipped_fedavg --plugin custom/clipped_fedavg.py --all
     """
     load_plugins(plugin)
+    dataset = "pacs"  # that of the papers' defaults
     if method is None:
         show(*_overview(), width=PIPE_COLUMNS)
         return

@@ -11,6 +11,7 @@ from typer import Argument, Option
 from fdg_plugins.cli.console import FAILED, group, make_table, say, show, warn
 from fdg_plugins.cli.doctor import show_findings
 from fdg_plugins.cli.options import PluginFiles, load_plugins, read_values
+from fdg_plugins.cli.privacy import privacy
 from fdg_plugins.data import DATASETS
 from fdg_plugins.errors import DataError, SettingsError, did_you_mean, visible
 from fdg_plugins.flare.allow_list import LOG_STREAMER, STREAMING
@@ -31,6 +32,7 @@ KitArgument = Annotated[
     Argument(metavar="KIT", help="The startup kit of a server or site: the folder that holds local/ and startup/."),
 ]
 LISTS = ("allowed_plugins", "allowed_reports")
+kit.command("privacy")(privacy)
 
 
 @kit.command("allow")

@@ -7,7 +7,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from fdg_plugins.cli.console import say
-from fdg_plugins.cli.report import PathsArgument, RoundsOption, Rule, runs_below
+from fdg_plugins.cli.report import PathsArgument, RoundsOption, runs_below
 from fdg_plugins.errors import DataError, FDGError, load_extra
 from fdg_plugins.lab.analysis.facts import notes_on_runs
 from fdg_plugins.lab.analysis.figures import Picture, kinds_of, make_pictures
@@ -25,8 +25,6 @@ def plot(
     ],
     paths: PathsArgument,
     to: Annotated[Path, Option(help="Folder for the files.")] = Path("figures"),
-    selection: Annotated[Rule, Option(help="Which model of a run is shown (sensitivity).")] = "source_validation",
-    setting: Annotated[str | None, Option(help="The setting on the x axis (sensitivity), such as kappa.")] = None,
     rounds: RoundsOption = None,
 ) -> None:
     """Make figures of finished runs, with their numbers.
@@ -34,7 +32,7 @@ def plot(
     Examples:
 
       fdg plot all sweeps/pacs
-      fdg plot sensitivity sweeps/kappa --setting kappa --to figures/kappa
+      fdg plot sensitivity sweeps/kappa --to figures/kappa
     """
     runs = runs_below(paths, rounds)
     load_extra("matplotlib", "fdg plot", "lab")
@@ -43,7 +41,7 @@ def plot(
     kinds, made = kinds_of(kind), list[Picture]()
     for name in kinds:
         try:
-            made += make_pictures(name, runs, setting, selection)
+            made += make_pictures(name, runs)
         except FDGError as error:
             if len(kinds) == 1:
                 raise

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This package's FLARE workflow: census, rounds, evaluation on the held-out domain, and the run record."""
+"""This package's FLARE workflows: a run with census, rounds and record, and the evaluation of finished models."""
 
+from fdg_plugins.controllers.evaluation import EvaluationController
 from fdg_plugins.controllers.federation import FederationController
 from fdg_plugins.record.run_record import SCHEMA_VERSION, RunRecord
 
-__all__ = ["SCHEMA_VERSION", "FederationController", "RunRecord"]
+__all__ = ["SCHEMA_VERSION", "EvaluationController", "FederationController", "RunRecord"]

@@ -8,27 +8,24 @@ from typing import Any
 
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
-from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
 from fdg_plugins.aggregators import RunFacts, UpdateAggregator, flat_names, make_aggregator, needed_reports
-from fdg_plugins.controllers.messenger import Aborted, Messenger, Request
+from fdg_plugins.controllers.messenger import Messenger
 from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.controllers.run_files import keep_results
 from fdg_plugins.controllers.tracking import Tracker
-from fdg_plugins.errors import ContributionError, DataError, FDGError, counted, told
+from fdg_plugins.errors import DataError, counted
 from fdg_plugins.flare.allow_list import count_other_components
-from fdg_plugins.flare.broken_uploads import register_server_tensors
 from fdg_plugins.flare.components import SERVER
 from fdg_plugins.flare.deploy_map import named_sites
 from fdg_plugins.flare.filter_chain import server_result_filters
 from fdg_plugins.flare.internals import fetch
 from fdg_plugins.flare.metrics import start_reporting
-from fdg_plugins.flare.rejoin import welcome_returning_sites
 from fdg_plugins.flare.simulator import in_simulator
 from fdg_plugins.flare.site_file import allowed_at_server
 from fdg_plugins.flare.stored_tensor import tensors_in_files
 from fdg_plugins.flare.trackers import chosen_tracker
-from fdg_plugins.messages import META_REQUEST, TASK_CENSUS, CensusReply, CensusRequest
+from fdg_plugins.messages import CensusRequest
 from fdg_plugins.plans.plans import Plans, check_filters, check_settings, make_plans
 from fdg_plugins.plugins.admission import admit
 from fdg_plugins.plugins.reports import REPORT_STATISTICS
@@ -106,24 +103,8 @@ class FederationController(Messenger):
             told = stats(self._rounds.record) if self._rounds else {"phase": "census"}
             collector.add_info(type(self).__name__, told)
 
-    def run(self) -> None:
-        """Run the job to completion; a problem that the user can fix ends it with a one-sentence reason."""
-        register_server_tensors()
-        welcome_returning_sites(self.engine)
-        try:
-            self._run()
-        except Aborted as order:
-            self._stop(str(order))
-            if in_simulator(self.fl_ctx):  # there, an abort means that a site died, not a user's request
-                self.panic(str(order))
-        except FDGError as error:
-            self._stop(str(error))
-            self.panic(str(error))
-        except Exception as error:
-            self._stop(told(error))
-            raise  # FLARE logs the traceback and ends the job
-
-    def _run(self) -> None:
+    def carry_out(self) -> None:
+        """Run the job to completion."""
         tracking = chosen_tracker(self.tracking, os.environ)
         start_reporting()
         self._admit_plugins()
@@ -215,16 +196,8 @@ class FederationController(Messenger):
             run=self._run_id,
             goes_on=goes_on,
         )
-        replies: dict[str, CensusReply] = {}
-
-        def on_answer(site: str, model: FLModel) -> None:
-            replies[site] = CensusReply.read(model.metrics, f"site {site}: census", ContributionError)
-
-        meta = {META_REQUEST: request.model_dump(mode="json")}
-        data = FLModel(params_type=ParamsType.FULL, params={}, current_round=0, meta=meta)
-        self.say(f"census of {counted(len(sites), 'site')}: {', '.join(sites)}")
         protocol = plans.real.protocol
-        failures = self.ask([Request(TASK_CENSUS, sites, data, on_answer)], protocol.task_timeout)
+        replies, failures = self.count_images(request, protocol.task_timeout)
         federation = take_census(replies, failures, protocol.target, protocol.learned)
         check_versions(federation, {**installed_versions(OF_AUDIT), **self._code})
         return federation
@@ -288,8 +261,9 @@ class FederationController(Messenger):
         if record.rounds and record.status != "finished":
             self.say(f"run {record.run} goes on after round {len(record.rounds)}")
 
-    def _stop(self, reason: str) -> None:
-        self.error(f"stopped: {reason}")
+    def stop(self, reason: str) -> None:
+        """Log why the job ends early, and keep it in the record."""
+        super().stop(reason)
         if self._rounds is not None:
             self._rounds.record.status, self._rounds.record.stopped_because = "stopped", reason
             with suppress(DataError):  # the disk may be unwritable, which the log already says

@@ -10,12 +10,24 @@ from dataclasses import dataclass, replace
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
-from nvflare.app_common.abstract.fl_model import FLModel
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
-from fdg_plugins.errors import LONGEST_QUOTE, ContributionError, one_line, raised_at, told
+from fdg_plugins.errors import LONGEST_QUOTE, ContributionError, FDGError, counted, one_line, raised_at, told
+from fdg_plugins.flare.broken_uploads import register_server_tensors
+from fdg_plugins.flare.rejoin import welcome_returning_sites
+from fdg_plugins.flare.simulator import in_simulator
 from fdg_plugins.flare.workflow import Workflow
-from fdg_plugins.messages import HEADER_NOT_FINITE, HEADER_REASON, HEADER_STOP, META_SITE
+from fdg_plugins.messages import (
+    HEADER_NOT_FINITE,
+    HEADER_REASON,
+    HEADER_STOP,
+    META_REQUEST,
+    META_SITE,
+    TASK_CENSUS,
+    CensusReply,
+    CensusRequest,
+)
 
 
 class Aborted(Exception):  # noqa: N818 - a request that was followed, not an error
@@ -55,6 +67,44 @@ class Messenger(Workflow):
         self._usable: Counter[str] = Counter()
         self.not_finite: set[str] = set()  # sites whose training gave no finite result in the last ``ask``
         self.departed: dict[str, str] = {}  # sites that announced that they take no further part, with the reason
+
+    def run(self) -> None:
+        """Run the job to completion; a problem that the user can fix ends it with a one-sentence reason."""
+        register_server_tensors()
+        welcome_returning_sites(self.engine)
+        try:
+            self.carry_out()
+        except Aborted as order:
+            self.stop(str(order))
+            if in_simulator(self.fl_ctx):  # there, an abort means that a site died, not a user's request
+                self.panic(str(order))
+        except FDGError as error:
+            self.stop(str(error))
+            self.panic(str(error))
+        except Exception as error:
+            self.stop(told(error))
+            raise  # FLARE logs the traceback and ends the job
+
+    def carry_out(self) -> None:
+        """Do what the workflow is for; raise ``FDGError`` for a problem that the user can fix."""
+        raise NotImplementedError
+
+    def stop(self, reason: str) -> None:
+        """Log why the job ends early."""
+        self.error(f"stopped: {reason}")
+
+    def count_images(self, request: CensusRequest, timeout: int) -> tuple[dict[str, CensusReply], dict[str, str]]:
+        """Ask all connected sites for the census; return their replies, and the reason for each that is missing."""
+        sites = tuple(sorted(client.name for client in self.engine.get_clients()))
+        replies: dict[str, CensusReply] = {}
+
+        def on_answer(site: str, model: FLModel) -> None:
+            replies[site] = CensusReply.read(model.metrics, f"site {site}: census", ContributionError)
+
+        meta = {META_REQUEST: request.model_dump(mode="json")}
+        data = FLModel(params_type=ParamsType.FULL, params={}, current_round=0, meta=meta)
+        self.say(f"census of {counted(len(sites), 'site')}: {', '.join(sites)}")
+        return replies, self.ask([Request(TASK_CENSUS, sites, data, on_answer)], timeout)
 
     def info(self, msg: str) -> None:
         """Log the base classes' bookkeeping ("Sending task ...") at debug level only."""

@@ -5,7 +5,7 @@ Only names are read, no image. A ``dataset.toml`` in the folder, or beside it, s
 """
 
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,12 +47,12 @@ class OwnData:
         return self.file is None or self.file == self.root / DATASET_FILE
 
 
-def own_data(place: str | Path, folder: str | Path | None = None) -> OwnData:
+def own_data(place: str | Path, folder: str | Path | None = None, elsewhere: Sequence[str] = ()) -> OwnData:
     """Return the data set in a folder ``<domain>/<class>/<image>``, or the one that a ``dataset.toml`` describes.
 
     Domains and classes are the folders with images, sorted by name, unless the file names them. ``folder`` holds the
-    domains; by default the one that the file names, or the file's own. Raises DataError for a
-    folder without such images and for an unusable file; SettingsError for fewer than two classes.
+    domains; by default the one that the file names, or the file's own. ``elsewhere``: domains that only others hold.
+    Raises DataError for a folder without such images and an unusable file; SettingsError for fewer than two classes.
     """
     path = own_path(place)
     file = path if path.suffix == ".toml" else path / DATASET_FILE
@@ -60,21 +60,22 @@ def own_data(place: str | Path, folder: str | Path | None = None) -> OwnData:
     images = own_path(folder) if folder is not None else file.parent / ((content and content.folder) or "")
     if not is_folder(images):
         raise DataError(field="folder", value=images, expected=f"one that holds {LAYOUT}, or a {DATASET_FILE}")
-    return _described(images.resolve(), content or NO_RULES, None if content is None else file.resolve())
+    return _described(images.resolve(), content or NO_RULES, None if content is None else file.resolve(), elsewhere)
 
 
-def _described(root: Path, content: DatasetFile, file: Path | None) -> OwnData:
+def _described(root: Path, content: DatasetFile, file: Path | None, elsewhere: Sequence[str]) -> OwnData:
     present = [name for name in content.domains or _folders(root) if not content.excludes(f"{name}/")]
     found = (_found_classes if content.task == "classification" else _found_lists)(root, content, present)
     classes = content.classes or tuple(sorted({name for names in found.values() for name in names}))
-    _check_found(root, found, classes, content)
+    domains = tuple(dict.fromkeys([*found, *elsewhere]))
+    _check_found(root, content.domains or domains, classes, content)
     plain = plain_name(root.name)
     said = {"mask_values", "channels", "dims", "preset"}
     values: dict[str, Any] = {
         "name": content.name or (f"own_{plain}" if plain in DATASETS.names() else plain),
         "title": content.title or visible(root.name),
         "task": content.task,
-        "domains": content.domains or tuple(found),
+        "domains": content.domains or domains,
         "classes": classes,
         **content.model_dump(include=said, exclude_none=True),
     }
@@ -123,9 +124,8 @@ def _found_lists(root: Path, content: DatasetFile, domains: list[str]) -> _Found
     }
 
 
-def _check_found(root: Path, found: _Found, classes: tuple[str, ...], content: DatasetFile) -> None:
+def _check_found(root: Path, domains: Sequence[str], classes: Sequence[str], content: DatasetFile) -> None:
     """Raise DataError for too few domains or classes, and for classes that are one under two spellings."""
-    domains = content.domains or tuple(found)
     if len(domains) < FEWEST_DOMAINS or len(classes) < 2:
         raise DataError(
             f"folder {root} holds {len(domains)} domains ({shorten_names(domains)}) with {len(classes)} classes "

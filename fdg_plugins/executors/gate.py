@@ -36,11 +36,12 @@ from fdg_plugins.messages import (
     REPORT_TRAINING_LOSS,
     TASK_CENSUS,
     TASK_EVALUATE,
+    TASK_SCORE,
     TASK_STATISTICS,
     TASK_TRAIN,
 )
 from fdg_plugins.plugins.files import load_files
-from fdg_plugins.plugins.reports import REPORT_LOCAL_MODEL, REPORT_STATISTICS
+from fdg_plugins.plugins.reports import REPORT_EVALUATION, REPORT_LOCAL_MODEL, REPORT_STATISTICS
 from fdg_plugins.privacy.ledger import DEFAULT_DELTA, Limits, strictest
 
 
@@ -113,5 +114,7 @@ def _reports_in(answer: Shareable, order: SiteTask) -> Iterator[tuple[str, tuple
         yield "normalization statistics", (REPORT_STATISTICS,)
     if dxo.data_kind == DataKind.WEIGHT_DIFF and protocol.keep_local_models:
         yield "a model that is kept among the results", (REPORT_LOCAL_MODEL,)
-    if order.task in (TASK_TRAIN, TASK_EVALUATE):
+    if order.task == TASK_SCORE:
+        yield "the scores of a finished model", (REPORT_EVALUATION,)
+    if order.task in (TASK_TRAIN, TASK_EVALUATE, TASK_SCORE):
         yield from (("scores of its task beyond the primary one", (scores,)) for scores in protocol.learned.reports)

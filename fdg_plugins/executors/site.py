@@ -40,6 +40,7 @@ from fdg_plugins.messages import (
     TASK_CENSUS,
     TASK_EVALUATE,
     TASK_PROBE,
+    TASK_SCORE,
     TASK_STATISTICS,
     TASK_TRAIN,
     CensusRequest,
@@ -51,7 +52,7 @@ from fdg_plugins.privacy.reasons import Reason, make_reason, may_tell_names, rea
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.state.folders import mark_in_use, remove_expired, state_folder
 
-TASKS = (TASK_STATISTICS, TASK_PROBE, TASK_TRAIN, TASK_EVALUATE)
+TASKS = (TASK_STATISTICS, TASK_PROBE, TASK_TRAIN, TASK_EVALUATE, TASK_SCORE)
 
 
 class SiteExecutor(Executor):
@@ -215,7 +216,7 @@ def read_order(task_name: str, site: str, job: str, shareable: Shareable) -> Sit
 def make_answer(order: SiteTask, result: TaskResult) -> Shareable:
     """Return FLARE's answer to a task, given its result; a report needs its run and round, which FLARE drops."""
     value, tensors = result.value, result.tensors
-    if order.task in (TASK_CENSUS, TASK_EVALUATE):
+    if order.task in (TASK_CENSUS, TASK_EVALUATE, TASK_SCORE):
         return DXO(DataKind.METRICS, data=value).to_shareable()
     if order.task == TASK_STATISTICS:
         return DXO(DataKind.METRICS, data=tensors["statistics"]).to_shareable()

@@ -14,18 +14,31 @@ from fdg_plugins.errors import DataError, FDGError, SettingsError, Stopped
 from fdg_plugins.messages import (
     TASK_EVALUATE,
     TASK_PROBE,
+    TASK_SCORE,
     TASK_STATISTICS,
     TASK_TRAIN,
     CensusRequest,
+    ModelScores,
+    ScoreSum,
     TaskRequest,
 )
 from fdg_plugins.plugins.admission import admit
 from fdg_plugins.plugins.versions import must_be_equal
 from fdg_plugins.privacy.reasons import texts_of
-from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.settings.protocol import EVERY, Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.settings.uses import names_in
-from fdg_plugins.state.site_memory import clear_memory, has_memory, read_fixed, read_kept, write_fixed, write_kept
+from fdg_plugins.state.site_memory import (
+    SCORED,
+    clear_memory,
+    has_memory,
+    read_fixed,
+    read_kept,
+    read_round,
+    write_fixed,
+    write_kept,
+    write_round,
+)
 from fdg_plugins.storage import named_path, read_json, write_json
 from fdg_plugins.training.loop import ShouldStop
 
@@ -164,7 +177,9 @@ class SiteWork:
                 "the data changed between the real data set and the STAND-IN since the census.", public=True
             )
         _check_counted(session, counted)
-        _check_role(config.role, order.task, held_out=session.images.domain == session.protocol.target)
+        if order.task == TASK_SCORE and session.protocol.target != EVERY:
+            raise RequestError("the server asks for the scores of a model whose sites train.")
+        _check_role(config.role, order.task, held_out=session.protocol.holds_out(session.images.domain))
         if torch.get_num_threads() != session.threads:  # those of another site of this process
             torch.set_num_threads(session.threads)
         return session
@@ -177,6 +192,8 @@ class SiteWork:
         from fdg_plugins.training.networks import SharedNetworks
         from fdg_plugins.training.session import SiteSession
 
+        if protocol.target == EVERY and not config.evaluates:
+            raise SettingsError("the site forbids the evaluation of finished models (evaluates).", public=True)
         admit(names_in(protocol), protocol.plugins, order.custom, config.allowed_plugins)
         config = config if config.threads else config.model_copy(update={"threads": self._threads})
         opened = self._sessions.get(order.site)
@@ -226,7 +243,7 @@ class _Work(NamedTuple):
 
     def evaluate(self) -> tuple[Any, dict[str, Tensors]]:
         session, order = self.session, self.order
-        held_out = session.images.domain == session.protocol.target
+        held_out = session.protocol.holds_out(session.images.domain)
         # The site does not train in this round, or already has: use what it kept of its last training.
         kept = read_kept(self.folder, order.round_number + 1)
         model = session.load(order.state, kept.personal)
@@ -236,12 +253,31 @@ class _Work(NamedTuple):
             value["personal"] = own.model_dump()
         return value, {}
 
+    def score(self) -> tuple[Any, dict[str, Tensors]]:
+        from fdg_plugins.tasks.counts import pack
+        from fdg_plugins.training.scoring import paired_counts, without_few
+
+        session, number, least = self.session, self.order.round_number, self.session.config.least_count
+        if (count := len(session.data.test)) < least:
+            raise DataError(f"it has {count} images, expected at least its least_count, {least}.", public=True)
+        found = session.score(session.load(self.order.state), self.should_stop)
+        kept = read_round(self.folder, SCORED, number)
+        if session.task.one_class_per_image:
+            write_round(self.folder, SCORED, number, {**kept, str(number): found.correct})
+        sums = {name: ScoreSum(sum=total, count=samples) for name, (total, samples) in found.score.sums.items()}
+        pairs = {earlier: paired_counts(own, found.correct) for earlier, own in kept.items()}
+        counts, withheld = without_few(found.score.counts, least)
+        packed = {name: pack(one) for name, one in counts.items()}
+        scores = ModelScores(count=count, sums=sums, counts=packed, pairs=pairs, withheld=withheld)
+        return scores.model_dump(), {}
+
 
 _WORK = {
     TASK_STATISTICS: _Work.statistics,
     TASK_PROBE: _Work.probe,
     TASK_TRAIN: _Work.train,
     TASK_EVALUATE: _Work.evaluate,
+    TASK_SCORE: _Work.score,
 }
 
 
@@ -285,7 +321,7 @@ def _check_role(role: str | None, task: str, *, held_out: bool) -> None:
 
     ``held_out``: whether the protocol holds out the site's domain.
     """
-    if role == "held_out" and task != TASK_EVALUATE:
+    if role == "held_out" and task not in (TASK_EVALUATE, TASK_SCORE):
         what = "never trains"
     elif role is not None and held_out != (role == "held_out"):
         what = f"is not evaluated as {'held out' if held_out else 'a source'}"

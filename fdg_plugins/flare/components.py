@@ -37,6 +37,7 @@ def components() -> list[Component]:
     exchanging = tuple(record.key for record in records if record.objective is not None and record.reports)
     return [
         Component("fdg_plugins.controllers.FederationController", (SERVER,)),
+        Component("fdg_plugins.controllers.EvaluationController", (SERVER,)),
         Component("fdg_plugins.executors.SiteExecutor", (SITE,)),
         *_aggregators(records),
         Component(f"{_FILTERS}.DifferentialPrivacyFilter", (SITE,)),

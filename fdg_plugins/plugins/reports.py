@@ -17,6 +17,7 @@ REPORT_LOCAL_MODEL = "local_model"
 REPORT_STATISTICS = "normalization_statistics"
 REPORT_GROUPS = "group_scores"
 REPORT_SCORES = "score_counts"
+REPORT_EVALUATION = "evaluation"
 
 OF_SETTINGS = (
     Leaving(
@@ -57,6 +58,14 @@ OF_SETTINGS = (
         when="only with `scores`: every evaluation of a model that was sent, those of the held-out site among them",
         reveals="how many images of each class there are, and how sure a model is of them; of one image, its label",
         report=REPORT_SCORES,
+    ),
+    Leaving(
+        what="the scores of a finished model as sums and counts, and how many images it and another model classify "
+        "correctly; none of a histogram with fewer images than the site's `least_count`",
+        shape="1,026 + Y numbers per class, 4 per pair of models",
+        when="only in the job evaluate",
+        reveals="how well the models do on the site's images",
+        report=REPORT_EVALUATION,
     ),
 )
 

@@ -2,7 +2,7 @@
 """The FLARE job of this package: a FedJob with one app for the server and one for all sites."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +56,12 @@ class FederationJob(FedJob):
     ``with_note`` decides, at each export, whether the apps get a ``custom/`` folder that contains only a note.
     ``plugin_files`` are copied into that folder: the job then brings code.
 
+    ``least``: the number of sites below which FLARE does not start it.
+
     Raises ``SettingsError`` for an invalid ``name``, or for names of ``sites`` that are invalid, empty or repeated.
     """
 
-    def __init__(self, name: str, sites: Sequence[str]) -> None:
+    def __init__(self, name: str, sites: Sequence[str], least: int = MIN_CLIENTS) -> None:
         self.sites = [] if isinstance(sites, str) else list(sites)
         try:
             check_job_name("name", name)
@@ -71,7 +73,7 @@ class FederationJob(FedJob):
             raise SettingsError(field="sites", value=sites, expected="a list of names of sites, each once")
         self.with_note = True
         self.plugin_files: tuple[Path, ...] = ()
-        least = min(MIN_CLIENTS, len(self.sites))
+        least = min(least, len(self.sites))
         super().__init__(name=name, min_clients=least)
         self.job = _JobConfig(self, job_name=name, min_clients=least)
         self.set_app_packages([PACKAGE])
@@ -134,6 +136,14 @@ def add_note(folder: Path) -> None:
         (folder / "README.md").write_text(NOTE, encoding="utf-8")
 
 
+def add_site_and_transport(job: FederationJob, tasks: Sequence[str], transport: Mapping[str, int]) -> None:
+    """Add the sites' executor for ``tasks``, and how often sites ask and how tensors travel."""
+    interval = max(REQUEST_INTERVAL_S, len(job.sites) / MOST_REQUESTS)
+    job.to_server({"server": {"task_request_interval": interval}, **SERVER_PARAMETERS, **transport})
+    job.to_clients(SiteExecutor(), tasks=[*tasks])
+    job.to_clients({**transport})
+
+
 def federation_job(
     name: str,
     sites: Sequence[str],
@@ -150,11 +160,8 @@ def federation_job(
     job = FederationJob(name, sites)
     job.to_server(controller, id="federation")
     job.to_server(TBAnalyticsReceiver(events=["analytix_log_stats"]), id="tensorboard")
-    transport = IN_MESSAGES if in_messages else IN_CHUNKS
-    interval = max(REQUEST_INTERVAL_S, len(job.sites) / MOST_REQUESTS)
-    job.to_server({"server": {"task_request_interval": interval}, **SERVER_PARAMETERS, **transport})
-    job.to_clients(SiteExecutor(), tasks=[TASK_CENSUS, TASK_STATISTICS, TASK_PROBE, TASK_TRAIN, TASK_EVALUATE])
-    job.to_clients(transport)
+    tasks = (TASK_CENSUS, TASK_STATISTICS, TASK_PROBE, TASK_TRAIN, TASK_EVALUATE)
+    add_site_and_transport(job, tasks, IN_MESSAGES if in_messages else IN_CHUNKS)
     data, result, exchanges = FilterType.TASK_DATA, FilterType.TASK_RESULT, objective.report is not None
     if rounds_updates:  # the server's filter precedes all others; the sites' comes last, at each export
         job.to_server(RoundedUpdateReceiveFilter(), filter_type=result, tasks=[TASK_TRAIN])

@@ -20,6 +20,7 @@ from fdg_plugins.plugins.composition import combined, parse_method
 from fdg_plugins.plugins.files import check_names_differ, files_behind, load_file
 from fdg_plugins.plugins.methods import METHODS as RECORDS
 from fdg_plugins.plugins.own_dataset import DatasetRef
+from fdg_plugins.recipes.evaluation import EvaluationRecipe
 from fdg_plugins.recipes.job import FederationJob, federation_job
 from fdg_plugins.recipes.settings import job_settings, setting_names
 from fdg_plugins.record.run_files import RESULTS_FILE, SIMULATOR_FOLDER
@@ -189,9 +190,10 @@ def settings_of(method: str) -> tuple[str, ...]:
     return setting_names(parse_method(method))
 
 
-def job_recipes() -> dict[str, FDGRecipe]:
+def job_recipes() -> dict[str, FDGRecipe | EvaluationRecipe]:
     """Return the recipes of all jobs that this project keeps, by the name of the job."""
-    recipes = [make_recipe(method, dataset) for dataset, method in JOBS]
+    recipes: list[FDGRecipe | EvaluationRecipe] = [make_recipe(method, dataset) for dataset, method in JOBS]
+    recipes.append(EvaluationRecipe())
     return {recipe.name: recipe for recipe in recipes}
 
 

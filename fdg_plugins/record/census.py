@@ -10,7 +10,7 @@ from fdg_plugins.errors import CensusError
 from fdg_plugins.messages import CensusReply
 from fdg_plugins.plugins.versions import OF_SERVER, installed_versions, is_plugin, must_be_equal
 from fdg_plugins.record.run_record import InitialWeights, Method, RunRecord
-from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.settings.protocol import EVERY, Protocol
 from fdg_plugins.tasks import DEFAULT_TASK, Task
 
 NEEDED_IMAGES = {"held_out": ("num_test",), "source": ("num_train", "num_validation")}  # by role; none may be zero
@@ -32,7 +32,8 @@ def take_census(
 ) -> Federation:
     """Return the federation given by the replies; raise ``CensusError`` naming the first site that does not fit.
 
-    Every site must answer: a federation without one of its sites is not the one that the user requested.
+    Every site must answer: a federation without one of its sites is not the one that the user requested. With the
+    ``target`` :data:`~fdg_plugins.settings.protocol.EVERY`, all sites are held out.
     """
     for site in sorted(failures):
         raise CensusError(f"site {site} cannot take part: {failures[site]}")
@@ -42,8 +43,8 @@ def take_census(
     for site in others:
         _check_pair(first, replies[first], site, replies[site])
     _check_parts(replies)
-    held_out = tuple(site for site in sites if replies[site].domain == target)
-    if len(held_out) in (0, len(sites)):
+    held_out = tuple(site for site in sites if target in (replies[site].domain, EVERY))
+    if target != EVERY and len(held_out) in (0, len(sites)):
         held = ", ".join(f"{site} ({replies[site].domain})" for site in sites)
         raise CensusError(
             f"{len(held_out)} of {len(sites)} sites hold the held-out domain {target!r}, expected one that evaluates "

@@ -12,6 +12,7 @@ from fdg_plugins.flare.trackers import MLFLOW_FILE, WANDB_FOLDER
 RESULTS_FILE = "results.json"
 COMPRESSED_RESULTS_FILE = "results.json.gz"  # what gzip makes of it: read, never written
 LAST_FILE = "global_model.safetensors"
+EVALUATION_FILE = "evaluation.json"  # of finished models
 SELECTED_FILE = "global_model_selected.safetensors"
 LOCAL_FOLDER = "local_models"  # written if the protocol sets keep_local_models
 STATE_FILE = "server_state.json"

@@ -116,7 +116,7 @@ def final_table(record: RunRecord) -> str:
     lines = [
         f"{record.score.title} of the global model{note}: {title}",
         f"{method_label(record)}, {counted(len(record.rounds), 'round')}",
-        *_aligned(rows),
+        *aligned(rows),
         "Sources are evaluated on validation splits, the target on all its images; it played no part in selection.",
     ]
     if record.selecting != record.score:
@@ -159,7 +159,8 @@ def _rows(record: RunRecord, evaluation: EvaluationRecord, choice: Choice, sourc
             yield [f"  {kind.title}", *map(kind.text, (*map(values.get, sources), *summary, values.get(target)))]
 
 
-def _aligned(rows: list[list[str]]) -> list[str]:
+def aligned(rows: list[list[str]]) -> list[str]:
+    """Return the lines of a table: a head, a rule, and rows of which all but the first cell are right-aligned."""
     first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
     lines = [
         "  ".join([row[0].ljust(first), *(cell.rjust(width) for cell, width in zip(row[1:], others, strict=True))])

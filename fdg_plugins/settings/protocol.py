@@ -32,6 +32,7 @@ SMALLEST_RATE = 1e-30
 LARGEST_RATIO = 1_000_000
 LARGEST_RANK = 1_024
 
+EVERY = "*"  # as target: every domain is held out, for the evaluation of finished models
 SGD = "sgd"
 AUTO = "auto"
 ADAPTERS = "adapters"
@@ -292,6 +293,10 @@ class Protocol(pydantic.BaseModel):
     def learned(self) -> Task:
         """The task, with the ``scores`` that evaluations also have; ``SettingsError`` if it has no such score."""
         return TASKS.get(self.task).asked(self.scores)
+
+    def holds_out(self, domain: str) -> bool:
+        """Return whether ``domain`` is only evaluated."""
+        return self.target in (domain, EVERY)
 
     def learning_rate_at(self, round_number: int) -> float:
         """Return the learning rate of a round, counted from 0."""

@@ -68,6 +68,12 @@ class SiteConfig(pydantic.BaseModel):
     allowed_reports: tuple[str, ...] | None = Field(
         None, description="what may leave the site beside its update; default: whatever a method needs"
     )
+    evaluates: bool = Field(
+        True, description="the site evaluates finished models that it is sent (`fdg evaluate`); `false` forbids it"
+    )
+    least_count: int = Field(
+        10, ge=1, description="fewest images in a histogram of scores that leaves the site; one with fewer is withheld"
+    )
     device: Annotated[str, StringConstraints(pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$")] = Field(
         "auto", description="where the site computes"
     )

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a site keeps between rounds, in the run's folder: tensors by name, in one file for each round.
 
-There are two series of such files: what training keeps (a method's memory, personal parameters, momentum), and the
-metrics of the site's own model, for the filter that reports the gap. The last two rounds of each are kept, so that a
-server which died before it saved a round can repeat it; one that goes back further is refused. Beside them is the part
-of the model that no step changes, which the server sends only once.
+There are three series of such files: what training keeps (a method's memory, personal parameters, momentum), the
+metrics of the site's own model, for the filter that reports the gap, and which images finished models have classified
+correctly. The last two rounds of each are kept, so that a server which died before it saved a round can repeat it; one
+that goes back further is refused. Beside them is the part of the model that no step changes, which the server sends
+only once.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from fdg_plugins.errors import DataError
 from fdg_plugins.state.checked_files import VERSION, load_checked_tensors, save_checked_tensors
 
 MEMORY_VERSION = "3"
-TRAINED, OWN_MODEL = SERIES = ("trained", "own_model")
+TRAINED, OWN_MODEL, SCORED = SERIES = ("trained", "own_model", "scored")
 FIXED_FILE = "fdg_fixed.safetensors"
 
 

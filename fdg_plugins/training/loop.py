@@ -140,10 +140,12 @@ def evaluate(
     should_stop: ShouldStop,
     task: Task = DEFAULT_TASK,
     size: int | None = None,
+    observe: Callable[[torch.Tensor, torch.Tensor], None] | None = None,
 ) -> Score:
     """Return the score of ``model`` in evaluation mode; raise :class:`Stopped` as training does.
 
     ``size``: the side in pixels of the images that the model is trained on, as :meth:`Task.logits` needs it.
+    ``observe`` receives the logits, float32, and targets of every batch.
     """
     model.eval()
     found = Accumulator(task, policy.device)
@@ -151,4 +153,6 @@ def evaluate(
         with policy.autocast():
             logits = task.logits(model, images, size).float()
         found.add(logits, targets)
+        if observe is not None:
+            observe(logits, targets)
     return found.score()

@@ -40,6 +40,7 @@ from fdg_plugins.training.optimizers import make_optimizer, momentum_of, restore
 from fdg_plugins.training.personal import fine_tune
 from fdg_plugins.training.precision import BACKEND, check_compiler, device_policy, why_slow
 from fdg_plugins.training.results import TrainResult, evaluation_of, make_update, personal_part
+from fdg_plugins.training.scoring import Correct, Scored
 from fdg_plugins.training.site_images import SiteImages
 from fdg_plugins.training.statistics import measure_statistics, payload_of, reestimate
 
@@ -105,7 +106,7 @@ class SiteSession:
         self.images.look(should_stop)
         data = self.data
         # A list of the site's own, and the share of a domain, may leave a source others to be evaluated on.
-        used = data.test if self.images.domain == self.protocol.target else (*data.train, *data.validation)
+        used = data.test if self.protocol.holds_out(self.images.domain) else (*data.train, *data.validation)
         return CensusReply(
             domain=self.images.domain,
             dataset=data.dataset,
@@ -180,6 +181,13 @@ class SiteSession:
         batches = self.images.unchanged(getattr(self.data, split))
         size, task = self.protocol.image_size, self.task if counted else self.task.asked(())
         return evaluation_of(split, evaluate(model, batches, self.policy, should_stop, task, size))
+
+    def score(self, model: torch.nn.Module, should_stop: ShouldStop) -> Scored:
+        """Return what is counted of a finished ``model`` on the images that evaluate the site's domain."""
+        correct, size = Correct(self.task), self.protocol.image_size
+        batches = self.images.unchanged(self.data.test)
+        found = evaluate(model, batches, self.policy, should_stop, self.task, size, correct.add)
+        return Scored(found, correct.all())
 
     def evaluate_own(
         self,
@@ -317,7 +325,7 @@ class SiteSession:
         return training, momentum_of(optimizer, trained) if protocol.keep_momentum else {}
 
     def _refuse_held_out(self) -> None:
-        if (domain := self.images.domain) == self.protocol.target:
+        if self.protocol.holds_out(domain := self.images.domain):
             raise SettingsError(f"domain {domain!r} is held out in this run and never trains.", public=True)
 
     def _reestimate(self, model: ExtractorClassifier, should_stop: ShouldStop) -> None:

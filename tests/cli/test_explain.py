@@ -36,7 +36,6 @@ def test_a_page_has_all_settings_and_formulas_unbroken_on_80_columns(name: str) 
 
 def test_a_default_is_that_of_the_job_and_not_of_the_class() -> None:
     assert "server_lr 0.05" in fdg("explain", "fedomg").stdout
-    assert "server_lr 1.0" in fdg("explain", "fedomg", "--dataset", "rotatedmnist").stdout
     assert '"travels": "body"' in fdg("explain", "fedbabu", "--all").stdout
 
 

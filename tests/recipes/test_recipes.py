@@ -49,7 +49,7 @@ def nodes(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def test_of_every_job_components_can_be_built_settings_hold_and_filters_are_those_of_both_ends(jobs: Path) -> None:
-    for job in jobs.iterdir():
+    for job in (job for job in jobs.iterdir() if job.name != "evaluate"):  # which trains nothing
         configs = [config(job), config(job, SITE_FILE)]
         # "nvflare job submit" cuts special characters out of keys.
         assert [key for node in nodes(configs) for key in node if not re.fullmatch(r"[A-Za-z0-9_]+", key)] == []

@@ -13,6 +13,7 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
+from typing import TextIO
 
 from nvflare.apis import fl_component
 
@@ -31,7 +32,7 @@ def main(arguments: list[str]) -> int:
     """Run the job; ``arguments``: its folder, that of the workspace, number of workers. Return the exit code."""
     job, workspace = (Path(text).absolute() for text in arguments[:2])
     workers = int(arguments[2]) if len(arguments) > 2 else 1
-    _log_to_stdout()
+    log_to(sys.stdout)
     pool = WorkerPool(workers, _logger.info) if workers > 1 else None
     try:
         made = OneProcessJob(job, workspace, pool or SiteWork(SharedDomains()), workers)
@@ -49,9 +50,9 @@ def main(arguments: list[str]) -> int:
             pool.close()
 
 
-def _log_to_stdout() -> None:
+def log_to(stream: TextIO) -> None:
     """Log in the form of FLARE's simulator, without FLARE's own records about single tasks."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(asctime)s - %(levelname)s - %(message)s")
+    logging.basicConfig(level=logging.INFO, stream=stream, format="%(asctime)s - %(levelname)s - %(message)s")
     logging.getLogger("nvflare").setLevel(logging.WARNING)
     # FLARE puts it before each message, ``[identity=..., run=...]: ``, also of the many that are not logged.
     fl_component.generate_log_message = lambda _, message: message

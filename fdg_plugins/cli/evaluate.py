@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``fdg evaluate``: finished models at sites that never trained them, on this machine or as a job for a federation."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from fdg_plugins.cli.console import say
+from fdg_plugins.cli.jobs import free_target
+from fdg_plugins.cli.options import introduce
+from fdg_plugins.errors import load_extra
+from fdg_plugins.lab.engine.evaluation import evaluate_here, find_images, read_result
+from fdg_plugins.lab.engine.one_process import log_to
+from fdg_plugins.recipes.evaluation import EvaluationRecipe
+from fdg_plugins.record.evaluation import evaluation_table
+from fdg_plugins.record.finished_model import read_model
+from fdg_plugins.record.run_files import EVALUATION_FILE
+from fdg_plugins.storage import write_bytes
+
+
+def evaluate(
+    models: Annotated[
+        list[Path],
+        Argument(metavar="MODEL...", help="Folders of finished runs, or .safetensors files beside their record."),
+    ],
+    data: Annotated[
+        Path | None,
+        Option(help="Your images, DIR/<domain>/<class>/<image>, or the folder that holds the models' data set."),
+    ] = None,
+    to: Annotated[Path | None, Option(help="A new or empty folder; default: a new one in runs/.")] = None,
+    sites: Annotated[str | None, Option(metavar="A,B,C", help="Write the job for these sites, into --to.")] = None,
+) -> None:
+    """Evaluate finished models on domains that they were not trained on.
+
+    Of several models, each is compared with the first on the same images. The table has 95 % intervals, by bootstrap
+    from the counts of each site. The folder gets evaluation.json and a figure with its numbers.
+
+    With --sites, nothing is evaluated here: the job for a federation is written, which brings the models and no code.
+    Submit it, and call this command with the folder of its downloaded results.
+
+    Examples:
+
+      fdg evaluate runs/fedavg runs/fedomg --data /data/hospital-e
+      fdg evaluate runs/fedavg runs/fedomg --sites hospital-d,hospital-e --to jobs
+      fdg evaluate /tmp/downloads/JOB
+    """
+    done = sorted(models[0].rglob(EVALUATION_FILE)) if len(models) == 1 and models[0].is_dir() else []
+    if done:
+        show_result(done[0], to)
+        return
+    found = [read_model(path) for path in models]
+    images = find_images(data, found[0])
+    if images.own is not None:
+        introduce(images.own)
+    if sites is not None:
+        recipe = EvaluationRecipe(found, images.dataset, sites.split(","))
+        folder = free_target(to or Path("jobs"), recipe.name)
+        recipe.export(str(folder.parent), with_note=False)
+        say(f"{folder}: written; it brings {len(found)} models and no code")
+        return
+    log_to(sys.stderr)
+    show_result(evaluate_here(found, images, to), None)
+
+
+def show_result(file: Path, to: Path | None) -> None:
+    """Print the table, and write the figure with its numbers to the folder ``to``; None: that of the file."""
+    result = read_result(file)
+    say(evaluation_table(result))
+    load_extra("matplotlib", "the figure of fdg evaluate", "lab")
+    from fdg_plugins.lab.analysis.figures.drawing import FORMATS, render
+    from fdg_plugins.lab.analysis.figures.evaluation import comparison_of, draw_comparison
+
+    picture = comparison_of(result)
+    figure = draw_comparison(picture)
+    contents = {form: render(figure, picture, form) for form in FORMATS}
+    contents["csv"] = picture.numbers().to_csv(index=False, lineterminator="\n").encode()
+    for suffix, content in contents.items():
+        write_bytes((to or file.parent) / f"{picture.name}.{suffix}", content)
+    say(f"{(to or file.parent) / picture.name}: {', '.join(contents)}")

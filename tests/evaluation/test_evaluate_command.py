@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``fdg evaluate``: what it computes on this machine, the job that it writes, and what it refuses."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fdg_plugins.cli.jobs import check_job
+from fdg_plugins.lab.engine.evaluation import read_result
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.record.run_files import EVALUATION_FILE, RESULTS_FILE, SELECTED_FILE
+from fdg_plugins.storage import read_json, write_json
+from tests.cli.commands import check_refusal, fdg
+from tests.evaluation.finished import finished_run, probabilities
+
+SERVER_CONFIG = Path("evaluate", "app_server", "config", "config_fed_server.json")
+DOMAINS = ("art_painting", "sketch")  # on which neither of the models was trained
+
+
+@pytest.fixture(scope="module")
+def evaluated(runs: list[Path], data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an evaluation of both models."""
+    folder = tmp_path_factory.mktemp("evaluation") / "out"
+    done = fdg("evaluate", *runs, "--data", data_root, "--to", folder)
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+def numbers(folder: Path) -> pd.DataFrame:
+    """Return the numbers of the figure by site and model."""
+    return pd.read_csv(folder / "evaluation.csv").set_index(["site", "model"])
+
+
+def test_counts_of_both_models_and_of_their_pairs_are_those_of_the_images(
+    evaluated: Path, networks: list[ExtractorClassifier], data_root: Path
+) -> None:
+    result = read_result(evaluated / EVALUATION_FILE)
+    assert tuple(result.sites) == DOMAINS
+    assert result.left_out == {}
+    for domain, site in result.sites.items():
+        right = []
+        for network in networks:
+            found, labels = probabilities(network, data_root, domain)
+            right.append(found.argmax(dim=1) == labels)
+        first, second = right
+        assert [site.models[name].sums["accuracy"].sum for name in ("fedavg", "fedomg")] == [first.sum(), second.sum()]
+        pair = [(one & other).sum() for one, other in ((first, second), (first, ~second), (~first, second))]
+        assert site.models["fedomg"].pairs["0"] == (*pair, site.images - sum(pair))
+
+
+def test_scores_over_all_sites_are_those_of_all_images_together(
+    evaluated: Path, networks: list[ExtractorClassifier], data_root: Path
+) -> None:
+    found, labels = (
+        np.concatenate(each)
+        for each in zip(*(probabilities(networks[0], data_root, one) for one in DOMAINS), strict=True)
+    )
+    pooled = numbers(evaluated).loc["all sites", "fedavg"]
+    assert pooled["images"] == len(labels) == 56
+    assert pooled["score"] == pytest.approx((found.argmax(axis=1) == labels).mean())
+    areas = []
+    for label in range(found.shape[1]):
+        members, others = found[labels == label, label], found[labels != label, label]
+        pairs = members[:, None] - others
+        areas.append((pairs > 0).mean() + (pairs == 0).mean() / 2)
+    assert pooled["auroc_low"] <= np.mean(areas) <= pooled["auroc_high"]
+    assert pooled["auroc_high"] - pooled["auroc_low"] < 0.05
+
+
+def test_the_difference_has_an_interval_that_the_figure_shows(evaluated: Path) -> None:
+    table = numbers(evaluated)
+    second = table.xs("fedomg", level="model")
+    assert np.allclose(second["difference"], second["score"] - table.xs("fedavg", level="model")["score"])
+    assert (
+        (second["difference_low"] < second["difference"]) & (second["difference"] < second["difference_high"])
+    ).all()
+    width = second["difference_high"] - second["difference_low"]
+    assert width["all sites"] < width[[*DOMAINS]].min()
+    assert all((evaluated / f"evaluation.{suffix}").stat().st_size > 1000 for suffix in ("png", "svg"))
+
+
+def test_a_result_is_shown_again_wherever_it_lies(evaluated: Path, tmp_path: Path) -> None:
+    place = tmp_path / "downloaded" / "workspace"
+    place.mkdir(parents=True)
+    shutil.copy(evaluated / EVALUATION_FILE, place)
+    shown = fdg("evaluate", tmp_path / "downloaded")
+    assert "fedomg - fedavg" in shown.stdout
+    assert (place / "evaluation.csv").read_text() == (evaluated / "evaluation.csv").read_text()
+
+
+def test_your_own_images_are_new_to_a_model_whatever_their_folder_is_called(
+    runs: list[Path], data_root: Path, tmp_path: Path
+) -> None:
+    hospital = tmp_path / "hospital"
+    shutil.copytree(data_root / "pacs" / "photo", hospital / "ward 3")
+    shutil.rmtree(hospital / "ward 3" / "giraffe")
+    done = fdg("evaluate", runs[0], "--data", hospital, "--to", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    result = read_result(tmp_path / "out" / EVALUATION_FILE)
+    assert [(one.domain, one.images) for one in result.sites.values()] == [("ward 3", 24)]
+    assert "fewer than 30 images" in done.stdout
+    (hospital / "ward 3" / "zebra").mkdir()
+    shutil.copy(next((data_root / "pacs" / "photo" / "dog").iterdir()), hospital / "ward 3" / "zebra")
+    check_refusal(fdg("evaluate", runs[0], "--data", hospital, "--to", tmp_path / "more"), "zebra")
+
+
+def test_the_job_for_a_federation_brings_models_and_no_code(runs: list[Path], data_root: Path, tmp_path: Path) -> None:
+    done = fdg("evaluate", *runs, "--sites", "hospital-a,hospital-b", "--to", tmp_path)
+    assert done.exit_code == 0, done.output
+    job = tmp_path / "evaluate"
+    assert check_job(job)["deploy_map"]["app_site"] == ["hospital-a", "hospital-b"]
+    assert not list(job.rglob("custom"))
+    brought = {path.relative_to(job / "app_server" / "models").as_posix() for path in job.rglob("models/*/*")}
+    assert brought == {
+        f"{run}/{file}" for run in ("fedavg", "fedomg") for file in ("global_model.safetensors", RESULTS_FILE)
+    }
+    arguments = read_json(tmp_path / SERVER_CONFIG)["workflows"][0]["args"]
+    assert arguments == {"models": ["fedavg", "fedomg"], "dataset": "pacs"}
+    own = data_root / "pacs"
+    assert fdg("evaluate", runs[0], "--data", own, "--sites", "photo,ward", "--to", tmp_path / "own").exit_code == 0
+    arguments = read_json(tmp_path / "own" / SERVER_CONFIG)["workflows"][0]["args"]
+    assert arguments["dataset"]["domains"] == ["art_painting", "cartoon", "photo", "sketch", "ward"]
+
+
+def test_what_is_no_finished_model_is_refused(
+    runs: list[Path], networks: list[ExtractorClassifier], data_root: Path, tmp_path: Path
+) -> None:
+    pickled = tmp_path / "model.pth"
+    pickled.write_bytes(b"\x80\x04.")
+    check_refusal(fdg("evaluate", pickled, "--data", data_root), "safetensors")
+    check_refusal(fdg("evaluate", tmp_path, "--data", data_root), "safetensors")
+    unfinished = finished_run(tmp_path / "unfinished", networks[0], status="stopped")
+    check_refusal(fdg("evaluate", unfinished, "--data", data_root), "finished")
+    other = finished_run(tmp_path / "other", networks[0], classes=("cat", "dog"))
+    check_refusal(fdg("evaluate", runs[0], other, "--data", data_root), "classes")
+    damaged = finished_run(tmp_path / "damaged", networks[0])
+    (damaged / SELECTED_FILE).write_bytes(b"\x80\x04.")
+    failed = fdg("evaluate", damaged, "--data", data_root, "--to", tmp_path / "out")
+    assert (failed.exit_code, list((tmp_path / "out").iterdir())) == (2, [])
+
+
+def test_domains_of_the_training_are_refused_and_no_report_reads_an_evaluation(
+    runs: list[Path], data_root: Path, tmp_path: Path, evaluated: Path
+) -> None:
+    record = read_json(runs[0] / RESULTS_FILE)
+    for site, domain in zip(("cartoon", "photo-1", "photo-2"), ("cartoon", "art_painting", "sketch"), strict=True):
+        record["census"][site]["domain"] = domain
+    record["census"]["sketch"]["domain"] = "photo"
+    record["sources"] = [*record["sources"], "sketch"]
+    shutil.copytree(runs[0], tmp_path / "all")
+    write_json(tmp_path / "all" / RESULTS_FILE, record)
+    check_refusal(fdg("evaluate", tmp_path / "all", "--data", data_root), "none of the models was trained")
+    check_refusal(fdg("report", evaluated), "results.json")
+
+
+def test_a_result_of_another_form_is_refused(tmp_path: Path) -> None:
+    write_json(tmp_path / EVALUATION_FILE, {"schema_version": 1})
+    check_refusal(fdg("evaluate", tmp_path), EVALUATION_FILE)
