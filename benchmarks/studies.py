@@ -3,7 +3,7 @@
 
     python benchmarks/studies.py                                         # what there is
     python benchmarks/studies.py office --data-root /data                # resumes: finished runs are not run again
-    python benchmarks/studies.py office --data-root /data -- --parallel 2 --seeds 0,1,2
+    python benchmarks/studies.py office --data-root /data -- --set parallel=2 --seeds 0,1,2
     fdg report sweeps/office                                             # the table
 
 Options behind ``--`` go to ``fdg sweep`` as they are. Training is from scratch, except in the studies ``*_head`` and
@@ -61,6 +61,8 @@ SCRATCH = (
     "--set learning_rate=0.02 --set precision=float32 --set channels_last=true --set image_size=64 "
     f"--set max_samples_per_domain=1000 {SAME_RULE}"
 )
+CIFAR10 = f"--methods fedavg,fedomg --dataset cifar10 --protocol fedomg-fl {AUTO} --set sites=20,40,60 --set rounds=100"
+MANY = f"--dataset rotatedmnist --protocol fediir-many {AUTO}"
 
 STUDIES: dict[str, tuple[str, ...]] = {
     "rotatedmnist_70k": (f"--methods fedavg,fediir --targets angle_0,angle_75 {ALL_DIGITS}",),
@@ -83,6 +85,26 @@ STUDIES: dict[str, tuple[str, ...]] = {
     "omg_kappa": (f"--methods fedavg,fedomg {SCRATCH} {OMG} --set fedomg:kappa=0.05,0.1,0.25,0.5",),
     "omg_step": (f"--methods fedomg {SCRATCH} --set fedomg:server_lr=0.25,0.5",),
     "omg_rescaled": (f"--methods fedomg {SCRATCH} {OMG} --set fedomg:rescale=true",),
+    # FedIIR's Tables 2 and 8, and its Figure 2: accuracy by the number of sites, of which five train in a round.
+    "rotatedmnist_many_sites": (f"--methods fedavg,fediir --targets angle_0,angle_75 {MANY}",),
+    "rotatedmnist_number_of_sites": (
+        f"--methods fedavg,fediir --targets angle_0 {MANY} --set sites=5,10,20,50,100 --set rounds=50",
+    ),
+    # FedDIM's Tables 2 and 3.
+    "rotatedmnist_7k_many_sites": (
+        f"--methods fedavg,feddim --dataset rotatedmnist_7k --protocol feddim-many {AUTO} "
+        "--set feddim:insight_momentum=0,0.5,1",
+    ),
+    # FedDG-GA's Table 3.
+    "pacs_ga_decay": (f"--methods fedga {PACS} --set step_size=0.01,0.05,0.1,0.2 --set decay=linear,none",),
+    # From sites with a domain each to sites with the same mix of all (lambda of the benchmark of Bai et al.).
+    "pacs_mixed_domains": (
+        f"--methods fedavg,fedomg --targets sketch {PACS} {SAME_RULE} {OMG} --set partition=mix "
+        "--set mix_share=0,0.1,0.5,1",
+    ),
+    # FedOMG's Figures 2 and 9 to 13: numbers of sites, and skew.
+    "cifar10_number_of_sites": (f"{CIFAR10} --set dirichlet_alpha=0.1",),
+    "cifar10_number_of_sites_alpha_1": (f"{CIFAR10} --set dirichlet_alpha=1",),
     "cifar10_skewed": (f"--dataset cifar10 {SKEWED}",),
     "mnist_skewed": (f"--dataset mnist {SKEWED}",),
 }

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rect-4, after the FedOMG paper's toy: one round of four domains in the plane, as two figures and three tables.
+"""Rect-4, after the FedOMG paper's toy: one round of four domains in the plane, as three figures and four tables.
 
-    python examples/rect4.py --to rect4    # rect4/rect4_fl.svg, rect4_fdg.svg, and both as PNG
+    python examples/rect4.py --to rect4    # rect4/rect4_fl.svg, rect4_fdg.svg, rect4_iid.svg, and all as PNG
 
-In the FL setting all four sites train and are judged; in the FDG setting A, B and C train, and D is held out.
+In the FL setting all four sites train and are judged; in the FDG setting A, B and C train, and D is held out. In the
+last, the points of A, B and C are dealt to three IID sites.
 Takes seconds; needs no data and no FLARE. What the domains are: rect4_rounds.py.
 """
 
@@ -12,7 +13,7 @@ import sys
 from pathlib import Path
 
 from rect4_figure import save_round
-from rect4_rounds import make_domains, play_round
+from rect4_rounds import deal, make_domains, play_round
 from rect4_tables import held_out_table, round_table
 
 from fdg_plugins.errors import FDGError
@@ -20,6 +21,7 @@ from fdg_plugins.errors import FDGError
 SETTINGS = {
     "fl": ("FL: four sites train, and are judged", "ABCD", "ABCD"),
     "fdg": ("FDG: A, B and C train, D is held out", "ABC", "D"),
+    "iid": ("FDG with IID sites: the points of A, B and C are dealt to three sites", "ABC", "D"),
 }
 
 
@@ -27,7 +29,7 @@ def report(folder: Path) -> str:
     """Write the figures to ``folder`` and return the tables."""
     domains, parts = make_domains(), []
     for name, (title, sources, judged) in SETTINGS.items():
-        result = play_round(domains, sources, judged)
+        result = play_round(deal(domains, sources) if name == "iid" else domains, sources, judged)
         paths = save_round(result, title, folder / f"rect4_{name}")
         parts += [title, round_table(result), f"drawn in {', '.join(map(str, paths))}", ""]
     return "\n".join(

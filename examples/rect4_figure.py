@@ -78,6 +78,8 @@ def _draw_domain(axes: Axes, domain: Domain, is_source: bool) -> None:
     for label, marker, line in LABELS:
         points = domain.points[domain.labels == label][::7]
         axes.scatter(points[:, 0].numpy(), points[:, 1].numpy(), s=9, marker=marker, color=colour, linewidths=0.8)
+        if domain.slant is None:
+            continue
         corner = (label * INVARIANT_CENTRE - HALF_SIDE, label * domain.slant - HALF_SIDE)
         square = Rectangle(corner, 2 * HALF_SIDE, 2 * HALF_SIDE, fill=False, edgecolor=colour, linestyle=line)
         axes.add_patch(square)

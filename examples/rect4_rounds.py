@@ -41,11 +41,12 @@ KAPPA = 0.5  # FedOMG's Table 4
 class Domain:
     """The points ``[n, 2]`` of one domain and their labels ``[n]``, +1 or -1.
 
-    ``slant`` is the mean of the second coordinate where the label is +1, and minus that where it is -1.
+    ``slant`` is the mean of the second coordinate where the label is +1, and minus that where it is -1; None: the
+    points are of several domains.
     """
 
     name: str
-    slant: float
+    slant: float | None
     points: torch.Tensor
     labels: torch.Tensor
 
@@ -86,6 +87,14 @@ class Round:
 def make_domains(seed: int = 0) -> dict[str, Domain]:
     """Return the four domains by name, with 100 points of each label."""
     return {name: _make_domain(name, slant, seed) for name, slant in SLANTS.items()}
+
+
+def deal(domains: Mapping[str, Domain], names: Sequence[str], seed: int = 0) -> dict[str, Domain]:
+    """Return IID sites in the place of the domains called ``names``: their points together, dealt at random."""
+    points, labels = _pooled(_pick(domains, names))
+    order = torch.randperm(len(labels), generator=torch_generator(seed, "rect4", "iid"))
+    parts = zip(names, order.chunk(len(names)), strict=True)
+    return {**domains, **{name: Domain(name, None, points[own], labels[own]) for name, own in parts}}
 
 
 def play_round(

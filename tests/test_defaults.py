@@ -1,23 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """The layers of defaults: families of data sets, records of methods, and protocols by name with printed values."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
 
 from fdg_plugins.cli.options import ProtocolName
-from fdg_plugins.data import DATASETS, PACS
-from fdg_plugins.data.catalogue import ROTATED_DIGITS
+from fdg_plugins.core.partition import allot_sites
+from fdg_plugins.data import DATASETS, PACS, dataset_spec
+from fdg_plugins.data.catalogue import ROTATED_DIGITS, known_images
 from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.centralised.plan import make_plan
 from fdg_plugins.plugins.composition import parse_method, published
 from fdg_plugins.recipes import make_recipe, settings_of
 from fdg_plugins.recipes.settings import job_settings
-from fdg_plugins.settings.defaults import dataset_protocol, method_defaults, protocol_settings
+from fdg_plugins.settings.defaults import (
+    allotted_sites,
+    dataset_protocol,
+    domains_of_sites,
+    method_defaults,
+    protocol_settings,
+)
 from fdg_plugins.settings.protocol import Protocol
-from fdg_plugins.settings.protocols import FAMILIES, PAPER_PROTOCOLS, PROTOCOLS
+from fdg_plugins.settings.protocols import FAMILIES, PAPER_PROTOCOLS, PLAIN_WEIGHTINGS, PROTOCOLS
 
 CASES = [(paper, dataset) for paper, datasets in PAPER_PROTOCOLS.items() for dataset in datasets]
 # rounds, local epochs, batch size, learning rate; network, head
@@ -28,9 +36,10 @@ PRINTED = {
     ("fedomg-fl", "cifar100"): (800, 5, 16, 5e-3, "cnn", "linear"),
     ("feddg-ga", "pacs"): (40, 5, 16, 1e-3, "resnet18", "linear"),
     ("feddg-ga", "terraincognita"): (40, 5, 16, 1e-3, "resnet50", "linear"),
+    ("feddg-ga", "domainnet10"): (40, 5, 16, 1e-3, "alexnet", "linear"),
     ("fediir", "rotatedmnist"): (100, 1, 64, 1e-2, "groupnorm_convnet", "linear"),
-    ("fediir", "pacs"): (100, 1, 32, 2.5e-3, "resnet18", "two_layer"),
-    ("fediir", "officehome"): (100, 1, 32, 1e-3, "resnet50", "two_layer"),
+    ("fediir", "pacs"): (100, 1, 32, 2.5e-3, "resnet18", "projected_two_layer"),
+    ("fediir-many", "officehome"): (100, 1, 32, 1e-3, "resnet50", "projected_two_layer"),
     ("feddim", "vlcs"): (100, 1, 32, None, "resnet18", "two_layer"),
     ("feddim", "rotatedmnist"): (100, 1, 64, None, "groupnorm_convnet", "linear"),
 }
@@ -92,6 +101,40 @@ def test_the_commands_offer_every_protocol_and_an_unknown_one_is_refused() -> No
         assert caught.value.field == "protocol"
 
 
+def test_many_sites_share_the_source_domains_by_size_and_few_are_drawn() -> None:
+    for paper, dataset, numbers in (
+        ("fediir-many", "vlcs", (50, 3)),
+        ("fediir-many", "rotatedmnist", (50, 5)),
+        ("feddim-many", "pacs", (30, 10)),
+        ("feddim-many", "rotatedmnist_7k", (50, 10)),
+    ):
+        recipe = make_recipe("fedavg", dataset, **settings_under(paper, dataset, "fedavg"))
+        protocol, spec = recipe.plans.real.protocol, dataset_spec(dataset)
+        assert (len(recipe.sites) - 1, protocol.sites_per_round) == numbers
+        counts = Counter(spec.share_of(site)[0] for site in recipe.sites)
+        assert counts.pop(protocol.target) == 1
+        sizes = {domain: known_images(dataset, domain)[0] for domain in counts}
+        assert allot_sites(sizes, numbers[0]) == counts
+        assert PLAIN_WEIGHTINGS[paper] == "uniform"
+
+
+def test_sites_are_a_number_or_names_and_never_fewer_than_the_source_domains() -> None:
+    names = domains_of_sites("vlcs", {"target": "labelme", "sites": 4})
+    assert names == {"caltech101": "caltech101", "labelme": "labelme", "sun09": "sun09"} | {
+        f"voc2007-{number}of2": "voc2007" for number in (1, 2)
+    }
+    assert make_recipe("fedavg", "vlcs", target="labelme", sites="4").sites == list(names)
+    assert make_recipe("fedavg", "vlcs", sites=["a", "b"]).sites == ["a", "b"]
+    assert allotted_sites("vlcs", "labelme", {"sites": 9, "max_samples_per_domain": 20}) == {
+        "caltech101": 3, "sun09": 3, "voc2007": 3,
+    }  # fmt: skip
+    assert allotted_sites("domainnet10", "real", {"sites": 10})["clipart"] == 2, "without published numbers, equally"
+    for settings, field in (({"sites": 2}, "sites"), ({"sites": 4, "partition": "dirichlet"}, "partition")):
+        with pytest.raises(SettingsError) as caught:
+            make_recipe("fedavg", "vlcs", **settings)
+        assert caught.value.field == field
+
+
 @pytest.mark.parametrize(("paper", "dataset"), PRINTED)
 def test_the_values_are_those_that_the_paper_prints(paper: str, dataset: str) -> None:
     found = protocol_settings(paper, dataset)
@@ -111,14 +154,10 @@ def test_fedomgs_skewed_sites_are_a_hundred_by_a_dirichlet_law_trained_by_plain_
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("paper", "dataset"), CASES)
-def test_every_method_whose_network_it_has_has_a_job_under_it(paper: str, dataset: str) -> None:
+def test_every_method_has_a_job_under_it(paper: str, dataset: str) -> None:
     assert protocol_settings(paper, dataset).keys() <= Protocol.model_fields.keys()
     for method in published():
-        if paper == "fedomg-fl" and parse_method(method).objective in ("rsc", "stable"):
-            with pytest.raises(SettingsError):
-                job_under(paper, dataset, method)
-        else:
-            job_under(paper, dataset, method)
+        job_under(paper, dataset, method)
 
 
 @pytest.mark.parametrize("paper", ["fedomg", "feddg-ga"])

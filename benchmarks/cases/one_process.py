@@ -81,7 +81,7 @@ def _sweep(folder: Path, settings: Mapping[str, Any], own: Mapping[str, str], ru
     given = [text for name, value in settings.items() for text in ("--set", f"{name}={json.dumps(value)}")]
     command = [str(Path(sys.executable).with_name("fdg")), "sweep", "--to", str(folder / "sweep")]
     command += ["--methods", "fedavg", "--targets", dataset_spec(DATASET).domains[0], "--seeds", seeds]
-    return run_command([*command, "--parallel", "1", *given], folder, own)
+    return run_command([*command, "--set", "parallel=1", *given], folder, own)
 
 
 def _rounds(folder: Path, quick: bool) -> list[Row]:

@@ -69,7 +69,9 @@ from fdg_plugins.errors import (
 from fdg_plugins.flare.broken_uploads import register_server_tensors
 from fdg_plugins.messages import META_REPORT
 from fdg_plugins.plugins.classes import ClassesOf, parameters_of
+from fdg_plugins.plugins.composition import BASE
 from fdg_plugins.plugins.fields import Positive, check_parameters
+from fdg_plugins.plugins.methods import METHODS
 
 AGGREGATOR_STATE = 1
 
@@ -89,15 +91,14 @@ class UpdateAggregator(ModelAggregator):
     """
 
     role: ClassVar[str] = "aggregator"
-    reads_effective_steps: ClassVar[bool] = False  # whether the direction uses the sites' effective steps
+    takes_rule: ClassVar[bool] = False  # whether the setting ``over`` names the rule whose mean update it starts from
+    whole_updates: ClassVar[bool] = True  # whether the step is one combination of whole updates
     needs_head: ClassVar[bool] = False  # whether the whole head must be shared
     reads_parts: ClassVar[bool] = False  # whether updates may stay in files
 
     # Declarations for the contract suite (``fdg_plugins.testing``); nothing else reads them.
     neutral: ClassVar[Mapping[str, Any] | None] = None
     """Settings that give FedAvg, bit for bit, if all sites have equal steps and classes; None: none do."""
-    whole_updates: ClassVar[bool] = True
-    """Whether the step is one combination of whole updates; false if ``step_of`` treats rows separately."""
     scales_with_updates: ClassVar[bool] = True
     """Whether scaling all updates by a positive factor scales the step by the same factor."""
 
@@ -153,6 +154,11 @@ class UpdateAggregator(ModelAggregator):
         found = gram_matrix([self._trainable(contribution) for contribution in contributions])
         self._gram = [id(one) for one in contributions], found
         return found
+
+    @property
+    def reads_effective_steps(self) -> bool:
+        """Whether the direction uses the sites' effective steps."""
+        return False
 
     @property
     def reads_census(self) -> str | None:
@@ -339,6 +345,21 @@ class UpdateAggregator(ModelAggregator):
         model = self.fl_ctx.get_prop(AppConstants.GLOBAL_MODEL) if self.fl_ctx else None
         weights = model.get(ModelLearnableKey.WEIGHTS) if isinstance(model, Mapping) else None
         return ModelLayout.of(weights) if weights else None
+
+
+def rule_below(key: str) -> UpdateAggregator | None:
+    """Return the rule of this package that another direction starts from, by its method's key; None for FedAvg.
+
+    Raises ``SettingsError`` for a rule that cannot stand below another: see :meth:`Method.stands_below`.
+    """
+    if key == BASE:
+        return None
+    record = METHODS.own().get(key)
+    if record is None or record.aggregator is None or not record.stands_below:
+        expected = f"{BASE!r}, or a method of this package whose step is one combination of whole updates"
+        raise SettingsError(field="over", value=key, expected=expected)
+    made: UpdateAggregator = record.aggregator()
+    return made
 
 
 def take_step(aggregator: UpdateAggregator) -> FLModel:

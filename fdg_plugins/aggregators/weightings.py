@@ -69,11 +69,12 @@ class Weighting(ABC):
     def check(self, contribution: Contribution) -> None:  # noqa: B027 - most rules need nothing of a contribution
         """Raise ``ContributionError`` for a contribution that cannot be weighted. Only that contribution is refused."""
 
-    def report(self, contributions: Sequence[Contribution]) -> dict[str, list[Any]]:
+    def report(self, contributions: Sequence[Contribution]) -> dict[str, Any]:
         """Return the quantities from which the weights were computed, beyond those of every contribution.
 
-        Each is a list ``[U]`` in the order of ``contributions``, of numbers, truth values, short texts or None. The
-        record of the round keeps a name that it does not know under ``own``; what it cannot hold stops the step.
+        Each is one value, or a list ``[U]`` in the order of ``contributions``: of numbers, truth values, short texts or
+        None. The record of the round keeps a name that it does not know under ``own``; what it cannot hold stops the
+        step.
         """
         return {}
 

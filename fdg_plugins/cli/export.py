@@ -22,7 +22,7 @@ from fdg_plugins.cli.options import (
     read_values,
 )
 from fdg_plugins.errors import SettingsError, did_you_mean
-from fdg_plugins.lab.engine.sources import PER_DOMAIN, check_names, settings_of_protocol
+from fdg_plugins.lab.engine.sources import NUMBERS_OF_SITES, check_names, settings_of_protocol
 from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.recipes.recipe import job_recipes
@@ -71,8 +71,9 @@ def export_job(
     of_recipe |= {key: values.pop(key) for key in OF_THE_RECIPE if key in values}
     check_names(values)
     of_protocol = settings_of_protocol(protocol, pooled, parse_method(what).name)
-    if "sites" in of_recipe:  # they are as many as are named
-        of_protocol.pop(PER_DOMAIN, None)
+    if named := of_recipe.get("sites"):  # they are as many as are named, or a number
+        of_recipe["sites"] = int(named[0]) if len(named) == 1 and named[0].isdecimal() else named
+        of_protocol = {key: value for key, value in of_protocol.items() if key not in NUMBERS_OF_SITES}
     values = of_protocol | values
     with brought_networks(values) as networks:
         recipe = make_recipe(what, pooled, plugins=[*(plugin or []), *networks], **values, **of_recipe)

@@ -21,7 +21,9 @@ from fdg_plugins.plugins.factories import bring_factory, is_factory
 from fdg_plugins.plugins.files import check_names_differ, load_file
 from fdg_plugins.plugins.own_dataset import DatasetRef, read_own_dataset, shorten_names
 
-ProtocolName = Literal["paper", "quick", "fedomg", "fedomg-fl", "fediir", "feddim", "feddg-ga"]
+ProtocolName = Literal[
+    "paper", "quick", "fedomg", "fedomg-fl", "fediir", "fediir-many", "feddim", "feddim-many", "feddg-ga"
+]
 
 PluginFiles = Annotated[
     list[Path] | None,
@@ -48,12 +50,15 @@ ProtocolOption = Annotated[
     Option(
         metavar="NAME",
         help="paper: as the recipe has it; quick: minutes on a CPU; fedomg, fedomg-fl, fediir, feddim, feddg-ga: that "
-        "of the paper's comparisons. --set overrides it.",
+        "of the paper's comparisons, fediir-many and feddim-many with many sites. --set overrides it.",
     ),
 ]
 SettingsOption = Annotated[
     list[str] | None,
     Option("--set", metavar="NAME=VALUE", help="A setting, such as rounds=5 or model=resnet50. May be repeated."),
+]
+SitesOption = Annotated[
+    int | None, Option(metavar="N", help="Source sites in all, which share the domains by their numbers of images.")
 ]
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from fdg_plugins.cli.console import FAILED, group, say
-from fdg_plugins.cli.options import DataRootOption, DatasetOption, choose_data
+from fdg_plugins.cli.options import DataRootOption, DatasetOption, SitesOption, choose_data
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.poc.kits import (
@@ -21,6 +21,7 @@ from fdg_plugins.lab.poc.kits import (
 )
 from fdg_plugins.lab.poc.processes import belongs, check_port, end_all, launch
 from fdg_plugins.lab.sweep.processes import processes_below
+from fdg_plugins.settings.defaults import domains_of_sites
 
 Folder = Annotated[Path, Argument(resolve_path=True, help="Folder of the federation; fdg poc start makes it.")]
 WORKSPACE = Path("poc", "workspace")
@@ -40,11 +41,13 @@ def start(
     port: Annotated[int | None, Option(min=1, max=65535, metavar="N", help="The sites'; people use the next.")] = None,
     data_root: DataRootOption = None,
     dataset: DatasetOption = None,
+    sites: SitesOption = None,
 ) -> None:
     """Provision into the folder unless that was done, start server and sites, and wait until all are ready.
 
-    The domains of the data set are the sites. fdg kit site FOLDER/SITE tells one site where its images are, and which
-    GPUs it lends. The processes take this command's environment: FDG_ROUNDS=2 here is a setting of every job.
+    The domains of the data set are the sites; with --sites, so many share all but the first, which is held out. fdg kit
+    site FOLDER/SITE tells one site where its images are, and which GPUs it lends. The processes take this command's
+    environment: FDG_ROUNDS=2 here is a setting of every job.
     """
     check_folder(folder)
     if running := processes_below(folder):
@@ -53,11 +56,13 @@ def start(
     if chosen.root is not None and not chosen.root.is_dir():
         raise DataError(field="data root", value=chosen.root, expected="a folder that holds the data sets")
     domains: dict[str, str] = {}
-    if chosen.dataset is not None:
+    if sites is not None:
+        domains = domains_of_sites(chosen.dataset or "pacs", {"sites": sites})
+    elif chosen.dataset is not None:
         spec = dataset_spec(chosen.dataset)
         domains = dict(zip(spec.sites, spec.domains, strict=True))
-    provisioned, sites = (folder / STATE_FILE).exists(), tuple(domains) or None
-    project = known_project(folder, port, sites) if provisioned else read_project(port, sites=sites)
+    provisioned, names = (folder / STATE_FILE).exists(), tuple(domains) or None
+    project = known_project(folder, port, names) if provisioned else read_project(port, sites=names)
     for number in project.ports:
         check_port(number)
     if not provisioned:

@@ -60,7 +60,6 @@ def report(
     ] = None,
     against: Annotated[Against | None, Option(help="Printed numbers beside ours; paper: of all papers.")] = None,
     to: Annotated[Path | None, Option(help="Write to this file instead: .txt, .md, .csv or .tex.")] = None,
-    paired: Annotated[bool, Option(help="Below the table: mean ranks, and paired differences to FedAvg.")] = True,
     choose: Annotated[list[str] | None, Option(metavar="SETTING", help="Choose by source validation.")] = None,
     rounds: RoundsOption = None,
     plugin: PluginFiles = None,
@@ -91,7 +90,7 @@ def report(
     else:
         rules = tuple(RULES) if selection == "all" else (selection or "source_validation",)
         table = build_table(runs, rules, against, tuple(dict.fromkeys(choose or [])))
-    written = table.text(FORMS[suffix], paired=paired)
+    written = table.text(FORMS[suffix])
     if to is not None:
         write_bytes(to, written.encode())
         say(f"{to}: written")

@@ -23,6 +23,7 @@ from fdg_plugins.cli.options import (
     PluginFiles,
     ProtocolOption,
     SettingsOption,
+    SitesOption,
     TargetOption,
     brought_networks,
     choose_data,
@@ -65,6 +66,7 @@ def run(
     data_root: DataRootOption = None,
     protocol: ProtocolOption = "paper",
     settings: SettingsOption = None,
+    sites: SitesOption = None,
     engine: Annotated[
         EngineName | None,
         Option(
@@ -78,9 +80,9 @@ def run(
 ) -> int:
     """Run a method, a reference or a job folder on this machine.
 
-    The run leaves a folder. Every domain of the data set is a site; one of them is held out and only
-    evaluates. Without a data root, the run is on the STAND-IN: small images that are drawn here. Settings and data are
-    checked before anything starts.
+    The run leaves a folder. Every domain of the data set is a site, or shared by several with --sites; one of them is
+    held out and only evaluates. Without a data root, the run is on the STAND-IN: small images that are drawn here.
+    Settings and data are checked before anything starts.
 
     References (erm, irm, groupdro, vrex, iga, fish, fishr) train on the pooled source domains: what could be reached if
     the data were allowed in one place. fdg report shows them below the methods.
@@ -113,6 +115,7 @@ def run(
     load_plugins(files)
     check_new(to)
     chosen, values = choose_data(dataset, data_root), read_values(settings)
+    values |= {} if sites is None else {"sites": sites}
     seed, at_once, share = (values.pop(name, None) for name in ("seed", "at_once", "participation"))
     if at_once is not None:
         check_count("at_once", at_once, at_least=1, at_most=MOST_AT_ONCE)

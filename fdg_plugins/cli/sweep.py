@@ -17,19 +17,23 @@ from fdg_plugins.cli.options import (
     ProtocolName,
     ProtocolOption,
     SettingsOption,
+    SitesOption,
     brought_networks,
     choose_data,
     load_plugins,
     warn_of_unused,
     words_for,
 )
-from fdg_plugins.errors import SettingsError, counted
+from fdg_plugins.errors import SettingsError, check_count, counted
 from fdg_plugins.lab.sweep.execute import Ended, Runner, Store, listening, printing
 from fdg_plugins.lab.sweep.folder import held
 from fdg_plugins.lab.sweep.machine import find_machine
 from fdg_plugins.lab.sweep.prepare import Prepared, overview, prepare
 from fdg_plugins.lab.sweep.processes import LOG_FILE
-from fdg_plugins.lab.sweep.values import read_settings
+from fdg_plugins.lab.sweep.values import as_json, read_settings
+
+MOST_AT_ONCE = 10_000
+OF_THE_CALL = ("at_once", "parallel", "keep_models")  # of --set, what is no setting of a run
 
 
 def sweep(
@@ -39,10 +43,9 @@ def sweep(
     targets: Annotated[str | None, Option(help="Domains to hold out in turn.", show_default="all")] = None,
     seeds: Annotated[str | None, Option(help="Seeds, such as 0,1,2.", show_default="0")] = None,
     settings: SettingsOption = None,
+    sites: SitesOption = None,
     protocol: Annotated[ProtocolName | None, ProtocolOption.__metadata__[0]] = None,
     data_root: DataRootOption = None,
-    parallel: Annotated[int | None, Option(min=1, metavar="N", help="Runs at a time; default: as fit.")] = None,
-    keep_models: Annotated[bool, Option("--keep-models", help="Keep the models of each run.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Print the plan; write nothing.")] = False,
     plugin: PluginFiles = None,
 ) -> int:
@@ -53,7 +56,8 @@ def sweep(
     named, keeps its log, and does not stop the others. Each run has a folder in FOLDER/runs, and is one process.
 
     --set NAME=1,2,3 makes several values an axis of the grid; METHOD:NAME=VALUE is for one method. A setting applies to
-    the methods that have it.
+    the methods that have it. --set parallel=N sets how many runs go at a time, --set keep_models=true keeps the models
+    of each run.
 
     Exit codes: 0 all runs have finished, 1 some failed, 2 the request cannot be carried out, 130 it was stopped.
 
@@ -69,7 +73,11 @@ def sweep(
     chosen = choose_data(dataset, data_root)
     environment = chosen.environment()
     values = read_settings(settings or [])
-    (at_once,) = values.pop("at_once", (None,))
+    values |= {} if sites is None else {"sites": (sites,)}
+    at_once, parallel, keep_models = (values.pop(name, (None,))[0] for name in OF_THE_CALL)
+    for name, number in (("at_once", at_once), ("parallel", parallel)):
+        if number is not None:
+            check_count(name, number, at_least=1, at_most=MOST_AT_ONCE)
     asked: dict[str, Any] = {"dataset": chosen.dataset, "protocol": protocol, "settings": values}
     asked |= {"methods": _names("--methods", methods), "targets": _names("--targets", targets), "seeds": _seeds(seeds)}
     with brought_networks(values) as networks:
@@ -86,14 +94,15 @@ def sweep(
         tell = printing(prepared.plan, store, Console(highlight=False))
         with held(store.lock, f"folder {store.folder}"), listening() as order:
             store.write(prepared.content, files)
-            runner = Runner(store, machine, prepared.content.data.stand_in, environment, tell, keep_models)
+            runner = Runner(store, machine, prepared.content.data.stand_in, environment, tell, bool(keep_models))
             ended = runner.carry_out(runs, order)
     failed = _sum_up(prepared, store, ended)
     if order.signal is not None:
         options = {"--dataset": environment.get("FDG_DATASET_FILE"), "--data-root": environment.get("FDG_DATA_ROOT")}
-        options |= {"--parallel": str(parallel or ""), "--set": f"at_once={at_once}" if at_once else ""}
         words = [text for name, value in options.items() if value for text in (name, value)]
-        again = shlex.join(["fdg", "sweep", str(folder), *words, *["--keep-models"] * keep_models])
+        call = zip(OF_THE_CALL, (at_once, parallel, keep_models), strict=True)
+        words += [text for name, value in call if value for text in ("--set", f"{name}={as_json(value)}")]
+        again = shlex.join(["fdg", "sweep", str(folder), *words])
         say(f"stopped; to go on: {again}")
         return INTERRUPTED
     if len(failed) < len(prepared.plan):

@@ -111,6 +111,7 @@ class Rounds:
             not_finite=tuple(sorted(answers.not_finite)),
             local=dict(sorted(answers.local.items())),
             aggregation=aggregation,
+            classifier_disagreement=None if self.exchange is None else self.exchange.disagrees,
             reason=reason,
             seconds=ended - started,
             aggregation_seconds=ended - aggregating,

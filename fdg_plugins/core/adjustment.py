@@ -23,6 +23,7 @@ clip every reporting site to zero.
 """
 
 import math
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fdg_plugins.core.weighting import check_weights
@@ -50,6 +51,16 @@ def score_gap(global_score: float, local_score: float) -> float:
     0.25
     """
     return local_score - global_score
+
+
+def gap_variance(gaps: Iterable[float | None]) -> float | None:
+    """Return the variance of the gaps that sites reported (Eq. 2's second term); None for fewer than two.
+
+    >>> gap_variance([0.5, None, 1.5])
+    0.25
+    """
+    known = [gap for gap in gaps if gap is not None and math.isfinite(gap)]
+    return statistics.pvariance(known) if len(known) > 1 else None
 
 
 def decayed_step(step_size: float, round_number: int, total_rounds: int) -> float:

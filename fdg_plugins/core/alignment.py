@@ -9,6 +9,7 @@ Equations, with omega the classifier's parameters, theta all parameters and R_u 
 - ``grad_omega R_u(theta)`` -> :func:`classifier_gradient`
 - ``g <- v g + (1 - v) mean_u grad_omega R_u(theta)``, from zero -> :func:`update_mean_gradient`
 - ``|grad_omega R_u(theta; batch) - g|^2`` -> :func:`gradient_alignment_penalty`; the caller multiplies by gamma/2
+- ``mean_u |grad_omega R_u(theta) - mean_v grad_omega R_v(theta)|^2`` -> :func:`disagreement`
 
 Shapes: a gradient is a mapping from parameter name to a tensor of the parameter's shape; for a linear classifier,
 weight ``[Y, D]`` and bias ``[Y]``. Sites are keyed by name and combined in sorted order.
@@ -81,3 +82,14 @@ def update_mean_gradient(
     return {
         name: combine(coefficients, [start[name], *(gradients[site][name] for site in sites)]) for name in sorted(start)
     }
+
+
+def disagreement(gradients: Mapping[str, Gradient]) -> float:
+    """Return the mean over sites of the squared distance of a site's gradient from the mean gradient, in float64.
+
+    >>> disagreement({"art": {"bias": torch.tensor([2.0])}, "photo": {"bias": torch.tensor([4.0])}})
+    1.0
+    """
+    flat = [[own[name].double().flatten() for name in sorted(own)] for own in gradients.values()]
+    vectors = torch.stack([torch.cat(parts) for parts in flat])
+    return float((vectors - vectors.mean(dim=0)).square().sum()) / len(vectors)

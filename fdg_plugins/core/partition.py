@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Dividing images over many sites: one pool alike, by a Dirichlet law of the labels, or in shards; or whole domains.
+r"""Dividing images over many sites: one pool alike, by a Dirichlet law of the labels, or in shards; or mixed domains.
 
 References: Guo, Guo, Cao, Wu, Chang (FedIIR), ICML 2023, Algorithm 2, for domains; Hsu, Qi, Brown, "Measuring the
 Effects of Non-Identical Data Distribution for Federated Visual Classification", 2019, for the Dirichlet law; McMahan,
 Moore, Ramage, Hampson, y Arcas, "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS
-2017, for the shards ("pathological" in later papers).
+2017, for the shards ("pathological" in later papers); Bai, Bagchi, Inouye, "Benchmarking Algorithms for Federated
+Domain Generalization", ICLR 2024, for sites that mix domains.
 
 Equations: for each class y, ``q_y ~ Dir(alpha, ..., alpha)`` over the N sites, and the images of the class are cut at
 the cumulative sums of q_y -> :func:`dirichlet_parts`. Images sorted by label are cut into 2 N shards, and each site
 gets two at random -> :func:`shard_parts`. A random partition into equal parts -> :func:`equal_parts`. Every domain gets
 one site, and each further site goes to the domain with the most samples per site -> :func:`allot_sites`; a domain is
-then split at random among its sites -> :func:`split_indices`.
+then split at random among its sites -> :func:`split_indices`. Of the n images of a domain with K of N sites, each site
+has ``lambda n / N``, and its own K sites ``(1 - lambda) n / K`` more -> :func:`mixed_part`.
 
 Shapes: labels ``[M]`` of M images; a part is an int64 vector of indices in [0, M), sorted. The parts are disjoint and
 have every image.
@@ -99,6 +101,24 @@ def split_indices(count: int, parts: int, generator: np.random.Generator) -> lis
     if not 1 <= parts <= count:
         raise ValueError(f"Expected between 1 and {count} parts of {count} samples, got {parts}.")
     return [np.sort(part) for part in np.array_split(generator.permutation(count), parts)]
+
+
+def mixed_part(
+    count: int, share: float, site: tuple[int, int], part: tuple[int, int] | None, generator: np.random.Generator
+) -> np.ndarray:
+    """Return the images, of ``count`` of a domain, that a site has if all sites divide ``share`` of them (lambda).
+
+    Args:
+        site: its number among all sites, from 1, and their number.
+        part: its number among the sites of the domain, and their number; None: it is a site of another domain.
+
+    >>> [len(mixed_part(12, 0.5, (n, 3), (n, 2) if n < 3 else None, np.random.default_rng(0))) for n in (1, 2, 3)]
+    [5, 5, 2]
+    """
+    order = generator.permutation(count)
+    spread = round(share * count)
+    own = [np.array_split(order[spread:], part[1])[part[0] - 1]] if part is not None else []
+    return np.sort(np.concatenate([np.array_split(order[:spread], site[1])[site[0] - 1], *own]))
 
 
 def allot_sites(domain_sizes: Mapping[str, int], num_sites: int) -> dict[str, int]:

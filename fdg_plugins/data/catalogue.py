@@ -99,6 +99,22 @@ def origin_of(dataset: str) -> Origin:
     return Origin(**texts, releases=tuple(releases))
 
 
+def known_images(dataset: DatasetRef, domain: str, *, certain: bool = True) -> list[int]:
+    """Return the numbers of images that a domain has, one for each release.
+
+    There are none for a user's own data, for drawings and for an unknown data set or domain. ``certain``: only of
+    releases whose images were counted.
+    """
+    spec = DATASETS.find(dataset) if isinstance(dataset, str) else None
+    if spec is None or domain not in spec.domains:
+        return []
+    releases = [one.images for one in origin_of(spec.name).releases if one.certain or not certain]
+    if isinstance(spec, RotatedSpec):  # all images of a release are dealt to the domains in turn
+        totals = [min(total, spec.limit or total) for total in (sum(images.values()) for images in releases)]
+        return [len(range(spec.domains.index(domain), total, len(spec.domains))) for total in totals]
+    return [images[domain] for images in releases if domain in images]
+
+
 # The network whose ImageNet weights come with the extra ``pretrained``; a data set of one's own is often too small to
 # train a network from scratch.
 _OWN_PHOTOGRAPHS = {"model": "efficientnet_lite0"}

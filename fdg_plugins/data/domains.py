@@ -8,6 +8,7 @@ Images that come in one array are read when the domain is opened.
 
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,13 +16,13 @@ from fdg_plugins.data.attributes import list_attributed
 from fdg_plugins.data.catalogue import dataset_spec
 from fdg_plugins.data.decoding import MOST_PIXELS, DamagedError
 from fdg_plugins.data.folders import existing_root, is_folder, is_unfinished, rules_of
-from fdg_plugins.data.image_files import AttributeFiles, ImageFiles, ImageSource
+from fdg_plugins.data.image_files import AttributeFiles, ImageFiles, ImageSource, joined
 from fdg_plugins.data.labels import list_images
 from fdg_plugins.data.own_files import NO_RULES
 from fdg_plugins.data.pairs import list_pairs
 from fdg_plugins.data.presets import PairFiles, preset_of
 from fdg_plugins.data.published import published_domain, rotated_domain
-from fdg_plugins.data.skew import EQUAL, EQUAL_PARTS, Partition, site_splits
+from fdg_plugins.data.skew import EQUAL, EQUAL_PARTS, MIX, Partition, mixed_split, site_splits
 from fdg_plugins.data.specs import (
     AttributeSpec,
     KnownSpec,
@@ -147,7 +148,8 @@ def open_domain(
         part: the site's number (from 1) and the number of sites that share the domain, to keep the site's share of the
             training and of the validation images; the test images remain those of the whole domain.
         partition: how they share it; one that is not equal divides the images by their classes
-            (:mod:`fdg_plugins.data.skew`), and the test images are the site's own.
+            (:mod:`fdg_plugins.data.skew`), and the test images are the site's own; ``mix`` gives images of all
+            domains.
         image_memory: bytes for decoded image files, each of which is then decoded only once.
         max_pixels: of the largest image that is read.
         left_out: image files, named as samples name them, to omit from the split.
@@ -169,8 +171,10 @@ def open_domain(
         )
     shared = shared or SharedDomains()
     files = _Files(data_root, dataset_file, image_memory, max_pixels, preset)
-    key = (dataset, domain, files, seed, max_samples, frozenset(left_out))
+    key = _Key(dataset, domain, files, seed, max_samples, frozenset(left_out))
     whole = shared.once(key, lambda: _open(*key))
+    if partition.kind == MIX and domain in dict(partition.counts):
+        return _mixed(key, part or (1, 1), partition, shared)
     if part is None:
         return whole
     split = Split(whole.train, whole.validation, whole.test, whole.split)
@@ -183,6 +187,31 @@ def open_domain(
     return replace(
         whole, train=own.train, validation=own.validation, test=own.test, split=own.name, split_hash=own.digest
     )
+
+
+def _mixed(key: "_Key", part: tuple[int, int], partition: Partition, shared: "SharedDomains") -> DomainData:
+    """Return the images of a site that has some of every source domain; ``key``: of its own domain."""
+    domain, counts = key.domain, dict(partition.counts)
+    if part[1] != counts[domain]:
+        raise SettingsError(field=f"number of sites of {domain!r}", value=part[1], expected=str(counts[domain]))
+    keys = {name: key._replace(domain=name) for name in counts}
+    opened = {name: shared.once(one, partial(_open, *one)) for name, one in keys.items()}
+    splits = {name: Split(one.train, one.validation, one.test, one.split) for name, one in opened.items()}
+    own = mixed_split(splits, domain, part[0], partition, key.seed)
+    images = shared.once(("joined", *keys.values()), lambda: joined([one.images for one in opened.values()]))
+    changed: dict[str, Any] = {"train": own.train, "validation": own.validation, "images": images}
+    return replace(opened[domain], **changed, split=own.name, split_hash=own.digest)
+
+
+class _Key(NamedTuple):
+    """What determines an opened domain."""
+
+    dataset: DatasetRef
+    domain: str
+    files: "_Files"
+    seed: int
+    max_samples: int | None
+    left_out: frozenset[str]
 
 
 class _Files(NamedTuple):

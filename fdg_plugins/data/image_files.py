@@ -224,6 +224,16 @@ class ImageArray(ImageSource):
         """Do nothing: the images were read as a whole when the domain was opened."""
 
 
+def joined(sources: Sequence[ImageSource]) -> ImageSource:
+    """Return one source for the images of several domains of a data set, whose files have different names."""
+    arrays = [one for one in sources if isinstance(one, ImageArray)]
+    if not arrays:
+        return sources[0]  # files below the folder of the data set, whichever the domain
+    starts = np.cumsum([0, *(len(one.pixels) for one in arrays)]).tolist()
+    rows = {file: start + row for one, start in zip(arrays, starts, strict=False) for file, row in one.rows.items()}
+    return ImageArray(torch.cat([one.pixels for one in arrays]), rows)
+
+
 class ArrayImages(ImageDataset):
     """Samples of an array, resized only if their size differs; a batch is taken at once."""
 

@@ -18,7 +18,7 @@ import torch
 
 from fdg_plugins.aggregators.contributions import Contribution
 from fdg_plugins.aggregators.weightings import ONLY_ROUND, RoundOf, Weighting
-from fdg_plugins.core.adjustment import adjust_weights, decayed_step, weights_of_round, with_new_sites
+from fdg_plugins.core.adjustment import adjust_weights, decayed_step, gap_variance, weights_of_round, with_new_sites
 from fdg_plugins.messages import REPORT_GAP
 from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.plugins import method
@@ -32,14 +32,19 @@ class FedGAAggregator(FedAvgAggregator):
         step_size: d >= 0; 0.05 in the paper, 0.2 in its code; zero is FedAvg with uniform weights.
         normalizer: ``"max"`` (paper) or ``"max_abs"`` (released code).
         server_lr: eta_g > 0, the factor of the mean update; one in the paper.
+        decay: ``"linear"``, to nothing after the last round, or ``"none"`` (Table 3).
     """
 
     neutral: ClassVar[Mapping[str, Any] | None] = {"step_size": 0.0}
 
-    def __init__(self, step_size: float = 0.05, normalizer: str = "max", server_lr: Positive = 1.0) -> None:
+    def __init__(
+        self, step_size: float = 0.05, normalizer: str = "max", server_lr: Positive = 1.0, decay: str = "linear"
+    ) -> None:
         self.step_size = step_size
         self.normalizer = normalizer
-        super().__init__({"name": "ga", "step_size": step_size, "normalizer": normalizer}, server_lr)
+        self.decay = decay
+        weighting = {"name": "ga", "step_size": step_size, "normalizer": normalizer, "decay": decay}
+        super().__init__(weighting, server_lr)
 
 
 class FedDGGAWeighting(Weighting):
@@ -50,9 +55,15 @@ class FedDGGAWeighting(Weighting):
 
     shares = REPORT_GAP
 
-    def __init__(self, step_size: NotNegative = 0.05, normalizer: Literal["max", "max_abs"] = "max") -> None:
+    def __init__(
+        self,
+        step_size: NotNegative = 0.05,
+        normalizer: Literal["max", "max_abs"] = "max",
+        decay: Literal["linear", "none"] = "linear",
+    ) -> None:
         self.step_size = step_size
         self.normalizer = normalizer
+        self.decay = decay
         check_parameters(self)
         self._weights: dict[str, float] = {}
 
@@ -61,14 +72,16 @@ class FedDGGAWeighting(Weighting):
         sites = [contribution.site for contribution in contributions]
         known = with_new_sites(self._weights, [*round_of.sites, *sites])
         gaps = {contribution.site: contribution.reports.get(REPORT_GAP) for contribution in contributions}
-        step = decayed_step(self.step_size, round_of.number, round_of.total)
+        number = 0 if self.decay == "none" else round_of.number
+        step = decayed_step(self.step_size, number, round_of.total)
         self._weights = adjust_weights(known, gaps, step, self.normalizer)
         of_round = weights_of_round(self._weights, sites)
         return torch.tensor([of_round[site] for site in sites], dtype=torch.float64)
 
-    def report(self, contributions: Sequence[Contribution]) -> dict[str, list[Any]]:
-        """Return the gaps ``[U]`` as reported, None for a site without one."""
-        return {"gaps": [contribution.reports.get(REPORT_GAP) for contribution in contributions]}
+    def report(self, contributions: Sequence[Contribution]) -> dict[str, Any]:
+        """Return the gaps ``[U]`` as reported, None for a site without one; and their variance (Eq. 2)."""
+        gaps = [contribution.reports.get(REPORT_GAP) for contribution in contributions]
+        return {"gaps": gaps, "gap_variance": gap_variance(gaps)}
 
     def state(self) -> dict[str, Any]:
         return {"weights": dict(self._weights)}
@@ -122,6 +135,9 @@ METHOD = method.Method(
             "normalizer",
             paper="max: the largest deviation from the mean gap",
             code="max_abs: the largest absolute gap, without a mean",
+        ),
+        method.SettingSource(
+            "decay", paper="linear; none in half of Table 3", remark="none keeps the step d in all rounds"
         ),
         method.SettingSource(
             "server_lr",

@@ -24,7 +24,12 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from fdg_plugins.core.alignment import classifier_gradient, gradient_alignment_penalty, update_mean_gradient
+from fdg_plugins.core.alignment import (
+    classifier_gradient,
+    disagreement,
+    gradient_alignment_penalty,
+    update_mean_gradient,
+)
 from fdg_plugins.core.outliers import MAJORITY, MOST_TIMES, clip_factors
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
@@ -167,6 +172,9 @@ class GradientExchange(Exchange):
             factors = dict(zip(reports, clip_factors(lengths, MOST_TIMES), strict=True))
             reports = {site: {name: g * factors[site] for name, g in one.items()} for site, one in reports.items()}
         return update_mean_gradient(self.learned or None, reports, self.ema)
+
+    def disagreement(self, reports: Mapping[str, Tensors]) -> float | None:
+        return disagreement(reports)
 
 
 def classifier_parameters(model: ExtractorClassifier) -> dict[str, torch.nn.Parameter]:

@@ -34,8 +34,11 @@ class FedNovaAggregator(UpdateAggregator):
     """
 
     reads_parts: ClassVar[bool] = True
-    reads_effective_steps: ClassVar[bool] = True
     neutral: ClassVar[Mapping[str, Any] | None] = {}
+
+    @property
+    def reads_effective_steps(self) -> bool:
+        return True
 
     def check(self, contribution: Contribution) -> None:
         """Raise ``ContributionError`` if the effective steps are missing or outside what tau steps can give.

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from fdg_plugins.aggregators.base import UpdateAggregator
+from fdg_plugins.aggregators.base import UpdateAggregator, rule_below
 from fdg_plugins.aggregators.contributions import Contribution, Direction
 from fdg_plugins.core.grouping import group_means, match_groups, relative_loss
 from fdg_plugins.core.matching import (
@@ -31,6 +31,7 @@ from fdg_plugins.core.matching import (
 )
 from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.plugins import method
+from fdg_plugins.plugins.composition import BASE
 from fdg_plugins.plugins.fields import NotNegative, Positive
 
 BY_DOMAIN = "domain"
@@ -51,8 +52,11 @@ class FedOMGAggregator(UpdateAggregator):
             with the updates, except where one becomes idle.
         grouping: what is matched: ``"none"``, the sites' updates, as printed, or ``"domain"``, the mean update of each
             domain, for federations with many sites per domain. The report then says what that loses.
+        over: the rule whose mean update is g_FL (section 4.2), by its method's key: ``"fedavg"``, or another whose step
+            is one combination of whole updates, such as ``"fednova"``. Part of the method's name: ``fedomg+nova``.
     """
 
+    takes_rule: ClassVar[bool] = True
     reads_parts: ClassVar[bool] = True
     neutral: ClassVar[Mapping[str, Any] | None] = {"kappa": 0.0}
 
@@ -64,11 +68,14 @@ class FedOMGAggregator(UpdateAggregator):
         weighting: str | dict[str, Any] = "uniform",
         damping: NotNegative | Literal["released"] = 0.0,
         grouping: Literal["none", "domain"] = "none",
+        over: str = BASE,
     ) -> None:
         self.kappa = kappa
         self.rescale = rescale
         self.damping = damping
         self.grouping = grouping
+        self.over = over
+        self._below = rule_below(over)
         super().__init__(weighting=weighting, server_lr=server_lr)
 
     @property
@@ -76,10 +83,16 @@ class FedOMGAggregator(UpdateAggregator):
         return self.damping if isinstance(self.damping, int | float) else RELEASED_DAMPING
 
     @property
+    def reads_effective_steps(self) -> bool:
+        return self._below is not None and self._below.reads_effective_steps
+
+    @property
     def reads_census(self) -> str | None:
         return f"the sites' domains (grouping {BY_DOMAIN!r})" if self.grouping == BY_DOMAIN else None
 
     def check(self, contribution: Contribution) -> None:
+        if self._below is not None:
+            self._below.check(contribution)
         if self.grouping == BY_DOMAIN and contribution.site not in self.facts.domains:
             raise SettingsError(
                 f"site {contribution.site}: its domain is not known, by which grouping {BY_DOMAIN!r} groups: it needs "
@@ -95,6 +108,7 @@ class FedOMGAggregator(UpdateAggregator):
             raise FDGError("no site of the round has a weight above zero, and FedOMG needs weights that sum to one.")
         # Computed once all updates are there: a row per arrival would read every earlier update again.
         gram = self.gram(contributions)
+        weights, scale = self._reference(weights, contributions)
         means = self._means(weights, contributions)
         matching, moving = self._match(gram, weights, means)
         idle = tuple(each.site for each, moves in zip(contributions, moving.tolist(), strict=True) if not moves)
@@ -104,14 +118,25 @@ class FedOMGAggregator(UpdateAggregator):
         report = {
             "gamma": matching.weights.tolist(),
             "duality_gap": matching.gap,
-            "objective": matching.objective,
+            "objective": scale * matching.objective,
             "idle": idle,
             "cancelled": cancels(gram, matching.weights),
         }
         if means is not None:
             report["grouping_loss"] = self._grouping_loss(gram, weights, matching)
         coefficients = invariant_coefficients(gram, weights, self.kappa, matching.weights, self.rescale, self._damping)
-        return Direction(coefficients, report)
+        return Direction(scale * coefficients, report)
+
+    def _reference(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> tuple[torch.Tensor, float]:
+        """Return p ``[U]`` on the simplex, and s, of the update ``g_FL = s sum_u p_u g_u``; s is 1 over FedAvg.
+
+        The solution of Eq. 15 does not depend on s, by which F and d are multiplied.
+        """
+        if self._below is None:
+            return weights, 1.0
+        coefficients = self._below.direction(weights, contributions).coefficients
+        scale = float(coefficients.sum())
+        return coefficients / scale, scale
 
     def _means(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> torch.Tensor | None:
         """Return the matrix ``[K, U]`` that takes the means of the groups; None if every site is matched by itself."""
@@ -205,6 +230,11 @@ METHOD = method.Method(
             paper="uniform in Algorithm 1, sample counts in section 4.2",
             code="three different pre-scalings of the updates",
             remark="uniform, samples, or an object with a name and settings, such as ga",
+        ),
+        method.SettingSource(
+            "over",
+            paper="any rule may give g_FL (section 4.2); FedAvg's mean in all tables",
+            remark="set by the name: fedomg+nova; not a rule that weighs rows apart, whose mean has no weights p",
         ),
     ),
     differences=method.Differences(

@@ -14,7 +14,7 @@ The head, as the protocol calls the classifier, is one linear layer by default:
 
     >>> from fdg_plugins.models import HEADS
     >>> HEADS
-    ('linear', 'two_layer')
+    ('linear', 'projected_two_layer', 'two_layer')
     >>> build_model("groupnorm_convnet", num_classes=10, seed=1, head="two_layer").last_weight_name
     'classifier.2.weight'
 

@@ -10,6 +10,7 @@
 """
 
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -59,7 +60,7 @@ class Network:
         smallest: side of the smallest images, in pixels.
         norms: the values of ``norm`` that ``build`` accepts beside ``"default"``; None: all, if it has the argument.
         small: whether its state dict, for images, takes less than 2 MiB; such models are sent within FLARE's messages.
-        output: dotted name of the module that a file with pretrained weights may have with another number of outputs.
+        output: dotted name of the module that a file with pretrained weights may lack, or have with other numbers.
     """
 
     name: str
@@ -105,10 +106,12 @@ class Network:
         dims: int = 2,
         norm: str = "default",
         image_size: int = IMAGE_SIZE,
+        projected: bool = False,
     ) -> tuple[nn.Module, int]:
         """Return the network without its head, and the number of features ``D`` that the head expects.
 
-        ``channels``: of the images; default: 3. Raises SettingsError for a network that is not as its record says.
+        ``channels``: of the images; default: 3. ``projected``: a linear layer ``D -> D`` replaces the head, or follows
+        where there is none. Raises SettingsError for a network that is not as its record says.
         """
         given = {"num_classes": num_classes, "dims": dims, "norm": norm, "image_size": image_size}
         given |= {"channels": channels or 3} if self.channels is None else {}
@@ -116,7 +119,8 @@ class Network:
         images = torch.zeros(2, self.channels or channels or 3, *[image_size] * dims)
         if self.features is not None:
             self._check_output(module, images)
-            return module, self.features
+            layers = [("network", module), ("projection", nn.Linear(self.features, self.features))]
+            return nn.Sequential(OrderedDict(layers)) if projected else module, self.features
         name = self.head or _last_linear(self.name, module)
         layer = dict(module.named_modules()).get(name)
         if not isinstance(layer, nn.Linear) or not name:
@@ -126,7 +130,8 @@ class Network:
             )
         self._check_output(module, images, name)
         parent, _, last = name.rpartition(".")
-        setattr(module.get_submodule(parent), last, nn.Identity())
+        replaced = nn.Linear(layer.in_features, layer.in_features) if projected else nn.Identity()
+        setattr(module.get_submodule(parent), last, replaced)
         return module, layer.in_features
 
     def _check_output(self, module: nn.Module, images: torch.Tensor, head: str | None = None) -> None:

@@ -39,6 +39,14 @@ def _resnet(name: str) -> Network:
 RESNET18 = _resnet("resnet18")
 RESNET34 = _resnet("resnet34")
 RESNET50 = _resnet("resnet50")
+ALEXNET = Network(
+    name="alexnet",
+    build=f"{_TORCHVISION}:alexnet",
+    head="classifier.6",
+    output="norms",
+    norms=("batch",),
+    smallest=63,
+)
 MOBILENET_V3_LARGE = Network(name="mobilenet_v3_large", build=f"{_TORCHVISION}:mobilenet_v3_large", head="classifier.3")
 MOBILENET_V3_SMALL = Network(name="mobilenet_v3_small", build=f"{_TORCHVISION}:mobilenet_v3_small", head="classifier.3")
 EFFICIENTNET_B0 = Network(name="efficientnet_b0", build=f"{_TORCHVISION}:efficientnet_b0", head="classifier.1")

@@ -8,7 +8,7 @@ from the same bytes as the tensors.
 import hashlib
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -71,7 +71,7 @@ def load_pretrained(
     if found is None:
         return FROM_SCRATCH
     network, published = NETWORKS.get(name), imagenet_file(name, norm)
-    _load(model, found.path, found.tensors, f"{network.output or network.head}.")
+    _load(model, found.path, found.tensors, [f"{name}." for name in (network.output, network.head) if name])
     is_imagenet = published is not None and (mode == IMAGENET or found.digest.startswith(_digits_in(published.name)))
     return PretrainedRecord(IMAGENET if is_imagenet else OWN_FILE, found.path.name, found.digest)
 
@@ -183,13 +183,14 @@ def _with_head(
     return {**rest, **({key: found[key] for key in own} if fits else own)}
 
 
-def _load(model: ExtractorClassifier, path: Path, tensors: dict[str, torch.Tensor], head: str) -> None:
+def _load(model: ExtractorClassifier, path: Path, tensors: dict[str, torch.Tensor], own: Sequence[str]) -> None:
     expected = model.extractor.state_dict()
     tensors = resize_positions(_named_as(expected, efficientnet_lite.by_our_names(tensors)), expected)
     for key, value in expected.items():
         if key.endswith("num_batches_tracked"):  # BatchNorm's counters, which torchvision's published files predate
             tensors.setdefault(key, torch.zeros_like(value))
-    tensors = _with_head(expected, tensors, head)
+    for part in own:
+        tensors = _with_head(expected, tensors, part)
     for key in sorted(expected.keys() | tensors.keys()):
         came, wanted = (list(one[key].shape) if key in one else None for one in (tensors, expected))
         if came != wanted:

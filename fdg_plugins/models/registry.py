@@ -163,13 +163,19 @@ def _two_layer(feature_size: int, num_classes: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(feature_size, hidden), nn.ReLU(), nn.Linear(hidden, num_classes))
 
 
+PROJECTED = "projected_two_layer"
 _CLASSIFIERS: dict[str, Callable[[int, int], nn.Linear | nn.Sequential]] = {
     "linear": nn.Linear,
     "two_layer": _two_layer,
+    PROJECTED: _two_layer,
 }
 
 HEADS: tuple[str, ...] = tuple(sorted(_CLASSIFIERS))
-"""The classifiers that ``build_model`` accepts: one linear layer, or two with D // 2 units and ReLU between them."""
+"""The classifiers that ``build_model`` accepts: one linear layer, or two with D // 2 units and ReLU between them.
+
+``projected_two_layer`` are these two, behind a linear layer ``D -> D`` that belongs to the extractor, in the place of
+the network's own head (FedIIR, Section 5.1: 512 units for ResNet-18, 2048 for ResNet-50).
+"""
 
 
 def model_names() -> tuple[str, ...]:
@@ -201,7 +207,7 @@ def build_model(
         raise SettingsError(f"head {shorten(head)} is unknown; expected one of: {', '.join(HEADS)}.", public=True)
     with seeded(seed, "model", name, "extractor"):
         extractor, feature_size = network.extractor(
-            num_classes, channels=channels, dims=dims, norm=norm, image_size=image_size
+            num_classes, channels=channels, dims=dims, norm=norm, image_size=image_size, projected=head == PROJECTED
         )
     with seeded(seed, "model", name, "classifier"):
         classifier = _CLASSIFIERS[head](feature_size, num_classes)

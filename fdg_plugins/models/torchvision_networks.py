@@ -18,6 +18,7 @@ from torch import nn
 
 # torchvision is imported on demand, when a network is built: importing it takes longer than importing this package.
 _WEIGHTS: Mapping[str, str] = {
+    "alexnet": "AlexNet_Weights",
     "resnet18": "ResNet18_Weights",
     "resnet34": "ResNet34_Weights",
     "resnet50": "ResNet50_Weights",
@@ -28,6 +29,7 @@ _WEIGHTS: Mapping[str, str] = {
     "vit_b_16": "ViT_B_16_Weights",
 }
 _GROUPS = 32
+_NORMALIZED = (nn.Conv2d, nn.Linear)
 _POSITIONS = "encoder.pos_embedding"
 
 PATCH = 16
@@ -42,10 +44,43 @@ def vit_b_16(image_size: int) -> nn.Module:
     return _built("vit_b_16", image_size=image_size)
 
 
+class NormalizedAlexNet(nn.Module):
+    """torchvision's AlexNet with BatchNorm behind every layer but the head, and without dropout.
+
+    It is the network of FedBN (Li, Jiang, Zhang, Kamp, Dou, ICLR 2021), which FedDG-GA uses for DomainNet. Convolutions
+    and linear layers have torchvision's names, the added layers are ``norms``.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        parts = dict(_built("alexnet", dropout=0.0).named_children())
+        self.features, self.classifier = (nn.Sequential(*parts[name].children()) for name in ("features", "classifier"))
+        self.avgpool = parts["avgpool"]
+        layers = [layer for layer in (*self.features, *self.classifier[:-1]) if isinstance(layer, _NORMALIZED)]
+        self.norms = nn.ModuleList(
+            nn.BatchNorm2d(layer.out_channels) if isinstance(layer, nn.Conv2d) else nn.BatchNorm1d(layer.out_features)
+            for layer in layers
+        )
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        values, norms = images, iter(self.norms)
+        for layer in (*self.features, self.avgpool, nn.Flatten(1), *self.classifier[:-1]):
+            values = layer(values)
+            values = next(norms)(values) if isinstance(layer, _NORMALIZED) else values
+        result: torch.Tensor = self.classifier[-1](values)
+        return result
+
+
+def alexnet(norm: str = "default") -> nn.Module:
+    """Return AlexNet, 61.1 million parameters; ``batch`` normalizes each layer."""
+    return NormalizedAlexNet() if norm == "batch" else _built("alexnet")
+
+
 def imagenet_file_name(name: str, norm: str = "default") -> str | None:
     """Return the file name of torchvision's ImageNet weights (first version) of a model, None if there are none.
 
-    ``norm``: the model's kind of normalization; there are weights for batch normalization only.
+    ``norm``: the model's kind of normalization; there are weights for batch normalization only. AlexNet's are of the
+    network without, whose function the layers of BatchNorm do not change before training.
     """
     if name not in _WEIGHTS or norm not in ("default", "batch"):
         return None

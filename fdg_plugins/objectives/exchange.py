@@ -183,6 +183,7 @@ class Exchange(ABC):
         self._identity = identity
         self._facts: Mapping[str, SiteFacts] = {}
         self._begun = False
+        self.disagrees: float | None = None  # in the round, for the record
 
     # --- what a method defines ---
 
@@ -197,6 +198,10 @@ class Exchange(ABC):
         :meth:`read_report` returned in a contribution's ``reports``, under the name of the ``report``.
         """
         return {}
+
+    def disagreement(self, reports: Mapping[str, Any]) -> float | None:
+        """Return the mean squared distance of a site's classifier gradient from their mean; None without gradients."""
+        return None
 
     def sizes(self, report: Any) -> dict[str, float]:
         """Return the lengths by which :meth:`outliers` compares a checked report with the round's others, by quantity.
@@ -230,7 +235,7 @@ class Exchange(ABC):
         with calling("exchange", self):
             self.read_model(state)
         self._facts = facts or {}
-        self._begun = True
+        self._begun, self.disagrees = True, None
 
     def read(self, site: str, report: Any, update: Tensors | None) -> Any:
         """Return the checked content of one site's report; :meth:`finish` receives it if the site's update is used.
@@ -254,6 +259,7 @@ class Exchange(ABC):
         if reports:
             with calling("exchange", self):
                 self.learned = self.learn(dict(sorted(reports.items())))
+                self.disagrees = self.disagreement(reports)
         self._begun = False
 
     def state(self) -> dict[str, Any]:

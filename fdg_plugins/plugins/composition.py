@@ -21,7 +21,7 @@ from fdg_plugins.errors import SettingsError, did_you_mean, nearest, shorten
 from fdg_plugins.plugins.method import Leaving, Method
 from fdg_plugins.plugins.methods import METHODS
 
-Place = Literal["direction", "weighting", "objective"]
+Place = Literal["direction", "weighting", "objective", "over"]
 
 BASE = "fedavg"  # the method in every place that no other takes
 PLAIN = "erm"  # the objective of a method without one of its own
@@ -46,11 +46,13 @@ class Composition:
         direction: the key of the method whose aggregator determines the server's step.
         weighting: the method with the weighting, by its name as a part; None: the aggregator's own setting.
         objective: the method with the objective, by its name as a part.
+        over: the key of the method from whose mean update the direction starts; None: FedAvg.
     """
 
     direction: str = BASE
     weighting: str | None = None
     objective: str = PLAIN
+    over: str | None = None
 
     @property
     def name(self) -> str:
@@ -58,6 +60,9 @@ class Composition:
         for name, made in published().items():
             if made == self:
                 return name
+        if self.over is not None:
+            first, *others = replace(self, over=None).name.split("+")
+            return "+".join([first, self.over.removeprefix(PREFIX), *others])
         bare = replace(self, weighting=None)
         if self.weighting == self.objective:  # of one method, which is named once
             return f"{self.direction}+{self.objective}"
@@ -79,7 +84,7 @@ class Composition:
     @property
     def records(self) -> tuple[Method, ...]:
         """The records of the methods in the composition, in the order of its name; FedAvg's only if it is alone."""
-        others = [name for name in (self.weighting, self.objective) if name not in (None, PLAIN)]
+        others = [name for name in (self.over, self.weighting, self.objective) if name not in (None, PLAIN)]
         names = others if others and self.direction == BASE else [self.direction, *others]
         return tuple({record.key: record for record in map(METHODS.get, names)}.values())
 
@@ -160,11 +165,25 @@ def parse_method(text: Any) -> Composition:
                 value=text,
             )
         for place in places_of(record):
+            if place == "direction" and (pair := _below(holders.get(place), record)) is not None:
+                holders["direction"], holders["over"] = pair
+                continue
             if place in holders:
                 expected = f"one that sets the {place}, not {holders[place].key} and {record.key}"
+                for upper, lower in ((holders[place], record), (record, holders[place])):
+                    if upper.takes_rule and lower.weighs_rows:
+                        expected += f": {upper.key} needs weights of whole updates, {lower.key} weighs rows of the head"
                 raise SettingsError(field="method", value=text, expected=expected)
             holders[place] = record
-    return Composition(**{place: places_of(record)[place] for place, record in holders.items()})
+    below = holders.pop("over", None)
+    places = {place: places_of(record)[place] for place, record in holders.items()}
+    return Composition(**places, over=None if below is None else below.key)
+
+
+def _below(one: Method | None, other: Method) -> tuple[Method, Method] | None:
+    """Return which of two directions starts from the rule of which; None if neither can."""
+    pairs = [] if one is None or BASE in (one.key, other.key) else [(one, other), (other, one)]
+    return next(((upper, lower) for upper, lower in pairs if upper.takes_rule and lower.stands_below), None)
 
 
 def find_method(name: Any) -> Method | None:

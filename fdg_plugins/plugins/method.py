@@ -211,6 +211,21 @@ class Method:
         return self.aggregator is not None and self.weighting is None
 
     @property
+    def takes_rule(self) -> bool:
+        """Whether its direction starts from the mean update of another rule, which a composition may name."""
+        return self.sets_direction and bool(getattr(self.aggregator, "takes_rule", False))
+
+    @property
+    def stands_below(self) -> bool:
+        """Whether such a direction can start from its rule: its step is one combination of whole updates."""
+        return self.sets_direction and not self.takes_rule and not self.weighs_rows
+
+    @property
+    def weighs_rows(self) -> bool:
+        """Whether its step is not one combination of whole updates."""
+        return self.aggregator is not None and not getattr(self.aggregator, "whole_updates", False)
+
+    @property
     def reports(self) -> tuple[str, ...]:
         """The names that a site's ``allowed_reports`` must contain for this method."""
         return tuple(dict.fromkeys(leaving.report for leaving in self.leaves if leaving.report is not None))

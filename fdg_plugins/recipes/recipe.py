@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A method on a data set as a FLARE recipe, with every setting checked at once; the jobs that this project keeps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +9,6 @@ from nvflare.recipe import PocEnv, SimEnv
 from nvflare.recipe.spec import ExecEnv, Recipe
 
 from fdg_plugins.controllers import FederationController
-from fdg_plugins.data import dataset_spec
-from fdg_plugins.data.site_names import part_sites
-from fdg_plugins.data.skew import EQUAL
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.flare.trackers import check_tracker
 from fdg_plugins.models import NETWORKS
@@ -24,6 +21,7 @@ from fdg_plugins.recipes.evaluation import EvaluationRecipe
 from fdg_plugins.recipes.job import FederationJob, federation_job
 from fdg_plugins.recipes.settings import job_settings, setting_names
 from fdg_plugins.record.run_files import RESULTS_FILE, SIMULATOR_FOLDER
+from fdg_plugins.settings.defaults import domains_of_sites
 from fdg_plugins.settings.uses import uses_of
 
 
@@ -39,8 +37,9 @@ class FDGRecipe(Recipe):
         method: a published name, or parts joined by ``+``: ``"fedomg"``, ``"fedomg+ga+dim"``.
         dataset: a name in the catalogue: ``"pacs"``, ``"rotatedmnist"``, ``"rotateddigits"`` and others; or the
             description of your own data set: ``own_data("photos").dataset``.
-        sites: names of the sites; default: one per domain, named after its domain, or ``sites_per_domain`` per source
-            domain, ``photo-1of10`` and so on. The config of a site with another name must say which domain it holds.
+        sites: names of the sites, or the number of source sites, which the domains share by their numbers of images;
+            default: one per domain, named after its domain, or ``sites_per_domain`` per source domain, ``photo-1of10``
+            and so on. The config of a site with another name must say which domain it holds.
         plugins: plug-in files, ``NAME.py``, with methods, networks or data sets; the job carries a copy of each.
         name: name of the job; default: data set and method, ``"pacs_fedomg_ga"``.
         tracking: ``"mlflow"`` or ``"wandb"``: the server hands the run's metrics to this tracker too.
@@ -62,7 +61,7 @@ class FDGRecipe(Recipe):
         /,
         dataset: DatasetRef = "pacs",
         *,
-        sites: Sequence[str] | None = None,
+        sites: Sequence[str] | int | None = None,
         plugins: Sequence[str | Path] = (),
         name: str | None = None,
         tracking: str | None = None,
@@ -75,6 +74,8 @@ class FDGRecipe(Recipe):
         given = [Path(file) for file in plugins]
         check_names_differ(given)
         files = {load_file(file): file for file in given}
+        if isinstance(sites, int | str):  # a number, perhaps as text
+            sites, settings["sites"] = None, sites
         made = job_settings(parse_method(method), dataset, settings)
         self.method, self.dataset, self.plans = made.method.name, dataset, made.plans
         check_any_network(self.plans.real.protocol)
@@ -90,7 +91,7 @@ class FDGRecipe(Recipe):
         )
         job = federation_job(
             f"{dataset}_{self.method.replace('+', '_')}" if name is None else name,
-            _default_sites(dataset, made.protocol) if sites is None else sites,
+            [*domains_of_sites(dataset, made.protocol)] if sites is None else sites,
             controller,
             made.objective,
             made.gap,
@@ -137,20 +138,6 @@ class FDGRecipe(Recipe):
         bring code. In any other environment, a site's administrator has allowed the components and may reject code.
         """
         self._job.with_note = isinstance(env, SimEnv | PocEnv)
-
-
-def _default_sites(dataset: DatasetRef, protocol: Mapping[str, Any]) -> list[str]:
-    """Return the site of the held-out domain and those of each source domain, in the order of the domains.
-
-    Raises ``SettingsError`` for a partition that would divide nothing.
-    """
-    spec, count = dataset_spec(dataset), protocol.get("sites_per_domain", 1)
-    partition = protocol.get("partition", EQUAL)
-    if count == 1 and partition != EQUAL:
-        expected = f"{EQUAL!r} for sites_per_domain 1, with which each site has a domain to itself"
-        raise SettingsError(field="partition", value=partition, expected=expected)
-    counts = (1 if domain == protocol["target"] else count for domain in spec.domains)
-    return [name for site, own in zip(spec.sites, counts, strict=True) for name in part_sites(site, own)]
 
 
 # Our own compositions: FedDIM under FedOMG, alone and with GA's weights. No paper reports them.

@@ -14,6 +14,7 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.objectives import OBJECTIVES
 from fdg_plugins.plugins.classes import parameters_of
 from fdg_plugins.plugins.composition import (
+    BASE,
     Composition,
     find_method,
     parse_method,
@@ -46,7 +47,9 @@ def federated_name(method: Method) -> str:
     name, _ = named_part(method.settings.get("weighting", ""))
     known = (one.part_name for one in METHODS.loaded() if one.weighting is not None and name in one.names)
     weighting = next(known, None if name in {"", *PLAIN_WEIGHTINGS} else name)
-    return replace(made, weighting=weighting or made.weighting, objective=named_part(method.objective)[0]).name
+    over = method.settings.get("over", BASE)
+    made = replace(made, over=None if over == BASE else over, objective=named_part(method.objective)[0])
+    return replace(made, weighting=weighting or made.weighting).name
 
 
 def named_part(spec: Any) -> tuple[str, dict[str, Any]]:

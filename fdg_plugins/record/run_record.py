@@ -67,6 +67,8 @@ class LocalRecord(Recorded):
 class AggregationRecord(Recorded):
     """How the server combined the updates, by site; None if the method has no such value.
 
+    ``gradient_divergence``: the mean distance of two updates. ``gap_variance``: of the gaps that came.
+
     ``idle``: the sites whose updates, or whose domains' mean updates, were too short to be matched. ``cancelled``:
     whether the matched ones cancelled.
     ``grouping_loss``: how far the matching of group means is above the optimum over all sites, relative to it.
@@ -84,6 +86,8 @@ class AggregationRecord(Recorded):
     cosines_with_direction: dict[str, float]
     mean_norm: float
     direction_norm: float
+    gradient_divergence: float | None = None
+    gap_variance: float | None = None
     objective: float | None = None
     duality_gap: float | None = None
     grouping_loss: float | None = None
@@ -116,10 +120,11 @@ class RoundRecord(Recorded):
     each site whose report was refused. ``not_finite``: the sites where the model that was sent gave no finite loss or
     update. ``bytes_down`` counts the tensors sent to each site that was asked, ``bytes_up`` all that arrived in time,
     refused ones among them; the tasks after the last round count in neither. ``bytes_in_files`` is the size of the
-    updates that FLARE wrote to files as they arrived. ``aggregation`` is None if the model was left unchanged;
-    ``reason`` then says why. ``undone``: sites could not train on the resulting model, so the step was undone in a
-    later round. In a centralised run, a round is the steps before an evaluation, and ``aggregation`` and ``reason`` are
-    None.
+    updates that FLARE wrote to files as they arrived. ``classifier_disagreement``: the mean squared distance of a
+    site's classifier gradient from their mean, under a method that reports them. ``aggregation`` is None if the model
+    was left unchanged; ``reason`` then says why. ``undone``: sites could not train on the resulting model, so the step
+    was undone in a later round. In a centralised run, a round is the steps before an evaluation, and ``aggregation``
+    and ``reason`` are None.
     """
 
     round: int
@@ -131,6 +136,7 @@ class RoundRecord(Recorded):
     not_finite: tuple[str, ...] = ()
     local: dict[str, LocalRecord]
     aggregation: AggregationRecord | None = None
+    classifier_disagreement: float | None = None
     reason: str | None = None
     undone: bool = False
     seconds: float

@@ -19,13 +19,16 @@ from functools import reduce
 from operator import or_
 from typing import Any, NamedTuple
 
-from fdg_plugins.data.catalogue import dataset_spec
+from fdg_plugins.core.partition import allot_sites
+from fdg_plugins.data.catalogue import dataset_spec, known_images
+from fdg_plugins.data.site_names import part_sites
+from fdg_plugins.data.skew import EQUAL, MIX
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.composition import BASE, Composition
 from fdg_plugins.plugins.method import Default
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.plugins.own_dataset import DatasetRef
-from fdg_plugins.settings.protocol import make_protocol
+from fdg_plugins.settings.protocol import LARGEST_DOMAIN, make_protocol
 from fdg_plugins.settings.protocols import (
     FAMILIES,
     PAPER,
@@ -75,6 +78,9 @@ def method_defaults(method: Composition, dataset: DatasetRef) -> MethodDefaults:
     server = dict(direction.server)
     if method.direction == BASE:  # the plain mean, under which an objective's or a weighting's server settings apply
         server |= {**weighting.server, **objective.server}
+    if (below := METHODS.find(method.over)) is not None:
+        server["over"] = below.key
+        parts.append(below.entries_on(*spec.families, spec.name, beside=keys))
     return MethodDefaults(server, weighting.weighting, objective.objective, *_protocol(parts))
 
 
@@ -142,8 +148,41 @@ def drawn_sites(share: float, sources: int) -> int | None:
     return None if share == 1 else max(min(2, sources), round(share * sources))
 
 
-def source_sites(dataset: DatasetRef, settings: Settings) -> int:
-    """Return the number of source sites of a job by name: those of each domain but one, as settings or data set say."""
+def allotted_sites(dataset: DatasetRef, target: str, settings: Settings) -> dict[str, int]:
+    """Return the number of sites of each source domain of a job by name, as settings or data set say.
+
+    With ``sites``, so many in all are allotted by the published numbers of the domains' images, of a data set without
+    such numbers equally (FedIIR, Algorithm 2). Raises ``SettingsError`` for fewer sites than source domains.
+
+    >>> allotted_sites("vlcs", "caltech101", {"sites": 50})
+    {'labelme': 14, 'sun09': 18, 'voc2007': 18}
+    """
+    names = ("sites", "sites_per_domain", "max_samples_per_domain")
     given = {**dataset_protocol(dataset).protocol, **settings}
-    per_domain = make_protocol([{name: given[name] for name in ("sites_per_domain",) if name in given}])
-    return per_domain.sites_per_domain * (len(dataset_spec(dataset).domains) - 1)
+    protocol = make_protocol([{name: given[name] for name in names if name in given}])
+    sources = [domain for domain in dataset_spec(dataset).domains if domain != target]
+    if protocol.sites is None:
+        return dict.fromkeys(sources, protocol.sites_per_domain)
+    known = {domain: known_images(dataset, domain, certain=False) for domain in sources}
+    most = protocol.max_samples_per_domain or LARGEST_DOMAIN
+    sizes = {domain: min(images[0], most) if all(known.values()) else most for domain, images in known.items()}
+    try:
+        return allot_sites(sizes, protocol.sites)
+    except ValueError as error:
+        expected = f"from {len(sources)}, the source domains, to {sum(sizes.values())}, their images"
+        raise SettingsError(field="sites", value=protocol.sites, expected=expected) from error
+
+
+def domains_of_sites(dataset: DatasetRef, settings: Settings) -> dict[str, str]:
+    """Return the domain of each site of a job by name, in the order of the domains; the held-out one has one site.
+
+    Raises ``SettingsError`` for a partition that would divide nothing.
+    """
+    spec = dataset_spec(dataset)
+    counts = allotted_sites(dataset, settings.get("target", spec.domains[0]), settings)
+    partition = settings.get("partition", EQUAL)
+    if min(counts.values()) == 1 and partition not in (EQUAL, MIX):
+        expected = f"{EQUAL!r} where a site has a domain to itself (sites, sites_per_domain)"
+        raise SettingsError(field="partition", value=partition, expected=expected)
+    named = zip(spec.domains, spec.sites, strict=True)
+    return {name: domain for domain, site in named for name in part_sites(site, counts.get(domain, 1))}

@@ -80,8 +80,10 @@ class Protocol(pydantic.BaseModel):
         "resnet18",
         description="network, by name: `resnet18`, `vit_b_16`, `convnet`, `monai_unet`, [and others](networks.md)",
     )
-    head: Literal["linear", "two_layer"] = Field(
-        "linear", description="classifier on the extractor's features: one linear layer, or two with a ReLU between"
+    head: Literal["linear", "two_layer", "projected_two_layer"] = Field(
+        "linear",
+        description="classifier on the extractor's features: one linear layer, or two with a ReLU between; "
+        "`projected_two_layer`: before the two, the extractor has a linear layer as wide as the features (FedIIR)",
     )
     normalization: Literal["default", "batch", "instance", "group"] = Field(
         "default",
@@ -162,10 +164,21 @@ class Protocol(pydantic.BaseModel):
     sites_per_domain: int = Field(
         1, ge=1, le=MOST_SITES, description="sites that share each source domain; read when a job is made by name"
     )
-    partition: Literal["equal", "iid", "dirichlet", "shards"] = Field(
+    sites: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_SITES,
+        description="source sites in all, allotted to the source domains by their published numbers of images, in "
+        "place of `sites_per_domain`; read when a job is made by name",
+    )
+    partition: Literal["equal", "iid", "dirichlet", "shards", "mix"] = Field(
         "equal",
         description="how sites share a domain: `equal` parts of its splits, or its images divided at random (`iid`), "
-        "by a `dirichlet` law of their classes, or in two `shards` of images sorted by class",
+        "by a `dirichlet` law of their classes, or in two `shards` of images sorted by class; `mix`: all sites divide "
+        "`mix_share` of every source domain, whose own sites divide the rest",
+    )
+    mix_share: float = Field(
+        0.5, ge=0, le=1, description="of the partition `mix`: 0 keeps domains apart, 1 gives all sites the same mix"
     )
     dirichlet_alpha: float = Field(
         0.1,
@@ -277,7 +290,9 @@ class Protocol(pydantic.BaseModel):
             return value
         return [name.strip() for name in value.replace("+", ",").split(",") if name.strip()]
 
-    @pydantic.field_validator("max_samples_per_domain", "sites_per_round", "patience", "clip_to_median", mode="before")
+    @pydantic.field_validator(
+        "max_samples_per_domain", "sites", "sites_per_round", "patience", "clip_to_median", mode="before"
+    )
     @classmethod
     def _none_as_text(cls, value: Any) -> Any:
         # Values from the environment are text, and must be able to remove a limit that the job sets.

@@ -9,11 +9,12 @@ The protocols under which papers compare methods say how long and how sites trai
 them as a table, with what papers and codes leave open). Sources: FedOMG, D.6, with momentum, weight decay and schedule
 of its code; FedIIR, Section 5.1 and Table 3, with momentum and weight decay of its code; FedDIM, Section 5.1, which
 states no learning rate; FedDG-GA, Section 4.1, with the optimizer of its code. ``fedomg-fl`` is FedOMG's other protocol
-(D.6, Tables 1 and 5) of 100 label-skewed sites, which states neither momentum nor weight decay, so there is none. All
-sites take part in every round. What neither a paper nor its code says is that of the data set. Momentum is 0.9 in the
-first four, which is the default of the package, and stays that of a method which demands another. In the code of FedOMG
-and FedDG-GA a site has one optimizer for all rounds (``optimizer_dict`` of both ``trainval_func.py``), in FedIIR's a
-new one in every round.
+(D.6, Tables 1 and 5) of 100 label-skewed sites, which states neither momentum nor weight decay, so there is none.
+``fediir-many`` (FedIIR, Tables 2 and 8 to 11) and ``feddim-many`` (FedDIM, Tables 2 and 3) have many sites, which share
+the source domains by size, and draw a few for each round; in the others all sites take part in every round. What
+neither a paper nor its code says is that of the data set. Momentum is 0.9 in all but ``fedomg-fl``, which is the
+default of the package, and stays that of a method which demands another. In the code of FedOMG and FedDG-GA a site has
+one optimizer for all rounds (``optimizer_dict`` of both ``trainval_func.py``), in FedIIR's a new one in every round.
 """
 
 from collections.abc import Mapping
@@ -178,8 +179,27 @@ _FEDOMG_FL = {
     "partition": "dirichlet",
 }
 _FEDIIR = {**_CONSTANT, "rounds": 100, "local_epochs": 1}
-_FEDIIR_PHOTOGRAPHS = {**_FEDIIR, **_TWO_LAYERS, **_FROZEN, **_CROPS, **_JITTER}
+_FEDIIR_PHOTOGRAPHS = {**_FEDIIR, **_TWO_LAYERS, "head": "projected_two_layer", **_FROZEN, **_CROPS, **_JITTER}
+_FEDIIR_ON: dict[str, Settings] = {
+    "rotatedmnist": {**_FEDIIR, **_DIGITS, "learning_rate": 1e-2},
+    "vlcs": {**_FEDIIR_PHOTOGRAPHS, "model": "resnet18", "learning_rate": 1e-3},
+    "pacs": {**_FEDIIR_PHOTOGRAPHS, "model": "resnet18", "learning_rate": 2.5e-3},
+    "officehome": {**_FEDIIR_PHOTOGRAPHS, "model": "resnet50", "learning_rate": 1e-3},
+}
 _FEDDIM = {"rounds": 100, "local_epochs": 1}
+_FEDDIM_ON: dict[str, Settings] = {
+    **{name: {**_FEDDIM, **_DIGITS} for name in ("rotatedmnist", "rotatedmnist_7k")},
+    "vlcs": {**_FEDDIM, **_TWO_LAYERS, "model": "resnet18"},
+    "pacs": {**_FEDDIM, **_TWO_LAYERS, "model": "resnet18"},
+    "officehome": {**_FEDDIM, **_TWO_LAYERS, "model": "resnet50"},
+}
+
+
+def _many(on: Mapping[str, Settings], sites: int, drawn: int, on_digits: tuple[int, int]) -> dict[str, Settings]:
+    """Return protocols by data set, with so many sites in all and drawn for a round; RotatedMNIST has its own."""
+    numbers = {name: on_digits if "mnist" in name else (sites, drawn) for name in on}
+    return {name: {**on[name], "sites": own[0], "sites_per_round": own[1]} for name, own in numbers.items()}
+
 
 PAPER_PROTOCOLS: Mapping[str, Mapping[str, Settings]] = MappingProxyType(
     {
@@ -189,29 +209,28 @@ PAPER_PROTOCOLS: Mapping[str, Mapping[str, Settings]] = MappingProxyType(
             **{name: {**_FEDOMG_FL, "image_size": 32} for name in ("cifar10", "cifar100")},
             "celeba": {**_FEDOMG_FL, "image_size": 64},
         },
-        "fediir": {
-            "rotatedmnist": {**_FEDIIR, **_DIGITS, "learning_rate": 1e-2},
-            "vlcs": {**_FEDIIR_PHOTOGRAPHS, "model": "resnet18", "learning_rate": 1e-3},
-            "pacs": {**_FEDIIR_PHOTOGRAPHS, "model": "resnet18", "learning_rate": 2.5e-3},
-            "officehome": {**_FEDIIR_PHOTOGRAPHS, "model": "resnet50", "learning_rate": 1e-3},
-        },
-        "feddim": {
-            **{name: {**_FEDDIM, **_DIGITS} for name in ("rotatedmnist", "rotatedmnist_7k")},
-            "vlcs": {**_FEDDIM, **_TWO_LAYERS, "model": "resnet18"},
-            "pacs": {**_FEDDIM, **_TWO_LAYERS, "model": "resnet18"},
-            "officehome": {**_FEDDIM, **_TWO_LAYERS, "model": "resnet50"},
-        },
+        "fediir": _FEDIIR_ON,
+        "fediir-many": _many(_FEDIIR_ON, 50, 3, on_digits=(50, 5)),
+        "feddim": _FEDDIM_ON,
+        "feddim-many": _many(_FEDDIM_ON, 30, 10, on_digits=(50, 10)),
         "feddg-ga": {
             "pacs": {**_FEDDG_GA, "model": "resnet18"},
             "officehome": {**_FEDDG_GA, "model": "resnet18"},
             "terraincognita": {**_FEDDG_GA, "model": "resnet50"},
+            **{
+                name: {**_FEDDG_GA, "model": "alexnet", "normalization": "batch"}
+                for name in ("domainnet", "domainnet10")
+            },
         },
     }
 )
-"""The settings by paper and data set. FedDG-GA's DomainNet is missing, because AlexNet is not available."""
+"""The settings by paper and data set. FedDG-GA's AlexNet has BatchNorm and began from ImageNet weights that nobody has
+published; from torchvision's, of AlexNet without it, the same function begins."""
 
 
-PLAIN_WEIGHTINGS: Mapping[str, str] = MappingProxyType({"fediir": "uniform", "feddim": "uniform"})
+PLAIN_WEIGHTINGS: Mapping[str, str] = MappingProxyType(
+    dict.fromkeys(("fediir", "fediir-many", "feddim", "feddim-many"), "uniform")
+)
 """How a paper weighs the sites where the step is their plain mean, as in FedAvg: FedIIR's code and FedDIM's Eq. 5
 divide by their number. The others weigh by samples or do not say: then the default of the method holds."""
 

@@ -22,8 +22,9 @@ from fdg_plugins.data import (
     training_epochs,
     without_damaged,
 )
-from fdg_plugins.data.skew import EQUAL_PARTS
+from fdg_plugins.data.skew import EQUAL_PARTS, MIX
 from fdg_plugins.errors import Stopped
+from fdg_plugins.settings.defaults import allotted_sites
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.training.loop import Batches, ShouldStop
@@ -76,7 +77,7 @@ class SiteImages:
         poll = partial(_raise_if, should_stop)
         if self.left_out:
             self.data, self.left_out = self._open(frozenset()), frozenset()
-        if self.config.damaged_images == "stop":
+        if self.config.damaged_images == "stop" or self.protocol.partition == MIX:
             known = None if self._shared is None else self._shared.sound_images(self.data.images)
             check_images(self.data, known, poll)
         elif self._part is None:
@@ -133,7 +134,13 @@ class SiteImages:
     def _open(self, left_out: frozenset[str], *, whole: bool = False) -> DomainData:
         """Return the site's part of its domain, or the ``whole`` domain, without some images."""
         settings = self.protocol
-        partition = Partition(settings.partition, settings.dirichlet_alpha, settings.least_images)
+        shares = (settings.dirichlet_alpha, settings.least_images, settings.mix_share)
+        mixed = (
+            allotted_sites(settings.dataset, settings.target, settings.model_dump())
+            if settings.partition == MIX
+            else {}
+        )
+        partition = Partition(settings.partition, *shares, tuple(mixed.items()))
         return open_domain(
             self._root,
             self.protocol.dataset,

@@ -108,6 +108,13 @@ def test_under_feddg_ga_the_site_with_the_largest_gap_gains_by_the_decayed_step(
     assert result.params["w"].tolist() == pytest.approx([2 * third + 0.025, 2 * third - 0.05])
 
 
+def test_without_decay_the_step_of_the_weights_is_whole_in_every_round() -> None:
+    aggregator = FedGAAggregator(step_size=0.1, decay="none")
+    run_round(aggregator, "gap", dict.fromkeys(UPDATES, None))
+    result = run_round(aggregator, "gap", {"art": 3.0, "cartoon": 0.0, "photo": 0.0}, 5)
+    assert weights_of(result)["art"] == pytest.approx(1 / 3 + 0.1)
+
+
 def test_under_fedas_the_step_is_the_mean_by_traces_with_the_buffers() -> None:
     traces = {"art": 1.0, "cartoon": 5.0, "photo": 2.0}
     result = run_round(FedAvgAggregator(weighting="as"), REPORT_FISHER_TRACE, traces)

@@ -9,7 +9,7 @@ import pytest
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.aggregators import RunFacts, UpdateAggregator
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.methods.fedomg import FedOMGAggregator
 from fdg_plugins.record.run_record import AggregationRecord
 from tests.aggregators.trained_sites import aggregate, contribution, report_of, vector
@@ -66,6 +66,48 @@ def test_a_site_that_hardly_moves_is_named_and_not_matched() -> None:
     report = report_of(step(FedOMGAggregator(server_lr=1.0), vectors([3, 1], [1, 3], [1e-4, -1e-4])))
     assert (report["idle"], report["gamma"][report["sites"].index("sketch")]) == (("sketch",), 0)
     assert AggregationRecord.from_report(report).idle == ("sketch",)
+
+
+def of_steps(kappa: float, weighting: str, **steps: int) -> FLModel:
+    """Return the step over FedNova of three sites with so many local steps."""
+    updates = vectors([3, 1, 0], [1, 4, 1], [0, -1, 2])
+    sent = [
+        contribution(site, update, SAMPLES[site], steps=count, effective_steps=float(count))
+        for (site, count), update in zip(steps.items(), updates, strict=True)
+    ]
+    made = FedOMGAggregator(kappa=kappa, server_lr=1.0, weighting=weighting, over="fednova")
+    return aggregate(made, sent)
+
+
+@pytest.mark.parametrize("weighting", ["uniform", "samples"])
+def test_over_fednova_the_mean_that_is_matched_is_fednovas(weighting: str) -> None:
+    plain = of_steps(0.0, weighting, art=2, photo=6, sketch=3)
+    counts = np.array([3, 4, 5]) if weighting == "samples" else np.ones(3)
+    p, steps = counts / counts.sum(), np.array([2, 6, 3])
+    coefficients = p * (p @ steps) / steps
+    assert report_of(plain)["coefficients"] == pytest.approx(coefficients.tolist())
+    found = report_of(of_steps(0.5, weighting, art=2, photo=6, sketch=3))
+    updates = np.array([[3, 1, 0], [1, 4, 1], [0, -1, 2]])
+    mean, matched = coefficients @ updates, np.array(found["gamma"]) @ updates
+    expected = coefficients + 0.5 * np.linalg.norm(mean) / np.linalg.norm(matched) * np.array(found["gamma"])
+    assert found["coefficients"] == pytest.approx(expected.tolist())
+    value = matched @ mean + 0.5 * np.linalg.norm(mean) * np.linalg.norm(matched)
+    assert found["objective"] == pytest.approx(value)
+    assert found["duality_gap"] < 1e-8
+    corners = updates @ mean + 0.5 * np.linalg.norm(mean) * np.linalg.norm(updates, axis=1)
+    assert value <= corners.min() + 1e-12
+
+
+def test_with_equal_steps_over_fednova_is_fedomg_to_the_bit_and_other_rules_are_refused() -> None:
+    updates = vectors([3, 1, 0], [1, 4, 1], [0, -1, 2])
+    plain = step(FedOMGAggregator(server_lr=1.0), updates)
+    assert np.array_equal(of_steps(0.5, "uniform", art=4, photo=4, sketch=4).params["w"], plain.params["w"])
+    with pytest.raises(ContributionError):
+        aggregate(FedOMGAggregator(over="fednova"), [contribution("art", updates[0], said=False)])
+    for other in ("fedcsa", "fedomg", "fedga", "mine"):
+        with pytest.raises(SettingsError) as caught:
+            FedOMGAggregator(over=other)
+        assert caught.value.field == "over"
 
 
 DOMAINS = dict(zip(SAMPLES, ("a", "a", "b", "b"), strict=True))

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fdg_plugins.controllers import RunRecord
+from fdg_plugins.data.catalogue import known_images
 from fdg_plugins.lab.analysis import Run, Table
-from fdg_plugins.lab.analysis.facts import known_images
 from fdg_plugins.messages import CensusReply, Evaluation
 from fdg_plugins.record.run_record import InitialWeights, Method
 from fdg_plugins.settings.protocol import Protocol

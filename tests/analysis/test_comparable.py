@@ -103,6 +103,14 @@ def test_sites_that_choose_their_precision_must_choose_the_same() -> None:
     )
 
 
+def test_runs_of_several_numbers_of_sites_divide_their_domains_differently() -> None:
+    few, many = (
+        run(f"{count}", FEDAVG, protocol={"sites": count}, census=census(num_train=1000 // count)) for count in (5, 10)
+    )
+    check_comparable([few, many], apart_from=("sites",))
+    assert "sites of the protocol" in refused(few, many)
+
+
 def test_pretrained_files_are_compared_by_network_and_hash() -> None:
     def weights(name: str, digit: str, model: str = "resnet18") -> Run:
         own = InitialWeights(label="pretrained file", file=name, sha256=64 * digit)

@@ -22,6 +22,7 @@ SCRATCH: dict[str, Any] = {"initial_weights": InitialWeights(label="from scratch
 
 def reasons(method: Method, paper: str, protocol: dict[str, Any], per_domain: int = 1, **changes: Any) -> list[str]:
     """Return why a run under a paper's protocol, with changes, is not compared with its numbers."""
+    many = paper.endswith("-many")
     dataset = protocol.get("dataset", "pacs")
     domains = dataset_spec(dataset).domains
     census = {domain: census_reply(domain, dataset=dataset) for domain in domains}
@@ -30,7 +31,7 @@ def reasons(method: Method, paper: str, protocol: dict[str, Any], per_domain: in
         "a", method, domains[0], domains=domains, protocol={**published, **protocol}, **{"census": census, **changes}
     )
     made.record.sources = tuple(f"{domain}-{number}" for domain in domains[1:] for number in range(per_domain))
-    (printed,) = printed_rows(dataset, made.method, paper)
+    (printed,) = printed_rows(dataset, made.method, paper.removesuffix("-many"), many=many)
     return departures([made], printed)
 
 
@@ -61,7 +62,8 @@ def test_departures_of_training(method: Method, paper: str, protocol: dict[str, 
     ("paper", "protocol", "words"),
     [
         ("fediir", {"dataset": "rotatedmnist", "model": "convnet"}, ["convnet"]),
-        ("feddg-ga", {"dataset": "domainnet"}, ["resnet18", "from scratch"]),  # printed with AlexNet
+        ("feddg-ga", {"dataset": "domainnet"}, ["from scratch"]),
+        ("feddg-ga", {"dataset": "domainnet10", "normalization": "default"}, ["from scratch", "normalization default"]),
         ("feddim", {"dataset": "rotatedmnist_7k"}, []),
         ("feddim", {"dataset": "rotatedmnist"}, ["70,000 images instead of 7,000"]),
         (
@@ -77,6 +79,9 @@ def test_departures_of_networks_and_data_sets(paper: str, protocol: dict[str, An
 
 def test_departures_of_the_federation() -> None:
     assert reasons(FEDOMG, "fedomg", {}, per_domain=10) == ["30 source sites"]
+    assert reasons(EQUAL_WEIGHTS, "feddim-many", {}, per_domain=10) == []
+    assert reasons(EQUAL_WEIGHTS, "feddim-many", {"sites_per_round": 3}, per_domain=10) == ["3 sites per round"]
+    assert reasons(EQUAL_WEIGHTS, "fediir-many", {}, per_domain=4) == ["12 source sites"]
     made = run("a", FEDOMG, "art_painting", protocol=PAPER_PROTOCOLS["fedomg"]["pacs"])
     (printed,) = printed_rows("pacs", "fedomg", "fedomg")
     assert departures([replace(made, planned=200)], printed) == ["200 rounds planned"]

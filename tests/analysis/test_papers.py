@@ -3,6 +3,7 @@
 
 import re
 from collections import defaultdict
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,8 @@ from fdg_plugins.lab.analysis.papers import (
     printed_rows,
 )
 from fdg_plugins.plugins.composition import OWN_IDEA, parse_method
+from fdg_plugins.recipes import settings_of
 
-# Methods of the papers' tables that this package does not have: FedDIM without one of its parts.
-UNKNOWN_HERE = {f"feddim-{part}" for part in ("feature", "lambda0", "logit", "m0", "m1")}
 FEDERATED = [number for number in printed_numbers() if number.dataset in DOMAINS and number.setting != "centralized"]
 REPORTED = re.compile(r"reported in (?P<paper>\S+)'s paper \(Tables? (?P<tables>\d( and \d)*)\)")
 
@@ -34,8 +34,12 @@ def test_the_data_file_holds_accuracies_of_known_papers() -> None:
     assert years == ["ICLR 2025", "CVPR 2023", "IJCAI 2025", "ICML 2023"]
 
 
-def test_every_federated_number_has_a_method_or_is_known_to_have_none() -> None:
-    assert {number.method for number in FEDERATED if method_of(number.method) is None} == UNKNOWN_HERE
+def test_every_federated_number_has_a_method_with_settings_that_it_knows() -> None:
+    for number in FEDERATED:
+        assert number.ours is not None
+        assert number.sites is not None
+        names = {name.removeprefix("objective ") for name in number.settings}
+        assert names <= {*settings_of(number.ours)}
     assert method_of("fedavg+ga") == "fedga"
     assert method_of("fediir+omg") == "fedomg+iir"
 
@@ -75,6 +79,25 @@ def test_printed_rows_are_one_papers_with_one_site_per_source_domain() -> None:
     assert [row.paper.key for row in printed_rows("pacs", "fedavg")] == list(papers())
     assert [row.paper.key for row in printed_rows("pacs", "fedga")] == ["fedomg", "feddg-ga"]
     assert printed_rows("pacs", "fedomg+ga+dim") == ()
+
+
+def test_printed_rows_of_many_sites_and_of_settings_that_a_table_varies() -> None:
+    (digits,) = printed_rows("rotatedmnist", "fediir", "fediir", many=True)
+    assert (digits.tables, digits.sites, digits.protocol) == ((2, 8), (50, 5), "fediir-many")
+    (pacs,) = printed_rows("pacs", "fedavg", "fediir", many=True)
+    assert pacs.cells[AVERAGE].mean == pytest.approx(0.688)
+    varied: list[tuple[str, str, bool, dict[str, Any], float, int]] = [
+        ("feddim", "feddim", True, {}, 80.57, 2),
+        ("feddim", "feddim", True, {"insight_momentum": 0}, 79.33, 3),
+        ("feddim", "feddim", True, {"objective target": "logit"}, 77.71, 3),
+        ("fedga", "feddg-ga", False, {"step_size": 0.2, "decay": "none"}, 83.19, 3),
+        ("fedga", "feddg-ga", False, {"step_size": 0.0, "decay": "linear"}, 82.44, 3),
+        ("fedga", "feddg-ga", False, {"step_size": 0.05, "decay": "linear"}, 83.64, 1),
+    ]
+    for method, paper, many, settings, mean, table in varied:
+        (row,) = printed_rows("pacs", method, paper, many=many, settings={"server_lr": 1.0, **settings})
+        assert row.cells[AVERAGE].mean == pytest.approx(mean / 100)
+        assert row.tables == (table,)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from fdg_plugins.data.catalogue import known_images
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.analysis import Run, Table, build_sites_table, is_of_sites
-from fdg_plugins.lab.analysis.facts import known_images
 from fdg_plugins.lab.analysis.sites import OWN, PAPERS_COLUMNS, PERSONAL, PUBLISHED, printed_cells
 from fdg_plugins.messages import ScoreSum
 from fdg_plugins.record.run_record import InitialWeights, Method, PersonalScores

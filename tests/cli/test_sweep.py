@@ -55,6 +55,14 @@ def wait_for_processes(folder: Path, count: int, command: "subprocess.Popen[str]
         time.sleep(0.1)
 
 
+def test_the_number_of_sites_is_a_setting_of_every_run(tmp_path: Path) -> None:
+    result = run(tmp_path, *DIGITS, "--sites", "8", "--dry-run")
+    assert "fedavg, fedomg: sites 8" in result.stdout
+    asked = run(tmp_path, *DIGITS, "--set", "sites=5,10", "--set", "sites_per_round=3", "--dry-run").stdout
+    assert "4 runs" in asked
+    check_refusal(run(tmp_path, *DIGITS, "--sites", "4"), "sites is 4")
+
+
 def test_finished_runs_are_kept_and_lists_may_grow(tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     result = run(folder, *DIGITS)
@@ -63,7 +71,7 @@ def test_finished_runs_are_kept_and_lists_may_grow(tmp_path: Path) -> None:
     assert f"next: fdg report {folder}" in result.stdout
     assert str(tmp_path) not in (folder / "sweep.json").read_text(), "nothing in it is of this machine"
     assert "2 of 2 runs have finished, 0 of them now" in run(folder).stdout
-    grown = run(folder, "--methods", "fedavg,fedomg,irm", "--set", "irm:strength=10,100", "--parallel", "2")
+    grown = run(folder, "--methods", "fedavg,fedomg,irm", "--set", "irm:strength=10,100", "--set", "parallel=2")
     assert "4 of 4 runs have finished, 2 of them now" in grown.stdout
     kept = folder / "runs" / "irm-angle_0-seed0-strength10"
     assert {path.name for path in kept.iterdir()} == {"job", "run.json", "log.txt", "results.json"}
@@ -121,14 +129,14 @@ def test_a_real_sweep_is_stopped_and_goes_on_beside_a_reference(tmp_path: Path) 
     folder = tmp_path / "sweep"
     tiny = {"rounds": 2, "max_samples_per_domain": 40, "image_size": 16, "vrex:strength": 3}
     given = [part for name, value in tiny.items() for part in ("--set", f"{name}={value}")]
-    asked = (*DIGITS[:-1], "fedavg,vrex", "--protocol", "quick", *given, "--keep-models")
+    asked = (*DIGITS[:-1], "fedavg,vrex", "--protocol", "quick", *given, "--set", "keep_models=true")
     with begin(REAL, folder, *asked) as first:
         wait_for_processes(folder, 2, first)
         first.send_signal(signal.SIGINT)
         printed, _ = first.communicate(timeout=600)
     assert first.returncode == 130, printed
     assert processes_below(folder) == []
-    with begin(REAL, folder, "--keep-models") as again:
+    with begin(REAL, folder, "--set", "keep_models=true") as again:
         printed, _ = again.communicate(timeout=600)
     assert again.returncode == 0, printed
     assert "2 of 2 runs have finished" in printed

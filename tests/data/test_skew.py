@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sites that share a domain by its classes: each image at one site, its own test images, names, hashes, refusals."""
 
+from collections import Counter
+
 import pytest
 
 from fdg_plugins.data import DomainData, Partition, SharedDomains, dataset_spec, open_domain
@@ -52,3 +54,59 @@ def test_too_few_images_are_refused_and_a_sites_name_says_which_part_it_holds() 
     assert spec.share_of("train-3of100") == ("train", (3, 100))
     for name in ("train", "train-101of100", "elsewhere-1of2"):
         assert spec.share_of(name) == (name, None)
+
+
+# --- sites that mix domains ---
+
+COUNTS = {"angle_15": 2, "angle_30": 1, "angle_45": 3, "angle_60": 1, "angle_75": 1}
+
+
+def mixed(share: float) -> dict[tuple[str, int], DomainData]:
+    shared, partition = SharedDomains(), Partition("mix", share=share, counts=tuple(COUNTS.items()))
+    places = [(domain, number) for domain, count in COUNTS.items() for number in range(1, count + 1)]
+    return {
+        place: open_domain(
+            None,
+            "rotateddigits",
+            place[0],
+            seed=0,
+            part=(place[1], COUNTS[place[0]]),
+            partition=partition,
+            shared=shared,
+        )
+        for place in places
+    }
+
+
+def domain_of(file: str) -> str:
+    return dataset_spec("rotateddigits").domains[int(file) % 6]  # images are dealt in turn
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_all_sites_divide_a_share_of_each_domain_and_its_own_sites_the_rest(share: float) -> None:
+    sites = mixed(share)
+    for split in ("train", "validation"):
+        held = [sample.file for site in sites.values() for sample in getattr(site, split)]
+        whole = [open_domain(None, "rotateddigits", domain, seed=0) for domain in COUNTS]
+        assert sorted(held) == sorted(sample.file for one in whole for sample in getattr(one, split))
+    for (domain, _), site in sites.items():
+        found = Counter(domain_of(sample.file) for sample in site.train)
+        for other, count in COUNTS.items():
+            size = len(open_domain(None, "rotateddigits", other, seed=0).train)
+            expected = share * size / len(sites) + ((1 - share) * size / count if other == domain else 0)
+            assert found[other] == pytest.approx(expected, abs=2)
+    assert len({site.split.rpartition("/mix")[2].partition("/")[0] for site in sites.values()}) == 1
+    one = sites["angle_15", 2]
+    found_labels = [int(one.images.evaluation(one.train, 28)[row][1]) for row in range(len(one.train))]
+    assert found_labels == [sample.label for sample in one.train]
+
+
+def test_a_mix_never_holds_images_of_the_held_out_domain_and_knows_its_sites() -> None:
+    assert all(
+        domain_of(one.file) != "angle_0" for site in mixed(1.0).values() for one in (*site.train, *site.validation)
+    )
+    partition = Partition("mix", share=0.5, counts=tuple(COUNTS.items()))
+    whole = open_domain(None, "rotateddigits", "angle_0", seed=0, partition=partition)
+    assert whole.split == open_domain(None, "rotateddigits", "angle_0", seed=0).split, "the held-out site is as ever"
+    with pytest.raises(SettingsError):
+        open_domain(None, "rotateddigits", "angle_15", seed=0, part=(1, 3), partition=partition)

@@ -7,7 +7,7 @@ import math
 import pytest
 import rect4_rounds
 import torch
-from rect4_rounds import Domain, Round, Step, make_domains, play_round
+from rect4_rounds import Domain, Round, Step, deal, make_domains, play_round
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +41,18 @@ def test_no_step_within_the_radius_leaves_a_site_less_behind_than_fedomgs(everyo
     for fraction in (0.25, 0.5, 0.75, 1.0):
         tried = mean + fraction * 0.5 * mean.norm() * circle
         assert (tried @ everyone.updates.T).min(dim=1).values.max() <= best + 1e-9
+
+
+def test_iid_sites_agree_so_that_fedomg_steps_where_fedavg_does(domains: dict[str, Domain]) -> None:
+    dealt = deal(domains, "ABC")
+    own, whole = (torch.cat([made[name].points for name in "ABC"]) for made in (dealt, domains))
+    assert torch.equal(own.sort(dim=0).values, whole.sort(dim=0).values)
+    apart, alike = (play_round(made, "ABC", "D") for made in (domains, dealt))
+    least = [float(result.cosines(named(result)["FedAvg"]).min()) for result in (apart, alike)]
+    assert least[0] < 0.96 < 0.99 < least[1]
+    mean, matched = (named(alike)[name].vector for name in ("FedAvg", "FedOMG"))
+    assert float(matched @ mean) > 0.999 * float(matched.norm() * mean.norm())
+    assert float(matched.norm()) == pytest.approx(1.5 * float(mean.norm()), rel=0.01)
 
 
 def test_fedavg_is_the_mean_and_a_radius_of_zero_makes_fedomg_the_same(domains: dict[str, Domain]) -> None:

@@ -127,6 +127,19 @@ def test_weights_show_gamma_beside_the_reference_weights_only_where_updates_are_
     ]
 
 
+def test_measures_have_a_panel_each_where_a_method_has_them() -> None:
+    plain, aligned = (one_round(1, {"cartoon": Site(), "sketch": Site()}) for _ in range(2))
+    for made, distance in ((plain, 2.0), (aligned, 1.0)):
+        assert made.aggregation is not None
+        made.aggregation.gradient_divergence = distance
+    aligned.classifier_disagreement = 0.25
+    (chart,) = charts("measures", [figure_run(FEDAVG, rounds=[plain]), figure_run(fedomg(), rounds=[aligned])])
+    assert [panel.y_label for panel in chart.panels] == ["gradient divergence", "classifier disagreement"]
+    assert [[means(line) for line in panel.lines] for panel in chart.panels] == [[{1: 2.0}, {1: 1.0}], [{1: 0.25}]]
+    with pytest.raises(DataError):
+        make_pictures("measures", [figure_run(rounds=[one_round(1, {"cartoon": Site()})])])
+
+
 def test_sites_of_one_domain_share_label_and_look() -> None:
     domains = {"cartoon": "cartoon", "photo-1": "photo", "photo-2": "photo", "sketch": "sketch"}
     rounds = [one_round(1, {"cartoon": Site(weight=0.2), "photo-1": Site(weight=0.3), "photo-2": Site(weight=0.5)})]

@@ -53,6 +53,7 @@ RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 QUICK = ("fedavg", "fedomg+ga+dim", "resumed scaffold")
 NO_NUMBERS = {"seconds", "aggregation_seconds", "bytes_down", "bytes_up", "bytes_in_files"}
+NO_NUMBERS |= {"gradient_divergence", "gap_variance", "classifier_disagreement"}  # version 0.2.0 did not record them
 
 
 class ServerKilled(BaseException):

@@ -41,6 +41,21 @@ def test_the_last_linear_layer_gives_way_to_the_protocols_head(add: Callable[...
     assert all(torch.equal(value, again.state_dict()[key]) for key, value in model.state_dict().items())
 
 
+def test_a_layer_of_the_extractor_may_take_the_place_of_the_head(add: Callable[..., str]) -> None:
+    name = add(plain)
+    base, model = (build_model(name, 5, seed=3, head=head) for head in ("two_layer", "projected_two_layer"))
+    own = {key for key in model.state_dict() if key not in base.state_dict()}
+    assert len(own) == 2
+    assert all(key.startswith("extractor.") for key in own)
+    assert all(torch.equal(value, model.state_dict()[key]) for key, value in base.state_dict().items())
+    images = torch.randn(2, 3, 8, 8)
+    assert model.features(images).shape == base.features(images).shape
+    assert not torch.equal(model.features(images), base.features(images))
+    small = build_model("convnet", 5, seed=3, head="projected_two_layer")
+    assert small(torch.randn(2, 3, 16, 16)).shape == (2, 5)
+    assert "extractor.projection.weight" in small.state_dict()
+
+
 def test_a_factory_receives_what_it_names_and_keeps_its_own_defaults(add: Callable[..., str]) -> None:
     seen: list[dict[str, Any]] = []
 

@@ -15,6 +15,7 @@ from tests.tiny_networks import tiny_vit
 
 # Parameters in torchvision's documentation, which counts 1,000 classes at 224 pixels.
 PARAMETERS = {
+    "alexnet": 61_100_840,
     "resnet18": 11_689_512,
     "resnet34": 21_797_672,
     "resnet50": 25_557_032,
@@ -24,7 +25,7 @@ PARAMETERS = {
     "convnext_tiny": 28_589_128,
     "vit_b_16": 86_567_656,
 }
-WITHOUT_BUFFERS = ("convnext_tiny", "vit_b_16")
+WITHOUT_BUFFERS = ("alexnet", "convnext_tiny", "vit_b_16")
 
 
 def on_meta(name: str, **settings: Any) -> tuple[nn.Module, int]:
@@ -55,7 +56,38 @@ def test_the_head_gives_way_and_everything_else_is_the_published_network() -> No
         with torch.device("meta"):
             model = ExtractorClassifier(extractor.eval(), nn.Linear(features, 7))
         assert model.features(torch.empty(2, 3, 224, 224, device="meta")).shape == (2, features)
-        assert re.fullmatch(rf"{name}\w*-[0-9a-f]{{8}}\.pth", imagenet_file_name(name) or "")
+        assert re.fullmatch(rf"{name}[\w-]*-[0-9a-f]{{8}}\.pth", imagenet_file_name(name) or "")
+
+
+def test_alexnet_with_batchnorm_has_the_layers_of_the_published_one_and_a_norm_for_each_but_the_head() -> None:
+    (plain, _), (normed, features) = on_meta("alexnet"), on_meta("alexnet", norm="batch")
+    own = {key for key in normed.state_dict() if not key.startswith("norms.")}
+    assert own == {*plain.state_dict()}
+    layers = [one for one in normed.modules() if isinstance(one, nn.Conv2d | nn.Linear)]
+    assert (
+        len([one for one in normed.modules() if isinstance(one, nn.BatchNorm2d | nn.BatchNorm1d)]) == len(layers) == 7
+    )
+    assert normed(torch.empty(2, 3, 63, 63, device="meta")).shape == (2, features)
+    assert imagenet_file_name("alexnet", "batch") == imagenet_file_name("alexnet")
+
+
+def test_what_a_file_of_weights_lacks_by_the_networks_record_stays_as_it_was(tmp_path: Path) -> None:
+    def build() -> nn.Module:
+        return nn.ModuleDict({"layer": nn.Linear(4, 4), "norms": nn.BatchNorm1d(4), "head": nn.Linear(4, 2)})
+
+    record = Network(name="tiny_normed", build=build, head="head", output="norms")
+    made = record.extractor(2)[0]
+    model = ExtractorClassifier(made, nn.Linear(4, 2))
+    published = {f"{name}.{part}": torch.ones(shape) for name, rows in (("layer", 4), ("head", 1000))
+                 for part, shape in (("weight", (rows, 4)), ("bias", (rows,)))}  # fmt: skip
+    torch.save(published, tmp_path / "weights.pth")
+    NETWORKS.add(record)
+    try:
+        load_pretrained(model, "tiny_normed", "auto", tmp_path / "weights.pth")
+    finally:
+        NETWORKS.remove("tiny_normed")
+    assert bool((made.state_dict()["layer.weight"] == 1).all())
+    assert made.state_dict()["norms.running_var"].tolist() == [1.0] * 4
 
 
 def transformer(image_size: int, seed: int) -> ExtractorClassifier:

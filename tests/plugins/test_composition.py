@@ -45,6 +45,20 @@ def test_order_case_spaces_and_fed_change_nothing() -> None:
     assert parse_method("fedomg").plus("dim").name == "fedomg+dim"
 
 
+def test_a_direction_may_start_from_another_rule_than_fedavg() -> None:
+    for text in ("fedomg+nova", "FedNova+omg"):
+        assert parse_method(text) == Composition("fedomg", over="fednova")
+    made = parse_method("dim+nova+ga+omg")
+    assert (made.name, made.over) == ("fedomg+nova+ga+dim", "fednova")
+    assert [record.key for record in made.records] == ["fedomg", "fednova", "fedga", "feddim"]
+    assert run_of(made, "pacs").aggregator["over"] == "fednova"
+    assert not run_of(made, "pacs").said.plans.real.protocol.keep_momentum
+    for text in ("fedomg+csa", "fednova+csa", "fedomg+avg", "fedomg+nova+csa", "fedomg+omg"):
+        with pytest.raises(SettingsError) as caught:
+            parse_method(text)
+        assert caught.value.field == "method"
+
+
 def test_a_title_is_the_name_as_people_write_it_and_what_nobody_knows_stays() -> None:
     texts = ("fedga", "fedprox+ga", "Mine+dim", "fedomg+as")
     assert [title_of(text) for text in texts] == ["FedDG-GA", "FedProx + GA", "Mine + DIM", "FedOMG + AS"]

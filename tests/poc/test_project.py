@@ -18,6 +18,7 @@ from fdg_plugins.lab.poc.kits import (
     read_project,
 )
 from fdg_plugins.lab.poc.processes import check_port
+from fdg_plugins.settings.defaults import domains_of_sites
 from fdg_plugins.settings.site_config import FILE_NAME
 from tests.cli.commands import fdg
 
@@ -30,6 +31,12 @@ def test_the_project_is_that_which_flares_tools_are_given_or_has_other_sites() -
     assert (project.sites, project.ports) == (("a", "b", "c", "d", "e"), (9000, 9001))
     organisations = [each["org"] for each in project.content["participants"] if each["type"] == "client"]
     assert organisations == ["museum", "museum", "studio", "studio", "museum"]
+
+
+def test_a_site_that_shares_a_domain_is_told_its_part() -> None:
+    data = SiteData(domains_of_sites("vlcs", {"sites": 4}))
+    assert data.entry("voc2007-2of2") == {"domain": "voc2007", "part": "2/2"}
+    assert data.entry("sun09") == {"domain": "sun09"}
 
 
 def test_a_folder_keeps_its_ports_and_sites(tmp_path: Path) -> None:
@@ -55,7 +62,7 @@ def test_a_folder_without_a_federation_is_refused(tmp_path: Path, content: str |
         assert fdg("poc", command, tmp_path).exit_code == 2
 
 
-@pytest.mark.parametrize("options", [["--port", "0"], ["--data-root", "/nowhere"], ["two words"]])
+@pytest.mark.parametrize("options", [["--port", "0"], ["--sites", "2"], ["--data-root", "/nowhere"], ["two words"]])
 def test_a_wrong_request_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_fdg_variables: None, options: list[str]
 ) -> None:

@@ -93,7 +93,7 @@ def _selected_model(run: Run) -> dict[str, torch.Tensor]:
     """
     if not (file := run.folder / SELECTED_FILE).is_file():
         raise DataError(
-            f"run {run.folder} kept no {file.name}; expected it beside the record (a sweep: --keep-models)."
+            f"run {run.folder} kept no {file.name}; expected it beside the record (a sweep: --set keep_models=true)."
         )
     state = load_tensors(file)
     expected, found = (

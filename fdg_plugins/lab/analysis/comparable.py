@@ -32,6 +32,9 @@ FREE_FIELDS = {
     "enable_tensor_disk_offload",
 }
 
+# Settings by which sites share a domain.
+DIVIDING = {"sites", "sites_per_domain", "partition", "dirichlet_alpha", "mix_share", "least_images"}
+
 
 @dataclass(frozen=True)
 class Group:
@@ -181,13 +184,18 @@ def _facts(run: Run, apart_from: Collection[str]) -> Iterator[tuple[str, Any]]:
     domains = {reply.domain for reply in record.census.values()} - {run.target}
     yield f"the list of source domains with {run.target} held out", " and ".join(sorted(domains))
     for domain, replies in sorted(grouped(record.census.values(), lambda reply: reply.domain).items()):
-        yield from _split(run, domain, replies)
+        yield from _split(
+            run, domain, replies, [f" with {name} {value_of(run, name)}" for name in DIVIDING & {*apart_from}]
+        )
 
 
-def _split(run: Run, domain: str, replies: Sequence[CensusReply]) -> Iterator[tuple[str, Any]]:
-    """Yield the split of a domain, and what ``auto`` meant; the seed in a split's name is no difference."""
+def _split(run: Run, domain: str, replies: Sequence[CensusReply], divided: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the split of a domain, and what ``auto`` meant; the seed in a split's name is no difference.
+
+    ``divided``: the values of settings that divide a source domain and may differ.
+    """
     role = "held-out" if domain == run.target else "source"
-    where = f"of the {role} domain {domain}"
+    where = f"of the {role} domain {domain}{''.join(sorted(divided)) if role == 'source' else ''}"
     by_seed = f" under seed {run.seed}" if role == "source" and run.record.protocol.partition != "equal" else ""
     names = (re.sub(rf"@{run.seed}(-[0-9a-f]{{16}})?\b", "@seed", reply.split) for reply in replies)
     yield f"the split {where}", ", ".join(sorted(names))

@@ -4,7 +4,6 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from fdg_plugins.data import dataset_spec
 from fdg_plugins.data.skew import EQUAL
 from fdg_plugins.lab.analysis.facts import MOST_NAMED, absences, missing_images, noised
 from fdg_plugins.lab.analysis.papers import NETWORKS, OTHER_IMAGES, PRINTED_DATASETS, PrintedRow
@@ -49,7 +48,7 @@ def departures(runs: Sequence[Run], row: PrintedRow, chosen: Collection[str] = (
 
     Compared are the data set, where a paper has another number of its images; the size of the images with the protocol
     of the data set; network and initial weights with the printed backbone; whether all images were used, those of the
-    held-out domain too; and for federated methods whether there is one site per domain and all took part in all rounds,
+    held-out domain too; and for federated methods whether there are as many sites and as many took part in each round,
     what all these papers have in common (:data:`USUAL`), the method's own server learning rate unless it was
     ``chosen``, and what the paper's protocol says of training, as far as it says it and it is not the method's own.
     """
@@ -63,7 +62,7 @@ def departures(runs: Sequence[Run], row: PrintedRow, chosen: Collection[str] = (
     found += _of_material(runs, published)
     if runs[0].is_reference:
         return found
-    protocols = PAPER_PROTOCOLS.get(paper, {})
+    protocols = PAPER_PROTOCOLS.get(row.protocol, {})
     of_paper = protocols.get(dataset, protocols.get(PRINTED_DATASETS[dataset], {}))
     method, settings = parse_method(runs[0].method), method_settings(record)
     defaults = method_defaults(method, dataset)
@@ -77,10 +76,11 @@ def departures(runs: Sequence[Run], row: PrintedRow, chosen: Collection[str] = (
     own = {name for name in method_fields(record) if name in defaults.demanded or name not in of_paper}
     found += _of_settings(record.protocol, of_paper, own)
     sources = sorted({len(run.record.sources) for run in runs})
-    if sources != [len(dataset_spec(dataset).domains) - 1]:
+    if sources != [row.sites[0]]:
         found.append(f"{' or '.join(map(str, sources))} source sites")
-    if record.protocol.sites_per_round is not None:
-        found.append(f"{record.protocol.sites_per_round} sites per round")
+    drawn, published_drawn = record.protocol.sites_per_round, None if len({*row.sites}) == 1 else row.sites[1]
+    if drawn != published_drawn:
+        found.append(f"{drawn or 'all'} sites per round")
     return [*found, *_of_updates(runs, named=True)]
 
 

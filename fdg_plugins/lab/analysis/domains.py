@@ -24,7 +24,7 @@ from fdg_plugins.lab.analysis.facts import (
     versions_in_words,
 )
 from fdg_plugins.lab.analysis.pairing import compare
-from fdg_plugins.lab.analysis.papers import AVERAGE, papers, printed_rows
+from fdg_plugins.lab.analysis.papers import AVERAGE, PrintedRow, papers, printed_rows
 from fdg_plugins.lab.analysis.runs import Run, default_settings, method_title
 from fdg_plugins.lab.analysis.selection import ORACLE, RULES, SOURCE_VALIDATION, choose, note_on, target_score
 from fdg_plugins.lab.analysis.table import DIFFERENCE, NOT_COMPARABLE, OURS, PRINTED, Row, Table, seeds_in_words
@@ -115,7 +115,7 @@ def _rows(
             for number in range(len(group.runs[0].record.classes)):
                 if by_class := _cells(group.runs, rule, domains, name := f"{kind.name}_{number}"):
                     yield row(name, named, rule, "ours", by_class, facts, in_text=False)
-    for one in printed_rows(str(group.runs[0].dataset), group.method, against) if against else ():
+    for one in _printed(group, against) if against else ():
         if not any(one.cells.keys() & cells.keys() for cells in ours.values()):
             continue
         paper, tables = f"{one.paper.title} paper", [str(table) for table in one.tables]
@@ -137,6 +137,15 @@ def _rows(
                 column: difference(cell, one.cells[column]) for column, cell in cells.items() if column in one.cells
             }
             yield row(DIFFERENCE, group.label, rule, f"ours minus {paper}, within 2 SE", minus, {**facts, **source})
+
+
+def _printed(group: Group, against: str) -> tuple[PrintedRow, ...]:
+    """Return the papers' rows for as many sites as the runs had, and for their settings."""
+    record = group.runs[0].record
+    sources = [record.census[site].domain for site in record.sources if site in record.census]
+    settings = {} if group.is_reference else method_settings(record)
+    many = len(sources) > len({*sources})
+    return printed_rows(str(group.runs[0].dataset), group.method, against, many=many, settings=settings)
 
 
 def _cells(runs: Sequence[Run], rule: str, domains: Sequence[str], derived: str | None = None) -> dict[str, Estimate]:

@@ -8,8 +8,8 @@ from contextlib import suppress
 
 import numpy as np
 
-from fdg_plugins.data import RotatedSpec, dataset_spec
-from fdg_plugins.data.catalogue import origin_of
+from fdg_plugins.data import dataset_spec
+from fdg_plugins.data.catalogue import known_images
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.analysis.comparable import Group
 from fdg_plugins.lab.analysis.estimates import span
@@ -145,21 +145,6 @@ def known_domains(dataset: DatasetRef) -> tuple[str, ...]:
         return dataset_spec(dataset).domains
     except SettingsError:
         return ()
-
-
-def known_images(dataset: DatasetRef, domain: str, *, certain: bool = True) -> list[int]:
-    """Return the numbers of images that a domain has, one for each release.
-
-    There are none for a user's own data and for drawings. ``certain``: only of releases whose images were counted.
-    """
-    if not isinstance(dataset, str) or domain not in known_domains(dataset):
-        return []
-    spec = dataset_spec(dataset)
-    releases = [one.images for one in origin_of(dataset).releases if one.certain or not certain]
-    if isinstance(spec, RotatedSpec):  # all images of a release are dealt to the domains in turn
-        totals = [min(total, spec.limit or total) for total in (sum(images.values()) for images in releases)]
-        return [len(range(spec.domains.index(domain), total, len(spec.domains))) for total in totals]
-    return [images[domain] for images in releases if domain in images]
 
 
 def missing_images(runs: Iterable[Run], *, certain: bool = True) -> dict[str, str]:

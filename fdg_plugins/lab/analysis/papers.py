@@ -7,8 +7,9 @@ their parts have names there that this package understands, or has no counterpar
 
 import csv
 import functools
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -28,8 +29,8 @@ PRINTED_DATASETS = {
 ANGLE = "angle_"  # in this package's names of RotatedMNIST's domains
 # From the papers' name of a data set to its number of domains.
 DOMAINS = {"pacs": 4, "vlcs": 4, "officehome": 4, "terraincognita": 4, "domainnet": 6, "rotatedmnist": 6}
-# From a printed backbone to this package's network; AlexNet has none.
-NETWORKS = {"resnet18": "resnet18", "resnet50": "resnet50", "convnet": "groupnorm_convnet"}
+# From a printed backbone to this package's network.
+NETWORKS = {"convnet": "groupnorm_convnet", **{name: name for name in ("resnet18", "resnet50", "alexnet")}}
 # What only the papers' texts state, by paper and the papers' name of the data set.
 REMARKS = {
     ("fediir", "rotatedmnist"): "RotatedMNIST of 70,000 images",
@@ -53,6 +54,19 @@ class Paper(NamedTuple):
     selection: str
 
 
+# FedDIM's Table 3 varies settings: from a printed method to ours and its settings. FedDG-GA's Table 3 has them in the
+# setting of a number; those that the paper uses everywhere else are none.
+ABLATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "feddim-lambda0": ("feddim", {"strength": 0}),
+    "feddim-m0": ("feddim", {"insight_momentum": 0}),
+    "feddim-m1": ("feddim", {"insight_momentum": 1}),
+    "feddim-feature": ("feddim", {"objective target": "feature"}),
+    "feddim-logit": ("feddim", {"objective target": "logit"}),
+}
+USUAL_SETTINGS = ("", "step=0.05,decay=linear", "weights=sample_ratio")
+_SETTING = re.compile(r"clients=(\d+),sampled=(\d+),?(?:step=(?P<step>[\d.]+))?(?:,decay=(?P<decay>\w+))?.*")
+
+
 class PrintedNumber(NamedTuple):
     """One line of the data file; mean and standard deviation are fractions, ``std`` is None if none is printed."""
 
@@ -67,14 +81,43 @@ class PrintedNumber(NamedTuple):
     std: float | None
     notes: tuple[str, ...]
 
+    @property
+    def ours(self) -> str | None:
+        """This package's name of the method in a federated table; None if it has no such method."""
+        return method_of(ABLATIONS.get(self.method, (self.method,))[0])
+
+    @property
+    def sites(self) -> tuple[int, int] | None:
+        """The number of sites that share the source domains, and of those drawn for a round; None if there are none."""
+        found = _SETTING.fullmatch(self.setting)
+        return None if found is None else (int(found[1]), int(found[2]))
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings of the method, by our names, in which it differs from the paper's other tables."""
+        found = _SETTING.fullmatch(self.setting)
+        if found is None or self.setting.split(",", 2)[2:] in ([], *([text] for text in USUAL_SETTINGS)):
+            return ABLATIONS.get(self.method, ("", {}))[1]
+        decay = {"decay": found["decay"]} if found["decay"] else {}
+        return {"step_size": float(found["step"]), **decay}
+
 
 class PrintedRow(NamedTuple):
-    """The numbers of one paper for one method, by this package's domain names or ``average``; and their tables."""
+    """The numbers of one paper for one method, by this package's domain names or ``average``; and their tables.
+
+    ``sites``: the number of sites of the sources, and of those drawn for a round.
+    """
 
     paper: Paper
     tables: tuple[int, ...]
     backbone: str
+    sites: tuple[int, int]
     cells: dict[str, Estimate]
+
+    @property
+    def protocol(self) -> str:
+        """The name of the protocol of these numbers."""
+        return self.paper.key if self.sites[0] == self.sites[1] else f"{self.paper.key}-many"
 
 
 @functools.cache
@@ -107,12 +150,15 @@ def method_of(printed: str) -> str | None:
         return None
 
 
-def printed_rows(dataset: str, method: str, against: str = ALL_PAPERS) -> tuple[PrintedRow, ...]:
+def printed_rows(
+    dataset: str, method: str, against: str = ALL_PAPERS, *, many: bool = False, settings: Mapping[str, Any] = {}
+) -> tuple[PrintedRow, ...]:
     """Return the printed numbers for this package's ``method`` on its ``dataset``, one row per paper.
 
-    They are of tables with one site per source domain that trains in every round. ``against`` is a paper's key, or
-    ``paper`` for all. Raises ``SettingsError`` for an unknown paper, and if none of the requested papers uses the data
-    set.
+    ``against`` is a paper's key, or ``paper`` for all. ``many``: of the tables in which several sites share a source
+    domain, instead of those with one site per domain. ``settings``: of the method, for tables that vary one; a paper
+    that does not print these has its other row. Raises ``SettingsError`` for an unknown paper, and if none of the
+    requested papers uses the data set.
     """
     if against not in {ALL_PAPERS, *papers()}:
         raise SettingsError(field="paper", value=against, expected=f"one of {', '.join((ALL_PAPERS, *papers()))}")
@@ -122,11 +168,16 @@ def printed_rows(dataset: str, method: str, against: str = ALL_PAPERS) -> tuple[
     if not {one.paper for one in on_dataset} & {paper.key for paper in asked}:
         expected = f"one on which {', '.join(paper.title for paper in asked)} print numbers"
         raise SettingsError(field="data set", value=dataset, expected=f"{expected}: {', '.join(PRINTED_DATASETS)}")
-    sources = DOMAINS[printed] - 1
-    whole = [one for one in on_dataset if one.setting == f"clients={sources},sampled={sources}"]
-    numbers = [one for one in whole if method_of(one.method) == method]
-    by_paper = [(paper, [one for one in numbers if one.paper == paper.key]) for paper in asked]
+    numbers = [one for one in on_dataset if one.sites and one.ours == method]
+    numbers = [one for one in numbers if one.sites and (one.sites[0] > one.sites[1]) is many]
+    by_paper = [(paper, _varied([one for one in numbers if one.paper == paper.key], settings)) for paper in asked]
     return tuple(_row(paper, of_paper) for paper, of_paper in by_paper if of_paper)
+
+
+def _varied(numbers: Sequence[PrintedNumber], settings: Mapping[str, Any]) -> list[PrintedNumber]:
+    """Return the numbers of the table that varies the method's settings and has these, else those of the others."""
+    own = [one for one in numbers if one.settings and one.settings.items() <= settings.items()]
+    return own or [one for one in numbers if not one.settings]
 
 
 def _row(paper: Paper, numbers: Sequence[PrintedNumber]) -> PrintedRow:
@@ -144,7 +195,9 @@ def _row(paper: Paper, numbers: Sequence[PrintedNumber]) -> PrintedRow:
     }
     if numbers[0].dataset == "rotatedmnist":
         cells = {domain if domain == AVERAGE else ANGLE + domain: cell for domain, cell in cells.items()}
-    return PrintedRow(paper, tuple(sorted({one.table for one in taken.values()})), numbers[0].backbone, cells)
+    sites = numbers[0].sites
+    assert sites is not None
+    return PrintedRow(paper, tuple(sorted({one.table for one in taken.values()})), numbers[0].backbone, sites, cells)
 
 
 def _read(name: str) -> list[dict[str, Any]]:

@@ -24,15 +24,15 @@ from fdg_plugins.plugins.files import load_files
 from fdg_plugins.plugins.own_dataset import DatasetRef, OwnDataset
 from fdg_plugins.recipes import FDGRecipe
 from fdg_plugins.recipes.job import add_note
-from fdg_plugins.settings.defaults import drawn_sites, source_sites
+from fdg_plugins.settings.defaults import allotted_sites, drawn_sites
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Protocol, environment_settings
 from fdg_plugins.settings.protocols import PAPER
 from fdg_plugins.settings.uses import uses_of
 from fdg_plugins.storage import check_outside
 
-PER_DOMAIN = "sites_per_domain"
+NUMBERS_OF_SITES = {"sites", "sites_per_domain"}
 # What a recipe takes beside settings, such as the name of its job.
-RECIPES_OWN = frozenset(signature(FDGRecipe).parameters) - {"settings"}
+RECIPES_OWN = frozenset(signature(FDGRecipe).parameters) - {"settings", *NUMBERS_OF_SITES}
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,8 @@ class JobSource:
         target = dataset_spec(dataset).domains[0] if asked.target is None else asked.target
         settings = {**settings_of_protocol(protocol, dataset, method), **asked.settings}
         if asked.participation is not None:
-            settings["sites_per_round"] = drawn_sites(asked.participation, source_sites(dataset, settings))
+            counts = allotted_sites(dataset, target, settings)
+            settings["sites_per_round"] = drawn_sites(asked.participation, sum(counts.values()))
         self.title = title_of(method)
         self.environment = dict(environment)
         self.run = _planned(method, dataset, protocol, target, asked.seed or 0, settings)
@@ -95,7 +96,7 @@ class FolderJob(JobSource):
         self._arguments = arguments_of(workflow)
         rule = self._arguments.get("aggregator")
         whose = not isinstance(asked.dataset, OwnDataset) and asked.protocol in (None, PAPER)
-        if not self._sites or rule is None or not whose or PER_DOMAIN in asked.settings:
+        if not self._sites or rule is None or not whose or NUMBERS_OF_SITES & asked.settings.keys():
             expected = "a job with an aggregator by name, and its own sites, data set and protocol (fdg export job)"
             raise SettingsError(field="job", value=self._folder, expected=expected)
         self.environment = {**environment, **shell}

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import pydantic
 import yaml
 
+from fdg_plugins.data.site_names import split_site
 from fdg_plugins.errors import DataError, FDGError, SettingsError, first_problem
 from fdg_plugins.flare.cautious_kits import harden
 from fdg_plugins.settings.site_config import FILE_NAME, update_site_config
@@ -104,7 +105,10 @@ class SiteData(NamedTuple):
         """Return what the options say about a site's data, in the form of its config."""
         paths = {"data_root": self.root, "dataset_file": self.file}
         known = {name: str(path.resolve()) for name, path in paths.items() if path is not None}
-        return {**({"domain": self.domains[site]} if site in self.domains else {}), **known}
+        domain = self.domains.get(site)
+        part = None if domain in (None, site) else split_site(site)[1]
+        own = {"domain": domain, "part": part and "/".join(map(str, part))}
+        return {**{name: text for name, text in own.items() if text}, **known}
 
 
 def check_folder(folder: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of finished runs by kind: convergence, cosines, weights, sensitivity, partition.
+"""Figures of finished runs by kind: convergence, cosines, weights, measures, sensitivity, partition.
 
 :func:`make_pictures` needs no matplotlib; ``drawing`` turns a :class:`Picture` into an image, and
 :meth:`Picture.numbers` are its numbers.
@@ -8,7 +8,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.lab.analysis.figures.charts import convergence, cosines, partition, sensitivity, weights
+from fdg_plugins.lab.analysis.figures.charts import convergence, cosines, measures, partition, sensitivity, weights
 from fdg_plugins.lab.analysis.figures.picture import Chart, Counts, Picture
 from fdg_plugins.lab.analysis.runs import Run
 from fdg_plugins.lab.analysis.selection import SOURCE_VALIDATION
@@ -20,6 +20,7 @@ KINDS: Mapping[str, Callable[[Sequence[Run], str | None, str], tuple[Picture, ..
     "convergence": lambda runs, setting, rule: convergence(runs),
     "cosines": lambda runs, setting, rule: cosines(runs),
     "weights": lambda runs, setting, rule: weights(runs),
+    "measures": lambda runs, setting, rule: measures(runs),
     "sensitivity": sensitivity,
     "partition": lambda runs, setting, rule: partition(runs),
 }

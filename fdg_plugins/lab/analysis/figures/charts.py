@@ -42,6 +42,12 @@ FIELDS = {
     GAMMA: "gamma",
     WEIGHT: "weights",
 }
+# What papers argue with: FedOMG's divergence of gradients, FedIIR's disagreement, FedDG-GA's variance (Eq. 2).
+MEASURES = {
+    "gradient divergence": "gradient_divergence",
+    "classifier disagreement": "classifier_disagreement",
+    "variance of gaps": "gap_variance",
+}
 SAME = 1e-6  # largest difference of cosines that differ by rounding alone
 AVERAGE = "average of the held-out domains"
 DECADE = 10.0
@@ -166,6 +172,36 @@ def weights(runs: Sequence[Run]) -> tuple[Chart, ...]:
     For a method that matches updates, gamma is shown too. Raises ``SettingsError`` if the runs are not comparable.
     """
     return _charts("weights", "Weight of each site's update", runs, (GAMMA, WEIGHT), (0.0, 1.0))
+
+
+def measures(runs: Sequence[Run]) -> tuple[Chart, ...]:
+    """Return one chart of what papers argue with: a panel per measure and held-out domain, a line per method.
+
+    Raises ``SettingsError`` if the runs are not comparable.
+    """
+    material = _Material(runs)
+
+    def lines(target: str, measure: str) -> Iterator[Line]:
+        for group, look in material.groups:
+            if points := over_seeds(group.held_out(target), lambda run: measured_by_round(run, measure)):
+                yield Line(group.title, look, points)
+
+    every = [(target, measure) for measure in MEASURES for target in material.targets]
+    panels = tuple(
+        Panel(f"held out: {target}", measure, found, bounds=(0.0, math.inf))
+        for target, measure in every
+        if (found := tuple(lines(target, measure)))
+    )
+    title = "How far the sites are apart"
+    return (Chart(name="measures", title=title, x_label="round", panels=panels, **_stated(runs)),) if panels else ()
+
+
+def measured_by_round(run: Run, measure: str) -> dict[float, float | None]:
+    """Return one of the measures in each round; None where the method has none."""
+    return {
+        one.round: getattr(one, MEASURES[measure], getattr(one.aggregation, MEASURES[measure], None))
+        for one in run.record.rounds
+    }
 
 
 def site_by_round(run: Run, site: str, quantity: str) -> dict[float, float | None]:
