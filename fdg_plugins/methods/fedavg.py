@@ -80,8 +80,8 @@ METHOD = method.Method(
             "census: names of domain, data set and classes, number of images of each class, sizes of the "
             "splits, the split's name and hash, numbers of files that were skipped (named only with "
             "report_names) and of damaged images, role, allowed reports, number of foreign classes on its "
-            "allow list, device, precision, whether it compiles, whether it has kept anything of the run, "
-            "whether its images are the stand-in, versions",
+            "allow list, device, precision, threads, whether it compiles, whether it has kept anything of the "
+            "run, whether its images are the stand-in, versions",
             "a few lines",
             "the number of images of each class",
             when="once per job",

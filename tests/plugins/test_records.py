@@ -90,6 +90,7 @@ IN_THE_CENSUS = {
     "allowed_reports": "allowed reports",
     "device": "device",
     "precision": "precision",
+    "threads": "threads",
     "compiled": "whether it compiles",
     "keeps_state": "whether it has kept anything of the run",
     "versions": "versions",

@@ -58,7 +58,9 @@ def build_table(
     score, domains = kept[0].record.score, _domains(kept)
     remarks: dict[str, list[str]] = {}
     rows = tuple(row for group in groups for row in _rows(group, rules, domains, against, remarks))
+    selecting = kept[0].record.selecting
     rule = RULES[rules[0]] if len(rules) == 1 else "by several rules"
+    rule += f" by {selecting.title}" if selecting != score else ""
     return Table(
         caption=f"{score.heading}{score.unit}, {seeds_in_words(rows, (run.seed for run in kept))}: {described(kept)}; "
         f"selection: {rule}; {versions_in_words(kept)}.",
@@ -68,7 +70,7 @@ def build_table(
         notes=(
             *(f"{', '.join(of)}: {text}." for text, of in remarks.items()),
             *_notes_on_papers(rows),
-            *(note_on(group, chosen, kept[0].record.selecting) for group, chosen in found if chosen),
+            *(note_on(group, chosen, selecting) for group, chosen in found if chosen),
             *_notes_on_images(kept, domains),
             *notes_on_runs(kept),
             *note_on_batch_norm(groups),
