@@ -3,7 +3,7 @@
 
     >>> from fdg_plugins.models import build_model, model_names, parameter_kinds
     >>> model_names()  # doctest: +ELLIPSIS
-    ('cnn', 'convnet', 'convnext_tiny', 'efficientnet_b0', 'efficientnet_lite0', ..., 'strided_convnet', 'vit_b_16')
+    ('alexnet', 'cnn', 'convnet', 'convnext_tiny', 'efficientnet_b0', ..., 'strided_convnet', 'vit_b_16')
     >>> model = build_model("convnet", num_classes=7, seed=1)
     >>> model.feature_size
     128
