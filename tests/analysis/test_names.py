@@ -44,7 +44,7 @@ def test_a_method_is_its_aggregator_its_weighting_and_its_objective(made: Method
 
 
 def test_every_job_of_the_project_is_called_by_its_method_which_has_its_defaults() -> None:
-    for job in sorted(path.name for path in JOBS.iterdir() if path.is_dir()):
+    for job in sorted(path.name for path in JOBS.glob("*_*")):
         config = json.loads((JOBS / job / "app_server/config/config_fed_server.json").read_text(encoding="utf-8"))
         arguments = config["workflows"][0]["args"]
         aggregator = make_aggregator(arguments["aggregator"])

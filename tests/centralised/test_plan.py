@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 # What shapes network or images and is not a setting: arguments of a run, the method, and what one site a domain leaves.
 SET_OTHERWISE = {
     *("dataset", "target", "seed", "task", "objective", "batch_size"),
-    *("partition", "dirichlet_alpha", "least_images"),
+    *("partition", "dirichlet_alpha", "mix_share", "least_images"),
 }
 
 
