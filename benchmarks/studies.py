@@ -126,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.data_root is None:
         parser.error("--data-root is missing: the folder that holds the data sets.")
     for call in STUDIES[asked.study]:
-        order = [*shlex.split(call), "--to", asked.to or f"sweeps/{asked.study}", "--data-root", asked.data_root]
+        order = [asked.to or f"sweeps/{asked.study}", *shlex.split(call), "--data-root", asked.data_root]
         if code := subprocess.run([FDG, "sweep", *order, *more]).returncode:
             return code
     return 0

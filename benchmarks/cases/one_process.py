@@ -79,7 +79,7 @@ def _sweep(folder: Path, settings: Mapping[str, Any], own: Mapping[str, str], ru
     """Return the seconds of a sweep of so many seeds, one run at a time, as the loops are run."""
     seeds = ",".join(map(str, range(runs)))
     given = [text for name, value in settings.items() for text in ("--set", f"{name}={json.dumps(value)}")]
-    command = [str(Path(sys.executable).with_name("fdg")), "sweep", "--to", str(folder / "sweep")]
+    command = [str(Path(sys.executable).with_name("fdg")), "sweep", str(folder / "sweep")]
     command += ["--methods", "fedavg", "--targets", dataset_spec(DATASET).domains[0], "--seeds", seeds]
     return run_command([*command, "--set", "parallel=1", *given], folder, own)
 
