@@ -69,9 +69,7 @@ from fdg_plugins.errors import (
 from fdg_plugins.flare.broken_uploads import register_server_tensors
 from fdg_plugins.messages import META_REPORT
 from fdg_plugins.plugins.classes import ClassesOf, parameters_of
-from fdg_plugins.plugins.composition import BASE
 from fdg_plugins.plugins.fields import Positive, check_parameters
-from fdg_plugins.plugins.methods import METHODS
 
 AGGREGATOR_STATE = 1
 
@@ -345,21 +343,6 @@ class UpdateAggregator(ModelAggregator):
         model = self.fl_ctx.get_prop(AppConstants.GLOBAL_MODEL) if self.fl_ctx else None
         weights = model.get(ModelLearnableKey.WEIGHTS) if isinstance(model, Mapping) else None
         return ModelLayout.of(weights) if weights else None
-
-
-def rule_below(key: str) -> UpdateAggregator | None:
-    """Return the rule of this package that another direction starts from, by its method's key; None for FedAvg.
-
-    Raises ``SettingsError`` for a rule that cannot stand below another: see :meth:`Method.stands_below`.
-    """
-    if key == BASE:
-        return None
-    record = METHODS.own().get(key)
-    if record is None or record.aggregator is None or not record.stands_below:
-        expected = f"{BASE!r}, or a method of this package whose step is one combination of whole updates"
-        raise SettingsError(field="over", value=key, expected=expected)
-    made: UpdateAggregator = record.aggregator()
-    return made
 
 
 def take_step(aggregator: UpdateAggregator) -> FLModel:

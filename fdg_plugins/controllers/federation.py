@@ -41,7 +41,8 @@ from fdg_plugins.record.census import (
 )
 from fdg_plugins.record.checkpoint import has_checkpoint, require_checkpoint
 from fdg_plugins.record.method_settings import method_label, name_of_run
-from fdg_plugins.record.run_record import InitialWeights, Method, RunRecord
+from fdg_plugins.record.round_record import InitialWeights, Method
+from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.record.text import (
     evaluation_line,
     final_table,

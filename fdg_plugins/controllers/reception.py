@@ -32,7 +32,8 @@ from fdg_plugins.messages import (
 )
 from fdg_plugins.objectives import Exchange, SiteFacts, make_objective
 from fdg_plugins.plugins.reports import CheckedReports
-from fdg_plugins.record.run_record import LocalRecord, RunRecord
+from fdg_plugins.record.round_record import LocalRecord
+from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import DEFAULT_TASK, Task
 from fdg_plugins.training.global_model import count_bytes

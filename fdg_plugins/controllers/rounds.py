@@ -34,7 +34,8 @@ from fdg_plugins.record.checkpoint import (
     other_arithmetic,
     read_checkpoint,
 )
-from fdg_plugins.record.run_record import AggregationRecord, EvaluationRecord, RoundRecord, RunRecord
+from fdg_plugins.record.round_record import AggregationRecord, RoundRecord
+from fdg_plugins.record.run_record import EvaluationRecord, RunRecord
 from fdg_plugins.record.text import why_unchanged
 from fdg_plugins.state.folders import remove_state
 from fdg_plugins.training.global_model import GlobalModel, count_bytes, save_local_models

@@ -21,7 +21,8 @@ from nvflare.app_common.widgets.streaming import AnalyticsReceiver
 from fdg_plugins.flare.metrics import Metric, publish
 from fdg_plugins.flare.trackers import TrackedRun, make_receiver
 from fdg_plugins.record.method_settings import federated_name, name_of_run
-from fdg_plugins.record.run_record import EvaluationRecord, RoundRecord, RunRecord
+from fdg_plugins.record.round_record import RoundRecord
+from fdg_plugins.record.run_record import EvaluationRecord, RunRecord
 
 Scalar = tuple[str, float]
 

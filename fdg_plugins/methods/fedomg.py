@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from fdg_plugins.aggregators.base import UpdateAggregator, rule_below
+from fdg_plugins.aggregators.base import UpdateAggregator
 from fdg_plugins.aggregators.contributions import Contribution, Direction
 from fdg_plugins.core.grouping import group_means, match_groups, relative_loss
 from fdg_plugins.core.matching import (
@@ -33,6 +33,7 @@ from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.plugins import method
 from fdg_plugins.plugins.composition import BASE
 from fdg_plugins.plugins.fields import NotNegative, Positive
+from fdg_plugins.plugins.methods import METHODS
 
 BY_DOMAIN = "domain"
 IDLE_BELOW = 1e-3  # of the longest update: what is shorter has no direction to match
@@ -75,7 +76,7 @@ class FedOMGAggregator(UpdateAggregator):
         self.damping = damping
         self.grouping = grouping
         self.over = over
-        self._below = rule_below(over)
+        self._below = _rule_below(over)
         super().__init__(weighting=weighting, server_lr=server_lr)
 
     @property
@@ -157,6 +158,21 @@ class FedOMGAggregator(UpdateAggregator):
     def _grouping_loss(self, gram: torch.Tensor, weights: torch.Tensor, matching: Matching) -> float:
         value = matching_objective(gram, weights, self.kappa, matching.weights, self._damping)
         return relative_loss(value, self._match(gram, weights, None)[0].objective)
+
+
+def _rule_below(key: str) -> UpdateAggregator | None:
+    """Return the rule of this package that another direction starts from, by its method's key; None for FedAvg.
+
+    Raises ``SettingsError`` for a rule that cannot stand below another: see :meth:`Method.stands_below`.
+    """
+    if key == BASE:
+        return None
+    record = METHODS.own().get(key)
+    if record is None or record.aggregator is None or not record.stands_below:
+        expected = f"{BASE!r}, or a method of this package whose step is one combination of whole updates"
+        raise SettingsError(field="over", value=key, expected=expected)
+    made: UpdateAggregator = record.aggregator()
+    return made
 
 
 METHOD = method.Method(

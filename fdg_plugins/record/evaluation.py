@@ -9,7 +9,7 @@ import pydantic
 
 from fdg_plugins.core.bootstrap import PAIRED, RIGHT_OR_WRONG, interval_of
 from fdg_plugins.messages import ModelScores
-from fdg_plugins.record.run_record import Recorded
+from fdg_plugins.record.round_record import Recorded
 from fdg_plugins.record.text import aligned
 from fdg_plugins.tasks import TASKS, Counts, ScoreKind, Task
 from fdg_plugins.tasks.counts import Bounded

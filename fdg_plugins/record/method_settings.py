@@ -24,7 +24,8 @@ from fdg_plugins.plugins.composition import (
 )
 from fdg_plugins.plugins.method import Method as Published
 from fdg_plugins.plugins.methods import METHODS
-from fdg_plugins.record.run_record import Method, RunRecord
+from fdg_plugins.record.round_record import Method
+from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.settings.defaults import method_defaults
 from fdg_plugins.settings.protocol import Protocol
 

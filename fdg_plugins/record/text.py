@@ -6,7 +6,8 @@ from typing import Any
 
 from fdg_plugins.errors import counted
 from fdg_plugins.record.method_settings import method_label
-from fdg_plugins.record.run_record import Choice, EvaluationRecord, PersonalScores, RoundRecord, RunRecord, mean
+from fdg_plugins.record.round_record import RoundRecord
+from fdg_plugins.record.run_record import Choice, EvaluationRecord, PersonalScores, RunRecord, mean
 
 DETAILS = " (details in the site's own log"  # then a number that is another for each site
 UNDONE = "its step was undone"

@@ -17,7 +17,7 @@ from fdg_plugins.errors import ContributionError, FDGError
 from fdg_plugins.messages import META_REPORT, META_SITE
 from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.plugins.classes import parameters_of
-from fdg_plugins.record.run_record import AggregationRecord
+from fdg_plugins.record.round_record import AggregationRecord
 from fdg_plugins.testing.inputs import (
     COUNTER,
     EQUAL_CLASSES,

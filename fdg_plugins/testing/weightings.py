@@ -11,7 +11,7 @@ import torch
 from fdg_plugins.aggregators import Contribution, RoundOf, Weighting
 from fdg_plugins.errors import ContributionError, FDGError
 from fdg_plugins.messages import REPORT_TRAINING_LOSS
-from fdg_plugins.record.run_record import AggregationRecord
+from fdg_plugins.record.round_record import AggregationRecord
 from fdg_plugins.testing.inputs import ROUNDS, SITES, contributions, refusal_of, settings_have_names_of_their_own
 
 WeightingClass = type[Weighting]

@@ -11,7 +11,7 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from fdg_plugins.aggregators import RunFacts, UpdateAggregator
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.methods.fedomg import FedOMGAggregator
-from fdg_plugins.record.run_record import AggregationRecord
+from fdg_plugins.record.round_record import AggregationRecord
 from tests.aggregators.trained_sites import aggregate, contribution, report_of, vector
 
 Params = dict[str, Any]

@@ -17,7 +17,7 @@ from fdg_plugins.core.stored import whole
 from fdg_plugins.messages import META_REPORT
 from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.methods.fedomg import FedOMGAggregator
-from fdg_plugins.record.run_record import AggregationRecord
+from fdg_plugins.record.round_record import AggregationRecord
 from fdg_plugins.testing.inputs import SITES, TRAINABLE, UNEQUAL_CLASSES, flat, random_updates, run_round
 
 OTHER = {name: torch.full_like(random_updates()["art"][name], 0.5) for name in TRAINABLE}

@@ -10,7 +10,7 @@ from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.lab.analysis import Run, build_table
 from fdg_plugins.lab.analysis.comparable import group_runs
 from fdg_plugins.lab.analysis.selection import Chosen, choose
-from fdg_plugins.record.run_record import Method
+from fdg_plugins.record.round_record import Method
 from tests.analysis.run_stubs import FEDAVG, FEDGA, fedomg, labels, lines, means, run
 
 

@@ -12,7 +12,7 @@ from fdg_plugins.lab.analysis import Run, build_table
 from fdg_plugins.lab.analysis.departures import departures
 from fdg_plugins.lab.analysis.papers import printed_rows
 from fdg_plugins.plugins.own_dataset import read_own_dataset
-from fdg_plugins.record.run_record import InitialWeights, Method
+from fdg_plugins.record.round_record import InitialWeights, Method
 from fdg_plugins.settings.protocols import PAPER_PROTOCOLS
 from tests.analysis.run_stubs import FEDAVG, FEDGA, FEDOMG, census_reply, fedomg, finished, lines, run
 

@@ -14,7 +14,7 @@ import pytest
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.analysis import RULES, build_table, find_runs
 from fdg_plugins.lab.analysis.figures import make_pictures
-from fdg_plugins.record.run_record import Method
+from fdg_plugins.record.round_record import Method
 from tests.analysis.run_stubs import FEDAVG, FEDOMG, finished, keep, run
 from tests.controllers.federation_stubs import round_record
 from tests.figures.figure_stubs import Site, figure_run, judged, one_round

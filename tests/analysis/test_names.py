@@ -13,7 +13,7 @@ from fdg_plugins.lab.centralised import ALGORITHMS
 from fdg_plugins.objectives import make_objective
 from fdg_plugins.plugins.composition import published
 from fdg_plugins.record.method_settings import method_settings
-from fdg_plugins.record.run_record import Method
+from fdg_plugins.record.round_record import Method
 from tests.analysis.run_stubs import FEDGA, FEDOMG, fedomg, finished
 
 JOBS = Path(__file__).parents[2] / "jobs"

@@ -10,7 +10,7 @@ from fdg_plugins.lab.analysis import Run, Table, build_table
 from fdg_plugins.lab.analysis.papers import AVERAGE
 from fdg_plugins.lab.analysis.render import Sheet, rendered
 from fdg_plugins.messages import Evaluation
-from fdg_plugins.record.run_record import Method
+from fdg_plugins.record.round_record import Method
 from tests.analysis.run_stubs import (
     DOMAINS,
     FEDAVG,

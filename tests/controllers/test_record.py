@@ -21,7 +21,8 @@ from fdg_plugins.record.checkpoint import (
     other_arithmetic,
     read_checkpoint,
 )
-from fdg_plugins.record.run_record import AggregationRecord, InitialWeights, domain_sums
+from fdg_plugins.record.round_record import AggregationRecord, InitialWeights
+from fdg_plugins.record.run_record import domain_sums
 from fdg_plugins.record.text import final_table
 from tests.controllers.federation_stubs import DOMAINS, census_reply, evaluation, round_record, run_record, scores
 

@@ -10,7 +10,7 @@ from fdg_plugins.lab.analysis import Run
 from fdg_plugins.lab.analysis.estimates import estimate
 from fdg_plugins.lab.analysis.figures.picture import Chart, Line, Panel, numbered_look
 from fdg_plugins.messages import Evaluation
-from fdg_plugins.record.run_record import AggregationRecord, LocalRecord, Method, RoundRecord
+from fdg_plugins.record.round_record import AggregationRecord, LocalRecord, Method, RoundRecord
 from tests.analysis.run_stubs import DOMAINS, FEDAVG, census_reply, finished
 
 

@@ -15,7 +15,7 @@ from fdg_plugins.lab.analysis.figures import Chart, make_pictures
 from fdg_plugins.lab.analysis.figures.charts import AVERAGE, domain_order, over_seeds, slug, sources_by_round
 from fdg_plugins.lab.analysis.figures.picture import Line, Scale, numbered_look
 from fdg_plugins.messages import Evaluation
-from fdg_plugins.record.run_record import Method
+from fdg_plugins.record.round_record import Method
 from tests.analysis.run_stubs import DOMAINS, FEDAVG, fedomg
 from tests.figures.figure_stubs import Site, figure_run, judged, one_round, with_accuracy
 

@@ -32,7 +32,7 @@ from fdg_plugins.objectives import OBJECTIVES
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.plugins.registry import registries as plugged_in
 from fdg_plugins.record.method_settings import federated_name
-from fdg_plugins.record.run_record import Method
+from fdg_plugins.record.round_record import Method
 from tests.processes import printed_by
 from tests.source_trees import imported, nodes
 

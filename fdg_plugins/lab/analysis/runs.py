@@ -21,8 +21,9 @@ from fdg_plugins.plugins.composition import published, title_of
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.record.method_settings import federated_defaults, federated_name, method_settings
+from fdg_plugins.record.round_record import Method
 from fdg_plugins.record.run_files import COMPRESSED_RESULTS_FILE, RESULTS_FILE
-from fdg_plugins.record.run_record import SCHEMA_VERSION, Method, RunRecord
+from fdg_plugins.record.run_record import SCHEMA_VERSION, RunRecord
 from fdg_plugins.storage import parse_json
 
 Key = TypeVar("Key", bound=Hashable)

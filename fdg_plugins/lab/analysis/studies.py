@@ -15,7 +15,8 @@ import pandas as pd
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.messages import Evaluation
-from fdg_plugins.record.run_record import AggregationRecord, LocalRecord, RoundRecord, RunRecord
+from fdg_plugins.record.round_record import AggregationRecord, LocalRecord, RoundRecord
+from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.storage import parse_json
 
 FILES = SELECTIONS_FILE, CURVES_FILE, SITES_FILE = "selections.csv.gz", "curves.csv.gz", "sites.csv.gz"

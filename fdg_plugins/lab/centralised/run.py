@@ -27,8 +27,9 @@ from fdg_plugins.plugins.versions import code_of
 from fdg_plugins.randomness import seeded
 from fdg_plugins.record.census import new_record, take_census
 from fdg_plugins.record.display import Display
+from fdg_plugins.record.round_record import InitialWeights, LocalRecord, Method, RoundRecord
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
-from fdg_plugins.record.run_record import InitialWeights, LocalRecord, Method, RoundRecord, RunRecord
+from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.record.text import marks
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.settings.uses import names_in
