@@ -181,7 +181,9 @@ def follow(
             write_json(folder / RUN_FILE, kept.after(0.0))
             where = title_of_data(protocol.dataset, stand_in=data.stand_in)
             rounds = counted(protocol.rounds, "round")
-            say(f"{source.title} on {where}, held out {protocol.target}, {rounds}, in {engine.title}; folder {folder}")
+            say(
+                f"{source.title} on {where}, held out {protocol.target}, {rounds} of {protocol.model}, in {engine.title}; folder {folder}"
+            )
             with RunDisplay(protocol.rounds, Console(highlight=False)) as display:
                 ending = carry_out(launch, folder, display.show, order)
         settle_run(folder, engine.results, ending)

@@ -19,11 +19,9 @@ TITLES = {
 
 
 def marks(record: RunRecord) -> str:
-    """Return the words that must accompany every number of this run, such as ``STAND-IN``; empty if none apply."""
-    words = ["STAND-IN"] if record.stand_in else []
-    if record.initial_weights.label == "from scratch":
-        words.append("from scratch")
-    return ", ".join(words)
+    """Return the words that must accompany every number of this run: ``STAND-IN`` and the initial weights."""
+    label = record.initial_weights.label
+    return ", ".join(["STAND-IN"] * record.stand_in + ["ImageNet weights" if label == "imagenet" else label])
 
 
 def duration(seconds: float) -> str:
@@ -113,9 +111,8 @@ def final_table(record: RunRecord) -> str:
         rows += _rows(record, evaluations[choice.after_round], choice, sources)
     trained = f"{protocol.trained}, " if protocol.trained else ""
     title = f"{record.data}, {protocol.model}, {trained}{protocol.image_size} px, seed {protocol.seed}"
-    note = f" [{marks(record)}]" if marks(record) else ""
     lines = [
-        f"{record.score.title} of the global model{note}: {title}",
+        f"{record.score.title} of the global model [{marks(record)}]: {title}",
         f"{method_label(record)}, {counted(len(record.rounds), 'round')}",
         *aligned(rows),
         "Sources are evaluated on validation splits, the target on all its images; it played no part in selection.",

@@ -198,9 +198,8 @@ class RunDisplay(Display):
 
     def _begun(self, record: RunRecord) -> Iterator[str]:
         protocol, schedule, algorithm = self._plan.protocol, self._plan.schedule, self._plan.algorithm
-        mark = f" [{marks(record)}]" if marks(record) else ""
         own = ", ".join(f"{name} {value}" for name, value in algorithm.settings().items())
-        yield f"{record.data}{mark}: pooled {', '.join(record.sources)}; held out {protocol.target}"
+        yield f"{record.data} [{marks(record)}]: pooled {', '.join(record.sources)}; held out {protocol.target}"
         title = f"{algorithm.title} ({own})" if own else algorithm.title
         yield f"{title}, a centralised reference: it sees all source domains at once"
         yield (
