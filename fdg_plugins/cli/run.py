@@ -180,9 +180,9 @@ def follow(
             kept = kept.launched(launch, data)
             write_json(folder / RUN_FILE, kept.after(0.0))
             where = title_of_data(protocol.dataset, stand_in=data.stand_in)
-            rounds = counted(protocol.rounds, "round")
+            training = f"{counted(protocol.rounds, 'round')} of {protocol.model}"
             say(
-                f"{source.title} on {where}, held out {protocol.target}, {rounds} of {protocol.model}, in {engine.title}; folder {folder}"
+                f"{source.title} on {where}, held out {protocol.target}, {training}, in {engine.title}; folder {folder}"
             )
             with RunDisplay(protocol.rounds, Console(highlight=False)) as display:
                 ending = carry_out(launch, folder, display.show, order)
