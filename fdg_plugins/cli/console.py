@@ -118,10 +118,13 @@ class OneLineErrors(TyperGroup):
 def _read(command: Any, words: list[str]) -> list[str]:
     """Return a command's words, with the kit as last argument; raise ``SettingsError`` for a setting without --set."""
     known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    arguments = {parameter.name for parameter in command.params if parameter.param_type_name == "argument"}
     for word, value, after in zip(words, [*words[1:], ""], [*words[2:], "", ""], strict=False):
         if word == SET and "=" not in value and after and not after.startswith("-"):
             raise SettingsError(f"--set is {value!r} and {after!r}, expected --set {value}={after}.")
         option, _, text = word.partition("=")
+        if option == "--to" and "folder" in arguments and option not in known:
+            raise SettingsError(f"there is no option --to; the folder is the argument: {text or value or 'FOLDER'}.")
         if SET in known and option[:2] == "--" and option not in known and not nearest(option, (*known, HELP), 0.8):
             setting = f"{option[2:].replace('-', '_')}={text or value or 'VALUE'}"
             raise SettingsError(f"there is no option {option}; a setting is given as --set {setting}.")

@@ -150,6 +150,8 @@ def take_scores(
     if (complaint := _complaint(found, result, census[site], result.sites[site])) is not None:
         raise ContributionError(f"site {site}: {complaint}.")
     own, names = result.sites[site].models, [model.name for model in result.models]
+    if any(int(other) >= number for other in found.pairs):
+        raise ContributionError(f"site {site}: it compares model {names[number]} with one that it has not seen.")
     pairs = {other: pair for other, pair in found.pairs.items() if names[int(other)] in own}
     own[names[number]] = found.model_copy(update={"pairs": pairs})
 

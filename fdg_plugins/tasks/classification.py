@@ -89,9 +89,6 @@ class Classification(Task):
     def samples_of(self, features: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return features, targets
 
-    def samples_per_image(self, image_size: int, dims: int = 2) -> int:
-        return 1
-
     def strata(self, classes: Sequence[str]) -> tuple[str, ...]:
         return tuple(classes)
 

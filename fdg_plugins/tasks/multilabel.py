@@ -4,7 +4,7 @@
 Shapes: logits ``[B, Y]``; targets ``[B, Y]`` float32, 1 for each class that an image has, else 0; features ``[B, D]``.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.tasks.counted import OF_CLASSES, PROBABILITIES, CountedScore, counted_score
 from fdg_plugins.tasks.counts import histograms
 from fdg_plugins.tasks.score import ScoreKind, Sum
-from fdg_plugins.tasks.task import Stratified, SumAndCount, Task
+from fdg_plugins.tasks.task import SumAndCount, Task
 
 LABEL_ACCURACY = ScoreKind("label_accuracy", "Label accuracy")
 
@@ -65,15 +65,6 @@ class MultiLabel(Task):
         raise SettingsError(
             field="task", value=self.name, expected="one whose samples have one class each", public=True
         )
-
-    def samples_per_image(self, image_size: int, dims: int = 2) -> int:
-        return 1
-
-    def strata(self, classes: Sequence[str]) -> tuple[str, ...]:
-        return ("images",)
-
-    def stratum(self, image: Stratified) -> int:
-        return 0
 
     def class_counts(self, images: Iterable[Any], num_classes: int) -> tuple[int, ...]:
         """Return how many images have each of the Y classes; an image counts for each class that it has."""

@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 
 from fdg_plugins.errors import load_extra
 from fdg_plugins.tasks.score import ScoreKind, Sum
-from fdg_plugins.tasks.task import Stratified, SumAndCount, Task
+from fdg_plugins.tasks.task import SumAndCount, Task
 
 DICE = ScoreKind("dice", "Dice")
 POOLED_DICE = ScoreKind("pooled_dice", "Pooled Dice")
@@ -159,16 +159,7 @@ class Segmentation(Task):
     def samples_of(self, features: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return features.flatten(0, -2), targets.flatten()
 
-    def samples_per_image(self, image_size: int, dims: int = 2) -> int:
-        return image_size**dims
-
     # --- data ---
-
-    def strata(self, classes: Sequence[str]) -> tuple[str, ...]:
-        return ("images",)
-
-    def stratum(self, image: Stratified) -> int:
-        return 0
 
     def class_counts(self, images: Iterable[Any], num_classes: int) -> tuple[int, ...]:
         """Return an upper bound, the number of images, for every class: counting would mean reading every mask."""

@@ -220,19 +220,19 @@ class Task(ABC):
         ``features`` is the last layer's input for the batch, or its output (then D is Y).
         """
 
-    @abstractmethod
     def samples_per_image(self, image_size: int, dims: int = 2) -> int:
         """Return S / B for images with ``dims`` sides of ``image_size`` pixels."""
+        return image_size**dims if self.by_pixel else 1
 
     # --- data ---
 
-    @abstractmethod
     def strata(self, classes: Sequence[str]) -> tuple[str, ...]:
         """Return the names of the strata: groups of images that a split divides separately, in the same proportion."""
+        return ("images",)
 
-    @abstractmethod
     def stratum(self, image: Stratified) -> int:
         """Return the number of an image's stratum."""
+        return 0
 
     @abstractmethod
     def class_counts(self, images: Iterable[Any], num_classes: int) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import typer
@@ -123,3 +124,12 @@ def test_what_security_md_calls_shown_is_there() -> None:
     named = set(re.findall(r"`(tests/[^`]*)`", (ROOT / "SECURITY.md").read_text(encoding="utf-8")))
     assert len(named) > 20
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert names["solution"].gap < 1e-8
+    assert [path.name for path in (tmp_path / "my_jobs").iterdir()] == ["pacs_fedomg_ga"]

@@ -93,6 +93,7 @@ LIES: dict[str, Change] = {
     "right images of a pair": lambda told: told.update(pairs={"0": (4, 1, 3, 2)}),
     "no pair": lambda told: told.update(pairs={}),
     "a pair of a pair": lambda told: told.update(pairs={"0": (4, 1, 4)}),
+    "a pair with a model to come": lambda told: told["pairs"].update({"57": (4, 1, 4, 1)}),
     "a forged number": lambda told: told.update(pairs={"../x": (4, 1, 4, 1)}),
     "no histograms": lambda told: told["counts"].pop("probabilities"),
     "a histogram of other images": lambda told: told["counts"].update(probabilities=pack(np.eye(2, 1024))),
