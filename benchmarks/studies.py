@@ -55,7 +55,8 @@ PRETRAINED = (
 )
 HEAD = f"--methods {NINE} {PRETRAINED} --set trainable=head --set batch_norm=frozen {AUTO} --set learning_rate=0.05"
 WHOLE = f"--methods {NINE},scaffold {PRETRAINED} --set channels_last=true --set learning_rate=0.01"
-# FedOMG and FedAvg from scratch, changing one thing: kappa, the server's step, or the length of the direction.
+# FedOMG and FedAvg from scratch, changing one thing: kappa, the server's step, the length of the direction,
+# or local epochs.
 SCRATCH = (
     "--dataset pacs --set model=strided_convnet --set rounds=10 --set local_epochs=1 --set batch_size=32 "
     "--set learning_rate=0.02 --set precision=float32 --set channels_last=true --set image_size=64 "
@@ -85,6 +86,7 @@ STUDIES: dict[str, tuple[str, ...]] = {
     "omg_kappa": (f"--methods fedavg,fedomg {SCRATCH} {OMG} --set fedomg:kappa=0.05,0.1,0.25,0.5",),
     "omg_step": (f"--methods fedomg {SCRATCH} --set fedomg:server_lr=0.25,0.5",),
     "omg_rescaled": (f"--methods fedomg {SCRATCH} {OMG} --set fedomg:rescale=true",),
+    "omg_epochs": (f"--methods fedavg,fedomg {SCRATCH} {OMG} --set local_epochs=3",),
     # FedIIR's Tables 2 and 8, and its Figure 2: accuracy by the number of sites, of which five train in a round.
     "rotatedmnist_many_sites": (f"--methods fedavg,fediir --targets angle_0,angle_75 {MANY}",),
     "rotatedmnist_number_of_sites": (
