@@ -86,7 +86,7 @@ STUDIES: dict[str, tuple[str, ...]] = {
     "omg_kappa": (f"--methods fedavg,fedomg {SCRATCH} {OMG} --set fedomg:kappa=0.05,0.1,0.25,0.5",),
     "omg_step": (f"--methods fedomg {SCRATCH} --set fedomg:server_lr=0.25,0.5",),
     "omg_rescaled": (f"--methods fedomg {SCRATCH} {OMG} --set fedomg:rescale=true",),
-    "omg_epochs": (f"--methods fedavg,fedomg {SCRATCH} {OMG} --set local_epochs=3",),
+    "omg_epochs": (f"--methods fedavg,fedomg {SCRATCH} {OMG}".replace("epochs=1", "epochs=3"),),
     # FedIIR's Tables 2 and 8, and its Figure 2: accuracy by the number of sites, of which five train in a round.
     "rotatedmnist_many_sites": (f"--methods fedavg,fediir --targets angle_0,angle_75 {MANY}",),
     "rotatedmnist_number_of_sites": (
