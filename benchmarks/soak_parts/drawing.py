@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator, StrMethodFormatter
 
-from fdg_plugins.lab.analysis.figures.drawing import SMALL_SIZE, mark_axes, new_figure, style
+from fdg_plugins.lab.analysis.figures.drawing import SMALL_SIZE, new_figure, style
 from fdg_plugins.lab.analysis.figures.picture import (
     BLACK,
     BLUE,
@@ -80,7 +80,7 @@ def _draw_processes(
         processes[row.participant, row.role, row.pid].append(row)
     for (participant, role, _), rows in processes.items():
         axes.plot(*points(sorted(rows)), color=COLOURS[owner_of(participant, role)], linewidth=0.8)
-    mark_axes(axes, title)
+    axes.set_title(title)
 
 
 def _points(rows: Iterable[ProcessRow], quantity: str, unit: int = 1) -> tuple[list[int], list[float]]:
@@ -97,7 +97,7 @@ def _processor_seconds(rows: Sequence[ProcessRow]) -> tuple[list[int], list[floa
 def _draw_seconds(axes: Axes, soak: Soak) -> None:
     axes.plot([row.round for row in soak.rounds], [row.seconds for row in soak.rounds], ".", color=BLACK, markersize=2)
     _log_scale(axes)
-    mark_axes(axes, "seconds per round")
+    axes.set_title("seconds per round")
 
 
 def _log_scale(axes: Axes) -> None:
@@ -117,7 +117,7 @@ def _draw_disk(axes: Axes, soak: Soak) -> None:
             label = kind if name == SERVER else None
             axes.plot([row.round for row in rows], values, line, color=colour, linewidth=0.8, label=label)
     axes.legend(loc="upper left", fontsize=SMALL_SIZE)
-    mark_axes(axes, f"disk, MiB: server in full lines, {largest} dotted")
+    axes.set_title(f"disk, MiB: server in full lines, {largest} dotted")
 
 
 def _disk_participants(soak: Soak) -> list[str]:

@@ -63,7 +63,8 @@ def _record(
         line = audit_line(answer, fl_ctx, stage, _line_id(fl_ctx)).model_copy(update=changes)
         last = line.model_copy(update={"time": ""})
         if fl_ctx.get_prop(_LAST) != last:  # else another executor of this job has heard of the same answer
-            append_line(audit_path(fl_ctx), line, durable=not in_one_process(fl_ctx))
+            root = Path(fl_ctx.get_engine().get_workspace().get_audit_root())  # where FLARE's own is
+            append_line(root / AUDIT_FILE, line, durable=not in_one_process(fl_ctx))
             fl_ctx.set_prop(_LAST, last, private=True, sticky=False)
     except Exception as error:  # an answer that was not recorded must not leave; FLARE would only log this
         reason = reason_of(error, fl_ctx)
@@ -76,7 +77,6 @@ def _record(
 
 
 def _line_id(fl_ctx: FLContext) -> str:
-    """Return the id of the executor's line for this task's answer; a new id if there is no such line."""
     current = fl_ctx.get_prop(FLContextKey.TASK_ID)
     match fl_ctx.get_prop(_PAIR):
         case (task, str(number)) if task == current and task is not None:
@@ -84,11 +84,6 @@ def _line_id(fl_ctx: FLContext) -> str:
     number = secrets.token_hex(8)
     fl_ctx.set_prop(_PAIR, (current, number), private=True, sticky=False)
     return number
-
-
-def audit_path(fl_ctx: FLContext) -> Path:
-    """Return the site's audit file: next to FLARE's own, in the site's workspace or in ``NVFL_AUDIT_ROOT``."""
-    return Path(fl_ctx.get_engine().get_workspace().get_audit_root()) / AUDIT_FILE
 
 
 def audit_line(answer: Shareable, fl_ctx: FLContext, stage: Literal["returned", "sent"], own_id: str) -> AuditLine:

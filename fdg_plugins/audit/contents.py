@@ -23,7 +23,6 @@ DEEPEST = 32
 
 AT_A_TIME = 1 << 20  # values whose norm is computed at a time
 
-_WORDS, _CONTAINERS = (bool, int, float, type(None)), (dict, list, tuple, set, frozenset, FLModel, Mapping)
 _DXO_KEY = "DXO"
 _ENCODED = {"kind", "data", "meta"}  # the keys of a DXO on the wire
 _PARTS = {DataKind.WEIGHT_DIFF: "update", DataKind.WEIGHTS: "model", DataKind.METRICS: "metrics"}
@@ -40,35 +39,36 @@ class Contents:
 
     def look(self, value: Any, part: str, name: str = "", depth: int = 0) -> None:
         """Record ``value`` and everything in it; ``name``: the path within a part, ``depth``: of levels around it."""
-        path = f"{part}/{name}" if name else part
+        path, is_deep = f"{part}/{name}" if name else part, depth >= DEEPEST
         if isinstance(value, np.generic) and not isinstance(value, np.void):
             value = float(value) if isinstance(value, np.longdouble) else value.item()
-        if isinstance(value, torch.Tensor | np.ndarray):
-            self.tensors.append(_entry(part, name, value))
-        elif isinstance(value, str):
-            self.values[self._free(path)] = _text(value)
-        elif isinstance(value, _WORDS):  # JSON has no words for NaN and infinities
-            is_word = isinstance(value, float) and not math.isfinite(value)
-            self.values[self._free(path)] = str(value) if is_word else value
-        elif depth >= DEEPEST:
-            self.others[self._free(path)] = f"{_type(value)}, too deep to look into"
-        elif isinstance(value, DXO):
-            self.look_into_dxo(value, path, depth + 1)
-        elif isinstance(value, _CONTAINERS):
-            self._look_into(value, part, name, depth)
-        else:
-            size = f" of {len(value)} bytes" if isinstance(value, bytes | bytearray | memoryview) else ""
-            self.others[self._free(path)] = f"{_type(value)}{size}"
+        match value:
+            case torch.Tensor() | np.ndarray():
+                self.tensors.append(_entry(part, name, value))
+            case float() if not math.isfinite(value):  # for which JSON has no words
+                self.values[self._free(path)] = str(value)
+            case str() | bool() | int() | float() | None:
+                self.values[self._free(path)] = _text(value) if isinstance(value, str) else value
+            case DXO() if not is_deep:
+                self.look_into_dxo(value, path, depth + 1)
+            case dict() | list() | tuple() | set() | frozenset() | FLModel() | Mapping() if not is_deep:
+                self._look_into(value, part, name, depth)
+            case _:
+                size = f" of {len(value)} bytes" if isinstance(value, bytes | bytearray | memoryview) else ""
+                more = ", too deep to look into" if is_deep else size
+                self.others[self._free(path)] = f"{type(value).__module__}.{type(value).__qualname__}{more}"
 
     def look_into_dxo(self, dxo: DXO, name: str, depth: int) -> None:
         """Record a DXO: its data under its name or the part name of its kind, and its meta."""
         if depth < DEEPEST and dxo.data_kind == DataKind.COLLECTION and isinstance(dxo.data, Mapping):
             for key, value in dxo.data.items():
                 own = "" if key == PART_MAIN and not name else f"{name}/{key}".lstrip("/")
-                if isinstance(found := _decoded(value), DXO):
-                    self.look_into_dxo(found, own, depth + 1)
+                if isinstance(value, dict) and value.keys() == _ENCODED and isinstance(value["meta"], dict | None):
+                    value = DXO(value["kind"], data=value["data"], meta=value["meta"])
+                if isinstance(value, DXO):
+                    self.look_into_dxo(value, own, depth + 1)
                 else:
-                    self.look(found, "extra", own, depth + 1)
+                    self.look(value, "extra", own, depth + 1)
         else:
             kind = _PARTS.get(dxo.data_kind, _text(dxo.data_kind))
             self.look(dxo.data, "method" if name == PART_TENSORS else name or kind, depth=depth)
@@ -123,12 +123,6 @@ def _look_into_main_dxo(found: Contents, answer: Shareable, encoded: Any) -> Non
         found.look(encoded[extra], "extra", f"{_DXO_KEY}/{extra}")
 
 
-def _decoded(value: Any) -> Any:
-    """Return the DXO that ``value`` encodes on the wire; any other value as it is."""
-    encoded = isinstance(value, dict) and value.keys() == _ENCODED and isinstance(value["meta"], dict | None)
-    return DXO(value["kind"], data=value["data"], meta=value["meta"]) if encoded else value
-
-
 def _entry(part: str, name: str, value: torch.Tensor | np.ndarray) -> TensorEntry:
     size = value.numel() * value.element_size() if isinstance(value, torch.Tensor) else value.nbytes
     try:
@@ -140,13 +134,11 @@ def _entry(part: str, name: str, value: torch.Tensor | np.ndarray) -> TensorEntr
 
 
 def _array_norm(value: np.ndarray) -> float:
-    """Return the L2 norm of an array of numbers; NaN of any other."""
     wide = np.complex128 if value.dtype.kind == "c" else np.float64
     return float(np.linalg.norm(value.astype(wide).ravel())) if value.dtype.kind in "fiubc" else math.nan
 
 
 def _tensor_norm(value: torch.Tensor) -> float:
-    """Return the L2 norm, to a relative error below 1e-6."""
     dense = value.detach().to_dense() if value.layout != torch.strided else value.detach()
     dense = torch.view_as_real(dense.resolve_conj()) if dense.is_complex() else dense
     parts = dense.cpu().reshape(-1).split(AT_A_TIME)
@@ -156,7 +148,3 @@ def _tensor_norm(value: torch.Tensor) -> float:
 def _text(value: Any) -> str:
     text = str(value.value) if isinstance(value, DataKind) else str(value)
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}... ({len(text)} characters)"
-
-
-def _type(value: Any) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"

@@ -56,7 +56,6 @@ def harmless(cell: Any) -> Any:
 
 
 def _contents(line: AuditLine) -> Iterator[dict[str, Any]]:
-    """Yield the fields of each thing in an answer."""
     for one in line.tensors:
         shape = " x ".join(map(str, one.shape))
         tensor = {"part": one.part, "name": one.name, "shape": shape, "dtype": one.dtype, "bytes": one.bytes}

@@ -5,7 +5,6 @@ Every answer of this package's executor has two lines: one when the executor ret
 send it, after the last filter. An answer of another executor has only the second line.
 """
 
-import math
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -20,7 +19,6 @@ from fdg_plugins.storage import locked
 
 AUDIT_FILE = "fdg_audit.jsonl"
 NOT_SENT = "not sent"
-AUDIT_VERSION: Literal[2] = 2
 
 
 class TensorEntry(Checked):
@@ -51,7 +49,7 @@ class AuditLine(Checked):
     ``config_sha256`` is the digest of the job's site config; None if there is no such file.
     """
 
-    version: Literal[2] = AUDIT_VERSION
+    version: Literal[2] = 2
     stage: Literal["returned", "sent"]
     id: str
     time: str
@@ -77,18 +75,6 @@ class BrokenLine(NamedTuple):
     reason: str
 
 
-class PartSum(NamedTuple):
-    """One part of an answer, such as its ``update``: number of arrays, their total size in bytes, joint L2 norm.
-
-    The norm is NaN if the norm of any array is NaN.
-    """
-
-    part: str
-    arrays: int
-    bytes: int
-    norm: float
-
-
 def append_line(path: Path, line: AuditLine, *, durable: bool = True) -> None:
     """Append ``line`` to the file, which is readable by its owner only; when this returns, the line is on disk.
 
@@ -99,42 +85,43 @@ def append_line(path: Path, line: AuditLine, *, durable: bool = True) -> None:
     try:
         # The folder is the site's own workspace. A missing file is created, a missing folder is not.
         with locked(path, private=True) as handle:  # two jobs of one site write to the same file
-            size = os.fstat(handle).st_size
-            torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"  # a crash in the middle of the last line
-            try:
-                with os.fdopen(handle, "ab", closefd=False) as file:
-                    file.write(b"\n" + content if torn else content)
-                if durable:
-                    os.fsync(handle)
-            except OSError:
-                with suppress(OSError):
-                    os.ftruncate(handle, size)
-                raise
+            _append(handle, content, durable)
     except OSError as error:
         reason = f"cannot be written: {error.strerror}."
         raise DataError(f"audit file {path} {reason}", public=f"the audit {reason}") from error
 
 
+def _append(handle: int, content: bytes, durable: bool) -> None:
+    size = os.fstat(handle).st_size
+    torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"  # a crash in the middle of the last line
+    try:
+        with os.fdopen(handle, "ab", closefd=False) as file:
+            file.write(b"\n" + content if torn else content)
+        if durable:
+            os.fsync(handle)
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(handle, size)
+        raise
+
+
 def audit_entries(path: Path) -> Iterator[AuditLine | BrokenLine]:
     """Yield the lines of an audit file in order; for an invalid line, its number and the reason.
 
-    A crash can leave an incomplete line; its answer did not leave. Raises ``DataError`` if the file cannot be read.
+    A crash can leave an incomplete line; its answer did not leave. Raises ``OSError`` if the file cannot be read.
     """
-    try:
-        with path.open("rb") as file:
-            for number, text in enumerate(file, start=1):
-                try:
-                    yield AuditLine.model_validate_json(text)
-                except pydantic.ValidationError as error:
-                    is_json = error.errors(include_url=False)[0]["type"] != "json_invalid"
-                    cut = "it is not valid JSON: cut off by a crash, before its answer left, or changed"
-                    yield BrokenLine(number, first_problem(error).rstrip(".") if is_json else cut)
-    except OSError as error:
-        raise DataError(f"file {path} cannot be read: {error.strerror}.") from error
+    with path.open("rb") as file:
+        for number, text in enumerate(file, start=1):
+            try:
+                yield AuditLine.model_validate_json(text)
+            except pydantic.ValidationError as error:
+                is_json = error.errors(include_url=False)[0]["type"] != "json_invalid"
+                cut = "it is not valid JSON: cut off by a crash, before its answer left, or changed"
+                yield BrokenLine(number, first_problem(error).rstrip(".") if is_json else cut)
 
 
 def read_audit(path: Path) -> list[AuditLine]:
-    """Return the valid lines of an audit file in order; raise ``DataError`` if the file cannot be read."""
+    """Return the valid lines of an audit file in order; raise ``OSError`` if the file cannot be read."""
     return [entry for entry in audit_entries(path) if isinstance(entry, AuditLine)]
 
 
@@ -147,31 +134,3 @@ def shown_lines(lines: Iterable[AuditLine]) -> list[AuditLine]:
     kept = list(lines)
     sent = {line.id for line in kept if line.stage == "sent"}
     return [line for line in kept if line.stage == "sent" or line.id not in sent]
-
-
-def part_sums(line: AuditLine) -> list[PartSum]:
-    """Return a summary of each part of an answer, in the order of its arrays; empty for an answer without arrays."""
-    parts: dict[str, list[TensorEntry]] = {}
-    for entry in line.tensors:
-        parts.setdefault(entry.part, []).append(entry)
-    return [
-        PartSum(part, len(of), sum(one.bytes for one in of), math.hypot(*(one.norm for one in of)))
-        for part, of in parts.items()
-    ]
-
-
-def round_text(line: AuditLine) -> str:
-    """Return an answer's round, counted from 0 as on the wire; ``-`` for an answer that names no round."""
-    return "-" if line.round is None else str(line.round)
-
-
-def code_text(line: AuditLine) -> str:
-    """Return an answer's return code, marked as not sent if the line is the executor's."""
-    return line.return_code if line.stage == "sent" else f"{line.return_code}, {NOT_SENT}"
-
-
-def filters_text(line: AuditLine) -> str:
-    """Return the class names of the filters that an answer passed; ``-``: none, ``?``: FLARE did not tell."""
-    if line.filters is None:
-        return "?"
-    return ", ".join(one.filter.rpartition(".")[2] for one in line.filters) or "-"

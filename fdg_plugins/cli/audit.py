@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``fdg audit``: show a site's administrator what has left the site."""
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -12,14 +13,10 @@ from typer import Argument, Option
 from fdg_plugins.audit.export import audit_csv
 from fdg_plugins.audit.file import (
     AUDIT_FILE,
+    NOT_SENT,
     AuditLine,
     BrokenLine,
-    PartSum,
     audit_entries,
-    code_text,
-    filters_text,
-    part_sums,
-    round_text,
     shown_lines,
 )
 from fdg_plugins.cli.console import FAILED, make_table, say, show, warn
@@ -48,10 +45,12 @@ def audit(
       fdg audit /srv/flare/photo --job 3379af42
       fdg audit /srv/flare/photo --csv left-photo.csv
     """
-    if job == "":  # as of a variable that is not set: everything begins with nothing
-        raise SettingsError(field="--job", value=job, expected="the id of a job, or how it begins")
     entries = {path: list(audit_entries(path)) for path in _audit_files(place)}
-    lines = {path: _lines_of(found, job or "") for path, found in entries.items()}
+    lines: dict[Path, list[AuditLine]] = {}
+    for path, came in entries.items():
+        # Paired before the job is chosen: a filter may have turned an answer into an error reply, which names no round.
+        answers = shown_lines(entry for entry in came if isinstance(entry, AuditLine))
+        lines[path] = [line for line in answers if line.job.startswith(job or "")]
     shown = [line for found in lines.values() for line in found]
     if job and not shown:
         raise DataError(f"nothing of job {job} is in {next(iter(lines))}.")
@@ -70,7 +69,6 @@ def audit(
 
 
 def _audit_files(place: Path) -> list[Path]:
-    """Return the audit file at ``place``, or those in that folder or right below it."""
     if place.is_file():
         return [place]
     own = place / AUDIT_FILE
@@ -78,13 +76,6 @@ def _audit_files(place: Path) -> list[Path]:
         return found
     where = "a site makes it with its first answer, in its workspace or in NVFL_AUDIT_ROOT"
     raise DataError(f"{place} holds no {AUDIT_FILE}, and no folder right below it does; {where}.")
-
-
-def _lines_of(entries: Sequence[AuditLine | BrokenLine], job: str) -> list[AuditLine]:
-    """Return the answers of jobs whose ids begin with ``job``."""
-    # Paired before filtering: a filter may have turned an answer into an error reply, which names no round.
-    shown = shown_lines(entry for entry in entries if isinstance(entry, AuditLine))
-    return [line for line in shown if line.job.startswith(job)]
 
 
 def _show(path: Path, lines: Sequence[AuditLine]) -> None:
@@ -107,9 +98,13 @@ def _heading(lines: Sequence[AuditLine]) -> Iterator[Text]:
 
 
 def _rows(line: AuditLine) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each part of an answer; the fields of the whole answer are in the first row."""
-    start: tuple[str, ...] = (round_text(line), line.task, code_text(line))
-    end: tuple[str, ...] = (str(len(line.values) + len(line.others)), filters_text(line))
-    for part in part_sums(line) or [PartSum("-", 0, 0, 0.0)]:
-        yield (*start, part.part, str(part.arrays), f"{part.bytes:,}", f"{part.norm:.4g}" if part.arrays else "-", *end)
+    code = line.return_code if line.stage == "sent" else f"{line.return_code}, {NOT_SENT}"
+    filters = ", ".join(one.filter.rpartition(".")[2] for one in line.filters or ()) or "-"
+    start: tuple[str, ...] = ("-" if line.round is None else str(line.round), line.task, code)
+    # FLARE may not have told which filters the answer has passed.
+    end: tuple[str, ...] = (str(len(line.values) + len(line.others)), "?" if line.filters is None else filters)
+    for part in dict.fromkeys(one.part for one in line.tensors) or ["-"]:
+        of = [one for one in line.tensors if one.part == part]
+        norm = f"{math.hypot(*(one.norm for one in of)):.4g}" if of else "-"
+        yield (*start, part, str(len(of)), f"{sum(one.bytes for one in of):,}", norm, *end)
         start, end = ("", "", ""), ("", "")

@@ -80,7 +80,6 @@ def list_data_sets(
 
 
 def _row(spec: DatasetSpec, root: Path | None) -> tuple[str, ...]:
-    """Return a data set's row of the list; the last cell says how much of it is present, by names alone."""
     names, releases = ", ".join(spec.domains), origin_of(spec.name).releases
     domains = names if len(names) <= 40 else f"{len(spec.domains)}, such as {spec.domains[0]}"
     images, found = "not known", "with scikit-learn"
@@ -146,8 +145,8 @@ def verify(
         raise SettingsError(f"--write is for your images; fdg data prepare {place} writes a manifest.")
     manifest = None if write else read_manifest(root, spec)
     if manifest is not None:
-        if changes := find_changes(root, spec, manifest):
-            _refuse_changes(f"data set {spec.name} in {root}", changes._asdict())
+        if any((changes := find_changes(root, spec, manifest)).values()):
+            _refuse_changes(f"data set {spec.name} in {root}", changes)
         say(f"{spec.name}: all {len(manifest.files):,} files are as the manifest says (sha256 {manifest.sha256[:16]})")
     counted = count_images(root, spec, found.rules if spec.described else None)
     verdict = judge(counted, spec)
@@ -162,7 +161,6 @@ def verify(
 
 
 def _refuse_changes(what: str, changes: Mapping[str, Sequence[str]]) -> NoReturn:
-    """Name the first files of each kind of change, and raise ``DataError`` with the numbers of all."""
     for word, files in changes.items():
         for file in files[:SHOWN]:
             say(f"{word:8}{file}")
@@ -229,7 +227,6 @@ def _on_disk(name: str) -> KnownSpec:
 
 
 def _files_of(place: str, data_root: Path | None) -> Place:
-    """Return a data set of files below its data root; raise DataError if the root is not there, warn of a stand-in."""
     if is_own(place):
         own = own_data(place, data_root if place.endswith(".toml") else None)
         introduce(own)
@@ -248,12 +245,10 @@ def _root(data_root: Path | None, *, exists: bool = True) -> Path:
 
 
 def _most_pixels() -> int:
-    """Return the pixels of the largest image that a site opens on this machine, by ``FDG_MAX_IMAGE_PIXELS``."""
     return read_site_config("of this machine", None, os.environ).max_image_pixels
 
 
 def _show_counts(counts: Counts, verdict: Verdict | None) -> None:
-    """Print the table of the counted images, next to the counts of the release; without ``verdict``, none exists."""
     release = None if verdict is None else verdict.release
     if release is not None:
         say(f"expected: {release.name} ({release.source}{'' if release.certain else ', not certain'})")

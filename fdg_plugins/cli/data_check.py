@@ -10,17 +10,15 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from fdg_plugins.cli.console import make_table, say, show, warn
-from fdg_plugins.data.attributes import list_attributed
 from fdg_plugins.data.decoding import read_image
 from fdg_plugins.data.groups import likely_groups
-from fdg_plugins.data.labels import list_images
 from fdg_plugins.data.own_files import DatasetFile
-from fdg_plugins.data.pairs import list_pairs, stem_of
-from fdg_plugins.data.specs import AttributeSpec, ImageFolderSpec, KnownSpec, LabelsSample, Sample, SegmentationSpec
+from fdg_plugins.data.pairs import stem_of
+from fdg_plugins.data.specs import ImageFolderSpec, KnownSpec, LabelsSample, Sample, SegmentationSpec
 from fdg_plugins.data.splits import split_of
 from fdg_plugins.errors import DataError
-from fdg_plugins.lab.preparation.checks import count_images, track
-from fdg_plugins.lab.preparation.facts import ImageFacts, class_shares, image_facts, mask_facts, read_pair
+from fdg_plugins.lab.preparation.checks import count_images, listing_of, track
+from fdg_plugins.lab.preparation.facts import ImageFacts, class_shares, facts_of, read_pair
 from fdg_plugins.lab.preparation.sheets import Tile, draw_sheet, mask_tiles
 from fdg_plugins.storage import write_bytes
 from fdg_plugins.tasks import TASKS
@@ -98,24 +96,18 @@ def check_files(place: Place, sheets: Path | None) -> None:
 
 
 def _look(place: Place, spec: Any, domain: str) -> Look:
-    """Return what the images of a domain are like, or its pairs: of these, also the fractions of each class."""
     root, has_masks = place.root, isinstance(spec, SegmentationSpec)
-    if isinstance(spec, AttributeSpec):
-        listing = list_attributed(root, spec, domain)
-    else:
-        listing = (list_pairs if has_masks else list_images)(root, spec, domain, place.rules)
+    listing = listing_of(root, spec, domain, place.rules)
+    assert listing is not None
     samples, split = listing.images, split_of(listing, spec, domain, seed=0)
-    tracked = track(samples, f"decoding {domain}")
-    if has_masks:
-        found = mask_facts(root, spec, tracked, place.max_pixels)
-    else:
-        found = image_facts(root / spec.folder, tracked, place.max_pixels)
+    found = facts_of(root, spec, track(samples, f"decoding {domain}"), place.max_pixels)
+    sides = (sorted({min(lengths), max(lengths)}) for lengths in zip(*found.sizes, strict=True))
     row = {
         "pairs" if has_masks else "images": f"{len(samples):,}",
         "training": f"{len(split.train):,}",
         "validation": f"{len(split.validation):,}",
         "unusable": f"{len(found.damaged):,}",
-        "height x width" if spec.dims == 2 else "size": _sizes(found),
+        "height x width" if spec.dims == 2 else "size": " x ".join(" to ".join(map(str, ends)) for ends in sides),
     }
     if listing.group is not None:
         row[listing.group] = f"{len({sample.group for sample in samples} - {''}):,}"
@@ -138,12 +130,6 @@ def _look(place: Place, spec: Any, domain: str) -> Look:
     return Look(found, row, remarks, not (split.train and split.validation))
 
 
-def _sizes(found: ImageFacts) -> str:
-    """Return the smallest and the largest length of each side."""
-    sides = (sorted({min(sides), max(sides)}) for sides in zip(*found.sizes, strict=True))
-    return " x ".join(" to ".join(map(str, ends)) for ends in sides)
-
-
 def ends_of(counts: Mapping[str, int]) -> dict[str, str]:
     """Return the classes with the fewest and the most images, with their numbers, by the heads of their columns."""
     ends = {"fewest in a class": min, "most in a class": max}
@@ -152,7 +138,6 @@ def ends_of(counts: Mapping[str, int]) -> dict[str, str]:
 
 
 def _show_duplicates(files: Iterable[tuple[str, str, str]]) -> None:
-    """Print files with the same bytes, given as digest, domain and path; those that are in several domains first."""
     groups = [[file[1:] for file in group] for _, group in groupby(sorted(files), lambda file: file[0])]
     groups = [group for group in groups if len(group) > 1]
     groups.sort(key=lambda group: (len({domain for domain, _ in group}) == 1, group))
@@ -167,7 +152,6 @@ def _show_duplicates(files: Iterable[tuple[str, str, str]]) -> None:
 
 
 def _sheets(place: Place, spec: Any, looks: Mapping[str, Look]) -> Iterator[tuple[str, bytes]]:
-    """Yield sheets by name: a row of images for each domain, or a sheet of pairs for each; all evenly chosen."""
     usable: dict[str, list[Any]] = {domain: one.facts.usable for domain, one in looks.items() if one.facts.usable}
     if isinstance(spec, ImageFolderSpec) and usable:
         rows = {
@@ -190,12 +174,10 @@ def _sheets(place: Place, spec: Any, looks: Mapping[str, Look]) -> Iterator[tupl
 
 
 def _words(sample: Sample, classes: Sequence[str]) -> str:
-    """Return the class of an image, or all that it has."""
     present = sample.present if isinstance(sample, LabelsSample) else [sample.label == at for at in range(len(classes))]
     return ", ".join(name for name, has in zip(classes, present, strict=True) if has) or "none"
 
 
 def _spread(items: Sequence[T], count: int) -> list[T]:
-    """Return ``count`` of the items, or all if there are fewer, evenly from their order."""
     number = min(count, len(items))
     return [items[place * len(items) // number] for place in range(number)]

@@ -128,7 +128,6 @@ def _overview() -> Iterator[RenderableType]:
 
 
 def _method(record: Method, settings: Mapping[str, Any], dataset: str, *, in_full: bool) -> Iterator[RenderableType]:
-    """Yield what one method of a composition does, with its settings; in full, what each comes from."""
     paper = record.reference
     yield Text(f"{chr(10) if in_full else ''}{record.title}: {record.line}.", style="bold")
     yield Text(f'{paper.authors}, "{paper.title}", {paper.venue} {paper.year}.')
@@ -149,7 +148,6 @@ def _method(record: Method, settings: Mapping[str, Any], dataset: str, *, in_ful
 
 
 def _job(run: Run, dataset: str) -> Iterator[RenderableType]:
-    """Yield the part of a job's config that names the method, and its variables."""
     records = run.said.method.records
     filters = dict.fromkeys(name for record in records for name in filters_of(record.key))
     fields = {name: field.default for name, field in Protocol.model_fields.items()} | run.said.protocol
@@ -163,7 +161,6 @@ def _job(run: Run, dataset: str) -> Iterator[RenderableType]:
 
 
 def _sourced(record: Method, name: str, value: Any) -> tuple[str, str, str]:
-    """Return a setting, its value, and where that comes from; a plug-in's method need not state it."""
     source = next((one for one in record.settings if one.name == name), None)
     if source is None:
         return name, _text(value), ""

@@ -7,20 +7,10 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
+from fdg_plugins.cli import options
 from fdg_plugins.cli.console import group, say
 from fdg_plugins.cli.jobs import export as export_copy
 from fdg_plugins.cli.jobs import free_target
-from fdg_plugins.cli.options import (
-    DatasetOption,
-    PluginFiles,
-    ProtocolOption,
-    SettingsOption,
-    TargetOption,
-    brought_networks,
-    choose_data,
-    load_plugins,
-    read_values,
-)
 from fdg_plugins.errors import SettingsError, did_you_mean
 from fdg_plugins.lab.engine.sources import NUMBERS_OF_SITES, check_names, settings_of_protocol
 from fdg_plugins.plugins.composition import parse_method
@@ -36,11 +26,11 @@ OF_THE_RECIPE = ("seed", "sites", "gpus", "gpu_memory", "without_gpu")
 def export_job(
     what: Annotated[str, Argument(metavar="METHOD|JOBFOLDER", help="A method, or a job folder (jobs/pacs_fedomg).")],
     to: Annotated[Path, Argument(help="The folder into which the job is written.")],
-    dataset: DatasetOption = None,
-    target: TargetOption = None,
-    protocol: ProtocolOption = "paper",
-    settings: SettingsOption = None,
-    plugin: PluginFiles = None,
+    dataset: options.DatasetOption = None,
+    target: options.TargetOption = None,
+    protocol: options.ProtocolOption = "paper",
+    settings: options.SettingsOption = None,
+    plugin: options.PluginFiles = None,
 ) -> None:
     """Write the job of a method for a federation; or a config-only copy of a job, without custom/ folders.
 
@@ -58,15 +48,15 @@ def export_job(
       fdg export job fedomg /tmp/jobs --target sketch --set rounds=100 --set kappa=0.25
       fdg export job fedomg /tmp/jobs --set sites=site-1,site-2,site-3,site-4 --set gpus=1
     """
-    values = read_values(settings, lists=("sites", "without_gpu"))
+    values = options.read_values(settings, lists=("sites", "without_gpu"))
     name = values.pop("name", None)
     if "/" in what or Path(what).is_dir():
         if values or plugin or dataset or target or protocol != "paper":
             raise SettingsError(f"{what} is a job folder, which is copied: expected no option but --set name=NAME.")
         say(f"{export_copy(Path(what), to, name)}: written; it brings no code")
         return
-    load_plugins(plugin)
-    pooled = choose_data(dataset, None).dataset or "pacs"
+    options.load_plugins(plugin)
+    pooled = options.choose_data(dataset, None).dataset or "pacs"
     of_recipe: dict[str, Any] = {"name": name} | ({} if target is None else {"target": target})
     of_recipe |= {key: values.pop(key) for key in OF_THE_RECIPE if key in values}
     check_names(values)
@@ -75,7 +65,7 @@ def export_job(
         of_recipe["sites"] = int(named[0]) if len(named) == 1 and named[0].isdecimal() else named
         of_protocol = {key: value for key, value in of_protocol.items() if key not in NUMBERS_OF_SITES}
     values = of_protocol | values
-    with brought_networks(values) as networks:
+    with options.brought_networks(values) as networks:
         recipe = make_recipe(what, pooled, plugins=[*(plugin or []), *networks], **values, **of_recipe)
         folder = free_target(to, recipe.name)
         with writing(folder):
@@ -110,7 +100,7 @@ def export_bundle(
     run: Annotated[Path, Argument(help="The folder of one finished run, or its results.json.")],
     to: Annotated[Path, Argument(help="The new folder of the bundle.")],
     nifti: Annotated[bool, Option("--nifti", help="Images in two dimensions are NIfTI files, too.")] = False,
-    plugin: PluginFiles = None,
+    plugin: options.PluginFiles = None,
 ) -> None:
     """Write a MONAI bundle for inference: metadata.json, inference.json and the weights.
 
@@ -125,7 +115,7 @@ def export_bundle(
     from fdg_plugins.cli.report import runs_below  # jobs are written without the packages of an analysis
     from fdg_plugins.lab.analysis.bundle import write_bundle
 
-    load_plugins(plugin)
+    options.load_plugins(plugin)
     runs = runs_below([run])
     if len(runs) > 1:
         raise SettingsError(f"there are {len(runs)} finished runs below {run}, expected the folder of one.")

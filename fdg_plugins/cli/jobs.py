@@ -13,10 +13,8 @@ from typing import Any
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.flare.components import SERVER, class_paths
 from fdg_plugins.lab.engine.workflow import (
-    CLIENT_CONFIG,
     CUSTOM,
     META,
-    SERVER_CONFIG,
     apps_of,
     arguments_of,
     check_is_job,
@@ -72,20 +70,18 @@ def check_job(job: Path) -> dict[str, Any]:
     """Return the meta of the job in ``job``; raise an error if it is not a job, brings code or has unsafe keys."""
     check_is_job(job)
     meta = read_json(job / META)
-    for app in apps_of(job, meta):
-        if not any((job / app / config).is_file() for config in (SERVER_CONFIG, CLIENT_CONFIG)):
-            raise DataError(f"job {job}: app {app} has no {SERVER_CONFIG} or {CLIENT_CONFIG}.")
+    apps_of(job, meta)
     for path in sorted(job.rglob("*")):
         inside = path.relative_to(job)
         if path.is_symlink():
             raise DataError(f"job {job}: {inside} is a link, expected files and folders only.")
         if CUSTOM in inside.parts[:-1] and path.is_file() and path.name != "README.md":
             raise DataError(f"job {job}: {inside} is code that the job brings, expected only README.md in {CUSTOM}/.")
-        if path.suffix == ".json" and path.name != SIGNATURE and CUSTOM not in inside.parts:
-            for key, _ in _pairs_in(read_json(path)):
-                if not SAFE_KEY.fullmatch(key):
-                    expected = "letters, digits, '_' and '-' only, which nvflare job submit does not distort"
-                    raise SettingsError(field=f"job {job}: key in {inside}", value=key, expected=expected)
+        is_config = path.suffix == ".json" and path.name != SIGNATURE and CUSTOM not in inside.parts
+        keys = [key for key, _ in _pairs_in(read_json(path))] if is_config else []
+        if unsafe := [key for key in keys if not SAFE_KEY.fullmatch(key)]:
+            expected = "letters, digits, '_' and '-' only, which nvflare job submit does not distort"
+            raise SettingsError(field=f"job {job}: key in {inside}", value=unsafe[0], expected=expected)
     return dict(meta)
 
 
@@ -97,7 +93,6 @@ def foreign_components(job: Path) -> list[str]:
 
 
 def _pairs_in(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield each key with its value, at any depth of a JSON value."""
     if isinstance(value, dict):
         yield from value.items()
         value = list(value.values())

@@ -118,7 +118,6 @@ def site(
 
 
 def _check_domain(domain: str, entry: Mapping[str, Any]) -> None:
-    """Raise ``SettingsError`` for a domain that none of the data sets below the data root has, as one misspelt."""
     root = Path(entry.get("data_root") or "/dev/null")
     if not root.is_dir() or "dataset_file" in entry or (root / domain).is_dir():
         return
@@ -204,7 +203,6 @@ def clean(
 
 
 def _removed(leftover: Leftover, dry_run: bool) -> tuple[str, str, str, str]:
-    """Remove a removable folder; return its row of the table, which says what has become of it."""
     outcome = "would be removed" if dry_run else "removed"
     if leftover.kept_because is not None:
         outcome = f"kept: {leftover.kept_because}"

@@ -16,7 +16,7 @@ from fdg_plugins.data import DATASETS
 from fdg_plugins.data.own_folder import OwnData, own_data
 from fdg_plugins.errors import SettingsError, did_you_mean
 from fdg_plugins.lab.sweep.machine import ignored_settings, machine_environment
-from fdg_plugins.lab.sweep.values import read_settings, split_key
+from fdg_plugins.lab.sweep.plan import read_settings, split_key
 from fdg_plugins.plugins.factories import bring_factory, is_factory
 from fdg_plugins.plugins.files import check_names_differ, load_file
 from fdg_plugins.plugins.own_dataset import DatasetRef, read_own_dataset, shorten_names

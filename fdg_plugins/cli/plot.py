@@ -13,8 +13,6 @@ from fdg_plugins.lab.analysis.facts import notes_on_runs
 from fdg_plugins.lab.analysis.figures import Picture, kinds_of, make_pictures
 from fdg_plugins.storage import write_bytes
 
-WIDTH = 3.3  # inches, of a paper's column
-
 
 def plot(
     kind: Annotated[
@@ -51,7 +49,7 @@ def plot(
     if not made:
         raise DataError(f"these runs allow no figure of the kinds {', '.join(kinds)}.")
     for picture in made:
-        figure = draw(picture, WIDTH)
+        figure = draw(picture)
         contents = {form: render(figure, picture, form) for form in FORMATS}
         contents["csv"] = picture.numbers().to_csv(index=False, lineterminator="\n").encode()
         for suffix, content in contents.items():

@@ -11,15 +11,16 @@ from fdg_plugins.cli.options import DataRootOption, DatasetOption, SitesOption, 
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.poc.kits import (
+    SHELL_SIGNS,
     STATE_FILE,
     SiteData,
-    check_folder,
     configure,
     known_project,
     provision,
     read_project,
 )
 from fdg_plugins.lab.poc.processes import belongs, check_port, end_all, launch
+from fdg_plugins.lab.sweep.folder import check_signs
 from fdg_plugins.lab.sweep.processes import processes_below
 from fdg_plugins.settings.defaults import domains_of_sites
 
@@ -49,7 +50,7 @@ def start(
     site FOLDER/SITE tells one site where its images are, and which GPUs it lends. The processes take this command's
     environment: FDG_ROUNDS=2 here is a setting of every job.
     """
-    check_folder(folder)
+    check_signs(folder, SHELL_SIGNS)
     if running := processes_below(folder):
         raise DataError(f"folder {folder}: its federation runs already, {len(running)} processes; stop it first.")
     chosen = choose_data(dataset, data_root)

@@ -4,7 +4,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from typer import Argument, Option
 
@@ -14,13 +14,8 @@ from fdg_plugins.errors import DataError, SettingsError, counted, visible
 from fdg_plugins.flare.kits import CLIENT_FILE, site_of_kit
 from fdg_plugins.privacy import ledger as ledgers
 
-
-class Past(NamedTuple):
-    """A site's ledger, empty if a kit has none yet, its file, and the policy."""
-
-    content: ledgers.LedgerContent
-    file: Path
-    policy: ledgers.Policy
+# A site's ledger, empty if a kit has none yet, its file, and the policy.
+Past = tuple[ledgers.LedgerContent, Path, ledgers.Policy]
 
 
 def privacy(
@@ -47,7 +42,7 @@ def privacy(
     if (noise is None and epsilon is None) != (rounds is None) or not (places or rounds):
         raise SettingsError("a plan needs --rounds, and --noise or --epsilon; what was spent, a kit or ledger.")
     past = _past(places or ())
-    policy = ledgers.Policy() if past is None else past.policy
+    policy = ledgers.Policy() if past is None else past[2]
     delta, sigma = min(accounting.checked_delta(delta), policy.delta or 1.0), None
     if rounds is not None:
         asked = accounting.gaussian_noise_multiplier(epsilon, delta, rounds) if epsilon is not None else noise or 0.0
@@ -63,11 +58,10 @@ def privacy(
 
 
 def _past(places: Sequence[Path]) -> Past | None:
-    """Return the past of the site whose kit or ledger the user names, None if neither."""
     kit = next((place for place in places if not place.is_file()), None)
     ledger = next((place for place in places if place.is_file()), None)
     if kit is None:
-        return None if ledger is None else Past(ledgers.read_ledger(ledger), ledger, ledgers.Policy())
+        return None if ledger is None else (ledgers.read_ledger(ledger), ledger, ledgers.Policy())
     local = kit / "local"
     if not local.is_dir():
         raise DataError(f"kit {kit} has no folder local/, expected a site's startup kit.")
@@ -75,9 +69,9 @@ def _past(places: Sequence[Path]) -> Past | None:
     site = site_of_kit(kit) if (kit / "startup" / CLIENT_FILE).exists() else kit.resolve().name
     policy = ledgers.read_policy(site, local / ledgers.POLICY_FILE)
     if ledger is not None:
-        return Past(ledgers.read_ledger(ledger, site), ledger, policy)
+        return ledgers.read_ledger(ledger, site), ledger, policy
     file = ledgers.ledger_file(site, local)
-    return Past(ledgers.Ledger(file, site).read(), file, policy)
+    return ledgers.Ledger(file, site).read(), file, policy
 
 
 def _show_past(past: Past, rounds: int, sigma: float | None, delta: float) -> None:

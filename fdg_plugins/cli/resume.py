@@ -16,8 +16,8 @@ from fdg_plugins.cli.options import DataRootOption
 from fdg_plugins.cli.run import follow, sum_up
 from fdg_plugins.cli.submit import COMPLETED, SERVER_TIMEOUT_S, SITES_S, Server, is_running, warn_of_missing
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.lab.engine.kept import KeptJob, KeptRun, check_same_data, read_kept
 from fdg_plugins.lab.engine.run import check_run
+from fdg_plugins.lab.engine.sources import KeptJob, KeptRun, check_same_data, read_kept
 from fdg_plugins.lab.sweep.execute import listening
 from fdg_plugins.lab.sweep.folder import JOB
 from fdg_plugins.lab.sweep.machine import machine_environment
@@ -55,7 +55,6 @@ def resume(
 
 
 def _resume_here(folder: Path, data_root: Path | None, with_current_plugin: bool) -> int:
-    """Resume a run of this machine in its own folder; return the exit code."""
     kept = read_kept(folder)
     environment = machine_environment(os.environ, data_root)
     if isinstance(kept.dataset, OwnDataset) and "FDG_DATA_ROOT" not in environment:
@@ -84,7 +83,6 @@ def _renew_plugins(job: Path, kept: KeptRun, with_current: bool) -> None:
 
 
 def _resume_there(job: Path, kit: Path, run: str) -> None:
-    """Submit a job to a federation that resumes a run there."""
     with tempfile.TemporaryDirectory(prefix="fdg-") as folder, Server(kit, SERVER_TIMEOUT_S) as server:
         resuming = write_resuming_job(job, Path(folder), run)
         status, system = server.status(run)

@@ -14,24 +14,9 @@ import torch
 from rich.console import Console
 from typer import Argument, Option
 
+from fdg_plugins.cli import options
 from fdg_plugins.cli.console import FAILED, INTERRUPTED, say
 from fdg_plugins.cli.jobs import foreign_components
-from fdg_plugins.cli.options import (
-    ChosenData,
-    DataRootOption,
-    DatasetOption,
-    PluginFiles,
-    ProtocolOption,
-    SettingsOption,
-    SitesOption,
-    TargetOption,
-    brought_networks,
-    choose_data,
-    load_plugins,
-    read_values,
-    warn_of_unused,
-    words_for,
-)
 from fdg_plugins.data import dataset_spec, find_data_root
 from fdg_plugins.errors import DataError, FDGError, SettingsError, Stopped, check_count, check_number, counted
 from fdg_plugins.flare.trackers import tracked
@@ -40,9 +25,8 @@ from fdg_plugins.lab.centralised.run import RunDisplay as ReferenceDisplay
 from fdg_plugins.lab.centralised.run import run_centralised
 from fdg_plugins.lab.engine import EngineName
 from fdg_plugins.lab.engine import run as engine_run
-from fdg_plugins.lab.engine.kept import KeptRun, describe
 from fdg_plugins.lab.engine.run import Ending, RunDisplay, carry_out, check_run, make_launch, settle_run
-from fdg_plugins.lab.engine.sources import Asked, FolderJob, JobSource, find_source
+from fdg_plugins.lab.engine.sources import Asked, FolderJob, JobSource, KeptRun, describe, find_source
 from fdg_plugins.lab.sweep.execute import StopOrder, listening
 from fdg_plugins.lab.sweep.folder import JOB, RUN_FILE, check_new, end_earlier, held_run, make_folder
 from fdg_plugins.lab.sweep.machine import ignored_settings
@@ -54,19 +38,19 @@ from fdg_plugins.record.run_files import RESULTS_FILE, RUNS
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.record.text import final_table
 from fdg_plugins.settings.site_config import read_site_config
-from fdg_plugins.storage import named_path, read_json, write_json
+from fdg_plugins.storage import check_outside, named_path, read_json, write_json
 
 MOST_AT_ONCE = 10_000
 
 
 def run(
     what: Annotated[str, Argument(metavar="METHOD|JOBFOLDER", help="Such as fedomg+ga, erm or jobs/pacs_fedomg.")],
-    dataset: DatasetOption = None,
-    target: TargetOption = None,
-    data_root: DataRootOption = None,
-    protocol: ProtocolOption = "paper",
-    settings: SettingsOption = None,
-    sites: SitesOption = None,
+    dataset: options.DatasetOption = None,
+    target: options.TargetOption = None,
+    data_root: options.DataRootOption = None,
+    protocol: options.ProtocolOption = "paper",
+    settings: options.SettingsOption = None,
+    sites: options.SitesOption = None,
     engine: Annotated[
         EngineName | None,
         Option(
@@ -76,7 +60,7 @@ def run(
         ),
     ] = None,
     to: Annotated[Path | None, Option(help="A new or empty folder; default: a new one in runs/.")] = None,
-    plugin: PluginFiles = None,
+    plugin: options.PluginFiles = None,
 ) -> int:
     """Run a method, a reference or a job folder on this machine.
 
@@ -112,16 +96,16 @@ def run(
       fdg run clipped_fedavg --plugin custom/clipped_fedavg.py
     """
     files = plugin or []
-    load_plugins(files)
+    options.load_plugins(files)
     check_new(to)
-    chosen, values = choose_data(dataset, data_root), read_values(settings)
+    chosen, values = options.choose_data(dataset, data_root), options.read_values(settings)
     values |= {} if sites is None else {"sites": sites}
     seed, at_once, share = (values.pop(name, None) for name in ("seed", "at_once", "participation"))
     if at_once is not None:
         check_count("at_once", at_once, at_least=1, at_most=MOST_AT_ONCE)
     if share is not None:
         check_number("participation", share, above=0, at_most=1)
-    with brought_networks(values) as networks:
+    with options.brought_networks(values) as networks:
         if what in REFERENCES:
             if engine or at_once or share:
                 raise SettingsError(f"{what} is a reference, in one process: no --engine, at_once or participation.")
@@ -133,7 +117,8 @@ def run(
         source = _source(asked, chosen, [*files, *networks], engine)
         engine = engine or _engine_for(source, Path(what))
         engine_run.ENGINES[engine].check_path(to or RUNS)
-        source.check_place(to or RUNS)
+        if isinstance(source, FolderJob):
+            check_outside(Path(what), to or RUNS, "the folder for the run (--to)")
         found = check_run(source)
         with listening() as order:
             folder = make_folder(to, source.run.name, datetime.now())
@@ -143,11 +128,10 @@ def run(
     return sum_up(folder, source, kept, ending)
 
 
-def _source(asked: Asked, data: ChosenData, brings: list[Path], engine: EngineName | None) -> JobSource:
-    """Return the source of the run's job, for a run that brings these files of the user's own."""
+def _source(asked: Asked, data: options.ChosenData, brings: list[Path], engine: EngineName | None) -> JobSource:
     source = find_source(asked, data.environment(), {name: os.environ[name] for name in ignored_settings(os.environ)})
     if not isinstance(source, FolderJob):
-        warn_of_unused()
+        options.warn_of_unused()
     elif brings:
         raise SettingsError("--plugin, and a custom network, are for a method by name: a job has its custom/.")
     if brings and engine is EngineName.POC:
@@ -199,7 +183,7 @@ def sum_up(folder: Path, source: JobSource, kept: KeptRun, ending: Ending) -> in
         brought = [
             path for path in sorted((folder / JOB).glob("*/custom/*.py")) if path.stem in record.protocol.plugins
         ]
-        given = words_for(folder, kept.plugins or {path.stem: path for path in brought}.values())
+        given = options.words_for(folder, kept.plugins or {path.stem: path for path in brought}.values())
         say(f"{final_table(record)}\nrecord, models and log: {folder}")
         say(f"next: fdg plot convergence {given}\n      fdg report {given}")
         return 0
@@ -207,7 +191,7 @@ def sum_up(folder: Path, source: JobSource, kept: KeptRun, ending: Ending) -> in
     root = source.environment.get("FDG_DATA_ROOT")
     resuming = shlex.join(["fdg", "resume", str(folder), *(("--data-root", root) if root else ())])
     log = f"the log is {folder / LOG_FILE}"
-    if ending.stopped:
+    if ending.reason == engine_run.STOPPED:
         say(f"stopped{after}; {log}\nresume with: {resuming}", on_stderr=True)
         return INTERRUPTED
     say(f"the run failed{after}: {str(ending.reason).rstrip('.')}; {log}", "red", on_stderr=True)
@@ -216,10 +200,10 @@ def sum_up(folder: Path, source: JobSource, kept: KeptRun, ending: Ending) -> in
 
 
 def run_reference(
-    algorithm: str, plan_for: Callable[..., Plan], data: ChosenData, to: Path | None, plugins: Iterable[Path]
+    algorithm: str, plan_for: Callable[..., Plan], data: options.ChosenData, to: Path | None, plugins: Iterable[Path]
 ) -> int:
     """Train a reference on the pooled source domains, in one process without FLARE; return the exit code."""
-    warn_of_unused()
+    options.warn_of_unused()
     environment = data.environment()
     asked = plan_for()  # reject invalid settings before a stand-in is drawn
     pooled, target = asked.protocol.dataset, asked.protocol.target
@@ -243,5 +227,6 @@ def run_reference(
         say(f"the run failed: {str(error).rstrip('.')}; the record is {file}", "red", on_stderr=True)
         return FAILED
     say(f"{final_table(record)}\nrecord and models: {folder}")
-    say(f"next: fdg report {words_for(folder, plugins)}, with the folders of the federated runs beside which it stands")
+    own = options.words_for(folder, plugins)
+    say(f"next: fdg report {own}, with the folders of the federated runs beside which it stands")
     return 0

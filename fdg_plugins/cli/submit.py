@@ -91,8 +91,7 @@ class Server:
         while True:
             try:
                 with _silence():
-                    if self._session is None:
-                        self._session = open_session(self._person, self._folder, self._timeout, tries=1)
+                    self._session = self._session or open_session(self._person, self._folder, self._timeout, tries=1)
                     return question(self._session)
             except Exception as error:
                 # FLARE raises its own type, or a RuntimeError, for every way in which a server can be unreachable.

@@ -9,28 +9,15 @@ from typing import Annotated, Any
 from rich.console import Console
 from typer import Argument, Option
 
+from fdg_plugins.cli import options
 from fdg_plugins.cli.console import FAILED, INTERRUPTED, say
-from fdg_plugins.cli.options import (
-    DataRootOption,
-    DatasetOption,
-    PluginFiles,
-    ProtocolName,
-    ProtocolOption,
-    SettingsOption,
-    SitesOption,
-    brought_networks,
-    choose_data,
-    load_plugins,
-    warn_of_unused,
-    words_for,
-)
 from fdg_plugins.errors import SettingsError, check_count, counted
-from fdg_plugins.lab.sweep.execute import Ended, Runner, Store, listening, printing
+from fdg_plugins.lab.sweep.execute import REASON_FILE, Ended, Runner, Store, listening, printing
 from fdg_plugins.lab.sweep.folder import held
 from fdg_plugins.lab.sweep.machine import find_machine
+from fdg_plugins.lab.sweep.plan import as_json, read_settings
 from fdg_plugins.lab.sweep.prepare import Prepared, overview, prepare
 from fdg_plugins.lab.sweep.processes import LOG_FILE
-from fdg_plugins.lab.sweep.values import as_json, read_settings
 
 MOST_AT_ONCE = 10_000
 OF_THE_CALL = ("at_once", "parallel", "keep_models")  # of --set, what is no setting of a run
@@ -39,15 +26,15 @@ OF_THE_CALL = ("at_once", "parallel", "keep_models")  # of --set, what is no set
 def sweep(
     folder: Annotated[Path, Argument(help="The sweep's folder: a new one, or one to continue.")],
     methods: Annotated[str | None, Option(help="Methods and references: fedavg,fedomg+ga+dim,irm.")] = None,
-    dataset: DatasetOption = None,
+    dataset: options.DatasetOption = None,
     targets: Annotated[str | None, Option(help="Domains to hold out in turn.", show_default="all")] = None,
     seeds: Annotated[str | None, Option(help="Seeds, such as 0,1,2.", show_default="0")] = None,
-    settings: SettingsOption = None,
-    sites: SitesOption = None,
-    protocol: Annotated[ProtocolName | None, ProtocolOption.__metadata__[0]] = None,
-    data_root: DataRootOption = None,
+    settings: options.SettingsOption = None,
+    sites: options.SitesOption = None,
+    protocol: Annotated[options.ProtocolName | None, options.ProtocolOption.__metadata__[0]] = None,
+    data_root: options.DataRootOption = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Print the plan; write nothing.")] = False,
-    plugin: PluginFiles = None,
+    plugin: options.PluginFiles = None,
 ) -> int:
     """Run every method on every held-out domain, seed and setting.
 
@@ -69,8 +56,8 @@ def sweep(
       fdg sweep sweeps/own --methods fedavg,clipped_fedavg --plugin custom/clipped_fedavg.py --dataset photos
     """
     store, given = Store(folder), plugin or []
-    load_plugins(store.plugin_files(given))
-    chosen = choose_data(dataset, data_root)
+    options.load_plugins(store.plugin_files(given))
+    chosen = options.choose_data(dataset, data_root)
     environment = chosen.environment()
     values = read_settings(settings or [])
     values |= {} if sites is None else {"sites": (sites,)}
@@ -80,9 +67,9 @@ def sweep(
             check_count(name, number, at_least=1, at_most=MOST_AT_ONCE)
     asked: dict[str, Any] = {"dataset": chosen.dataset, "protocol": protocol, "settings": values}
     asked |= {"methods": _names("--methods", methods), "targets": _names("--targets", targets), "seeds": _seeds(seeds)}
-    with brought_networks(values) as networks:
+    with options.brought_networks(values) as networks:
         files = store.plugin_files([*given, *networks])
-        warn_of_unused()
+        options.warn_of_unused()
         prepared = prepare(asked, store, environment)
         machine = find_machine(parallel, at_once, environment)
         for line in overview(prepared, store):
@@ -98,15 +85,15 @@ def sweep(
             ended = runner.carry_out(runs, order)
     failed = _sum_up(prepared, store, ended)
     if order.signal is not None:
-        options = {"--dataset": environment.get("FDG_DATASET_FILE"), "--data-root": environment.get("FDG_DATA_ROOT")}
-        words = [text for name, value in options.items() if value for text in (name, value)]
+        places = {"--dataset": environment.get("FDG_DATASET_FILE"), "--data-root": environment.get("FDG_DATA_ROOT")}
+        words = [text for name, value in places.items() if value for text in (name, value)]
         call = zip(OF_THE_CALL, (at_once, parallel, keep_models), strict=True)
         words += [text for name, value in call if value for text in ("--set", f"{name}={as_json(value)}")]
         again = shlex.join(["fdg", "sweep", str(folder), *words])
         say(f"stopped; to go on: {again}")
         return INTERRUPTED
     if len(failed) < len(prepared.plan):
-        say(f"next: fdg report {words_for(store.folder, store.plugin_files([]))}")
+        say(f"next: fdg report {options.words_for(store.folder, store.plugin_files([]))}")
     return FAILED if failed else 0
 
 
@@ -126,11 +113,11 @@ def _seeds(text: str | None) -> tuple[int, ...] | None:
 
 
 def _sum_up(prepared: Prepared, store: Store, ended: Sequence[Ended]) -> list[str]:
-    """Report the state of the sweep; return the names of the failed runs."""
     states = {run.name: store.state(run.name) for run in prepared.plan}
     failed = [name for name, state in states.items() if state == "failed"]
     finished, now = list(states.values()).count("finished"), [one.status for one in ended].count("finished")
     say(f"{finished} of {len(states)} runs have finished, {now} of them now; {len(failed)} failed")
     for name in failed:
-        say(f"  {name}: {store.failure(name)}; its log: {store.runs / name / LOG_FILE}", style="red")
+        reason = (store.runs / name / REASON_FILE).read_text(encoding="utf-8").strip()
+        say(f"  {name}: {reason}; its log: {store.runs / name / LOG_FILE}", style="red")
     return failed

@@ -122,7 +122,6 @@ class ExchangeCheckFilter(Filter):
 
 
 def _read(message: Packed, current: ExchangeRound, site: str) -> Any:
-    """Return the value that the exchange reads from a site's report; raise ``ContributionError`` if it is unusable."""
     if message.tensors is not None and message.round_number != current.round_number:
         came = shorten(message.round_number)
         raise ContributionError(f"site {site}: its report is of round {came}, expected {current.round_number}.")

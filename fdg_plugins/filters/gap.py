@@ -19,7 +19,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.app_common.app_constant import AppConstants
 
 from fdg_plugins.core.adjustment import loss_gap, score_gap
-from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError, is_number
+from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError, check_choice, is_number
 from fdg_plugins.filters.wire import read_update, with_main, with_meta
 from fdg_plugins.flare.peers import authenticated_site
 from fdg_plugins.flare.site_file import site_config_of
@@ -57,9 +57,7 @@ class GapReportFilter(Filter):
 
     def __init__(self, metric: str = LOSS) -> None:
         super().__init__()
-        known = sorted({LOSS, *(task.score.name for task in TASKS.own().values())})
-        if metric not in known:
-            raise SettingsError(field="metric", value=metric, expected=f"one of {', '.join(known)}")
+        check_choice("metric", metric, {LOSS, *(task.score.name for task in TASKS.own().values())})
         self.metric = metric
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
@@ -80,7 +78,6 @@ class GapReportFilter(Filter):
         return with_main(with_meta(message.main, meta), shareable)
 
     def _gap(self, update: DXO, shareable: Shareable, fl_ctx: FLContext) -> dict[str, Any]:
-        """Return the meta with the gap to the model of last time, and keep the metrics of that of this round."""
         site = fl_ctx.get_identity_name()
         allowed = site_config_of(site, fl_ctx).allowed_reports
         if allowed is not None and REPORT_GAP not in allowed:
@@ -117,7 +114,6 @@ def _compared(report: TrainReport) -> tuple[Evaluation | None, Evaluation | None
 
 
 def _values(evaluation: Evaluation) -> dict[str, float]:
-    """Return loss and scores by name."""
     return {LOSS: evaluation.loss, **evaluation.values()}
 
 
@@ -140,10 +136,7 @@ class GapCheckFilter(Filter):
 
 
 def _read_gap(meta: dict[str, Any]) -> float:
-    """Return the gap in the meta of an update; raise ``ContributionError`` if it is unusable.
-
-    No loss is negative, so a gap of losses is at most the loss of the received model; a gap of scores is at most 1.
-    """
+    # No loss is negative, so a gap of losses is at most the loss of the received model; a gap of scores is at most 1.
     gap, highest = meta[META_GAP], LARGEST_GAP
     try:
         received, _ = _compared(TrainReport.read(meta.get(META_REPORT), "report", DataError))
@@ -166,6 +159,5 @@ class GapFilters(NamedTuple):
 
 def gap_filters(metric: Any, score: ScoreKind) -> GapFilters:
     """Return the filters for gaps of ``metric``; raise ``SettingsError`` unless it is the loss or the task's score."""
-    if metric not in (LOSS, score.name):
-        raise SettingsError(field="metric", value=metric, expected=f"one of {', '.join(sorted((LOSS, score.name)))}")
+    check_choice("metric", metric, (LOSS, score.name))
     return GapFilters(GapReportFilter(metric), GapCheckFilter())

@@ -6,9 +6,8 @@ changes a sum of many terms, such as an inner product, by far less, since terms 
 broadcast model, integer buffers and a method's additional tensors are not rounded.
 """
 
-from typing import Any, TypeGuard
+from typing import Any
 
-import numpy as np
 import torch
 from nvflare.apis.dxo import DXO, DataKind
 from nvflare.apis.filter import Filter
@@ -16,6 +15,7 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 
+from fdg_plugins.core.stored import dense_tensor
 from fdg_plugins.errors import DataError, shorten
 from fdg_plugins.filters.wire import read_update, with_main
 from fdg_plugins.flare.stored_tensor import size_of
@@ -37,7 +37,7 @@ class RoundedUpdateSendFilter(Filter):
             rounded = {name: _rounded(fl_ctx.get_identity_name(), name, value) for name, value in update.items()}
         except DataError as error:
             self.log_error(fl_ctx, f"update not sent: {error}", fire_event=False)
-            floats = [one for one in update.values() if is_dense(one) and one.is_floating_point()]
+            floats = (one for one in map(dense_tensor, update.values()) if one is not None and one.is_floating_point())
             finite = all(bool(torch.isfinite(one).all()) for one in floats)
             headers = {HEADER_REASON: error.public, HEADER_NOT_FINITE: not finite}
             return make_reply(ReturnCode.EXECUTION_EXCEPTION, headers)
@@ -66,24 +66,14 @@ class RoundedUpdateReceiveFilter(Filter):
 
 
 def _rounded(site: str, name: Any, value: Any) -> Any:
-    """Return one parameter of an update in bfloat16, rounded to nearest; integers and booleans unchanged."""
-    if isinstance(value, np.ndarray) and value.dtype.kind in "iubf":
-        if value.dtype.kind != "f":
-            return value
-        value = torch.from_numpy(value.astype(value.dtype.newbyteorder("=")))  # a copy: torch warns if read-only
-    where = f"site {site}: parameter {shorten(name)} of its update"
-    if not is_dense(value) or value.is_complex():
+    dense, where = dense_tensor(value), f"site {site}: parameter {shorten(name)} of its update"
+    if dense is None or dense.is_complex():
         kind = f"{type(value).__name__} of {getattr(value, 'dtype', 'no type')}"
         raise DataError(f"{where} is a {kind}, expected a dense tensor or array of real numbers.", public=True)
-    if not value.is_floating_point():
+    if not dense.is_floating_point():
         return value
-    rounded = value.detach().to(torch.bfloat16).contiguous()
+    rounded = dense.to(torch.bfloat16).contiguous()
     if not bool(torch.isfinite(rounded).all()):
         what = "has values that are NaN, infinite or too large for bfloat16, expected finite ones"
         raise DataError(f"{where} {what}.", public=True)
     return rounded
-
-
-def is_dense(value: Any) -> TypeGuard[torch.Tensor]:
-    """Return whether ``value`` is a tensor with the usual, strided layout."""
-    return isinstance(value, torch.Tensor) and value.layout == torch.strided

@@ -32,8 +32,9 @@ from nvflare.app_common.filters.svt_privacy import SVTPrivacy
 
 from fdg_plugins.core.linear import LARGEST_SQUARABLE
 from fdg_plugins.core.privacy import Noise, privatize, secure_normal
+from fdg_plugins.core.stored import dense_tensor
 from fdg_plugins.errors import FDGError, shorten
-from fdg_plugins.filters.precision import RoundedUpdateSendFilter, is_dense
+from fdg_plugins.filters.precision import RoundedUpdateSendFilter
 from fdg_plugins.filters.wire import NO_DXO
 from fdg_plugins.flare.filter_chain import class_path, result_filters
 from fdg_plugins.flare.metrics import Metric, publish_at_site
@@ -47,25 +48,13 @@ from fdg_plugins.messages import (
     CensusReply,
     TrainReport,
 )
-from fdg_plugins.privacy.ledger import (
-    DEFAULT_DELTA,
-    POLICY_FILE,
-    BudgetSpentError,
-    Ledger,
-    Limits,
-    Policy,
-    ledger_file,
-    read_limits,
-    read_policy,
-    strictest,
-)
+from fdg_plugins.privacy import ledger as ledgers
 from fdg_plugins.privacy.reasons import reason_of
 
 # Filters allowed after a release: they see only the release, and remove content, round it or add noise.
 POST_PROCESSING = (ExcludeVars, PercentilePrivacy, SVTPrivacy, RoundedUpdateSendFilter)
 STEP_COUNTERS = "num_batches_tracked"  # BatchNorm's counters, which count steps, not images
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-ARRAYS = (np.float16, np.float32, np.float64, np.int64)
 WITHHELD = {"received": None, "local": None, "training_split": None, "personal": None, "epoch_losses": None}
 
 DXO_KEY = "DXO"
@@ -93,7 +82,7 @@ class DifferentialPrivacyFilter(Filter):
     """
 
     def __init__(
-        self, clip_norm: float, noise_multiplier: float, max_epsilon: float, delta: float = DEFAULT_DELTA
+        self, clip_norm: float, noise_multiplier: float, max_epsilon: float, delta: float = ledgers.DEFAULT_DELTA
     ) -> None:
         super().__init__()
         self.clip_norm = clip_norm
@@ -103,9 +92,9 @@ class DifferentialPrivacyFilter(Filter):
         self._noise: Noise = secure_normal
         self.limits()
 
-    def limits(self) -> Limits:
+    def limits(self) -> ledgers.Limits:
         """Return the arguments as limits; raise ``SettingsError`` naming the argument that is out of range."""
-        return read_limits({name: getattr(self, name) for name in Limits.model_fields})
+        return ledgers.read_limits({name: getattr(self, name) for name in ledgers.Limits.model_fields})
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return the release, or an error reply that says why nothing was released."""
@@ -119,7 +108,7 @@ class DifferentialPrivacyFilter(Filter):
 
     def _answer(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         site, chain = fl_ctx.get_identity_name(), result_filters(fl_ctx)
-        limits = strictest(self.limits(), policy_of(fl_ctx))
+        limits = ledgers.strictest(self.limits(), policy_of(fl_ctx))
         at = chain.index(self) if chain is not None and self in chain else None
         if shareable.get_return_code(ReturnCode.OK) == ReturnCode.OK:
             check_what_follows(site, None if chain is None or at is None else chain[at + 1 :])
@@ -130,9 +119,9 @@ class DifferentialPrivacyFilter(Filter):
         return make_release(site, task, shareable, fl_ctx, limits, self._noise)
 
 
-def policy_of(fl_ctx: FLContext) -> Policy:
+def policy_of(fl_ctx: FLContext) -> ledgers.Policy:
     """Return the site's own policy; raise ``SettingsError`` if it is invalid."""
-    return read_policy(str(fl_ctx.get_identity_name()), _local(fl_ctx) / POLICY_FILE)
+    return ledgers.read_policy(str(fl_ctx.get_identity_name()), _local(fl_ctx) / ledgers.POLICY_FILE)
 
 
 def _local(fl_ctx: FLContext) -> Path:
@@ -155,18 +144,12 @@ def check_what_follows(site: str, later: Sequence[Filter] | None) -> None:
 
 
 class RefusedError(FDGError):
-    """The answer holds something that differential privacy does not cover, so it does not leave the site.
-
-    The error's text quotes no value and may leave.
-    """
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text, public=True)
+    """The answer holds something that differential privacy does not cover, so it does not leave the site."""
 
 
 def refuse(site: str, what: str) -> NoReturn:
     """Raise ``RefusedError``: the answer does not leave, for the reason ``what``, which quotes no value."""
-    raise RefusedError(f"site {site}: differential privacy refused its answer: {what}.")
+    raise RefusedError(f"site {site}: differential privacy refused its answer: {what}.", public=True)
 
 
 @contextmanager
@@ -177,11 +160,12 @@ def failing_closed(site: str) -> Iterator[None]:
     except FDGError:
         raise
     except Exception as error:
-        raise RefusedError(f"site {site}: differential privacy failed with {type(error).__name__}.") from error
+        text = f"site {site}: differential privacy failed with {type(error).__name__}."
+        raise RefusedError(text, public=True) from error
 
 
 def make_release(
-    site: str, task: str, shareable: Shareable, fl_ctx: FLContext, limits: Limits, noise: Noise
+    site: str, task: str, shareable: Shareable, fl_ctx: FLContext, limits: ledgers.Limits, noise: Noise
 ) -> Shareable:
     """Return the release of a site's answer to ``task`` (also of an error reply) under ``limits``.
 
@@ -196,11 +180,8 @@ def make_release(
     if task == TASK_CENSUS:
         return _census(site, dxo).to_shareable()
     update, meta = read_update(site, dxo), _released_meta(site, dxo)
-    number = shareable.get_header(AppConstants.CURRENT_ROUND, 0)
-    if type(number) is not int or number < 0:
-        refuse(site, "the number of its round is not a whole number")
-    job = str(fl_ctx.get_job_id())
-    cost = Ledger(ledger_file(site, _local(fl_ctx)), site).spend(job, number, limits)
+    number, job = shareable.get_header(AppConstants.CURRENT_ROUND, 0), str(fl_ctx.get_job_id())
+    cost = ledgers.Ledger(ledgers.ledger_file(site, _local(fl_ctx)), site).spend(job, number, limits)
     floats = {name: value for name, value in update.items() if value.is_floating_point()}
     noisy = privatize(floats, limits.clip_norm, limits.noise_multiplier, noise)
     released = {name: noisy[name] if name in noisy else torch.zeros_like(value) for name, value in update.items()}
@@ -220,10 +201,8 @@ def make_release(
 
 def refusal(error: FDGError, told: str) -> Shareable:
     """Return the error reply that says in ``told`` why nothing was released, and whether the site stops for good."""
-    reply = make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: told})
-    if isinstance(error, BudgetSpentError):
-        reply.set_header(HEADER_STOP, True)
-    return reply
+    stop = {HEADER_STOP: True} if isinstance(error, ledgers.BudgetSpentError) else {}
+    return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: told, **stop})
 
 
 # --- what an answer holds ---
@@ -233,10 +212,8 @@ def _bare_error(site: str, code: Any, shareable: Shareable) -> Shareable:
     """Return an error reply without its reason, because an exception's text may quote the data."""
     code = code if isinstance(code, str) and code in _RETURN_CODES else ReturnCode.EXECUTION_EXCEPTION
     reason = f"site {site}: {code}; its reason stays in the site's own log, as differential privacy demands."
-    reply = make_reply(code, {HEADER_REASON: reason})
-    if shareable.get_header(HEADER_STOP) is True:
-        reply.set_header(HEADER_STOP, True)
-    return reply
+    stop = {HEADER_STOP: True} if shareable.get_header(HEADER_STOP) is True else {}
+    return make_reply(code, {HEADER_REASON: reason, **stop})
 
 
 def check_context(site: str, fl_ctx: FLContext) -> None:
@@ -247,7 +224,6 @@ def check_context(site: str, fl_ctx: FLContext) -> None:
 
 
 def _content(site: str, shareable: Shareable) -> DXO:
-    """Return the DXO in an answer; refuse an answer that holds anything else."""
     for key in shareable.keys() - {DXO_KEY, ReservedHeaderKey.HEADERS}:
         refuse(site, f"it holds {shorten(key)} beside its content")
     for key in (shareable.get(ReservedHeaderKey.HEADERS) or {}).keys() - _HEADERS:
@@ -260,13 +236,10 @@ def _content(site: str, shareable: Shareable) -> DXO:
 
 def _census(site: str, dxo: DXO) -> DXO:
     """Return the census, whose counts are public, without the names of skipped files."""
-    try:
-        reply = CensusReply.read(dxo.data, "census", RefusedError)
-    except RefusedError:
-        reply = None
-    if reply is None or dxo.data_kind != DataKind.METRICS or dxo.meta:
+    if dxo.data_kind != DataKind.METRICS or dxo.meta:
         refuse(site, "its census is not as declared")
-    return DXO(DataKind.METRICS, data=reply.model_copy(update={"skipped": ()}).model_dump(mode="json"))
+    reply = CensusReply.model_validate(dxo.data).model_copy(update={"skipped": ()})
+    return DXO(DataKind.METRICS, data=reply.model_dump(mode="json"))
 
 
 def read_update(site: str, dxo: DXO) -> dict[str, torch.Tensor]:
@@ -281,21 +254,19 @@ def read_update(site: str, dxo: DXO) -> dict[str, torch.Tensor]:
 
 
 def _values(site: str, name: Any, value: Any) -> torch.Tensor:
-    """Return one parameter as a CPU tensor: floats, which may leave after noise is added, or a step counter."""
     if not isinstance(name, str):
         refuse(site, f"a parameter's name is a {type(name).__name__}, expected a string")
     where = f"parameter {shorten(name)}"
-    if isinstance(value, np.ndarray) and value.dtype in ARRAYS:
-        value = torch.from_numpy(value.copy())  # a copy, since torch warns about read-only arrays
-    if not is_dense(value) or value.device.type == "meta":
+    dense = dense_tensor(value)
+    if dense is None:
         refuse(site, f"{where} is a {type(value).__name__}, expected a dense tensor or array of numbers")
-    if value.dtype not in FLOATS and (value.dtype != torch.int64 or not name.endswith(STEP_COUNTERS)):
-        refuse(site, f"{where} is of {value.dtype}, expected floating-point numbers, or BatchNorm's step counter")
-    if value.is_floating_point():
-        largest = min(LARGEST_SQUARABLE, torch.finfo(value.dtype).max)
-        if not bool((value.abs() <= largest).all()):
+    if dense.dtype not in FLOATS and (dense.dtype != torch.int64 or not name.endswith(STEP_COUNTERS)):
+        refuse(site, f"{where} is of {dense.dtype}, expected floating-point numbers, or BatchNorm's step counter")
+    if dense.is_floating_point():
+        largest = min(LARGEST_SQUARABLE, torch.finfo(dense.dtype).max)
+        if not bool((dense.abs() <= largest).all()):
             refuse(site, f"{where} has values that are NaN or beyond {largest:g}")
-    return value.detach().cpu()
+    return dense
 
 
 def _released_meta(site: str, dxo: DXO) -> dict[str, Any]:
@@ -307,11 +278,7 @@ def _released_meta(site: str, dxo: DXO) -> dict[str, Any]:
                 refuse(site, "its number of samples is not a whole number above zero")
             meta[key] = value
         elif key == META_REPORT:
-            try:
-                report = TrainReport.read(value, "report", RefusedError)
-            except RefusedError:
-                refuse(site, "its report of the training is not as declared")
-            meta[key] = report.model_copy(update=WITHHELD).model_dump()
+            meta[key] = TrainReport.model_validate(value).model_copy(update=WITHHELD).model_dump()
         elif key not in (MetaKey.INITIAL_METRICS, MetaKey.FILTER_HISTORY):  # which are dropped
             refuse(site, f"its meta holds {shorten(key)}, which differential privacy does not cover")
     return meta
@@ -323,26 +290,26 @@ def _released_meta(site: str, dxo: DXO) -> dict[str, Any]:
 class Release(NamedTuple):
     """The mark of an answer: the limits under which it was released, and its content at that time."""
 
-    limits: Limits
+    limits: ledgers.Limits
     rest: Any
     values: Any
     held: Any  # references to the tensors, so that no other object can reuse their ids
 
 
-def mark(answer: Shareable, limits: Limits) -> Shareable:
+def mark(answer: Shareable, limits: ledgers.Limits) -> Shareable:
     """Mark ``answer`` in place as released under ``limits`` and return it; the mark never leaves the process."""
     tensors = list(answer[DXO_KEY]["data"].values()) if DXO_KEY in answer else []
     setattr(answer, _MARK, Release(limits, *_summary(answer), tensors))
     return answer
 
 
-def is_released(answer: Shareable, limits: Limits, earlier: Sequence[Filter]) -> bool:
+def is_released(answer: Shareable, limits: ledgers.Limits, earlier: Sequence[Filter]) -> bool:
     """Return whether ``answer`` was released under ``limits`` or stricter ones and has since passed only ``earlier``.
 
     Its content must be unchanged, or the result of post-processing filters, which add no entry.
     """
     release = getattr(answer, _MARK, None)
-    if not isinstance(release, Release) or strictest(release.limits, limits) != release.limits:
+    if not isinstance(release, Release) or ledgers.strictest(release.limits, limits) != release.limits:
         return False
     rest, values = _summary(answer)
     post_processed = all(type(one) in POST_PROCESSING for one in earlier) and isinstance(values, dict)

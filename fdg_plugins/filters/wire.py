@@ -34,7 +34,8 @@ def read_message(shareable: Shareable) -> Packed | None:
     try:
         message = Packed(from_shareable(shareable))
         if message.main.data_kind == DataKind.COLLECTION:
-            main, beside = (_part(message.main.data[name]) for name in (PART_MAIN, PART_TENSORS))
+            parts = (message.main.data[name] for name in (PART_MAIN, PART_TENSORS))
+            main, beside = (one if isinstance(one, DXO) else from_dict(one) for one in parts)
             message = Packed(main, beside.data, beside.get_meta_prop(META_ROUND))
     except NO_DXO:
         return None
@@ -72,7 +73,3 @@ def with_meta(main: DXO, changes: Mapping[str, Any], *dropped: str) -> DXO:
     """
     kept = {name: value for name, value in main.meta.items() if name not in dropped}
     return DXO(main.data_kind, data=main.data, meta={**kept, **changes})
-
-
-def _part(value: Any) -> DXO:
-    return value if isinstance(value, DXO) else from_dict(value)

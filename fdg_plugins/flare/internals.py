@@ -18,7 +18,6 @@ _SERVER = f"{_FED}.server"
 _RUNNER, _SITE_RUNNER = f"{_SERVER}.server_runner", f"{_FED}.client.client_runner"
 _ENGINE, _JOBS, _ADMIN = f"{_SERVER}.server_engine", f"{_SERVER}.job_runner", f"{_SERVER}.admin"
 _AGENT, _UTILS = f"{_SERVER}.server_command_agent", f"{_FED}.utils.fed_utils"
-_ASSIGNMENT = f"{_FED}.client.client_engine_executor_spec"
 
 INTERNALS: dict[str, tuple[tuple[str, str], ...]] = {
     "a workflow that sees every answer, looks for them often, and goes on after an error reply": (
@@ -95,7 +94,7 @@ INTERNALS: dict[str, tuple[tuple[str, str], ...]] = {
         (_UTILS, "authorize_build_component"),
         (_RUNNER, "ServerRunner"),
         (_SITE_RUNNER, "ClientRunner"),
-        (_ASSIGNMENT, "TaskAssignment"),
+        ("nvflare.apis.fl_component", "generate_log_message"),
     ),
 }
 _MODULES = {name: module for names in INTERNALS.values() for module, name in names}

@@ -12,7 +12,7 @@ _KERNEL = 5
 _HIDDEN = 512
 
 
-def convnet_extractor(norm: str = "default") -> nn.Module:
+def convnet(norm: str = "default") -> nn.Module:
     """Return the extractor from images ``[B, 3, H, W]``, H and W at least 16, to features ``[B, 128]``.
 
     It has about 0.24 million parameters: four blocks of 3x3 convolution, batch normalisation and ReLU. The first three
@@ -22,7 +22,7 @@ def convnet_extractor(norm: str = "default") -> nn.Module:
     return _blocks(norm, nn.Conv2d(_CHANNELS[0], _CHANNELS[1], 3, padding=1, bias=False))
 
 
-def strided_convnet_extractor(norm: str = "default") -> nn.Module:
+def strided_convnet(norm: str = "default") -> nn.Module:
     """Return the extractor of ``convnet`` for larger images, H and W at least 32, with a tenth of the work.
 
     Its first convolution, 5x5, takes every fourth position, as the stem of a residual network leaves them; images of
@@ -41,7 +41,7 @@ def _blocks(norm: str, first: nn.Module) -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
-def groupnorm_extractor() -> nn.Module:
+def groupnorm_convnet() -> nn.Module:
     """Return the extractor from grey images ``[B, 1, H, W]`` of any size to features ``[B, 128]``.
 
     This is the network of DomainBed (``MNIST_CNN``) and FedIIR for RotatedMNIST, with about 0.37 million parameters:
@@ -55,7 +55,7 @@ def groupnorm_extractor() -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
-def cnn_extractor(channels: int, image_size: int) -> nn.Module:
+def cnn(channels: int, image_size: int) -> nn.Module:
     """Return the extractor from images ``[B, C, S, S]``, S at least 16, to features ``[B, 512]``.
 
     This is FedOMG's network for federations of label-skewed sites (D.4): convolutions of 32 and 64 channels, each with

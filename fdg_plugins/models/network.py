@@ -13,7 +13,7 @@ import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Annotated, Any, Literal
 
@@ -53,7 +53,7 @@ class Network:
             another name receives the number of classes.
         head: dotted name of the linear layer that computes the logits, as in ``named_modules()``: ``"fc"``,
             ``"classifier.6"``; default: the last linear layer in the order of the modules.
-        features: ``D``, for a module without a head that already returns features.
+        features: ``D``, for a module without a head that already returns features; it then has no ``head``.
         channels: the channels of its images ``[B, C, H, W]``: 3 for colour, 1 for grey; None for any number.
         dense: whether it returns features for every pixel, ``[B, H, W, D]``, instead of ``[B, D]``.
         multiple: number of which the sides of its images are multiples.
@@ -81,8 +81,6 @@ class Network:
         check_fields(self, f"network {self.name!r}")
         if isinstance(self.build, nn.Module):
             raise SettingsError(field=f"build of network {self.name!r}", value=self.build, expected="its function")
-        if self.features is not None and self.head is not None:
-            raise SettingsError(f"network {self.name!r} has features and a head, expected one of them.")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -121,13 +119,11 @@ class Network:
             self._check_output(module, images)
             layers = [("network", module), ("projection", nn.Linear(self.features, self.features))]
             return nn.Sequential(OrderedDict(layers)) if projected else module, self.features
-        name = self.head or _last_linear(self.name, module)
-        layer = dict(module.named_modules()).get(name)
-        if not isinstance(layer, nn.Linear) or not name:
-            raise SettingsError(
-                f"the head {name!r} of model {self.name!r} is {type(layer).__name__}, expected a linear layer.",
-                public=True,
-            )
+        linear = {path: layer for path, layer in module.named_modules() if isinstance(layer, nn.Linear) and path}
+        name = self.head or next(reversed(linear), "")
+        if (layer := linear.get(name)) is None:
+            expected = f"one of its linear layers ({', '.join(linear) or 'it has none'}), or a record with features"
+            raise SettingsError(field=f"the head of model {self.name!r}", value=name, expected=expected, public=True)
         self._check_output(module, images, name)
         parent, _, last = name.rpartition(".")
         replaced = nn.Linear(layer.in_features, layer.in_features) if projected else nn.Identity()
@@ -140,7 +136,8 @@ class Network:
         This package's own networks are covered by tests, a pass over volumes would take long, and on torch's device
         ``meta`` nothing is computed. Whether a network can take the images is evaluated elsewhere.
         """
-        if _is_own(self.build) or images.dim() > 4 or images.is_meta:
+        where = self.build if isinstance(self.build, str) else str(getattr(self.build, "__module__", ""))
+        if where.startswith("fdg_plugins.") or images.dim() > 4 or images.is_meta:
             return
         try:
             with plugin_code("the pass"):
@@ -196,11 +193,8 @@ def network_of(build: Target, *, name: str) -> Network:
     Its images have 3 channels, or any number if the factory has the argument ``channels``.
     """
     with plugin_code(f"model {name!r} has no factory at {build!r}"):
-        factory = load_target(build)
-    if not callable(factory):
-        raise SettingsError(f"model {name!r} is built by a {type(factory).__name__}, expected a function or class.")
-    record = Network(name=name, build=build)
-    return replace(record, channels=None) if "channels" in record.arguments else record
+        has_channels = "channels" in inspect.signature(load_target(build)).parameters
+    return Network(name=name, build=build, channels=None if has_channels else 3)
 
 
 def _call(build: Callable[..., Any], given: Mapping[str, Any]) -> Any:
@@ -220,27 +214,12 @@ def _call(build: Callable[..., Any], given: Mapping[str, Any]) -> Any:
     return build(**named, **dict.fromkeys(others, given["num_classes"]))
 
 
-def _last_linear(name: str, module: nn.Module) -> str:
-    found = [path for path, layer in module.named_modules() if isinstance(layer, nn.Linear)]
-    if not found or not found[-1]:
-        expected = "one that gives the logits, or a record with features"
-        raise SettingsError(f"model {name!r} has no linear layer, expected {expected}.", public=True)
-    return found[-1]
-
-
-def _is_own(build: Target) -> bool:
-    module = build if isinstance(build, str) else str(getattr(build, "__module__", ""))
-    return module.partition(".")[0] == __name__.partition(".")[0]
-
-
 def _outputs(module: nn.Module, images: torch.Tensor, head: nn.Module | None) -> tuple[Any, torch.Tensor | None]:
-    """Return what a network makes of ``images``, and the output of its head in that pass, None if it was not called.
-
-    The head's output is replaced by numbers of both signs, of which no activation, mask or scale is the identity.
-    """
+    """Return what a network makes of ``images``, and the output of its head in that pass, None if it was not called."""
     seen: list[torch.Tensor] = []
 
     def replaced(layer: nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor:
+        # Numbers of both signs, of which no activation, mask or scale is the identity.
         seen.append(torch.linspace(-1, 2, output.numel(), dtype=output.dtype).view(output.shape))
         return seen[-1]
 

@@ -7,6 +7,7 @@ from the same bytes as the tensors.
 
 import hashlib
 import io
+import pickle
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,16 +17,15 @@ from typing import Any, NamedTuple
 import safetensors.torch
 import torch
 
-from fdg_plugins.core.stored import dense_tensor
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.models import efficientnet_lite
 from fdg_plugins.models.networks import NETWORKS
 from fdg_plugins.models.registry import ExtractorClassifier
 from fdg_plugins.models.torchvision_networks import imagenet_file_name, resize_positions
+from fdg_plugins.storage import UNREADABLE
 
 IMAGENET = "imagenet"
 _EXTRACTOR, _WRAPPED = "extractor.", "network."
-_UNFIT = "the pretrained weights do not fit the network."
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,10 @@ def read_weights(
         content = path.read_bytes()
     except OSError as error:
         raise DataError(f"pretrained weights {path} cannot be read: {error.strerror}.") from error
-    digest = _checked_digest(path, content, sha256, from_cache=file is None)
+    digest = hashlib.sha256(content).hexdigest()
+    for start in (sha256 or "", _digits_in(path.name) if file is None else ""):
+        if not digest.startswith(start.lower()):
+            raise DataError(f"pretrained weights {path} have SHA-256 {digest}; expected {start}.")
     return Weights(path, digest, _tensors(path, content))
 
 
@@ -118,7 +121,6 @@ def imagenet_file(name: str, norm: str = "default") -> Path | None:
 
 
 def _find_file(name: str, mode: str, file: Path | None, published: Path | None) -> Path | None:
-    """Return the file to load, None if there is none; ``published``: of the ImageNet weights, None without any."""
     network = NETWORKS.get(name)
     takes_files = published is not None or (mode == "auto" and bool(network.output or network.head))
     if not takes_files and (mode != "auto" or file is not None):
@@ -135,17 +137,6 @@ def _find_file(name: str, mode: str, file: Path | None, published: Path | None) 
     return published if published.is_file() else None
 
 
-def _checked_digest(path: Path, content: bytes, sha256: str | None, *, from_cache: bool) -> str:
-    digest = hashlib.sha256(content).hexdigest()
-    expected = [sha256.lower()] if sha256 is not None else []
-    if from_cache:
-        expected.append(_digits_in(path.name))
-    for start in expected:
-        if not digest.startswith(start):
-            raise DataError(f"pretrained weights {path} have SHA-256 {digest}; expected {start}.")
-    return digest
-
-
 def _digits_in(file_name: str) -> str:
     return Path(file_name).stem.rpartition("-")[2]
 
@@ -156,7 +147,7 @@ def _tensors(path: Path, content: bytes) -> dict[str, torch.Tensor]:
             value: Any = safetensors.torch.load(content)
         else:
             value = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except Exception as error:  # the readers raise a dozen classes, some of them generic; all mean the same to a user
+    except (*UNREADABLE, OSError, EOFError, AttributeError, LookupError, pickle.PickleError) as error:
         raise DataError(
             f"pretrained weights {path} cannot be read ({type(error).__name__}); expected a file of plain tensors."
         ) from error
@@ -192,23 +183,17 @@ def _load(model: ExtractorClassifier, path: Path, tensors: dict[str, torch.Tenso
     for part in own:
         tensors = _with_head(expected, tensors, part)
     for key in sorted(expected.keys() | tensors.keys()):
-        came, wanted = (list(one[key].shape) if key in one else None for one in (tensors, expected))
-        if came != wanted:
-            raise DataError(
-                f"pretrained weights {path} have {key} of shape {came}; the extractor's is {wanted}.", public=_UNFIT
-            )
-    for key, value in expected.items():
-        tensors[key] = _converted(path, key, tensors[key], value.dtype)
+        came, wanted = (_form(one.get(key)) for one in (tensors, expected))
+        is_finite = came == wanted and bool(tensors[key].to(expected[key].dtype).isfinite().all())
+        if not is_finite:
+            more = "numbers that are NaN or infinite" if came == wanted else came
+            text = f"pretrained weights {path} have {key} as {more}; expected {wanted}, all finite."
+            raise DataError(text, public="the pretrained weights do not fit the network.")
     model.extractor.load_state_dict(tensors)
 
 
-def _converted(path: Path, key: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    dense = dense_tensor(tensor)
-    is_real = not (tensor.dtype.is_complex or tensor.dtype == torch.bool)
-    if dense is None or not is_real or tensor.dtype.is_floating_point != dtype.is_floating_point:
-        problem = f"as {tensor.dtype} ({tensor.layout}); expected dense numbers like {dtype}"
-    elif count := int((~torch.isfinite(converted := dense.to(dtype))).sum()):
-        problem = f"with {count:,} values that are NaN or infinite; expected finite ones"
-    else:
-        return converted
-    raise DataError(f"pretrained weights {path} have {key} {problem}.", public=_UNFIT)
+def _form(tensor: torch.Tensor | None) -> str:
+    if tensor is None:
+        return "nothing"
+    kind = "floats" if tensor.is_floating_point() else f"numbers of {tensor.dtype}"
+    return f"{kind} {list(tensor.shape)} ({tensor.layout})"

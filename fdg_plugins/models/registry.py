@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fdg_plugins.core.layout import ParameterKind
-from fdg_plugins.errors import SettingsError, shorten
+from fdg_plugins.errors import SettingsError, check_choice
 from fdg_plugins.models.network import IMAGE_SIZE, evaluation_mode, plugin_code
 from fdg_plugins.models.networks import NETWORKS
 from fdg_plugins.randomness import seeded, torch_generator
@@ -77,17 +77,9 @@ class ExtractorClassifier(nn.Module):
         return self
 
     def features(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the features of ``images: [B, C, H, W]``: ``[B, D]``, or ``[B, H', W', D]`` for a dense network.
-
-        Raises SettingsError if the last dimension is not D, which the head expects.
-        """
+        """Return the features of ``images: [B, C, H, W]``: ``[B, D]``, or ``[B, H', W', D]`` for a dense network."""
         with nullcontext() if self.training else self._uncompiled():
-            features = (self._compiled or _extract)(self.extractor, images)
-        if features.shape[-1] != self.feature_size:
-            expected = f"{self.feature_size} values in the last dimension, which its head reads"
-            came = list(features.shape)
-            raise SettingsError(f"the model's features have the shape {came}, expected {expected}.", public=True)
-        return features
+            return (self._compiled or _extract)(self.extractor, images)
 
     def penultimate(self, images: torch.Tensor) -> torch.Tensor:
         """Return the last layer's input ``[B, D']``: ``last_layer(penultimate(images))`` are the logits."""
@@ -150,11 +142,8 @@ def _extract(extractor: nn.Module, images: torch.Tensor) -> torch.Tensor:
 
 
 def _has_buffer(prefix: str, module: nn.Module, names: Collection[str]) -> bool:
-    """Return whether one of ``names`` is a buffer of ``module`` itself, whose name is ``prefix``, and no constant.
-
-    BatchNorm's are none, without a look at their values, for which an accelerator would have to be waited for.
-    """
     buffers = [buffer for name, buffer in module.named_buffers(prefix, recurse=False) if name in names]
+    # BatchNorm's are none; a look at their values would have to wait for the accelerator.
     return any(isinstance(module, _BatchNorm) or not is_constant(buffer) for buffer in buffers)
 
 
@@ -203,8 +192,7 @@ def build_model(
     Raises SettingsError for an unknown name or head, and for a network that contradicts its record.
     """
     network = NETWORKS.get(name)
-    if head not in _CLASSIFIERS:
-        raise SettingsError(f"head {shorten(head)} is unknown; expected one of: {', '.join(HEADS)}.", public=True)
+    check_choice("head", head, HEADS)
     with seeded(seed, "model", name, "extractor"):
         extractor, feature_size = network.extractor(
             num_classes, channels=channels, dims=dims, norm=norm, image_size=image_size, projected=head == PROJECTED

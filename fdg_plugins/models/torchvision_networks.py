@@ -7,6 +7,7 @@ the classes.
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from math import isqrt
 from pathlib import PurePosixPath
@@ -99,18 +100,14 @@ def resize_positions(
     without such embeddings, or with those of another form, are returned unchanged.
     """
     found, wanted = tensors.get(_POSITIONS), expected.get(_POSITIONS)
-    if found is None or wanted is None or not _is_grid(found) or not _is_grid(wanted):
+    if found is None or wanted is None:
         return dict(tensors)
     from torchvision.models.vision_transformer import interpolate_embeddings
 
     image_size = isqrt(wanted.shape[1] - 1) * PATCH
-    return dict(interpolate_embeddings(image_size, PATCH, OrderedDict(tensors)))
-
-
-def _is_grid(positions: torch.Tensor) -> bool:
-    if positions.ndim != 3 or positions.shape[0] != 1 or not positions.is_floating_point():
-        return False
-    return positions.shape[1] > 1 and isqrt(positions.shape[1] - 1) ** 2 == positions.shape[1] - 1
+    with suppress(ValueError, RuntimeError):  # of embeddings without such a grid
+        return dict(interpolate_embeddings(image_size, PATCH, OrderedDict(tensors)))
+    return dict(tensors)
 
 
 def _built(name: str, **settings: Any) -> nn.Module:

@@ -30,7 +30,6 @@ from fdg_plugins.storage import locked, make_private_folder, read_json, write_js
 POLICY_FILE = "fdg_privacy.json"
 LEDGER_FOLDER = "fdg_privacy"
 LEDGER_FILE = "ledger.json"
-LEDGER_VERSION: Literal[2] = 2
 DEFAULT_DELTA = 1e-5  # of a policy and of the filter, where they name none
 
 Positive = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
@@ -84,7 +83,7 @@ def strictest(limits: Limits, *others: Limits | Policy) -> Limits:
     """Return limits that combine the strictest value of each; a policy may lack some."""
     chosen = limits.model_dump()
     for other in others:
-        for name, value in other.model_dump(exclude_none=True, exclude={"ledger"}).items():
+        for name, value in other.model_dump(exclude_none=True, include=set(chosen)).items():
             chosen[name] = (max if name == "noise_multiplier" else min)(chosen[name], value)
     return Limits(**chosen)
 
@@ -95,7 +94,7 @@ class Release(pydantic.BaseModel):
     model_config = _STRICT
 
     job: str
-    round: int
+    round: int = pydantic.Field(ge=0)
     clip_norm: Positive
     noise_multiplier: Positive
     time: str
@@ -107,7 +106,7 @@ class LedgerContent(pydantic.BaseModel):
     # Not strict: JSON has no tuples.
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
-    version: Literal[2] = LEDGER_VERSION
+    version: Literal[2] = 2
     site: str
     releases: tuple[Release, ...] = ()
 

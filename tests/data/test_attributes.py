@@ -138,4 +138,4 @@ def test_the_published_files_are_prepared_counted_and_compared_with_their_manife
     assert manifest is not None
     assert len(manifest.files) == 12
     (root / "celeba" / IMAGES / "000001.jpg").write_bytes(b"")
-    assert find_changes(root, CELEBA, manifest).changed == (f"{IMAGES}/000001.jpg",)
+    assert find_changes(root, CELEBA, manifest)["changed"] == [f"{IMAGES}/000001.jpg"]

@@ -15,7 +15,7 @@ from fdg_plugins.data import DomainData, open_domain, training_batches
 from fdg_plugins.data.decoding import DamagedError, PairForm
 from fdg_plugins.data.domains import find_damaged
 from fdg_plugins.data.pairs import list_pairs
-from fdg_plugins.lab.preparation.facts import mask_facts
+from fdg_plugins.lab.preparation.facts import facts_of
 from tests.data.pair_drawings import draw_photo, draw_volume, eyes, known
 
 nibabel = pytest.importorskip("nibabel")
@@ -154,7 +154,7 @@ def test_nifti_that_a_preset_for_photographs_would_make_white_or_black_is_refuse
     with known(eyes(channels=1, mask_values=(), preset=preset)) as spec:
         reasons = find_damaged(open_domain(tmp_path, "eyes", "left", seed=0)).values()
         assert [f"values from {low} to {high}" in reason for reason in reasons] == [True] * (0 if fits else 2)
-        assert len(mask_facts(tmp_path, spec, list_pairs(tmp_path, spec, "left").images).damaged) == len(reasons)
+        assert len(facts_of(tmp_path, spec, list_pairs(tmp_path, spec, "left").images).damaged) == len(reasons)
 
 
 def test_another_orientation_of_the_mask_and_too_many_voxels_are_refused(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from fdg_plugins.data.domains import DataRoot
 from fdg_plugins.data.folders import MANIFEST
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.preparation import checks
-from fdg_plugins.lab.preparation.checks import Changes, find_changes, read_manifest, write_manifest
+from fdg_plugins.lab.preparation.checks import find_changes, read_manifest, write_manifest
 from fdg_plugins.lab.preparation.prepare import Prepared, prepare
 from tests.data.published import FOLDERS, content_below, image, published, write_files
 
@@ -234,12 +234,12 @@ def test_a_manifest_has_size_and_digest_of_images_and_lists_and_shows_every_chan
         path: (len(content), hashlib.sha256(content).hexdigest()) for path, content in FILES.items()
     }
     assert (manifest.folder, manifest.release) == ("pacs", "a release")
-    assert not find_changes(root, PACS, manifest)
+    assert not any(find_changes(root, PACS, manifest).values())
     (root / "pacs" / "photo" / "dog" / "1.jpg").unlink()
     write_files(root / "pacs", {"photo/dog/3.jpg": b"", "sketch/person/1.png": image(4), "cartoon/dog/1.jpg": b""})
-    assert find_changes(root, PACS, manifest) == Changes(
-        missing=("photo/dog/1.jpg",), extra=("cartoon/dog/1.jpg", "photo/dog/3.jpg"), changed=("sketch/person/1.png",)
-    )
+    extra = ["cartoon/dog/1.jpg", "photo/dog/3.jpg"]
+    changes = {"missing": ["photo/dog/1.jpg"], "extra": extra, "changed": ["sketch/person/1.png"]}
+    assert find_changes(root, PACS, manifest) == changes
     file = root / "pacs" / "photo" / "dog" / "2.jpg"
     file.symlink_to(file.rename(root.parent / "outside.jpg"))
     with pytest.raises(DataError):

@@ -58,9 +58,9 @@ def test_a_run_that_dies_has_failed_and_its_record_says_so(tmp_path: Path) -> No
 
 def test_an_order_to_stop_ends_the_run_and_the_session_of_its_site(tmp_path: Path) -> None:
     ending, _ = followed(fake(tmp_path / "records", "hangs"), tmp_path / "run", StopOrder(), stops=True)
-    assert (ending.reason, ending.stopped) == (STOPPED, True)
+    assert ending.reason == STOPPED
     before, rounds = followed(fake(tmp_path / "records"), tmp_path / "other", StopOrder(signal.SIGINT))
-    assert (before.stopped, rounds) == (True, [])
+    assert (before.reason, rounds) == (STOPPED, [])
 
 
 def test_a_run_whose_record_is_not_one_has_failed_and_is_ended(tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ def test_only_the_folder_of_a_run_goes_on() -> None:
     [
         (("fedagv",), "did you mean 'fedavg'"),
         (("fedavg", "--set", "pretrained=imagenet"), "has no ImageNet weights with these settings"),
-        (("fedavg", "--engine", "simulator", "--to", "two words"), "which FLARE's simulator cannot take"),
+        (("fedavg", "--engine", "simulator", "--to", "two words"), "a path without blanks"),
         (("fedavg", "--to", "."), "exists already"),
         ((str(JOB), "--set", "model=my_net:tiny"), "are for a method by name"),
     ],

@@ -171,7 +171,9 @@ def test_the_census_passes_without_the_names_of_files(context: MakeContext) -> N
         DXO(DataKind.METRICS, data={**reply, "mean_image": [CANARY]}),
         DXO(DataKind.METRICS, data=reply, meta={"mean_image": [CANARY]}),
     ):
-        assert_refused(dp.process(more.to_shareable(), context(dp, task="census")), "its census is ")
+        assert_refused(
+            dp.process(more.to_shareable(), context(dp, task="census")), "its census is |failed with ValidationError"
+        )
 
 
 def with_header(name: str, value: Any) -> Shareable:
@@ -188,7 +190,7 @@ REFUSED: list[tuple[Shareable, str]] = [
     (answer(meta={META_GAP: CANARY}), "meta holds 'fdg_gap'"),
     (answer(meta={"fdg_new": CANARY}), "meta holds 'fdg_new', which differential"),
     (answer(meta={META_SAMPLES: CANARY}), "number of samples"),
-    (answer(meta={META_REPORT: {**report(), "steps": -CANARY}}), "report of the training is not as"),
+    (answer(meta={META_REPORT: {**report(), "steps": -CANARY}}), "failed with ValidationError"),
     (Shareable(), "it is not a DXO"),
     (answer({}), "no floating-point values"),
     (answer({"w": torch.tensor([CANARY, math.nan])}), "'w' has values that are NaN or beyond"),
@@ -202,7 +204,7 @@ REFUSED: list[tuple[Shareable, str]] = [
     (answer({CANARY: torch.ones(2)}), "name is a float"),  # type: ignore[dict-item]
     (Shareable({**answer(), "notes": CANARY}), "'notes' beside its content"),
     (with_header("fdg_notes", CANARY), "header 'fdg_notes'"),
-    (answer(round_number=CANARY), "number of its round"),  # type: ignore[arg-type]
+    (answer(round_number=CANARY), "failed with ValidationError"),  # type: ignore[arg-type]
 ]
 
 

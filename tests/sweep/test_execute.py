@@ -44,7 +44,7 @@ def runner(folder: Path, gpus: tuple[str | None, ...] = (None,), tell: Callable[
 def carry_out(folder: Path, *seeds: int, method: str = "fedavg") -> dict[int, tuple[str, str]]:
     """Execute runs; return status and reason of each by its seed."""
     ended = runner(folder).carry_out([planned(seed, method) for seed in seeds], StopOrder())
-    return {one.run.seed: (one.status, one.reason) for one in ended}
+    return {int(one.name.rpartition("seed")[2]): (one.status, one.reason) for one in ended}
 
 
 def wait_until(condition: Callable[[], object]) -> None:
@@ -102,7 +102,7 @@ def test_an_order_to_stop_leaves_no_process_and_keeps_what_has_finished(tmp_path
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert [one.status for one in ended] == ["finished", "finished" if seed == LINGERS else "stopped"]
-    assert [event.run.seed for event in told if isinstance(event, Ended)] == [0, seed]
+    assert [event.name for event in told if isinstance(event, Ended)] == [planned(0, method).name, lasting.name]
     assert processes_below(tmp_path) == []
 
 

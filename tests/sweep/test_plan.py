@@ -12,9 +12,18 @@ from hypothesis import strategies as st
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.lab.sweep.execute import Store
-from fdg_plugins.lab.sweep.plan import LONGEST_NAME, DataFound, PlannedRun, Request, SweepFile, run_name
+from fdg_plugins.lab.sweep.plan import (
+    LONGEST_NAME,
+    DataFound,
+    PlannedRun,
+    Request,
+    SweepFile,
+    as_json,
+    read_settings,
+    run_name,
+    split_values,
+)
 from fdg_plugins.lab.sweep.prepare import check_continues, runs_of
-from fdg_plugins.lab.sweep.values import as_json, read_settings, split_values
 
 DATA = DataFound(stand_in=False, images={"photo": 10, "sketch": 20})
 GRID = {"kappa": (0.1, 0.3), "rounds": (10,)}

@@ -22,7 +22,6 @@ from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.lab.analysis.runs import Run
 from fdg_plugins.lab.analysis.selection import SOURCE_VALIDATION
-from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.monai_networks import DEFINED, monai_definition
 from fdg_plugins.objectives import build_network, travel_rules
 from fdg_plugins.record.run_files import SELECTED_FILE
@@ -63,7 +62,6 @@ def write_bundle(run: Run, folder: Path, *, nifti: bool = False) -> Path:
 
 
 def _spec(run: Run) -> SegmentationSpec:
-    """Return the record of the run's data set; raise ``SettingsError`` if no bundle can be made of the run."""
     protocol, spec = run.record.protocol, dataset_spec(run.record.protocol.dataset)
 
     def check(is_right: bool, field: str, value: object, expected: str) -> None:
@@ -77,35 +75,18 @@ def _spec(run: Run) -> SegmentationSpec:
     check(not any(name.startswith(MONAI_SIGNS) for name in spec.classes), "classes", spec.classes, names)
     check(protocol.head == "linear", "head", protocol.head, "'linear'")
     check(protocol.trainable != ADAPTERS, "trainable", protocol.trainable, "MONAI's network as it is")
-    personal = travel_rules(_network(run), protocol).names(Rule.PERSONAL) if protocol.travels != ALL else ()
+    network = build_network(protocol, len(run.record.classes))
+    personal = travel_rules(network, protocol).names(Rule.PERSONAL) if protocol.travels != ALL else ()
     check(not personal, "travels", protocol.travels, "one that leaves no parameter to each site")
     return spec
 
 
-def _network(run: Run) -> ExtractorClassifier:
-    return build_network(run.record.protocol, len(run.record.classes))
-
-
 def _selected_model(run: Run) -> dict[str, torch.Tensor]:
-    """Return the global model that was selected on source validation.
-
-    Raises ``DataError`` if the file is missing, unreadable or of another network: a record may come from elsewhere.
-    """
     if not (file := run.folder / SELECTED_FILE).is_file():
         raise DataError(
             f"run {run.folder} kept no {file.name}; expected it beside the record (a sweep: --set keep_models=true)."
         )
-    state = load_tensors(file)
-    expected, found = (
-        {name: tuple(value.shape) for name, value in tensors.items()} for tensors in (_network(run).state_dict(), state)
-    )
-    if found != expected:
-        name = min(set(expected.items()) ^ set(found.items()))[0]
-        raise DataError(
-            f"file {file} does not hold {run.record.protocol.model}: parameter {name!r} has shape {found.get(name)}, "
-            f"expected {expected.get(name)}."
-        )
-    return state
+    return load_tensors(file)
 
 
 def bundle_weights(state: Mapping[str, torch.Tensor], model: str, dims: int) -> dict[str, torch.Tensor]:
@@ -198,7 +179,6 @@ _WINDOWS = {
 
 
 def _before(preset: Preset, spec: SegmentationSpec, *, nifti: bool) -> list[dict[str, Any]]:
-    """Return the transforms from an image file to the input ``[C, *S]``, in the resolution of the file."""
     mode = "L" if spec.channels == 1 else "RGB"
     reader: dict[str, Any] = {"reader": "NibabelReader"}
     if not nifti:
@@ -220,7 +200,6 @@ def _before(preset: Preset, spec: SegmentationSpec, *, nifti: bool) -> list[dict
 
 
 def _after(spec: SegmentationSpec, *, nifti: bool) -> list[dict[str, Any]]:
-    """Return the transforms from logits to a file in the form of the image that was read."""
     # Only what turned a volume is to be undone; PILWriter writes [C, W, H].
     turned = _transform("Invertd", "pred", transform="@preprocessing", orig_keys="image", nearest_interp=True)
     as_read = [turned] if spec.dims > 2 else [] if nifti else [_transform("Transposed", "pred", indices=[0, 2, 1])]

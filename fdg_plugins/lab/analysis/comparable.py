@@ -161,7 +161,6 @@ def _results(run: Run) -> str:
 
 
 def _facts(run: Run, apart_from: Collection[str]) -> Iterator[tuple[str, Any]]:
-    """Yield the facts that must agree: a description and a value each."""
     record = run.record
     yield "the stand-in", "used" if record.stand_in else "not used"
     yield "data", record.data
@@ -190,10 +189,7 @@ def _facts(run: Run, apart_from: Collection[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _split(run: Run, domain: str, replies: Sequence[CensusReply], divided: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """Yield the split of a domain, and what ``auto`` meant; the seed in a split's name is no difference.
-
-    ``divided``: the values of settings that divide a source domain and may differ.
-    """
+    """Yield the split of a domain; ``divided``: the values of settings that divide a source domain and may differ."""
     role = "held-out" if domain == run.target else "source"
     where = f"of the {role} domain {domain}{''.join(sorted(divided)) if role == 'source' else ''}"
     by_seed = f" under seed {run.seed}" if role == "source" and run.record.protocol.partition != "equal" else ""

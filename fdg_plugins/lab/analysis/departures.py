@@ -102,7 +102,6 @@ def departures_of_sites(runs: Sequence[Run]) -> list[str]:
 
 
 def _of_material(runs: Sequence[Run], published: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what network, weights and images are, as far as they are not as published or not all that there are."""
     record, protocol = runs[0].record, runs[0].record.protocol
     if protocol.model != published["model"]:
         yield protocol.model
@@ -118,7 +117,6 @@ def _of_material(runs: Sequence[Run], published: Mapping[str, Any]) -> Iterator[
 
 
 def _of_settings(protocol: Protocol, published: Mapping[str, Any], own: Collection[str]) -> Iterator[str]:
-    """Yield the settings, other than the method's ``own``, that are not those of a ``published`` protocol."""
     expected = {name: published[name] for name in COMPARED if name in published}
     expected |= {name: published.get(name, usual) for name, usual in USUAL.items()}
     for name, value in expected.items():
@@ -127,8 +125,6 @@ def _of_settings(protocol: Protocol, published: Mapping[str, Any], own: Collecti
 
 
 def _of_updates(runs: Sequence[Run], *, named: bool) -> Iterator[str]:
-    """Yield whose updates lacked or had noise in some rounds, and how many rounds were in vain or are still to come."""
-
     def sites(of: Callable[[RunRecord], Iterable[str]]) -> str:
         found = sorted({site for run in runs for site in of(run.record)})
         return " and ".join(found[:MOST_NAMED]) if named or not found else "some sites"

@@ -83,7 +83,6 @@ def build_table(
 
 
 def _check_against(run: Run, choosing: Sequence[str]) -> None:
-    """Raise ``SettingsError`` if the runs cannot stand beside printed numbers, which are those of one protocol."""
     if not isinstance(run.dataset, str) or run.record.stand_in:
         raise SettingsError(f"the runs used {run.record.data}, of which no paper prints a number.")
     if varied := [name for name in choosing if name in Protocol.model_fields]:
@@ -93,10 +92,7 @@ def _check_against(run: Run, choosing: Sequence[str]) -> None:
 def _rows(
     group: Group, rules: Sequence[str], domains: Sequence[str], against: str | None, remarks: dict[str, list[str]]
 ) -> Iterator[Row]:
-    """Yield our rows of a method, one per rule, and for each paper its row followed by the differences.
-
-    ``remarks`` receives what is to be said of printed rows, and of which.
-    """
+    """Yield our rows of a method, and each paper's with the differences; ``remarks`` receives what is to be said."""
     facts, title = line_facts(group.runs), method_title(group.method)  # the title is without settings of ours
 
     def row(
@@ -114,9 +110,9 @@ def _rows(
         for kind in dict.fromkeys(kind for run in group.runs for kind in run.record.task.summary_kinds):
             named, derived = f"{group.label}, {kind.title}", _cells(group.runs, rule, domains, kind.name)
             yield row(kind.name, named, rule, "ours", derived, facts, factor=kind.factor)
-            for number in range(len(group.runs[0].record.classes)):
-                if by_class := _cells(group.runs, rule, domains, name := f"{kind.name}_{number}"):
-                    yield row(name, named, rule, "ours", by_class, facts, in_text=False)
+            names = [f"{kind.name}_{number}" for number in range(len(group.runs[0].record.classes))]
+            for name, by_class in {one: _cells(group.runs, rule, domains, one) for one in names}.items():
+                yield from [row(name, named, rule, "ours", by_class, facts, in_text=False)] if by_class else ()
     for one in _printed(group, against) if against else ():
         if not any(one.cells.keys() & cells.keys() for cells in ours.values()):
             continue
@@ -142,7 +138,6 @@ def _rows(
 
 
 def _printed(group: Group, against: str) -> tuple[PrintedRow, ...]:
-    """Return the papers' rows for as many sites as the runs had, and for their settings."""
     record = group.runs[0].record
     sources = [record.census[site].domain for site in record.sources if site in record.census]
     settings = {} if group.is_reference else method_settings(record)
@@ -172,7 +167,6 @@ def _notes_on_papers(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _notes_on_images(runs: Sequence[Run], columns: Sequence[str]) -> Iterator[str]:
-    """Yield the accuracy of a constant answer, and which images of the held-out domains were not used."""
     shares = {_column(domain): share for domain, share in commonest_in_domains(runs).items()}
     if found := {column: shares[column] for column in columns if column in shares}:
         parts = [f"{column} {100 * share:.1f}" for column, share in found.items()]
@@ -189,10 +183,10 @@ def _notes_on_images(runs: Sequence[Run], columns: Sequence[str]) -> Iterator[st
 def _scores(rows: Sequence[Row]) -> Iterator[tuple[str, str, str, int, float]]:
     """Yield the federated methods' scores for their comparison; the oracle is left out, being no result."""
     for row in (row for row in rows if row.rivals is not None and not row.is_reference):
-        for column, cell in row.cells.items():
-            if column != AVERAGE and isinstance(cell, Estimate):
-                for seed, value in cell.by_seed.items():
-                    yield row.label, row.fields["selection"], column, seed, value
+        domains = {column: cell for column, cell in row.cells.items() if column != AVERAGE}
+        for column, cell in domains.items():
+            for seed, value in cell.by_seed.items() if isinstance(cell, Estimate) else ():
+                yield row.label, row.fields["selection"], column, seed, value
 
 
 def base_of(groups: Sequence[Group]) -> str | None:
@@ -211,7 +205,6 @@ def base_of(groups: Sequence[Group]) -> str | None:
 
 
 def _domains(runs: Sequence[Run]) -> tuple[str, ...]:
-    """Return the domains' columns in the catalogue's order; for an unknown data set, of those that the sites named."""
     named = sorted({reply.domain for run in runs for reply in run.record.census.values()})
     domains = known_domains(runs[0].dataset) or named
     others = sorted({run.target for run in runs}.difference(domains))  # of another version of the data set

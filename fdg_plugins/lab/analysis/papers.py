@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import SettingsError, check_choice
 from fdg_plugins.lab.analysis.estimates import Estimate
 from fdg_plugins.plugins.composition import parse_method
 
@@ -27,8 +27,6 @@ PRINTED_DATASETS = {
     "rotatedmnist_7k": "rotatedmnist",
 }
 ANGLE = "angle_"  # in this package's names of RotatedMNIST's domains
-# From the papers' name of a data set to its number of domains.
-DOMAINS = {"pacs": 4, "vlcs": 4, "officehome": 4, "terraincognita": 4, "domainnet": 6, "rotatedmnist": 6}
 # From a printed backbone to this package's network.
 NETWORKS = {"convnet": "groupnorm_convnet", **{name: name for name in ("resnet18", "resnet50", "alexnet")}}
 # What only the papers' texts state, by paper and the papers' name of the data set.
@@ -160,8 +158,7 @@ def printed_rows(
     that does not print these has its other row. Raises ``SettingsError`` for an unknown paper, and if none of the
     requested papers uses the data set.
     """
-    if against not in {ALL_PAPERS, *papers()}:
-        raise SettingsError(field="paper", value=against, expected=f"one of {', '.join((ALL_PAPERS, *papers()))}")
+    check_choice("paper", against, (ALL_PAPERS, *papers()))
     asked = [paper for paper in papers().values() if against in (ALL_PAPERS, paper.key)]
     printed = PRINTED_DATASETS.get(dataset, "")
     on_dataset = [one for one in printed_numbers() if one.dataset == printed]
@@ -175,7 +172,6 @@ def printed_rows(
 
 
 def _varied(numbers: Sequence[PrintedNumber], settings: Mapping[str, Any]) -> list[PrintedNumber]:
-    """Return the numbers of the table that varies the method's settings and has these, else those of the others."""
     own = [one for one in numbers if one.settings and one.settings.items() <= settings.items()]
     return own or [one for one in numbers if not one.settings]
 
@@ -201,6 +197,5 @@ def _row(paper: Paper, numbers: Sequence[PrintedNumber]) -> PrintedRow:
 
 
 def _read(name: str) -> list[dict[str, Any]]:
-    """Return the lines of a file of this package as text, an empty field as empty text."""
     with (files("fdg_plugins.lab.analysis") / "data" / name).open(encoding="utf-8") as file:
         return list(csv.DictReader(file))

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -137,22 +138,20 @@ def find_runs(paths: Iterable[Path], rounds: int | None = None) -> FoundRuns:
     """
     runs: dict[tuple[Path, Path], Run] = {}
     left_out: dict[Path, str] = {}
-    empty: list[Path] = []
-    for path in paths:
-        if not (files := list(_files_at(path, left_out))):
-            empty.append(path)
-        for file in files:
-            found: list[Run] = []
+    files = {path: list(_files_at(path, left_out)) for path in paths}
+    for file in chain.from_iterable(files.values()):
+        try:
+            found = read_runs(file)
+        except DataError as error:
+            left_out[file.parent] = str(error)
+            continue
+        for run in found:
             try:
-                found = read_runs(file)
+                runs.setdefault((run.folder.resolve(), file.resolve()), _finished(run, rounds))
             except DataError as error:
-                left_out[file.parent] = str(error)
-            for run in found:
-                try:
-                    runs.setdefault((run.folder.resolve(), file.resolve()), _finished(run, rounds))
-                except DataError as error:
-                    left_out[run.folder] = str(error)
-    return FoundRuns(tuple(runs[place] for place in sorted(runs)), tuple(sorted(left_out.items())), tuple(empty))
+                left_out[run.folder] = str(error)
+    empty = tuple(path for path, own in files.items() if not own)
+    return FoundRuns(tuple(runs[place] for place in sorted(runs)), tuple(sorted(left_out.items())), empty)
 
 
 def read_runs(file: Path) -> list[Run]:
@@ -171,7 +170,6 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
 
 
 def _read(file: Path) -> RunRecord:
-    """Return the record in ``file``, which may be anybody's; raise ``DataError`` if it cannot be read."""
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as content:
             text = content.read(LARGEST + 1)
@@ -190,11 +188,7 @@ def _read(file: Path) -> RunRecord:
 
 
 def _finished(run: Run, rounds: int | None) -> Run:
-    """Return the run, cut off after ``rounds`` if any.
-
-    Raises ``DataError`` if it is not finished or has fewer, and if no round changed its model, which 0.2.0 could call
-    finished.
-    """
+    """Return the run, cut off after ``rounds``; raise ``DataError`` for one that is not finished or has fewer."""
     record = run.record
     if rounds is not None and not run.is_reference:
         judged = max((one.after_round for one in record.evaluations), default=0)
@@ -205,14 +199,12 @@ def _finished(run: Run, rounds: int | None) -> Run:
     elif record.status != "finished":
         because = f": {record.stopped_because.rstrip('.')}" if record.stopped_because else ""
         raise DataError(f"the run is not finished but {record.status}{because}.")
-    if run.record.rounds and len(run.record.idle_rounds()) == len(run.record.rounds):
+    if run.record.rounds and len(run.record.idle_rounds()) == len(run.record.rounds):  # 0.2.0 called it finished
         raise DataError("no round of the run changed the model.")
     return run
 
 
 def _files_at(path: Path, left_out: dict[Path, str]) -> Iterator[Path]:
-    """Yield the records and studies at or below a path."""
-
     def note(error: OSError) -> None:
         left_out[Path(error.filename)] = f"folder cannot be read: {error.strerror}."
 

@@ -121,7 +121,6 @@ def note_on(group: Group, found: Sequence[Chosen], score: ScoreKind) -> str:
 
 
 def _order(value: Values) -> list[tuple[bool, float, str]]:
-    """Return a key that sorts numbers by size, and before everything else, which is sorted by its text."""
     return [(False, float(one), "") if isinstance(one, int | float) else (True, 0.0, str(one)) for one in value]
 
 

@@ -53,8 +53,6 @@ def _lines(file: Path) -> list[Line]:
 
 
 def _add_round(record: RunRecord, line: Line, sites: dict[str, Line]) -> None:
-    """Append a round and its evaluation to a record."""
-
     def of_sites(column: str) -> dict[str, Any]:
         return {site: of_site[column] for site, of_site in sites.items() if column in of_site}
 
@@ -88,7 +86,6 @@ def _add_round(record: RunRecord, line: Line, sites: dict[str, Line]) -> None:
 
 
 def _scores(record: RunRecord, sites: dict[str, Line], prefix: str) -> dict[str, Evaluation]:
-    """Return the evaluations by site of the global model, or of the sites' own models."""
     found: dict[str, Evaluation] = {}
     for site, line in sites.items():
         names = [name.removesuffix(SUM) for name in line if name.endswith(SUM) and name.startswith(OWN) is bool(prefix)]

@@ -73,7 +73,6 @@ def examine_kit(folder: Path) -> tuple[Finding, ...]:
 
 
 def _check_list(kit: Kit) -> Iterator[Finding]:
-    """Yield what the kit's list allows beside the components that jobs of this package need."""
     serious = problem if kit.end == SITE else warning
     entries = entries_in_force(kit.resources, kit.target)
     others = other_entries(entries, kit.end, kit.resources)
@@ -98,7 +97,6 @@ def _check_list(kit: Kit) -> Iterator[Finding]:
 
 
 def _check_rights(local: Path) -> Iterator[Finding]:
-    """Yield who may bring code, which no list of classes holds up, run shell commands, or operate though no admin."""
     own = local / AUTHORIZATION
     policy = read_json(own if own.exists() else local / f"{AUTHORIZATION}.default")
     for right, what in RIGHTS.items():
@@ -109,7 +107,6 @@ def _check_rights(local: Path) -> Iterator[Finding]:
 
 
 def _check_signed(startup: Path, end: str) -> Iterator[Finding]:
-    """Yield whether the participant runs jobs that carry no signature of the person who submitted them."""
     (file,) = (name for name, of in ENDS.items() if of == end)
     if read_json(startup / file).get(SIGNED, True) is False:  # true is FLARE's default for a provisioned kit
         yield problem(SIGNED, f"is false in startup/{file}: a job can be changed between the person and this machine")
@@ -124,7 +121,6 @@ def _check_streaming(kit: Kit) -> Iterator[Finding]:
 
 
 def _check_config(kit: Kit, owner: str) -> Iterator[Finding]:
-    """Yield whether the config of the kit's site or server can be read; a site's job ends if it has none of it."""
     path = kit.target.with_name(FILE_NAME)
     if not os.path.lexists(path):
         if kit.end == SITE:
@@ -142,7 +138,6 @@ def _check_config(kit: Kit, owner: str) -> Iterator[Finding]:
 
 
 def _check_data_root(domain: str, config: SiteConfig, in_containers: bool) -> Finding:
-    """Return whether the data root that a site's config names is there and holds its images; none is read."""
     check, root, file = "data root", config.data_root, config.dataset_file
     if root is None:
         text = "none is named: the site draws a STAND-IN, unless the environment of its process has FDG_DATA_ROOT"
@@ -163,7 +158,6 @@ def _check_data_root(domain: str, config: SiteConfig, in_containers: bool) -> Fi
 
 
 def _check_storage(resources: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield where a server keeps jobs and their results, if its kit says it."""
     place = Path(((declared_component(resources, "job_manager") or {}).get("args") or {}).get("uri_root", ""))
     if Path("/tmp") in place.parents:
         text = "which other federations of this machine share, and a restart may empty: job_manager, uri_root"
@@ -188,7 +182,6 @@ def _check_scopes(path: Path) -> Iterator[Finding]:
 
 
 def _scopes(path: Path) -> list[dict[str, Any]]:
-    """Return the scopes in the site's privacy policy, which FLARE refuses as a whole if it cannot use one of them."""
     content = read_json(path)
     scopes = content.get("scopes") if isinstance(content, dict) else None
     if not isinstance(scopes, list) or not all(isinstance(scope, dict) for scope in scopes):
@@ -197,7 +190,6 @@ def _scopes(path: Path) -> list[dict[str, Any]]:
 
 
 def _is_private(scope: Mapping[str, Any]) -> bool:
-    """Return whether a scope has our filter of differential privacy on what leaves the site."""
     filters = scope.get("task_result_filters")
     return any(
         entry.get("path", entry.get("class_path")) in DP_PATHS
@@ -209,7 +201,6 @@ def _is_private(scope: Mapping[str, Any]) -> bool:
 
 
 def _check_policy(local: Path) -> Iterator[Finding]:
-    """Yield the bounds of the site's privacy policy, and whether releases can be entered into the folder it names."""
     path, own = local / POLICY_FILE, local / PRIVACY
     if not os.path.lexists(path):
         yield ok(POLICY_FILE, "is not there: no bounds of the site's own on what jobs release")
@@ -226,7 +217,6 @@ def _check_policy(local: Path) -> Iterator[Finding]:
 
 
 def _check_ledger(site: str, local: Path, *, in_containers: bool) -> Iterator[Finding]:
-    """Yield what the ledger holds, if there is one; a site whose ledger cannot be used releases nothing."""
     try:
         path = ledger_file(site, local)
     except SettingsError as error:  # the folder that the policy names may be there in the containers alone
@@ -239,7 +229,6 @@ def _check_ledger(site: str, local: Path, *, in_containers: bool) -> Iterator[Fi
 
 
 def _check_modes(folder: Path) -> Iterator[Finding]:
-    """Yield files with keys, or derived from the site's data, that other users of the machine can read."""
     for key in filter(_is_open, (folder / "startup").glob("*.key")):
         yield problem("files", f"{key} can be read by others than its owner: chmod 600")
     for place in filter(os.path.lexists, (folder / FOLDER, folder / "local" / LEDGER_FOLDER)):
@@ -267,5 +256,4 @@ def _is_open(path: Path) -> bool:
 
 
 def _some(names: list[str]) -> str:
-    """Return the first of ``names``, and how many more there are."""
     return names[0] if len(names) == 1 else f"{names[0]} (and {len(names) - 1} more)"

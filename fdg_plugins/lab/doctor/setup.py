@@ -56,7 +56,6 @@ def check_variables(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _use_variable(name: str, environment: Mapping[str, str]) -> None:
-    """Raise ``SettingsError`` if the variable is unknown, or what reads it refuses its value."""
     alone = {name: environment[name]}
     if name in OTHER_VARIABLES:
         read_site_config("of this machine", None, {"PWD": environment.get("PWD", ""), **alone}).torch_device()

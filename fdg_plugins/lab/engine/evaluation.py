@@ -8,11 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pydantic
-
 from fdg_plugins.data import SharedDomains, dataset_spec, find_data_root
 from fdg_plugins.data.own_folder import OwnData, own_data
-from fdg_plugins.errors import DataError, SettingsError, first_problem
+from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.executors.work import SiteWork
 from fdg_plugins.lab.engine.local_job import OneProcessJob
 from fdg_plugins.lab.sweep.folder import make_folder
@@ -87,7 +85,4 @@ def evaluate_here(models: Sequence[FinishedModel], images: Images, to: Path | No
 
 def read_result(file: Path) -> EvaluationResult:
     """Return the result in a file; raise ``DataError`` if it is not what the job ``evaluate`` writes."""
-    try:
-        return EvaluationResult.model_validate(read_json(file))
-    except pydantic.ValidationError as error:
-        raise DataError(f"file {file}: {first_problem(error)}") from error
+    return EvaluationResult.read(read_json(file), f"file {file}", DataError)

@@ -78,19 +78,16 @@ class OneProcessJob:
         server = LocalServer(IDENTITY, self._id, self._workspace_of(SERVER), *parts)
         server.runner = fetch("ServerRunner")(made, self._id, server)
         server.add_handler(server.runner)
-        communicators = [workflow.controller.communicator for workflow in made.workflows]
-        for communicator in communicators:
-            communicator._task_check_period = MONITOR_S
-            # No site of this process is lost, and FLARE's search for one costs the square of their number.
-            communicator._get_task_dead_clients = LocalServer.nothing
+        for workflow in made.workflows:
+            workflow.controller.communicator._task_check_period = MONITOR_S
 
         def do_next(name: str) -> None:
             with server.sites[name].new_context() as fl_ctx:
                 server.sites[name].runner.fetch_and_run_one_task(fl_ctx)
 
         def settle() -> None:
-            for communicator in filter(lambda one: one._engine is not None, communicators):  # those of workflows so far
-                communicator.check_tasks()
+            if (workflow := server.runner.current_wf) is not None:
+                workflow.controller.communicator.check_tasks()
 
         server.local_tasks = LocalTasks(
             do_next=do_next,
@@ -119,7 +116,6 @@ class OneProcessJob:
         return Workspace(str(self._workspace / name), name, CONFIG)
 
     def _configured(self, name: str, configurator: str) -> Any:
-        """Return what FLARE builds from a participant's config, having checked that its components are allowed."""
         workspace = self._workspace_of(name)
         app = workspace.get_app_dir(self._id)
         file = JobConstants.SERVER_JOB_CONFIG if name == SERVER else JobConstants.CLIENT_JOB_CONFIG
@@ -172,7 +168,6 @@ def deploy(job: Path, workspace: Path, job_id: str) -> tuple[list[str], dict[str
 
 
 def _apps(job: Path, meta: Any) -> dict[str, Path]:
-    """Return the folder of the app of each participant of a job; all of these names are those of folders."""
     apps = apps_of(job, meta)
     participants = {name: job / app for app, names in apps.items() for name in names}
     field = f"job {job.name}: deploy_map"

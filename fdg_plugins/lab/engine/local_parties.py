@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,14 +26,21 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.utils.event import fire_event_to_components
 from nvflare.apis.workspace import Workspace
 
-from fdg_plugins.flare.internals import fetch
-
 SERVER = "server"
 MOMENT_S = 0.1
 
 Handler = Callable[..., Shareable]
 
 _UNCHANGING = frozenset({str, int, float, bool, bytes, type(None)})
+
+
+@dataclass
+class Assignment:
+    """A task as FLARE's runner at a site reads it, and replaces its data by what the filters return."""
+
+    name: str
+    task_id: str
+    data: Shareable
 
 
 class LocalParty(EngineSpec):
@@ -75,7 +83,8 @@ class LocalParty(EngineSpec):
         return self._contexts.new_context()
 
     def fire_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        listening = [one for one in self.handlers if _listens(one)]  # most filters do not
+        silent = FLComponent.handle_event  # of most filters
+        listening = [one for one in self.handlers if type(one).handle_event is not silent or one.get_event_handlers()]
         fire_event_to_components(event_type, listening, fl_ctx)
 
     def add_handler(self, handler: FLComponent) -> None:
@@ -83,9 +92,6 @@ class LocalParty(EngineSpec):
 
     def get_workspace(self) -> Workspace:
         return self._workspace
-
-    def add_component(self, component_id: str, component: Any) -> None:
-        self._components[component_id] = component
 
     def get_component(self, component_id: str) -> Any:
         return self._components.get(component_id)
@@ -96,7 +102,7 @@ class LocalParty(EngineSpec):
     def nothing(self, *_: Any, **__: Any) -> None:
         """Do nothing: there are no widgets, no network, no streams and no other processes."""
 
-    get_widget = get_cell = persist_components = shutdown_streamer = nothing
+    persist_components = shutdown_streamer = nothing
 
     def register_aux_message_handler(self, topic: str, message_handle_func: Handler) -> None:
         self._messages[topic] = message_handle_func
@@ -143,14 +149,14 @@ class LocalServer(LocalParty):
         names = targets or list(self.sites)
         return {name: self.sites[name].answer(topic, copied(request), peer_of(fl_ctx)) for name in names}
 
-    def hand_out(self, client: Client, peer: FLContext) -> tuple[Any, FLContext]:
-        """Return the next task of a site as an assignment, and the server's public properties with it."""
+    def hand_out(self, client: Client, peer: FLContext) -> tuple[Assignment, FLContext]:
+        """Return the next task of a site, and the server's public properties with it."""
         with self.new_context() as fl_ctx:
             fl_ctx.set_peer_context(peer)
             name, task_id, data = self.runner.process_task_request(client, fl_ctx)
             data = copied(data) if data else Shareable()
             data.add_cookie(FLContextKey.TASK_ID, task_id)
-            return fetch("TaskAssignment")(name, task_id, data), peer_of(fl_ctx)
+            return Assignment(name, task_id, data), peer_of(fl_ctx)
 
     def take_in(self, client: Client, result: Shareable, peer: FLContext) -> None:
         """Process a site's result of a task."""
@@ -171,7 +177,7 @@ class LocalSite(LocalParty):
         self.shared_work = shared_work
         self._server = server
 
-    def get_task_assignment(self, fl_ctx: FLContext, timeout: float | None = None) -> Any:
+    def get_task_assignment(self, fl_ctx: FLContext, timeout: float | None = None) -> Assignment:
         """Fetch the site's next task from the server, with the events by which FLARE's own loop is recognised."""
         self.fire_event(EventType.BEFORE_PULL_TASK, fl_ctx)
         assignment, peer = self._server.hand_out(self.client, peer_of(fl_ctx))
@@ -253,7 +259,6 @@ class LocalTasks:
             self._working.clear()
 
     def _wait_for_one(self, threads: ThreadPoolExecutor) -> None:
-        """Let as many sites work as may, none twice at a time, until one is done or for a moment."""
         for site in [site for site in self._offered if site not in self._working]:
             if len(self._working) < self._at_once and site not in self._working:
                 self._offered.remove(site)
@@ -261,10 +266,6 @@ class LocalTasks:
         done, _ = wait(self._working.values(), timeout=MOMENT_S, return_when=FIRST_COMPLETED)
         for site in [site for site, future in self._working.items() if future in done]:
             self._working.pop(site).result()
-
-
-def _listens(handler: FLComponent) -> bool:
-    return type(handler).handle_event is not FLComponent.handle_event or bool(handler.get_event_handlers())
 
 
 def peer_of(fl_ctx: FLContext) -> FLContext:

@@ -9,6 +9,7 @@ Exit codes: 0 the job has finished, 1 the folder holds no job that can be built,
 """
 
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
@@ -33,6 +34,8 @@ def main(arguments: list[str]) -> int:
     job, workspace = (Path(text).absolute() for text in arguments[:2])
     workers = int(arguments[2]) if len(arguments) > 2 else 1
     log_to(sys.stdout)
+    # No site of this process is lost, and FLARE's search for one costs the square of their number.
+    os.environ["NVFLARE_DEAD_CLIENT_CHECK_LEAD_TIME"] = "inf"
     pool = WorkerPool(workers, _logger.info) if workers > 1 else None
     try:
         made = OneProcessJob(job, workspace, pool or SiteWork(SharedDomains()), workers)

@@ -3,6 +3,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from rich.progress import SpinnerColumn, TextColumn
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.engine import EngineName
 from fdg_plugins.lab.engine.sources import FolderJob, JobSource
-from fdg_plugins.lab.poc.kits import check_folder
+from fdg_plugins.lab.poc.kits import SHELL_SIGNS
 from fdg_plugins.lab.sweep.execute import StopOrder, follow
 from fdg_plugins.lab.sweep.folder import JOB, WORKSPACE, settle
 from fdg_plugins.lab.sweep.kinds import FEDERATED, IN_ONE_PROCESS, FederatedRuns, launch
@@ -40,29 +41,22 @@ class ProvisionedRuns(FederatedRuns):
 
     title = "a separate federation"
     results = Path(WORKSPACE, RESULTS)
+    split_at = SHELL_SIGNS
 
     def words(self, run: PlannedRun, at_once: int, sites: int) -> Sequence[str]:
         """Return the command that executes the job; every site computes when it has a task, whatever ``at_once``."""
         return (*FEDERATION, JOB, WORKSPACE, STATE)
-
-    def check_path(self, folder: Path) -> None:
-        """Refuse a path that FLARE's start scripts would split."""
-        check_folder(folder.absolute())
 
 
 ENGINES = {EngineName.SIMULATOR: FEDERATED, EngineName.PROCESS: IN_ONE_PROCESS, EngineName.POC: ProvisionedRuns()}
 
 
 class Ending(NamedTuple):
-    """How a run ended: its last record, if it wrote one, its duration, and why it did not finish (None: it did).
-
-    ``stopped``: the user has ended it.
-    """
+    """How a run ended: its last record, if it wrote one, its duration, and why it did not finish (None: it did)."""
 
     record: RunRecord | None
     seconds: float
     reason: str | None
-    stopped: bool = False
 
 
 def check_run(source: JobSource) -> DataFound:
@@ -103,7 +97,7 @@ def carry_out(launch: Launch, folder: Path, show: Callable[[RunRecord], None], o
     A run that cannot be started, or whose record cannot be read, has failed like any other.
     """
     if order.signal is not None:
-        return Ending(None, 0.0, STOPPED, stopped=True)
+        return Ending(None, 0.0, STOPPED)
     found: list[tuple[object, RunRecord]] = []
 
     def look() -> None:
@@ -121,22 +115,16 @@ def carry_out(launch: Launch, folder: Path, show: Callable[[RunRecord], None], o
     record = found[-1][1] if found else None
     if record is not None and record.status == "finished":  # however its process ended
         return Ending(record, seconds, None)
-    if order.signal is not None:
-        return Ending(record, seconds, STOPPED, stopped=True)
-    return Ending(record, seconds, process.failure())
+    return Ending(record, seconds, process.failure() if order.signal is None else STOPPED)
 
 
 def settle_run(folder: Path, results: Path, ending: Ending) -> None:
     """Leave in ``folder`` what a run has produced; the record of one that was killed says why it stopped."""
     settle(folder, results, KEPT, finished=ending.reason is None)
-    file = folder / RESULTS_FILE
-    if ending.reason is None or not file.exists():
-        return
-    try:
+    file, record = folder / RESULTS_FILE, None
+    with suppress(DataError):  # of no file, or of a damaged one, which the run would have replaced from its state
         record = read_json(file)
-    except DataError:  # a damaged file, which the run would have replaced from its state
-        return
-    if isinstance(record, dict) and record.get("status") == "running":
+    if ending.reason is not None and isinstance(record, dict) and record.get("status") == "running":
         write_json(file, {**record, "status": "stopped", "stopped_because": ending.reason})
 
 
@@ -161,12 +149,7 @@ class RunDisplay(Display):
         self._rounds_told = len(record.rounds)
         if self.has_bar:
             self._move(record)
-        else:
-            self._tell_end(record)
-
-    def _tell_end(self, record: RunRecord) -> None:
-        """Print the evaluation of the last model, once."""
-        if record.status == "finished" and not self._has_told_end:
+        elif record.status == "finished" and not self._has_told_end:
             self._has_told_end = True
             last = next(one for one in reversed(record.evaluations) if not one.undone)
             self.say(evaluation_line(record, last))

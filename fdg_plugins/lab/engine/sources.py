@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the job of a run comes from: the recipe of a method by name, or an existing job folder."""
+"""Where the job of a run comes from: the recipe of a method, a job folder, or the folder of a run to be resumed."""
 
 import re
 import shutil
@@ -9,15 +9,20 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import pydantic
+
 from fdg_plugins.aggregators import flat_names, make_aggregator
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.lab.engine import EngineName
 from fdg_plugins.lab.engine.workflow import arguments_of, find_workflow, sites_of
-from fdg_plugins.lab.sweep.folder import JOB
+from fdg_plugins.lab.sweep.folder import JOB, RUN_FILE
 from fdg_plugins.lab.sweep.kinds import FEDERATED, REFERENCE, Job, base_settings, is_federated, kind_of, settings_of
-from fdg_plugins.lab.sweep.plan import PlannedRun, run_name
-from fdg_plugins.lab.sweep.prepare import OWN_OPTIONS
-from fdg_plugins.lab.sweep.values import as_json
+from fdg_plugins.lab.sweep.machine import THREADS
+from fdg_plugins.lab.sweep.plan import DataFound, PlannedRun, as_json, run_name
+from fdg_plugins.lab.sweep.prepare import OWN_OPTIONS, pretrained_digest
+from fdg_plugins.lab.sweep.processes import Launch
+from fdg_plugins.messages import Checked
 from fdg_plugins.plans.plans import check_settings, make_plans
 from fdg_plugins.plugins.composition import parse_method, title_of
 from fdg_plugins.plugins.files import load_files
@@ -28,7 +33,14 @@ from fdg_plugins.settings.defaults import allotted_sites, drawn_sites
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Protocol, environment_settings
 from fdg_plugins.settings.protocols import PAPER
 from fdg_plugins.settings.uses import uses_of
-from fdg_plugins.storage import check_outside
+from fdg_plugins.storage import named_path, read_json
+
+# Variables of the machine that the user has given with the run, by --dataset and FDG_TRACKING.
+GIVEN = ("FDG_DATASET_FILE", "FDG_TRACKING")
+
+# Variables on which the bits of a run depend, or the images that it uses.
+OF_MACHINE = ("FDG_DEVICE", "FDG_COMPILE", "FDG_DAMAGED_IMAGES", "FDG_MAX_IMAGE_PIXELS")
+WEIGHTS, DIGEST = "FDG_PRETRAINED_FILE", "FDG_PRETRAINED_SHA256"
 
 NUMBERS_OF_SITES = {"sites", "sites_per_domain"}
 # What a recipe takes beside settings, such as the name of its job.
@@ -78,9 +90,6 @@ class JobSource:
         self.environment = dict(environment)
         self.run = _planned(method, dataset, protocol, target, asked.seed or 0, settings)
 
-    def check_place(self, folder: Path) -> None:
-        """Raise ``SettingsError`` if the job cannot be written to ``folder``, which need not exist."""
-
     def job(self, *, stand_in: bool) -> Job:
         """Return the job of the run; raise ``SettingsError`` for a setting that does not exist or is invalid."""
         return FEDERATED.job(self.run, stand_in=stand_in)
@@ -116,10 +125,6 @@ class FolderJob(JobSource):
         where = (protocol.dataset, PAPER, protocol.target, protocol.seed)
         self.run = _planned(job, *where, settings)
 
-    def check_place(self, folder: Path) -> None:
-        """Raise ``SettingsError`` for a folder in the job itself, which is copied."""
-        check_outside(self._folder, folder, "the folder for the run (--to)")
-
     def job(self, *, stand_in: bool) -> Job:
         """Return the job as the variables set it."""
         return Job(self._protocol(stand_in=stand_in), len(self._sites), self._copy)
@@ -134,7 +139,6 @@ class FolderJob(JobSource):
             add_note(config.with_name("custom"))
 
     def _protocol(self, *, stand_in: bool = False) -> Protocol:
-        """Return the protocol by the workflow's arguments and the variables; raise what the run would raise."""
         objects = (self._arguments.get("protocol") or {}, self._arguments.get("stand_in_protocol") or {})
         names = flat_names(self._aggregator.settings(), environment_settings(self.environment))
         plans = make_plans(*objects, self.environment, names)
@@ -185,6 +189,91 @@ def check_names(settings: Mapping[str, Any]) -> None:
 def _planned(
     what: str, dataset: DatasetRef, protocol: str, target: str, seed: int, settings: Mapping[str, Any]
 ) -> PlannedRun:
-    """Return a run with a name that is safe for a file."""
     name = run_name(f"{what}-{dataset}", dataset_spec(dataset).site_of(target), seed, {})
     return PlannedRun(re.sub(r"[^A-Za-z0-9_.+-]+", "_", name), dataset, protocol, what, target, seed, settings)
+
+
+# --- the folder of a run, and what it says about it (``run.json``) ---
+
+
+class KeptRun(Checked):
+    """The content of ``run.json``.
+
+    The first fields are those of the :class:`~fdg_plugins.lab.sweep.plan.PlannedRun`. ``variables`` are the ``FDG_*``
+    variables that set the protocol and the method, or name the file of a data set of the user's own; ``plugins``
+    are the plug-in files of the command line; ``seconds`` is the time spent so far. ``at_once`` sites computed at a
+    time, each with ``threads`` threads (``FDG_THREADS``), on which the bits of its arithmetic depend. ``machine``:
+    the user's other variables of that kind (:data:`OF_MACHINE`), and the file with pretrained weights with its
+    SHA-256. ``stand_in``: whether the images are the STAND-IN; None: unknown.
+    """
+
+    name: str
+    dataset: DatasetRef
+    protocol: str
+    method: str
+    target: str
+    seed: int
+    settings: dict[str, Any]
+    title: str
+    engine: EngineName
+    variables: dict[str, str] = pydantic.Field(default_factory=dict)
+    plugins: tuple[str, ...] = ()
+    seconds: float = 0.0
+    at_once: int | None = None
+    threads: str | None = None
+    machine: dict[str, str] = pydantic.Field(default_factory=dict)
+    stand_in: bool | None = None
+
+    def after(self, seconds: float) -> dict[str, Any]:
+        """Return the content of the file once the run has gone on for ``seconds``, as a JSON value."""
+        return {**self.model_dump(mode="json"), "seconds": round(self.seconds + seconds, 1)}
+
+    def launched(self, launch: Launch, data: DataFound) -> "KeptRun":
+        """Return what the file says of the run on ``data`` as an engine is asked to execute it."""
+        threads = launch.environment[THREADS]
+        return self.model_copy(update={"at_once": launch.at_once, "threads": threads, "stand_in": data.stand_in})
+
+
+def describe(source: JobSource, engine: EngineName, plugins: tuple[str, ...] = ()) -> KeptRun:
+    """Return what ``run.json`` says of the run of a job."""
+    variables = {
+        name: value
+        for name, value in source.environment.items()
+        if name.startswith(PREFIX) and (name not in OTHER_VARIABLES or name in GIVEN)
+    }
+    machine = {name: source.environment[name] for name in OF_MACHINE if source.environment.get(name, "").strip()}
+    if (weights := named_path(WEIGHTS, source.environment)) is not None:
+        machine |= {WEIGHTS: str(weights), DIGEST: pretrained_digest(source.environment)}
+    of_run: dict[str, Any] = {**source.run._asdict(), "title": source.title, "engine": engine}
+    return KeptRun(**of_run, variables=variables, plugins=plugins, machine=machine)
+
+
+def read_kept(folder: Path) -> KeptRun:
+    """Return what ``run.json`` in the folder of a run says; raise ``DataError`` if it is not the folder of a run."""
+    file = folder / RUN_FILE
+    return KeptRun.read(read_json(file), f"file {file} is not what fdg run writes", DataError)
+
+
+def check_same_data(folder: Path, kept: KeptRun, data: DataFound) -> None:
+    """Raise ``DataError`` if the run in ``folder`` was on real images and ``data`` are the STAND-IN, or the reverse."""
+    if kept.stand_in not in (None, data.stand_in):
+        then, now = ("the STAND-IN", "real images") if kept.stand_in else ("real images", "the STAND-IN")
+        expected = "expected the same --data-root (FDG_DATA_ROOT)."
+        raise DataError(f"the run in {folder} is on {then}, and this command finds {now}: {expected}")
+
+
+class KeptJob(FolderJob):
+    """The job in the folder of a run, which is not written again; ``kept`` says what it was asked for as.
+
+    Sites compute on the device and with as many threads as before, unless ``environment`` has others.
+    """
+
+    def __init__(self, folder: Path, kept: KeptRun, environment: Mapping[str, str]) -> None:
+        before = {**kept.machine, **({} if kept.threads is None else {THREADS: kept.threads})}
+        super().__init__(Asked(str(folder / JOB)), {**before, **environment}, kept.variables)
+        self.run = PlannedRun(**{name: getattr(kept, name) for name in PlannedRun._fields})
+        self.title = kept.title
+
+    def job(self, *, stand_in: bool) -> Job:
+        """Return the job, which exists already."""
+        return super().job(stand_in=stand_in)._replace(write=lambda folder: None)

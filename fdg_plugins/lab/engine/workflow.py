@@ -9,7 +9,7 @@ from fdg_plugins.flare.deploy_map import sites_in
 from fdg_plugins.storage import read_json
 
 META, CUSTOM = "meta.json", "custom"
-SERVER_CONFIG, CLIENT_CONFIG = "config/config_fed_server.json", "config/config_fed_client.json"
+SERVER_CONFIG = "config/config_fed_server.json"
 CONTROLLERS = (
     "fdg_plugins.controllers.FederationController",
     "fdg_plugins.controllers.federation.FederationController",

@@ -14,8 +14,9 @@ import pydantic
 import yaml
 
 from fdg_plugins.data.site_names import split_site
-from fdg_plugins.errors import DataError, FDGError, SettingsError, first_problem
+from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.flare.cautious_kits import harden
+from fdg_plugins.messages import Checked
 from fdg_plugins.settings.site_config import FILE_NAME, update_site_config
 from fdg_plugins.storage import make_private_folder, read_json, write_json
 
@@ -23,15 +24,14 @@ PROJECT_FILE = Path(__file__).with_name("project.yml")
 STATE_FILE = "federation.json"
 PROVISION = "provision.d"  # beside the kits: FLARE allows no dot in the name of a site
 
+SHELL_SIGNS = "\"'\\*?[]$`&;|<>()#"  # that split a path in FLARE's start scripts
 HEARTBEAT_TIMEOUT_S = 30  # FLARE's own is 600: a lost machine would be noticed after ten minutes
 
 Port = Annotated[int, pydantic.Field(ge=1, le=65535)]
 
 
-class State(pydantic.BaseModel):
+class State(Checked, extra="ignore"):
     """What the folder of a federation remembers: its ports and its sites."""
-
-    model_config = pydantic.ConfigDict(frozen=True)
 
     version: Literal[1] = 1
     ports: tuple[Port, Port]
@@ -78,10 +78,7 @@ def known_project(folder: Path, port: int | None = None, sites: Sequence[str] | 
     file = folder / STATE_FILE
     if not file.exists():
         raise DataError(f"folder {folder} holds no federation, expected one that start has made.")
-    try:
-        state = State.model_validate(read_json(file))
-    except pydantic.ValidationError as error:
-        raise DataError(f"file {file} cannot be used: {first_problem(error)}") from error
+    state = State.read(read_json(file), f"file {file} cannot be used", DataError)
     project = read_project(*state.ports, state.sites)
     for name, wanted, fixed in (("port", port, state.ports[0]), ("sites", sites and {*sites}, {*project.sites})):
         if wanted not in (None, fixed):
@@ -109,13 +106,6 @@ class SiteData(NamedTuple):
         part = None if domain in (None, site) else split_site(site)[1]
         own = {"domain": domain, "part": part and "/".join(map(str, part))}
         return {**{name: text for name, text in own.items() if text}, **known}
-
-
-def check_folder(folder: Path) -> None:
-    """Raise ``SettingsError`` for a path that FLARE's start scripts would split: they do not quote it."""
-    if any(sign.isspace() or sign in "\"'\\*?[]$`&;|<>()#" for sign in str(folder)):
-        expected = "a path without blanks and shell characters, for FLARE's start scripts"
-        raise SettingsError(field="folder", value=folder, expected=expected)
 
 
 def provision_kits(project: Mapping[str, Any], folder: Path) -> Path:

@@ -103,7 +103,6 @@ def wait_until_ready(project: Project, folder: Path) -> None:
 
 
 def _connected_sites(project: Project, folder: Path) -> set[str]:
-    """Return the sites that the server knows, as its first person sees it; none while it cannot be asked."""
     person = project.people[0]
     # FLARE raises a type of its own for every way in which a server is not yet there.
     with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()), contextlib.ExitStack() as stack:

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
-import pydantic
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import track as track_with_bar
@@ -24,6 +23,7 @@ from fdg_plugins.data.pairs import find_data_list, list_pairs
 from fdg_plugins.data.published import MNIST_PARTS, published_domain, read_mnist_part
 from fdg_plugins.data.specs import AttributeSpec, KnownSpec, Listing, PublishedSpec, RotatedSpec, SegmentationSpec
 from fdg_plugins.errors import DataError
+from fdg_plugins.messages import Checked
 from fdg_plugins.storage import read_json, sha256_of, write_json
 
 Counts = Mapping[str, Mapping[str, int]]
@@ -70,7 +70,7 @@ def count_images(root: Path, spec: KnownSpec, rules: DatasetFile | None = None) 
         return {part: _by_label(read_mnist_part(root, part, spec.size)[1].tolist(), spec) for part in MNIST_PARTS}
     counts = {}
     for domain in spec.domains:
-        listing = _listing(root, spec, domain, rules)
+        listing = listing_of(root, spec, domain, rules)
         if isinstance(spec, SegmentationSpec) and listing is not None:
             counts[domain] = {PAIRS: len(listing.images)}
         elif listing is not None:
@@ -81,7 +81,7 @@ def count_images(root: Path, spec: KnownSpec, rules: DatasetFile | None = None) 
     return counts
 
 
-def _listing(root: Path, spec: KnownSpec, domain: str, rules: DatasetFile | None) -> Listing | None:
+def listing_of(root: Path, spec: KnownSpec, domain: str, rules: DatasetFile | None) -> Listing | None:
     """Return what a domain holds; None if a domain of folders is not there."""
     if isinstance(spec, PublishedSpec):
         return published_domain(root, spec, domain)[1]
@@ -121,14 +121,14 @@ def _differences(counts: Counts, spec: KnownSpec, release: Release) -> Iterable[
 # --- manifests ---
 
 
-class FileRecord(pydantic.BaseModel, frozen=True, extra="forbid", strict=True):
+class FileRecord(Checked, strict=True):
     """One file: its size and the hexadecimal SHA-256 of its content."""
 
     bytes: int
     sha256: str
 
 
-class Manifest(pydantic.BaseModel, frozen=True, extra="forbid", strict=True):
+class Manifest(Checked, strict=True):
     """All files of a prepared data set by their POSIX path below ``folder``, the data set's folder in its data root.
 
     ``release`` names the release whose counts match the images, None if there is none. ``sha256`` is the digest of all
@@ -140,18 +140,6 @@ class Manifest(pydantic.BaseModel, frozen=True, extra="forbid", strict=True):
     release: str | None
     sha256: str
     files: dict[str, FileRecord]
-
-
-class Changes(NamedTuple):
-    """The differences from a manifest, as sorted paths below the data set's folder."""
-
-    missing: tuple[str, ...]
-    extra: tuple[str, ...]
-    changed: tuple[str, ...]
-
-    def __bool__(self) -> bool:
-        """Return whether there is any difference."""
-        return any(self[:])
 
 
 def write_manifest(root: Path, spec: KnownSpec, release: str | None) -> Manifest:
@@ -168,21 +156,18 @@ def read_manifest(root: Path, spec: KnownSpec) -> Manifest | None:
     path = root / spec.folder / MANIFEST
     if not path.exists():
         return None
-    try:
-        manifest = Manifest.model_validate(read_json(path))
-    except pydantic.ValidationError as error:
-        raise DataError(f"manifest {path} is not what fdg data prepare writes: {error}") from error
+    manifest = Manifest.read(read_json(path), f"manifest {path} is not what fdg data prepare writes", DataError)
     if manifest.folder != spec.folder or digest(manifest.files) != manifest.sha256:
         raise DataError(f"manifest {path} is of another folder, {manifest.folder!r}, or has not its own digest.")
     return manifest
 
 
-def find_changes(root: Path, spec: KnownSpec, manifest: Manifest) -> Changes:
-    """Hash the files below the resolved data root again and return the differences from the manifest."""
+def find_changes(root: Path, spec: KnownSpec, manifest: Manifest) -> dict[str, list[str]]:
+    """Hash the files below the resolved data root again; return the paths that are missing, extra and changed."""
     present, known = _paths(root / spec.folder), manifest.files
     common = sorted(present & known.keys())
     changed = [path for path in track(common, "hashing") if _record(root, spec, path) != known[path]]
-    return Changes(tuple(sorted(known.keys() - present)), tuple(sorted(present - known.keys())), tuple(changed))
+    return {"missing": sorted(known.keys() - present), "extra": sorted(present - known.keys()), "changed": changed}
 
 
 def digest(files: Mapping[str, FileRecord]) -> str:
@@ -194,14 +179,10 @@ def digest(files: Mapping[str, FileRecord]) -> str:
 def _record(root: Path, spec: KnownSpec, path: str) -> FileRecord:
     place = root / spec.folder / path
     refuse_outside(root, place)
-    try:
-        return FileRecord(bytes=place.stat().st_size, sha256=sha256_of(place))
-    except OSError as error:
-        raise DataError(f"file {place} cannot be read: {error.strerror}.") from error
+    return FileRecord(bytes=place.stat().st_size, sha256=sha256_of(place))
 
 
 def _paths(base: Path) -> set[str]:
-    """Return the files in the data set's folder, without hidden ones, its manifest, and what systems leave there."""
     paths = {path.relative_to(base) for path in base.rglob("*") if path.is_file() and path.name != MANIFEST}
     return {
         path.as_posix()

@@ -18,7 +18,7 @@ from fdg_plugins.data.decoding import (
     open_image,
 )
 from fdg_plugins.data.presets import PRESETS
-from fdg_plugins.data.specs import PairSample, Sample, SegmentationSpec
+from fdg_plugins.data.specs import KnownSpec, PairSample, Sample, SegmentationSpec
 from fdg_plugins.storage import sha256_of
 
 _GREY = ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L", "F")
@@ -48,41 +48,32 @@ class ImageFacts:
         """The images that can be used, in their order."""
         return [sample for sample in self.samples if sample not in self.damaged]
 
+    def note_image(self, path: Path, max_pixels: int) -> None:
+        """Decode an image and note what it is like; raise ``DamagedError`` if it cannot be used."""
+        check_image(path, max_pixels)
+        with open_image(path, max_pixels) as image:
+            self.sizes.append((image.height, image.width))
+            self.formats[str(image.format)] += 1
+            self.grey += image.mode in _GREY
+            self.turned += ignored_orientation(image) != UPRIGHT
 
-def image_facts(folder: Path, samples: Iterable[Sample], max_pixels: int = MOST_PIXELS) -> ImageFacts:
-    """Read and decode the images below the data set's folder, of at most ``max_pixels``, and return their facts."""
+
+def facts_of(root: Path, spec: KnownSpec, samples: Iterable[Sample], max_pixels: int = MOST_PIXELS) -> ImageFacts:
+    """Decode the images or pairs below the resolved data root, of at most ``max_pixels`` each; return their facts."""
     facts = ImageFacts()
     for sample in samples:
-        path = folder / sample.file
+        path = root / spec.folder / sample.file
         facts.samples.append(sample)
         try:
-            check_image(path, max_pixels)
-            with open_image(path, max_pixels) as image:
-                facts.sizes.append((image.height, image.width))
-                facts.formats[str(image.format)] += 1
-                facts.grey += image.mode in _GREY
-                facts.turned += ignored_orientation(image) != UPRIGHT
+            if isinstance(spec, SegmentationSpec):
+                labels = read_pair(root, spec, sample, max_pixels)[1]
+                facts.sizes.append(labels.shape)
+                facts.shares.append(class_shares(labels, len(spec.classes)))
+            else:
+                facts.note_image(path, max_pixels)
             facts.digests[sample] = sha256_of(path)
         except DamagedError as error:
             facts.damaged[sample] = error
-    return facts
-
-
-def mask_facts(
-    root: Path, spec: SegmentationSpec, pairs: Iterable[Sample], max_pixels: int = MOST_PIXELS
-) -> ImageFacts:
-    """Decode the pairs below the resolved data root, of at most ``max_pixels`` each, and return their facts."""
-    facts = ImageFacts()
-    for pair in pairs:
-        facts.samples.append(pair)
-        try:
-            labels = read_pair(root, spec, pair, max_pixels)[1]
-        except DamagedError as error:
-            facts.damaged[pair] = error
-            continue
-        facts.digests[pair] = sha256_of(root / spec.folder / pair.file)
-        facts.sizes.append(labels.shape)
-        facts.shares.append(class_shares(labels, len(spec.classes)))
     return facts
 
 

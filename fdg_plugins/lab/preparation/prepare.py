@@ -20,8 +20,7 @@ from fdg_plugins.data.stand_in import is_stand_in
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.preparation.checks import Counts, Manifest, Verdict, count_images, judge, track, write_manifest
 from fdg_plugins.lab.preparation.facts import read_pair
-from fdg_plugins.lab.preparation.layouts import Plan, make_plan
-from fdg_plugins.lab.preparation.mask_layouts import Item
+from fdg_plugins.lab.preparation.layouts import Item, Plan, make_plan
 from fdg_plugins.lab.preparation.sources import Source, opened
 
 
@@ -76,11 +75,8 @@ def prepare(
 
 
 def _put(item: Item, source: Source, target: Path) -> bool:
-    """Make the file of an item below ``target``; return False if it was there with the same content.
-
-    Files are not synced one by one, which takes hours for a large data set: the manifest, written last, tells whether
-    they are complete.
-    """
+    """Make the file of an item below ``target``; return False if it was there with the same content."""
+    # Not synced, which takes hours for a large data set: the manifest, written last, tells whether all are complete.
     place, path = target / item.target, source.files[item.source]
     refuse_outside(target, place.parent)
     place.parent.mkdir(parents=True, exist_ok=True)

@@ -105,7 +105,6 @@ def _unpack(archive: Path, place: Path) -> None:
 
 
 def _listed(root: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the files below a resolved folder, without hidden ones; refuse linked folders, and links that leave it."""
     for place, folders, names in os.walk(root):
         folders[:] = [name for name in folders if not name.startswith(".") and name != "__MACOSX"]
         for path in (Path(place) / name for name in (*folders, *names) if not name.startswith(".")):

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -20,13 +20,12 @@ from threading import Lock
 from types import FrameType
 from typing import NamedTuple
 
-import pydantic
 from rich.console import Console
 from rich.text import Text
 
-from fdg_plugins.errors import DataError, first_problem
+from fdg_plugins.errors import DataError
 from fdg_plugins.lab.sweep.folder import JOB, RUN_FILE, end_earlier, settle
-from fdg_plugins.lab.sweep.kinds import RunKind, is_same_job, kind_of, launch
+from fdg_plugins.lab.sweep.kinds import RunKind, kind_of, launch
 from fdg_plugins.lab.sweep.machine import Machine
 from fdg_plugins.lab.sweep.plan import PlannedRun, SweepFile
 from fdg_plugins.lab.sweep.processes import RunProcess, end_processes, finished_record
@@ -36,6 +35,7 @@ from fdg_plugins.record.text import duration
 from fdg_plugins.storage import read_json, write_bytes, write_json, writing
 
 POLL_S = 0.2
+REASON_FILE = "reason.txt"  # why the last try of a run failed
 MODELS = (LAST_FILE, SELECTED_FILE, LOCAL_FOLDER)
 
 
@@ -93,10 +93,7 @@ class Store:
             if {path.name for path in self.folder.glob("*")} - {".lock", "plugins"}:
                 raise DataError(f"folder {self.folder} holds other things, expected a new one or that of a sweep.")
             return None
-        try:
-            return SweepFile.model_validate(read_json(self._file))
-        except pydantic.ValidationError as error:
-            raise DataError(f"file {self._file} is not what fdg sweep wrote: {first_problem(error)}") from error
+        return SweepFile.read(read_json(self._file), f"file {self._file} is not what fdg sweep wrote", DataError)
 
     def plugin_files(self, given: Sequence[Path]) -> list[Path]:
         """Return the plug-in files of the sweep: those that it keeps, and those ``given`` now.
@@ -116,35 +113,20 @@ class Store:
             write_bytes(self.plugins / path.name, path.read_bytes())
         write_json(self._file, content.model_dump(mode="json"))
 
-    def reason(self, name: str) -> Path:
-        """Return the file that says why the last try of a run failed, if it did."""
-        return self.runs / name / "reason.txt"
-
-    def failure(self, name: str) -> str:
-        """Return why the last try of the run failed; empty if it did not."""
-        with suppress(OSError):
-            return self.reason(name).read_text(encoding="utf-8").strip()
-        return ""
-
     def state(self, name: str) -> str:
         """Return ``finished``, ``failed`` or ``to do``."""
         if (self.runs / name / RESULTS_FILE).is_file():
             return "finished"
-        return "failed" if self.reason(name).exists() else "to do"
+        return "failed" if (self.runs / name / REASON_FILE).exists() else "to do"
 
 
 class Ended(NamedTuple):
     """How a run ended: ``finished``, ``failed`` or ``stopped``, after how many seconds, and why it failed."""
 
-    run: PlannedRun
+    name: str
     status: str
     seconds: float = 0.0
     reason: str = ""
-
-    @property
-    def name(self) -> str:
-        """The name of the run."""
-        return self.run.name
 
 
 @dataclass(frozen=True)
@@ -194,7 +176,7 @@ class Runner:
 
     def _execute(self, run: PlannedRun, gpu: str | None, order: StopOrder) -> Ended:
         """Execute one run, or only keep it if its processes have finished it after the sweep had been killed."""
-        kind, folder, reason = kind_of(run.method), self.store.runs / run.name, self.store.reason(run.name)
+        kind, folder = kind_of(run.method), self.store.runs / run.name
         sites, seconds, why = self._write_job(kind, run, folder), 0.0, ""
         if not end_earlier(folder, kind.results):
             process = RunProcess(folder, launch(kind, run, folder, sites, self.machine, self.environment, gpu))
@@ -203,21 +185,21 @@ class Runner:
         record = finished_record(folder / kind.results / RESULTS_FILE)  # however its processes ended
         if record is not None:
             write_json(folder / RUN_FILE, {**run.content(), "seconds": record.get("seconds")})
-            reason.unlink(missing_ok=True)
+            (folder / REASON_FILE).unlink(missing_ok=True)
         elif order.signal is None:
-            write_bytes(reason, f"{why}\n".encode())
+            write_bytes(folder / REASON_FILE, f"{why}\n".encode())
         kept = () if record is None else (*(MODELS if self.keep_models else ()), RESULTS_FILE)
         settle(folder, kind.results, (*TRACKED, *kept), finished=record is not None)
-        if record is not None:
-            return Ended(run, "finished", seconds)
-        return Ended(run, "failed" if order.signal is None else "stopped", seconds, why)
+        status = "finished" if record is not None else "failed" if order.signal is None else "stopped"
+        return Ended(run.name, status, seconds, "" if status == "finished" else why)
 
     def _write_job(self, kind: RunKind, run: PlannedRun, folder: Path) -> int:
         """Write the job of a run to its folder, emptied if another job has left anything there; return its sites."""
         with self._writing, tempfile.TemporaryDirectory(prefix="fdg-") as place:
             job = kind.job(run, stand_in=self.stand_in)
             job.write(Path(place))
-            if not (folder / JOB / kind.job_file).exists() or not is_same_job(kind, folder, Path(place)):
+            there, wanted = (one / JOB / kind.job_file for one in (folder, Path(place)))
+            if not there.exists() or read_json(there) != read_json(wanted):
                 with writing(folder):
                     shutil.rmtree(folder, ignore_errors=True)
                     shutil.copytree(Path(place, JOB), folder / JOB)

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from fdg_plugins.errors import DataError
+from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.lab.sweep.machine import STATE
 from fdg_plugins.lab.sweep.processes import end_processes, finished_record
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
@@ -25,6 +25,13 @@ from fdg_plugins.storage import locked, writing
 JOB = "job"
 WORKSPACE = "workspace"
 RUN_FILE = "run.json"
+
+
+def check_signs(folder: Path, signs: str) -> None:
+    """Raise ``SettingsError`` for a path with blanks or one of ``signs``: FLARE puts paths into commands unquoted."""
+    if any(sign.isspace() or sign in signs for sign in str(folder)):
+        expected = f"a path without blanks and {signs}, at which FLARE splits it"
+        raise SettingsError(field="folder", value=folder, expected=expected)
 
 
 def check_new(to: Path | None) -> None:

@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 from fdg_plugins.errors import SettingsError, did_you_mean, shorten
 from fdg_plugins.lab.centralised import ALGORITHMS
 from fdg_plugins.lab.centralised.plan import make_plan, setting_names
-from fdg_plugins.lab.sweep.folder import JOB, WORKSPACE
+from fdg_plugins.lab.sweep.folder import JOB, WORKSPACE, check_signs
 from fdg_plugins.lab.sweep.machine import Machine, run_environment
-from fdg_plugins.lab.sweep.plan import PlannedRun
+from fdg_plugins.lab.sweep.plan import PlannedRun, as_json
 from fdg_plugins.lab.sweep.processes import Launch
-from fdg_plugins.lab.sweep.values import as_json
 from fdg_plugins.plugins.composition import find_method, parse_method
 from fdg_plugins.plugins.files import files_behind
 from fdg_plugins.plugins.methods import METHODS, REFERENCES
@@ -27,7 +26,7 @@ from fdg_plugins.recipes import settings_of as recipe_settings
 from fdg_plugins.record.run_files import SIMULATOR_FOLDER
 from fdg_plugins.settings.defaults import protocol_settings
 from fdg_plugins.settings.protocol import Protocol
-from fdg_plugins.storage import read_json, write_json
+from fdg_plugins.storage import write_json
 
 SIMULATORS_MOST = 100  # sites, unless the command says more
 SIMULATOR = (str(Path(sys.executable).with_name("nvflare")), "simulator")
@@ -50,7 +49,7 @@ class FederatedRuns:
     ``title`` names in messages what executes it. ``results``, relative to a run's folder, receives record and models;
     ``reasons`` are patterns that find in its log why it ended, the best first. ``job_file``, relative to the job,
     determines the run completely. ``processes`` is the number of processes in which its sites compute unless the user
-    asks for another, None for one per site.
+    asks for another, None for one per site. ``split_at``: signs that a path must not have; None for any path.
     """
 
     title = "FLARE's simulator"
@@ -62,6 +61,7 @@ class FederatedRuns:
     )
     job_file = Path("app_server", "config", "config_fed_server.json")
     processes: int | None = None
+    split_at: str | None = "\"'\\#"
 
     def job(self, run: PlannedRun, *, stand_in: bool) -> Job:
         """Return the job of a planned run; raise ``SettingsError`` for a setting that it refuses."""
@@ -75,10 +75,9 @@ class FederatedRuns:
         return (*SIMULATOR, JOB, "-w", WORKSPACE, "-t", str(at_once), *many)
 
     def check_path(self, folder: Path) -> None:
-        """Reject a path that FLARE's simulator would split: it inserts the path into a command line without quotes."""
-        if any(sign.isspace() or sign in "\"'\\#" for sign in str(folder.absolute())):
-            expected = "a path without spaces, quotes, \\ and #, which FLARE's simulator cannot take"
-            raise SettingsError(field="folder", value=folder.absolute(), expected=expected)
+        """Raise ``SettingsError`` for a path that FLARE would split."""
+        if self.split_at is not None:
+            check_signs(folder.absolute(), self.split_at)
 
 
 class OneProcessRuns(FederatedRuns):
@@ -86,12 +85,10 @@ class OneProcessRuns(FederatedRuns):
 
     title = "one process"
     processes = 1
+    split_at = None
 
     def words(self, run: PlannedRun, at_once: int, sites: int) -> Sequence[str]:
         return (*ONE_PROCESS, JOB, WORKSPACE, *([str(at_once)] if at_once > 1 else []))
-
-    def check_path(self, folder: Path) -> None:
-        """Accept any path."""
 
 
 class ReferenceRuns:
@@ -167,11 +164,6 @@ def base_settings(protocol: str, dataset: DatasetRef, method: str) -> Mapping[st
     A reference receives the protocol's name, whose values differ from those of federated runs.
     """
     return {} if is_reference(method) else protocol_settings(protocol, dataset, parse_method(method))
-
-
-def is_same_job(kind: RunKind, one: Path, other: Path) -> bool:
-    """Return whether the jobs in two folders of runs are the same."""
-    return bool(read_json(one / JOB / kind.job_file) == read_json(other / JOB / kind.job_file))
 
 
 def launch(

@@ -23,8 +23,7 @@ from fdg_plugins.lab.sweep.kinds import (
     kind_of,
     settings_of,
 )
-from fdg_plugins.lab.sweep.plan import DataFound, PlannedRun, Request, SweepFile, run_name
-from fdg_plugins.lab.sweep.values import as_json, split_key
+from fdg_plugins.lab.sweep.plan import DataFound, PlannedRun, Request, SweepFile, as_json, run_name, split_key
 from fdg_plugins.models import read_weights
 from fdg_plugins.objectives import check_any_network, check_brought_network
 from fdg_plugins.plugins.composition import BASE
@@ -194,7 +193,6 @@ def pretrained_digest(environment: Mapping[str, str]) -> str:
 def _open_domains(
     dataset: DatasetRef, environment: Mapping[str, str], max_samples: int | None = None
 ) -> tuple[bool, dict[str, DomainData]]:
-    """Return whether a data set is the stand-in where the runs will find it, and its domains."""
     root, cache, file = (named_path(name, environment) for name in ("FDG_DATA_ROOT", "FDG_CACHE", "FDG_DATASET_FILE"))
     found = find_data_root(dataset, root, cache)
     options: dict[str, Any] = {"seed": 0, "max_samples": max_samples, "dataset_file": file}

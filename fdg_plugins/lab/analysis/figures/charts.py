@@ -15,11 +15,10 @@ from typing import Any
 import pandas as pd
 
 from fdg_plugins.data.site_names import site_names, split_site
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.analysis.comparable import (
     Group,
     check_comparable,
-    check_varies,
     group_runs,
     value_of,
     varied_settings,
@@ -29,7 +28,7 @@ from fdg_plugins.lab.analysis.estimates import Estimate, average, estimate, seed
 from fdg_plugins.lab.analysis.facts import commonest_in_domains, described, known_domains
 from fdg_plugins.lab.analysis.figures.picture import Chart, Counts, Line, Look, Panel, Scale, numbered_look
 from fdg_plugins.lab.analysis.runs import Run, grouped
-from fdg_plugins.lab.analysis.selection import RULES, target_score
+from fdg_plugins.lab.analysis.selection import RULES, SOURCE_VALIDATION, target_score
 from fdg_plugins.plugins.own_dataset import DatasetRef
 
 TARGET, SOURCES = "held-out domain", "source validation"
@@ -65,7 +64,6 @@ class _Material:
 
 
 def _stated(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the caption of a figure, and what its numbers repeat."""
     record = runs[0].record
     return {
         "caption": f"{described(runs)}; {seeds_in_words({run.seed for run in runs})}",
@@ -97,7 +95,6 @@ def over_seeds(runs: Iterable[Run], values: Callable[[Run], Mapping[float, float
 
 
 def _score_panel(runs: Sequence[Run], title: str, lines: Iterable[Line]) -> Panel:
-    """Return the panel of a score of ``runs``, with that of a constant answer if it is the share of right images."""
     score, shares = runs[0].record.score, commonest_in_domains(runs).values()
     chance = statistics.fmean(shares) if shares else None
     bounds = (0.0, 1.0) if score.percent else (-math.inf, math.inf)
@@ -105,11 +102,6 @@ def _score_panel(runs: Sequence[Run], title: str, lines: Iterable[Line]) -> Pane
 
 
 # --- by round ---
-
-
-def target_by_round(run: Run) -> dict[float, float | None]:
-    """Return the score of the model after each round on the held-out domain, not in percent; 0 is the initial model."""
-    return {one.after_round: one.target for one in run.record.evaluations}
 
 
 def sources_by_round(run: Run) -> dict[float, float | None]:
@@ -146,7 +138,7 @@ def _scores(material: _Material, target: str) -> Iterator[Line]:
     last = max((run.record.protocol.rounds for run in material.runs if not run.is_reference), default=math.inf)
     for group, look in material.groups:
         members = group.held_out(target)
-        points = over_seeds(members, target_by_round)
+        points = over_seeds(members, lambda run: {one.after_round: one.target for one in run.record.evaluations})
         if points and any(run.is_reference and run.record.protocol.rounds > last for run in members):
             # Checkpoints of another budget are no rounds: its last score is a level line.
             level = points[max(points)]
@@ -236,7 +228,6 @@ def _charts(
 
 
 def _has_both(group: Group, pair: tuple[str, str]) -> bool:
-    """Return whether a method has the first of two numbers, and it is not the second everywhere."""
     for one in (one for run in group.runs for one in run.record.rounds):
         first, second = (getattr(one.aggregation, FIELDS[quantity], None) or {} for quantity in pair)
         if GAMMA in pair and first:
@@ -268,20 +259,16 @@ def _sites(runs: Sequence[Run], quantity: str) -> Iterator[Line]:
 # --- by a setting ---
 
 
-def sensitivity(runs: Sequence[Run], setting: str | None, rule: str) -> tuple[Chart, ...]:
+def sensitivity(runs: Sequence[Run]) -> tuple[Chart, ...]:
     """Return one chart: a panel per held-out domain and, if all are present, one of their average; a line per method.
 
-    A method without the setting is a level line. Without ``setting``, the only one that varies is taken. Raises
-    ``SettingsError`` if none varies, or several do and none is named, and if the runs differ in settings that are not
-    the method's; ``DataError`` if no run has a score under the selection rule ``rule``.
+    The x axis is the setting that varies among the runs; a method without it is a level line. Raises ``SettingsError``
+    unless one setting varies, and it is the method's.
     """
     varied = varied_settings(runs)
-    if setting is None and len(varied) != 1:
-        expected = f"one that varies: {', '.join(varied) or 'none does'}"
-        raise SettingsError(field="setting", value=None, expected=expected)
-    setting = setting or varied[0]
-    check_varies(runs, setting)
-    material = _Material(runs, (setting,))
+    if len(varied) != 1:
+        raise SettingsError(field="the settings that vary", value=varied, expected="one, for the x axis")
+    (setting,), material = varied, _Material(runs, varied)
     kept, score, targets = material.runs, material.runs[0].record.score, material.targets
     values = {value for run in kept if (value := value_of(run, setting)) is not None}
     scale, categories = _scale(values)
@@ -295,25 +282,17 @@ def sensitivity(runs: Sequence[Run], setting: str | None, rule: str) -> tuple[Ch
         _score_panel(
             [run for run in kept if run.target in of],
             title,
-            [line for group, look in material.groups for line in _by_value(group, look, setting, places, rule, of)],
+            [line for group, look in material.groups for line in _by_value(group, look, setting, places, of)],
         )
         for title, of in shown.items()
     )
-    if not any(panel.lines for panel in panels):
-        raise DataError(f"no run has a score on its held-out domain for the rule {rule}.")
-    name, title, stated = (
-        f"sensitivity-{setting.replace(' ', '-')}",
-        f"{score.heading} against {setting}",
-        _stated(kept),
-    )
-    stated["caption"] += f"; selection: {RULES[rule]}"
-    return (
-        Chart(name=name, title=title, x_label=setting, panels=panels, scale=scale, categories=categories, **stated),
-    )
+    stated = _stated(kept)
+    stated["caption"] += f"; selection: {RULES[SOURCE_VALIDATION]}"
+    stated |= {"name": f"sensitivity-{setting.replace(' ', '-')}", "title": f"{score.heading} against {setting}"}
+    return (Chart(x_label=setting, panels=panels, scale=scale, categories=categories, **stated),)
 
 
 def _scale(values: set[Any]) -> tuple[Scale, tuple[str, ...]]:
-    """Return the scale of an axis of ``values``, and these as texts if not all are numbers."""
     if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values):
         return Scale.LINEAR, tuple(sorted(map(str, values)))
     positive = [value for value in values if value > 0]
@@ -322,16 +301,11 @@ def _scale(values: set[Any]) -> tuple[Scale, tuple[str, ...]]:
     return (Scale.LOG if len(positive) == len(values) else Scale.ZERO_AND_LOG), ()
 
 
-def _by_value(
-    group: Group, look: Look, setting: str, places: dict[Any, Any], rule: str, targets: Sequence[str]
-) -> Iterator[Line]:
-    """Yield the line of the runs with the setting, and the level line of those without it.
-
-    Over several held-out domains, a score is averaged within each seed.
-    """
+def _by_value(group: Group, look: Look, setting: str, places: dict[Any, Any], targets: Sequence[str]) -> Iterator[Line]:
+    """Yield the line of the runs with the setting, and the level line of those without it."""
 
     def of(runs: Sequence[Run], target: str) -> dict[int, float]:
-        scores = {run.seed: target_score(run.record, rule) for run in runs if run.target == target}
+        scores = {run.seed: target_score(run.record, SOURCE_VALIDATION) for run in runs if run.target == target}
         return {seed: score for seed, score in scores.items() if score is not None and math.isfinite(score)}
 
     found = {

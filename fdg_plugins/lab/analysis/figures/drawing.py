@@ -97,16 +97,10 @@ def new_figure(picture: Picture, width: float, height: float, handles: Sequence[
     return figure
 
 
-def mark_axes(axes: Axes, title: str, x_label: str = "", y_label: str = "") -> None:
-    """Set title and labels; an empty label is omitted."""
-    axes.set(title=title, xlabel=x_label, ylabel=y_label)
-
-
 # --- charts of lines ---
 
 
 def _draw_chart(chart: Chart, width: float) -> Figure:
-    """Return the figure: panels that share their axes, in rows of equal length if possible."""
     count = len(chart.panels)
     rows = -(-count // min(4, max(1, int(width / PANEL_WIDTH))))
     columns = -(-count // rows)
@@ -118,7 +112,8 @@ def _draw_chart(chart: Chart, width: float) -> Figure:
         _draw_panel(axes, chart, panel)
         is_lowest = place + columns >= count
         title = textwrap.fill(panel.title, int(LETTERS * width / columns) - 5)
-        mark_axes(axes, title, chart.x_label if is_lowest else "", "" if place % columns else panel.y_label)
+        labels = {"xlabel": chart.x_label if is_lowest else "", "ylabel": "" if place % columns else panel.y_label}
+        axes.set(title=title, **labels)
         axes.tick_params(labelbottom=is_lowest)
     _set_scale(grid[0], chart, width / columns)
     for axes, panel in zip(grid, chart.panels, strict=False):  # scaled together
@@ -144,10 +139,7 @@ def _draw_panel(axes: Axes, chart: Chart, panel: Panel) -> None:
 
 
 def _summarised(axes: Axes, lines: Sequence[Line], *, spread: bool) -> Line:
-    """Return the median of many lines; with ``spread``, fill their range and, darker, that between their quartiles.
-
-    Where few sites have all the weight, the quartiles alone would say that none has any.
-    """
+    """Return the median of many lines; with ``spread``, fill their range and, darker, that between their quartiles."""
     means = pd.DataFrame([dict(zip(*line.means, strict=True)) for line in lines]).sort_index(axis="columns")
     for low, high, alpha in ((0.0, 1.0, 0.07), (0.25, 0.75, 0.15)) if spread else ():
         edges = means.quantile([low, high])
@@ -167,7 +159,6 @@ def _draw_deviation(axes: Axes, line: Line, bounds: tuple[float, float], *, as_b
 
 
 def _set_scale(axes: Axes, chart: Chart, inches: float) -> None:
-    """Set the shared ``x`` axis; its ticks are at the values that were tried."""
     if chart.scale is Scale.ROUNDS:
         axes.xaxis.set_major_locator(MaxNLocator(nbins=TICKS, integer=True))
         return
@@ -183,7 +174,6 @@ def _set_scale(axes: Axes, chart: Chart, inches: float) -> None:
 
 
 def _legend(chart: Chart) -> list[Artist]:
-    """Return the handles of the compared lines, of the quantities if there are two, and of chance."""
     handles: list[Artist] = []
     for label, (line, *_) in grouped(chart.lines, lambda line: line.label).items():
         look: dict[str, Any] = {"linestyle": LEVEL} if line.is_constant else {"marker": line.look.marker}
@@ -201,7 +191,6 @@ def _legend(chart: Chart) -> list[Artist]:
 
 
 def _draw_counts(picture: Counts, width: float) -> Figure:
-    """Return the figure: sites from left to right, classes from the top down, and the scale; none is white."""
     counts = picture.counts
     values, names = counts.to_numpy().T, list(counts.columns)
     figure = new_figure(picture, width, 0.5 + 0.13 * min(MOST_CLASSES, len(names)))
@@ -214,7 +203,7 @@ def _draw_counts(picture: Counts, width: float) -> Figure:
     every = -(-len(names) // MOST_CLASSES)
     axes.set_yticks(range(0, len(names), every), names[::every])
     axes.grid(visible=False)
-    mark_axes(axes, "", "site", "class")
+    axes.set(xlabel="site", ylabel="class")
     places = pd.Series(range(len(counts)), index=counts.index.get_level_values(0)).groupby(level=0)
     above = axes.secondary_xaxis("top")
     above.set_xticks(list(places.mean()), list(places.groups), rotation=0 if len(places) < 4 else 20)

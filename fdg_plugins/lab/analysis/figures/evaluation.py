@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from fdg_plugins.lab.analysis.figures.drawing import COLUMN_INCHES, LINE_INCHES, mark_axes, new_figure, style
+from fdg_plugins.lab.analysis.figures.drawing import COLUMN_INCHES, LINE_INCHES, new_figure, style
 from fdg_plugins.lab.analysis.figures.picture import GREY, Look, Picture, numbered_look
 from fdg_plugins.record.evaluation import EvaluationResult, Row, Value, rows_of
 
@@ -70,13 +70,13 @@ def draw_comparison(picture: Comparison, width: float = COLUMN_INCHES) -> Figure
         figure = new_figure(picture, width, height, handles)
         left, *right = figure.subplots(1, 1 + bool(others), sharey=True, squeeze=False).flat
         _draw(left, picture, [row.values for row in picture.table], looks)
-        mark_axes(left, "", picture.result.score.title + picture.result.score.unit)
+        left.set_xlabel(picture.result.score.title + picture.result.score.unit)
         left.set_yticks(range(len(picture.table)), [row.site for row in picture.table])
         left.invert_yaxis()
         for axes in right:
             _draw(axes, picture, [row.differences for row in picture.table], looks)
             axes.axvline(0, color=GREY, linewidth=0.7)
-            mark_axes(axes, "", f"difference to {picture.names[0]}")
+            axes.set_xlabel(f"difference to {picture.names[0]}")
     return figure
 
 
