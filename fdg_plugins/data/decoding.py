@@ -64,10 +64,7 @@ def _too_large(path: Path, pixels: int, most: int) -> DamagedError:
 def open_image(
     path: Path, max_pixels: int = MOST_PIXELS, *, content: bytes | None = None, formats: tuple[str, ...] = FORMATS
 ) -> Image.Image:
-    """Open ``path``, or ``content`` that was read from it, and read its header, not its pixels.
-
-    Raises :class:`DamagedError`, naming the file, if it is not an image or exceeds ``max_pixels``.
-    """
+    """Open ``path``, or ``content`` that was read from it, and read its header, not its pixels."""
     with decoding(path), _PILLOWS_LIMIT:
         kept, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # our limit takes the place of Pillow's two
         try:
@@ -229,13 +226,11 @@ class PairForm:
                 raise DamagedError(path, f"has the EXIF orientation {found}, expected {UPRIGHT}: pixels turned already")
 
     def _photograph(self, path: Path) -> np.ndarray:
-        """Return the pixels in 8 bits, ``[H, W]`` or ``[H, W, 3]``."""
         with self._picture(path) as image:
             pixels = to_rgb(image, path)
         return np.asarray(pixels.convert("L") if self.spec.channels == 1 else pixels)
 
     def _label_map(self, path: Path) -> np.ndarray:
-        """Return the values as they are in the file; channels must be equal, and transparency is ignored."""
         with self._picture(path) as image:
             image.load()
             values, is_clear = np.asarray(image), image.mode in ("LA", "PA", "RGBA")
@@ -258,7 +253,6 @@ class PairForm:
         return values
 
     def _open(self, path: Path) -> Any:
-        """Return nibabel's image with a checked header, whose values are not read yet."""
         nibabel = _nibabel()
         own = (nibabel.filebasedimages.ImageFileError, nibabel.spatialimages.HeaderDataError, StopIteration)
         try:

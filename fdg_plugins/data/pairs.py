@@ -21,7 +21,7 @@ from fdg_plugins.data.folders import image_names, is_file, is_folder, names_in, 
 from fdg_plugins.data.groups import with_groups
 from fdg_plugins.data.own_files import NO_RULES, DatasetFile
 from fdg_plugins.data.specs import Given, Listing, PairSample, SegmentationSpec
-from fdg_plugins.errors import DataError, first_problem, shorten, visible
+from fdg_plugins.errors import DataError, first_problem, visible
 from fdg_plugins.storage import read_json
 
 PARTS = ("images", "masks")
@@ -81,7 +81,6 @@ def _in_folders(root: Path, spec: SegmentationSpec, domain: str, rules: DatasetF
 
 
 def _by_stem(root: Path, folder: Path, domain: str, rules: DatasetFile) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the names of the images in a folder, which may be missing, by their stems: those used, those excluded."""
     used: dict[str, str] = {}
     excluded: dict[str, str] = {}
     for name in sorted(image_names(root, folder, PAIR_SUFFIXES)) if is_folder(folder) else ():
@@ -93,7 +92,6 @@ def _by_stem(root: Path, folder: Path, domain: str, rules: DatasetFile) -> tuple
 
 
 def _pair(image: str, mask: str) -> PairSample:
-    """Return a pair; raise DataError if only one of image and mask is NIfTI, whose axes have another order."""
     if is_nifti(image) != is_nifti(mask):
         raise DataError(f"image {visible(image)} has the mask {visible(mask)}; expected both or neither to be NIfTI.")
     return PairSample(image, 0, mask)
@@ -174,9 +172,7 @@ def _listed_file(name: str | None, bases: tuple[Path, Path, Path], where: str) -
     is_below = not path.is_absolute() and not any(part.startswith(".") for part in path.parts)
     base = next((base for base in bases if is_below and is_file(base / path)), None)
     if base is None or not path.name.lower().endswith(PAIR_SUFFIXES):
-        raise DataError(
-            f"{where} names {shorten(name)}; expected a file, neither hidden nor above the list, that ends in "
-            f"{', '.join(PAIR_SUFFIXES)}."
-        )
+        expected = f"a file, neither hidden nor above the list, that ends in {', '.join(PAIR_SUFFIXES)}"
+        raise DataError(site=where, field="image", value=name, expected=expected)
     refuse_outside(bases[-1], base / path)
     return PurePosixPath(os.path.relpath(base / path, bases[1])).as_posix()

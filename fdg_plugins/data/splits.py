@@ -76,11 +76,8 @@ def split_of(
         expected += [(f"for {name}", 1, [*part], [*kept(part)]) for name, part in parts.items()]
     for what, least, before, after in expected:
         if len(after) < min(len(before), least):
-            raise DataError(
-                f"of the {len(before):,} images {what} in domain {domain!r}, {len(after)} can be used; expected at "
-                f"least {least}.",
-                public=True,
-            )
+            usable = f"usable images of the {len(before):,} {what} in domain {domain!r}"
+            raise DataError(field=usable, value=len(after), expected=f"at least {least}", public=True)
     draw = partial(seeded_split, spec=spec, domain=domain, seed=seed, group=listing.group)
     if given is None:
         return draw(images, max_samples=max_samples)
@@ -147,11 +144,9 @@ def part_of(split: Split, spec: DatasetSpec, domain: str, part: tuple[int, int],
     if count == 1:
         return split
     if count > min(len(split.train), len(split.validation)):
-        raise SettingsError(
-            f"domain {domain!r} has {len(split.train)} training and {len(split.validation)} validation images; "
-            f"expected at least {count} of each for {count} parts.",
-            public=True,
-        )
+        found, expected = (len(split.train), len(split.validation)), f"at least {count} of each for {count} parts"
+        what = f"numbers of images of domain {domain!r} for training and for validation"
+        raise SettingsError(field=what, value=found, expected=expected, public=True)
     kept = []
     for purpose, samples in (("train", split.train), ("validation", split.validation)):
         generator = numpy_generator(seed, "part", spec.name, domain, purpose)
@@ -188,7 +183,6 @@ def shares(sizes: Sequence[int], total: int, minimum: int) -> list[int]:
 def _thinned(
     parts: Sequence[Sequence[Sample]], spec: DatasetSpec, domain: str, seed: int, max_samples: int | None
 ) -> list[Sample]:
-    """Return at most ``max_samples`` of all parts: proportional by stratum and, within a stratum, by part."""
     everything = [sample for part in parts for sample in part]
     if max_samples is None:
         return everything

@@ -277,10 +277,9 @@ def write_stand_in(root: Path, dataset: str = PACS.name, *, images_per_class: in
             temporary.rename(root)
     except OSError as error:
         if not is_stand_in(root):  # of a process that was faster
-            raise DataError(
-                f"the STAND-IN cannot be drawn into {root}, expected a new or an empty folder: {error.strerror}.",
-                public="it has no data root, and the STAND-IN cannot be written to its cache.",
-            ) from error
+            public = "it has no data root, and the STAND-IN cannot be written to its cache."
+            expected = f"a new or an empty folder ({error.strerror})"
+            raise DataError(field="folder of the STAND-IN", value=root, expected=expected, public=public) from error
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)

@@ -2,7 +2,7 @@
 """Fields of records and of settings, checked by their annotations: no later error would name the field."""
 
 import inspect
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import fields
 from functools import cache
 from typing import Annotated, Any, cast, get_type_hints
@@ -50,15 +50,10 @@ def _check(values: Mapping[str, Any], adapters: Mapping[str, TypeAdapter[Any]], 
 
 @cache
 def _adapters(annotated: Any) -> dict[str, TypeAdapter[Any]]:
-    return dict(_adapters_of(annotated))
-
-
-def _adapters_of(annotated: Any) -> Iterator[tuple[str, TypeAdapter[Any]]]:
     try:
         hints = get_type_hints(annotated, include_extras=True)
     except NameError:  # somebody's own class, with names that are there for a type checker alone
-        return
+        return {}
     names = {one.name for one in fields(annotated)} if isinstance(annotated, type) else hints.keys()
-    for name in names:
-        is_model = hasattr(hints[name], "__pydantic_core_schema__") or hasattr(hints[name], "__dataclass_fields__")
-        yield name, TypeAdapter(hints[name], config=None if is_model else _STRICT)
+    models = {one for one in names if {"__pydantic_core_schema__", "__dataclass_fields__"} & {*dir(hints[one])}}
+    return {one: TypeAdapter(hints[one], config=None if one in models else _STRICT) for one in names}

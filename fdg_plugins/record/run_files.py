@@ -59,7 +59,6 @@ def gather(left: Path, folder: Path, names: Iterable[str]) -> None:
 
 
 def _move(source: Path, target: Path) -> None:
-    """Move a file or a link, replacing the target, or the content of a folder into the target."""
     if source.is_symlink() or not (source.is_dir() and target.is_dir()):
         source.rename(target)
         return

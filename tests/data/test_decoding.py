@@ -127,4 +127,5 @@ def test_a_class_of_which_too_few_are_left_is_said_to_everybody(tmp_path: Path, 
         (root / "pacs" / "photo" / "horse" / f"056_{number:04d}.jpg").write_bytes(b"")
     with pytest.raises(DataError) as caught:
         without_damaged(opened(root), lambda files: opened(root, files))
-    assert f"of the 5 images of class 'horse' in domain 'photo', {left} can be used" in caught.value.public
+    assert caught.value.field == "usable images of the 5 of class 'horse' in domain 'photo'"
+    assert caught.value.public == str(caught.value)
