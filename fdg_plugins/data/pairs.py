@@ -105,7 +105,7 @@ def _in_order(pairs: Collection[PairSample]) -> tuple[PairSample, ...]:
 
 
 def find_data_list(root: Path, spec: SegmentationSpec, domain: str) -> Path | None:
-    """Return the data list of a domain, None if there is none; raise DataError if there are two.
+    """Return the data list of a domain, the first of several; None if there is none.
 
     FLARE's prostate example writes those of ``dataset_2D`` as ``datalist_2D/client_<domain>.json``.
     """
@@ -113,10 +113,7 @@ def find_data_list(root: Path, spec: SegmentationSpec, domain: str) -> Path | No
     places = [folder / domain / "dataset.json", folder / f"{domain}.json", folder / f"client_{domain}.json"]
     if "dataset" in folder.name:
         places.append(folder.with_name(folder.name.replace("dataset", "datalist")) / f"client_{domain}.json")
-    found = [path for path in places if is_file(path)]
-    if len(found) > 1:
-        raise DataError(f"domain {domain} has the data lists {found[0]} and {found[1]}; expected one.")
-    return found[0] if found else None
+    return next((path for path in places if is_file(path)), None)
 
 
 class _Entry(pydantic.BaseModel, extra="allow"):

@@ -53,8 +53,5 @@ def bring_factory(text: str, here: Path, folder: Path) -> tuple[Path, str]:
             raise SettingsError(f"model names {module!r}, which is neither an installed module nor the file {file}.")
         content = file.read_text(encoding="utf-8")
     path.write_text(content + _RECORD.format(factory=factory, name=name), encoding="utf-8")
-    try:
-        load_file(path)
-    except SettingsError as error:
-        raise SettingsError(f"model {text!r}: {error}") from error
+    load_file(path)
     return path, name

@@ -15,11 +15,6 @@ NotNegative = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
-_WORDS = {
-    "greater_than_equal": "a finite number of at least {ge:g}",
-    "greater_than": "a finite number above {gt:g}",
-    "less_than_equal": "a number of at most {le:g}",
-}
 _STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)
 
 
@@ -43,8 +38,6 @@ def _check(values: Mapping[str, Any], adapters: Mapping[str, TypeAdapter[Any]], 
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]
             expected = problem["msg"].removeprefix("Input should be ")
-            if problem["type"] in _WORDS:
-                expected = _WORDS[problem["type"]].format(**problem["ctx"])
             raise SettingsError(field=name + whose, value=problem["input"], expected=expected) from None
 
 

@@ -77,18 +77,10 @@ class OwnDataset(pydantic.BaseModel):
     dims: Literal[2, 3] = 2
     preset: Title = "photo"
 
-    @pydantic.model_validator(mode="after")
-    def _of_its_task(self) -> "OwnDataset":
-        if self.task != "segmentation" and self._changed() & {"mask_values", "channels", "dims", "preset"}:
-            raise ValueError("mask_values, channels, dims and preset are for the task segmentation")
-        return self
-
     @pydantic.model_serializer(mode="wrap")
     def _without_defaults(self, write: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {name: value for name, value in write(self).items() if name in self._changed() | {"format"}}
-
-    def _changed(self) -> set[str]:
-        return {name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default}
+        changed = {name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default}
+        return {name: value for name, value in write(self).items() if name in changed | {"format"}}
 
     def __str__(self) -> str:
         """Return the name."""

@@ -109,13 +109,11 @@ def protocol_settings(protocol: str, dataset: DatasetRef, method: Composition | 
         return {}
     if protocol == QUICK:
         return _quick(dataset)
-    if protocol not in PAPER_PROTOCOLS:
-        raise SettingsError(field="protocol", value=protocol, expected=f"one of {', '.join(PROTOCOLS)}")
-    by_dataset = PAPER_PROTOCOLS[protocol]
-    if spec.name not in by_dataset:
-        expected = f"one that has data set {spec.name}: {protocol} has {', '.join(by_dataset)}"
+    if spec.name not in PAPER_PROTOCOLS.get(protocol, {}):
+        known = [name for name in PROTOCOLS if spec.name in PAPER_PROTOCOLS.get(name, (spec.name,))]
+        expected = f"one that has data set {spec.name}: {', '.join(known)}"
         raise SettingsError(field="protocol", value=protocol, expected=expected)
-    found = dict(by_dataset[spec.name])
+    found = dict(PAPER_PROTOCOLS[protocol][spec.name])
     if method is None:
         return found
     if protocol in PLAIN_WEIGHTINGS and method.is_plain_mean:

@@ -22,19 +22,11 @@ from fdg_plugins.storage import read_json, user_path, write_json
 
 FILE_NAME = "fdg_site.json"
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"  # set by an operator, or by FLARE for a job that asks for GPUs; numbered from 0
-FROM_ENVIRONMENT = (
-    "data_root",
-    "dataset_file",
-    "device",
-    "workers",
-    "threads",
-    "image_memory",
-    "compile",
-    "isolate",
-    "max_image_pixels",
-    "damaged_images",
-)
 PATHS = ("data_root", "dataset_file")
+FROM_ENVIRONMENT = (
+    *(*PATHS, "device", "workers", "threads", "image_memory"),
+    *("compile", "isolate", "max_image_pixels", "damaged_images"),
+)
 
 DistributionName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
 Part = Annotated[str, StringConstraints(pattern=r"^[1-9]\d{0,5}/[1-9]\d{0,5}$")]
