@@ -109,12 +109,9 @@ def to_rgb(image: Image.Image, path: Path) -> Image.Image:
     if image.mode.startswith("I"):
         values = np.asarray(image)
         low, high = int(values.min()), int(values.max())
-        if low < 0 or high > LARGEST_DEEP:
-            raise DamagedError(path, f"has values from {low:,} to {high:,}, expected 0 to {LARGEST_DEEP:,}")
-        if low < high < LEAST_DEEP:
-            expected = "the whole range (12-bit values times 16), or 8 bits"
-            found = f"values of more than 8 bits that reach only {high:,} of {LARGEST_DEEP:,}"
-            raise DamagedError(path, f"has {found}, expected {expected}")
+        if low < 0 or high > LARGEST_DEEP or low < high < LEAST_DEEP:
+            expected = f"the whole range up to {LARGEST_DEEP:,} (12-bit values times 16), or 8 bits"
+            raise DamagedError(path, f"has values from {low:,} to {high:,}, expected {expected}")
         image = Image.fromarray((values >> 8).astype(np.uint8))
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
@@ -191,8 +188,6 @@ class PairForm:
     def mask(self, path: Path) -> np.ndarray:
         """Return the class numbers of a mask, int16 ``[*S]``; raises as :meth:`read` does."""
         values = self._volume(path) if is_nifti(path.name) else self._label_map(path)
-        if values.ndim != self.spec.dims:
-            raise DamagedError(path, f"has the shape {values.shape}, expected {self.spec.dims} axes")
         table = np.full(LARGEST_MASK_VALUE + 2, -1, dtype=np.int16)  # the last is that of all other values
         for value, number in self.spec.class_of_value.items():
             table[value] = number

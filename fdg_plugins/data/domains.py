@@ -33,7 +33,7 @@ from fdg_plugins.data.specs import (
     SegmentationSpec,
 )
 from fdg_plugins.data.splits import Split, part_of, split_of
-from fdg_plugins.data.stand_in import STAND_INS, ensure_stand_in, is_stand_in
+from fdg_plugins.data.stand_in import STAND_INS, VERSION, cache_folder, is_stand_in, write_stand_in
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.plugins.own_dataset import DatasetRef
 
@@ -68,7 +68,8 @@ def find_data_root(dataset: DatasetRef, data_root: Path | None, cache: Path | No
     if data_root is None:
         if spec.described or spec.name not in STAND_INS:
             raise _no_root(spec)
-        return DataRoot(ensure_stand_in(cache, spec.name), stand_in=True)
+        root = cache_folder(cache) / f"stand-in-{spec.name}-v{VERSION}"
+        return DataRoot(write_stand_in(root, spec.name), stand_in=True)
     if not is_folder(data_root):
         expected, public = "a folder, named by FDG_DATA_ROOT or fdg_site.json", "its data root is not a folder."
         raise DataError(field="data root", value=data_root, expected=expected, public=public)

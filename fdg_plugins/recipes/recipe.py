@@ -135,11 +135,8 @@ class FDGRecipe(Recipe):
 
 # Our own compositions: FedDIM under FedOMG, alone and with GA's weights. No paper reports them.
 _OURS = ("fedomg+dim", "fedomg+ga+dim")
-
-
-COMPOSITIONS = (*(parse_method("+".join(pair)).name for pair in combined()), *_OURS)
 # The methods with kept jobs, and those with kept jobs on RotatedMNIST and on the retinal vessels too.
-METHODS = (*RECORDS.own(), *COMPOSITIONS)
+METHODS = (*RECORDS.own(), *(parse_method("+".join(pair)).name for pair in combined()), *_OURS)
 _ON_ROTATED_MNIST = ("fedavg", "fedomg", "feddim", "fediir")
 _ON_VESSELS = ("fedavg", "fedomg", "fedga", "feddim", "fediir", "harmofl")
 JOBS = (

@@ -114,7 +114,7 @@ def test_sites_of_one_process_list_a_domain_once_and_have_what_they_have_apart(
 def test_only_who_names_no_data_root_gets_a_stand_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
-    monkeypatch.setattr(domains, "ensure_stand_in", lambda cache, dataset: tmp_path / dataset)
+    monkeypatch.setattr(domains, "write_stand_in", lambda root, dataset: tmp_path / dataset)
     assert find_data_root("pacs", None, None) == DataRoot(tmp_path / "pacs", stand_in=True)
     assert find_data_root("rotatedmnist", None, None) == DataRoot(None, stand_in=True)
     assert find_data_root("rotateddigits", None, None) == DataRoot(None, stand_in=False)
