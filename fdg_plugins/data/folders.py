@@ -7,7 +7,6 @@ A domain of classes is divided by the user's own ``dataset.toml``, by the offici
 import csv
 import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -265,15 +264,12 @@ def _without_suffixes(line: str) -> str:
 
 
 def _official_lines(images: Sequence[Sample], skipped: Sequence[str], spec: ImageFolderSpec) -> Lines:
-    """Return the lines that official lists may have, such as ``photo/dog/056_0001.jpg 1``, with labels from 1.
-
-    Without the suffix too, in whose place a list may have another one, unless it would mean two images.
-    """
-    lines: Lines = {f"{sample.file} {sample.label + 1}": sample for sample in images}
-    out = (*spec.known_bad, *skipped)
-    lines |= {f"{file} {n}": None for n, name in enumerate(spec.classes, 1) for file in out if f"/{name}/" in file}
-    several = Counter(map(_without_suffixes, lines))
-    return lines | {bare: lines[line] for line in lines if several[bare := _without_suffixes(line)] == 1}
+    """Return the lines that official lists may have, such as ``photo/dog/056_0001.jpg 1``, without the suffix."""
+    lines: Lines = {f"{without_suffix(sample.file)} {sample.label + 1}": sample for sample in images}
+    out = {without_suffix(file) for file in (*spec.known_bad, *skipped)}
+    return lines | {
+        f"{file} {n}": None for n, name in enumerate(spec.classes, 1) for file in out if f"/{name}/" in file
+    }
 
 
 def _official_lists(folder: Path, domain: str) -> dict[str, Path]:

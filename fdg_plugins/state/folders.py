@@ -53,14 +53,6 @@ def _place(workspace: Workspace) -> Path:
     return root / FOLDER
 
 
-def state_beside(folder: Path, site: str) -> Path:
-    """Return the folder of the same run of ``site``, whose workspace is beside that of the participant of ``folder``.
-
-    Only in a simulation are they.
-    """
-    return folder.parents[2] / site / FOLDER / folder.name
-
-
 def is_run(name: object) -> bool:
     """Return whether ``name`` is a valid job id: 1 to 64 letters, digits, hyphens and underscores."""
     return isinstance(name, str) and _RUN.fullmatch(name) is not None
