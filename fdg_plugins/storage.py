@@ -200,8 +200,7 @@ def save_tensors(
 ) -> None:
     """Replace ``path`` with a safetensors file of ``tensors``, stored as dense contiguous CPU tensors.
 
-    One that a network has under several names is stored under each. Raises ``DataError`` naming the file if it cannot
-    be written.
+    One that a network has under several names is stored under each.
     """
     plain: dict[str, torch.Tensor] = {}
     storages: set[int] = set()

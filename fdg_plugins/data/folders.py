@@ -85,8 +85,7 @@ def names_in(folder: Path) -> list[str]:
 def image_names(root: Path, folder: Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> list[str]:
     """Return the names of the files with one of the ``suffixes`` in a folder, in no particular order.
 
-    Hidden files are ignored. Raises DataError for names that are unusable, links that leave the data root, and anything
-    that is not a regular file.
+    Hidden files are ignored.
     """
     refuse_outside(root, folder)
     names = [name for name in names_in(folder) if name.lower().endswith(suffixes)]
@@ -142,9 +141,7 @@ def list_domain(data_root: Path, spec: ImageFolderSpec, domain: str, rules: Data
     """Return what is in the folders of the domain, how it is divided, and which images are of one group.
 
     Left out are known bad files, and what ``rules``, the site's own, exclude. A class without images is legal: its
-    folder is empty or missing. Raises DataError for folders that are missing or lead out of the data root, a class
-    folder of which nothing is an image, folders of classes that the data set does not have, if no image is left, for
-    lists that do not fit the images, and as :func:`with_groups` does.
+    folder is empty or missing.
     """
     root = existing_root(data_root, spec, domain)
     base = root / spec.folder

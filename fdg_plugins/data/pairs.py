@@ -44,9 +44,7 @@ def is_nifti(name: str) -> bool:
 def list_pairs(data_root: Path, spec: SegmentationSpec, domain: str, rules: DatasetFile = NO_RULES) -> Listing:
     """Return the pairs of a domain, without opening an image, their groups, and how its data list divides them.
 
-    A pair is left out if ``rules`` exclude its image or its mask; neither need have the other then. Raises DataError
-    for missing folders, an unusable data list, images without a mask and masks without an image, two images or masks of
-    one stem, links that leave the data root, unusable names, and as :func:`with_groups` does.
+    A pair is left out if ``rules`` exclude its image or its mask; neither need have the other then.
     """
     root = folders.existing_root(data_root, spec)
     if (path := find_data_list(root, spec, domain)) is not None:

@@ -38,8 +38,7 @@ Read = TypeVar("Read")
 def published_domain(data_root: Path | None, spec: PublishedSpec, domain: str) -> tuple[ImageArray, Listing]:
     """Return the images of one part, ``train`` or ``test``, named by position in the files.
 
-    Without a data root, these are the stand-in's. Raises DataError, naming the file, for missing or broken files, files
-    of other sizes, labels that the data set does not have, and links out of the root.
+    Without a data root, these are the stand-in's.
     """
     if data_root is None:
         images, labels = stand_in_part(spec.name, domain)
@@ -116,8 +115,7 @@ def read_mnist_part(root: Path, part: str, size: int) -> Arrays:
 def read_idx(root: Path, names: tuple[str, ...], size: int, num_classes: int) -> Arrays:
     """Return images uint8 ``[N, size, size]`` and labels int64 ``[N]`` of a file of images and its file of labels.
 
-    ``names`` are their paths below the resolved ``root``. Raises DataError, naming the file, for missing or broken
-    files, images of another size, and other labels than those of the classes.
+    ``names`` are their paths below the resolved ``root``.
     """
     from torchvision.datasets.mnist import read_image_file, read_label_file
 

@@ -53,8 +53,7 @@ EQUAL_PARTS = Partition()
 def mixed_split(splits: Mapping[str, Split], domain: str, number: int, partition: Partition, seed: int) -> Split:
     """Return the images of site ``number`` of ``domain``, from 1, of every source domain; ``test`` is the domain's.
 
-    ``splits``: of all source domains. Training and validation images are divided separately. Raises SettingsError for
-    too few of them, and for images that belong together in groups.
+    ``splits``: of all source domains. Training and validation images are divided separately.
     """
     counts, kept = dict(partition.counts), []
     sites = [(name, own) for name, count in counts.items() for own in range(1, count + 1)]

@@ -59,9 +59,7 @@ def split_of(
 ) -> Split:
     """Return the split that the listing gives, or else the seeded one, of the images that are not ``left_out``.
 
-    ``max_samples`` subsamples all parts in proportion to the classes. Raises DataError for a class, or a part that is
-    given, with too few images left, for an image in both parts and a group in several; SettingsError as
-    :func:`seeded_split` does.
+    ``max_samples`` subsamples all parts in proportion to the classes.
     """
 
     def kept(samples: Sequence[Sample]) -> tuple[Sample, ...]:
@@ -137,8 +135,7 @@ def part_of(split: Split, spec: DatasetSpec, domain: str, part: tuple[int, int],
     """Return one site's share of a domain, ``part = (number, count)`` with numbers from 1; ``test`` stays whole.
 
     Training and validation images are each divided at random, seeded by ``seed``, into ``count`` sets whose sizes
-    differ by at most one (FedIIR, Algorithm 2). With ``count`` 1, the split is returned unchanged. Raises
-    SettingsError if there are more parts than images.
+    differ by at most one (FedIIR, Algorithm 2). With ``count`` 1, the split is returned unchanged.
     """
     number, count = part
     if count == 1:
