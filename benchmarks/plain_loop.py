@@ -23,7 +23,7 @@ from fdg_plugins.data import (
     evaluation_batches,
     find_data_root,
     open_domain,
-    training_batches,
+    training_epochs,
 )
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.settings.protocol import Protocol
@@ -78,14 +78,15 @@ def train(model: ExtractorClassifier, data: DomainData, site: str, round_number:
         momentum=protocol.momentum,
         weight_decay=protocol.weight_decay,
     )
-    for epoch in range(protocol.local_epochs):
-        batches = training_batches(
-            data,
-            image_size=protocol.image_size,
-            batch_size=protocol.batch_size,
-            seed=protocol.seed,
-            scope=(site, round_number, epoch),
-        )
+    epochs = training_epochs(
+        data,
+        image_size=protocol.image_size,
+        batch_size=protocol.batch_size,
+        seed=protocol.seed,
+        scope=(site, round_number),
+        epochs=protocol.local_epochs,
+    )
+    for batches in epochs:
         train_plainly(model, batches, optimizer)
 
 

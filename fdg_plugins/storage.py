@@ -32,16 +32,8 @@ def user_path(text: str, environment: Mapping[str, str]) -> Path:
 
     FLARE's processes change their working directory, but ``PWD`` still names the one in which they were started.
     """
-    path = own_path(text)
+    path = Path(text).expanduser()
     return path if path.is_absolute() else Path(environment.get("PWD", "")).absolute() / path
-
-
-def own_path(text: str | Path) -> Path:
-    """Return a path in which ``~`` stands for a person's home; raise ``SettingsError`` for one that is not known."""
-    try:
-        return Path(text).expanduser()
-    except RuntimeError as error:
-        raise SettingsError(field="path", value=str(text), expected="~/ for your own home") from error
 
 
 def named_path(variable: str, environment: Mapping[str, str]) -> Path | None:
@@ -102,17 +94,16 @@ def write_bytes(path: Path, content: bytes, *, private: bool = False, durable: b
     place = path if private else Path(os.path.realpath(path))
     try:
         with _temporary(place, private) as temporary:
-            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
-            with os.fdopen(handle, "wb") as file:
-                if not private and place.exists():
-                    shutil.copymode(place, temporary)
-                file.write(content)
-                if durable:
-                    file.flush()
-                    os.fsync(file.fileno())
+            temporary.touch(0o600 if private else 0o666, exist_ok=False)
+            temporary.write_bytes(content)
+            if not private and place.exists():
+                shutil.copymode(place, temporary)
+            if durable:
+                _sync(temporary)
             temporary.replace(place)
         if private and durable:
-            _sync(place.parent)
+            with contextlib.suppress(OSError):  # some network file systems cannot do so for a folder
+                _sync(place.parent)
     except OSError as error:
         raise DataError(f"file {path} cannot be written: {error.strerror}.") from error
 
@@ -133,11 +124,10 @@ def _temporary(place: Path, private: bool) -> Iterator[Path]:
 
 
 def _sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on disk; some network file systems cannot do so for a folder."""
+    """Wait until a file, or the names in a folder, are on disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
-        with contextlib.suppress(OSError):
-            os.fsync(handle)
+        os.fsync(handle)
     finally:
         os.close(handle)
 
@@ -210,8 +200,7 @@ def save_tensors(
 ) -> None:
     """Replace ``path`` with a safetensors file of ``tensors``, stored as dense contiguous CPU tensors.
 
-    One that a network has under several names is stored under each. Raises ``DataError`` naming the file if it cannot
-    be written.
+    One that a network has under several names is stored under each.
     """
     plain: dict[str, torch.Tensor] = {}
     storages: set[int] = set()
@@ -220,11 +209,7 @@ def save_tensors(
         place = dense.untyped_storage().data_ptr()
         plain[name] = dense.clone() if place in storages else dense  # safetensors refuses to store memory twice
         storages.add(place)
-    try:
-        content = save(plain, metadata=dict(metadata or {}))
-    except SafetensorError as error:  # the names and the metadata, for instance, are longer than a header may be
-        raise DataError(f"file {path} cannot be written: {error}.") from error
-    write_bytes(path, content, private=private, durable=durable)
+    write_bytes(path, save(plain, metadata=dict(metadata or {})), private=private, durable=durable)
 
 
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:

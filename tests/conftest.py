@@ -24,8 +24,8 @@ from safetensors.torch import save
 from fdg_plugins.data import PACS
 from fdg_plugins.errors import MissingPackageError
 from fdg_plugins.lab.sweep import execute as sweep_execute
-from fdg_plugins.plugins.files import forget_files
-from fdg_plugins.plugins.registry import registries
+from fdg_plugins.plugins import files
+from fdg_plugins.plugins.registry import FILE, registries
 
 # Files that take minutes, the longest first: with two workers, nothing else then waits for them at the end.
 LONGEST = ("test_golden.py", "test_bare_command.py", "test_faults.py")
@@ -84,7 +84,8 @@ def _no_power_failure() -> Iterator[None]:
 def _no_files_at_hand() -> Iterator[None]:
     """No test finds the methods of a file that another has loaded."""
     yield
-    forget_files()
+    for name in [*files._LOADED]:
+        files._forget(name)
 
 
 @pytest.fixture(scope="session")
@@ -173,17 +174,22 @@ def example_plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def forget_installed() -> None:
+    """Have installed plug-ins discovered again at the next request for a name."""
+    for registry in registries():
+        registry._known = {name: one for name, one in registry._known.items() if one[1] in (None, FILE)}
+        registry._entries = None
+
+
 @pytest.fixture
 def installed(example_plugin: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The example plug-in, installed for this process and those that it starts."""
     monkeypatch.syspath_prepend(str(example_plugin))
     monkeypatch.setenv("PYTHONPATH", str(example_plugin))
-    for registry in registries():
-        registry.refresh()
+    forget_installed()
     yield example_plugin
     monkeypatch.undo()
-    for registry in registries():
-        registry.refresh()
+    forget_installed()
 
 
 @pytest.fixture(scope="session")

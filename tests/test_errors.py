@@ -26,9 +26,6 @@ from fdg_plugins.errors import (
     shorten,
 )
 from fdg_plugins.objectives import OBJECTIVES, make_objective
-from fdg_plugins.plans.plans import make_plans
-from fdg_plugins.plugins.composition import parse_method
-from fdg_plugins.recipes.settings import job_settings
 
 LONG = "x" * 3_000_000
 
@@ -127,20 +124,3 @@ def test_no_number_of_a_method_may_be_absurd(make: Any, name: str) -> None:
                 make({"name": name, setting: value})
             assert str(caught.value).startswith(f"{setting} is ")
             assert len(str(caught.value)) < 1_000
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [
-        lambda: make_plans({LONG: 1}, {}, {}, []),
-        lambda: make_plans({"dataset": LONG}, {}, {}, []),
-        lambda: make_plans({"objective": {"name": [[LONG]]}}, {}, {}, []),
-        lambda: make_aggregator(LONG),
-        lambda: make_weighting({"name": "ga", LONG: 1}),
-        lambda: job_settings(parse_method("fedavg"), "pacs", {LONG: 1}),
-    ],
-)
-def test_a_name_of_megabytes_is_quoted_in_part(entry: Any) -> None:
-    with pytest.raises(SettingsError) as caught:
-        entry()
-    assert len(str(caught.value)) < 3_000

@@ -33,7 +33,7 @@ from fdg_plugins.lab.preparation.checks import (
 )
 from fdg_plugins.lab.preparation.prepare import prepare as prepare_data
 from fdg_plugins.settings.site_config import read_site_config
-from fdg_plugins.storage import named_path, own_path
+from fdg_plugins.storage import named_path
 
 SHOWN = 5
 
@@ -111,7 +111,7 @@ def prepare(
       fdg data prepare pacs ~/Downloads/PACS.zip --data-root /data
     """
     spec, root = _on_disk(name), _root(data_root, exists=False)
-    place = own_path(source)
+    place = Path(source).expanduser()
     done = prepare_data(spec, place, root, any_counts=any_counts, max_pixels=_most_pixels())
     say(f"{spec.name}: {done.written:,} files written, {done.kept:,} were there already")
     for remark in done.plan.remarks:
@@ -238,7 +238,7 @@ def _files_of(place: str, data_root: Path | None) -> Place:
 
 
 def _root(data_root: Path | None, *, exists: bool = True) -> Path:
-    root = None if data_root is None else own_path(data_root)
+    root = None if data_root is None else data_root.expanduser()
     if root is None or (exists and not root.is_dir()):
         raise DataError(field="data root", value=root and str(root), expected="a folder: --data-root, FDG_DATA_ROOT")
     return root

@@ -13,12 +13,13 @@ from typer import Option
 
 from fdg_plugins.cli.console import say, warn
 from fdg_plugins.data import DATASETS
+from fdg_plugins.data.own_files import DATASET_FILE
 from fdg_plugins.data.own_folder import OwnData, own_data
 from fdg_plugins.errors import SettingsError, did_you_mean
 from fdg_plugins.lab.sweep.machine import ignored_settings, machine_environment
 from fdg_plugins.lab.sweep.plan import read_settings, split_key
-from fdg_plugins.plugins.factories import bring_factory, is_factory
-from fdg_plugins.plugins.files import check_names_differ, load_file
+from fdg_plugins.plugins.factories import bring_factory
+from fdg_plugins.plugins.files import load_file
 from fdg_plugins.plugins.own_dataset import DatasetRef, read_own_dataset, shorten_names
 
 ProtocolName = Literal[
@@ -77,8 +78,7 @@ def read_values(texts: list[str] | None, lists: Collection[str] = ()) -> dict[st
 
 
 def load_plugins(files: Iterable[Path] | None) -> None:
-    """Load the files given by ``--plugin``; raise ``SettingsError`` for one that cannot be loaded, or a name twice."""
-    check_names_differ(files or ())
+    """Load the files given by ``--plugin``; raise ``SettingsError`` for one that cannot be loaded."""
     for file in files or ():
         load_file(file)
 
@@ -99,7 +99,7 @@ def brought_networks(settings: dict[str, Any]) -> Iterator[list[Path]]:
     with tempfile.TemporaryDirectory(prefix="fdg-") as folder:
         names = list(given) if isinstance(given, tuple) else [given]
         for place, value in enumerate(names):
-            if isinstance(value, str) and is_factory(value):
+            if isinstance(value, str) and ":" in value:  # as no name of a network has
                 path, names[place] = bring_factory(value, Path.cwd(), Path(folder))
                 files.append(path)
         if files:
@@ -146,7 +146,7 @@ def choose_data(dataset: str | None, data_root: Path | None) -> ChosenData:
         raise SettingsError(f"--dataset {dataset} is your folder, which is the data root: no --data-root.")
     own = own_data(dataset, data_root)
     introduce(own)
-    return ChosenData(own.dataset, own.root, None if own.file_is_found else own.file)
+    return ChosenData(own.dataset, own.root, None if own.file == own.root / DATASET_FILE else own.file)
 
 
 def introduce(own: OwnData) -> None:

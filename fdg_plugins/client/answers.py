@@ -151,7 +151,6 @@ class LocalRound:
 
 
 def _effective_steps(optimizer: torch.optim.Optimizer, steps: int) -> float:
-    """Return FedNova's ``||a||_1`` after ``steps`` steps: for SGD by its momentum, ``steps`` for other optimizers."""
     if not isinstance(optimizer, torch.optim.SGD):
         return float(steps)
     groups, instead = optimizer.param_groups, "or the argument effective_steps"

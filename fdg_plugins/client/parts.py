@@ -104,7 +104,9 @@ class ClassInsight(SitePart):
         if not tensors:
             self._insight = None
             return
-        found = read_insight(_validator("FedDIM"), tensors, self.target, *self.linear.weight.shape)
+        found = read_insight(
+            PayloadValidator("sent for FedDIM", SettingsError), tensors, self.target, *self.linear.weight.shape
+        )
         device = self.linear.weight.device
         on_device = GlobalInsight(found.values.to(device), found.present.to(device))
         self._insight = local_insight(1.0, self.target, on_device)
@@ -146,7 +148,7 @@ class GradientAlignment(SitePart):
         tensors, self._mean = _received(received), {}
         if tensors:
             shapes = {name: tuple(one.shape) for name, one in self.parameters.items()}
-            found = read_gradient(_validator("FedIIR"), tensors, shapes)
+            found = read_gradient(PayloadValidator("sent for FedIIR", SettingsError), tensors, shapes)
             self._mean = {name: found[GRADIENT + name].to(one.device) for name, one in self.parameters.items()}
         with evaluating(self.model):
             self._own = gradient_report(self.head, self.parameters, self._seen(batches))
@@ -168,7 +170,3 @@ class GradientAlignment(SitePart):
 def _received(received: FLModel) -> Mapping[str, Any]:
     tensors: Mapping[str, Any] = (received.meta or {}).get(META_RECEIVED) or {}
     return tensors
-
-
-def _validator(method: str) -> PayloadValidator:
-    return PayloadValidator(f"sent for {method}", SettingsError)

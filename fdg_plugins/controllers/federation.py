@@ -52,8 +52,8 @@ from fdg_plugins.record.text import (
 )
 from fdg_plugins.settings.protocol import environment_settings
 from fdg_plugins.settings.uses import uses_of
+from fdg_plugins.state.folders import FOLDER, held_run, state_folder
 from fdg_plugins.state.folders import VARIABLE as STATE_VARIABLE
-from fdg_plugins.state.folders import held_run, state_beside, state_folder
 from fdg_plugins.training.global_model import initial_model
 
 
@@ -141,7 +141,7 @@ class FederationController(Messenger):
         if in_simulator(self.fl_ctx):
             self._keep_results(rounds)  # once the tracker has written its last
         simulated = (*record.sources, *record.held_out) if in_simulator(self.fl_ctx) else ()
-        rounds.remove_state(state_beside(state, site) for site in simulated)
+        rounds.remove_state(state.parents[2] / site / FOLDER / state.name for site in simulated)
 
     def _plans(self, aggregator: UpdateAggregator) -> Plans:
         plans = make_plans(

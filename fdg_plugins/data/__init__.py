@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Domains of a data set, their splits, and batches of images that are identical for everyone who uses the same seed.
 
-A site finds its data root, opens its domain once and builds a loader for every training epoch:
+A site finds its data root, opens its domain once and builds a loader for every round:
 
     root = find_data_root("pacs", data_root, cache)
     data = open_domain(root.path, "pacs", "photo", seed=1)
     check_images(data)
-    batches = training_batches(data, image_size=224, batch_size=16, seed=1, scope=("site-1", round_number, epoch))
+    epochs = training_epochs(data, image_size=224, batch_size=16, seed=1, scope=("site-1", round_number), epochs=5)
 
 ``catalogue`` has the data sets, ``specs`` their records. A domain is listed by names (``folders``, ``pairs``,
 ``published``, ``attributes``; a user's own by ``own_folder`` and ``own_files``), split (``splits``, ``groups``,
@@ -24,7 +24,7 @@ from fdg_plugins.data.domains import (
     open_domain,
     without_damaged,
 )
-from fdg_plugins.data.images import evaluation_batches, reported_batches, training_batches, training_epochs
+from fdg_plugins.data.images import evaluation_batches, reported_batches, training_epochs
 from fdg_plugins.data.own_folder import own_data
 from fdg_plugins.data.skew import Partition
 from fdg_plugins.data.specs import AttributeSpec, DatasetSpec, PublishedSpec, RotatedSpec, Sample, SegmentationSpec
@@ -49,7 +49,6 @@ __all__ = [
     "open_domain",
     "own_data",
     "reported_batches",
-    "training_batches",
     "training_epochs",
     "without_damaged",
 ]

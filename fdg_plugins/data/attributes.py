@@ -16,11 +16,7 @@ HAS, HAS_NOT = "1", "-1"
 
 
 def list_attributed(root: Path, spec: AttributeSpec, domain: str) -> Listing:
-    """Return the images of a domain below a resolved data root.
-
-    Raises DataError for lists that are missing, no text, or have a line of another form, an image that only one of them
-    names or that is not in the folder, links that leave the data root, and a class without images.
-    """
+    """Return the images of a domain below a resolved data root."""
     (_, _), (_, header), *_ = [*read_lines(root, root / spec.folder / spec.attribute_list), (0, ""), (0, "")]
     names = header.split()
     if not {spec.target, spec.attribute} <= {*names}:
@@ -44,7 +40,6 @@ def list_attributed(root: Path, spec: AttributeSpec, domain: str) -> Listing:
 
 
 def _rows(root: Path, spec: AttributeSpec, name: str, start: int, columns: int) -> dict[str, list[str]]:
-    """Return the numbers after the name of an image in the lines of a list, by that name."""
     found = {}
     for number, line in read_lines(root, root / spec.folder / name)[start:]:
         image, *values = line.split()

@@ -180,7 +180,6 @@ def augmented(pixels: np.ndarray, drawn: Augmentation, image_size: int) -> np.nd
 
 
 def _resized(pixels: np.ndarray, crop: Crop, size: int) -> np.ndarray:
-    """Return the crop, resized, as uint8 ``[3, size, size]``; its memory layout may differ."""
     part = pixels[crop.top : crop.top + crop.height, crop.left : crop.left + crop.width].transpose(2, 0, 1)
     if part.shape[1:] == (size, size):
         return part
@@ -210,7 +209,6 @@ def _constants(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _brightness(image: np.ndarray, factor: float) -> None:
-    """Multiply by ``factor >= 0``."""
     image *= factor
     _clamp(image, factor)
 

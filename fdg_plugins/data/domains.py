@@ -33,7 +33,7 @@ from fdg_plugins.data.specs import (
     SegmentationSpec,
 )
 from fdg_plugins.data.splits import Split, part_of, split_of
-from fdg_plugins.data.stand_in import STAND_INS, ensure_stand_in, is_stand_in
+from fdg_plugins.data.stand_in import STAND_INS, VERSION, cache_folder, is_stand_in, write_stand_in
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.plugins.own_dataset import DatasetRef
 
@@ -68,18 +68,15 @@ def find_data_root(dataset: DatasetRef, data_root: Path | None, cache: Path | No
     if data_root is None:
         if spec.described or spec.name not in STAND_INS:
             raise _no_root(spec)
-        return DataRoot(ensure_stand_in(cache, spec.name), stand_in=True)
+        root = cache_folder(cache) / f"stand-in-{spec.name}-v{VERSION}"
+        return DataRoot(write_stand_in(root, spec.name), stand_in=True)
     if not is_folder(data_root):
-        raise DataError(
-            f"data root {data_root} is not a folder; FDG_DATA_ROOT or fdg_site.json names it.",
-            public="its data root is not a folder.",
-        )
+        expected, public = "a folder, named by FDG_DATA_ROOT or fdg_site.json", "its data root is not a folder."
+        raise DataError(field="data root", value=data_root, expected=expected, public=public)
     if is_unfinished(data_root / spec.folder):
-        raise DataError(
-            f"folder {data_root / spec.folder} is not complete: fdg data prepare {spec.name} has not ended; call it "
-            "again, with --any-counts to accept what is there.",
-            public=f"its preparation of data set {spec.name} has not ended.",
-        )
+        public = f"its preparation of data set {spec.name} has not ended."
+        expected = f"one for which fdg data prepare {spec.name} has ended (--any-counts accepts what is there)"
+        raise DataError(field="folder", value=data_root / spec.folder, expected=expected, public=public)
     return DataRoot(data_root, stand_in=is_stand_in(data_root, spec.folder))
 
 
@@ -96,23 +93,18 @@ def _no_root(spec: KnownSpec) -> DataError:
 
 
 @dataclass(frozen=True)
-class DomainData:
-    """The images of one domain at one site.
+class DomainData(Split):
+    """The images of one domain at one site, and how they are split.
 
-    ``images`` is their source, from which ``fdg_plugins.data.images`` makes batches. ``test`` are the images that
-    evaluate a held-out domain. ``skipped`` are files known to be bad or excluded, ``left_out`` those that the site
-    found damaged. ``unused`` says, in phrases, what else lies in the folders of the domain.
+    ``images`` is their source, from which ``fdg_plugins.data.images`` makes batches. ``skipped`` are files known to be
+    bad or excluded, ``left_out`` those that the site found damaged. ``unused`` says, in phrases, what else lies in the
+    folders of the domain.
     """
 
     dataset: str
     domain: str
     images: ImageSource
     classes: tuple[str, ...]
-    train: tuple[Sample, ...]
-    validation: tuple[Sample, ...]
-    test: tuple[Sample, ...]
-    split: str
-    split_hash: str
     skipped: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
@@ -164,75 +156,69 @@ def open_domain(
     """
     spec = dataset_spec(dataset)
     if domain not in spec.domains:
-        expected = f"expected one of: {', '.join(spec.domains)}"
-        raise SettingsError(
-            f"domain {domain!r} is unknown in data set {spec.name}; {expected}.",
-            public=f"its domain is none of data set {spec.name}; {expected}.",
-        )
+        expected = f"one of data set {spec.name}: {', '.join(spec.domains)}"
+        raise SettingsError(field="domain", value=domain, expected=expected, public=f"its domain is not {expected}.")
     shared = shared or SharedDomains()
-    files = _Files(data_root, dataset_file, image_memory, max_pixels, preset)
-    key = _Key(dataset, domain, files, seed, max_samples, frozenset(left_out))
-    whole = shared.once(key, lambda: _open(*key))
+    asked = _Asked(
+        data_root,
+        dataset,
+        domain,
+        seed,
+        max_samples,
+        frozenset(left_out),
+        image_memory,
+        max_pixels,
+        preset,
+        dataset_file,
+    )
+    whole = shared.once(asked, partial(_open, asked))
     if partition.kind == MIX and domain in dict(partition.counts):
-        return _mixed(key, part or (1, 1), partition, shared)
+        return _mixed(asked, part or (1, 1), partition, shared)
     if part is None:
         return whole
-    split = Split(whole.train, whole.validation, whole.test, whole.split)
     number, count = part
     if partition.kind == EQUAL:
-        own = part_of(split, spec, domain, part, seed=seed)
+        own = part_of(whole, spec, domain, part, seed=seed)
     else:
-        shares = shared.once((*key, count, partition), lambda: site_splits(split, spec, domain, count, partition, seed))
-        own = shares.split_of(number)
-    return replace(
-        whole, train=own.train, validation=own.validation, test=own.test, split=own.name, split_hash=own.digest
-    )
+        divide = partial(site_splits, whole, spec, domain, count, partition, seed)
+        own = shared.once((asked, count, partition), divide)[number - 1]
+    return replace(whole, train=own.train, validation=own.validation, test=own.test, name=own.name)
 
 
-def _mixed(key: "_Key", part: tuple[int, int], partition: Partition, shared: "SharedDomains") -> DomainData:
-    """Return the images of a site that has some of every source domain; ``key``: of its own domain."""
-    domain, counts = key.domain, dict(partition.counts)
-    if part[1] != counts[domain]:
-        raise SettingsError(field=f"number of sites of {domain!r}", value=part[1], expected=str(counts[domain]))
-    keys = {name: key._replace(domain=name) for name in counts}
-    opened = {name: shared.once(one, partial(_open, *one)) for name, one in keys.items()}
-    splits = {name: Split(one.train, one.validation, one.test, one.split) for name, one in opened.items()}
-    own = mixed_split(splits, domain, part[0], partition, key.seed)
-    images = shared.once(("joined", *keys.values()), lambda: joined([one.images for one in opened.values()]))
-    changed: dict[str, Any] = {"train": own.train, "validation": own.validation, "images": images}
-    return replace(opened[domain], **changed, split=own.name, split_hash=own.digest)
+class _Asked(NamedTuple):
+    """The arguments of :func:`open_domain` that determine what all sites of a domain share."""
 
-
-class _Key(NamedTuple):
-    """What determines an opened domain."""
-
+    root: Path | None
     dataset: DatasetRef
     domain: str
-    files: "_Files"
     seed: int
     max_samples: int | None
     left_out: frozenset[str]
-
-
-class _Files(NamedTuple):
-    """How a site reads its files: arguments of :func:`open_domain`."""
-
-    root: Path | None
-    dataset_file: Path | None
     memory: int
     max_pixels: int
     preset: str
+    dataset_file: Path | None
 
 
-def _open(
-    dataset: DatasetRef, domain: str, files: _Files, seed: int, max_samples: int | None, left_out: frozenset[str]
-) -> DomainData:
-    asked = dataset_spec(dataset)
-    spec, images, listing = _listed(asked, domain, files)
-    split = split_of(listing, spec, domain, seed=seed, max_samples=max_samples, left_out=left_out)
-    parts = (split.train, split.validation, split.test, split.name, split.digest)
-    damaged = tuple(sample.file for sample in listing.images if sample.file in left_out)
-    return DomainData(asked.name, domain, images, spec.classes, *parts, listing.skipped, damaged, listing.unused)
+def _mixed(asked: _Asked, part: tuple[int, int], partition: Partition, shared: "SharedDomains") -> DomainData:
+    domain, counts = asked.domain, dict(partition.counts)
+    if part[1] != counts[domain]:
+        raise SettingsError(field=f"number of sites of {domain!r}", value=part[1], expected=str(counts[domain]))
+    each = {name: asked._replace(domain=name) for name in counts}
+    opened = {name: shared.once(one, partial(_open, one)) for name, one in each.items()}
+    own = mixed_split(opened, domain, part[0], partition, asked.seed)
+    images = shared.once(("joined", *each.values()), lambda: joined([one.images for one in opened.values()]))
+    return replace(opened[domain], train=own.train, validation=own.validation, name=own.name, images=images)
+
+
+def _open(asked: _Asked) -> DomainData:
+    known, domain = dataset_spec(asked.dataset), asked.domain
+    spec, images, listing = _listed(known, asked)
+    split = split_of(listing, spec, domain, seed=asked.seed, max_samples=asked.max_samples, left_out=asked.left_out)
+    parts = (split.train, split.validation, split.test, split.name)
+    damaged = tuple(sample.file for sample in listing.images if sample.file in asked.left_out)
+    named = (known.name, domain, images, spec.classes)
+    return DomainData(*parts, *named, skipped=listing.skipped, left_out=damaged, unused=listing.unused)
 
 
 class SharedDomains:
@@ -248,30 +234,27 @@ class SharedDomains:
         made: T = self._made[key]
         return made
 
-    def sound_images(self, images: ImageSource) -> set[str]:
-        """Return the files of an opened domain that are known to be sound; the caller may add some."""
-        return self.once(id(images), set)
 
-
-def _listed(spec: KnownSpec, domain: str, files: _Files) -> tuple[KnownSpec, ImageSource, Listing]:
+def _listed(spec: KnownSpec, asked: _Asked) -> tuple[KnownSpec, ImageSource, Listing]:
     """Return the record of the images, which may be that of a stand-in, their source, and what the domain holds."""
+    domain, memory, max_pixels = asked.domain, asked.memory, asked.max_pixels
     if isinstance(spec, PublishedSpec):
-        return spec, *published_domain(files.root, spec, domain, files.max_pixels)
+        return spec, *published_domain(asked.root, spec, domain)
     if isinstance(spec, RotatedSpec):
-        spec = spec.stand_in if spec.stand_in is not None and files.root is None else spec
+        spec = spec.stand_in if spec.stand_in is not None and asked.root is None else spec
         if not spec.needs_data_root:
             return spec, *rotated_domain(None, spec, domain)
-    if files.root is None:
+    if asked.root is None:
         raise _no_root(spec)
     if isinstance(spec, RotatedSpec):
-        return spec, *rotated_domain(files.root, spec, domain)
-    root = existing_root(files.root, spec)
-    folder, memory, max_pixels = root / spec.folder, files.memory, files.max_pixels
+        return spec, *rotated_domain(asked.root, spec, domain)
+    root = existing_root(asked.root, spec)
+    folder = root / spec.folder
     if isinstance(spec, AttributeSpec):
         return spec, AttributeFiles(folder, memory, max_pixels), list_attributed(root, spec, domain)
-    rules = rules_of(root, files.dataset_file) if spec.described else NO_RULES
+    rules = rules_of(root, asked.dataset_file) if spec.described else NO_RULES
     if isinstance(spec, SegmentationSpec):
-        pairs = PairFiles(folder, spec, preset_of(files.preset, spec), memory, max_pixels)
+        pairs = PairFiles(folder, spec, preset_of(asked.preset, spec), memory, max_pixels)
         return spec, pairs, list_pairs(root, spec, domain, rules)
     return spec, ImageFiles(folder, memory, max_pixels), list_images(root, spec, domain, rules)
 
@@ -308,10 +291,8 @@ def check_images(data: DomainData, sound: set[str] | None = None, poll: Poll = b
     if damaged := find_damaged(data, sound, poll):
         problem = f"of the images of domain {data.domain!r}, {len(damaged):,} cannot be used"
         reasons = "; ".join(f"{file} {damaged[file]}" for file in sorted(damaged)[:SHOWN])
-        raise DataError(
-            f"{problem} ({reasons}); expected undamaged files, or damaged_images 'leave_out' in the site's config.",
-            public=f"{problem}.",
-        )
+        instead = "damaged_images 'leave_out' in the site's config does without them"
+        raise DataError(f"{problem} ({reasons}); {instead}.", public=f"{problem}.")
     sound.update(data.samples)
 
 

@@ -7,7 +7,6 @@ A domain of classes is divided by the user's own ``dataset.toml``, by the offici
 import csv
 import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -49,10 +48,8 @@ def leads_outside(root: Path, path: Path) -> bool:
 def refuse_outside(root: Path, path: Path) -> None:
     """Raise DataError for a path that, after resolving links, leaves the data root or forms a cycle."""
     if leads_outside(root, path):
-        raise DataError(
-            f"{path} is a link out of the data root; expected its target below {root}.",
-            public="a link leads out of its data root.",
-        )
+        public = "a link leads out of its data root."
+        raise DataError(f"{path} is a link out of the data root; expected its target below {root}.", public=public)
 
 
 def resolved(data_root: Path) -> Path:
@@ -88,8 +85,7 @@ def names_in(folder: Path) -> list[str]:
 def image_names(root: Path, folder: Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> list[str]:
     """Return the names of the files with one of the ``suffixes`` in a folder, in no particular order.
 
-    Hidden files are ignored. Raises DataError for names that are unusable, links that leave the data root, and anything
-    that is not a regular file.
+    Hidden files are ignored.
     """
     refuse_outside(root, folder)
     names = [name for name in names_in(folder) if name.lower().endswith(suffixes)]
@@ -121,10 +117,7 @@ def unused_of(paths: Iterable[str], rules: DatasetFile) -> tuple[str, ...]:
 
 
 def read_lines(root: Path, path: Path) -> list[tuple[int, str]]:
-    """Return number and content of the lines of a list, without blank ones.
-
-    Raises DataError for a list that is no text, or a link out of the data root.
-    """
+    """Return number and content of the lines of a list, without blank ones."""
     refuse_outside(root, path)
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
@@ -134,10 +127,7 @@ def read_lines(root: Path, path: Path) -> list[tuple[int, str]]:
 
 
 def rules_of(root: Path, given: Path | None) -> DatasetFile:
-    """Return the rules for the images in a data root: those of the file ``given``, else of its own ``dataset.toml``.
-
-    Raises DataError for a file that cannot be used, and for one in the data root that is a link out of it.
-    """
+    """Return the rules for the images in a data root: those of the file ``given``, else of its own ``dataset.toml``."""
     path = given or root / DATASET_FILE
     if given is None:
         refuse_outside(root, path)
@@ -151,9 +141,7 @@ def list_domain(data_root: Path, spec: ImageFolderSpec, domain: str, rules: Data
     """Return what is in the folders of the domain, how it is divided, and which images are of one group.
 
     Left out are known bad files, and what ``rules``, the site's own, exclude. A class without images is legal: its
-    folder is empty or missing. Raises DataError for folders that are missing or lead out of the data root, a class
-    folder of which nothing is an image, folders of classes that the data set does not have, if no image is left, for
-    lists that do not fit the images, and as :func:`with_groups` does.
+    folder is empty or missing.
     """
     root = existing_root(data_root, spec, domain)
     base = root / spec.folder
@@ -185,7 +173,6 @@ def list_domain(data_root: Path, spec: ImageFolderSpec, domain: str, rules: Data
 
 
 def _beside_classes(root: Path, spec: ImageFolderSpec, place: str, rules: DatasetFile) -> list[str]:
-    """Return the images beside the folders of the classes; raise DataError for classes that are not of the data set."""
     folder = root / spec.folder / place
     refuse_outside(root, folder)
     names = names_in(folder)
@@ -193,11 +180,8 @@ def _beside_classes(root: Path, spec: ImageFolderSpec, place: str, rules: Datase
         # A record knows what its data set has; beside a user's own classes are folders of notes and the like.
         is_class = has_image(folder / name) if spec.described else is_folder(folder / name)
         if is_class and not rules.excludes(f"{place}/{name}/"):
-            raise DataError(
-                f"folder {folder} has the unexpected class folder {visible(name)}; expected exactly "
-                f"{', '.join(spec.classes)}.",
-                public=f"a domain of data set {spec.name!r} has class folders that the data set does not have.",
-            )
+            public = f"a domain of data set {spec.name!r} has class folders that the data set does not have."
+            raise DataError(field="folder", value=folder / name, expected=f"one of {spec.classes}", public=public)
     return [f"{place}/{name}" for name in names if name.lower().endswith(IMAGE_SUFFIXES)]
 
 
@@ -241,10 +225,7 @@ Lines = dict[str, Sample | None]  # by their text, those of a list, and the imag
 
 
 def _read_list(root: Path, path: Path, known: Lines, column: str | None, groups: Groups) -> tuple[Sample, ...]:
-    """Return the images that a list names; add what its ``column`` says to the ``groups``.
-
-    Raises DataError for a line that names no image of the domain, or one twice, and a column that is not there.
-    """
+    """Return the images that a list names; add what its ``column`` says to the ``groups``."""
     lines, place = read_lines(root, path), 0
     if column is not None:
         head = _cells(lines.pop(0)[1]) if lines else []
@@ -275,25 +256,20 @@ def _cells(line: str) -> list[str]:
 
 
 def _without_suffixes(line: str) -> str:
-    """Return the line of an official list without the suffix of its image."""
     file, *label = line.rsplit(maxsplit=1)
     return " ".join((without_suffix(file), *label))
 
 
 def _official_lines(images: Sequence[Sample], skipped: Sequence[str], spec: ImageFolderSpec) -> Lines:
-    """Return the lines that official lists may have, such as ``photo/dog/056_0001.jpg 1``, with labels from 1.
-
-    Without the suffix too, in whose place a list may have another one, unless it would mean two images.
-    """
-    lines: Lines = {f"{sample.file} {sample.label + 1}": sample for sample in images}
-    out = (*spec.known_bad, *skipped)
-    lines |= {f"{file} {n}": None for n, name in enumerate(spec.classes, 1) for file in out if f"/{name}/" in file}
-    several = Counter(map(_without_suffixes, lines))
-    return lines | {bare: lines[line] for line in lines if several[bare := _without_suffixes(line)] == 1}
+    """Return the lines that official lists may have, such as ``photo/dog/056_0001.jpg 1``, without the suffix."""
+    lines: Lines = {f"{without_suffix(sample.file)} {sample.label + 1}": sample for sample in images}
+    out = {without_suffix(file) for file in (*spec.known_bad, *skipped)}
+    return lines | {
+        f"{file} {n}": None for n, name in enumerate(spec.classes, 1) for file in out if f"/{name}/" in file
+    }
 
 
 def _official_lists(folder: Path, domain: str) -> dict[str, Path]:
-    """Return the official lists of a domain, empty if there are none; raise DataError if one of two is missing."""
     for place in (folder / name for name in KFOLD_FOLDERS):
         words = {"train": "train", "validation": "crossval", "test": "test"}
         paths = {part: place / f"{domain}_{word}_kfold.txt" for part, word in words.items()}

@@ -20,10 +20,7 @@ _START = re.compile(r"(.*\d)[ _.-].+")  # patient_07 of patient_07_slice_3
 
 
 def with_groups(listing: Listing, rules: DatasetFile, column: Mapping[str, str]) -> Listing:
-    """Return the listing whose images have the groups that ``rules`` declare; ``column``: those of the lists, by file.
-
-    Raises DataError for an image whose name the pattern does not match, and if nothing says which group an image has.
-    """
+    """Return the listing whose images have the groups that ``rules`` declare; ``column``: those of lists, by file."""
     if rules.group is None:
         return listing
     groups = column

@@ -142,16 +142,13 @@ class ImageFiles(FileSource[np.ndarray]):
     """Labelled images: datasets have images uint8 ``[3, S, S]`` and labels."""
 
     def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
-        """Return the augmented views of each epoch."""
         views = EpochViews(image_size, len(samples), epochs)
         return self.dataset(samples, 0, partial(_augmented, views), len(epochs))
 
     def evaluation(self, samples: Sequence[Sample], image_size: int) -> ImageDataset:
-        """Return the whole images, resized only."""
         return self.dataset(samples, image_size, _labelled)
 
     def check(self, sample: Sample) -> None:
-        """Decode the image."""
         check_image(self.folder / sample.file, self.max_pixels)
 
     def read(self, key: SizedSample) -> np.ndarray:
@@ -161,7 +158,6 @@ class ImageFiles(FileSource[np.ndarray]):
         return whole_view(pixels, size) if size else pixels
 
     def bytes_of(self, key: SizedSample) -> int:
-        """Return the bytes of the pixels."""
         sample, size = key
         if size:
             return 3 * size**2
@@ -176,11 +172,9 @@ class AttributeFiles(ImageFiles):
     """
 
     def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
-        """Return the whole images with their labels, once per epoch."""
         return self.dataset(samples, image_size, _labelled, len(epochs))
 
     def evaluation(self, samples: Sequence[Sample], image_size: int) -> ImageDataset:
-        """Return the whole images with labels and attributes."""
         return self.dataset(samples, image_size, _with_attribute)
 
     reported = training
@@ -213,11 +207,9 @@ class ImageArray(ImageSource):
     rows: Mapping[str, int]
 
     def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> "ArrayImages":
-        """Return the images once per epoch."""
         return ArrayImages(self, samples, image_size, len(epochs))
 
     def evaluation(self, samples: Sequence[Sample], image_size: int) -> "ArrayImages":
-        """Return the images."""
         return ArrayImages(self, samples, image_size)
 
     def check(self, sample: Sample) -> None:

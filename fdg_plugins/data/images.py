@@ -75,10 +75,10 @@ def training_epochs(
     workers: int = 0,
     device: torch.device = CPU,
 ) -> Iterator[Iterator[Example]]:
-    """Yield, for each of ``epochs``, the batches that ``training_batches`` returns for the scope ``(*scope, epoch)``.
+    """Yield, for each of ``epochs``, the training images in :func:`shuffled_batches`, augmented.
 
-    Epochs count from 0, and each is set up only when it begins. The loader's processes persist through all epochs and
-    read ahead into the next one. Consume the batches of an epoch before requesting the next epoch.
+    All draws depend on ``seed`` and the scope ``(*scope, epoch)``; epochs count from 0. The loader's processes persist
+    through all epochs and read ahead into the next one. Consume the batches of an epoch before requesting the next.
     """
     count = len(data.train)
     dataset = data.images.training(data.train, image_size, Epochs(seed, scope, epochs, augmentation))
@@ -92,28 +92,6 @@ def training_epochs(
     batches = iter(ImageBatches(dataset, workers, device, batch_sampler=sampler, generator=generator))
     for _ in range(epochs):
         yield itertools.islice(batches, batches_per_epoch(count, batch_size))
-
-
-def training_batches(
-    data: DomainData,
-    *,
-    image_size: int,
-    batch_size: int,
-    seed: int,
-    scope: Scope,
-    augmentation: AugmentationRanges = USUAL,
-    workers: int = 0,
-    device: torch.device = CPU,
-) -> ImageBatches:
-    """Return the training images of ``data`` in :func:`shuffled_batches`, augmented, by ``seed`` and ``scope``.
-
-    The loader is for one epoch: include the epoch in ``scope`` and build a new loader for the next. Images held in an
-    array are not augmented and need no workers.
-    """
-    dataset = data.images.training(data.train, image_size, Epochs(seed, scope, ranges=augmentation))
-    sampler = shuffled_batches(len(data.train), batch_size, seed, scope)
-    generator = torch_generator(seed, *scope, "workers")
-    return ImageBatches(dataset, workers, device, batch_sampler=sampler, generator=generator)
 
 
 def evaluation_batches(

@@ -24,11 +24,7 @@ def list_images(data_root: Path, spec: ImageFolderSpec, domain: str, rules: Data
 
 
 def list_labels(data_root: Path, spec: ImageFolderSpec, domain: str, rules: DatasetFile = NO_RULES) -> Listing:
-    """Return the listed images of a domain, without those that ``rules`` exclude.
-
-    Raises DataError for a list that is missing, no text or has a line of another form, for an image that it names twice
-    or that is not in the domain's folder, and for links that leave the data root.
-    """
+    """Return the listed images of a domain, without those that ``rules`` exclude."""
     root = existing_root(data_root, spec, domain)
     base, path = root / spec.folder, root / spec.folder / domain / LABELS_FILE
     (_, head), *rows = read_lines(root, path) or [(1, "")]

@@ -16,7 +16,6 @@ from fdg_plugins.data.own_files import DATASET_FILE, LABELS_FILE, NO_RULES, Data
 from fdg_plugins.data.pairs import PARTS as PAIR_FOLDERS
 from fdg_plugins.errors import DataError, SettingsError, visible
 from fdg_plugins.plugins.own_dataset import OwnDataset, plain_name, read_own_dataset, shorten_names
-from fdg_plugins.storage import own_path
 
 FEWEST_DOMAINS = 3  # two sources, below which there is nothing to combine, and the held-out one
 LAYOUT = "<domain>/<class>/<image>"
@@ -41,11 +40,6 @@ class OwnData:
     ignored: tuple[str, ...] = ()
     rules: DatasetFile = NO_RULES
 
-    @property
-    def file_is_found(self) -> bool:
-        """Whether sites with this data root find the file, or there is none."""
-        return self.file is None or self.file == self.root / DATASET_FILE
-
 
 def own_data(place: str | Path, folder: str | Path | None = None, elsewhere: Sequence[str] = ()) -> OwnData:
     """Return the data set in a folder ``<domain>/<class>/<image>``, or the one that a ``dataset.toml`` describes.
@@ -54,10 +48,10 @@ def own_data(place: str | Path, folder: str | Path | None = None, elsewhere: Seq
     domains; by default the one that the file names, or the file's own. ``elsewhere``: domains that only others hold.
     Raises DataError for a folder without such images and an unusable file; SettingsError for fewer than two classes.
     """
-    path = own_path(place)
+    path = Path(place).expanduser()
     file = path if path.suffix == ".toml" else path / DATASET_FILE
     content = read_dataset_file(file) if file == path or file.is_file() else None
-    images = own_path(folder) if folder is not None else file.parent / ((content and content.folder) or "")
+    images = Path(folder).expanduser() if folder is not None else file.parent / ((content and content.folder) or "")
     if not is_folder(images):
         raise DataError(field="folder", value=images, expected=f"one that holds {LAYOUT}, or a {DATASET_FILE}")
     return _described(images.resolve(), content or NO_RULES, None if content is None else file.resolve(), elsewhere)
@@ -87,15 +81,11 @@ def _described(root: Path, content: DatasetFile, file: Path | None, elsewhere: S
 
 
 def _folders(folder: Path) -> list[str]:
-    """Return the visible folders in a folder, sorted; none if it is not there."""
     return sorted(name for name in names_in(folder) if is_folder(folder / name)) if is_folder(folder) else []
 
 
 def _found_classes(root: Path, rules: DatasetFile, domains: list[str]) -> _Found:
-    """Return the domains that have images in folders of classes.
-
-    Raises DataError for a part whose folder no domain has; one domain alone may lack some, as the held-out one.
-    """
+    """Return the domains that have images in folders of classes."""
     there = [domain for domain in domains if is_folder(root / domain)]
     for part in rules.part_folders if len(there) > 1 else ():
         if not any(is_folder(root / domain / part) for domain in there):
@@ -111,7 +101,6 @@ def _found_classes(root: Path, rules: DatasetFile, domains: list[str]) -> _Found
 
 
 def _found_lists(root: Path, content: DatasetFile, domains: list[str]) -> _Found:
-    """Return the domains that have a list of labels, or images with masks; names do not show their classes."""
     if content.classes is None:
         raise SettingsError(f"the {DATASET_FILE} of {root} names no classes, which the task {content.task} needs.")
     has_masks = content.task == "segmentation"
@@ -125,24 +114,18 @@ def _found_lists(root: Path, content: DatasetFile, domains: list[str]) -> _Found
 
 
 def _check_found(root: Path, domains: Sequence[str], classes: Sequence[str], content: DatasetFile) -> None:
-    """Raise DataError for too few domains or classes, and for classes that are one under two spellings."""
     if len(domains) < FEWEST_DOMAINS or len(classes) < 2:
         raise DataError(
             f"folder {root} holds {len(domains)} domains ({shorten_names(domains)}) with {len(classes)} classes "
-            f"({shorten_names(classes)}), expected {LAYOUT} with at least {FEWEST_DOMAINS} domains and 2 classes; "
-            f"the folders in it: {shorten_names(_folders(root)) or 'none'}. Use the folder above or below if the "
-            f"domains are there, and [parts] in {DATASET_FILE} if train/ and val/ divide them."
+            f"({shorten_names(classes)}), expected {LAYOUT} with at least {FEWEST_DOMAINS} domains and 2 classes, or "
+            f"[parts] in {DATASET_FILE} if train/ and val/ divide them."
         )
     if content.task == "classification" and set(classes) == set(PAIR_FOLDERS):
         raise DataError(
             f'folder {root} holds images and masks, expected a {DATASET_FILE} with task = "segmentation" and classes.'
         )
-    by_name: dict[str, str] = {}
-    for name in classes if content.classes is None else ():
-        # macOS and many archives decompose accents, other systems do not, and both look the same on a screen.
-        alike = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
-        if (other := by_name.setdefault(alike, name)) != name:
-            raise DataError(
-                f"folder {root} holds the classes {other!r} and {name!r} ({other!a}, {name!a}), which differ only in "
-                f"case or in how accents are encoded; rename one of them, or name all classes in {DATASET_FILE}."
-            )
+    # macOS and many archives decompose accents, other systems do not, and both look the same on a screen.
+    alike = {unicodedata.normalize("NFC", name).casefold() for name in classes}
+    if content.classes is None and len(alike) < len(classes):
+        expected = f"names that differ in more than case and encoding, or all of them in {DATASET_FILE}"
+        raise DataError(site=f"folder {root}", field="classes", value=[*map(ascii, classes)], expected=expected)

@@ -21,7 +21,7 @@ from fdg_plugins.data.folders import image_names, is_file, is_folder, names_in, 
 from fdg_plugins.data.groups import with_groups
 from fdg_plugins.data.own_files import NO_RULES, DatasetFile
 from fdg_plugins.data.specs import Given, Listing, PairSample, SegmentationSpec
-from fdg_plugins.errors import DataError, first_problem, shorten, visible
+from fdg_plugins.errors import DataError, first_problem, visible
 from fdg_plugins.storage import read_json
 
 PARTS = ("images", "masks")
@@ -44,9 +44,7 @@ def is_nifti(name: str) -> bool:
 def list_pairs(data_root: Path, spec: SegmentationSpec, domain: str, rules: DatasetFile = NO_RULES) -> Listing:
     """Return the pairs of a domain, without opening an image, their groups, and how its data list divides them.
 
-    A pair is left out if ``rules`` exclude its image or its mask; neither need have the other then. Raises DataError
-    for missing folders, an unusable data list, images without a mask and masks without an image, two images or masks of
-    one stem, links that leave the data root, unusable names, and as :func:`with_groups` does.
+    A pair is left out if ``rules`` exclude its image or its mask; neither need have the other then.
     """
     root = folders.existing_root(data_root, spec)
     if (path := find_data_list(root, spec, domain)) is not None:
@@ -81,7 +79,6 @@ def _in_folders(root: Path, spec: SegmentationSpec, domain: str, rules: DatasetF
 
 
 def _by_stem(root: Path, folder: Path, domain: str, rules: DatasetFile) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the names of the images in a folder, which may be missing, by their stems: those used, those excluded."""
     used: dict[str, str] = {}
     excluded: dict[str, str] = {}
     for name in sorted(image_names(root, folder, PAIR_SUFFIXES)) if is_folder(folder) else ():
@@ -93,7 +90,6 @@ def _by_stem(root: Path, folder: Path, domain: str, rules: DatasetFile) -> tuple
 
 
 def _pair(image: str, mask: str) -> PairSample:
-    """Return a pair; raise DataError if only one of image and mask is NIfTI, whose axes have another order."""
     if is_nifti(image) != is_nifti(mask):
         raise DataError(f"image {visible(image)} has the mask {visible(mask)}; expected both or neither to be NIfTI.")
     return PairSample(image, 0, mask)
@@ -107,7 +103,7 @@ def _in_order(pairs: Collection[PairSample]) -> tuple[PairSample, ...]:
 
 
 def find_data_list(root: Path, spec: SegmentationSpec, domain: str) -> Path | None:
-    """Return the data list of a domain, None if there is none; raise DataError if there are two.
+    """Return the data list of a domain, the first of several; None if there is none.
 
     FLARE's prostate example writes those of ``dataset_2D`` as ``datalist_2D/client_<domain>.json``.
     """
@@ -115,10 +111,7 @@ def find_data_list(root: Path, spec: SegmentationSpec, domain: str) -> Path | No
     places = [folder / domain / "dataset.json", folder / f"{domain}.json", folder / f"client_{domain}.json"]
     if "dataset" in folder.name:
         places.append(folder.with_name(folder.name.replace("dataset", "datalist")) / f"client_{domain}.json")
-    found = [path for path in places if is_file(path)]
-    if len(found) > 1:
-        raise DataError(f"domain {domain} has the data lists {found[0]} and {found[1]}; expected one.")
-    return found[0] if found else None
+    return next((path for path in places if is_file(path)), None)
 
 
 class _Entry(pydantic.BaseModel, extra="allow"):
@@ -174,9 +167,7 @@ def _listed_file(name: str | None, bases: tuple[Path, Path, Path], where: str) -
     is_below = not path.is_absolute() and not any(part.startswith(".") for part in path.parts)
     base = next((base for base in bases if is_below and is_file(base / path)), None)
     if base is None or not path.name.lower().endswith(PAIR_SUFFIXES):
-        raise DataError(
-            f"{where} names {shorten(name)}; expected a file, neither hidden nor above the list, that ends in "
-            f"{', '.join(PAIR_SUFFIXES)}."
-        )
+        expected = f"a file, neither hidden nor above the list, that ends in {', '.join(PAIR_SUFFIXES)}"
+        raise DataError(site=where, field="image", value=name, expected=expected)
     refuse_outside(bases[-1], base / path)
     return PurePosixPath(os.path.relpath(base / path, bases[1])).as_posix()

@@ -54,11 +54,6 @@ class Preset:
     whole: bool = False
     turns: bool = False
 
-    @property
-    def of_photographs(self) -> bool:
-        """Whether it takes intensities from 0 to 255."""
-        return self.intensity == BYTES
-
     def fixed(self, pair: Pair, image_size: int) -> Pair:
         """Return the fixed part of an image float32 ``[C, *S]`` and its mask int16 ``[1, *S]``."""
         image, mask = pair[IMAGE], pair[MASK]
@@ -105,14 +100,12 @@ PRESETS = {
 
 
 def preset_of(name: str, spec: SegmentationSpec) -> Preset:
-    """Return the preset called ``name``, or the data set's own if ``name`` is empty.
-
-    Raises SettingsError, listing the presets, for an unknown one, and for one that cannot take the data set's images.
-    """
+    """Return the preset called ``name``, or the data set's own if ``name`` is empty."""
     named = name or spec.preset
     possible = {preset.name: preset for preset in PRESETS.values() if spec.dims in preset.dims}
     if named not in possible:
-        raise _impossible(named, f"one for images of {spec.dims} axes: {', '.join(possible)}")
+        expected = f"one for images of {spec.dims} axes: {', '.join(possible)}"
+        raise SettingsError(field="preset (FDG_PRESET)", value=named, expected=expected, public=True)
     return possible[named]
 
 
@@ -121,11 +114,8 @@ def check_preset(name: str, spec: DatasetSpec) -> None:
     if isinstance(spec, SegmentationSpec):
         preset_of(name, spec)
     elif name:
-        raise _impossible(name, f"none, as {spec.name} is not a data set for segmentation")
-
-
-def _impossible(name: str, expected: str) -> SettingsError:
-    return SettingsError(field="preset (FDG_PRESET)", value=name, expected=expected, public=True)
+        expected = f"none, as {spec.name} is not a data set for segmentation"
+        raise SettingsError(field="preset (FDG_PRESET)", value=name, expected=expected, public=True)
 
 
 def standardised(image: torch.Tensor) -> torch.Tensor:
@@ -142,7 +132,6 @@ def standardised(image: torch.Tensor) -> torch.Tensor:
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the values without MONAI's metadata."""
     return (tensor.as_tensor() if hasattr(tensor, "as_tensor") else tensor).contiguous()
 
 
@@ -163,7 +152,7 @@ class PairFiles(FileSource[Pair]):
     ) -> None:
         super().__init__(folder, memory, max_pixels)
         self.preset = preset
-        self.form = PairForm(spec, not preset.whole, max_pixels, in_bytes=preset.of_photographs)
+        self.form = PairForm(spec, not preset.whole, max_pixels, in_bytes=preset.intensity == BYTES)
 
     def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
         """Return pairs whose sides are ``image_size``; new draws in each epoch."""
@@ -185,17 +174,14 @@ class PairFiles(FileSource[Pair]):
         return self.dataset(samples, 0, finish, len(epochs), self._at_once(image_size))
 
     def check(self, sample: Sample) -> None:
-        """Read the image and its mask."""
         self._pixels(sample)
 
     def read(self, key: SizedSample) -> Pair:
-        """Return image and mask after the fixed part of the preset."""
         sample, size = key
         pixels, classes = self._pixels(sample)
         return self.preset.fixed({IMAGE: torch.from_numpy(pixels), MASK: torch.from_numpy(classes)}, size)
 
     def bytes_of(self, key: SizedSample) -> int:
-        """Return the bytes of both, from the header of the image."""
         sample, size = key
         sides = (size,) * 2 if size else self.form.size_of(self.folder / sample.file)
         return int(np.prod(sides)) * (4 * self.form.spec.channels + 2)

@@ -2,8 +2,7 @@
 """Data sets that are published in few files: MNIST, EMNIST, CIFAR, and MNIST's digits, rotated by domain.
 
 They are read from their publishers' files, uncompressed, in the folders that torchvision gives them; of CIFAR, the
-*binary* version, as the Python batches are pickles. Folders of images, ``<data set>/{train,test}/<class>/*``, are read
-in place of either.
+*binary* version, as the Python batches are pickles.
 
 Rotated digits are one set of grey images distributed over the domains; each domain rotates its images by its angle.
 References: Ghifary, Kleijn, Zhang, Balduzzi, "Domain Generalization for Object Recognition with Multi-task
@@ -22,8 +21,8 @@ import numpy as np
 import torch
 
 from fdg_plugins.data.catalogue import DATASETS
-from fdg_plugins.data.decoding import MOST_PIXELS, decoding, read_image
-from fdg_plugins.data.folders import image_names, is_folder, refuse_outside, resolved
+from fdg_plugins.data.decoding import decoding
+from fdg_plugins.data.folders import refuse_outside, resolved
 from fdg_plugins.data.image_files import ImageArray
 from fdg_plugins.data.specs import FILES_OF, Listing, PublishedSpec, RotatedSpec, Sample
 from fdg_plugins.errors import DataError, load_extra
@@ -36,21 +35,15 @@ Arrays = tuple[torch.Tensor, torch.Tensor]
 Read = TypeVar("Read")
 
 
-def published_domain(
-    data_root: Path | None, spec: PublishedSpec, domain: str, max_pixels: int = MOST_PIXELS
-) -> tuple[ImageArray, Listing]:
+def published_domain(data_root: Path | None, spec: PublishedSpec, domain: str) -> tuple[ImageArray, Listing]:
     """Return the images of one part, ``train`` or ``test``, named by position in the files.
 
-    Without a data root, these are the stand-in's. ``max_pixels``: of an image in a separate file. Raises DataError,
-    naming the file, for missing or broken files, files of other sizes, labels that the data set does not have, and
-    links out of the root.
+    Without a data root, these are the stand-in's.
     """
     if data_root is None:
         images, labels = stand_in_part(spec.name, domain)
     else:
-        root = resolved(data_root)
-        in_folders = is_folder(root / spec.folder / domain)
-        images, labels = _in_folders(root, spec, domain, max_pixels) if in_folders else _in_files(root, spec, domain)
+        images, labels = _in_files(resolved(data_root), spec, domain)
     return _in_memory(images, labels, [f"{position:05d}" for position in range(len(labels))])
 
 
@@ -60,7 +53,6 @@ def _in_memory(images: torch.Tensor, labels: torch.Tensor, names: Sequence[str])
 
 
 def _in_files(root: Path, spec: PublishedSpec, domain: str) -> Arrays:
-    """Return images uint8 ``[N, S, S]`` or ``[N, 3, S, S]``, labels int64 ``[N]`` of a part below a resolved root."""
     files = FILES_OF[spec.source][domain]
     if spec.channels == 1:
         return read_idx(root, files[0], spec.size, len(spec.classes))
@@ -78,22 +70,6 @@ def _in_files(root: Path, spec: PublishedSpec, domain: str) -> Arrays:
 
 def _together(parts: Sequence[Arrays]) -> Arrays:
     return torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts])
-
-
-def _in_folders(root: Path, spec: PublishedSpec, domain: str, max_pixels: int) -> Arrays:
-    images, labels = [], []
-    for label, name in enumerate(spec.classes):
-        folder = root / spec.folder / domain / name
-        for path in sorted(folder / file for file in image_names(root, folder)):
-            picture = read_image(path, max_pixels)
-            pixels = torch.from_numpy(np.asarray(picture.convert("L") if spec.channels == 1 else picture).copy())
-            if pixels.shape[:2] != (spec.size, spec.size):
-                raise DataError(field=f"size of image {path}", value=[*pixels.shape[:2]], expected=f"{[spec.size] * 2}")
-            images.append(pixels if spec.channels == 1 else pixels.permute(2, 0, 1).contiguous())
-            labels.append(label)
-    if not images:
-        raise DataError(f"folder {root / spec.folder / domain} has no image.", public=f"{spec.title} has no image.")
-    return torch.stack(images), torch.tensor(labels)
 
 
 @lru_cache(maxsize=8)
@@ -139,8 +115,7 @@ def read_mnist_part(root: Path, part: str, size: int) -> Arrays:
 def read_idx(root: Path, names: tuple[str, ...], size: int, num_classes: int) -> Arrays:
     """Return images uint8 ``[N, size, size]`` and labels int64 ``[N]`` of a file of images and its file of labels.
 
-    ``names`` are their paths below the resolved ``root``. Raises DataError, naming the file, for missing or broken
-    files, images of another size, and other labels than those of the classes.
+    ``names`` are their paths below the resolved ``root``.
     """
     from torchvision.datasets.mnist import read_image_file, read_label_file
 
@@ -158,7 +133,6 @@ def _check_labels(path: Path, labels: torch.Tensor, num_classes: int) -> None:
 
 
 def _read(root: Path, name: str, reader: Callable[[Path], Read]) -> Read:
-    """Return what ``reader`` makes of a file below the resolved ``root``; raise DataError if it is not as expected."""
     refuse_outside(root, root / name)
     with decoding(root / name):
         return reader(root / name)

@@ -9,7 +9,7 @@ source domains (:func:`mixed_split`). Every site computes the whole partition fr
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,8 +53,7 @@ EQUAL_PARTS = Partition()
 def mixed_split(splits: Mapping[str, Split], domain: str, number: int, partition: Partition, seed: int) -> Split:
     """Return the images of site ``number`` of ``domain``, from 1, of every source domain; ``test`` is the domain's.
 
-    ``splits``: of all source domains. Training and validation images are divided separately. Raises SettingsError for
-    too few of them, and for images that belong together in groups.
+    ``splits``: of all source domains. Training and validation images are divided separately.
     """
     counts, kept = dict(partition.counts), []
     sites = [(name, own) for name, count in counts.items() for own in range(1, count + 1)]
@@ -76,11 +75,10 @@ def mixed_split(splits: Mapping[str, Split], domain: str, number: int, partition
     return Split(kept[0], kept[1], splits[domain].test, name)
 
 
-def site_splits(split: Split, spec: DatasetSpec, domain: str, count: int, partition: Partition, seed: int) -> "Shares":
-    """Return the splits of all ``count`` sites of a domain, which are made when they are asked for.
-
-    Raises SettingsError for too few images, and for images that belong together in groups.
-    """
+def site_splits(
+    split: Split, spec: DatasetSpec, domain: str, count: int, partition: Partition, seed: int
+) -> list[Split]:
+    """Return the splits of all ``count`` sites of a domain; ``test`` has all images of a site, which count it."""
     pool = sorted((*split.train, *split.validation), key=lambda sample: sample.file)
     _refuse_groups(pool, partition)
     labels = np.array([sample.label for sample in pool], dtype=np.int64)
@@ -101,7 +99,23 @@ def site_splits(split: Split, spec: DatasetSpec, domain: str, count: int, partit
     name = stem + _hash(f"{number} {sample.file} {sample.label}\n" for number, sample in held)
     # Without labels: the draws of each site's own test images are those of runs before names covered the labels.
     drawn_as = stem + _hash(f"{number} {sample.file}\n" for number, sample in held)
-    return Shares(images, name, (seed, "own test", spec.name, domain, drawn_as))
+    splits = []
+    for number, own in enumerate(images, 1):
+        judged = _own_test(own, numpy_generator(seed, "own test", spec.name, domain, drawn_as, number))
+        train = tuple(sample for sample in own if sample not in judged)
+        validation = tuple(sorted(judged, key=lambda sample: sample.file))
+        splits.append(Split(train, validation, own, f"{name}/part{number}of{count}"))
+    return splits
+
+
+def _own_test(own: Sequence[Sample], generator: np.random.Generator) -> set[Sample]:
+    """Draw a quarter of each class of a site's images, but at least one image; training has one too."""
+    judged: set[Sample] = set()
+    for label in sorted({sample.label for sample in own}):
+        members = [sample for sample in own if sample.label == label]
+        chosen = generator.permutation(len(members))[: (len(members) + OWN_TEST // 2) // OWN_TEST]
+        judged |= {members[row] for row in chosen.tolist()}
+    return judged or {own[int(generator.integers(len(own)))]}
 
 
 def _refuse_groups(samples: Iterable[Sample], partition: Partition) -> None:
@@ -112,33 +126,3 @@ def _refuse_groups(samples: Iterable[Sample], partition: Partition) -> None:
 
 def _hash(lines: Iterable[str]) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
-
-
-@dataclass(frozen=True)
-class Shares:
-    """The images of every site of a domain.
-
-    ``name`` has the hash of the whole partition, of the lines ``<number of the site> <file> <label>``. ``own_test`` is
-    what the draws of the sites' own test images depend on, with a site's number.
-    """
-
-    images: tuple[tuple[Sample, ...], ...]
-    name: str
-    own_test: tuple[int, str, str, str, str]
-
-    def split_of(self, number: int) -> Split:
-        """Return the split of site ``number``, counted from 1; ``test`` has all its images, by which it is counted.
-
-        At least one image is for training and one for the site's own test, whatever the classes.
-        """
-        order = numpy_generator(*self.own_test, number)
-        own = self.images[number - 1]
-        test: list[Sample] = []
-        for label in sorted({sample.label for sample in own}):
-            members = [sample for sample in own if sample.label == label]
-            chosen = order.permutation(len(members))[: (len(members) + OWN_TEST // 2) // OWN_TEST]
-            test += [members[row] for row in chosen.tolist()]
-        judged = {*test} or {own[int(order.integers(len(own)))]}
-        train = tuple(sample for sample in own if sample not in judged)
-        validation = tuple(sorted(judged, key=lambda sample: sample.file))
-        return Split(train, validation, own, f"{self.name}/part{number}of{len(self.images)}")

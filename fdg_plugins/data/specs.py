@@ -210,11 +210,6 @@ class AttributeSpec(DatasetSpec):
     channels: int = 3
     task: str = "group_classification"
 
-    @property
-    def lists(self) -> tuple[str, ...]:
-        """The paths of both lists, below the data root."""
-        return f"{self.folder}/{self.attribute_list}", f"{self.folder}/{self.part_list}"
-
 
 KnownSpec: TypeAlias = AttributeSpec | ImageFolderSpec | PublishedSpec | RotatedSpec | SegmentationSpec
 """Every kind of data set that this package reads from files."""

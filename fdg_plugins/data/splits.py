@@ -59,9 +59,7 @@ def split_of(
 ) -> Split:
     """Return the split that the listing gives, or else the seeded one, of the images that are not ``left_out``.
 
-    ``max_samples`` subsamples all parts in proportion to the classes. Raises DataError for a class, or a part that is
-    given, with too few images left, for an image in both parts and a group in several; SettingsError as
-    :func:`seeded_split` does.
+    ``max_samples`` subsamples all parts in proportion to the classes.
     """
 
     def kept(samples: Sequence[Sample]) -> tuple[Sample, ...]:
@@ -76,11 +74,8 @@ def split_of(
         expected += [(f"for {name}", 1, [*part], [*kept(part)]) for name, part in parts.items()]
     for what, least, before, after in expected:
         if len(after) < min(len(before), least):
-            raise DataError(
-                f"of the {len(before):,} images {what} in domain {domain!r}, {len(after)} can be used; expected at "
-                f"least {least}.",
-                public=True,
-            )
+            usable = f"usable images of the {len(before):,} {what} in domain {domain!r}"
+            raise DataError(field=usable, value=len(after), expected=f"at least {least}", public=True)
     draw = partial(seeded_split, spec=spec, domain=domain, seed=seed, group=listing.group)
     if given is None:
         return draw(images, max_samples=max_samples)
@@ -140,18 +135,15 @@ def part_of(split: Split, spec: DatasetSpec, domain: str, part: tuple[int, int],
     """Return one site's share of a domain, ``part = (number, count)`` with numbers from 1; ``test`` stays whole.
 
     Training and validation images are each divided at random, seeded by ``seed``, into ``count`` sets whose sizes
-    differ by at most one (FedIIR, Algorithm 2). With ``count`` 1, the split is returned unchanged. Raises
-    SettingsError if there are more parts than images.
+    differ by at most one (FedIIR, Algorithm 2). With ``count`` 1, the split is returned unchanged.
     """
     number, count = part
     if count == 1:
         return split
     if count > min(len(split.train), len(split.validation)):
-        raise SettingsError(
-            f"domain {domain!r} has {len(split.train)} training and {len(split.validation)} validation images; "
-            f"expected at least {count} of each for {count} parts.",
-            public=True,
-        )
+        found, expected = (len(split.train), len(split.validation)), f"at least {count} of each for {count} parts"
+        what = f"numbers of images of domain {domain!r} for training and for validation"
+        raise SettingsError(field=what, value=found, expected=expected, public=True)
     kept = []
     for purpose, samples in (("train", split.train), ("validation", split.validation)):
         generator = numpy_generator(seed, "part", spec.name, domain, purpose)
@@ -188,7 +180,6 @@ def shares(sizes: Sequence[int], total: int, minimum: int) -> list[int]:
 def _thinned(
     parts: Sequence[Sequence[Sample]], spec: DatasetSpec, domain: str, seed: int, max_samples: int | None
 ) -> list[Sample]:
-    """Return at most ``max_samples`` of all parts: proportional by stratum and, within a stratum, by part."""
     everything = [sample for part in parts for sample in part]
     if max_samples is None:
         return everything

@@ -6,7 +6,6 @@ the user's cache within seconds, with equal pixels on every machine. Results on 
 do not stand for the data set.
 """
 
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from itertools import product
@@ -242,18 +241,6 @@ def is_stand_in(data_root: Path, folder: str = "") -> bool:
     return any(is_file(place / MARKER) for place in (Path(data_root), Path(data_root) / folder))
 
 
-def ensure_stand_in(
-    cache: Path | None = None, dataset: str = PACS.name, *, images_per_class: int | None = None
-) -> Path:
-    """Return the data root of a data set's stand-in below ``cache``, after drawing it if it does not exist.
-
-    ``images_per_class`` is as in :func:`write_stand_in`; a number other than the usual one has its own folder.
-    """
-    suffix = "" if images_per_class is None else f"-{images_per_class}"
-    root = cache_folder(cache) / f"stand-in-{dataset}-v{VERSION}{suffix}"
-    return write_stand_in(root, dataset, images_per_class=images_per_class)
-
-
 def write_stand_in(root: Path, dataset: str = PACS.name, *, images_per_class: int | None = None) -> Path:
     """Return ``root`` after drawing a stand-in into it, unless it holds one already; safe for concurrent processes.
 
@@ -263,25 +250,22 @@ def write_stand_in(root: Path, dataset: str = PACS.name, *, images_per_class: in
     """
     folder, draw_all, usual = STAND_INS[dataset]
     number = usual if images_per_class is None else images_per_class
-    temporary = None
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
-        if not is_stand_in(root):
-            temporary = Path(tempfile.mkdtemp(dir=root.parent, prefix=f".{root.name}."))
+        if is_stand_in(root):
+            return root
+        with tempfile.TemporaryDirectory(dir=root.parent, prefix=f".{root.name}.", ignore_cleanup_errors=True) as name:
+            temporary = Path(name)
             draw_all(temporary, number)
             note = f"Drawings made by fdg_plugins, not the data set {dataset}; no result on them is a result on it."
             facts = {"stand_in": True, "version": VERSION, "images_per_class": number, "note": note}
             write_json(temporary / folder / MARKER, facts)  # stays with the folder if that is moved
             write_json(temporary / MARKER, facts)
-            temporary.chmod(0o755)  # mkdtemp makes the folder readable by its owner only
+            temporary.chmod(0o755)  # it was readable by its owner only
             temporary.rename(root)
     except OSError as error:
         if not is_stand_in(root):  # of a process that was faster
-            raise DataError(
-                f"the STAND-IN cannot be drawn into {root}, expected a new or an empty folder: {error.strerror}.",
-                public="it has no data root, and the STAND-IN cannot be written to its cache.",
-            ) from error
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
+            public = "it has no data root, and the STAND-IN cannot be written to its cache."
+            expected = f"a new or an empty folder ({error.strerror})"
+            raise DataError(field="folder of the STAND-IN", value=root, expected=expected, public=public) from error
     return root

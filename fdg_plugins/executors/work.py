@@ -283,9 +283,9 @@ _WORK = {
 
 def _check_counted(session: "SiteSession", counted: dict[str, Any]) -> None:
     """Raise ``DataError`` or ``SettingsError`` if the data, or how the site computes, are not as they were counted."""
-    if counted["split_hash"] != session.data.split_hash:
+    if counted["split_hash"] != session.data.digest:
         raise DataError(
-            f"split {session.data.split} has the hash {session.data.split_hash}, "
+            f"split {session.data.name} has the hash {session.data.digest}, "
             f"but the census counted {counted['split_hash']}: the data folder has changed.",
             public=True,
         )

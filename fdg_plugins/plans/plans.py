@@ -74,7 +74,6 @@ def _plan(base: Overrides, layer: Overrides, operator: Overrides) -> Plan:
 
 
 def _check_fits(protocol: Protocol, spec: DatasetSpec) -> None:
-    """Raise ``SettingsError`` for a setting that fits neither the data set, nor the task, nor the network."""
     network, task, size = NETWORKS.get(protocol.model), protocol.learned, protocol.image_size
     by_image = task.one_class_per_image
     takes = network.channels in (None, spec.channels) and (spec.dims == 2 or "dims" in network.arguments)

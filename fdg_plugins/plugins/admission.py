@@ -46,11 +46,8 @@ def check_allowed(setting: str, name: str, allowed: Allowed) -> None:
     """Raise ``SettingsError`` if ``name`` is of a plug-in that is not in ``allowed``; loads no plug-in."""
     origin = None if allowed is None else registry_of(setting).origin(name)
     if origin is not None and _plain(CUSTOM if origin == FILE else origin) not in map(_plain, allowed or ()):
-        used = f"{setting} {name!r} comes from"
-        raise SettingsError(
-            f"{used} {origin}, which the operator does not allow here ({ALLOWED_PLUGINS}).",
-            public=f"{used} a plug-in that the operator does not allow here ({ALLOWED_PLUGINS}).",
-        )
+        used, refused = f"{setting} {name!r} comes from", f"the operator does not allow here ({ALLOWED_PLUGINS})."
+        raise SettingsError(f"{used} {origin}, which {refused}", public=f"{used} a plug-in that {refused}")
 
 
 def _plain(distribution: str) -> str:  # as packaging compares names

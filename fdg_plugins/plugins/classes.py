@@ -63,10 +63,7 @@ class ClassesOf(Mapping[str, type[C]]):
         return method.key if self.role == "aggregator" else method.part_name
 
     def make(self, spec: str | Mapping[str, Any]) -> C:
-        """Return the object specified by ``spec``: a name, or ``{"name": ..., <its settings>}``.
-
-        Raises ``SettingsError``, in one sentence, for an unknown name or setting; the class itself checks the values.
-        """
+        """Return the object specified by ``spec``: a name, or ``{"name": ..., <its settings>}``."""
         name, settings = read_spec(self.role, spec)
         class_ = self.known(name)
         check_settings_known(f"{self.role} {name!r}", sorted(settings, key=str), parameters_of(class_))
@@ -74,11 +71,9 @@ class ClassesOf(Mapping[str, type[C]]):
 
     def known(self, name: Any) -> type[C]:
         """Return the class of that name; raise ``SettingsError`` if there is none."""
-        if not isinstance(name, str) or name not in self:
-            raise SettingsError(
-                f"{self.role} is {shorten(name)}, {did_you_mean(name, sorted(self))}",
-                public=f"{self.role} {shorten(name)} is unknown here: no installed plug-in brings it.",
-            )
+        if name not in self:
+            public = f"{self.role} {shorten(name)} is unknown here: no installed plug-in brings it."
+            raise SettingsError(f"{self.role} is {shorten(name)}, {did_you_mean(name, sorted(self))}", public=public)
         return self[name]
 
 
@@ -87,10 +82,9 @@ def parameters_of(class_: type[Any]) -> list[str]:
     return [] if class_.__init__ is object.__init__ else list(inspect.signature(class_).parameters)
 
 
-def read_spec(what: str, spec: Any) -> tuple[Any, dict[str, Any]]:
+def read_spec(what: str, spec: Any) -> tuple[str, dict[str, Any]]:
     """Return name and settings of ``spec``, a name or a mapping with one; raise ``SettingsError`` for anything else."""
-    if isinstance(spec, str):
-        return spec, {}
-    if not isinstance(spec, Mapping):
-        raise SettingsError(f"{what} is {shorten(spec)}, expected a name or a mapping with a name.")
-    return spec.get("name"), {name: value for name, value in spec.items() if name != "name"}
+    given = spec if isinstance(spec, Mapping) else {"name": spec}
+    if not isinstance(name := given.get("name"), str):
+        raise SettingsError(field=what, value=spec, expected="a name or a mapping with a name")
+    return name, {key: value for key, value in given.items() if key != "name"}

@@ -88,10 +88,6 @@ class Composition:
         names = others if others and self.direction == BASE else [self.direction, *others]
         return tuple({record.key: record for record in map(METHODS.get, names)}.values())
 
-    def plus(self, part: str) -> "Composition":
-        """Return the composition with ``part`` added; raise ``SettingsError`` if unknown or if its place is taken."""
-        return parse_method(f"{self.name}+{part}")
-
     def leaves(self) -> list[Leaving]:
         """Return all data that leaves a site, each once: that of FedAvg, and that of the other methods."""
         records = (METHODS.get(BASE), *self.records)
@@ -148,31 +144,21 @@ def compositions() -> list[Composition]:
 
 
 def parse_method(text: Any) -> Composition:
-    """Return the composition that ``text`` names.
-
-    Raises ``SettingsError`` for an unknown name, with the nearest one, and for two methods in one place.
-    """
+    """Return the composition that ``text`` names."""
     holders: dict[Place, Method] = {}
     for part in text.split("+") if isinstance(text, str) else (text,):
         record = find_method(part)
         if record is None:
             near = nearest(part, [name.removeprefix(PREFIX) for name in METHODS.names()])
             hint = f"did you mean {near!r}?" if near else did_you_mean(part, METHODS.names())
-            raise SettingsError(
-                f"method is {shorten(text)}, in which {shorten(part)} is unknown: {hint} "
-                "Several are joined by +, such as fedomg+ga.",
-                field="method",
-                value=text,
-            )
+            problem = f"method is {shorten(text)}, in which {shorten(part)} is unknown: {hint}"
+            raise SettingsError(f"{problem} Several are joined by +, such as fedomg+ga.", field="method", value=text)
         for place in places_of(record):
             if place == "direction" and (pair := _below(holders.get(place), record)) is not None:
                 holders["direction"], holders["over"] = pair
                 continue
             if place in holders:
                 expected = f"one that sets the {place}, not {holders[place].key} and {record.key}"
-                for upper, lower in ((holders[place], record), (record, holders[place])):
-                    if upper.takes_rule and lower.weighs_rows:
-                        expected += f": {upper.key} needs weights of whole updates, {lower.key} weighs rows of the head"
                 raise SettingsError(field="method", value=text, expected=expected)
             holders[place] = record
     below = holders.pop("over", None)
@@ -181,7 +167,6 @@ def parse_method(text: Any) -> Composition:
 
 
 def _below(one: Method | None, other: Method) -> tuple[Method, Method] | None:
-    """Return which of two directions starts from the rule of which; None if neither can."""
     pairs = [] if one is None or BASE in (one.key, other.key) else [(one, other), (other, one)]
     return next(((upper, lower) for upper, lower in pairs if upper.takes_rule and lower.stands_below), None)
 

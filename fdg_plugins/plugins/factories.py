@@ -26,11 +26,6 @@ _NETWORK = _network_of({factory}, name="{name}")
 """
 
 
-def is_factory(text: str) -> bool:
-    """Return whether ``text`` is meant as the path of a factory; the name of a network has no colon."""
-    return ":" in text
-
-
 def bring_factory(text: str, here: Path, folder: Path) -> tuple[Path, str]:
     """Write and load the plug-in file of the network that a factory builds; return the file, and the network's name.
 
@@ -50,7 +45,7 @@ def bring_factory(text: str, here: Path, folder: Path) -> tuple[Path, str]:
     name = re.sub(r"[^a-z0-9]+", "_", f"{Path(module).stem if is_file else module}_{factory}".lower()).strip("_")
     name = (name if name[:1].isalpha() else f"net_{name}")[:LONGEST]
     path = folder / f"{name}{SUFFIX}"
-    if not is_file and _is_installed(module):
+    if not is_file and find_spec(module.partition(".")[0]) is not None:
         content, factory = '"""A network by the path of its factory."""', f'"{text}"'
     else:
         file = here / (module if is_file else f"{module.replace('.', '/')}{SUFFIX}")
@@ -58,16 +53,5 @@ def bring_factory(text: str, here: Path, folder: Path) -> tuple[Path, str]:
             raise SettingsError(f"model names {module!r}, which is neither an installed module nor the file {file}.")
         content = file.read_text(encoding="utf-8")
     path.write_text(content + _RECORD.format(factory=factory, name=name), encoding="utf-8")
-    try:
-        load_file(path)
-    except SettingsError as error:
-        raise SettingsError(f"model {text!r}: {error}") from error
+    load_file(path)
     return path, name
-
-
-def _is_installed(module: str) -> bool:
-    """Return whether the module can be imported; the packages that contain it are imported to find out."""
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False

@@ -2,7 +2,7 @@
 """Fields of records and of settings, checked by their annotations: no later error would name the field."""
 
 import inspect
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import fields
 from functools import cache
 from typing import Annotated, Any, cast, get_type_hints
@@ -15,11 +15,6 @@ NotNegative = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
-_WORDS = {
-    "greater_than_equal": "a finite number of at least {ge:g}",
-    "greater_than": "a finite number above {gt:g}",
-    "less_than_equal": "a number of at most {le:g}",
-}
 _STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)
 
 
@@ -43,22 +38,15 @@ def _check(values: Mapping[str, Any], adapters: Mapping[str, TypeAdapter[Any]], 
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]
             expected = problem["msg"].removeprefix("Input should be ")
-            if problem["type"] in _WORDS:
-                expected = _WORDS[problem["type"]].format(**problem["ctx"])
             raise SettingsError(field=name + whose, value=problem["input"], expected=expected) from None
 
 
 @cache
 def _adapters(annotated: Any) -> dict[str, TypeAdapter[Any]]:
-    return dict(_adapters_of(annotated))
-
-
-def _adapters_of(annotated: Any) -> Iterator[tuple[str, TypeAdapter[Any]]]:
     try:
         hints = get_type_hints(annotated, include_extras=True)
     except NameError:  # somebody's own class, with names that are there for a type checker alone
-        return
+        return {}
     names = {one.name for one in fields(annotated)} if isinstance(annotated, type) else hints.keys()
-    for name in names:
-        is_model = hasattr(hints[name], "__pydantic_core_schema__") or hasattr(hints[name], "__dataclass_fields__")
-        yield name, TypeAdapter(hints[name], config=None if is_model else _STRICT)
+    models = {one for one in names if {"__pydantic_core_schema__", "__dataclass_fields__"} & {*dir(hints[one])}}
+    return {one: TypeAdapter(hints[one], config=None if one in models else _STRICT) for one in names}

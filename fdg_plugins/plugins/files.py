@@ -17,7 +17,7 @@ from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
 from fdg_plugins.errors import FDGError, SettingsError
-from fdg_plugins.plugins.registry import FILE, Registry, registries, registry_of
+from fdg_plugins.plugins.registry import FILE, Registry, loading, registries, registry_of
 from fdg_plugins.storage import sha256_of
 
 PREFIX = "fdg_custom_"
@@ -37,10 +37,7 @@ _LOADED: dict[str, _Loaded] = {}  # by the file's name
 
 
 def load_files(names: Iterable[str], custom: Path) -> None:
-    """Load the files ``<name>.py`` of a job's ``custom/`` folder, and add their records to the registries.
-
-    Raises ``SettingsError`` for a file that does not exist, is a link, or cannot be loaded.
-    """
+    """Load the files ``<name>.py`` of a job's ``custom/`` folder, and add their records to the registries."""
     for name in names:
         path = custom / f"{name}{SUFFIX}"
         if not _NAME.fullmatch(name) or custom.is_symlink() or path.is_symlink() or not path.is_file():
@@ -57,9 +54,9 @@ def load_file(path: Path) -> str:
     """
     name = path.name.removesuffix(SUFFIX)
     if path.suffix != SUFFIX or not _NAME.fullmatch(name) or not path.is_file():
+        expected = "a regular file NAME.py with a name of lower-case letters, digits and '_'"
         raise SettingsError(
-            f"plug-in {path} is not a regular file NAME.py with a name of lower-case letters, digits and '_'.",
-            public=f"plug-in {path.name} is not a file.",
+            field="plug-in", value=path, expected=expected, public=f"plug-in {path.name} is not a file."
         )
     digest = sha256_of(path)
     with _LOCK:
@@ -73,22 +70,6 @@ def load_file(path: Path) -> str:
 def digest_of(name: str) -> str:
     """Return the SHA-256 of a file, in hexadecimal, as it was when it was loaded."""
     return _LOADED[name].digest
-
-
-def check_names_differ(paths: Iterable[Path]) -> None:
-    """Raise ``SettingsError`` if two files have one name, of which the later would replace the earlier."""
-    known: dict[str, Path] = {}
-    for path in paths:
-        other = known.setdefault(path.name, path)
-        if other.absolute() != path.absolute():
-            raise SettingsError(f"plug-in files {other} and {path} have the same name, expected different ones.")
-
-
-def forget_files() -> None:
-    """Forget every loaded file and its records."""
-    with _LOCK:
-        for name in [*_LOADED]:
-            _forget(name)
 
 
 def files_behind(uses: Iterable[tuple[str, str]]) -> dict[str, Path]:
@@ -114,30 +95,23 @@ def _load(path: Path, module_name: str) -> ModuleType:
     module.__file__ = str(path)
     sys.modules[module_name] = module  # before execution, as the import system does: dataclasses look it up there
     try:
-        loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # a script may end Python when it is imported
+        with loading(f"plug-in file {path}", f"plug-in file {path.name} cannot be loaded."):
+            loader.exec_module(module)
+    except FDGError:
         del sys.modules[module_name]
-        if isinstance(error, FDGError):
-            raise
-        raise SettingsError(
-            f"plug-in file {path} cannot be loaded: {type(error).__name__}: {error}.",
-            public=f"plug-in file {path.name} cannot be loaded: {type(error).__name__}.",
-        ) from error
+        raise
     return module
 
 
 def _added(module: ModuleType) -> tuple[tuple[Registry[Any], Any], ...]:
-    """Add the records of a file, except those of this package that it imports, to the registries; return them."""
     each = ((registry, record) for registry in registries() for record in registry.records_in(module))
     found = [(registry, record) for registry, record in each if registry.own().get(record.name) is not record]
     added: list[tuple[Registry[Any], Any]] = []
     try:
         if not found:
-            raise SettingsError(
-                f"plug-in file {module.__name__.removeprefix(PREFIX)}{SUFFIX} brings nothing, expected values of the "
-                "types Method, Network, ImageFolderSpec, SegmentationSpec or Task: neither a class nor a list is one.",
-                public=True,
-            )
+            expected = "a value of the type Method, Network, ImageFolderSpec, SegmentationSpec or Task"
+            file = f"plug-in file {module.__name__.removeprefix(PREFIX)}{SUFFIX}"
+            raise SettingsError(site=file, field="content", value=None, expected=expected, public=True)
         for registry, record in found:
             registry.add(record)
             added.append((registry, record))

@@ -3,7 +3,7 @@
 
 import inspect
 from collections.abc import Collection, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fdg_plugins.errors import SettingsError
@@ -29,7 +29,6 @@ class Equation:
 
     formula: str
     meaning: str
-    _: KW_ONLY
     number: str | None = None
 
 
@@ -38,7 +37,6 @@ class SettingSource:
     """The sources of a setting's value: the paper and the authors' code. The default is the value that jobs run."""
 
     name: str
-    _: KW_ONLY
     symbol: str | None = None
     paper: str | None = None
     code: str | None = None
@@ -55,7 +53,6 @@ class Leaving:
     what: str
     shape: str
     reveals: str
-    _: KW_ONLY
     when: str = "every round in which the site trains"
     report: str | None = None
 
@@ -65,7 +62,6 @@ class Difference:
     """A point on which the paper, other code and this package differ; ``code`` is None if no code was compared."""
 
     point: str
-    _: KW_ONLY
     ours: str
     paper: str = "not established"
     code: str | None = None
@@ -155,11 +151,9 @@ class Method:
         check_fields(self, f"method {self.key!r}")
         roles = [getattr(one, "role", None) for one in self.classes]
         if not roles or None in roles or len(set(roles)) < len(roles) or any(map(inspect.isabstract, self.classes)):
-            raise SettingsError(
-                field=f"classes of method {self.key!r}",
-                value=[one.__name__ for one in self.classes],
-                expected="at most one complete UpdateAggregator, one Weighting and one Objective",
-            )
+            expected = "at most one complete UpdateAggregator, one Weighting and one Objective"
+            named = [one.__name__ for one in self.classes]
+            raise SettingsError(field=f"classes of method {self.key!r}", value=named, expected=expected)
 
     def class_of(self, role: Role) -> type[Any] | None:
         """Return the method's aggregator, weighting or objective; None if it has none."""

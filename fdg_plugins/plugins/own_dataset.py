@@ -6,7 +6,6 @@ plain data, checked wherever it arrives: names of folders below a site's own dat
 leave. What concerns the files of one site stays with that site (:mod:`fdg_plugins.data.own_files`).
 """
 
-import json
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -78,21 +77,10 @@ class OwnDataset(pydantic.BaseModel):
     dims: Literal[2, 3] = 2
     preset: Title = "photo"
 
-    @pydantic.model_validator(mode="after")
-    def _of_its_task(self) -> "OwnDataset":
-        """Reject settings of masks for labelled images: they would have no effect."""
-        if self.task != "segmentation" and self._changed() & {"mask_values", "channels", "dims", "preset"}:
-            raise ValueError("mask_values, channels, dims and preset are for the task segmentation")
-        return self
-
     @pydantic.model_serializer(mode="wrap")
     def _without_defaults(self, write: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what has its default, except the format."""
-        return {name: value for name, value in write(self).items() if name in self._changed() | {"format"}}
-
-    def _changed(self) -> set[str]:
-        """Return the names of the fields that do not have their defaults."""
-        return {name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default}
+        changed = {name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default}
+        return {name: value for name, value in write(self).items() if name in changed | {"format"}}
 
     def __str__(self) -> str:
         """Return the name."""
@@ -116,11 +104,6 @@ def read_own_dataset(value: Mapping[str, Any] | str, origin: str = "dataset") ->
 def plain_dataset(dataset: DatasetRef) -> Any:
     """Return a data set as JSON values: its name, or its description."""
     return dataset if isinstance(dataset, str) else dataset.model_dump(mode="json")
-
-
-def dataset_text(dataset: DatasetRef) -> str:
-    """Return a data set as one word: its name, or its description in JSON, as ``FDG_DATASET`` takes it."""
-    return dataset if isinstance(dataset, str) else json.dumps(plain_dataset(dataset))
 
 
 def plain_name(text: str) -> str:

@@ -9,6 +9,7 @@ a requested entry is loaded. Plug-in files are loaded by callers that may run co
 import pkgutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pkgutil import resolve_name
@@ -61,11 +62,8 @@ class Registry(Generic[R]):
         """Return the record of that name; raise ``SettingsError``, with the nearest names, if there is none."""
         record = self.find(name)
         if record is None:
-            unknown = f"{self.kind} {shorten(name)} is unknown"
-            raise SettingsError(
-                f"{unknown}, and no installed plug-in brings it; {did_you_mean(name, self.names())}",
-                public=f"{unknown} here: no installed plug-in brings it.",
-            )
+            unknown = f"{self.kind} {shorten(name)} is unknown here: no installed plug-in brings it"
+            raise SettingsError(f"{unknown}; {did_you_mean(name, self.names())}", public=f"{unknown}.")
         return record
 
     def find(self, name: Any) -> R | None:
@@ -150,28 +148,14 @@ class Registry(Generic[R]):
         """Remove the record of that name, if :meth:`add` added it."""
         self._known = {key: one for key, one in self._known.items() if one[1] is None or one[0].name != name}
 
-    def refresh(self) -> None:
-        """Forget the installed plug-ins; they are discovered again at the next request for a name."""
-        with self._lock:
-            self._known = {name: one for name, one in self._known.items() if one[1] in (None, FILE)}
-            self._entries = None
-
     def records_in(self, module: ModuleType) -> list[R]:
         """Return the records among a module's own values, each once."""
         return list({id(value): value for value in vars(module).values() if isinstance(value, self.type)}.values())
 
     def _load(self, entry: EntryPoint) -> None:
-        """Load a plug-in and add its record; raise ``SettingsError`` if it cannot be loaded or is not as announced."""
         plugin = f"{self.kind} {entry.name!r} of plug-in {_distribution(entry)}"
-        try:
+        with loading(plugin, f"{self.kind} {entry.name!r} is brought by a plug-in that cannot be loaded here."):
             record = entry.load()
-        except FDGError:
-            raise
-        except (Exception, SystemExit) as error:  # a script may end Python when it is imported
-            raise SettingsError(
-                f"{plugin} cannot be loaded: {type(error).__name__}: {error}.",
-                public=f"{self.kind} {entry.name!r} is brought by a plug-in that cannot be loaded here.",
-            ) from error
         if not isinstance(record, self.type) or not {entry.name} <= {*record.names} <= self.entries().keys():
             wanted = f"a {self.type.__name__} of this name, with an entry point for each of its names"
             raise SettingsError(field=plugin, value=record, expected=wanted)
@@ -188,6 +172,17 @@ class Registry(Generic[R]):
         return SettingsError(
             f"{self.kind} {name!r} is brought by {one} and by {other or 'fdg-plugins itself'}, expected one of them."
         )
+
+
+@contextmanager
+def loading(what: str, public: str) -> Iterator[None]:
+    """Raise ``SettingsError`` for whatever ``what``, the code of a plug-in, raises when it is imported."""
+    try:
+        yield
+    except FDGError:
+        raise
+    except (Exception, SystemExit) as error:  # a script may end Python when it is imported
+        raise SettingsError(f"{what} cannot be loaded: {type(error).__name__}: {error}.", public=public) from error
 
 
 def _distribution(entry: EntryPoint) -> str:

@@ -21,18 +21,14 @@ Invalid settings are rejected here, before any site is involved:
 
 :func:`equip` adds the server's half of a method to a recipe of FLARE's own, over a user's own training script.
 
-The names of this package import ``nvflare.recipe`` when they are first used, which removes ``--export`` and
-``--export-dir`` from ``sys.argv``: a script that executes a recipe then exports it instead if asked to.
+Importing this package imports ``nvflare.recipe``, which removes ``--export`` and ``--export-dir`` from ``sys.argv``: a
+script that executes a recipe then exports it instead if asked to.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from nvflare.recipe import PocEnv, ProdEnv, SimEnv
 
-if TYPE_CHECKING:
-    from nvflare.recipe import PocEnv, ProdEnv, SimEnv
-
-    from fdg_plugins.recipes.equip import equip
-    from fdg_plugins.recipes.recipe import JOBS, METHODS, FDGRecipe, export_jobs, make_recipe, results_file, settings_of
+from fdg_plugins.recipes.equip import equip
+from fdg_plugins.recipes.recipe import JOBS, METHODS, FDGRecipe, export_jobs, make_recipe, results_file, settings_of
 
 __all__ = [
     "JOBS",
@@ -47,13 +43,3 @@ __all__ = [
     "results_file",
     "settings_of",
 ]
-_HOMES = {"equip": "fdg_plugins.recipes.equip", **dict.fromkeys(("PocEnv", "ProdEnv", "SimEnv"), "nvflare.recipe")}
-
-
-def __getattr__(name: str) -> Any:
-    """Load what is asked for: the settings of a job alone, as for ``fdg explain``, need no jobs of FLARE."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES.get(name, "fdg_plugins.recipes.recipe")), name)
-    globals()[name] = value  # also in place of the module ``equip``
-    return value

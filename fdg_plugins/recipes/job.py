@@ -25,10 +25,10 @@ from fdg_plugins.filters import (
     RoundedUpdateReceiveFilter,
     RoundedUpdateSendFilter,
 )
-from fdg_plugins.filters.gap import GapFilters
 from fdg_plugins.flare.gpus import resource_spec
 from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_STATISTICS, TASK_TRAIN
-from fdg_plugins.objectives import Objective
+from fdg_plugins.models import NETWORKS
+from fdg_plugins.plans.job_settings import JobSettings
 
 PACKAGE = "fdg_plugins"
 APPS = {SERVER_SITE_NAME: "app_server", ALL_SITES: "app_site"}
@@ -145,19 +145,13 @@ def add_site_and_transport(job: FederationJob, tasks: Sequence[str], transport: 
 
 
 def federation_job(
-    name: str,
-    sites: Sequence[str],
-    controller: FederationController,
-    objective: Objective,
-    gap: GapFilters | None,
-    rounds_updates: bool = False,
-    in_messages: bool = False,
+    name: str, sites: Sequence[str], controller: FederationController, made: JobSettings
 ) -> FederationJob:
-    """Return the job of a method; ``gap``: the filters of gaps, None if the weighting needs none from the sites.
-
-    ``rounds_updates``: send updates as bfloat16. ``in_messages``: send models within messages instead of in chunks.
-    """
-    job = FederationJob(name, sites)
+    """Return the job of a method with the filters that its settings need."""
+    job, objective, gap = FederationJob(name, sites), made.objective, made.gap
+    rounds_updates = made.protocol.get("update_precision") == "bfloat16"
+    # FLARE can offload to files only tensors that arrive in chunks.
+    in_messages = NETWORKS.get(made.protocol["model"]).small and not made.protocol.get("enable_tensor_disk_offload")
     job.to_server(controller, id="federation")
     job.to_server(TBAnalyticsReceiver(events=["analytix_log_stats"]), id="tensorboard")
     tasks = (TASK_CENSUS, TASK_STATISTICS, TASK_PROBE, TASK_TRAIN, TASK_EVALUATE)

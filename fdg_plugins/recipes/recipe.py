@@ -11,15 +11,14 @@ from nvflare.recipe.spec import ExecEnv, Recipe
 from fdg_plugins.controllers import FederationController
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.flare.trackers import check_tracker
-from fdg_plugins.models import NETWORKS
 from fdg_plugins.objectives import check_any_network, check_brought_network
+from fdg_plugins.plans.job_settings import job_settings, setting_names
 from fdg_plugins.plugins.composition import combined, parse_method
-from fdg_plugins.plugins.files import check_names_differ, files_behind, load_file
+from fdg_plugins.plugins.files import files_behind, load_file
 from fdg_plugins.plugins.methods import METHODS as RECORDS
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.recipes.evaluation import EvaluationRecipe
 from fdg_plugins.recipes.job import FederationJob, federation_job
-from fdg_plugins.recipes.settings import job_settings, setting_names
 from fdg_plugins.record.run_files import RESULTS_FILE, SIMULATOR_FOLDER
 from fdg_plugins.settings.defaults import domains_of_sites
 from fdg_plugins.settings.uses import uses_of
@@ -71,9 +70,7 @@ class FDGRecipe(Recipe):
         **settings: Any,
     ) -> None:
         check_tracker(tracking)
-        given = [Path(file) for file in plugins]
-        check_names_differ(given)
-        files = {load_file(file): file for file in given}
+        files = {load_file(file): file for file in map(Path, plugins)}
         if isinstance(sites, int | str):  # a number, perhaps as text
             sites, settings["sites"] = None, sites
         made = job_settings(parse_method(method), dataset, settings)
@@ -93,11 +90,7 @@ class FDGRecipe(Recipe):
             f"{dataset}_{self.method.replace('+', '_')}" if name is None else name,
             [*domains_of_sites(dataset, made.protocol)] if sites is None else sites,
             controller,
-            made.objective,
-            made.gap,
-            made.protocol.get("update_precision") == "bfloat16",
-            # FLARE can offload to files only tensors that arrive in chunks.
-            NETWORKS.get(made.protocol["model"]).small and not made.protocol.get("enable_tensor_disk_offload"),
+            made,
         )
         super().__init__(job)
         self._job: FederationJob = job
@@ -142,11 +135,8 @@ class FDGRecipe(Recipe):
 
 # Our own compositions: FedDIM under FedOMG, alone and with GA's weights. No paper reports them.
 _OURS = ("fedomg+dim", "fedomg+ga+dim")
-
-
-COMPOSITIONS = (*(parse_method("+".join(pair)).name for pair in combined()), *_OURS)
 # The methods with kept jobs, and those with kept jobs on RotatedMNIST and on the retinal vessels too.
-METHODS = (*RECORDS.own(), *COMPOSITIONS)
+METHODS = (*RECORDS.own(), *(parse_method("+".join(pair)).name for pair in combined()), *_OURS)
 _ON_ROTATED_MNIST = ("fedavg", "fedomg", "feddim", "fediir")
 _ON_VESSELS = ("fedavg", "fedomg", "fedga", "feddim", "fediir", "harmofl")
 JOBS = (

@@ -47,10 +47,8 @@ def take_census(
     held_out = tuple(site for site in sites if target in (replies[site].domain, EVERY))
     if target != EVERY and len(held_out) in (0, len(sites)):
         held = ", ".join(f"{site} ({replies[site].domain})" for site in sites)
-        raise CensusError(
-            f"{len(held_out)} of {len(sites)} sites hold the held-out domain {target!r}, expected one that evaluates "
-            f"and another that trains; the sites are {held}."
-        )
+        expected = "one site that evaluates it and another that trains"
+        raise CensusError(field=f"held-out domain of the sites {held}", value=target, expected=expected)
     for site in sites:
         _check_own(site, replies[site], "held_out" if site in held_out else "source", task)
         # Every site evaluates, the held-out ones too.
@@ -63,10 +61,8 @@ def take_census(
 def check_connected(named: Collection[str], connected: Collection[str]) -> None:
     """Raise ``CensusError`` if a site that the job names was not there when FLARE started the job."""
     if missing := sorted({*named} - {*connected}):
-        raise CensusError(
-            f"site {missing[0]} of the job's deploy_map does not take part ({len(missing)} in all): it was not "
-            "connected when the job started, or FLARE could not start it there, expected every site of the job."
-        )
+        text = f"site {missing[0]} of the job's deploy_map does not take part ({len(missing)} in all)"
+        raise CensusError(f"{text}: it was not connected, or FLARE could not start the job there.")
 
 
 def check_versions(federation: Federation, own: Mapping[str, str]) -> None:
@@ -106,10 +102,8 @@ def _check_allowed(site: str, allowed: Collection[str] | None, needed: Mapping[s
 def _check_pair(first: str, reference: CensusReply, site: str, reply: CensusReply) -> None:
     if reply.stand_in != reference.stand_in:
         real, drawn = (first, site) if reply.stand_in else (site, first)
-        raise CensusError(
-            f"site {drawn} would use the STAND-IN while site {real} holds real data: "
-            f"set the data root of site {drawn} (FDG_DATA_ROOT or fdg_site.json)."
-        )
+        expected = f"a folder, as at site {real} (FDG_DATA_ROOT or fdg_site.json)"
+        raise CensusError(site=f"site {drawn}", field="data root", value="STAND-IN", expected=expected)
     if reply.dataset != reference.dataset:
         raise CensusError(f"site {site} holds {reply.dataset!r}, but site {first} holds {reference.dataset!r}.")
     if reply.classes != reference.classes:
@@ -139,10 +133,8 @@ def _check_parts(replies: Mapping[str, CensusReply]) -> None:
             continue
         first, expected = known.setdefault(reply.domain, (site, division))
         if division != expected:
-            raise CensusError(
-                f"site {site} divides domain {reply.domain!r} as {division}, but site {first} as {expected}: "
-                "expected the same images at all sites that share a domain."
-            )
+            own = {"value": division, "expected": f"{expected}, as at site {first}: the same images at both"}
+            raise CensusError(site=f"site {site}", field=f"division of domain {reply.domain!r}", **own)
         if (holder := holders.setdefault((reply.domain, reply.split_hash), site)) != site:
             raise CensusError(
                 f"site {site} holds the same part of domain {reply.domain!r} as site {holder}, expected another."
@@ -150,7 +142,6 @@ def _check_parts(replies: Mapping[str, CensusReply]) -> None:
 
 
 def _check_own(site: str, reply: CensusReply, role: str, task: Task) -> None:
-    """Raise ``CensusError`` for a reply that contradicts itself, or the site's role in this run."""
     names, counts = NEEDED_IMAGES[role], reply.class_counts
     used = sum(getattr(reply, name) for name in names)
     wrong = {

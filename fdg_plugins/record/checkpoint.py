@@ -59,11 +59,7 @@ def require_checkpoint(state: Path, run: str) -> None:
 
 
 def read_checkpoint(path: Path, run: str) -> Checkpoint:
-    """Return the checkpoint of ``run``.
-
-    Raises ``DataError`` if it does not exist, is damaged, is that of another run, or was written by a version of this
-    package that had another form of it.
-    """
+    """Return the checkpoint of ``run``."""
     require_checkpoint(path.parent, run)
     try:
         tensors, description = load_checked_tensors(path)
@@ -99,7 +95,6 @@ def check_continues(record: RunRecord, fresh: RunRecord, *, other_files: bool = 
 
 
 def _pairs(record: RunRecord, fresh: RunRecord, other_files: bool) -> Iterator[tuple[str, Any, Any]]:
-    """Yield what must not differ between a run and a job that resumes it: its name, then and now."""
     then, now = record.protocol.model_dump(), fresh.protocol.model_dump()
     yield "version of fdg-plugins", _release(record), _release(fresh)
     yield "data", record.data, fresh.data  # before the settings, which may follow from them

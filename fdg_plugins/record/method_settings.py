@@ -5,14 +5,14 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import MISSING, fields, replace
+from dataclasses import replace
 from typing import Any
 
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS
 from fdg_plugins.aggregators.weightings import PLAIN_WEIGHTINGS
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.objectives import OBJECTIVES
-from fdg_plugins.plugins.classes import parameters_of
+from fdg_plugins.plugins.classes import parameters_of, read_spec
 from fdg_plugins.plugins.composition import (
     BASE,
     Composition,
@@ -45,19 +45,12 @@ def federated_name(method: Method) -> str:
         if record.aggregator is not None and record.aggregator.__name__ == method.aggregator:
             made = published()[record.key]
             break
-    name, _ = named_part(method.settings.get("weighting", ""))
+    name, _ = read_spec("weighting", method.settings.get("weighting", ""))
     known = (one.part_name for one in METHODS.loaded() if one.weighting is not None and name in one.names)
     weighting = next(known, None if name in {"", *PLAIN_WEIGHTINGS} else name)
     over = method.settings.get("over", BASE)
-    made = replace(made, over=None if over == BASE else over, objective=named_part(method.objective)[0])
+    made = replace(made, over=None if over == BASE else over, objective=read_spec("objective", method.objective)[0])
     return replace(made, weighting=weighting or made.weighting).name
-
-
-def named_part(spec: Any) -> tuple[str, dict[str, Any]]:
-    """Return name and settings of a part given as a name or as an object with a name."""
-    if not isinstance(spec, dict):
-        return str(spec), {}
-    return str(spec.get("name", "")), {name: value for name, value in spec.items() if name != "name"}
 
 
 def name_of_run(record: RunRecord) -> str:
@@ -88,12 +81,13 @@ def method_settings(record: RunRecord) -> dict[str, Any]:
     own = {name: value for name, value in record.method.settings.items() if (name, value) not in _RETIRED}
     settings = {**_defaults(aggregator), **own}
     if "weighting" in settings:
-        name, own = named_part(settings.pop("weighting"))
+        name, own = read_spec("weighting", settings.pop("weighting"))
         settings |= {} if name in parts("weighting") else {"weighting": name}  # the method is named after it
         settings |= {**_defaults(WEIGHTINGS.get(name)), **own}
-    objective, given = named_part(record.method.objective)
+    objective, given = read_spec("objective", record.method.objective)
     taken = {*settings, *Protocol.model_fields}
-    of_objective = {**_objective_defaults(objective), **given}.items()
+    loaded = {name: OBJECTIVES[name] for name in OBJECTIVES}
+    of_objective = {**_defaults(loaded.get(objective)), **given}.items()
     settings |= {f"objective {name}" if name in taken else name: value for name, value in of_objective}
     settings |= {name: getattr(record.protocol, name) for name in method_fields(record)}
     return {name: _plain(value) for name, value in sorted(settings.items())}
@@ -112,10 +106,10 @@ def federated_defaults(record: RunRecord) -> dict[str, Any] | None:
         return None
     server, weighting = dict(defaults.server), record.method.settings.get("weighting")
     if composition.weighting is not None and weighting is not None:
-        server["weighting"] = {"name": named_part(weighting)[0], **defaults.weighting}
+        server["weighting"] = {"name": read_spec("weighting", weighting)[0], **defaults.weighting}
     elif composition.weighting is not None:
         server |= defaults.weighting
-    objective = {"name": named_part(record.method.objective)[0], **defaults.objective}
+    objective = {"name": read_spec("objective", record.method.objective)[0], **defaults.objective}
     method = record.method.model_copy(update={"settings": server, "objective": objective})
     found = method_settings(record.model_copy(update={"method": method}))
     found |= {GAP_SPLIT: defaults.protocol.get(GAP_SPLIT, Protocol.model_fields[GAP_SPLIT].default)}
@@ -142,20 +136,10 @@ def differing(settings: Sequence[Mapping[str, Any]], apart_from: Collection[str]
     return {name for name in names if any(own.get(name) != settings[0].get(name) for own in settings)}
 
 
-def _objective_defaults(name: str) -> dict[str, Any]:
-    """Return the defaults of the objective of that name; none if it is not at hand or cannot be loaded."""
-    try:
-        known = fields(OBJECTIVES[name])
-    except (KeyError, SettingsError):
-        return {}
-    return {field.name: field.default for field in known if field.default is not MISSING}
-
-
 def _defaults(made: Callable[..., Any] | None) -> dict[str, Any]:
     parameters = {} if made is None else inspect.signature(made).parameters
     return {name: value.default for name, value in parameters.items() if value.default is not inspect.Signature.empty}
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that can be compared and hashed; lists and objects become their JSON."""
     return value if value is None or isinstance(value, str | int | float) else json.dumps(value, sort_keys=True)

@@ -29,8 +29,7 @@ KEPT = (LAST_FILE, SELECTED_FILE, LOCAL_FOLDER, STATE_FILE, TENSORS_FILE, *TRACK
 def make_run_folder(parent: Path, run: str, now: datetime) -> Path:
     """Make a folder below ``parent`` that is called after the run and the time, and return it.
 
-    Another run that has begun in the same second keeps its folder: this one gets a number. Raises ``OSError`` if no
-    folder can be made.
+    Another run that has begun in the same second keeps its folder: this one gets a number.
     """
     first = parent / f"{run}-{now:%Y%m%d-%H%M%S}"
     for number in itertools.count(1):
@@ -59,7 +58,6 @@ def gather(left: Path, folder: Path, names: Iterable[str]) -> None:
 
 
 def _move(source: Path, target: Path) -> None:
-    """Move a file or a link, replacing the target, or the content of a folder into the target."""
     if source.is_symlink() or not (source.is_dir() and target.is_dir()):
         source.rename(target)
         return

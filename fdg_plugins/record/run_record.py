@@ -160,7 +160,6 @@ class RunRecord(Recorded):
         return record
 
     def _summary(self, scores: Mapping[str, Evaluation], evaluators: Iterable[str]) -> dict[str, Any]:
-        """Return sites, domains, and the mean and worst of the sources, None unless all ``evaluators`` answered."""
         domains = self._domain_scores(scores)
         sources = [value for domain, value in sorted(domains.items()) if domain != self.protocol.target]
         complete = bool(sources) and all(site in scores for site in evaluators)

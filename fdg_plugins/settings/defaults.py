@@ -109,15 +109,11 @@ def protocol_settings(protocol: str, dataset: DatasetRef, method: Composition | 
         return {}
     if protocol == QUICK:
         return _quick(dataset)
-    if protocol not in PAPER_PROTOCOLS:
-        raise SettingsError(field="protocol", value=protocol, expected=f"one of {', '.join(PROTOCOLS)}")
-    by_dataset = PAPER_PROTOCOLS[protocol]
-    if spec.name not in by_dataset:
-        raise SettingsError(
-            f"protocol {protocol!r} has nothing for data set {spec.name}, expected one of {', '.join(by_dataset)}.",
-            field="protocol",
-        )
-    found = dict(by_dataset[spec.name])
+    if spec.name not in PAPER_PROTOCOLS.get(protocol, {}):
+        known = [name for name in PROTOCOLS if spec.name in PAPER_PROTOCOLS.get(name, (spec.name,))]
+        expected = f"one that has data set {spec.name}: {', '.join(known)}"
+        raise SettingsError(field="protocol", value=protocol, expected=expected)
+    found = dict(PAPER_PROTOCOLS[protocol][spec.name])
     if method is None:
         return found
     if protocol in PLAIN_WEIGHTINGS and method.is_plain_mean:
@@ -174,10 +170,7 @@ def allotted_sites(dataset: DatasetRef, target: str, settings: Settings) -> dict
 
 
 def domains_of_sites(dataset: DatasetRef, settings: Settings) -> dict[str, str]:
-    """Return the domain of each site of a job by name, in the order of the domains; the held-out one has one site.
-
-    Raises ``SettingsError`` for a partition that would divide nothing.
-    """
+    """Return the domain of each site of a job by name, in the order of the domains; the held-out one has one site."""
     spec = dataset_spec(dataset)
     counts = allotted_sites(dataset, settings.get("target", spec.domains[0]), settings)
     partition = settings.get("partition", EQUAL)

@@ -16,6 +16,7 @@ from fdg_plugins.core.outliers import check_ratio
 from fdg_plugins.errors import LARGEST, SettingsError, did_you_mean, shorten
 from fdg_plugins.plugins.own_dataset import OwnDataset, read_own_dataset
 from fdg_plugins.randomness import numpy_generator
+from fdg_plugins.settings.site_config import FROM_ENVIRONMENT
 from fdg_plugins.tasks import TASKS, Task
 
 PREFIX = "FDG_"
@@ -47,18 +48,9 @@ Travels = Literal["all", "head", "extractor", "body"] | Annotated[dict[RuleName,
 
 # Variables that are not fields of the protocol: each server or site reads its own.
 OTHER_VARIABLES = {
-    "FDG_DATA_ROOT": "folder that holds the data sets (`pacs/<domain>/<class>/*`); a site's own config wins over it",
-    "FDG_DATASET_FILE": "file that says which images of one's own data set are left out; default: `dataset.toml` in it",
+    **{f"{PREFIX}{name.upper()}": f"`{name}` of a site, unless its own config has it" for name in FROM_ENVIRONMENT},
     "FDG_CACHE": "folder for what is made once and kept (the stand-in); default: the user's cache folder",
     "FDG_STATE": "folder for what a stopped simulation needs to be resumed, outside the workspace, which FLARE erases",
-    "FDG_DEVICE": "device of the sites: `auto` (cuda if there is one), `cpu`, `cuda:1`; a site's own config wins",
-    "FDG_WORKERS": "processes that read images at a site; 0 reads in the training process; a site's own config wins",
-    "FDG_THREADS": "most threads of a site's CPU arithmetic; default: one per core; a site's own config wins",
-    "FDG_IMAGE_MEMORY": "GiB of decoded images that a site keeps in memory; 0: none; a site's own config wins",
-    "FDG_COMPILE": "`yes` or `no`: a site trains by code that torch compiles there; a site's own config wins over it",
-    "FDG_ISOLATE": "`yes` or `no`: a site works in a process beside FLARE's; default: except in the simulator",
-    "FDG_MAX_IMAGE_PIXELS": "pixels of the largest image that a site opens; a site's own config wins over it",
-    "FDG_DAMAGED_IMAGES": "`stop` or `leave_out`: what a site does about images that cannot be read; its config wins",
     "FDG_PRETRAINED_FILE": "file with pretrained weights on the server (`.pth` or `.safetensors`)",
     "FDG_PRETRAINED_SHA256": "SHA-256 that this file must have",
     "FDG_TRACKING": "`mlflow` or `wandb`: the server hands the metrics of a run to it too; `none`: to no tracker",
@@ -275,7 +267,6 @@ class Protocol(pydantic.BaseModel):
     @pydantic.field_validator("dataset", "objective", "travels", mode="before")
     @classmethod
     def _from_text(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
-        """Convert JSON, as from the environment, the description of a data set, and an objective's name."""
         if isinstance(value, str) and value.lstrip().startswith("{"):
             value = json.loads(value)
         if info.field_name == "dataset" and isinstance(value, Mapping):
@@ -285,7 +276,6 @@ class Protocol(pydantic.BaseModel):
     @pydantic.field_validator("plugins", "scores", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
-        """Convert names with commas between them, as from the environment, or `+`, as from `--set`, to a list."""
         if not isinstance(value, str):
             return value
         return [name.strip() for name in value.replace("+", ",").split(",") if name.strip()]

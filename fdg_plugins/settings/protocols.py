@@ -18,7 +18,6 @@ one optimizer for all rounds (``optimizer_dict`` of both ``trainval_func.py``), 
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 Settings = Mapping[str, Any]
@@ -34,85 +33,83 @@ class DatasetProtocol(NamedTuple):
     stand_in: Settings
 
 
-FAMILIES: Mapping[str, DatasetProtocol] = MappingProxyType(
-    {
-        "photographs": DatasetProtocol(
-            protocol={
-                "model": "resnet18",
-                "pretrained": "auto",
-                "image_size": 224,
-                "rounds": 100,
-                "local_epochs": 5,
-                "batch_size": 16,
-                "learning_rate": 0.001,
-            },
-            stand_in={
-                "model": "convnet",
-                "pretrained": "none",
-                "image_size": 32,
-                "rounds": 4,
-                "local_epochs": 8,
-                "learning_rate": 0.03,
-                "server_lr": 1.0,
-            },
-        ),
-        "digits": DatasetProtocol(
-            protocol={
-                "model": "groupnorm_convnet",
-                "pretrained": "none",
-                "image_size": 28,
-                "rounds": 100,
-                "local_epochs": 1,
-                "batch_size": 64,
-                "learning_rate": 0.01,
-                "weight_decay": 0.0,
-                "lr_decay_factor": 1.0,
-            },
-            stand_in={"rounds": 4, "local_epochs": 4, "learning_rate": 0.05},
-        ),
-        "label_skew": DatasetProtocol(
-            protocol={
-                "model": "cnn",
-                "pretrained": "none",
-                "image_size": 32,
-                "rounds": 800,
-                "local_epochs": 5,
-                "batch_size": 16,
-                "learning_rate": 0.005,
-                "momentum": 0.0,
-                "weight_decay": 0.0,
-                "lr_decay_factor": 1.0,
-                "sites_per_domain": 100,
-                "partition": "dirichlet",
-            },
-            stand_in={"model": "cnn", "rounds": 4, "local_epochs": 2, "learning_rate": 0.05},
-        ),
-        SEGMENTATION: DatasetProtocol(
-            protocol={
-                "task": "segmentation",
-                "model": "monai_unet",
-                "normalization": "batch",
-                "pretrained": "none",
-                "image_size": 192,
-                "rounds": 40,
-                "local_epochs": 2,
-                "batch_size": 4,
-                "optimizer": "adam",
-                "learning_rate": 0.001,
-                "weight_decay": 0.0,
-                "lr_decay_factor": 1.0,
-            },
-            stand_in={
-                "model": "monai_unet",
-                "image_size": 64,
-                "rounds": 4,
-                "local_epochs": 4,
-                "learning_rate": 0.003,
-                "server_lr": 1.0,
-            },
-        ),
-    }
-)
+FAMILIES: Mapping[str, DatasetProtocol] = {
+    "photographs": DatasetProtocol(
+        protocol={
+            "model": "resnet18",
+            "pretrained": "auto",
+            "image_size": 224,
+            "rounds": 100,
+            "local_epochs": 5,
+            "batch_size": 16,
+            "learning_rate": 0.001,
+        },
+        stand_in={
+            "model": "convnet",
+            "pretrained": "none",
+            "image_size": 32,
+            "rounds": 4,
+            "local_epochs": 8,
+            "learning_rate": 0.03,
+            "server_lr": 1.0,
+        },
+    ),
+    "digits": DatasetProtocol(
+        protocol={
+            "model": "groupnorm_convnet",
+            "pretrained": "none",
+            "image_size": 28,
+            "rounds": 100,
+            "local_epochs": 1,
+            "batch_size": 64,
+            "learning_rate": 0.01,
+            "weight_decay": 0.0,
+            "lr_decay_factor": 1.0,
+        },
+        stand_in={"rounds": 4, "local_epochs": 4, "learning_rate": 0.05},
+    ),
+    "label_skew": DatasetProtocol(
+        protocol={
+            "model": "cnn",
+            "pretrained": "none",
+            "image_size": 32,
+            "rounds": 800,
+            "local_epochs": 5,
+            "batch_size": 16,
+            "learning_rate": 0.005,
+            "momentum": 0.0,
+            "weight_decay": 0.0,
+            "lr_decay_factor": 1.0,
+            "sites_per_domain": 100,
+            "partition": "dirichlet",
+        },
+        stand_in={"model": "cnn", "rounds": 4, "local_epochs": 2, "learning_rate": 0.05},
+    ),
+    SEGMENTATION: DatasetProtocol(
+        protocol={
+            "task": "segmentation",
+            "model": "monai_unet",
+            "normalization": "batch",
+            "pretrained": "none",
+            "image_size": 192,
+            "rounds": 40,
+            "local_epochs": 2,
+            "batch_size": 4,
+            "optimizer": "adam",
+            "learning_rate": 0.001,
+            "weight_decay": 0.0,
+            "lr_decay_factor": 1.0,
+        },
+        stand_in={
+            "model": "monai_unet",
+            "image_size": 64,
+            "rounds": 4,
+            "local_epochs": 4,
+            "learning_rate": 0.003,
+            "server_lr": 1.0,
+        },
+    ),
+}
 """The families that have a protocol."""
 
 # Photographs: a quarter of the pixels per side, a few hundred images per domain, ten rounds of one pass. Starting from
@@ -120,38 +117,28 @@ FAMILIES: Mapping[str, DatasetProtocol] = MappingProxyType(
 # Grey digits of 28 pixels: a step is cheap, so there are more of them, in smaller batches. Of label-skewed sites there
 # are twenty, of a hundred small images each. Images with masks: optimizer, learning rate and batch size stay those of
 # the data set; volumes are the dearer.
+_QUICK_PHOTOGRAPHS = {
+    "rounds": 10,
+    "local_epochs": 1,
+    "image_size": 64,
+    "max_samples_per_domain": 300,
+    "learning_rate": 0.01,
+    "server_lr": 1.0,
+}
 _QUICK = {"rounds": 20, "local_epochs": 1, "batch_size": 16, "server_lr": 1.0}
-QUICK_PROTOCOLS: Mapping[str, Settings] = MappingProxyType(
-    {
-        "photographs": {
-            "rounds": 10,
-            "local_epochs": 1,
-            "image_size": 64,
-            "max_samples_per_domain": 300,
-            "learning_rate": 0.01,
-            "server_lr": 1.0,
-        },
-        "own_photographs": {
-            "rounds": 5,
-            "local_epochs": 1,
-            "image_size": 96,
-            "max_samples_per_domain": 300,
-            "learning_rate": 0.01,
-            "server_lr": 1.0,
-        },
-        "digits": {**_QUICK, "max_samples_per_domain": 600, "learning_rate": 0.02},
-        "label_skew": {**_QUICK, "max_samples_per_domain": 2000, "learning_rate": 0.05, "sites_per_domain": 20},
-        SEGMENTATION: {"rounds": 10, "local_epochs": 1, "server_lr": 1.0},
-    }
-)
+QUICK_PROTOCOLS: Mapping[str, Settings] = {
+    "photographs": _QUICK_PHOTOGRAPHS,
+    "own_photographs": {**_QUICK_PHOTOGRAPHS, "rounds": 5, "image_size": 96},
+    "digits": {**_QUICK, "max_samples_per_domain": 600, "learning_rate": 0.02},
+    "label_skew": {**_QUICK, "max_samples_per_domain": 2000, "learning_rate": 0.05, "sites_per_domain": 20},
+    SEGMENTATION: {"rounds": 10, "local_epochs": 1, "server_lr": 1.0},
+}
 """The protocol ``quick`` by family. Its numbers show what each method does on a CPU, and come from no paper."""
 
-QUICK_MASKS: Mapping[int, Mapping[str, int]] = MappingProxyType(
-    {
-        2: {"image_size": 64, "max_samples_per_domain": 300},
-        3: {"image_size": 32, "max_samples_per_domain": 30},
-    }
-)
+QUICK_MASKS: Mapping[int, Mapping[str, int]] = {
+    2: {"image_size": 64, "max_samples_per_domain": 300},
+    3: {"image_size": 32, "max_samples_per_domain": 30},
+}
 """The most that ``quick`` takes of images with masks, by their dimensions."""
 
 # FedOMG's and FedDG-GA's code
@@ -166,18 +153,7 @@ _DIGITS = {"model": "groupnorm_convnet", "image_size": 28, "head": "linear", "ba
 
 _FEDOMG = {**_STEPS, **_PHOTOGRAPHS, "rounds": 100, "local_epochs": 5, "batch_size": 16, "learning_rate": 1e-3}
 _FEDDG_GA = {**_FEDOMG, "rounds": 40, "batch_norm": "average"}  # of all entries, ``FedAvg`` of ``fed_merge.py``
-_FEDOMG_FL = {
-    **_CONSTANT,
-    "model": "cnn",
-    "head": "linear",
-    "rounds": 800,
-    "local_epochs": 5,
-    "batch_size": 16,
-    "learning_rate": 5e-3,
-    "momentum": 0.0,
-    "sites_per_domain": 100,
-    "partition": "dirichlet",
-}
+_FEDOMG_FL = {**FAMILIES["label_skew"].protocol, **_CONSTANT, "head": "linear"}
 _FEDIIR = {**_CONSTANT, "rounds": 100, "local_epochs": 1}
 _FEDIIR_PHOTOGRAPHS = {**_FEDIIR, **_TWO_LAYERS, "head": "projected_two_layer", **_FROZEN, **_CROPS, **_JITTER}
 _FEDIIR_ON: dict[str, Settings] = {
@@ -196,41 +172,33 @@ _FEDDIM_ON: dict[str, Settings] = {
 
 
 def _many(on: Mapping[str, Settings], sites: int, drawn: int, on_digits: tuple[int, int]) -> dict[str, Settings]:
-    """Return protocols by data set, with so many sites in all and drawn for a round; RotatedMNIST has its own."""
     numbers = {name: on_digits if "mnist" in name else (sites, drawn) for name in on}
     return {name: {**on[name], "sites": own[0], "sites_per_round": own[1]} for name, own in numbers.items()}
 
 
-PAPER_PROTOCOLS: Mapping[str, Mapping[str, Settings]] = MappingProxyType(
-    {
-        "fedomg": {name: {**_FEDOMG, "model": "resnet18"} for name in ("pacs", "vlcs", "officehome")},
-        "fedomg-fl": {
-            **{name: {**_FEDOMG_FL, "image_size": 28} for name in ("mnist", "emnist")},
-            **{name: {**_FEDOMG_FL, "image_size": 32} for name in ("cifar10", "cifar100")},
-            "celeba": {**_FEDOMG_FL, "image_size": 64},
-        },
-        "fediir": _FEDIIR_ON,
-        "fediir-many": _many(_FEDIIR_ON, 50, 3, on_digits=(50, 5)),
-        "feddim": _FEDDIM_ON,
-        "feddim-many": _many(_FEDDIM_ON, 30, 10, on_digits=(50, 10)),
-        "feddg-ga": {
-            "pacs": {**_FEDDG_GA, "model": "resnet18"},
-            "officehome": {**_FEDDG_GA, "model": "resnet18"},
-            "terraincognita": {**_FEDDG_GA, "model": "resnet50"},
-            **{
-                name: {**_FEDDG_GA, "model": "alexnet", "normalization": "batch"}
-                for name in ("domainnet", "domainnet10")
-            },
-        },
-    }
-)
+PAPER_PROTOCOLS: Mapping[str, Mapping[str, Settings]] = {
+    "fedomg": {name: {**_FEDOMG, "model": "resnet18"} for name in ("pacs", "vlcs", "officehome")},
+    "fedomg-fl": {
+        **{name: {**_FEDOMG_FL, "image_size": 28} for name in ("mnist", "emnist")},
+        **dict.fromkeys(("cifar10", "cifar100"), _FEDOMG_FL),
+        "celeba": {**_FEDOMG_FL, "image_size": 64},
+    },
+    "fediir": _FEDIIR_ON,
+    "fediir-many": _many(_FEDIIR_ON, 50, 3, on_digits=(50, 5)),
+    "feddim": _FEDDIM_ON,
+    "feddim-many": _many(_FEDDIM_ON, 30, 10, on_digits=(50, 10)),
+    "feddg-ga": {
+        "pacs": {**_FEDDG_GA, "model": "resnet18"},
+        "officehome": {**_FEDDG_GA, "model": "resnet18"},
+        "terraincognita": {**_FEDDG_GA, "model": "resnet50"},
+        **{name: {**_FEDDG_GA, "model": "alexnet", "normalization": "batch"} for name in ("domainnet", "domainnet10")},
+    },
+}
 """The settings by paper and data set. FedDG-GA's AlexNet has BatchNorm and began from ImageNet weights that nobody has
 published; from torchvision's, of AlexNet without it, the same function begins."""
 
 
-PLAIN_WEIGHTINGS: Mapping[str, str] = MappingProxyType(
-    dict.fromkeys(("fediir", "fediir-many", "feddim", "feddim-many"), "uniform")
-)
+PLAIN_WEIGHTINGS: Mapping[str, str] = dict.fromkeys(("fediir", "fediir-many", "feddim", "feddim-many"), "uniform")
 """How a paper weighs the sites where the step is their plain mean, as in FedAvg: FedIIR's code and FedDIM's Eq. 5
 divide by their number. The others weigh by samples or do not say: then the default of the method holds."""
 

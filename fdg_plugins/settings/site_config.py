@@ -8,6 +8,7 @@ The file is keyed by site name, because all sites of a simulator share one file:
 
 import os
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,23 +22,13 @@ from fdg_plugins.storage import read_json, user_path, write_json
 
 FILE_NAME = "fdg_site.json"
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"  # set by an operator, or by FLARE for a job that asks for GPUs; numbered from 0
-FROM_ENVIRONMENT = (
-    "data_root",
-    "dataset_file",
-    "device",
-    "workers",
-    "threads",
-    "image_memory",
-    "compile",
-    "isolate",
-    "max_image_pixels",
-    "damaged_images",
-)
 PATHS = ("data_root", "dataset_file")
+FROM_ENVIRONMENT = (
+    *(*PATHS, "device", "workers", "threads", "image_memory"),
+    *("compile", "isolate", "max_image_pixels", "damaged_images"),
+)
 
 DistributionName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
-_last_read: tuple[Any, Any] = (None, None)  # a file by place, time and size, and its content
-
 Part = Annotated[str, StringConstraints(pattern=r"^[1-9]\d{0,5}/[1-9]\d{0,5}$")]
 
 
@@ -187,24 +178,23 @@ def _validated(values: Mapping[str, Any], site: str, entry: Mapping[str, Any]) -
 
 
 def _variable(field: str) -> str:
-    """Return the variable that may have a setting in place of the file."""
     return f"FDG_{field.upper()}"
 
 
 def _content(path: Path) -> Any:
-    global _last_read  # the sites of a simulation, which may be thousands, share one file
     try:
         found = path.stat() if path.is_file() else None
-        state = found and (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
-        if state is None or (last := _last_read)[0] != state:
-            last = _last_read = (state, read_json(path))
-        return last[1]
+        return _read(path, found and (found.st_ino, found.st_mtime_ns, found.st_size))
     except DataError as error:
         raise DataError(str(error), public="its config cannot be read as JSON.") from error
 
 
+@lru_cache(maxsize=1)  # the sites of a simulation, which may be thousands, share one file
+def _read(path: Path, _state: object) -> Any:
+    return read_json(path)
+
+
 def _entry(site: str, content: Any, path: Path, *, shared: bool) -> dict[str, Any]:
-    """Return the settings of ``site`` in the content of a file."""
     entry = content.get(site, {}) if isinstance(content, dict) else None
     if isinstance(entry, dict) and (shared or not content or site in content):
         return entry

@@ -27,10 +27,7 @@ def save_checked_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metada
 
 
 def load_checked_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """Return the tensors in ``path`` and its metadata, without the checksum.
-
-    Raises ``DataError`` naming the file if it cannot be read or is damaged.
-    """
+    """Return the tensors in ``path`` and its metadata, without the checksum."""
     try:
         with safe_open(path, framework="pt") as file:
             metadata = dict(file.metadata() or {})

@@ -53,14 +53,6 @@ def _place(workspace: Workspace) -> Path:
     return root / FOLDER
 
 
-def state_beside(folder: Path, site: str) -> Path:
-    """Return the folder of the same run of ``site``, whose workspace is beside that of the participant of ``folder``.
-
-    Only in a simulation are they.
-    """
-    return folder.parents[2] / site / FOLDER / folder.name
-
-
 def is_run(name: object) -> bool:
     """Return whether ``name`` is a valid job id: 1 to 64 letters, digits, hyphens and underscores."""
     return isinstance(name, str) and _RUN.fullmatch(name) is not None
@@ -80,10 +72,7 @@ def remove_expired(workspace: Workspace) -> None:
 
 
 def remove_state(folder: Path) -> None:
-    """Remove the folder of a finished run if it exists; a symbolic link in its place is not followed.
-
-    Raises ``DataError`` naming the folder if it cannot be removed completely.
-    """
+    """Remove the folder of a finished run if it exists; a symbolic link in its place is not followed."""
     try:
         shutil.rmtree(folder)
     except FileNotFoundError:
@@ -93,28 +82,18 @@ def remove_state(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def held_run(
-    folder: Path, meta: Mapping[str, Any], is_aborted: Callable[[], bool], patience: float | None = None
-) -> Iterator[None]:
+def held_run(folder: Path, meta: Mapping[str, Any], is_aborted: Callable[[], bool]) -> Iterator[None]:
     """Hold a run's state at the server for one job; it is removed in the end if the run has left nothing there.
 
     A job config may name any run to resume. Without this, a second job would share the files of one that still
     runs, and anyone who may submit jobs could end up with another person's model. Raises ``DataError`` if another job
-    holds the folder for ``patience`` seconds (None: ``PATIENCE_S``), and if another person started the run.
+    holds the folder for ``PATIENCE_S`` seconds, and if another person started the run.
 
     ``meta``: that of the job, with the submitter whom FLARE authenticated; without one in a simulation.
     """
-    deadline = time.monotonic() + (PATIENCE_S if patience is None else patience)
     with contextlib.ExitStack() as stack:
         with writing(folder):
-            while True:
-                make_private_folder(folder)
-                with contextlib.suppress(BlockingIOError):
-                    stack.enter_context(locked(folder, wait=False))
-                    break
-                if is_aborted() or time.monotonic() > deadline:
-                    raise DataError(f"run {folder.name} still goes on in another job, expected one that has ended.")
-                time.sleep(POLL_S)
+            stack.enter_context(_lock(folder, is_aborted))
         _check_owner(folder, meta)
         mark_in_use(folder)
         try:
@@ -122,6 +101,18 @@ def held_run(
         finally:
             if folder.is_dir() and {path.name for path in folder.iterdir()} <= {OWNER_FILE}:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lock(folder: Path, is_aborted: Callable[[], bool]) -> contextlib.ExitStack:
+    deadline, stack = time.monotonic() + PATIENCE_S, contextlib.ExitStack()
+    while True:
+        make_private_folder(folder)
+        with contextlib.suppress(BlockingIOError):
+            stack.enter_context(locked(folder, wait=False))
+            return stack
+        if is_aborted() or time.monotonic() > deadline:
+            raise DataError(f"run {folder.name} still goes on in another job, expected one that has ended.")
+        time.sleep(POLL_S)
 
 
 def _check_owner(folder: Path, meta: Mapping[str, Any]) -> None:

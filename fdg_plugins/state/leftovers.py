@@ -42,14 +42,12 @@ def leftovers(place: Path, run: str | None = None) -> list[Leftover]:
     folders = [own] if os.path.lexists(own) else sorted(place.glob(f"*/{FOLDER}"))
     if not folders and not any((place / part).is_dir() for part in ("startup", "local")):
         raise DataError(field="folder", value=place, expected="a participant's kit or a simulator's workspace")
+    if links := [folder for folder in folders if not _is_real_folder(folder)]:
+        raise DataError(field="folder", value=links[0], expected="a folder of run states, not a link")
     found = []
-    for folder in folders:
-        if not _is_real_folder(folder):
-            raise DataError(field="folder", value=folder, expected="a folder of run states, not a link")
-        for path in sorted(folder.iterdir()):
-            if run in (None, path.name):
-                with suppress(FileNotFoundError):  # its run has finished meanwhile
-                    found.append(_leftover(path, DAY_S if run is None else HOUR_S))
+    for path in (path for folder in folders for path in sorted(folder.iterdir()) if run in (None, path.name)):
+        with suppress(FileNotFoundError):  # its run has finished meanwhile
+            found.append(_leftover(path, DAY_S if run is None else HOUR_S))
     return found
 
 
@@ -58,7 +56,6 @@ def _is_real_folder(path: Path) -> bool:
 
 
 def _leftover(path: Path, age_s: float) -> Leftover:
-    """Return what is at ``path``; a run's folder is kept unless it is unchanged for ``age_s`` seconds."""
     inside = [Path(root, name) for root, folders, files in os.walk(path) for name in (*folders, *files)]
     found = [one.lstat() for one in (path, *([] if path.is_symlink() else inside))]
     changed, why = max(one.st_mtime for one in found), None

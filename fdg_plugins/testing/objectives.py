@@ -338,7 +338,6 @@ def the_next_round_goes_on_with_what_was_kept(class_: ObjectiveClass) -> None:
 
 
 def _round(objective: Objective, sent: Tensors, site: SiteRound) -> Tensors:
-    """Return the model of a site after a round, its report and what it keeps."""
     model, batches = begin(objective, seed=site.number)
     local = objective.local(sent, model, site)
     trained = train(model, local, batches)

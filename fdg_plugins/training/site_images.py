@@ -78,7 +78,7 @@ class SiteImages:
         if self.left_out:
             self.data, self.left_out = self._open(frozenset()), frozenset()
         if self.config.damaged_images == "stop" or self.protocol.partition == MIX:
-            known = None if self._shared is None else self._shared.sound_images(self.data.images)
+            known = None if self._shared is None else self._shared.once(id(self.data.images), set[str])
             check_images(self.data, known, poll)
         elif self._part is None:
             self.data, damaged = without_damaged(self.data, self._open, poll=poll)
@@ -86,7 +86,7 @@ class SiteImages:
         else:
             # One image less divides the domain anew, so all its sites must leave out the same.
             whole = self._open(frozenset(), whole=True)
-            known = None if self._shared is None else self._shared.sound_images(whole.images)
+            known = None if self._shared is None else self._shared.once(id(whole.images), set[str])
             _, damaged = without_damaged(whole, partial(self._open, whole=True), known, poll)
             self.data, self.left_out = self._open(damaged), damaged
 

@@ -85,7 +85,7 @@ def test_the_record_is_that_of_a_finished_run(folder: Path, algorithm: str) -> N
         assert {name for name, score in evaluation.sites.items() if score.split == "test"} == {TARGET}
     for domain, reply in record.census.items():  # as a site of a federated run has it
         data = open_domain(None, "rotateddigits", domain, seed=0, max_samples=20)
-        assert (reply.split, reply.split_hash, reply.compiled) == (data.split, data.split_hash, False)
+        assert (reply.split, reply.split_hash, reply.compiled) == (data.name, data.digest, False)
     start = initial_model(record.protocol, 10).model.state
     last, selected = (load_tensors(folder / algorithm / file) for file in (LAST_FILE, SELECTED_FILE))
     chosen = {choice.rule: choice.after_round for choice in record.choices}["source_validation"]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fdg_plugins.plugins.registry import registries
 from tests.cli.commands import check_refusal, fdg
+from tests.conftest import forget_installed
 
 pytestmark = pytest.mark.usefixtures("no_fdg_variables", "broken")
 
@@ -22,12 +22,10 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     groups = "[fdg_plugins.methods]\nodd = broken_plugin:METHOD\n[fdg_plugins.datasets]\nodd = broken_plugin:SET"
     (info / "entry_points.txt").write_text(groups, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    for registry in registries():
-        registry.refresh()
+    forget_installed()
     yield
     monkeypatch.undo()
-    for registry in registries():
-        registry.refresh()
+    forget_installed()
 
 
 def test_a_mistyped_method_is_told_as_such_and_its_own_says_why_it_cannot_be_had() -> None:

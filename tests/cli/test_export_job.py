@@ -112,7 +112,7 @@ def test_the_target_the_seed_and_settings_of_a_job_that_is_made_are_chosen(job: 
     check_refusal(fdg("export", "job", "fedomg", to, "--set", "rounds=2,3"), "with one value")
     check_refusal(fdg("export", "job", "fedmog", to), "did you mean 'fedomg'?")
     digits = ("fedomg", to, "--dataset", "rotateddigits", "--protocol", "feddg-ga")
-    check_refusal(fdg("export", "job", *digits), "has nothing for data set rotateddigits")
+    check_refusal(fdg("export", "job", *digits), "expected one that has data set rotateddigits")
     assert not to.exists()
 
 

@@ -64,7 +64,7 @@ def test_a_site_that_does_not_fit_is_refused_by_name(site: str, changes: dict[st
             take_census({name: answers[name] for name in order}, {}, "sketch")
         texts.add(str(caught.value))
     (text,) = texts
-    assert text.startswith(f"site {site} ")
+    assert text.startswith((f"site {site} ", f"site {site}: "))
 
 
 def test_a_federation_that_cannot_train_or_be_judged_is_refused() -> None:

@@ -117,7 +117,7 @@ def test_site_without_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capl
     number = re.fullmatch(r"site art_painting cannot take part: .* under ([0-9a-f]{8})\)\.", told)
     assert number is not None, told
     assert "nowhere" not in told
-    named = f"data root {tmp_path / 'nowhere'} is not a folder; FDG_DATA_ROOT or fdg_site.json names it."
+    named = f"data root is {tmp_path / 'nowhere'}, expected a folder, named by FDG_DATA_ROOT or fdg_site.json."
     assert f"{named} [{number[1]}]" in caplog.text, "the site's own log says all of it"
     assert not (tmp_path / RESULTS_FILE).exists()
     assert {task for task, _ in job.asked} == {TASK_CENSUS}

@@ -27,7 +27,7 @@ def test_a_domain_lists_every_image_in_order_under_the_label_of_its_folder(root:
     assert [sample.file for sample in data.test] == files
     assert all(data.classes[sample.label] == sample.file.split("/")[1] for sample in data.test)
     assert sorted(s.file for s in (*data.train, *data.validation)) == files
-    assert (data.split, data.skipped, data.unused) == ("pacs/90-10@1", (), ())
+    assert (data.name, data.skipped, data.unused) == ("pacs/90-10@1", (), ())
 
 
 def test_the_known_bad_sketch_is_skipped_and_what_else_lies_there_is_said(root: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_folder_one_level_off_an_unexpected_class_an_unusable_one_and_an_odd_n
     with refused(f"did you mean {root}?"):
         open_photo(root / "pacs")
     (root / "pacs" / "photo" / "zebra").mkdir()
-    with refused("unexpected class folder zebra; expected exactly dog, elephant"):
+    with refused("zebra, expected one of ('dog', 'elephant'"):
         open_photo(root)
     (root / "pacs" / "photo" / "zebra").rmdir()
     (root / "pacs" / "photo" / "dog" / "a\n.jpg").touch()
@@ -92,11 +92,11 @@ def test_a_site_with_a_part_holds_its_share_and_tests_on_the_whole_domain(root: 
     assert {*first.train, *second.train} == set(whole.train)
     assert {*first.validation, *second.validation} == set(whole.validation)
     assert first.test == second.test == whole.test
-    assert second.split == f"pacs/90-10@1/equal@1-{whole.split_hash}/part2of2"
+    assert second.name == f"pacs/90-10@1/equal@1-{whole.digest}/part2of2"
     # The census refuses other labels: which images are for training follows from them, so parts would overlap.
     (root / "pacs" / "photo" / "dog" / "056_0000.jpg").rename(root / "pacs" / "photo" / "horse" / "moved.jpg")
     there = open_domain(root, "pacs", "photo", seed=1, part=(2, 2))
-    assert there.split.rsplit("/part", 1)[0] != second.split.rsplit("/part", 1)[0]
+    assert there.name.rsplit("/part", 1)[0] != second.name.rsplit("/part", 1)[0]
 
 
 def test_sites_of_one_process_list_a_domain_once_and_have_what_they_have_apart(
@@ -107,14 +107,14 @@ def test_sites_of_one_process_list_a_domain_once_and_have_what_they_have_apart(
     apart = open_domain(root, "pacs", "photo", seed=1, part=(2, 2))
     monkeypatch.setattr(domains, "list_images", None)
     second = open_domain(root, "pacs", "photo", seed=1, part=(2, 2), shared=shared)
-    assert (second.train, second.split_hash) == (apart.train, apart.split_hash)
+    assert (second.train, second.digest) == (apart.train, apart.digest)
     assert second.images is first.images
 
 
 def test_only_who_names_no_data_root_gets_a_stand_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
-    monkeypatch.setattr(domains, "ensure_stand_in", lambda cache, dataset: tmp_path / dataset)
+    monkeypatch.setattr(domains, "write_stand_in", lambda root, dataset: tmp_path / dataset)
     assert find_data_root("pacs", None, None) == DataRoot(tmp_path / "pacs", stand_in=True)
     assert find_data_root("rotatedmnist", None, None) == DataRoot(None, stand_in=True)
     assert find_data_root("rotateddigits", None, None) == DataRoot(None, stand_in=False)
@@ -123,5 +123,5 @@ def test_only_who_names_no_data_root_gets_a_stand_in(
     assert find_data_root("vlcs", tmp_path, None) == DataRoot(tmp_path, stand_in=True)
     with refused("data set vlcs has no data root and no stand-in"):
         find_data_root("vlcs", None, tmp_path)
-    with refused(f"data root {tmp_path / 'away'} is not a folder"):
+    with refused(f"data root is {tmp_path / 'away'}, expected a folder"):
         find_data_root("pacs", tmp_path / "away", tmp_path)

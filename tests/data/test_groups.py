@@ -84,7 +84,7 @@ def test_a_pattern_over_the_names_keeps_patients_together_at_the_site(root: Path
     plain, data = opened(root, ""), opened(root, PATTERN)
     assert patients(plain.train) & patients(plain.validation)
     assert not patients(data.train) & patients(data.validation)
-    assert (len(data.test), data.split) == (80, "scans/90-10-by-patient@0")
+    assert (len(data.test), data.name) == (80, "scans/90-10-by-patient@0")
     assert {patient: one.group for one in data.test for patient in patients((one,))} == {
         f"p{n}": f"p{n}" for n in range(12)
     }
@@ -105,7 +105,7 @@ def test_a_column_of_the_lists_says_the_group_and_lists_that_tear_one_are_refuse
     one_list = '[lists]\ntrain = "{domain}.csv"\n'
     data = opened(root, f'group = "patient"\n{one_list}')
     assert not patients(data.train) & patients(data.validation)
-    assert (len((*data.train, *data.validation)), data.split) == (80, "scans/lists-by-patient+90-10@0")
+    assert (len((*data.train, *data.validation)), data.name) == (80, "scans/lists-by-patient+90-10@0")
     with refused("group of dataset.toml is 'patient'"):
         opened(root, 'group = "patient"')
     with refused("expected the names of columns, 'case' after"):
@@ -132,7 +132,7 @@ def test_images_with_masks_have_their_group_in_the_name_or_in_the_data_list(root
                for path in sorted((root / "a" / "images").iterdir())]  # fmt: skip
     (root / "a" / "dataset.json").write_text(json.dumps({"training": entries}))
     listed = opened(root, f'{masks}group = "patient"\n')
-    assert (listed.train, listed.validation, listed.split_hash) == (data.train, data.validation, data.split_hash)
+    assert (listed.train, listed.validation, listed.digest) == (data.train, data.validation, data.digest)
     (root / "a" / "dataset.json").write_text(json.dumps({"training": entries[:38], "test": entries[38:]}))
     with refused("1 groups of images are in several parts of the division, such as 'p7' in test and training"):
         opened(root, f'{masks}group = "patient"\n')

@@ -2,6 +2,7 @@
 """Batches of images: the same bits for any number of workers and any memory, and one sentence for a bad image."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +14,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fdg_plugins.core.steps import batches_per_epoch
-from fdg_plugins.data import PACS, DomainData, open_domain, training_batches
+from fdg_plugins.data import PACS, DomainData, open_domain, training_epochs
 from fdg_plugins.data.augmentation import Epochs, normalised
-from fdg_plugins.data.image_files import ImageFiles
-from fdg_plugins.data.images import ImageBatches, shuffled_batches
+from fdg_plugins.data.image_files import Example, ImageFiles
+from fdg_plugins.data.images import shuffled_batches
 from fdg_plugins.errors import DataError
 
 SIZE = 16
@@ -36,12 +37,12 @@ def data(tmp_path: Path) -> DomainData:
     return open_domain(tmp_path, "pacs", "photo", seed=1)
 
 
-def epoch(data: DomainData, number: int = 0, workers: int = 0) -> ImageBatches:
+def epoch(data: DomainData, number: int = 0, workers: int = 0) -> Iterable[Example]:
     scope = ("site-1", number)
-    return training_batches(data, image_size=SIZE, batch_size=4, seed=1, scope=scope, workers=workers)
+    return next(training_epochs(data, image_size=SIZE, batch_size=4, seed=1, scope=scope, epochs=1, workers=workers))
 
 
-def stacked(batches: ImageBatches) -> tuple[torch.Tensor, torch.Tensor]:
+def stacked(batches: Iterable[Example]) -> tuple[torch.Tensor, torch.Tensor]:
     """Return all images ``[B, 3, S, S]`` and labels ``[B]`` in the order in which they come."""
     images, labels = zip(*batches, strict=True)
     return torch.cat(images), torch.cat(labels)
@@ -73,7 +74,7 @@ def test_workers_and_memory_change_no_bit(data: DomainData, workers: int, memory
 
 def test_an_epoch_holds_every_training_image_once_with_its_label(data: DomainData) -> None:
     images, labels = stacked(epoch(data))
-    dataset = data.images.training(data.train, SIZE, Epochs(1, ("site-1", 0)))
+    dataset = data.images.training(data.train, SIZE, Epochs(1, ("site-1", 0), 1))
     singles = [dataset[i] for i in reversed(range(len(data.train)))]  # in any order of reading
     assert Counter(labels.tolist()) == Counter(sample.label for sample in data.train)
     for image, label in zip(images, labels, strict=True):

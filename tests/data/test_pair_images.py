@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import ExifTags, Image
 
-from fdg_plugins.data import DomainData, open_domain, training_batches
+from fdg_plugins.data import DomainData, open_domain, training_epochs
 from fdg_plugins.data.decoding import DamagedError, PairForm
 from fdg_plugins.data.domains import find_damaged
 from fdg_plugins.data.pairs import list_pairs
@@ -40,7 +40,9 @@ def opened(root: Path, **options: Any) -> DomainData:
 
 
 def epoch(data: DomainData, number: int = 0, workers: int = 0) -> Batches:
-    return list(training_batches(data, image_size=SIZE, batch_size=4, seed=1, scope=("a", number), workers=workers))
+    scope = ("a", number)
+    epochs = training_epochs(data, image_size=SIZE, batch_size=4, seed=1, scope=scope, epochs=1, workers=workers)
+    return list(next(epochs))
 
 
 def test_image_and_mask_move_together_in_crops_and_flips(root: Path) -> None:

@@ -10,9 +10,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
 
-from fdg_plugins.data import DATASETS, PublishedSpec, find_data_root, open_domain, training_batches
+from fdg_plugins.data import DATASETS, PublishedSpec, find_data_root, open_domain, training_epochs
 from fdg_plugins.data.catalogue import ROTATED_MNIST
 from fdg_plugins.data.image_files import ImageArray
 from fdg_plugins.data.published import deal, published_domain, rotate
@@ -74,17 +73,6 @@ def test_the_published_files_are_read_as_they_are_and_broken_ones_refused(
         published_domain(tmp_path, spec, "train")
 
 
-def test_images_in_folders_are_read_and_too_large_a_one_is_refused(tmp_path: Path, refused: Refused) -> None:
-    for name in spec_of("cifar10").classes:
-        (tmp_path / "cifar10" / "train" / name).mkdir(parents=True)
-        for number in range(2):
-            Image.new("RGB", (32, 32)).save(tmp_path / "cifar10" / "train" / name / f"{number}.png")
-    assert len(open_domain(tmp_path, "cifar10", "train", seed=0, max_pixels=1024).test) == 20
-    Image.new("RGB", (40, 30)).save(tmp_path / "cifar10" / "train" / "cat" / "0.png")
-    with refused("has 1,200 pixels; expected at most 1,024 (max_image_pixels)"):
-        open_domain(tmp_path, "cifar10", "train", seed=0, max_pixels=1024)
-
-
 @pytest.mark.parametrize("name", SOURCES)
 def test_without_a_data_root_digits_stand_in_for_every_class(name: str, tmp_path: Path) -> None:
     spec, root = spec_of(name), find_data_root(name, None, tmp_path)
@@ -93,7 +81,7 @@ def test_without_a_data_root_digits_stand_in_for_every_class(name: str, tmp_path
     assert sum(map(len, parts.values())) == 1797
     assert {sample.label for sample in parts["train"]} == set(range(len(spec.classes)))
     data = open_domain(root.path, name, "test", seed=0)
-    batch, _ = next(iter(training_batches(data, image_size=spec.size, batch_size=4, seed=0, scope=("x",))))
+    batch, _ = next(next(training_epochs(data, image_size=spec.size, batch_size=4, seed=0, scope=("x",), epochs=1)))
     assert batch.shape == (4, spec.channels, spec.size, spec.size)
 
 
@@ -142,7 +130,7 @@ def test_a_right_angle_turns_counter_clockwise_and_digits_stand_in() -> None:
     data = open_domain(None, "rotateddigits", "angle_15", seed=1)
     for name in ("rotatedmnist", "rotatedmnist_7k"):
         opened = open_domain(None, name, "angle_15", seed=1)
-        assert (opened.dataset, opened.split, opened.split_hash) == (name, "rotateddigits/90-10@1", data.split_hash)
+        assert (opened.dataset, opened.name, opened.digest) == (name, "rotateddigits/90-10@1", data.digest)
         assert isinstance(opened.images, ImageArray)
         assert isinstance(data.images, ImageArray)
         assert torch.equal(opened.images.pixels, data.images.pixels)

@@ -35,15 +35,15 @@ def test_every_image_is_at_one_site_to_train_or_to_judge(kind: str) -> None:
         assert site.train
         assert site.validation
     assert 0.2 < sum(len(site.validation) for site in sites) / len(held) < 0.3
-    assert sites[2].split_hash == opened(kind, 3).split_hash == RECORDED[kind]
+    assert sites[2].digest == opened(kind, 3).digest == RECORDED[kind]
 
 
 def test_all_sites_name_one_partition_by_its_hash_which_the_seed_and_the_kind_change() -> None:
     first, second = opened("dirichlet", 1), opened("dirichlet", 2)
-    name = first.split.removesuffix("/part1of20")
-    assert second.split == f"{name}/part2of20"
+    name = first.name.removesuffix("/part1of20")
+    assert second.name == f"{name}/part2of20"
     assert name.startswith("mnist/75-25/dirichlet0.1-least10@0-")
-    hashes = {name[-16:], *(opened(kind, 1, seed).split.split("/")[-2][-16:] for kind in SKEWED for seed in (0, 1))}
+    hashes = {name[-16:], *(opened(kind, 1, seed).name.split("/")[-2][-16:] for kind in SKEWED for seed in (0, 1))}
     assert len(hashes) == 2 * len(SKEWED)
 
 
@@ -95,7 +95,7 @@ def test_all_sites_divide_a_share_of_each_domain_and_its_own_sites_the_rest(shar
             size = len(open_domain(None, "rotateddigits", other, seed=0).train)
             expected = share * size / len(sites) + ((1 - share) * size / count if other == domain else 0)
             assert found[other] == pytest.approx(expected, abs=2)
-    assert len({site.split.rpartition("/mix")[2].partition("/")[0] for site in sites.values()}) == 1
+    assert len({site.name.rpartition("/mix")[2].partition("/")[0] for site in sites.values()}) == 1
     one = sites["angle_15", 2]
     found_labels = [int(one.images.evaluation(one.train, 28)[row][1]) for row in range(len(one.train))]
     assert found_labels == [sample.label for sample in one.train]
@@ -107,6 +107,6 @@ def test_a_mix_never_holds_images_of_the_held_out_domain_and_knows_its_sites() -
     )
     partition = Partition("mix", share=0.5, counts=tuple(COUNTS.items()))
     whole = open_domain(None, "rotateddigits", "angle_0", seed=0, partition=partition)
-    assert whole.split == open_domain(None, "rotateddigits", "angle_0", seed=0).split, "the held-out site is as ever"
+    assert whole.name == open_domain(None, "rotateddigits", "angle_0", seed=0).name, "the held-out site is as ever"
     with pytest.raises(SettingsError):
         open_domain(None, "rotateddigits", "angle_15", seed=0, part=(1, 3), partition=partition)

@@ -18,7 +18,6 @@ from fdg_plugins.data.stand_in import (
     STYLES,
     draw,
     draw_pair,
-    ensure_stand_in,
     is_stand_in,
     write_stand_in,
 )
@@ -28,7 +27,7 @@ FEW = {"0": (6, 5, 4, 2), "1": (1, 1, 1, 1), "2": (3, 3, 2, 2)}
 
 
 def one_per_class(cache: Path) -> Path:
-    return ensure_stand_in(cache, images_per_class=1)
+    return write_stand_in(cache / "drawn", images_per_class=1)
 
 
 def files_below(root: Path) -> set[str]:
@@ -66,7 +65,7 @@ def test_a_mask_marks_what_is_brighter_on_the_disc(domain: str) -> None:
 
 
 def test_pacs_is_drawn_in_its_layout_and_marked(tmp_path: Path) -> None:
-    root = ensure_stand_in(tmp_path, images_per_class=2)
+    root = write_stand_in(tmp_path / "drawn", images_per_class=2)
     assert files_below(root) == complete(2)
     with Image.open(root / "pacs" / "sketch" / "giraffe" / "001.png") as stored:
         assert stored.tobytes() == draw("sketch", "giraffe", 1).tobytes()

@@ -108,4 +108,4 @@ def test_other_images_are_in_one_split(tmp_path: Path, partition: str, in_one_pr
     assert set(at) == {file for file in everything if file.startswith("a/")} - {"a/x/07.png"}
     assert len({reply.split.rsplit("/part", 1)[0] for reply in replies}) == 1
     again = SiteSession(SITES[0], config, protocol, None, sessions[0].images.left_out, shared)
-    assert again.data.split_hash == sessions[0].data.split_hash
+    assert again.data.digest == sessions[0].data.digest

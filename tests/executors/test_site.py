@@ -4,6 +4,7 @@
 import copy
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from nvflare.private.fed.client.client_engine_executor_spec import TaskAssignmen
 from nvflare.private.fed.client.client_runner import ClientRunner, ClientRunnerConfig, TaskRouter
 
 from fdg_plugins.audit.file import AUDIT_FILE, read_audit
-from fdg_plugins.data.stand_in import ensure_stand_in
+from fdg_plugins.data.stand_in import write_stand_in
 from fdg_plugins.executors import SiteExecutor
 from fdg_plugins.executors.work import CENSUS_FILE, SiteTask, SiteWork
 from fdg_plugins.messages import (
@@ -86,9 +87,8 @@ def test_training_is_answered_with_update_report_and_number_of_samples_in_any_pr
 
 def test_on_the_stand_in_its_own_protocol_counts(tmp_path: Path, photo: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FDG_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(
-        "fdg_plugins.data.domains.ensure_stand_in", lambda *place: ensure_stand_in(*place, images_per_class=3)
-    )
+    few = partial(write_stand_in, images_per_class=3)
+    monkeypatch.setattr("fdg_plugins.data.domains.write_stand_in", few)
     photo.configure(device="cpu")
     drawn = PROTOCOL.model_copy(update={"seed": 4})
     reply = CensusReply.model_validate(from_shareable(photo.ask(TASK_CENSUS, census_request(stand_in=drawn))).data)

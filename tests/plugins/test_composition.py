@@ -42,7 +42,6 @@ def test_order_case_spaces_and_fed_change_nothing() -> None:
         assert [record.key for record in parse_method(text).records] == ["fedomg", "fedga", "feddim"]
     for text, name in {"fedavg+ga": "fedga", "fedavg+dim": "feddim", "fedga+dim": "feddim+ga"}.items():
         assert parse_method(text).name == name
-    assert parse_method("fedomg").plus("dim").name == "fedomg+dim"
 
 
 def test_a_direction_may_start_from_another_rule_than_fedavg() -> None:
@@ -77,28 +76,11 @@ def test_a_job_accepts_what_is_said_of_it_and_the_variables_named_are_those_that
     assert set(parted.aggregator) | set(parted.objective) == of_server | of_sites - {"target"}
 
 
-def test_the_parts_of_a_composition_land_where_they_act() -> None:
-    run = run_of(parse_method("fedomg+ga+dim"), "pacs")
-    assert (run.aggregator["name"], run.aggregator["weighting"]["name"], run.objective["name"]) == (
-        "fedomg",
-        "ga",
-        "dim",
-    )
-    for text, aggregator in {"ga+dim": "fedga", "dim": "fedavg"}.items():
-        assert run_of(parse_method(text), "pacs").aggregator["name"] == aggregator
-
-
 def test_weights_under_another_direction_bring_no_aggregator_of_their_own() -> None:
     weights, direction = METHODS.get("fedga"), METHODS.get("fedomg")
     alone, under = run_of(parse_method("fedga"), "pacs"), run_of(parse_method("fedomg+fedga"), "pacs")
     assert settings_in(alone, weights).keys() - settings_in(under, weights).keys() == {"server_lr"}
     assert settings_in(under, direction)["weighting"] == "ga"
-
-
-def test_what_leaves_with_a_composition_is_what_leaves_with_its_parts() -> None:
-    together = parse_method("fedomg+ga+iir").leaves()
-    apart = [leaving for part in ("fedomg", "ga", "iir") for leaving in parse_method(part).leaves()]
-    assert sorted(leaving.what for leaving in together) == sorted({leaving.what for leaving in apart})
 
 
 def test_who_has_used_two_methods_together_is_found_from_either_side() -> None:

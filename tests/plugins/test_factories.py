@@ -9,7 +9,7 @@ import torch
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import NETWORKS, build_model
-from fdg_plugins.plugins.factories import bring_factory, is_factory
+from fdg_plugins.plugins.factories import bring_factory
 from fdg_plugins.plugins.files import files_behind
 
 NET = """
@@ -78,7 +78,6 @@ def test_an_installed_module_is_named_and_not_copied(here: Path) -> None:
     ["no_net:Net", "my_net:Nett", "my_net:number", "no/net.py:Net", "script.py:Net", "torchvision.models:Net", ":Net"],
 )
 def test_what_is_no_factory_is_refused_and_leaves_no_trace(here: Path, text: str) -> None:
-    assert is_factory(text)
     with pytest.raises(SettingsError):
         bring_factory(text, here, here.parent / "made")
     assert len(NETWORKS.loaded()) == len(NETWORKS.own())
@@ -86,6 +85,5 @@ def test_what_is_no_factory_is_refused_and_leaves_no_trace(here: Path, text: str
 
 
 def test_a_job_cannot_name_a_factory() -> None:
-    assert not is_factory("resnet18")
     with pytest.raises(SettingsError):
         NETWORKS.get("torchvision.models:resnet18")

@@ -11,7 +11,7 @@ import pytest
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.centralised import ALGORITHMS
 from fdg_plugins.models import NETWORKS
-from fdg_plugins.plugins.files import check_names_differ, files_behind, load_file, load_files
+from fdg_plugins.plugins.files import files_behind, load_file, load_files
 from fdg_plugins.plugins.methods import METHODS, REFERENCES
 from fdg_plugins.recipes import make_recipe
 
@@ -100,13 +100,6 @@ def test_a_file_that_brings_nothing_or_fails_is_refused(custom: Path, code: str)
     assert "bad.py" in error.value.public
     assert not any(word in error.value.public for word in (str(custom), "secret"))
     assert "fdg_custom_bad" not in sys.modules
-
-
-def test_two_files_of_one_name_are_refused_because_one_would_replace_the_other(tmp_path: Path) -> None:
-    one, other = tmp_path / "a" / "mine.py", tmp_path / "b" / "mine.py"
-    check_names_differ([one, tmp_path / "b" / "other.py", one])
-    with pytest.raises(SettingsError):
-        make_recipe("fedavg", plugins=[one, other])
 
 
 METHOD = """

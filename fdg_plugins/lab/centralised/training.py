@@ -5,14 +5,13 @@ Shapes: m domains; each step takes images ``[B, C, S, S]`` and labels ``[B]`` of
 size, and yields risks of shape ``[m]``.
 """
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from fdg_plugins.data import AugmentationRanges, DomainData, training_batches
+from fdg_plugins.data import AugmentationRanges, DomainData, training_epochs
 from fdg_plugins.errors import FDGError, Stopped
-from fdg_plugins.lab.centralised.algorithm import Algorithm, Batch
+from fdg_plugins.lab.centralised.algorithm import MOST_STEPS, Algorithm, Batch
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import DEFAULT_TASK, Task
@@ -31,17 +30,18 @@ def endless_batches(
     augmentation depend only on the protocol's seed, the domain and the number of the pass.
     """
     size = min(protocol.batch_size, len(data.train))
-    for number in itertools.count():
-        batches = training_batches(
-            data,
-            image_size=protocol.image_size,
-            batch_size=protocol.batch_size,
-            seed=protocol.seed,
-            scope=("pooled", data.domain, number),
-            augmentation=AugmentationRanges(protocol.crop_scale, protocol.color_jitter),
-            workers=workers,
-            device=device,
-        )
+    passes = training_epochs(
+        data,
+        image_size=protocol.image_size,
+        batch_size=protocol.batch_size,
+        seed=protocol.seed,
+        scope=("pooled", data.domain),
+        epochs=MOST_STEPS,
+        augmentation=AugmentationRanges(protocol.crop_scale, protocol.color_jitter),
+        workers=workers,
+        device=device,
+    )
+    for batches in passes:
         for images, labels in batches:
             if len(labels) >= size:
                 yield images[:size], labels[:size]

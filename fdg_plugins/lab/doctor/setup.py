@@ -92,7 +92,8 @@ def look_for(root: Path, spec: DatasetSpec) -> Finding | None:
         return None
     names, what = [f"{spec.folder}/{domain}" for domain in spec.domains], "domains"
     if isinstance(spec, AttributeSpec):
-        names, what = [*spec.lists, f"{spec.folder}/{spec.image_folder}"], "lists and folders"
+        parts = (spec.attribute_list, spec.part_list, spec.image_folder)
+        names, what = [f"{spec.folder}/{part}" for part in parts], "lists and folders"
     elif isinstance(spec, RotatedSpec) or (isinstance(spec, PublishedSpec) and not (folder / "train").is_dir()):
         names, what = list(files_of(spec)), "files"
     there = sum((root / name).exists() for name in names)

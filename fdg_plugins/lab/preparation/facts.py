@@ -17,7 +17,7 @@ from fdg_plugins.data.decoding import (
     ignored_orientation,
     open_image,
 )
-from fdg_plugins.data.presets import PRESETS
+from fdg_plugins.data.presets import BYTES, PRESETS
 from fdg_plugins.data.specs import KnownSpec, PairSample, Sample, SegmentationSpec
 from fdg_plugins.storage import sha256_of
 
@@ -87,7 +87,7 @@ def read_pair(
     """
     assert isinstance(pair, PairSample)
     preset = PRESETS.get(spec.preset)
-    in_bytes = preset is not None and preset.of_photographs and spec.dims in preset.dims
+    in_bytes = preset is not None and preset.intensity == BYTES and spec.dims in preset.dims
     form = PairForm(spec, True, max_pixels, in_bytes)
     image, labels = form.read(root / spec.folder / pair.file, root / spec.folder / pair.mask)
     return image, labels[0]

@@ -29,7 +29,6 @@ from fdg_plugins.lab.sweep.kinds import RunKind, kind_of, launch
 from fdg_plugins.lab.sweep.machine import Machine
 from fdg_plugins.lab.sweep.plan import PlannedRun, SweepFile
 from fdg_plugins.lab.sweep.processes import RunProcess, end_processes, finished_record
-from fdg_plugins.plugins.files import check_names_differ
 from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE, TRACKED
 from fdg_plugins.record.text import duration
 from fdg_plugins.storage import read_json, write_bytes, write_json, writing
@@ -100,7 +99,6 @@ class Store:
 
         Raises ``DataError`` if a given file differs from the kept file of the same name.
         """
-        check_names_differ(given)
         kept = {path.name: path for path in sorted(self.plugins.glob("*.py"))}
         for path in given:
             if kept.setdefault(path.name, path).read_bytes() != path.read_bytes():

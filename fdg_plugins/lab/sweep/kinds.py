@@ -4,6 +4,7 @@
 A kind knows methods and settings, the description of a run in a folder ``job``, and the command that executes it.
 """
 
+import json
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,7 +21,7 @@ from fdg_plugins.lab.sweep.processes import Launch
 from fdg_plugins.plugins.composition import find_method, parse_method
 from fdg_plugins.plugins.files import files_behind
 from fdg_plugins.plugins.methods import METHODS, REFERENCES
-from fdg_plugins.plugins.own_dataset import DatasetRef, dataset_text, plain_dataset
+from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.recipes import settings_of as recipe_settings
 from fdg_plugins.record.run_files import SIMULATOR_FOLDER
@@ -112,7 +113,8 @@ class ReferenceRuns:
 
     def words(self, run: PlannedRun, at_once: int, sites: int) -> Sequence[str]:
         """Return ``fdg run`` with the run's settings; the environment sets its number of threads."""
-        own = {"dataset": dataset_text(run.dataset), "target": run.target, "protocol": run.protocol}
+        dataset = run.dataset if isinstance(run.dataset, str) else json.dumps(plain_dataset(run.dataset))
+        own = {"dataset": dataset, "target": run.target, "protocol": run.protocol}
         given = [(f"--{name}", str(value)) for name, value in own.items()] + [("--set", f"seed={run.seed}")]
         named = {"model": run.settings.get("model"), "dataset": run.dataset}
         uses = [(name, value) for name, value in named.items() if isinstance(value, str)]

@@ -20,7 +20,7 @@ from fdg_plugins.messages import REPORT_GAP
 from fdg_plugins.objectives import Objective, make_objective, objective_settings, read_settings
 from fdg_plugins.plans.plans import Plans, check_settings, make_plans
 from fdg_plugins.plugins.classes import parameters_of, read_spec
-from fdg_plugins.plugins.composition import PLAIN, Composition, parts
+from fdg_plugins.plugins.composition import PLAIN, Composition, parse_method, parts
 from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset
 from fdg_plugins.settings.defaults import dataset_protocol, method_defaults
 from fdg_plugins.settings.protocol import Protocol, check_unshared, part_settings
@@ -65,8 +65,9 @@ def job_settings(method: Composition, dataset: DatasetRef, given: Mapping[str, A
     apply to the stand-in. Raises ``SettingsError``, in one sentence, for an invalid name or value.
     """
     chosen = {name: value for name, value in given.items() if value is not None}
-    weighting, of_weighting = _named("weighting", chosen.pop("weighting", None))
-    objective, of_objective = _named("objective", chosen.pop("objective", None))
+    named = {what: read_spec(what, chosen.pop(what)) for what in ("weighting", "objective") if what in chosen}
+    weighting, of_weighting = named.get("weighting", (None, {}))
+    objective, of_objective = named.get("objective", (None, {}))
     method = _with_parts(method, weighting, of_weighting, objective)
     metric = chosen.pop(METRIC, "loss") if _needs_gaps(method) else None
     names = objective_settings(method.objective)
@@ -98,18 +99,9 @@ def _needs_gaps(method: Composition) -> bool:
     return method.weighting is not None and WEIGHTINGS[method.weighting].shares == REPORT_GAP
 
 
-def _named(what: str, spec: Any) -> tuple[str | None, Mapping[str, Any]]:
-    """Return name and settings of a part given by name, or as an object with a name; no name if none was given."""
-    name, settings = (None, {}) if spec is None else read_spec(what, spec)
-    if spec is not None and not isinstance(name, str):
-        raise SettingsError(field=what, value=spec, expected="a name or a mapping with a name")
-    return name, settings
-
-
 def _with_parts(
     method: Composition, weighting: str | None, of_weighting: Mapping[str, Any], objective: str | None
 ) -> Composition:
-    """Return the method with a weighting and an objective that are given, unless it has others."""
     if weighting is not None:
         WEIGHTINGS.known(weighting)
         check_settings_known(f"weighting {weighting!r}", sorted(of_weighting), weighting_names(weighting))
@@ -121,12 +113,11 @@ def _with_parts(
             expected = f"{of_method!r}, which method {method.name!r} has"
             raise SettingsError(field=what, value=name, expected=expected)
     if weighting in parts("weighting") and method.weighting is None:
-        method = method.plus(str(weighting))
-    return method if objective in (None, method.objective) else method.plus(str(objective))
+        method = parse_method(f"{method.name}+{weighting}")
+    return method if objective in (None, method.objective) else parse_method(f"{method.name}+{objective}")
 
 
 def _server_names(method: Composition) -> list[str]:
-    """Return the names of the settings of the aggregator, and of the weighting that is part of the method."""
     names = parameters_of(AGGREGATORS[method.aggregator])
     if method.weighting is None:
         return names
@@ -134,7 +125,6 @@ def _server_names(method: Composition) -> list[str]:
 
 
 def _aggregator(method: Composition, settings: dict[str, Any]) -> tuple[UpdateAggregator, dict[str, Any]]:
-    """Return the aggregator with ``settings``, and its object in the job, which contains only those settings."""
     if method.weighting is not None and method.aggregator == method.direction:  # the weighting itself is a setting
         own = {name: settings.pop(name) for name in weighting_names(method.weighting) if name in settings}
         settings["weighting"] = {"name": method.weighting, **read_weighting(method.weighting, own)}
