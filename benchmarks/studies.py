@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The studies of docs/results on real data: what each runs, as one or several calls of ``fdg sweep``.
+"""The studies of docs/results on real data: what each runs, as a call of ``fdg sweep``.
 
     python benchmarks/studies.py                                         # what there is
     python benchmarks/studies.py office --data-root /data                # resumes: finished runs are not run again
@@ -65,50 +65,50 @@ SCRATCH = (
 CIFAR10 = f"--methods fedavg,fedomg --dataset cifar10 --protocol fedomg-fl {AUTO} --set sites=20,40,60 --set rounds=100"
 MANY = f"--dataset rotatedmnist --protocol fediir-many {AUTO}"
 
-STUDIES: dict[str, tuple[str, ...]] = {
-    "rotatedmnist_70k": (f"--methods fedavg,fediir --targets angle_0,angle_75 {ALL_DIGITS}",),
-    "rotatedmnist_70k_more": (f"--methods feddim,fedomg --targets angle_0 {ALL_DIGITS} {OMG}",),
-    "rotatedmnist_7k": (f"--methods {FIVE} --dataset rotatedmnist_7k --seeds 0,1 --protocol feddim {AUTO} {OMG}",),
-    "pacs": (f"--methods {FIVE} {PACS} {SAME_RULE} {OMG}",),
-    "pacs_statistics": (f"{CARTOON} --set batch_norm=average,reestimate",),
-    "pacs_group": (f"{CARTOON} --set normalization=group",),
-    "pacs_other_methods": (f"--methods {EXCEPT_FIVE} {PACS} {SAME_RULE} {MOFEDSAM}",),
-    "office": (f"--methods {FIVE} --seeds 0 {OFFICE} {OMG}", f"--methods {FIVE} --seeds 0,1 {OFFICE} {OMG}"),
-    "office_other_methods": (f"--methods {EXCEPT_FIVE} {OFFICE} {MOFEDSAM}",),
-    "office_all_methods": (f"--dataset officecaltech10 {SMALL} --set model=convnet --set image_size=32",),
+STUDIES = {
+    "rotatedmnist_70k": f"--methods fedavg,fediir --targets angle_0,angle_75 {ALL_DIGITS}",
+    "rotatedmnist_70k_more": f"--methods feddim,fedomg --targets angle_0 {ALL_DIGITS} {OMG}",
+    "rotatedmnist_7k": f"--methods {FIVE} --dataset rotatedmnist_7k --seeds 0,1 --protocol feddim {AUTO} {OMG}",
+    "pacs": f"--methods {FIVE} {PACS} {SAME_RULE} {OMG}",
+    "pacs_statistics": f"{CARTOON} --set batch_norm=average,reestimate",
+    "pacs_group": f"{CARTOON} --set normalization=group",
+    "pacs_other_methods": f"--methods {EXCEPT_FIVE} {PACS} {SAME_RULE} {MOFEDSAM}",
+    "office": f"--methods {FIVE} --seeds 0,1 {OFFICE} {OMG}",
+    "office_other_methods": f"--methods {EXCEPT_FIVE} {OFFICE} {MOFEDSAM}",
+    "office_all_methods": f"--dataset officecaltech10 {SMALL} --set model=convnet --set image_size=32",
     "pacs_all_methods": (
-        f"--dataset pacs {SMALL} --set model=strided_convnet --set image_size=64 --set max_samples_per_domain=1000",
+        f"--dataset pacs {SMALL} --set model=strided_convnet --set image_size=64 --set max_samples_per_domain=1000"
     ),
-    "pacs_head": tuple(f"--dataset pacs --seeds {seeds} {HEAD}" for seeds in ("0", "0,1", "0,1,2")),
-    "office_head": tuple(f"--dataset officecaltech10 --seeds {seeds} {HEAD}" for seeds in ("0", "0,1", "0,1,2")),
-    "pacs_pretrained": (f"--dataset pacs {WHOLE}",),
-    "office_pretrained": (f"--dataset officecaltech10 {WHOLE}",),
-    "omg_kappa": (f"--methods fedavg,fedomg {SCRATCH} {OMG} --set fedomg:kappa=0.05,0.1,0.25,0.5",),
-    "omg_step": (f"--methods fedomg {SCRATCH} --set fedomg:server_lr=0.25,0.5",),
-    "omg_rescaled": (f"--methods fedomg {SCRATCH} {OMG} --set fedomg:rescale=true",),
-    "omg_epochs": (f"--methods fedavg,fedomg {SCRATCH} {OMG}".replace("epochs=1", "epochs=3"),),
+    "pacs_head": f"--dataset pacs --seeds 0,1,2 {HEAD}",
+    "office_head": f"--dataset officecaltech10 --seeds 0,1,2 {HEAD}",
+    "pacs_pretrained": f"--dataset pacs {WHOLE}",
+    "office_pretrained": f"--dataset officecaltech10 {WHOLE}",
+    "omg_kappa": f"--methods fedavg,fedomg {SCRATCH} {OMG} --set fedomg:kappa=0.05,0.1,0.25,0.5",
+    "omg_step": f"--methods fedomg {SCRATCH} --set fedomg:server_lr=0.25,0.5",
+    "omg_rescaled": f"--methods fedomg {SCRATCH} {OMG} --set fedomg:rescale=true",
+    "omg_epochs": f"--methods fedavg,fedomg {SCRATCH} {OMG}".replace("epochs=1", "epochs=3"),
     # FedIIR's Tables 2 and 8, and its Figure 2: accuracy by the number of sites, of which five train in a round.
-    "rotatedmnist_many_sites": (f"--methods fedavg,fediir --targets angle_0,angle_75 {MANY}",),
+    "rotatedmnist_many_sites": f"--methods fedavg,fediir --targets angle_0,angle_75 {MANY}",
     "rotatedmnist_number_of_sites": (
-        f"--methods fedavg,fediir --targets angle_0 {MANY} --set sites=5,10,20,50,100 --set rounds=50",
+        f"--methods fedavg,fediir --targets angle_0 {MANY} --set sites=5,10,20,50,100 --set rounds=50"
     ),
     # FedDIM's Tables 2 and 3.
     "rotatedmnist_7k_many_sites": (
         f"--methods fedavg,feddim --dataset rotatedmnist_7k --protocol feddim-many {AUTO} "
-        "--set feddim:insight_momentum=0,0.5,1",
+        "--set feddim:insight_momentum=0,0.5,1"
     ),
     # FedDG-GA's Table 3.
-    "pacs_ga_decay": (f"--methods fedga {PACS} --set step_size=0.01,0.05,0.1,0.2 --set decay=linear,none",),
+    "pacs_ga_decay": f"--methods fedga {PACS} --set step_size=0.01,0.05,0.1,0.2 --set decay=linear,none",
     # From sites with a domain each to sites with the same mix of all (lambda of the benchmark of Bai et al.).
     "pacs_mixed_domains": (
         f"--methods fedavg,fedomg --targets sketch {PACS} {SAME_RULE} {OMG} --set partition=mix "
-        "--set mix_share=0,0.1,0.5,1",
+        "--set mix_share=0,0.1,0.5,1"
     ),
     # FedOMG's Figures 2 and 9 to 13: numbers of sites, and skew.
-    "cifar10_number_of_sites": (f"{CIFAR10} --set dirichlet_alpha=0.1",),
-    "cifar10_number_of_sites_alpha_1": (f"{CIFAR10} --set dirichlet_alpha=1",),
-    "cifar10_skewed": (f"--dataset cifar10 {SKEWED}",),
-    "mnist_skewed": (f"--dataset mnist {SKEWED}",),
+    "cifar10_number_of_sites": f"{CIFAR10} --set dirichlet_alpha=0.1",
+    "cifar10_number_of_sites_alpha_1": f"{CIFAR10} --set dirichlet_alpha=1",
+    "cifar10_skewed": f"--dataset cifar10 {SKEWED}",
+    "mnist_skewed": f"--dataset mnist {SKEWED}",
 }
 
 
@@ -122,16 +122,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--to", help="the sweep's folder; default: sweeps/STUDY")
     asked = parser.parse_args(own)
     if asked.study is None:
-        for name, calls in STUDIES.items():
-            sys.stdout.write(f"{name:<24}{calls[-1]}\n")
+        for name, call in STUDIES.items():
+            sys.stdout.write(f"{name:<24}{call}\n")
         return 0
     if asked.data_root is None:
         parser.error("--data-root is missing: the folder that holds the data sets.")
-    for call in STUDIES[asked.study]:
-        order = [asked.to or f"sweeps/{asked.study}", *shlex.split(call), "--data-root", asked.data_root]
-        if code := subprocess.run([FDG, "sweep", *order, *more]).returncode:
-            return code
-    return 0
+    order = [asked.to or f"sweeps/{asked.study}", *shlex.split(STUDIES[asked.study]), "--data-root", asked.data_root]
+    return subprocess.run([FDG, "sweep", *order, *more]).returncode
 
 
 def _divided(words: list[str]) -> tuple[list[str], list[str]]:
