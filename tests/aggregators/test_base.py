@@ -28,8 +28,6 @@ MakeUpdate = Callable[..., Params]
 MakeContext = Callable[..., FLContext]
 MakeMessage = Callable[..., Shareable]
 
-SITES = {"photo": 10, "sketch": 30, "art": 60}  # samples by site, in an order that is not the sorted one
-
 
 def step_of(aggregator: UpdateAggregator, context: FLContext) -> Params:
     """Return the parameters of the round's step, as ScatterAndGather gets them."""
@@ -50,20 +48,6 @@ def test_a_job_of_flares_own_whose_every_contribution_is_refused_fails(make_cont
             assert aggregator.aggregate_model().params == {}
     with pytest.raises(FDGError):
         aggregator.aggregate_model()
-
-
-@pytest.mark.parametrize(
-    ("dtype", "values", "largest"),
-    [(np.int32, (-3, -7, -4), -3), (np.uint16, (2, 9, 5), 9), (bool, (False, True, False), True)],
-)
-def test_an_integer_buffer_moves_by_the_largest_update_in_its_own_dtype(
-    make_message: MakeMessage, make_context: MakeContext, dtype: Any, values: tuple[Any, ...], largest: Any
-) -> None:
-    aggregator, context = FedAvgAggregator(server_lr=0.1), make_context()
-    for site, value in zip(SITES, values, strict=True):
-        assert aggregator.accept(make_message({"w": np.ones(2), "n": np.array(value, dtype)}, site), context)
-    found = step_of(aggregator, context)["n"]
-    assert (found.dtype, found) == (dtype, largest)
 
 
 def test_forged_name_does_not(make_update: MakeUpdate, make_message: MakeMessage, make_context: MakeContext) -> None:
@@ -125,10 +109,6 @@ def test_a_setting_of_the_weighting_is_changed_by_its_name_and_the_others_stay(g
             assert changed.settings() == {**made.settings(), "weighting": {**others, "step_size": 0.125}}
             assert vars(changed.rule())["step_size"] == 0.125
             assert made.weighting == given
-
-
-def test_a_weighting_as_text_replaces_the_one_in_force() -> None:
-    assert FedAvgAggregator(weighting="ga").configured({"weighting": " uniform "}).weighting == "uniform"
 
 
 def answer(site: str, metrics: Any, samples: int | None = None, gap: float | None = None) -> FLModel:

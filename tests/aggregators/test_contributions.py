@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fdg_plugins.aggregators.contributions import read_contribution
-from fdg_plugins.core.layout import ModelLayout, ParameterKind
+from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.core.stored import Stored
 from fdg_plugins.errors import ContributionError
 from tests.aggregators.trained_sites import contribution
@@ -22,19 +22,6 @@ def loaded(value: torch.Tensor | Stored) -> torch.Tensor:
     """Return what must be a tensor in memory."""
     assert isinstance(value, torch.Tensor)
     return value
-
-
-@pytest.mark.parametrize("tensors", [False, True])
-def test_contribution_holds_what_came(make_update: Callable[..., Params], layout: ModelLayout, tensors: bool) -> None:
-    sent = make_update(1, tensors)
-    found = read_contribution(contribution("photo", sent), layout)
-    assert (found.site, found.num_samples, found.arrays) == ("photo", 10, not tensors)
-    assert list(found.update) == list(layout)
-    for name, value in found.update.items():
-        assert (tuple(value.shape), value.dtype) == (layout[name].shape, layout[name].dtype)
-        np.testing.assert_array_equal(loaded(value).numpy(), np.asarray(sent[name]))
-    trainable = [np.asarray(sent[name], np.float64).ravel() for name in layout.names(ParameterKind.TRAINABLE)]
-    assert found.length == pytest.approx(float(np.linalg.norm(np.concatenate(trainable))), rel=1e-6)
 
 
 def test_numbers_are_read_in_the_models_dtype_however_they_are_laid_out() -> None:

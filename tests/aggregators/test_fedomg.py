@@ -119,15 +119,6 @@ def grouped(domains: dict[str, str], **chosen: Any) -> FedOMGAggregator:
     return aggregator
 
 
-def test_with_one_site_per_domain_grouping_by_domain_is_no_grouping(make_update: Callable[..., Params]) -> None:
-    updates = [make_update(seed) for seed in range(4)]
-    by_domain = step(grouped({site: site for site in SAMPLES}), updates)
-    flat = step(FedOMGAggregator(server_lr=1.0), updates)
-    assert all(np.array_equal(by_domain.params[name], flat.params[name]) for name in updates[0])
-    assert report_of(by_domain).pop("grouping_loss") == 0.0
-    assert report_of(by_domain) == report_of(flat)
-
-
 def test_grouped_by_domain_the_means_are_matched_and_the_report_says_what_that_loses() -> None:
     # Domain a has (1.9, 0) and (0.1, 0), of mean (1, 0); domain b twice (0, 1). Their match is halfway, and p is
     # uniform: d = mean (0.5, 0.5), plus kappa times it. All four sites would give gamma to the shortest.
