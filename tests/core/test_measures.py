@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lengths and cosines of a round: by hand, with and without a Gram matrix that is known, and beside zero."""
 
-
 import pytest
 import torch
 
