@@ -71,6 +71,20 @@ def test_a_job_of_flares_own_whose_every_contribution_is_refused_fails() -> None
         aggregator.aggregate_model()
 
 
+@pytest.mark.parametrize(
+    ("dtype", "values", "largest"),
+    [(np.int32, (-3, -7, -4), -3), (np.uint16, (2, 9, 5), 9), (bool, (False, True, False), True)],
+)
+def test_an_integer_buffer_moves_by_the_largest_update_in_its_own_dtype(
+    dtype: Any, values: tuple[Any, ...], largest: Any
+) -> None:
+    aggregator, context = FedAvgAggregator(server_lr=0.1), server_context()
+    for site, value in zip(("photo", "sketch", "art"), values, strict=True):
+        assert aggregator.accept(arrived(site, {"w": np.ones(2), "n": np.array(value, dtype)}), context)
+    found = step_of(aggregator, context)["n"]
+    assert (found.dtype, found) == (dtype, largest)
+
+
 def test_forged_name_does_not() -> None:
     aggregator, context = FedAvgAggregator(), server_context()
     forged = {META_SITE: "sketch", "site_name": "sketch", "contributor_name": "sketch"}

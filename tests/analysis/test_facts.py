@@ -12,7 +12,7 @@ from fdg_plugins.lab.analysis.departures import departures
 from fdg_plugins.lab.analysis.facts import absences, commonest_at_sites, commonest_in_domains, noised, notes_on_runs
 from fdg_plugins.lab.analysis.papers import printed_rows
 from fdg_plugins.record.round_record import InitialWeights, LocalRecord, RoundRecord
-from tests.analysis.run_stubs import FEDAVG, FEDOMG, census_reply, finished, run
+from tests.analysis.run_stubs import FEDAVG, FEDGA, FEDOMG, census_reply, finished, run
 from tests.analysis.test_comparable import reference_run
 from tests.analysis.test_sites import SOURCES, skewed
 
@@ -108,6 +108,18 @@ def test_missing_evaluations_and_shortened_runs_have_notes() -> None:
     short = run("a", protocol={"rounds": 10})
     cut = replace(run("b", FEDOMG, protocol={"rounds": 10}), planned=30)
     assert "10 to 30 rounds" in notes_on_runs([short, cut])[0]
+
+
+def test_rules_for_batch_norm_have_a_note_where_the_network_has_it() -> None:
+    plain, own = (
+        run(method.aggregator, method, protocol={"model": model, "batch_norm": rule})
+        for method, model, rule in ((FEDAVG, "resnet18", "average"), (FEDGA, "resnet18", "reestimate"))
+    )
+    (note,) = (note for note in build_table([plain, own]).notes if note.startswith("batch_norm"))
+    assert "average for FedAvg; reestimate for FedDG-GA" in note
+    without = [run("a", protocol={"model": "cnn"}), run("b", FEDGA, protocol={"model": "cnn", "batch_norm": "frozen"})]
+    for runs in ([plain], [own], without):
+        assert not any("batch_norm" in note for note in build_table(runs).notes)
 
 
 # --- a constant answer ---

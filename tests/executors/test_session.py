@@ -25,7 +25,7 @@ from fdg_plugins.state.site_memory import Kept
 from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.training import statistics
 from fdg_plugins.training.loop import DevicePolicy
-from fdg_plugins.training.networks import SharedNetworks
+from fdg_plugins.training.networks import SharedNetworks, copy_of, is_copyable
 from fdg_plugins.training.optimizers import BUFFER, momentum_of, restore_momentum
 from fdg_plugins.training.precision import CPU_FEATURES, device_policy, suited_precision
 from fdg_plugins.training.results import TrainResult, make_update
@@ -324,6 +324,30 @@ def test_a_network_that_is_filled_is_what_loading_makes_of_a_new_one_and_shares_
             value.data.zero_()
         new.load_state_dict(values)
     assert same_bits(dict(shared.built(protocol, 7).state_dict()), dict(build_network(protocol, 7).state_dict()))
+
+
+class Remembering(torch.nn.Linear):
+    """A layer that refers to its own tensors and to itself in ways of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 4)
+        self.seen = [self.weight]
+        self.register_buffer("scratch", torch.zeros(2), persistent=False)
+        self.twin = torch.nn.Linear(4, 4)
+        self.twin.weight = self.weight
+        self.scratch: torch.Tensor
+
+
+def test_what_a_layer_refers_to_is_copied_with_it() -> None:
+    network = ExtractorClassifier(Remembering(), torch.nn.Linear(4, 2))
+    values = {name: torch.full_like(value, 3.0) for name, value in network.state_dict().items()}
+    assert is_copyable(network)
+    layer = copy_of(network, values).extractor
+    assert isinstance(layer, Remembering)
+    assert layer.seen[0] is layer.weight is layer.twin.weight is not network.extractor.weight
+    assert bool((layer.weight == 3).all())
+    layer.scratch.fill_(1)
+    assert not any(buffer.any() for buffer in network.extractor.buffers())
 
 
 def test_a_network_with_a_hook_is_built_anew(monkeypatch: pytest.MonkeyPatch) -> None:

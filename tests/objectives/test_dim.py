@@ -8,7 +8,6 @@ from torch.nn.functional import cross_entropy
 from fdg_plugins.core.insight import insight_matrix
 from fdg_plugins.methods.feddim import FedDIMObjective, InsightExchange, Target
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives import see
 from tests.objectives.local_steps import CLASSES, Batch, ReportRound
 from tests.random_tensors import normal
 

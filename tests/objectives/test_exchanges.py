@@ -4,6 +4,7 @@
 That they forget a refused report, and go on from a saved state, is their contract.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ BAD_COUNTS = [
     *(np.array([1, 2**64 - 1, 1], np.uint64), torch.tensor([0, 0, 0]), torch.tensor([1, 1, 1])),
 ]
 NO_REPORTS: list[Any] = [None, [1, 2], {}, {1: torch.zeros(2)}, "text"]
-CASES = [
+CASES: list[tuple[Callable[[], Exchange], Any, Any]] = [
     *((of_insights, {**CLASS_REPORT, MEANS: value}, UPDATE) for value in numbers(2, D)),
     *((of_insights, {**CLASS_REPORT, COUNTS: value}, UPDATE) for value in BAD_COUNTS),
     *((of_insights, CLASS_REPORT, {**UPDATE, WEIGHT: value}) for value in numbers(Y, D)),

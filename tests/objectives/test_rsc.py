@@ -2,7 +2,6 @@
 """RSC: what is muted is what the definition says, exactly so much of it, and the rest of training is FedAvg's."""
 
 import copy
-import math
 
 import pytest
 import torch
