@@ -15,7 +15,7 @@ from nvflare.apis.dxo import DataKind, MetaKey, from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import EventScope, FLContextKey, ReservedKey, ReservedTopic, ReturnCode
 from nvflare.apis.fl_context import FLContext
-from nvflare.apis.shareable import ReservedHeaderKey, Shareable
+from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
 from nvflare.apis.signal import Signal
 from nvflare.app_common.ccwf import CyclicClientController
 from nvflare.private.fed.client.client_engine_executor_spec import TaskAssignment
@@ -216,7 +216,9 @@ class Engine(LocalSite):
         self.queue: list[tuple[str, Shareable]] = []
         self.sent: list[Shareable] = []
         server: Any = SimpleNamespace(
-            hand_out=self._hand_out, take_in=lambda client, result, _: self.sent.append(result)
+            hand_out=self._hand_out,
+            take_in=lambda client, result, _: self.sent.append(result),
+            answer=lambda *_: make_reply(ReturnCode.OK),
         )
         workspace: Any = SiteWorkspace(folder)
         super().__init__(server, None, "photo", "job", workspace, {}, [executor], {})
