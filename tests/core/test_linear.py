@@ -29,6 +29,8 @@ def assert_sum(value: float, terms: np.ndarray) -> None:
 
 
 def test_products_are_taken_in_float64_whatever_the_dtype() -> None:
+    for size in (0, 1, BLOCK - 1, BLOCK, BLOCK + 1):
+        assert inner_product(torch.ones(size), torch.arange(1.0, size + 1)) == size * (size + 1) / 2
     cases: list[torch.dtype] = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
     for dtype in cases:
         # In float16 300 * 300 overflows, and 1e5 terms added in float32 or less lose digits.
