@@ -39,18 +39,6 @@ def test_the_weights_are_those_of_the_closed_form_with_lambda_the_samples_of_all
     assert report_of(result)["training_losses"] == [0.2, 0.5, 5.0]
 
 
-@pytest.mark.parametrize(
-    ("losses", "spec"),
-    [(dict.fromkeys(SAMPLES, 0.7), ARFL), (LOSSES, {**ARFL, "strength": 1e30})],
-    ids=["equal losses", "a strength beyond them"],
-)
-def test_in_its_neutral_cases_it_is_fedavg_by_samples_to_the_bit(losses: dict[str, float], spec: Any) -> None:
-    robust = run_round(FedAvgAggregator(weighting=spec, server_lr=0.3), losses)
-    plain = run_round(FedAvgAggregator(weighting="samples", server_lr=0.3), losses)
-    assert all(torch.equal(robust.params[name], value) for name, value in plain.params.items())
-    assert weights_of(robust) == weights_of(plain)
-
-
 def test_a_site_that_takes_no_further_part_leaves_the_problem_and_what_is_kept() -> None:
     """Having told a loss of zero, it would otherwise keep all the weight, and no other site could move the model."""
     aggregator = FedAvgAggregator(weighting={**ARFL, "strength": 0.1})

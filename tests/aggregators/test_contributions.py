@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One site's contribution, in memory or in FLARE's files: read as it was sent, or refused by site and parameter."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from fdg_plugins.aggregators.contributions import read_contribution
-from fdg_plugins.core.layout import ModelLayout, ParameterKind
+from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.core.stored import Stored
 from fdg_plugins.errors import ContributionError
+from fdg_plugins.testing.inputs import random_update
 from tests.aggregators.trained_sites import contribution
 
 Params = dict[str, Any]
@@ -22,19 +23,6 @@ def loaded(value: torch.Tensor | Stored) -> torch.Tensor:
     """Return what must be a tensor in memory."""
     assert isinstance(value, torch.Tensor)
     return value
-
-
-@pytest.mark.parametrize("tensors", [False, True])
-def test_contribution_holds_what_came(make_update: Callable[..., Params], layout: ModelLayout, tensors: bool) -> None:
-    sent = make_update(1, tensors)
-    found = read_contribution(contribution("photo", sent), layout)
-    assert (found.site, found.num_samples, found.arrays) == ("photo", 10, not tensors)
-    assert list(found.update) == list(layout)
-    for name, value in found.update.items():
-        assert (tuple(value.shape), value.dtype) == (layout[name].shape, layout[name].dtype)
-        np.testing.assert_array_equal(loaded(value).numpy(), np.asarray(sent[name]))
-    trainable = [np.asarray(sent[name], np.float64).ravel() for name in layout.names(ParameterKind.TRAINABLE)]
-    assert found.length == pytest.approx(float(np.linalg.norm(np.concatenate(trainable))), rel=1e-6)
 
 
 def test_numbers_are_read_in_the_models_dtype_however_they_are_laid_out() -> None:
@@ -61,13 +49,11 @@ def test_numbers_are_read_in_the_models_dtype_however_they_are_laid_out() -> Non
 
 @pytest.mark.parametrize("content", [b"", b"12345678", b"\x02\0\0\0\0\0\0\0{}"])
 def test_a_file_that_is_not_sound_is_refused_by_site_and_parameter(
-    offload: Callable[[Mapping[str, Any]], Params],
-    make_update: Callable[..., Params],
-    layout: ModelLayout,
-    content: bytes,
+    offload: Callable[..., Params], content: bytes
 ) -> None:
-    update = offload(make_update(1, True))
+    sent = random_update(1)
+    update = offload(sent)
     Path(update["conv.weight"].file_path).write_bytes(content)
     with pytest.raises(ContributionError) as caught:
-        read_contribution(contribution("photo", update), layout, in_files=True)
+        read_contribution(contribution("photo", update), ModelLayout.of(sent), in_files=True)
     assert str(caught.value).startswith("site photo: parameter 'conv.weight' cannot be loaded: ")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """FedOMG at the server: the direction of the matching problem, what it matches, and what it reports."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from fdg_plugins.aggregators import RunFacts, UpdateAggregator
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.methods.fedomg import FedOMGAggregator
 from fdg_plugins.record.round_record import AggregationRecord
+from fdg_plugins.testing.inputs import random_update
 from tests.aggregators.trained_sites import aggregate, contribution, report_of, vector
 
 Params = dict[str, Any]
@@ -50,8 +51,8 @@ def test_the_step_of_two_sites_is_that_of_a_search_in_numpy(kappa: float) -> Non
         np.testing.assert_allclose(result.params["w"], 0.3 * best_of_a_grid(first, second, p, kappa), atol=1e-4)
 
 
-def test_buffers_take_no_part_in_the_matching(make_update: Callable[..., Params]) -> None:
-    updates = [make_update(seed) for seed in range(3)]
+def test_buffers_take_no_part_in_the_matching() -> None:
+    updates = [random_update(seed) for seed in range(3)]
     shifted = [
         {name: value + 100 * seed if "running" in name or "num" in name else value for name, value in update.items()}
         for seed, update in enumerate(updates)
@@ -117,15 +118,6 @@ def grouped(domains: dict[str, str], **chosen: Any) -> FedOMGAggregator:
     aggregator = FedOMGAggregator(grouping="domain", server_lr=1.0, **chosen)
     aggregator.facts = RunFacts(domains=domains)
     return aggregator
-
-
-def test_with_one_site_per_domain_grouping_by_domain_is_no_grouping(make_update: Callable[..., Params]) -> None:
-    updates = [make_update(seed) for seed in range(4)]
-    by_domain = step(grouped({site: site for site in SAMPLES}), updates)
-    flat = step(FedOMGAggregator(server_lr=1.0), updates)
-    assert all(np.array_equal(by_domain.params[name], flat.params[name]) for name in updates[0])
-    assert report_of(by_domain).pop("grouping_loss") == 0.0
-    assert report_of(by_domain) == report_of(flat)
 
 
 def test_grouped_by_domain_the_means_are_matched_and_the_report_says_what_that_loses() -> None:

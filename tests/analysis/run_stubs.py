@@ -11,6 +11,7 @@ from fdg_plugins.lab.analysis import Run, Table
 from fdg_plugins.messages import CensusReply, Evaluation
 from fdg_plugins.record.round_record import InitialWeights, Method
 from fdg_plugins.settings.protocol import Protocol
+from tests.controllers import federation_stubs
 
 DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
 
@@ -31,26 +32,20 @@ def census_reply(domain: str, seed: int = 0, **changes: Any) -> CensusReply:
     """Return what a site says of itself; its split follows from domain and seed, and it has all images."""
     images = next(iter(known_images(changes.get("dataset", "pacs"), domain)), 10)
     fields: dict[str, Any] = {
-        "domain": domain,
-        "dataset": "pacs",
-        "stand_in": False,
-        "classes": ("dog", "elephant"),
         "num_train": images - 2,
-        "num_validation": 2,
         "num_test": images,
         "split": f"pacs/90-10@{seed}",
         "split_hash": f"{domain} {seed}",
-        "device": "cpu",
         "versions": {},
+        **changes,
     }
-    fields |= changes
-    used = fields["num_train"] + fields["num_validation"]
-    return CensusReply(**{"class_counts": (used // 2, used - used // 2), **fields})
+    used = fields["num_train"] + fields.get("num_validation", 2)
+    return federation_stubs.census_reply(domain, **{"class_counts": (used // 2, used - used // 2), **fields})
 
 
 def evaluation(accuracy: float) -> Evaluation:
     """Return an evaluation on 100 examples."""
-    return Evaluation.model_validate({"split": "test", "loss": 1.0, "accuracy": accuracy, "count": 100})
+    return federation_stubs.evaluation(accuracy, 100, split="test")
 
 
 def finished(

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from fdg_plugins.lab.analysis.estimates import Estimate, average, difference, estimate, span
+from fdg_plugins.lab.analysis.estimates import Estimate, difference, estimate, span
 
 
 def test_estimate_by_hand() -> None:
@@ -17,12 +17,6 @@ def test_estimate_by_hand() -> None:
     assert found.text(100) == "60.0 ± 10.0"
     assert estimate({4: 0.25}) == Estimate(0.25, None, 1, {4: 0.25})
     assert estimate({}) is None
-
-
-def test_average_is_over_the_domains_within_each_seed_that_has_all() -> None:
-    assert average({"a": {0: 0.2, 1: 0.4}, "b": {0: 0.6, 1: 0.4}}) == pytest.approx({0: 0.4, 1: 0.4})
-    assert average({"a": {0: 0.2, 1: 0.4}, "b": {1: 0.6, 2: 0.1}}) == pytest.approx({1: 0.5})
-    assert average({"a": {0: 0.2}, "b": {}}) == {}
 
 
 @pytest.mark.parametrize(

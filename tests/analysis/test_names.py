@@ -114,15 +114,6 @@ def test_settings_that_an_older_record_lacks_count_as_their_defaults() -> None:
     assert settings(older) not in (settings({**newer, "damping": 0.1}), settings(older, insight_momentum=0.9))
 
 
-def test_settings_of_the_objective_are_told_apart_from_the_protocols() -> None:
-    made = FEDOMG.model_copy(update={"objective": DIM})
-    settings = method_settings(finished(made))
-    assert settings["objective target"] == "feature"
-    assert settings["strength"] == 0.1
-    assert "target" not in settings
-    assert "name" not in settings
-
-
 @pytest.mark.parametrize("name", list(ALGORITHMS))
 def test_a_reference_is_called_by_its_algorithm_and_stands_behind_the_methods(name: str) -> None:
     assert method_name(method(ALGORITHMS[name].__name__)) == name

@@ -2,14 +2,11 @@
 """A script's answer says what this package's own site says of the same model, data and training."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
-from nvflare.apis.fl_constant import FLContextKey
-from nvflare.apis.fl_context import FLContext
 from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
@@ -26,6 +23,7 @@ from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.training.results import TrainResult
 from fdg_plugins.training.session import SiteSession
+from tests.flare_runner import SiteWorkspace, site_context
 
 State = dict[str, torch.Tensor]
 MOMENTUM = 0.5
@@ -47,18 +45,6 @@ def session(data_root: Path, no_fdg_variables: None) -> SiteSession:
     return SiteSession("photo", SiteConfig(device="cpu", data_root=data_root), protocol)
 
 
-@pytest.fixture
-def context(tmp_path: Path) -> FLContext:
-    """A site's context, as far as the gap's filter looks into it."""
-    workspace = SimpleNamespace(
-        get_root_dir=lambda: str(tmp_path), get_file_path_in_site_config=lambda name: str(tmp_path / name)
-    )
-    engine = SimpleNamespace(get_workspace=lambda: workspace, fire_event=lambda event, fl_ctx: None)
-    made = FLContext()
-    made.get_engine = lambda: engine
-    return made
-
-
 def script_answer(session: SiteSession, state: State, result: TrainResult) -> FLModel:
     """Return the answer of a script whose training gave the same parameters."""
     model = session.load(state)
@@ -71,7 +57,7 @@ def script_answer(session: SiteSession, state: State, result: TrainResult) -> FL
     return local.answer(model, optimizer, result.report.steps, samples, before=before, after=after)
 
 
-def test_answer_is_that_of_our_own_site(session: SiteSession, context: FLContext) -> None:
+def test_answer_is_that_of_our_own_site(session: SiteSession, tmp_path: Path) -> None:
     gaps: dict[str, list[float | None]] = {"own": [], "script": []}
     for number in range(2):
         state = build_model("convnet", len(session.data.classes), seed=number).state_dict()  # so the gap is not zero
@@ -83,7 +69,7 @@ def test_answer_is_that_of_our_own_site(session: SiteSession, context: FLContext
             "script": FLModelUtils.to_shareable(script),
         }
         for who, answer in answers.items():
-            context.set_prop(FLContextKey.CURRENT_RUN, who, private=True, sticky=False)
+            context = site_context("photo", SiteWorkspace(tmp_path), who)
             answer.set_header(AppConstants.CURRENT_ROUND, number)
             gaps[who].append(from_shareable(GapReportFilter().process(answer, context)).meta.get(META_GAP))
         script.meta[META_SITE] = "photo"

@@ -2,7 +2,6 @@
 """The workflow from end to end in one process: real sites on small images, FLARE's handling of results between."""
 
 import errno
-import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -107,20 +106,6 @@ def test_run_from_census_to_record_and_models(tmp_path: Path, caplog: pytest.Log
     assert job.asked.count((TASK_CENSUS, "sketch")) == 1
     assert "Accuracy of the global model [from scratch]: PACS, convnet, 16 px, seed 0" in caplog.text
     assert {"accuracy/target", "gamma/photo", "round/seconds", "validation_loss/cartoon"} <= job.tags
-
-
-def test_site_without_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setenv("FDG_DATA_ROOT", str(tmp_path / "nowhere"))
-    job = Job(tmp_path)
-    job.run()
-    (told,) = job.panics
-    number = re.fullmatch(r"site art_painting cannot take part: .* under ([0-9a-f]{8})\)\.", told)
-    assert number is not None, told
-    assert "nowhere" not in told
-    named = f"data root is {tmp_path / 'nowhere'}, expected a folder, named by FDG_DATA_ROOT or fdg_site.json."
-    assert f"{named} [{number[1]}]" in caplog.text, "the site's own log says all of it"
-    assert not (tmp_path / RESULTS_FILE).exists()
-    assert {task for task, _ in job.asked} == {TASK_CENSUS}
 
 
 @pytest.mark.usefixtures("images_at_sites")

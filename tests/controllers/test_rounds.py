@@ -15,17 +15,13 @@ from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.storage import load_tensors
-from tests.controllers.federation_stubs import HELD_OUT, SOURCES, evaluation
+from tests.controllers.federation_stubs import HELD_OUT, SOURCES
 from tests.controllers.rounds_stubs import (
     Answer,
     all_well,
     description,
     make_rounds,
-    read_strictly,
-    report_of,
     run,
-    spoiled,
-    trained,
 )
 
 
@@ -124,21 +120,6 @@ def test_too_few_updates_leave_the_model_and_the_record_says_why(tmp_path: Path)
     again, _ = rounds.run_round(2)
     assert again.sites == SOURCES
     assert rounds.model.state["w"].tolist() == [1.25, 3.0], "the lone update of round 1 must be forgotten"
-
-
-def test_the_record_is_valid_after_every_round_and_losses_that_are_not_finite_are_null(tmp_path: Path) -> None:
-    losses = (*(1.0,) * 4, float("nan"))
-    report = report_of("photo-1", epoch_losses=losses, local=evaluation(0.5, loss=float("inf"))).model_dump()
-    script = spoiled("photo-1", lambda answer: trained("photo-1", answer.params, samples=2, report=report))
-    rounds, sites = make_rounds(tmp_path, script)
-    run(rounds, 2)
-    assert [len(value["rounds"]) for value in sites.seen[1:]] == [1, 2]
-    assert {value["status"] for value in sites.seen[1:]} == {"running"}
-    value = read_strictly(tmp_path)
-    assert value["status"] == "finished"
-    assert value["rounds"][0]["local"]["photo-1"]["epoch_losses"] == [1.0] * 4 + [None]
-    assert value["rounds"][0]["local"]["photo-1"]["local"]["loss"] is None
-    assert [entry["after_round"] for entry in value["evaluations"]] == [0, 1, 2]
 
 
 def test_the_selected_file_holds_the_model_that_was_judged_best_and_not_the_one_after_the_step(tmp_path: Path) -> None:

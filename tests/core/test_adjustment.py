@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fdg_plugins.core.adjustment import adjust_weights, decayed_step, weights_of_round, with_new_sites
+from fdg_plugins.core.adjustment import adjust_weights, weights_of_round, with_new_sites
 
 REPEATABLE = settings(derandomize=True, deadline=None)
 NAN, INF = float("nan"), float("inf")
@@ -35,12 +35,6 @@ def expected(weights: Weights, gaps: Gaps, step: float) -> Weights:
     largest = max(of.values()) - mean
     moved = {site: max(weights[site] + (gap - mean) * step / largest, 0.0) for site, gap in of.items()}
     return {site: value / sum(moved.values()) for site, value in moved.items()}
-
-
-def test_three_sites_by_hand() -> None:
-    # gaps 4, 1, 1: mean 2, deviations 2, -1, -1, moves 1, -1/2, -1/2; with d = 0.2: a' = 0.4, 0.4, 0.2, sum 1.
-    found = adjust_weights(named(0.2, 0.5, 0.3), {**named(4.0, 1.0, 1.0)}, 0.2)
-    assert found == pytest.approx(named(0.4, 0.4, 0.2), rel=1e-12)
 
 
 def test_the_released_rule_clips_at_one_before_it_renormalises_and_the_paper_does_not() -> None:
@@ -89,10 +83,6 @@ def test_the_sites_that_report_share_what_they_held() -> None:
     assert adjust_weights(weights, {"a": 2.0, "c": 1.0}, 0.1) == pytest.approx(named(0.3, 0.4, 0.3), rel=1e-12)
     # With d = 0.5, a' = 0.7 and -0.1 -> 0: rescaled to 0.6, the first has all of it.
     assert adjust_weights(weights, {"a": 2.0, "b": NAN, "c": 1.0}, 0.5) == pytest.approx(named(0.6, 0.4, 0.0))
-
-
-def test_the_step_falls_on_a_line_from_its_size_to_zero() -> None:
-    assert [decayed_step(0.05, number, 40) for number in (0, 10, 20, 40)] == pytest.approx([0.05, 0.0375, 0.025, 0.0])
 
 
 def test_a_new_site_starts_at_the_mean_and_the_weights_of_a_round_are_rescaled() -> None:

@@ -5,21 +5,16 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fdg_plugins.core import insight as insight_module
 from fdg_plugins.core.insight import (
     GlobalInsight,
-    feature_penalty,
     insight_penalty,
     squared_norms,
     update_global_insight,
 )
 from tests.random_tensors import normal_double as normal
 
-REPEATABLE = settings(derandomize=True, deadline=None, max_examples=30)
-SEEDS = st.integers(0, 2**31)
 NAN = float("nan")
 Y, D, B = 3, 5, 8  # different from each other, so that no transposed form fits
 ALL = torch.ones(Y, dtype=torch.bool)
@@ -54,16 +49,6 @@ def gradients(penalty: Callable[..., torch.Tensor], *arguments: torch.Tensor) ->
     return (value.detach(), *torch.autograd.grad(value, (z, w)))
 
 
-@REPEATABLE
-@given(seed=SEEDS, present=st.lists(st.booleans(), min_size=Y, max_size=Y))
-def test_the_expanded_penalty_is_the_defined_one_in_value_and_gradients(seed: int, present: list[bool]) -> None:
-    arguments = (*batch(seed), torch.tensor(present))
-    for ours, defined in zip(
-        gradients(insight_penalty, *arguments), gradients(defined_penalty, *arguments), strict=True
-    ):
-        torch.testing.assert_close(ours, defined, rtol=1e-10, atol=1e-10)
-
-
 @pytest.mark.parametrize("by_class", [True, False], ids=["as on a CPU", "as on an accelerator"])
 def test_both_ways_of_reading_give_the_penalty(by_class: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(insight_module, "_reads_by_class", lambda _: by_class)
@@ -87,16 +72,6 @@ def test_bfloat16_and_autocast_do_not_lower_the_precision() -> None:
         actual = insight_penalty(low, labels, weight, target, ALL)
     assert actual.dtype == torch.float32
     assert torch.equal(actual, expected)
-
-
-@REPEATABLE
-@given(seed=SEEDS, present=st.lists(st.booleans(), min_size=Y, max_size=Y))
-def test_features_and_logits_are_drawn_to_the_mean_of_their_class(seed: int, present: list[bool]) -> None:
-    known, labels = torch.tensor(present), classes(seed)
-    for width in (D, Y):
-        values, means = normal(seed, B, width), normal(seed + 1, Y, width)
-        defined = sum(float((values[i] - means[k]).square().sum()) * present[k] for i, k in enumerate(labels.tolist()))
-        assert feature_penalty(values, labels, means, known).item() == pytest.approx(defined / B, rel=1e-10, abs=1e-12)
 
 
 def insights(seed: int, sites: int) -> torch.Tensor:

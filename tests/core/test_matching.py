@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fdg_plugins.core import (
-    combine,
     gram_matrix,
     invariant_coefficients,
     invariant_direction,
@@ -138,18 +137,6 @@ def test_gap_bounds_the_distance(problem: tuple[torch.Tensor, torch.Tensor, floa
         assert solved.gap >= 0.999 * distance / abs(solved.objective)
 
 
-@REPEATABLE
-@given(problem=problems(), seed=SEEDS)
-def test_objective_is_equation_15(problem: tuple[torch.Tensor, torch.Tensor, float], seed: int) -> None:
-    updates, p, kappa = problem
-    gamma = on_simplex(seed, len(p))
-    expected = objective(updates, p, kappa, gamma).item()
-    tolerance = 1e-8 * size(updates, p, kappa)
-    assert matching_objective(gram_matrix(updates), p, kappa, gamma) == pytest.approx(expected, rel=0, abs=tolerance)
-    solved = match(gram_matrix(updates), p, kappa)
-    assert solved.objective == pytest.approx(objective(updates, p, kappa, solved.weights).item(), rel=0, abs=tolerance)
-
-
 def test_a_hand_sized_example_of_two_sites() -> None:
     # g_1 = (7, 0), g_2 = (0, 7), p = (3/7, 4/7), kappa = 1: g_FL = (3, 4) has length 5, so d = (3, 4) + 5 u with u the
     # unit vector along Gamma g = 7 (gamma_1, gamma_2). With both weights positive, the slope of F along the simplex is
@@ -167,18 +154,6 @@ def test_a_hand_sized_example_of_two_sites() -> None:
     # Exact at gamma = (4/7, 3/7): p + kappa * 5 / 5 * gamma = (1, 1).
     coefficients = invariant_coefficients(gram, p, 1.0, [float(Fraction(4, 7)), float(Fraction(3, 7))])
     np.testing.assert_allclose(coefficients, [1.0, 1.0], rtol=1e-12)
-
-
-def test_a_radius_of_zero_is_fedavg() -> None:
-    for sampler in FAMILY:
-        updates, p = sampler(3, 5), on_simplex(3, 5)
-        solved = match(gram_matrix(updates), p, 0.0)
-        assert torch.equal(invariant_coefficients(gram_matrix(updates), p, 0.0, solved.weights), p)
-        direction = direction_of(updates, p, 0.0)
-        assert torch.equal(direction, combine(p, list(updates)))
-        # F is linear: its minimum is at a corner, and the gap is exact.
-        assert solved.objective == pytest.approx((updates @ (p @ updates)).min().item(), rel=1e-9, abs=1e-9)
-        assert solved.gap <= 1e-9
 
 
 def test_opposite_updates_cancel_and_leave_the_mean_update() -> None:

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fdg_plugins.core import sample_weights, uniform_weights
+from fdg_plugins.core import sample_weights
 from fdg_plugins.core.robust_weighting import risk_weights
 from fdg_plugins.core.weighting import fisher_weights, squared_length
 
@@ -15,15 +15,6 @@ LOSSES = st.floats(0, 1e3)
 SITES = st.lists(st.tuples(LOSSES, st.integers(1, 10**6)), min_size=1, max_size=8)
 STRENGTHS = st.floats(1e-9, 1e9)
 SAMPLES = [60, 10, 30]
-
-
-@REPEATABLE
-@given(counts=st.lists(st.integers(1, 10**9), min_size=1, max_size=50))
-def test_weights_by_samples_and_uniform_ones_are_in_proportion(counts: list[int]) -> None:
-    weights = sample_weights(counts)
-    assert (weights.dtype, weights.shape) == (torch.float64, (len(counts),))
-    torch.testing.assert_close(weights * sum(counts), torch.tensor(counts, dtype=torch.float64), rtol=1e-12, atol=0.0)
-    assert uniform_weights(len(counts)).tolist() == [1 / len(counts)] * len(counts)
 
 
 @REPEATABLE

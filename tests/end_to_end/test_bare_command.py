@@ -7,7 +7,6 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from fdg_plugins.models import build_model
 from fdg_plugins.storage import load_tensors
 
 from .conftest import Simulation, Simulator
@@ -54,21 +53,6 @@ def test_the_bare_command_ends_well_and_prints_a_line_per_round_and_epoch(bare: 
     assert "Traceback" not in bare.log
 
 
-def test_the_models_left_behind_load_into_the_network_they_name(threaded: Simulation) -> None:
-    record = threaded.record()
-    files = {choice.rule: choice.file for choice in record.choices}
-    assert files == {
-        "last": "global_model.safetensors",
-        "source_validation": "global_model_selected.safetensors",
-        "oracle": None,
-    }
-    for choice in record.choices[:2]:
-        path = threaded.folder / str(choice.file)
-        build_model(record.protocol.model, len(record.classes), seed=1).load_state_dict(load_tensors(path))
-        with safe_open(path, framework="pt") as file:
-            assert int(file.metadata()["after_round"]) == choice.after_round
-
-
 def tags_in(folder: Path) -> dict[str, int]:
     """Return how often each of TensorBoard's tags was written below ``folder``."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # takes seconds
@@ -79,11 +63,6 @@ def tags_in(folder: Path) -> dict[str, int]:
         events.Reload()
         tags |= {tag: len(events.Scalars(tag)) for tag in events.Tags()["scalars"]}
     return tags
-
-
-def test_tensorboard_has_the_run_through_flares_own_receiver(threaded: Simulation) -> None:
-    tags = tags_in(threaded.folder)
-    assert (tags["accuracy/target"], tags["server/duality_gap"], tags["gamma/photo"]) == (3, 2, 2)
 
 
 def test_one_thread_and_four_threads_give_the_same_bits(bare: Simulation, threaded: Simulation) -> None:

@@ -14,7 +14,16 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.fuel.utils import fobs
 
 from fdg_plugins.executors import SiteExecutor
-from fdg_plugins.messages import HEADER_REASON, META_REQUEST, TASK_CENSUS, CensusReply
+from fdg_plugins.executors.work import SiteTask
+from fdg_plugins.messages import (
+    HEADER_REASON,
+    META_REQUEST,
+    TASK_CENSUS,
+    TASK_TRAIN,
+    CensusReply,
+    CensusRequest,
+    TaskRequest,
+)
 from fdg_plugins.models import build_model
 from fdg_plugins.settings.protocol import Protocol
 from tests.flare_runner import SiteWorkspace, run_task, site_context
@@ -67,6 +76,17 @@ def task_request(protocol: Protocol = PROTOCOL, *, round_number: Any = 0, stand_
     shareable = DXO(DataKind.WEIGHTS, data=dict(state), meta={META_REQUEST: request}).to_shareable()
     shareable.set_header(AppConstants.CURRENT_ROUND, round_number)
     return shareable
+
+
+def census_order(site: str = "photo") -> SiteTask:
+    """Return the order of a census, as the executor gives it to the process that works."""
+    return SiteTask(TASK_CENSUS, site, CensusRequest(protocol=PROTOCOL, stand_in_protocol=PROTOCOL, run="run-1"))
+
+
+def order(task: str = TASK_TRAIN, protocol: Protocol = PROTOCOL, site: str = "photo", classes: int = 7) -> SiteTask:
+    """Return the order of another task of the same run, with a model."""
+    state = build_model("convnet", classes, seed=0).state_dict()
+    return SiteTask(task, site, TaskRequest(protocol=protocol, stand_in=False, run="run-1"), 2, dict(state))
 
 
 def reason(reply: Shareable) -> str:

@@ -19,7 +19,7 @@ from nvflare.apis.dxo import DXO, DataKind
 from nvflare.apis.event_type import EventType
 from nvflare.apis.filter import FilterContextKey, FilterSource
 from nvflare.apis.fl_component import FLComponent
-from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ReturnCode
+from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.utils.event import fire_event_to_components
@@ -35,6 +35,7 @@ from fdg_plugins.errors import DataError
 from fdg_plugins.filters import GapReportFilter
 from fdg_plugins.filters.wire import pack
 from fdg_plugins.messages import HEADER_REASON, META_REPORT, META_SAMPLES
+from tests.flare_runner import site_context
 
 SITE = "photo"
 CONFIG = "job-1/app_photo/config/config_fed_client.json"
@@ -56,17 +57,10 @@ def fl_ctx(workspace: Workspace) -> FLContext:
     own, jobs = ExcludeVars(["head"]), GapReportFilter()
     own.set_prop(FilterContextKey.SOURCE, FilterSource.SITE)
     jobs.set_prop(FilterContextKey.SOURCE, FilterSource.JOB)
-    context = FLContext()
-    engine = SimpleNamespace(get_workspace=lambda: workspace, fire_event=lambda event, fl_ctx: None)
-    for key, value in {
-        ReservedKey.ENGINE: engine,
-        FLContextKey.TASK_NAME: "train",
-        FLContextKey.RUNNER: SimpleNamespace(task_result_filters={"train/out": [jobs], "census/out": []}),
-        FLContextKey.SCOPE_OBJECT: SimpleNamespace(task_result_filters={"out": [own]}),
-    }.items():
+    context = site_context(SITE, workspace, "job-1", scope=[own])
+    runner = SimpleNamespace(task_result_filters={"train/out": [jobs], "census/out": []})
+    for key, value in {FLContextKey.TASK_NAME: "train", FLContextKey.RUNNER: runner}.items():
         context.set_prop(key, value, private=True, sticky=False)
-    for key, value in {ReservedKey.IDENTITY_NAME: SITE, ReservedKey.RUN_NUM: "job-1"}.items():
-        context.set_prop(key, value, private=False, sticky=False)
     return context
 
 

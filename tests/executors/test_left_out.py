@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fdg_plugins.data import PACS, SharedDomains
-from fdg_plugins.executors.work import CENSUS_FILE, SiteTask, SiteWork, TaskResult
-from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN, CensusRequest, TaskRequest
-from fdg_plugins.models import build_model
+from fdg_plugins.data import SharedDomains
+from fdg_plugins.executors.work import CENSUS_FILE, SiteWork, TaskResult
+from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN
 from fdg_plugins.plugins.own_dataset import OwnDataset
-from fdg_plugins.settings.protocol import Protocol, make_protocol
+from fdg_plugins.settings.protocol import make_protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.training.session import SiteSession
+from tests.executors.sites import census_order, order
 
-PROTOCOL = Protocol(model="convnet", target="sketch", image_size=16, local_epochs=1, batch_size=8, rounds=3)
 DAMAGED = ("dog/000.png", "horse/002.png")
 
 
@@ -37,12 +36,8 @@ def config(own_data_root: Path) -> SiteConfig:
 
 def do(task: str, config: SiteConfig, folder: Path, said: list[str] | None = None) -> TaskResult:
     """Let a process of its own do a task: nothing is left of an earlier one but the run's folder."""
-    if task == TASK_CENSUS:
-        order = SiteTask(task, "photo", CensusRequest(protocol=PROTOCOL, stand_in_protocol=PROTOCOL, run="run"))
-    else:
-        state = build_model("convnet", len(PACS.classes), seed=0).state_dict()
-        order = SiteTask(task, "photo", TaskRequest(protocol=PROTOCOL, stand_in=False, run="run"), state=dict(state))
-    return SiteWork().do_work(order, config, folder, lambda: False, ([] if said is None else said).append)
+    work = census_order() if task == TASK_CENSUS else order(task)
+    return SiteWork().do_work(work, config, folder, lambda: False, ([] if said is None else said).append)
 
 
 def test_census_counts_what_is_left_out(config: SiteConfig, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

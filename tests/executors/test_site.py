@@ -3,20 +3,20 @@
 
 import copy
 import json
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from nvflare.apis.client import Client
 from nvflare.apis.dxo import DataKind, MetaKey, from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import EventScope, FLContextKey, ReservedKey, ReservedTopic, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
 from nvflare.apis.signal import Signal
-from nvflare.apis.utils.event import fire_event_to_components
 from nvflare.app_common.ccwf import CyclicClientController
 from nvflare.private.fed.client.client_engine_executor_spec import TaskAssignment
 from nvflare.private.fed.client.client_runner import ClientRunner, ClientRunnerConfig, TaskRouter
@@ -25,6 +25,7 @@ from fdg_plugins.audit.file import AUDIT_FILE, read_audit
 from fdg_plugins.data.stand_in import write_stand_in
 from fdg_plugins.executors import SiteExecutor
 from fdg_plugins.executors.work import CENSUS_FILE, SiteTask, SiteWork
+from fdg_plugins.lab.engine.local_parties import LocalSite
 from fdg_plugins.messages import (
     HEADER_REASON,
     META_REPORT,
@@ -41,7 +42,7 @@ from fdg_plugins.models import build_model
 from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.training.precision import Suited
 from tests.executors.sites import PROTOCOL, Site, census_request, reason, task_request
-from tests.flare_runner import SiteWorkspace, fetch, run_task, site_context
+from tests.flare_runner import SiteWorkspace, fetch, run_task
 
 LOOKS_OF_A_TRAINING = 1 + 2 * 3 + 1  # one batch before, three in each of two epochs, one after
 NO_CENSUS = "the site has not answered the census of this job, and does no other task of it before."
@@ -208,30 +209,25 @@ def assert_refused(reply: Shareable, done: list[str]) -> None:
     assert done == []
 
 
-class Engine:
-    """FLARE's engine at a site, whose server hands out the tasks of ``queue``."""
+class Engine(LocalSite):
+    """FLARE's runner at a site, whose server hands out the tasks of ``queue`` and keeps what is ``sent``."""
 
     def __init__(self, folder: Path, executor: SiteExecutor) -> None:
-        self.workspace = SiteWorkspace(folder)
-        self.handlers = [executor]
         self.queue: list[tuple[str, Shareable]] = []
         self.sent: list[Shareable] = []
+        server: Any = SimpleNamespace(
+            hand_out=self._hand_out,
+            take_in=lambda client, result, _: self.sent.append(result),
+            answer=lambda *_: make_reply(ReturnCode.OK),
+        )
+        workspace: Any = SiteWorkspace(folder)
+        super().__init__(server, None, "photo", "job", workspace, {}, [executor], {})
         router = TaskRouter()
         router.add_executor([TASK_CENSUS, TASK_TRAIN, TASK_EVALUATE], executor)
         self.runner = ClientRunner({}, ClientRunnerConfig(router, {}, {}), "job", self)
 
-    def register_aux_message_handler(self, topic: str, message_handle_func: Callable[..., Any]) -> None:
-        pass
-
-    def get_workspace(self) -> SiteWorkspace:
-        return self.workspace
-
-    def fire_event(self, event: str, fl_ctx: FLContext) -> None:
-        fire_event_to_components(event, self.handlers, fl_ctx)
-
     def new_context(self) -> FLContext:
-        context = site_context("photo", self.workspace)
-        context.set_prop(ReservedKey.ENGINE, self, private=True, sticky=False)
+        context = super().new_context()
         context.set_prop(FLContextKey.RUNNER, self.runner, private=True, sticky=False)
         return context
 
@@ -241,20 +237,9 @@ class Engine:
         peer.set_prop(ReservedKey.IDENTITY_NAME, "server", private=False, sticky=False)
         return peer
 
-    def get_task_assignment(self, fl_ctx: FLContext, timeout: float | None = None) -> TaskAssignment:
-        # As FLARE's client does around the request to the server.
-        fire_event_to_components(EventType.BEFORE_PULL_TASK, self.handlers, fl_ctx)
+    def _hand_out(self, client: Client, peer: FLContext) -> tuple[TaskAssignment, FLContext]:
         name, data = self.queue.pop(0)
-        fire_event_to_components(EventType.AFTER_PULL_TASK, self.handlers, fl_ctx)
-        fl_ctx.set_peer_context(self.peer())
-        return TaskAssignment(name, f"id-{len(self.queue)}", data)
-
-    def send_aux_request(self, targets: list[str], **_: Any) -> dict[str, Shareable]:
-        return {target: make_reply(ReturnCode.OK) for target in targets}
-
-    def send_task_result(self, result: Shareable, fl_ctx: FLContext, timeout: float | None = None) -> bool:
-        self.sent.append(result)
-        return True
+        return TaskAssignment(name, f"id-{len(self.queue)}", data), self.peer()
 
     def serve(self, task: str, data: Shareable) -> Shareable:
         """Return what the runner sends for a task that the server hands out."""
@@ -267,9 +252,7 @@ class Engine:
         """Return what a participant gets that sends the runner a task itself."""
         data.set_header(ReservedHeaderKey.TASK_NAME, task)
         data.set_header(ReservedHeaderKey.TASK_ID, task_id)
-        context = self.new_context()
-        context.set_peer_context(self.peer())
-        return self.runner._handle_do_task(ReservedTopic.DO_TASK, data, context)
+        return self.answer(ReservedTopic.DO_TASK, data, self.peer())
 
 
 @pytest.fixture
@@ -277,14 +260,16 @@ def engine(photo: Site) -> Engine:
     return Engine(photo.folder, photo.executor)
 
 
-def test_what_flares_runner_fetched_is_done_and_what_a_message_asks_is_refused(engine: Engine, done: list[str]) -> None:
+def test_what_flares_runner_fetched_is_done_and_what_a_message_asks_is_refused(
+    engine: Engine, photo: Site, done: list[str]
+) -> None:
     assert_refused(engine.ask_by_message(TASK_CENSUS, census_request()), done)
     assert engine.serve(TASK_CENSUS, census_request()).get_return_code() == ReturnCode.OK
     assert from_shareable(engine.serve(TASK_TRAIN, task_request())).data_kind == "WEIGHT_DIFF"
     assert done == [TASK_CENSUS, TASK_TRAIN]
     done.clear()
     assert_refused(engine.ask_by_message(TASK_TRAIN, task_request()), done)
-    lines = [(line.task, line.stage, line.id) for line in read_audit(engine.workspace.folder / AUDIT_FILE)]
+    lines = [(line.task, line.stage, line.id) for line in read_audit(photo.folder / AUDIT_FILE)]
     both = ("returned", "sent")
     assert [line[:2] for line in lines[2:6]] == [(task, stage) for task in (TASK_CENSUS, TASK_TRAIN) for stage in both]
     assert lines[2][2] == lines[3][2] != lines[4][2] == lines[5][2]
@@ -304,11 +289,11 @@ def test_message_with_the_id_of_a_task_is_refused(engine: Engine, monkeypatch: p
     assert_refused(beside[0], [])
 
 
-def test_flares_own_client_side_controller_gets_nothing(engine: Engine, done: list[str]) -> None:
+def test_flares_own_client_side_controller_gets_nothing(engine: Engine, photo: Site, done: list[str]) -> None:
     controller = CyclicClientController(learn_task_name=TASK_TRAIN)
     controller.learn_executor = engine.runner.find_executor(TASK_TRAIN)
     assert_refused(controller.execute_learn_task(task_request(), engine.new_context(), Signal()), done)
-    last = read_audit(engine.workspace.folder / AUDIT_FILE)[-1]
+    last = read_audit(photo.folder / AUDIT_FILE)[-1]
     assert (last.stage, last.task, last.tensors) == ("returned", TASK_TRAIN, ())
 
 

@@ -11,19 +11,17 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 from nvflare.apis.fl_constant import ReservedKey, ReturnCode
 
 from fdg_plugins.executors.training_process import TrainingProcess
-from fdg_plugins.executors.work import CENSUS_FILE, SiteTask, SiteWork, TaskResult
-from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_TRAIN, CensusRequest, TaskRequest
-from fdg_plugins.models import build_model
+from fdg_plugins.executors.work import CENSUS_FILE, SiteWork, TaskResult
+from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_PROBE
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.testing.inputs import same_bits
-from tests.executors.sites import PROTOCOL, Site, census_request
+from tests.executors.sites import PROTOCOL, Site, census_order, census_request, order
 from tests.flare_runner import run_task
 
 ROOT = str(Path(__file__).parents[2])
@@ -37,16 +35,6 @@ def never() -> bool:
 
 def ignore(line: str) -> None:
     pass
-
-
-def census_order(site: str = "photo") -> SiteTask:
-    return SiteTask(TASK_CENSUS, site, CensusRequest(protocol=PROTOCOL, stand_in_protocol=PROTOCOL, run="run-1"))
-
-
-def order(task: str = TASK_TRAIN, protocol: Any = PROTOCOL, site: str = "photo", classes: int = 7) -> SiteTask:
-    request = TaskRequest(protocol=protocol, stand_in=False, run="run-1")
-    state = build_model("convnet", classes, seed=0).state_dict()
-    return SiteTask(task, site, request, round_number=2, state=dict(state))
 
 
 @pytest.fixture

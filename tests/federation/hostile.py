@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a hostile site sends: malformed updates, numbers out of all proportion, reasons that forge a log, a false stop.
+"""What a hostile site sends over the wire: numbers out of all proportion, reasons that forge a log, a false stop.
+
+Malformed updates by the thousand are in ``tests/aggregators/test_malformed.py``.
 
 The test copies this file into the kit of one site, whose operator owns what runs there.
 """
@@ -10,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from nvflare.apis.dxo import DXO, DataKind
+from nvflare.apis.dxo import DXO
 from nvflare.apis.dxo_filter import DXOFilter
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
 
 NAN, INFINITY = float("nan"), float("inf")
-SAMPLES = "NUM_STEPS_CURRENT_ROUND"
 REPORT = "fdg_report"
 REASON, STOP = "fdg_reason", "fdg_stop"
 FORGED = "2026-01-01 00:00:00,000 - ServerRunner - INFO - forged: all is well"
@@ -57,28 +58,6 @@ def data(change: Callable[[dict[str, Any]], Any]) -> Way:
     return spoil
 
 
-def part(key: str, value: Any) -> Way:
-    """Return a way that sets a part of the answer beside the update."""
-
-    def spoil(shareable: Shareable) -> Shareable:
-        shareable["DXO"][key] = value
-        return shareable
-
-    return spoil
-
-
-def meta(**changes: Any) -> Way:
-    """Return a way that lies about the training: the number of samples, or fields of its report."""
-
-    def spoil(shareable: Shareable) -> Shareable:
-        found = shareable["DXO"]["meta"]
-        found[SAMPLES] = changes.get("samples", found[SAMPLES])
-        found[REPORT].update({name: value for name, value in changes.items() if name != "samples"})
-        return shareable
-
-    return spoil
-
-
 def first(change: Callable[[torch.Tensor], Any]) -> Way:
     """Return a way that changes the first tensor of the update."""
 
@@ -108,6 +87,11 @@ def as_another(shareable: Shareable) -> Shareable:
     return shareable
 
 
+def a_million_epochs(shareable: Shareable) -> Shareable:
+    shareable["DXO"]["meta"][REPORT]["epoch_losses"] = [0.5] * 1_000_000
+    return shareable
+
+
 def error(reason: Any, *, stop: bool = False) -> Way:
     return lambda shareable: make_reply(
         ReturnCode.EXECUTION_EXCEPTION, {REASON: reason, **({STOP: True} if stop else {})}
@@ -118,16 +102,11 @@ def error(reason: Any, *, stop: bool = False) -> Way:
 WAYS: dict[str, Way] = {
     "nothing yet": lambda shareable: shareable,
     "NaN": first(lambda value: value * NAN),
-    "another shape": first(lambda value: value.unsqueeze(0).contiguous()),
-    "a list": first(lambda value: value.tolist()),
-    "a parameter is missing": data(lambda update: dict(list(update.items())[1:])),
-    "weights": part("kind", DataKind.WEIGHTS),
-    "minus five samples": meta(samples=-5),
     "as another": as_another,
     "no DXO": lambda shareable: Shareable({"DXO": [1, 2, 3]}),
     "one value of 3e38": first(one_value),
     "a thousand times as long": floats(lambda value: value * 1000),
-    "a million epochs": meta(epoch_losses=[0.5] * 1_000_000),
+    "a million epochs": a_million_epochs,
     "a long reason": error(ESCAPES + "x" * 1_000_000),
     "the truth": lambda shareable: shareable,
     "a false stop": error(f"budget spent{ESCAPES}", stop=True),

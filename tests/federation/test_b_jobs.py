@@ -11,10 +11,8 @@ from .conftest import (
     COMMAND_TIMEOUT_S,
     JOB_ID,
     PROTOCOL,
-    SERVER_CONFIG,
     Federation,
     change_protocol,
-    edit_json,
     local_files,
 )
 
@@ -56,14 +54,3 @@ def test_a_job_is_refused_if_one_site_does_not_allow_its_components(federation: 
     assert refusals in federation.log("sketch") + federation.log("sketch", job_id)
     assert "is not in allow_list" in federation.log("sketch") + federation.log("sketch", job_id)
     assert refusals not in federation.log("photo", job_id)
-
-
-def test_a_callable_of_ours_that_is_no_component_is_refused(federation: Federation, job: Path) -> None:
-    path = "fdg_plugins.storage.Path"
-    component = {"id": "intruder", "path": path, "args": {}}
-    edit_json(job / SERVER_CONFIG, lambda config: config["components"].append(component))
-    ended = federation.wait_for(federation.session("lead").submit_job(str(job)))
-    assert ended.status != "FINISHED:COMPLETED"
-    log = ended.log + federation.log()
-    assert f"Component '{path}'" in log
-    assert "is not in allow_list" in log

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job without code has FLARE's client-controlled workflows call a site's executor, past its filters and its audit.
+"""A job without code has FLARE's cyclic workflow call a site's executor, past its filters and its audit.
 
 Under the least list FLARE refuses such a job (``test_b_jobs.py``). Where an operator has kept FLARE's defaults, the
 executor itself gives nothing: a colluding site, whose operator runs code of their own there, tries all ways and gets no
@@ -20,20 +20,11 @@ from fdg_plugins.audit.file import read_audit
 
 from . import colluder
 from .conftest import Federation, change_protocol, edit_json, local_files, until
+from .test_c_privacy import SCOPE
 
 VICTIM, UNPROTECTED, COLLUDER = "photo", "sketch", "cartoon"
-WAYS = 9
+WAYS = 4
 ROUNDS = 3
-BUDGET = {"clip_norm": 1.0, "noise_multiplier": 8.0, "max_epsilon": 3.0}
-POLICY = {
-    "scopes": [
-        {
-            "name": "private",
-            "task_result_filters": [{"path": "fdg_plugins.filters.DifferentialPrivacyFilter", "args": BUDGET}],
-        }
-    ],
-    "default_scope": "private",
-}
 CCWF = "nvflare.app_common.ccwf"
 SITE_CONFIG = "config/config_fed_client.json"
 
@@ -55,7 +46,7 @@ def collusion(federation: Federation) -> Iterator[Path]:
             if participant == COLLUDER:
                 files["custom/colluder.py"] = Path(colluder.__file__).read_text(encoding="utf-8")
             elif participant == VICTIM:
-                files["privacy.json"] = json.dumps(POLICY)
+                files["privacy.json"] = json.dumps(SCOPE)
             stack.enter_context(local_files(federation, participant, files))
         yield loot
 
@@ -64,41 +55,25 @@ def component(name: str, path: str, **arguments: Any) -> dict[str, Any]:
     return {"id": name, "path": path, "args": arguments}
 
 
-def client_controllers() -> list[dict[str, Any]]:
-    """Return the three client halves; where they take a name of a task for the executor, it is that of training."""
-    evaluator = {"submit_model_task_name": "train", "validation_task_name": "train"}
-    halves = {
-        "cyclic": ("CyclicClientController", {"learn_task_name": "train"}),
-        "swarm": ("SwarmClientController", {"learn_task_name": "train"}),
-        "cse": ("CrossSiteEvalClientController", evaluator),
-    }
-    return [
-        {"tasks": [f"{prefix}_*"], "executor": {"path": f"{CCWF}.{name}", "args": arguments}}
-        for prefix, (name, arguments) in halves.items()
-    ]
-
-
 def make_hostile(job: Path) -> None:
-    """Add the client-controlled workflows' halves to every site but the colluder, which runs its own code for them."""
+    """Add the cyclic workflow's half to every site but the colluder, which runs its own code for it."""
+
+    def steps(executor: dict[str, Any]) -> dict[str, Any]:
+        return {"tasks": ["cyclic_*"], "executor": executor}
+
     parts = [
         component("persistor", f"{CCWF}.comps.np_file_model_persistor.NPFileModelPersistor"),
         component(
             "shareable_generator", f"{CCWF}.comps.simple_model_shareable_generator.SimpleModelShareableGenerator"
         ),
-        component(
-            "aggregator",
-            "nvflare.app_common.aggregators.intime_accumulate_model_aggregator.InTimeAccumulateWeightedAggregator",
-        ),
     ]
+    half = {"path": f"{CCWF}.CyclicClientController", "args": {"learn_task_name": "train"}}
+    own = {"path": "colluder.Colluder", "args": {"victims": [VICTIM, UNPROTECTED]}}
     shutil.copytree(job / "app_site", job / "app_colluder")
-    own = {
-        "tasks": ["cyclic_*", "swarm_*", "cse_*"],
-        "executor": {"path": "colluder.Colluder", "args": {"victims": [VICTIM, UNPROTECTED]}},
-    }
-    edit_json(job / "app_colluder" / SITE_CONFIG, lambda config: config["executors"].append(own))
+    edit_json(job / "app_colluder" / SITE_CONFIG, lambda config: config["executors"].append(steps(own)))
     edit_json(
         job / "app_site" / SITE_CONFIG,
-        lambda config: (config["executors"].extend(client_controllers()), config["components"].extend(parts)),
+        lambda config: (config["executors"].append(steps(half)), config["components"].extend(parts)),
     )
 
     def deploy(meta: dict[str, Any]) -> None:
@@ -110,8 +85,9 @@ def make_hostile(job: Path) -> None:
 
 def stolen(loot: Path) -> list[str]:
     """Return what came with tensors in it, or with anything else that an executor has computed."""
-    tensors = {path.stem for path in loot.glob("[0-9]*.safetensors")}
-    return sorted(tensors | {path.stem for path in loot.glob("*.txt") if "'DXO'" in path.read_text(encoding="utf-8")})
+    marks = ("'DXO'", "tensor(", "array(")
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in loot.glob("*.txt")}
+    return sorted(name for name, text in texts.items() if any(mark in text for mark in marks))
 
 
 def until_done(loot: Path) -> None:
@@ -163,4 +139,4 @@ def check_that_nothing_left(federation: Federation, job: str, loot: Path) -> Non
         refusals = re.findall(
             rf"site {victim} \| task [^\n]*fetched from the server itself", federation.log(victim, job)
         )
-        assert len(refusals) >= WAYS - 2, "its log says why"  # all but those in which nobody asks the executor
+        assert len(refusals) == WAYS, "its log says why"

@@ -4,7 +4,6 @@
 The federation is one of its own, since its server dies, and since the last test stops it.
 """
 
-import os
 import shutil
 import subprocess
 import sys
@@ -12,21 +11,19 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import psutil
 import pytest
 import torch
 
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.errors import DataError
-from fdg_plugins.lab.sweep.processes import MARK
+from fdg_plugins.lab.poc.processes import start_participant
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from fdg_plugins.state.folders import OWNER_FILE
 from fdg_plugins.state.leftovers import leftovers
 from fdg_plugins.storage import load_tensors, read_json
 from fdg_plugins.testing.inputs import same_bits
-from tests.processes import command_line
 
-from .conftest import COMMAND_TIMEOUT_S, JOB_ID, JOB_TIMEOUT_S, PROTOCOL, ROOT, Federation, change_protocol, until
+from .conftest import JOB_ID, JOB_TIMEOUT_S, PROTOCOL, ROOT, Federation, change_protocol, kill, until
 
 ROUNDS = 4
 # Rounds long enough to be killed in the middle of one.
@@ -50,7 +47,7 @@ class Submission:
         self.log = federation.folder / f"submit-{time.monotonic_ns()}.log"
         words = [FDG, "submit", str(job), str(lead(federation)), *options]
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(words, env=environment(federation), stdout=log, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(words, env=federation.environment, stdout=log, stderr=subprocess.STDOUT)
 
     @property
     def output(self) -> str:
@@ -74,14 +71,6 @@ def lead(federation: Federation) -> Path:
     return federation.folder / "lead@fdg.example"
 
 
-def environment(federation: Federation) -> dict[str, str]:
-    """Return what a shell would have in which nothing of this project is set."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("FDG_", "NVFLARE_"))}
-    home = federation.folder / "home"
-    home.mkdir(exist_ok=True)
-    return {**clean, "HOME": str(home), "PATH": f"{Path(FDG).parent}{os.pathsep}{clean.get('PATH', '')}"}
-
-
 def wait_for_round(federation: Federation, run: str, number: int) -> None:
     """Return when the run's checkpoint holds round ``number``."""
     path = federation.folder / "server" / "fdg_state" / run / CHECKPOINT_FILE
@@ -93,36 +82,6 @@ def wait_for_round(federation: Federation, run: str, number: int) -> None:
         return False
 
     until(has_round, f"no round {number}")
-
-
-def kill(federation: Federation, participant: str, word: str = "", but: str = "\n") -> int:
-    """Send signal 9 to the participant's processes whose command line holds ``word``, not ``but``; return how many."""
-    kit = str(federation.folder / participant)
-    lines = {process: command_line(process) for process in federation.processes()}
-    found = [process for process, line in lines.items() if kit in line and word in line and but not in line]
-    for process in found:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-    return len(found)
-
-
-def restart_server(federation: Federation) -> None:
-    """Start the server by its kit's own script, as ``fdg poc start`` does."""
-    kit = federation.folder / "server"
-    for path in kit.glob("*.fl"):
-        path.unlink()
-    with (kit / "console.log").open("ab") as log:
-        subprocess.run(
-            ["bash", str(kit / "startup" / "start.sh")],
-            cwd=kit,
-            env={**environment(federation), MARK: str(federation.folder)},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            check=True,
-            timeout=COMMAND_TIMEOUT_S,
-        )
 
 
 def results(federation: Federation, job: str, folder: Path) -> tuple[RunRecord, dict[str, torch.Tensor]]:
@@ -183,14 +142,14 @@ def test_resume_by_one_command(own_federation: Federation, small_job: Path, unbr
     assert isinstance(owner, dict)
     assert owner["name"] == lead(own_federation).name
     assert owner["org"]
-    restart_server(own_federation)
+    start_participant(own_federation.folder, "server")
     assert own_federation.meta(run)["status"] == "RUNNING", "FLARE goes on listing it"
 
     deadline = time.monotonic() + JOB_TIMEOUT_S
     words = [FDG, "resume", str(small_job), "--kit", str(lead(own_federation)), "--run", run]
     while True:
         done = subprocess.run(
-            words, env=environment(own_federation), capture_output=True, text=True, timeout=JOB_TIMEOUT_S, check=False
+            words, env=own_federation.environment, capture_output=True, text=True, timeout=JOB_TIMEOUT_S, check=False
         )
         if done.returncode == 0 or time.monotonic() > deadline:
             break

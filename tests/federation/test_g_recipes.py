@@ -6,7 +6,6 @@ FLARE's POC is in a folder of the test's own, with a home of its own; its ports 
 
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,7 +18,7 @@ from typer.testing import CliRunner
 from fdg_plugins.cli.main import app
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.recipes import FDGRecipe, ProdEnv, results_file
-from tests.processes import command_line
+from tests.processes import command_line, printed_by
 
 from .conftest import COMMAND_TIMEOUT_S, JOB_ID, JOB_TIMEOUT_S, LOGIN_TIMEOUT_S, PROTOCOL, Federation
 
@@ -55,19 +54,7 @@ class OwnPoc:
 
     def run(self, program: str, *arguments: object) -> str:
         """Run a program of this Python's environment in the folder; return what it printed, once it has succeeded."""
-        done = subprocess.run(
-            [str(Path(sys.executable).with_name(program)), *map(str, arguments)],
-            cwd=self.folder,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=JOB_TIMEOUT_S,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout
-        return done.stdout
+        return printed_by(Path(sys.executable).with_name(program), *arguments, folder=self.folder, **self.environment)
 
     def end(self) -> None:
         """Kill every process that has the folder in its command line, should a command have failed."""

@@ -124,47 +124,32 @@ def test_token_is_known_before_the_start(engine: StubEngine, caplog: pytest.LogC
 
 
 @pytest.mark.parametrize(
-    ("attribute", "value", "reason"),
+    ("attribute", "value", "reason", "is_final"),
     [
-        ("told", None, "the job's process at the server did not answer"),
-        ("resources", (False, ""), "it lacks the resources (no answer)"),
-        ("deployed", None, "it did not answer the deployment"),
-        ("started", None, "it did not answer the start"),
+        ("told", None, "the job's process at the server did not answer", False),
+        ("resources", (False, ""), "it lacks the resources (no answer)", False),
+        ("deployed", None, "it did not answer the deployment", False),
+        ("started", None, "it did not answer the start", False),
+        ("told", make_reply(ReturnCode.BAD_REQUEST_DATA), "the job's workflow takes no site back.", True),
+        ("deployed", reply("BYOC not permitted", AdminReturnCode.ERROR), "failed: BYOC not permitted", True),
+        ("started", reply(f"{ERROR_MSG_PREFIX}: no launcher."), "its start failed: no launcher.", True),
     ],
 )
-def test_without_an_answer_all_is_as_before_and_the_next_heartbeat_tries_again(
-    engine: StubEngine, caplog: pytest.LogCaptureFixture, attribute: str, value: Any, reason: str
+def test_the_next_heartbeat_tries_again_unless_the_site_is_refused_for_good(
+    engine: StubEngine, caplog: pytest.LogCaptureFixture, attribute: str, value: Any, reason: str, is_final: bool
 ) -> None:
     component, good = ReturningSites(), getattr(engine, attribute)
     setattr(engine, attribute, value)
     heartbeat(component, engine)
-    assert sorted(engine.tokens) == ["old", "s"]
-    assert f"site photo is back, but {reason}" in caplog.text
-    assert ("dead", "photo") not in engine.calls
+    assert reason in caplog.text
+    assert (f"takes no further part in job {JOB}: " in caplog.text) is is_final
+    assert (engine.calls[-1] == ("dead", "photo")) is is_final
+    assert is_final or sorted(engine.tokens) == ["old", "s"], "all is as before"
+    count = len(engine.calls)
     setattr(engine, attribute, good)
     heartbeat(component, engine)
-    assert sorted(engine.tokens) == ["new", "s"]
-
-
-@pytest.mark.parametrize(
-    ("attribute", "value", "reason"),
-    [
-        ("told", make_reply(ReturnCode.BAD_REQUEST_DATA), "the job's workflow takes no site back."),
-        ("deployed", reply("BYOC not permitted", AdminReturnCode.ERROR), "its deployment failed: BYOC not permitted"),
-        ("started", reply(f"{ERROR_MSG_PREFIX}: no launcher."), "its start failed: no launcher."),
-    ],
-)
-def test_a_refusal_is_final_and_the_job_waits_for_the_site_no_longer(
-    engine: StubEngine, caplog: pytest.LogCaptureFixture, attribute: str, value: Any, reason: str
-) -> None:
-    component = ReturningSites()
-    setattr(engine, attribute, value)
-    heartbeat(component, engine)
-    assert f"site photo is back, but takes no further part in job {JOB}: {reason}" in caplog.text
-    assert engine.calls[-1] == ("dead", "photo")
-    count = len(engine.calls)
-    heartbeat(component, engine)
-    assert len(engine.calls) == count
+    assert (len(engine.calls) == count) is is_final
+    assert is_final or sorted(engine.tokens) == ["new", "s"]
 
 
 def test_the_process_of_the_job_fetches_the_new_tokens_when_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

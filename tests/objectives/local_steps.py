@@ -9,6 +9,7 @@ import torch
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import ERMObjective, Exchange, LocalObjective, SiteFacts
 from fdg_plugins.objectives.exchange import Tensors
+from fdg_plugins.testing.objectives import bits
 from fdg_plugins.training.loop import DevicePolicy, LocalTraining, train_locally
 
 CLASSES = 3
@@ -42,20 +43,10 @@ def plain(model: ExtractorClassifier) -> LocalObjective:
     return ERMObjective().local({}, model)
 
 
-def copy_of(model: ExtractorClassifier) -> dict[str, torch.Tensor]:
-    """Return a copy of the state dict."""
-    return {name: value.clone() for name, value in model.state_dict().items()}
-
-
-def same(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> bool:
-    """Return whether two mappings have the same names and bits."""
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
-
-
 def trained(model: ExtractorClassifier, objective: LocalObjective, batches: list[Batch]) -> dict[str, torch.Tensor]:
     """Train ``model`` in place for two epochs; return a copy of its state dict."""
     train_steps(model, objective, [batches] * 2)
-    return copy_of(model)
+    return bits(model)
 
 
 class ReportRound:

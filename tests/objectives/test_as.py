@@ -10,7 +10,9 @@ import torch
 from fdg_plugins.methods.fedas import HELD, MEANS, MODEL, REPORT_FISHER_TRACE, ClassMeans, alignment_loss
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import LocalObjective, SiteRound, Trained, make_objective, see
-from tests.objectives.local_steps import CLASSES, Batch, copy_of, make_batches, same, train_steps
+from fdg_plugins.testing.inputs import same_bits
+from fdg_plugins.testing.objectives import bits
+from tests.objectives.local_steps import CLASSES, Batch, make_batches, train_steps
 
 SITE = SiteRound("photo", 0, seed=1, learning_rate=0.05)
 NOTHING = Trained({}, 1, 1.0)
@@ -63,12 +65,12 @@ def test_extractor_is_aligned_alone_and_then_all_trained(linear_model: Extractor
     with torch.no_grad():
         for parameter, gradient in zip(parameters.values(), gradients, strict=True):
             parameter.sub_(0 if gradient is None else 0.25 * gradient)
-    found, expected = copy_of(model), copy_of(other)
+    found, expected = bits(model), bits(other)
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in model.head_names), "the head has no step"
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value)
-    before = copy_of(model)
+    before = bits(model)
     train_steps(model, local, [batches])  # the local objective counts on: the second epoch is of the cross entropy
     assert all(not torch.equal(before[name], value) for name, value in model.named_parameters())
 
@@ -76,15 +78,15 @@ def test_extractor_is_aligned_alone_and_then_all_trained(linear_model: Extractor
 def test_site_keeps_its_model_and_class_means(model: ExtractorClassifier, batches: list[Batch]) -> None:
     received = copy.deepcopy(model)
     memory = trained(model, batches).memory(NOTHING)
-    floats = {name: value for name, value in copy_of(model).items() if COUNTER not in name}
-    assert same({name.removeprefix(MODEL): memory[name] for name in memory if name.startswith(MODEL)}, floats)
+    floats = {name: value for name, value in bits(model).items() if COUNTER not in name}
+    assert same_bits({name.removeprefix(MODEL): memory[name] for name in memory if name.startswith(MODEL)}, floats)
     for name, value in means_of(model, batches).items():
         torch.testing.assert_close(memory[name], value)
     objective = make_objective("as")
     own = objective.personal(copy.deepcopy(received), {}, replace(SITE, number=5, memory=memory)).network
-    assert same({name: value for name, value in own.state_dict().items() if COUNTER not in name}, floats)
+    assert same_bits({name: value for name, value in own.state_dict().items() if COUNTER not in name}, floats)
     fresh = objective.personal(copy.deepcopy(received), {}, SITE).network
-    assert same(dict(fresh.state_dict()), copy_of(received))
+    assert same_bits(dict(fresh.state_dict()), bits(received))
 
 
 def reported_trace(model: ExtractorClassifier, batches: list[Batch], size: int) -> float:

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from fdg_plugins.objectives import OBJECTIVES, make_objective
-from fdg_plugins.testing.objectives import make_batches, network, received_by, site_round, train
-from tests.objectives.local_steps import copy_of, same
+from fdg_plugins.testing.inputs import same_bits
+from fdg_plugins.testing.objectives import bits, make_batches, network, received_by, site_round, train
 
 SPECS: list[dict[str, Any]] = [
     *({"name": name} for name in sorted(OBJECTIVES)),
@@ -40,7 +40,7 @@ def trained_both_ways(spec: dict[str, Any], backend: str) -> tuple[dict[str, tor
         if compiles:
             model.compile_for_training(backend)
         train(model, objective.local(sent, model, site_round()), make_batches())
-        states.append(copy_of(model))
+        states.append(bits(model))
     return states[0], states[1]
 
 
@@ -51,7 +51,7 @@ def trained_both_ways(spec: dict[str, Any], backend: str) -> tuple[dict[str, tor
 )
 def test_captured_graphs_train_to_the_same_bits(spec: dict[str, Any]) -> None:
     plain, compiled = trained_both_ways(spec, "eager")
-    assert same(compiled, plain)
+    assert same_bits(compiled, plain)
     assert not any("_orig_mod" in name for name in compiled)
 
 

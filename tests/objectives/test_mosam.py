@@ -12,8 +12,9 @@ from fdg_plugins.errors import ContributionError
 from fdg_plugins.methods.mofedsam import MoFedSAMObjective, MomentumExchange
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Exchange, SiteFacts, SiteRound, Trained
+from fdg_plugins.testing.objectives import bits
 from fdg_plugins.training.results import make_update
-from tests.objectives.local_steps import CLASSES, Batch, ReportRound, copy_of, train_steps
+from tests.objectives.local_steps import CLASSES, Batch, ReportRound, train_steps
 
 RATE = 0.25
 
@@ -79,7 +80,7 @@ def test_direction_is_an_average(beta: float, model: ExtractorClassifier, batche
     images, labels = batches[0]
     average = {name: torch.zeros_like(value) for name, value in model.named_parameters()}
     for number in range(4):
-        before, probe = copy_of(model), copy.deepcopy(model)
+        before, probe = bits(model), copy.deepcopy(model)
         probe.zero_grad()
         cross_entropy(probe(images), labels).backward()
         gradients = {name: value.grad for name, value in probe.named_parameters() if value.grad is not None}

@@ -14,7 +14,9 @@ from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Exchange, SiteRound, Trained, make_objective, see
 from fdg_plugins.objectives.exchange import CLASS_COUNTS
 from fdg_plugins.tasks import DEFAULT_TASK
-from tests.objectives.local_steps import CLASSES, Batch, copy_of, make_batches, same, train_steps
+from fdg_plugins.testing.inputs import same_bits
+from fdg_plugins.testing.objectives import bits
+from tests.objectives.local_steps import CLASSES, Batch, make_batches, train_steps
 
 SITE = SiteRound("photo", 0, seed=1, learning_rate=0.05)
 
@@ -59,10 +61,10 @@ def test_the_head_is_trained_first_and_then_the_extractor(linear_model: Extracto
     local = make_objective("pac").local({}, model, SITE)
     head = set(model.head_names)
     names = {name for name, _ in model.named_parameters()}
-    before = copy_of(model)
+    before = bits(model)
     for moving in (head, names - head, names - head):
         train_steps(model, local, [batches])
-        after = copy_of(model)
+        after = bits(model)
         assert {name for name in names if not torch.equal(after[name], before[name])} == moving
         before = after
 
@@ -120,7 +122,7 @@ def test_an_absent_sites_mixture_and_a_lacking_class_stay(linear_model: Extracto
     restored = make_objective("pac").exchange(model, CLASSES)
     assert restored is not None
     restored.restore(exchange.state(), exchange.learned)
-    assert same(restored.broadcast("photo"), later)
+    assert same_bits(restored.broadcast("photo"), later)
 
 
 def test_site_starts_from_its_mixture_and_keeps_its_head(model: ExtractorClassifier) -> None:
@@ -130,14 +132,14 @@ def test_site_starts_from_its_mixture_and_keeps_its_head(model: ExtractorClassif
     sent |= {PROTOTYPES: torch.zeros(CLASSES, model.feature_size), PRESENT: torch.zeros(CLASSES, dtype=torch.bool)}
     received, trained = copy.deepcopy(model), copy.deepcopy(model)
     local = objective.local(sent, trained, SITE)
-    assert same(head_of(trained), head_of(received)), "judged as received"
+    assert same_bits(head_of(trained), head_of(received)), "judged as received"
     local.begin(trained)
-    assert same(head_of(trained), mixture)
+    assert same_bits(head_of(trained), mixture)
     update = {name: torch.full_like(value, 0.5) for name, value in received.state_dict().items()}
     memory = local.memory(Trained(update, 1, 1.0))
-    assert same(memory, {name: value + 0.5 for name, value in head_of(received).items()})
+    assert same_bits(memory, {name: value + 0.5 for name, value in head_of(received).items()})
     own = objective.personal(copy.deepcopy(received), sent, replace(SITE, memory=memory))
     assert isinstance(own.network, ExtractorClassifier)
-    assert same(head_of(own.network), memory)
+    assert same_bits(head_of(own.network), memory)
     fresh = objective.personal(copy.deepcopy(received), {}, SITE)
-    assert same(dict(fresh.network.state_dict()), dict(received.state_dict()))
+    assert same_bits(dict(fresh.network.state_dict()), dict(received.state_dict()))

@@ -11,9 +11,10 @@ from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.objectives import FineTuning, SiteRound, make_objective
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import DEFAULT_TASK
+from fdg_plugins.testing.objectives import bits
 from fdg_plugins.training.loop import DevicePolicy
 from fdg_plugins.training.personal import fine_tune
-from tests.objectives.local_steps import CLASSES, Batch, copy_of, make_batches, plain, train_steps
+from tests.objectives.local_steps import CLASSES, Batch, make_batches, plain, train_steps
 
 SITE = SiteRound("photo", 2, seed=1, learning_rate=0.1)
 CPU = DevicePolicy(torch.device("cpu"))
@@ -35,7 +36,7 @@ def tune(model: ExtractorClassifier, tuning: FineTuning, batches: list[Batch], *
 @pytest.mark.parametrize("part", ["all", "head", "body"])
 def test_fine_tuning_moves_its_part(model: ExtractorClassifier, batches: list[Batch], part: str) -> None:
     model.hold(model.head_names)
-    before = copy_of(model)
+    before = bits(model)
     own = make_objective({"name": "babu", "fine_tune": part, "fine_tune_epochs": 2}).personal(model, {}, SITE)
     assert own.network is model
     assert own.tuning is not None
@@ -51,7 +52,7 @@ def test_fine_tuning_with_the_sites_optimizer_is_its_training(linear_model: Extr
     other, names = copy.deepcopy(linear_model), tuple(name for name, _ in linear_model.named_parameters())
     tune(linear_model, FineTuning(names, epochs=2), batches)
     train_steps(other, plain(other), [batches] * 2, lr=0.1, momentum=0.9, weight_decay=5e-4)
-    assert all(torch.allclose(value, copy_of(other)[name]) for name, value in copy_of(linear_model).items())
+    assert all(torch.allclose(value, bits(other)[name]) for name, value in bits(linear_model).items())
 
 
 def meta_step_by_hand(model: ExtractorClassifier, batch: Batch, rate: float) -> dict[str, torch.Tensor]:

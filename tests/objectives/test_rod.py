@@ -9,7 +9,8 @@ from torch.nn.functional import cross_entropy
 from fdg_plugins.methods.fedrod import LocalRobustDecoupling
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import SiteRound, Trained, make_objective
-from tests.objectives.local_steps import Batch, same
+from fdg_plugins.testing.inputs import same_bits
+from tests.objectives.local_steps import Batch
 
 UNEQUAL = SiteRound("photo", 0, seed=1, learning_rate=0.05, class_counts=(6, 2, 5))
 NO_UPDATE = Trained({}, 1, 1.0)
@@ -56,7 +57,7 @@ def test_the_personal_head_is_trained_kept_and_found_again(model: ExtractorClass
     assert {f"classifier.{name}" for name in memory} == set(model.head_names)
     later = replace(UNEQUAL, number=3, memory=memory)
     again = local_of(model, later)
-    assert same(again.memory(NO_UPDATE), memory)
+    assert same_bits(again.memory(NO_UPDATE), memory)
     network = make_objective("rod").personal(model.eval(), {}, later).network
     features = model.features(batches[0][0])
     assert torch.equal(network(batches[0][0]), model.classifier(features) + again.head(features))

@@ -11,7 +11,8 @@ from fdg_plugins.errors import ContributionError
 from fdg_plugins.methods.scaffold import ControlExchange, SCAFFOLDObjective
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import SiteFacts, SiteRound, Trained
-from tests.objectives.local_steps import Batch, copy_of, train_steps
+from fdg_plugins.testing.objectives import bits
+from tests.objectives.local_steps import Batch, train_steps
 from tests.random_tensors import normal
 
 RATE = 0.1
@@ -72,7 +73,7 @@ def test_a_step_follows_the_gradient_plus_c_minus_its_own_control(
     shapes = {name: value.shape for name, value in model.named_parameters()}
     server, own = ({name: 0.1 * normal(seed, *shape) for name, shape in shapes.items()} for seed in (1, 2))
     server, own = server if was_sent else {}, own if has_memory else {}
-    before, gradients = copy_of(model), copy.deepcopy(model)
+    before, gradients = bits(model), copy.deepcopy(model)
     images, labels = batches[0]
     loss = nn.functional.cross_entropy(gradients(images), labels)
     loss.backward()

@@ -13,7 +13,9 @@ from torch.nn.functional import cross_entropy
 from fdg_plugins.core.sharpness import sharpness_aware_gradients
 from fdg_plugins.methods.fedsam import FedSAMObjective
 from fdg_plugins.models import ExtractorClassifier
-from tests.objectives.local_steps import Batch, copy_of, plain, same, train_steps
+from fdg_plugins.testing.inputs import same_bits
+from fdg_plugins.testing.objectives import bits
+from tests.objectives.local_steps import Batch, plain, train_steps
 
 RADII = [0.05, 5.0]
 
@@ -63,7 +65,7 @@ def test_ascent_leaves_no_trace(radius: float, model: ExtractorClassifier, batch
     reference = copy.deepcopy(model)
     plain_loss = batch_gradients(reference, batches[0])()
     loss = sharpness_aware_gradients(model, batch_gradients(model, batches[0]), radius)
-    assert same(copy_of(model), copy_of(reference))
+    assert same_bits(bits(model), bits(reference))
     assert torch.equal(loss, plain_loss)
     assert not all(map(torch.equal, grads(model), grads(reference)))
 
@@ -77,5 +79,5 @@ def test_step_has_the_sharpness_aware_gradient(model: ExtractorClassifier, batch
     unswerving = copy.deepcopy(model)
     train_steps(unswerving, plain(unswerving), [batches])
     train_steps(model, FedSAMObjective(radius=0.6).local({}, model), [batches])
-    assert same(copy_of(model), copy_of(reference))
-    assert not same(copy_of(model), copy_of(unswerving))
+    assert same_bits(bits(model), bits(reference))
+    assert not same_bits(bits(model), bits(unswerving))

@@ -13,7 +13,8 @@ from fdg_plugins.methods.stablefdg import LocalStyles, StableFDGObjective, Style
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.styled import StyledClassifier
 from fdg_plugins.objectives import Exchange, SiteRound, make_objective, see
-from tests.objectives.local_steps import CLASSES, Batch, make_batches, same
+from fdg_plugins.testing.inputs import same_bits
+from tests.objectives.local_steps import CLASSES, Batch, make_batches
 
 SITE = SiteRound("photo", 3, seed=7)
 
@@ -118,7 +119,7 @@ def exchange_after(*rounds: Iterable[str]) -> StyleExchange:
 def source_of(exchange: Exchange, site: str) -> str:
     """The site whose style ``site`` is sent."""
     sent = exchange.broadcast(site)
-    return next(letter for letter in "abcdef" if same(sent, payload(style(ord(letter), 2))))
+    return next(letter for letter in "abcdef" if same_bits(sent, payload(style(ord(letter), 2))))
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
