@@ -239,7 +239,7 @@ def _listed(spec: KnownSpec, asked: _Asked) -> tuple[KnownSpec, ImageSource, Lis
     """Return the record of the images, which may be that of a stand-in, their source, and what the domain holds."""
     domain, memory, max_pixels = asked.domain, asked.memory, asked.max_pixels
     if isinstance(spec, PublishedSpec):
-        return spec, *published_domain(asked.root, spec, domain)
+        return spec, *published_domain(asked.root, spec, domain, max_pixels)
     if isinstance(spec, RotatedSpec):
         spec = spec.stand_in if spec.stand_in is not None and asked.root is None else spec
         if not spec.needs_data_root:

@@ -2,7 +2,8 @@
 """Data sets that are published in few files: MNIST, EMNIST, CIFAR, and MNIST's digits, rotated by domain.
 
 They are read from their publishers' files, uncompressed, in the folders that torchvision gives them; of CIFAR, the
-*binary* version, as the Python batches are pickles.
+*binary* version, as the Python batches are pickles. Folders of images, ``<data set>/{train,test}/<class>/*``, are read
+in place of either.
 
 Rotated digits are one set of grey images distributed over the domains; each domain rotates its images by its angle.
 References: Ghifary, Kleijn, Zhang, Balduzzi, "Domain Generalization for Object Recognition with Multi-task
@@ -21,8 +22,8 @@ import numpy as np
 import torch
 
 from fdg_plugins.data.catalogue import DATASETS
-from fdg_plugins.data.decoding import decoding
-from fdg_plugins.data.folders import refuse_outside, resolved
+from fdg_plugins.data.decoding import MOST_PIXELS, decoding, read_image
+from fdg_plugins.data.folders import image_names, is_folder, refuse_outside, resolved
 from fdg_plugins.data.image_files import ImageArray
 from fdg_plugins.data.specs import FILES_OF, Listing, PublishedSpec, RotatedSpec, Sample
 from fdg_plugins.errors import DataError, load_extra
@@ -35,15 +36,19 @@ Arrays = tuple[torch.Tensor, torch.Tensor]
 Read = TypeVar("Read")
 
 
-def published_domain(data_root: Path | None, spec: PublishedSpec, domain: str) -> tuple[ImageArray, Listing]:
+def published_domain(
+    data_root: Path | None, spec: PublishedSpec, domain: str, max_pixels: int = MOST_PIXELS
+) -> tuple[ImageArray, Listing]:
     """Return the images of one part, ``train`` or ``test``, named by position in the files.
 
-    Without a data root, these are the stand-in's.
+    Without a data root, these are the stand-in's. ``max_pixels``: of an image in a separate file.
     """
     if data_root is None:
         images, labels = stand_in_part(spec.name, domain)
+    elif is_folder((root := resolved(data_root)) / spec.folder / domain):
+        images, labels = _in_folders(root, spec, domain, max_pixels)
     else:
-        images, labels = _in_files(resolved(data_root), spec, domain)
+        images, labels = _in_files(root, spec, domain)
     return _in_memory(images, labels, [f"{position:05d}" for position in range(len(labels))])
 
 
@@ -70,6 +75,22 @@ def _in_files(root: Path, spec: PublishedSpec, domain: str) -> Arrays:
 
 def _together(parts: Sequence[Arrays]) -> Arrays:
     return torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts])
+
+
+def _in_folders(root: Path, spec: PublishedSpec, domain: str, max_pixels: int) -> Arrays:
+    images, labels = [], []
+    for label, name in enumerate(spec.classes):
+        folder = root / spec.folder / domain / name
+        for path in sorted(folder / file for file in image_names(root, folder)):
+            picture = read_image(path, max_pixels)
+            pixels = torch.from_numpy(np.asarray(picture.convert("L") if spec.channels == 1 else picture).copy())
+            if pixels.shape[:2] != (spec.size, spec.size):
+                raise DataError(field=f"size of image {path}", value=[*pixels.shape[:2]], expected=f"{[spec.size] * 2}")
+            images.append(pixels if spec.channels == 1 else pixels.permute(2, 0, 1).contiguous())
+            labels.append(label)
+    if not images:
+        raise DataError(f"folder {root / spec.folder / domain} has no image.", public=f"{spec.title} has no image.")
+    return torch.stack(images), torch.tensor(labels)
 
 
 @lru_cache(maxsize=8)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from fdg_plugins.data import DATASETS, PublishedSpec, find_data_root, open_domain, training_epochs
 from fdg_plugins.data.catalogue import ROTATED_MNIST
@@ -71,6 +72,17 @@ def test_the_published_files_are_read_as_they_are_and_broken_ones_refused(
     file.unlink()
     with refused(f"{file} cannot be read (FileNotFoundError)"):
         published_domain(tmp_path, spec, "train")
+
+
+def test_images_in_folders_are_read_and_too_large_a_one_is_refused(tmp_path: Path, refused: Refused) -> None:
+    for name in spec_of("cifar10").classes:
+        (tmp_path / "cifar10" / "train" / name).mkdir(parents=True)
+        for number in range(2):
+            Image.new("RGB", (32, 32)).save(tmp_path / "cifar10" / "train" / name / f"{number}.png")
+    assert len(open_domain(tmp_path, "cifar10", "train", seed=0, max_pixels=1024).test) == 20
+    Image.new("RGB", (40, 30)).save(tmp_path / "cifar10" / "train" / "cat" / "0.png")
+    with refused("has 1,200 pixels; expected at most 1,024 (max_image_pixels)"):
+        open_domain(tmp_path, "cifar10", "train", seed=0, max_pixels=1024)
 
 
 @pytest.mark.parametrize("name", SOURCES)
