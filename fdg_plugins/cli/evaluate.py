@@ -35,7 +35,7 @@ def evaluate(
     """Evaluate finished models on domains that they were not trained on.
 
     Of several models, each is compared with the first on the same images. The table has 95 % intervals, by bootstrap
-    from the counts of each site. The folder gets evaluation.json and a figure with its numbers.
+    from the counts of each site. The folder gets evaluation.json, a page and a figure with its numbers.
 
     With --sites, nothing is evaluated here: the job for a federation is written, which brings the models and no code.
     Submit it, and call this command with the folder of its downloaded results.
@@ -65,17 +65,19 @@ def evaluate(
 
 
 def show_result(file: Path, to: Path | None) -> None:
-    """Print the table, and write the figure with its numbers to the folder ``to``; None: that of the file."""
+    """Print the table, and write page and figure with its numbers to the folder ``to``; None: that of the file."""
     result = read_result(file)
     say(evaluation_table(result))
     load_extra("matplotlib", "the figure of fdg evaluate", "lab")
     from fdg_plugins.lab.analysis.figures.drawing import FORMATS, render
     from fdg_plugins.lab.analysis.figures.evaluation import comparison_of, draw_comparison
+    from fdg_plugins.lab.analysis.page.contents import make_page
 
     picture = comparison_of(result)
     figure = draw_comparison(picture)
     contents = {form: render(figure, picture, form) for form in FORMATS}
     contents["csv"] = picture.numbers().to_csv(index=False, lineterminator="\n").encode()
+    contents["html"] = make_page((), None, [result]).encode()
     for suffix, content in contents.items():
         write_bytes((to or file.parent) / f"{picture.name}.{suffix}", content)
     say(f"{(to or file.parent) / picture.name}: {', '.join(contents)}")

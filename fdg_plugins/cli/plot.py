@@ -8,9 +8,9 @@ from typer import Argument, Option
 
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.report import PathsArgument, RoundsOption, runs_below
-from fdg_plugins.errors import DataError, FDGError, load_extra
+from fdg_plugins.errors import DataError, load_extra
 from fdg_plugins.lab.analysis.facts import notes_on_runs
-from fdg_plugins.lab.analysis.figures import Picture, kinds_of, make_pictures
+from fdg_plugins.lab.analysis.figures import kinds_of, make_pictures, pictures_of
 from fdg_plugins.storage import write_bytes
 
 
@@ -36,14 +36,10 @@ def plot(
     load_extra("matplotlib", "fdg plot", "lab")
     from fdg_plugins.lab.analysis.figures.drawing import FORMATS, draw, render
 
-    kinds, made = kinds_of(kind), list[Picture]()
-    for name in kinds:
-        try:
-            made += make_pictures(name, runs)
-        except FDGError as error:
-            if len(kinds) == 1:
-                raise
-            say(f"{name} is left out: {' '.join(str(error).split())}", style="yellow", on_stderr=True)
+    kinds = kinds_of(kind)
+    made, lacking = pictures_of(kinds, runs) if len(kinds) > 1 else (make_pictures(kind, runs), {})
+    for name, reason in lacking.items():
+        say(f"{name} is left out: {reason}", style="yellow", on_stderr=True)
     for note in notes_on_runs(runs):
         say(f"Note: {note}", style="yellow", on_stderr=True)
     if not made:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``fdg report``: the paper's table from finished runs; and the runs that a command's paths hold."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,14 +11,17 @@ from typer import Argument, Option
 
 from fdg_plugins.cli.console import say, warn
 from fdg_plugins.cli.options import PluginFiles, load_plugins
-from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.lab.analysis import RULES, Run, build_sites_table, build_table, find_runs, is_of_sites
+from fdg_plugins.errors import DataError, SettingsError, check_choice
+from fdg_plugins.lab.analysis import RULES, Run, Table, build_sites_table, build_table, find_runs, is_of_sites
+from fdg_plugins.record.evaluation import EvaluationResult
+from fdg_plugins.record.run_files import EVALUATION_FILE
 from fdg_plugins.storage import write_bytes
 
 Rule = Literal["last", "source_validation", "source_worst", "oracle"]
 RuleOrAll = Literal["last", "source_validation", "source_worst", "oracle", "all"]
 Against = Literal["paper", "fedomg", "feddg-ga", "feddim", "fediir"]
 FORMS = {".txt": "terminal", ".md": "markdown", ".csv": "csv", ".tex": "latex"}
+PAGE = ".html"
 
 PathsArgument = Annotated[
     list[Path],
@@ -36,20 +39,36 @@ RoundsOption = Annotated[
 ]
 
 
-def runs_below(paths: Iterable[Path], rounds: int | None = None) -> tuple[Run, ...]:
-    """Return the runs below ``paths``, and warn of what is left out; raise ``DataError`` if there are none.
+def runs_below(paths: Iterable[Path], rounds: int | None = None, evaluations: Collection[Path] = ()) -> tuple[Run, ...]:
+    """Return the runs below ``paths``, and warn of what is left out; raise ``DataError`` if there is nothing.
 
-    ``rounds``: as :func:`~fdg_plugins.lab.analysis.runs.find_runs` takes it.
+    ``rounds``: as :func:`~fdg_plugins.lab.analysis.runs.find_runs` takes it; ``evaluations``: their files, beside which
+    a job's models lie, with their records.
     """
     found = find_runs(paths, rounds)
     for folder, reason in found.left_out:
         warn(f"{folder} is left out: {reason}")
-    if not found.runs:
+    runs = tuple(run for run in found.runs if not any(file.parent in run.folder.parents for file in evaluations))
+    if not runs and not evaluations:
         asked = "finished run" if rounds is None else f"run of {rounds} rounds"
         raise DataError(f"there is no {asked} below {', '.join(map(str, paths))}; expected at least one results.json.")
     for path in found.empty:
-        warn(f"{path} holds no results.json.")
-    return found.runs
+        if not any(path in file.parents for file in evaluations):
+            warn(f"{path} holds no results.json.")
+    return runs
+
+
+def evaluations_below(paths: Iterable[Path]) -> dict[Path, EvaluationResult]:
+    """Return the evaluations below ``paths`` by file, and warn of those that cannot be read."""
+    from fdg_plugins.lab.engine.evaluation import read_result
+
+    found: dict[Path, EvaluationResult] = {}
+    for file in (file for path in paths for file in sorted(path.rglob(EVALUATION_FILE))):
+        try:
+            found[file] = read_result(file)
+        except DataError as error:
+            warn(f"{file} is left out: {error}")
+    return found
 
 
 def report(
@@ -59,7 +78,16 @@ def report(
         Option(help="Which model is reported; all: a row each.", show_default="source_validation"),
     ] = None,
     against: Annotated[Against | None, Option(help="Printed numbers beside ours; paper: of all papers.")] = None,
-    to: Annotated[Path | None, Option(help="Write to this file instead: .txt, .md, .csv or .tex.")] = None,
+    to: Annotated[
+        list[Path] | None,
+        Option(
+            "--to",
+            "--html",
+            metavar="FILE",
+            help="Write to this file instead: .txt, .md, .csv, .tex, or .html, a page with figures that needs no other "
+            "file. Repeatable.",
+        ),
+    ] = None,
     choose: Annotated[list[str] | None, Option(metavar="SETTING", help="Choose by source validation.")] = None,
     rounds: RoundsOption = None,
     plugin: PluginFiles = None,
@@ -70,31 +98,49 @@ def report(
     held-out domain and seed are rejected. With FedAvg among the methods, their paired differences to it follow. Runs on
     label-skewed sites give FedOMG's Tables 1 and 5 instead, always of the last model.
 
+    A page also has figures, protocol, what left each site and versions, and the evaluations that lie there.
+
     Examples:
 
       fdg report sweeps/pacs --against paper --to pacs.md
+      fdg report runs/fedomg --html fedomg.html
       fdg report sweeps/kappa --choose kappa
     """
     load_plugins(plugin)
-    suffix = ".txt" if to is None else to.suffix
-    if suffix not in FORMS:
-        raise SettingsError(field="the suffix of --to", value=suffix, expected=f"one of {', '.join(FORMS)}")
-    runs = runs_below(paths, rounds)
+    files = to or []
+    for file in files:
+        check_choice("the suffix of --to", file.suffix, (*FORMS, PAGE))
+    evaluations = evaluations_below(paths) if any(file.suffix == PAGE for file in files) else {}
+    runs = runs_below(paths, rounds, evaluations)
+    table = _table(runs, selection, against, choose or ()) if runs else None
+
+    def written(suffix: str) -> str:
+        if suffix == PAGE:
+            from fdg_plugins.lab.analysis.page.contents import make_page
+
+            return make_page(runs, table, list(evaluations.values()), paths)
+        if table is None:
+            raise SettingsError(field="the suffix of --to", value=suffix, expected=f"{PAGE} for an evaluation alone")
+        return table.text(FORMS[suffix])
+
+    for file in files:
+        write_bytes(file, written(file.suffix).encode())
+        say(f"{file}: written")
+    if not files:
+        text = Text(written(".txt"))
+        text.highlight_regex(r"\*\*.+?\*\*", "bold")
+        Console(highlight=False, soft_wrap=True).print(text, end="")
+
+
+def _table(
+    runs: Sequence[Run], selection: RuleOrAll | None, against: Against | None, choose: Sequence[str] | None
+) -> Table:
     if is_of_sites(runs):
         if choose or selection not in (None, "last"):
             raise SettingsError(
                 "label-skewed sites validate on their test images, so no model or setting can be chosen: expected "
                 "neither --choose nor --selection."
             )
-        table = build_sites_table(runs, against)
-    else:
-        rules = tuple(RULES) if selection == "all" else (selection or "source_validation",)
-        table = build_table(runs, rules, against, tuple(dict.fromkeys(choose or [])))
-    written = table.text(FORMS[suffix])
-    if to is not None:
-        write_bytes(to, written.encode())
-        say(f"{to}: written")
-        return
-    text = Text(written)
-    text.highlight_regex(r"\*\*.+?\*\*", "bold")
-    Console(highlight=False, soft_wrap=True).print(text, end="")
+        return build_sites_table(runs, against)
+    rules = tuple(RULES) if selection == "all" else (selection or "source_validation",)
+    return build_table(runs, rules, against, tuple(dict.fromkeys(choose or [])))

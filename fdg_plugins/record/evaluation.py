@@ -130,8 +130,8 @@ def _summed(result: EvaluationResult, scores: Iterable[ModelScores]) -> Counts:
     return {name: np.sum([one[name] for one in each], axis=0) for name in result.learned.reads}
 
 
-def evaluation_table(result: EvaluationResult) -> str:
-    """Return the tables for a terminal: scores and differences, and below them the scores from counts."""
+def tables_of(result: EvaluationResult) -> list[tuple[str, list[list[str]]]]:
+    """Return captions and rows, the first of which is the head: of scores and differences, and scores from counts."""
     score, kinds, rows = result.score, result.learned.summary_kinds, rows_of(result)
     first, *others = names = [model.name for model in result.models]
     table = [["site", "images", *names, *(f"{other} - {first}" for other in others)]]
@@ -145,11 +145,17 @@ def evaluation_table(result: EvaluationResult) -> str:
             known = [found[kind.name].value if kind.name in found else None for kind in kinds]
             below.append([f"{row.label}, {name}", *(k.text(one) for k, one in zip(kinds, known, strict=True))])
     unit = " in percent" if score.percent else ""
-    lines = [f"{score.title}{unit} on {result.data}, with 95 % bootstrap intervals", *aligned(table)]
-    return "\n".join([*lines, *(["", *aligned(below)] if kinds else []), *_notes(result)])
+    caption = f"{score.title}{unit} on {result.data}, with 95 % bootstrap intervals"
+    return [(caption, table), *([("", below)] if kinds else [])]
 
 
-def _notes(result: EvaluationResult) -> Iterator[str]:
+def evaluation_table(result: EvaluationResult) -> str:
+    """Return the tables for a terminal, with notes below them."""
+    lines = [line for caption, rows in tables_of(result) for line in (caption, *aligned(rows))]
+    return "\n".join([*lines, *notes_on(result)])
+
+
+def notes_on(result: EvaluationResult) -> Iterator[str]:
     """Yield what a reader of the tables should know."""
     for model in (one.name for one in result.models):
         scores = [site.models[model] for site in result.sites.values() if model in site.models]

@@ -82,6 +82,18 @@ def test_the_difference_has_an_interval_that_the_figure_shows(evaluated: Path) -
     assert all((evaluated / f"evaluation.{suffix}").stat().st_size > 1000 for suffix in ("png", "svg"))
 
 
+def test_the_page_of_an_evaluation_is_also_that_of_a_report(evaluated: Path, runs: list[Path], tmp_path: Path) -> None:
+    page, brought = tmp_path / "page.html", tmp_path / "downloaded" / "app_server" / "models" / "fedavg"
+    shutil.copytree(evaluated, tmp_path / "downloaded", dirs_exist_ok=True)
+    shutil.copytree(runs[0], brought)
+    done = fdg("report", tmp_path / "downloaded", "--html", page)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert page.read_text() == (evaluated / "evaluation.html").read_text()
+    assert "<td>art_painting</td>" in page.read_text()
+    assert "data:image/svg+xml;base64," in page.read_text()
+    check_refusal(fdg("report", tmp_path / "downloaded", "--to", tmp_path / "t.md", "--html", page), "'.md'")
+
+
 def test_a_result_is_shown_again_wherever_it_lies(evaluated: Path, tmp_path: Path) -> None:
     place = tmp_path / "downloaded" / "workspace"
     place.mkdir(parents=True)

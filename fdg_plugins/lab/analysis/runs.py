@@ -10,7 +10,7 @@ import os
 import zlib
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -89,7 +89,7 @@ class Run:
     record: RunRecord
     planned: int | None = None
 
-    @property
+    @cached_property
     def method(self) -> str:
         """The method's name, such as ``fedomg+ga``; see :func:`~fdg_plugins.lab.analysis.runs.method_name`."""
         return method_name(self.record.method)

@@ -7,12 +7,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fdg_plugins.errors import DataError, check_choice
+from fdg_plugins.errors import DataError, FDGError, check_choice
 from fdg_plugins.lab.analysis.figures.charts import convergence, cosines, measures, partition, sensitivity, weights
 from fdg_plugins.lab.analysis.figures.picture import Chart, Counts, Picture
 from fdg_plugins.lab.analysis.runs import Run
 
-__all__ = ["ALL", "KINDS", "Chart", "Counts", "Picture", "kinds_of", "make_pictures"]
+__all__ = ["ALL", "KINDS", "Chart", "Counts", "Picture", "kinds_of", "make_pictures", "pictures_of"]
 
 ALL = "all"
 KINDS: Mapping[str, Callable[[Sequence[Run]], tuple[Picture, ...]]] = {
@@ -37,3 +37,14 @@ def make_pictures(kind: str, runs: Sequence[Run]) -> tuple[Picture, ...]:
     if not pictures:
         raise DataError(f"the records hold no numbers for a figure of the kind {kind}.")
     return pictures
+
+
+def pictures_of(kinds: Sequence[str], runs: Sequence[Run]) -> tuple[list[Picture], dict[str, str]]:
+    """Return the figures of ``kinds`` that the runs allow, and of each other kind the reason why they do not."""
+    made, lacking = list[Picture](), dict[str, str]()
+    for name in kinds:
+        try:
+            made += make_pictures(name, runs)
+        except FDGError as error:
+            lacking[name] = " ".join(str(error).split())
+    return made, lacking
