@@ -73,6 +73,24 @@ def test_probabilities_in_bins_of_their_own_lose_nothing(order: list[int], membe
     assert area.lowest == area.highest == pytest.approx(roc_auc_score(*split(images)))
 
 
+def test_the_standard_error_of_the_area_is_that_of_other_images() -> None:
+    generator = np.random.default_rng(0)
+
+    def area(images: int) -> Bounded:
+        members = np.arange(images) % 3 == 0
+        chances = 1 / (1 + np.exp(-generator.normal(size=images) - members))
+        found = roc_area(counted(list(zip(chances.tolist(), members.tolist(), strict=True))))
+        assert found is not None
+        return found
+
+    drawn = [area(120) for _ in range(200)]
+    assert np.mean([one.error for one in drawn]) == pytest.approx(np.std([one.value for one in drawn]), rel=0.15)
+    mean = float(np.mean([one.value for one in drawn]))
+    within = [one.interval is not None and one.interval[0] <= mean <= one.interval[1] for one in drawn]
+    assert 0.9 < np.mean(within) <= 1.0
+    assert roc_area(counted([(0.2, False), (0.7, True)])) == (1.0, 1.0, 1.0, None)
+
+
 @given(IMAGES)
 def test_the_calibration_error_is_exact_to_half_a_bin(images: list[tuple[float, bool]]) -> None:
     correct, confidence = split(images)
