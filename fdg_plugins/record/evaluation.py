@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record of an evaluation of finished models, ``evaluation.json``, and its table, with bootstrap intervals."""
+"""The record of an evaluation of finished models, ``evaluation.json``, and its table, with intervals."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -117,8 +117,9 @@ def lines_of(result: EvaluationResult) -> list[Line]:
 
 def _line(result: EvaluationResult, site: str, domain: str, sites: Sequence[SiteScores], model: str) -> Line:
     task, scores = result.learned, [one.models[model] for one in sites]
-    sums = pooled_sums(scores)
-    found = {name: Value(one.value, one.interval) for name, one in task.summary(sums, result.counts(scores)).items()}
+    summary = task.summary(pooled_sums(scores), result.counts(scores))
+    kinds = [kind for kind in (task.score, *task.summary_kinds) if kind.name in summary]
+    found = {kind.name: Value(summary[kind.name].value, summary[kind.name].interval_in(kind)) for kind in kinds}
     difference = None
     if task.one_class_per_image:
         right = [one.sums[task.score.name] for one in scores]

@@ -45,12 +45,12 @@ class Bounded(NamedTuple):
     highest: float
     error: float | None = None
 
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval over other images, widened by what the histograms lose."""
+    def interval_in(self, kind: ScoreKind) -> tuple[float, float] | None:
+        """Return the 95 % interval over other images, widened by what the histograms lose; None if it is not known."""
         if self.error is None:
             return None
-        return self.lowest - NORMAL * self.error, self.highest + NORMAL * self.error
+        low, high = self.lowest - NORMAL * self.error, self.highest + NORMAL * self.error
+        return max(kind.lowest, low), min(kind.highest, high)
 
 
 def exactly(value: float, error: float | None = None) -> Bounded:
