@@ -91,7 +91,7 @@ def test_the_standard_error_of_the_area_is_that_of_other_images() -> None:
     within = [low <= mean <= high for one in drawn for low, high in [one.interval_in(KIND) or (1.0, 0.0)]]
     assert 0.9 < np.mean(within) <= 1.0
     assert roc_area(counted([(0.2, False), (0.7, True)])) == (1.0, 1.0, 1.0, None)
-    assert Bounded(0.9, 0.9, 0.9, 0.2).interval_in(KIND) == (pytest.approx(0.508), 1.0)
+    assert list(Bounded(0.9, 0.9, 0.9, 0.2).interval_in(KIND) or ()) == pytest.approx([0.508, 1.0])
 
 
 @given(IMAGES)
